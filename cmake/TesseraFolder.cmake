@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+# One target per folder. `tessera_folder(core/base LINK …)` makes the shared library core_base
+# (libtessera_core_base.so) from every .cc below the folder, programs' main files (main_*.cc)
+# excepted.
+function(tessera_folder folder)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  string(REPLACE "/" "_" target ${folder})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/main_[a-z_]+\\.cc$")
+  if(NOT sources)
+    add_library(${target} INTERFACE)
+    string(REPLACE "PUBLIC" "INTERFACE" ARG_LINK "${ARG_LINK}")
+    string(REPLACE "PRIVATE" "INTERFACE" ARG_LINK "${ARG_LINK}")
+    target_link_libraries(${target} ${ARG_LINK})
+    return()
+  endif()
+  add_library(${target} SHARED ${sources})
+  add_library(Tessera::${target} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME tessera_${target}
+                        VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
+                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/tessera>)
+  target_link_libraries(${target} ${ARG_LINK})
+  set_property(GLOBAL APPEND PROPERTY TESSERA_FOLDERS ${target})
+endfunction()
+
+# Every main_<name>.cc in plugins/ and inputs/ is the program <name>.
+function(tessera_programs)
+  file(GLOB mains CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/main_*.cc
+       ${CMAKE_SOURCE_DIR}/inputs/main_*.cc)
+  foreach(main ${mains})
+    get_filename_component(name ${main} NAME_WE)
+    string(REPLACE "main_" "" name ${name})
+    add_executable(${name} ${main})
+    target_link_libraries(${name} PRIVATE plugins Boost::program_options)
+    set_property(GLOBAL APPEND PROPERTY TESSERA_PROGRAMS ${name})
+  endforeach()
+endfunction()
+
+# Every folder of experiments/ is one shared library, experiments/lib<family>.so beside the others.
+function(tessera_experiments)
+  file(GLOB families CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/experiments/*)
+  foreach(folder ${families})
+    file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
+    if(sources)
+      get_filename_component(family ${folder} NAME)
+      add_library(experiment_${family} MODULE ${sources})
+      target_link_libraries(experiment_${family} PRIVATE plugins)
+      set_target_properties(experiment_${family} PROPERTIES PREFIX "" OUTPUT_NAME ${family}
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/experiments)
+      set_property(GLOBAL APPEND PROPERTY TESSERA_EXPERIMENTS experiment_${family})
+    endif()
+  endforeach()
+endfunction()
+
+# tests/<folder>/*_test.cc make one Catch2 program per folder: test_core_graph and so on.
+function(tessera_tests)
+  add_library(tessera_test_main STATIC ${CMAKE_SOURCE_DIR}/tests/main.cc)
+  target_include_directories(tessera_test_main PUBLIC ${CMAKE_SOURCE_DIR})
+  file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.cc)
+  foreach(test ${tests})
+    cmake_path(RELATIVE_PATH test BASE_DIRECTORY ${CMAKE_SOURCE_DIR}/tests OUTPUT_VARIABLE relative)
+    get_filename_component(folder ${relative} DIRECTORY)
+    if(NOT folder)
+      set(folder whole)
+    endif()
+    string(REPLACE "/" "_" name "test_${folder}")
+    if(NOT TARGET ${name})
+      file(GLOB helpers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.cc)
+      add_executable(${name} ${helpers})
+      target_link_libraries(${name} PRIVATE tessera_test_main plugins core_backend Threads::Threads
+                            Tessera::hdf5 ZLIB::ZLIB tomlplusplus::tomlplusplus)
+      target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                                 TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+      add_test(NAME ${name} COMMAND ${name} "~[full]" WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+      set_tests_properties(${name} PROPERTIES LABELS fast)
+      add_test(NAME ${name}.full COMMAND ${name} "[full]" WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+      set_tests_properties(${name}.full PROPERTIES LABELS full)
+    endif()
+    target_sources(${name} PRIVATE ${test})
+  endforeach()
+endfunction()

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/error.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace tessera {
+namespace {
+
+thread_local std::vector<std::string> context_frames;
+
+std::string with_context(std::string_view message) {
+  std::string text(message);
+  for (auto frame = context_frames.rbegin(); frame != context_frames.rend(); ++frame)
+    text += fmt::format(" [in {}]", *frame);
+  return text;
+}
+
+// Levenshtein distance in which a swap of neighbours costs one (optimal string alignment).
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) cost[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitute = cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, substitute});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+}  // namespace
+
+Error::Error(std::string_view message) : std::runtime_error(with_context(message)) {}
+
+ErrorContext::ErrorContext(std::string where) { context_frames.push_back(std::move(where)); }
+ErrorContext::~ErrorContext() { context_frames.pop_back(); }
+
+std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
+  const size_t tolerance = std::max<size_t>(2, name.size() / 3);
+  std::string best;
+  size_t best_distance = tolerance + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
+  const std::string best = nearest(name, candidates);
+  return best.empty() ? "" : fmt::format("; did you mean '{}'?", best);
+}
+
+void check_failed(const char* condition, const char* file, int line, const std::string& message) {
+  std::fprintf(stderr, "%s:%d: CHECK failed: %s %s\n", file, line, condition, message.c_str());
+  std::abort();
+}
+
+}  // namespace tessera

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A place in a user's source: where a field was set or an op was called. Errors and dumps cite it.
+#pragma once
+
+#include <cstdint>
+#include <source_location>
+#include <string>
+
+namespace tessera {
+
+struct SourceSite {
+  const char* file = "";  // Static storage, from std::source_location.
+  uint32_t line = 0;
+
+  static SourceSite current(std::source_location where = std::source_location::current()) {
+    return {where.file_name(), where.line()};
+  }
+  bool known() const { return line != 0; }
+  std::string text() const;  // "layers/linear.cc:41"; "" if unknown.
+};
+
+}  // namespace tessera

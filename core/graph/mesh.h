@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device mesh: named axes, each an ICI (fast, within a slice) times a DCN (slow, between
+// slices) size. A description only; it holds no devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+struct MeshAxis {
+  std::string name;
+  int64_t ici = 1;
+  int64_t dcn = 1;
+  int64_t size() const { return ici * dcn; }
+  bool operator==(const MeshAxis&) const = default;
+};
+
+class Mesh {
+ public:
+  Mesh() = default;  // No axes: one device, and only unsplit types.
+  explicit Mesh(std::vector<MeshAxis> axes);  // Error on a repeated name or a size < 1.
+
+  // The usual axes "replica data mdl" with these ICI sizes (DCN sizes all 1 when empty).
+  static Mesh standard(const std::vector<int64_t>& ici, const std::vector<int64_t>& dcn = {});
+
+  const std::vector<MeshAxis>& axes() const { return axes_; }
+  bool has(std::string_view name) const;
+  int64_t size(std::string_view name) const;    // Error with the nearest name.
+  int64_t position(std::string_view name) const;  // Index in axes(); Error with the nearest name.
+  int64_t num_devices() const;
+  std::string text() const;  // "replica=1 data=4 mdl=2"
+
+ private:
+  std::vector<MeshAxis> axes_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an op is: its type rule, its gradient, its plain definition and its cost. One OpDef a row,
+// in the file of its family under ops/. Kernels live in the backends, by name.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/graph/tensor.h"
+
+namespace tessera {
+
+// What a type rule sees. Operand names are for messages: "add: y is a partial sum over mdl, …".
+struct InferContext {
+  const Mesh& mesh;
+  std::span<const Type> inputs;
+  const Attributes& attributes;
+  std::span<const std::string> names;                              // Of the inputs.
+  std::span<const std::shared_ptr<const Graph>> bodies = {};
+};
+
+// What a gradient or a plain definition sees. Tensors are in the graph being traced.
+struct VjpContext {
+  const Node& node;
+  std::span<const Tensor> inputs;
+  std::span<const Tensor> outputs;
+  // One per output, in the layout the cotangent rule asks; an invalid Tensor where the output does
+  // not reach the loss.
+  std::span<const Tensor> cotangents;
+};
+
+// Elementwise ops have one iteration space and may be fused; view ops move no data on a device.
+enum class OpClass { kElementwise, kReduction, kContraction, kMovement, kView, kGenerator, kOther };
+
+struct OpDef {
+  std::string_view name;
+  OpClass op_class = OpClass::kOther;
+
+  // Output types from input types; throws Error for what the typing table refuses.
+  std::vector<Type> (*infer)(const InferContext&) = nullptr;
+
+  // Cotangents of the inputs (an invalid Tensor: none). Null: no gradient, an Error when asked for
+  // one, except for inputs that are not floating.
+  std::vector<Tensor> (*vjp)(const VjpContext&) = nullptr;
+
+  // For composite ops: the same outputs from primitive ops. Tests compare kernels with it, the
+  // reference interpreter runs it. Null: a primitive.
+  std::vector<Tensor> (*plain)(const Node&, std::span<const Tensor> inputs) = nullptr;
+
+  // Multiplications and additions of one execution, from the node's types in `graph`; null: one
+  // per output element.
+  double (*flops)(const Graph& graph, const Node& node) = nullptr;
+
+  // The one-input linear ops through which a cotangent may stay partial (DESIGN §2, boundary).
+  bool linear_view = false;
+};
+
+// Defined at namespace scope beside each op: `const OpRegistrar kRegister{kEinsum};`
+struct OpRegistrar {
+  explicit OpRegistrar(const OpDef& op);
+};
+
+const OpDef& find_op(std::string_view name);  // Error with the nearest name.
+std::vector<const OpDef*> all_ops();          // By name.
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contraction by axis name. f32 accumulation whatever the operands' dtype.
+#pragma once
+
+#include <string_view>
+
+#include "core/graph/tensor.h"
+
+namespace tessera {
+
+// The axes to contract over: over("embed"), over("heads head_dim").
+struct Over {
+  std::vector<std::string> axes;
+};
+Over over(std::string_view axes);
+
+// Sums products over the named axes; other shared names are batch axes. The result has a's kept
+// axes in order, then b's own. One split axis contracted gives a partial sum.
+Tensor einsum(Operand a, Operand b, const Over& contracted);
+// The same with the result's axis order given: einsum("batch seq embed, embed mlp -> batch seq mlp",
+// x, w). Names must match the operands' axes; unknown or missing ones are errors.
+Tensor einsum(std::string_view equation, Operand a, Operand b);
+
+}  // namespace tessera

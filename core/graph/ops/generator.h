@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generators: values made from nothing, in whatever layout their partner has. The layout is that
+// of the axes given (their splits are kept).
+#pragma once
+
+#include "core/graph/tensor.h"
+
+namespace tessera {
+
+// The same value everywhere; with no axes, a scalar.
+Tensor constant(double value, DType dtype, std::vector<Axis> axes = {},
+                SourceSite site = SourceSite::current());
+// 0, 1, … along `axis` (i32).
+Tensor iota(Axis axis, SourceSite site = SourceSite::current());
+// bool["query key"]: key position <= query position (both i32).
+Tensor causal_mask(Axis query, Axis key, SourceSite site = SourceSite::current());
+// 1 where `ids` equals the position on the new axis, else 0; the axis comes last.
+Tensor one_hot(Operand ids, Axis axis, DType dtype);
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops that rearrange: nothing is computed. Rename, split and merge of neighbours move no data.
+#pragma once
+
+#include <string_view>
+
+#include "core/graph/tensor.h"
+
+namespace tessera {
+
+Tensor rename(Operand x, std::string_view from, std::string_view to);
+Tensor transpose(Operand x, std::string_view order);  // "heads batch seq": all axes, in a new order.
+// axis -> outer inner; the outer axis takes the axis's split ("heads/mdl" of 8x64).
+Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner);
+// Neighbours outer inner -> axis; the inner one must be unsplit.
+Tensor merge_axes(Operand x, std::string_view outer, std::string_view inner,
+                  std::string_view axis);
+// Elements [begin, end) of an unsplit axis.
+Tensor slice(Operand x, std::string_view axis, int64_t begin, int64_t end);
+// The gradient of slice: zeros around x along an unsplit axis.
+Tensor pad(Operand x, std::string_view axis, int64_t before, int64_t after);
+Tensor concat(const std::vector<Tensor>& parts, std::string_view axis,
+              SourceSite site = SourceSite::current());
+// New values of `axis` are x's, moved up by one; the first is `fill`. Unsplit axis.
+Tensor shift_right(Operand x, std::string_view axis, double fill);
+
+}  // namespace tessera

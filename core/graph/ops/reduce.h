@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums and maxima over named axes, and broadcasting to new ones. Accumulates in f32.
+#pragma once
+
+#include <string_view>
+
+#include "core/graph/tensor.h"
+
+namespace tessera {
+
+Tensor reduce_sum(Operand x, std::string_view axes);   // Over a split axis: a partial sum.
+Tensor reduce_sum(Operand x);                          // Over all axes.
+Tensor reduce_mean(Operand x, std::string_view axes);
+Tensor reduce_max(Operand x, std::string_view axes);   // Over a split axis: a partial maximum. No
+                                                       // gradient: stop_gradient its operand.
+// Adds axes x lacks, in `order` (names of all axes of the result; "" puts new axes first).
+Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order = "");
+
+}  // namespace tessera

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where every value of a step lies: offsets in one arena, from liveness. Pure arithmetic; no device.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph.h"
+
+namespace tessera {
+
+struct Launch {
+  const Graph* graph = nullptr;  // The (body) graph the node is in.
+  NodeId node = kNone;
+  std::vector<int64_t> inputs;   // Offsets in the arena.
+  std::vector<int64_t> outputs;
+  int64_t scratch = 0;
+};
+
+struct Placement {
+  std::string name;  // Of the graph input or output.
+  InputKind kind = InputKind::kBatch;
+  Type type;
+  int64_t offset = 0;
+};
+
+struct MemoryUse {
+  int64_t parameters = 0, state = 0, batch = 0, activations = 0, temporaries = 0, peak = 0;
+};
+
+// A flat list of launches, loops unrolled to concrete offsets. Persistent inputs (parameters and
+// state) lie in [0, persistent_bytes), the rest above.
+struct StepPlan {
+  Graph graph;  // Lowered and fused; `launches` point into it and its bodies.
+  std::vector<Launch> launches;
+  std::vector<Placement> inputs;
+  std::vector<Placement> outputs;
+  int64_t persistent_bytes = 0;
+  int64_t arena_bytes = 0;
+  MemoryUse use;
+};
+
+// `persistent` fixes the offsets of inputs another program of the same arena has placed already.
+struct KernelFacts {
+  std::function<int64_t(const Graph&, const Node&)> scratch_bytes;
+  std::function<bool(const Graph&, const Node&, int64_t output, int64_t input)> may_overwrite;
+};
+StepPlan plan_memory(Graph lowered, const KernelFacts& facts,
+                     const std::vector<Placement>& persistent = {});
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every input pipeline is: a resumable stream of batches. A batch is this host's share of the
+// global batch; its order is a pure function of (seed, position) and of nothing else.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+
+namespace tessera {
+
+// One named array of a batch on the host, row-major: ids, labels, weights, paddings, segment_ids,
+// segment_pos ["batch seq"]; eval_sample_weights ["batch"].
+struct HostArray {
+  DType dtype = DType::kI32;
+  std::vector<std::string> axes;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+
+  template <typename T>
+  T* data() { return reinterpret_cast<T*>(bytes.data()); }
+  template <typename T>
+  const T* data() const { return reinterpret_cast<const T*>(bytes.data()); }
+};
+using Batch = std::map<std::string, HostArray>;
+
+// Where a stream is: enough to go on exactly, on another number of hosts too.
+struct InputState {
+  int64_t position = 0;  // Global batches given out so far.
+  std::map<std::string, std::string> extra;
+};
+
+// Set by the trainer, not by users.
+struct InfeedShard {
+  int64_t infeed_host_index = 0;
+  int64_t num_infeed_hosts = 1;
+};
+
+class BaseInput {
+ public:
+  virtual ~BaseInput() = default;
+  virtual const std::string& name() const = 0;            // Of the dataset, for eval lines.
+  virtual int64_t global_batch_size() const = 0;
+  virtual Batch specification() const = 0;                // One batch's arrays, bytes empty.
+  virtual std::optional<Batch> get_next() = 0;            // nullopt at the end of a finite set.
+  virtual std::optional<Batch> peek() = 0;                // The next one, without moving on.
+  virtual void reset() = 0;
+  virtual InputState state() const = 0;
+  virtual void restore(const InputState& state) = 0;
+  virtual int64_t vocab_size() const = 0;
+  // Text of ids, for samples and reports; inputs without a tokenizer print the numbers.
+  virtual std::string ids_to_text(const std::vector<int32_t>& ids) const = 0;
+  virtual std::vector<int32_t> text_to_ids(const std::string& text) const = 0;
+};
+
+}  // namespace tessera
