@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,9 +23,13 @@ struct HostArray {
   std::vector<std::byte> bytes;
 
   template <typename T>
-  T* data() { return reinterpret_cast<T*>(bytes.data()); }
+  T* data() {
+    return reinterpret_cast<T*>(bytes.data());
+  }
   template <typename T>
-  const T* data() const { return reinterpret_cast<const T*>(bytes.data()); }
+  const T* data() const {
+    return reinterpret_cast<const T*>(bytes.data());
+  }
 };
 using Batch = std::map<std::string, HostArray>;
 
@@ -34,24 +39,27 @@ struct InputState {
   std::map<std::string, std::string> extra;
 };
 
-// Set by the trainer, not by users.
-struct InfeedShard {
+// What the trainer tells an input before its first use; never set by users.
+struct Infeed {
   int64_t infeed_host_index = 0;
   int64_t num_infeed_hosts = 1;
+  std::filesystem::path run_directory;  // Where an input may keep a frozen corpus; may be empty.
 };
 
 class BaseInput {
  public:
   virtual ~BaseInput() = default;
-  virtual const std::string& name() const = 0;            // Of the dataset, for eval lines.
+  virtual const std::string& name() const = 0;  // Of the dataset, for eval lines.
   virtual int64_t global_batch_size() const = 0;
-  virtual Batch specification() const = 0;                // One batch's arrays, bytes empty.
-  virtual std::optional<Batch> get_next() = 0;            // nullopt at the end of a finite set.
-  virtual std::optional<Batch> peek() = 0;                // The next one, without moving on.
+  // Opens what the input reads; called once, before anything below.
+  virtual void attach(const Infeed& infeed) = 0;
+  virtual int64_t vocab_size() const = 0;       // No id of a batch reaches it.
+  virtual Batch specification() const = 0;      // This host's arrays, bytes empty.
+  virtual std::optional<Batch> get_next() = 0;  // nullopt at the end of a finite set.
+  virtual std::optional<Batch> peek() = 0;      // The next one, without moving on.
   virtual void reset() = 0;
   virtual InputState state() const = 0;
   virtual void restore(const InputState& state) = 0;
-  virtual int64_t vocab_size() const = 0;
   // Text of ids, for samples and reports; inputs without a tokenizer print the numbers.
   virtual std::string ids_to_text(const std::vector<int32_t>& ids) const = 0;
   virtual std::vector<int32_t> text_to_ids(const std::string& text) const = 0;

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/file.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+std::string system_reason() { return std::strerror(errno); }
+
+void sync_path(const std::filesystem::path& path, int flags) {
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
+  if (descriptor < 0) fail("{}: cannot open to sync: {}", path.string(), system_reason());
+  const int result = ::fsync(descriptor);
+  const std::string why = system_reason();
+  ::close(descriptor);
+  if (result != 0) fail("{}: cannot sync to disk: {}", path.string(), why);
+}
+
+void write_whole(const std::filesystem::path& path, std::string_view text) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) fail("{}: cannot create: {}", path.string(), system_reason());
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const std::string why = system_reason();
+      ::close(descriptor);
+      fail("{}: cannot write: {}", path.string(), why);
+    }
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  const int synced = ::fsync(descriptor);
+  const std::string why = system_reason();
+  ::close(descriptor);
+  if (synced != 0) fail("{}: cannot sync to disk: {}", path.string(), why);
+}
+
+std::filesystem::path parent_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) fail("{}: cannot open: {}", path.string(), system_reason());
+  std::ostringstream text;
+  text << stream.rdbuf();
+  if (stream.bad() || (stream.fail() && !stream.eof()))
+    fail("{}: cannot read: {}", path.string(), system_reason());
+  return std::move(text).str();
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  const std::filesystem::path temporary = temporary_beside(path, "new");
+  try {
+    write_whole(temporary, text);
+    std::filesystem::rename(temporary, path);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    throw;
+  }
+  sync_directory(parent_of(path));
+}
+
+void sync_file(const std::filesystem::path& path) { sync_path(path, O_RDONLY); }
+
+void sync_directory(const std::filesystem::path& path) { sync_path(path, O_RDONLY | O_DIRECTORY); }
+
+void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
+  if (errno == EEXIST &&
+      ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0)
+    return;
+  // Some network file systems know neither; there a rename onto a directory needs it gone first.
+  if (errno == EINVAL || errno == ENOSYS) {
+    std::filesystem::remove_all(to);
+    std::filesystem::rename(from, to);
+    return;
+  }
+  fail("cannot rename {} to {}: {}", from.string(), to.string(), system_reason());
+}
+
+std::filesystem::path temporary_beside(const std::filesystem::path& path, std::string_view tag) {
+  return parent_of(path) / fmt::format(".{}.{}.{}", path.filename().string(), tag, ::getpid());
+}
+
+}  // namespace tessera

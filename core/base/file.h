@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that must survive a crash: whole or not there. Not a file abstraction; plain reading and
+// writing elsewhere uses the standard library.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+std::string read_file(const std::filesystem::path& path);
+
+// Replaces the file in one step: written beside it under a name of its own, synced, renamed.
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+// Returns when the bytes of a file, or the names in a directory, are on disk.
+void sync_file(const std::filesystem::path& path);
+void sync_directory(const std::filesystem::path& path);
+
+// Takes the name `to`, in one step; what bore it before is then `from`, or gone if `to` was free.
+void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// A name beside `path` that no other process uses: "<dir>/.<name>.<tag>.<pid>".
+std::filesystem::path temporary_beside(const std::filesystem::path& path, std::string_view tag);
+
+}  // namespace tessera

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small part of HDF5 that token files and checkpoints need: typed datasets in checksummed
+// chunks, attributes, virtual datasets. Every failure is an Error with the file's name and HDF5's
+// own innermost reason. Not a general binding; no HDF5 header is included here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+
+namespace tessera {
+
+// Little-endian on disk. bf16 is a 16-bit HDF5 float type with 8 exponent bits, which other HDF5
+// clients (h5py) read as f32; bool is u8.
+enum class StoredType { kU8, kU32, kU64, kI32, kI64, kF32, kF64, kBF16 };
+std::string_view stored_type_name(StoredType type);
+int64_t stored_type_bytes(StoredType type);
+StoredType stored_type(DType dtype);
+
+// Owns one HDF5 identifier.
+class Hdf5Handle {
+ public:
+  Hdf5Handle() = default;
+  explicit Hdf5Handle(int64_t id) : id_(id) {}
+  Hdf5Handle(Hdf5Handle&& other) noexcept : id_(other.release()) {}
+  Hdf5Handle& operator=(Hdf5Handle&& other) noexcept;
+  ~Hdf5Handle();
+  int64_t id() const { return id_; }
+  int64_t release() {
+    const int64_t id = id_;
+    id_ = -1;
+    return id;
+  }
+
+ private:
+  int64_t id_ = -1;
+};
+
+// A block of an array: where it begins and how large it is, in elements.
+struct Hdf5Block {
+  std::vector<int64_t> offset;
+  std::vector<int64_t> shape;
+};
+
+class Hdf5Dataset {
+ public:
+  StoredType type() const { return type_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  int64_t elements() const;
+
+  // Row-major bytes of a block, or of the whole. Sizes must agree (CHECK). A chunk whose checksum
+  // does not match its bytes is an Error.
+  void read(const Hdf5Block& block, std::span<std::byte> bytes) const;
+  void read(std::span<std::byte> bytes) const;
+  void write(const Hdf5Block& block, std::span<const std::byte> bytes);
+  void write(std::span<const std::byte> bytes);
+  // Grows a one-dimensional growable dataset by these elements.
+  void append(std::span<const std::byte> bytes);
+  // The bytes the file holds for this dataset; less than its size if chunks were never written.
+  int64_t stored_bytes() const;
+  bool is_virtual() const;
+
+ private:
+  friend class Hdf5File;
+  std::string where_;  // "file:path", for errors.
+  Hdf5Handle handle_;
+  StoredType type_ = StoredType::kU8;
+  std::vector<int64_t> shape_;
+};
+
+struct Hdf5Layout {
+  std::vector<int64_t> chunk;  // Empty: chosen, at most 16 MiB.
+  int compression = 0;         // Deflate level 1-9 after a byte shuffle; 0 for none.
+  bool growable = false;       // One-dimensional only; `append` adds to it.
+};
+
+// One source of a virtual dataset: this block of it lies whole in `dataset` of `file`, a path
+// relative to the folder of the file that holds the virtual dataset.
+struct Hdf5Source {
+  Hdf5Block block;
+  std::string file;
+  std::string dataset;
+};
+
+class Hdf5File {
+ public:
+  // Read-only. Error if it is missing, unreadable, truncated or no HDF5 file.
+  static Hdf5File open(const std::filesystem::path& path);
+  // A new file, which replaces one of the same name, in the format of HDF5 1.10, whose metadata is
+  // checksummed.
+  static Hdf5File create(const std::filesystem::path& path);
+
+  // Closes and reports what could not be written; the destructor closes silently.
+  void close();
+
+  bool has(const std::string& path) const;
+  std::vector<std::string> dataset_paths() const;  // All of them, sorted.
+  Hdf5Dataset dataset(const std::string& path) const;
+
+  // Creates the groups on the way. A dataset of one element or none is kept in the checksummed
+  // object header; any other is chunked and checksummed (Fletcher-32).
+  Hdf5Dataset create_dataset(const std::string& path, StoredType type,
+                             const std::vector<int64_t>& shape, const Hdf5Layout& layout = {});
+  void create_virtual(const std::string& path, StoredType type, const std::vector<int64_t>& shape,
+                      const std::vector<Hdf5Source>& sources);
+  // One string as a checksummed dataset of its own, for texts of any length.
+  void write_text(const std::string& path, std::string_view text);
+  std::string read_text(const std::string& path) const;
+
+  // Attributes of the group or dataset `object` ("/" for the root).
+  bool has_attribute(const std::string& object, const std::string& name) const;
+  std::vector<std::string> attribute_names(const std::string& object) const;
+  void set_attribute(const std::string& object, const std::string& name, std::string_view text);
+  void set_attribute(const std::string& object, const std::string& name, int64_t value);
+  void set_attribute(const std::string& object, const std::string& name, double value);
+  void set_attribute(const std::string& object, const std::string& name,
+                     const std::vector<int64_t>& values);
+  std::string text_attribute(const std::string& object, const std::string& name) const;
+  int64_t integer_attribute(const std::string& object, const std::string& name) const;
+  double float_attribute(const std::string& object, const std::string& name) const;
+  std::vector<int64_t> integers_attribute(const std::string& object, const std::string& name) const;
+
+ private:
+  std::filesystem::path path_;
+  Hdf5Handle handle_;
+};
+
+}  // namespace tessera
