@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/source_site.h"
@@ -67,6 +68,14 @@ class Graph {
   ValueId add_input(std::string name, InputKind kind, Type type);
   // Appends a node, whose inputs must exist; returns its id. `types` are its output types.
   NodeId add_node(Node node, const std::vector<Type>& types);
+  // One more output of a node that is there already (a loop that comes to save more).
+  ValueId add_result(NodeId node, Type type) {
+    const ValueId id = static_cast<ValueId>(values_.size());
+    const auto result = static_cast<int32_t>(this->node(node).outputs.size());
+    values_.push_back({.type = std::move(type), .producer = node, .result = result, .name = {}});
+    this->node(node).outputs.push_back(id);
+    return id;
+  }
   void add_output(std::string name, ValueId value);
   void add_update(std::string input_name, ValueId value);
 
