@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an experiment is: a struct of knobs whose build() gives the whole configuration tree of a
+// run. Plain data; running it is trainer.h. Experiments register in plugins/registry.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/mesh.h"
+#include "core/graph/rules.h"
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+#include "inputs/base_input.h"
+#include "tasks/base_task.h"
+
+namespace tessera {
+
+// The device mesh as configured. Sizes are in the order of `axis_names`.
+struct MeshConfig {
+  static constexpr std::string_view kName = "Mesh";
+  std::vector<std::string> axis_names = {"replica", "data", "mdl"};
+  std::vector<int64_t> ici_mesh_shape;  // Empty: the devices at hand go to `data`.
+  std::vector<int64_t> dcn_mesh_shape;  // Empty: one slice.
+  FIELDS(axis_names, ici_mesh_shape, dcn_mesh_shape)
+};
+
+// The mesh for this number of devices; Error if the shapes ask for another number.
+Mesh make_mesh(const MeshConfig& config, int64_t devices);
+
+// Axis rules as text, "embed -> data, mlp -> mdl, residual: seq -> mdl" (core/graph/rules.h).
+struct RulesConfig {
+  static constexpr std::string_view kName = "Rules";
+  std::string weights;
+  std::string activations = "batch -> (replica, data)";
+  FIELDS(weights, activations)
+};
+AxisRules make_rules(const RulesConfig& config);
+
+// The root of a run's configuration: what hparams.toml holds and `--set` reaches.
+struct ExperimentConfig {
+  static constexpr std::string_view kName = "Experiment";
+  MeshConfig mesh;
+  RulesConfig rules;
+  Template<BaseTask> task;
+  Template<BaseInput> input;
+  std::map<std::string, Template<BaseInput>> eval_inputs;  // By the dataset's name in eval lines.
+  FIELDS(mesh, rules, task, input, eval_inputs)
+};
+
+// Members of a derived struct are its knobs; it lists its own with FIELDS and names its base with
+// `using Base = …`. `--set num_layers=4` sets them before build() is called.
+class Experiment {
+ public:
+  virtual ~Experiment() = default;
+  virtual ExperimentConfig build() const = 0;
+
+  std::vector<int64_t> ici_mesh_shape;  // "replica data mdl"; empty: all devices go to data.
+  std::vector<int64_t> dcn_mesh_shape;
+  FIELDS(ici_mesh_shape, dcn_mesh_shape)
+
+ protected:
+  // The mesh of the two knobs, on the usual axes.
+  MeshConfig mesh() const {
+    return {.ici_mesh_shape = ici_mesh_shape, .dcn_mesh_shape = dcn_mesh_shape};
+  }
+};
+
+}  // namespace tessera

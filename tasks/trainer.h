@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs an experiment in its run directory: training with checkpoints, evaluation and metrics, or
+// evaluation alone. Not the command line (plugins/main_runexp.cc) and not a step's mathematics
+// (single_task.h).
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/backend/backend.h"
+#include "tasks/experiment.h"
+
+namespace tessera {
+
+enum class RunMode { kTrain, kEval, kPlan };
+
+// --profile=START:N, in steps from the first of this process.
+struct ProfileWindow {
+  int64_t start = 0;
+  int64_t steps = 1;
+};
+
+struct RunOptions {
+  std::string experiment;             // "quickstart.SourceLm", for headings and hparams.toml.
+  std::filesystem::path job_log_dir;  // The run's directory.
+  RunMode mode = RunMode::kTrain;
+  int64_t devices = 1;
+  bool restart = false;  // Start over: the directory's earlier run is set aside.
+  bool allow_config_change = false;
+  bool dry_run = false;    // All but stepping.
+  std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
+  std::optional<ProfileWindow> profile;
+};
+
+// An Error from the constructor is bad configuration, found before step 0 (exit code 2); one from
+// run() is a run that failed (exit code 1).
+class Trainer {
+ public:
+  Trainer(const ExperimentConfig& config, const RunOptions& options, Device& device);
+  ~Trainer();
+
+  // Returns the process's exit code: 0 when done, or when stopped by SIGTERM or Ctrl-C and saved.
+  int run();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera
