@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Multi-head self-attention with grouped queries (Ainslie et al., 2023): projections, rotary
+// embedding, scaling, and the fused attention op. Norm and residual belong to the block around it.
+#pragma once
+
+#include <memory>
+
+#include "layers/layer.h"
+#include "layers/rotary_embedding.h"
+#include "layers/sequence_layer.h"
+
+namespace tessera {
+
+class DotProductAttention final : public SequenceLayer {
+ public:
+  struct HParams {
+    using Instance = DotProductAttention;
+    static constexpr std::string_view kName = "DotProductAttention";
+    Required<int64_t> model_dims;
+    Required<int64_t> num_heads;
+    Field<int64_t> num_kv_heads;   // Divides num_heads; num_heads unless set.
+    Field<int64_t> dims_per_head;  // model_dims / num_heads unless set.
+    bool causal = true;
+    bool combine_qkv = false;        // One weight ["embed qkv heads head_dim"]; no grouped queries.
+    bool use_bias = false;           // On queries, keys and values.
+    Field<bool> use_output_bias;     // use_bias unless set.
+    Field<double> query_scale;       // Multiplies q·k; 1/√dims_per_head unless set.
+    bool use_per_dim_scale = false;  // A learned factor for each dimension of the query (Pax).
+    double logit_cap = 0.0;          // cap·tanh(score/cap), if > 0. Pax: atten_logit_cap.
+    Template<RotaryPositionEmbedding> rotary_tpl;  // Unset: none.
+    Template<UnaryLayer> query_norm_tpl;           // Over head_dim; unset: none.
+    Template<UnaryLayer> key_norm_tpl;
+    // How initialisers count fans: false: embed in and heads·head_dim out (out: the reverse). true:
+    // the last two axes times all others, as Pax's default does for these weights, too: Xavier is
+    // then up to 15 times smaller.
+    bool last_two_axes_fans = false;
+    Field<DTypePolicy> dtypes;
+    Field<WeightInit> params_init;
+    Field<WeightInit> query_init;   // params_init unless set.
+    Field<WeightInit> output_init;  // params_init unless set.
+    FIELDS(model_dims, num_heads, num_kv_heads, dims_per_head, causal, combine_qkv, use_bias,
+           use_output_bias, query_scale, use_per_dim_scale, logit_cap, rotary_tpl, query_norm_tpl,
+           key_norm_tpl, last_two_axes_fans, dtypes, params_init, query_init, output_init)
+  };
+  explicit DotProductAttention(const HParams& p);
+
+  Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;
+
+ private:
+  struct Heads {
+    Tensor query, key, value;  // ["batch seq heads head_dim"], key and value with kv_heads.
+  };
+  void declare_projections(const HParams& p);
+  Heads combined_projection(Tensor x) const;
+  Heads separate_projections(Tensor x) const;
+  Tensor scaled_query(Tensor query) const;
+
+  HParams p_;
+  int64_t head_dim_ = 0;
+  Weight query_, key_, value_, combined_, output_;
+  Weight query_bias_, key_bias_, value_bias_, combined_bias_, output_bias_;
+  Weight per_dim_scale_;
+  std::unique_ptr<RotaryPositionEmbedding> rotary_;
+  std::unique_ptr<UnaryLayer> query_norm_, key_norm_;
+};
+
+}  // namespace tessera

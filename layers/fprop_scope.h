@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a model's fprop needs beside its arguments: the tensors that stand for its weights, whether
+// it trains, and the step that keys dropout. Opened by whoever calls the model (a task, a test).
+#pragma once
+
+#include <vector>
+
+#include "core/graph/tensor.h"
+#include "layers/features.h"
+
+namespace tessera {
+
+class FpropScope {
+ public:
+  // `parameters` as parameter_inputs gives them, or other tensors of the same types and order (an
+  // average of the weights, say). Mode and step are the features'. Scopes nest.
+  FpropScope(std::vector<Tensor> parameters, const Features& features);
+  ~FpropScope();
+  FpropScope(const FpropScope&) = delete;
+  FpropScope& operator=(const FpropScope&) = delete;
+
+  static const FpropScope& current();  // CHECKs that there is one.
+
+  const Tensor& parameter(int32_t index) const;
+  Mode mode() const { return mode_; }
+  const Tensor& step() const { return step_; }  // i32 scalar; invalid if none was given.
+
+ private:
+  std::vector<Tensor> parameters_;
+  Mode mode_;
+  Tensor step_;
+  const FpropScope* outer_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layer: what every layer and model derives from. A constructor declares weights and children from
+// HParams; `fprop` (each layer's own signature) computes with tensors of the graph being traced. A
+// layer holds no numbers and knows no devices, collectives or gradients.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/graph/tensor.h"
+#include "core/graph/trace.h"
+#include "core/hparams/dtype_policy.h"
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+#include "core/hparams/weight_init.h"
+#include "layers/parameter.h"
+
+namespace tessera {
+
+// A weight of a layer: its place in the model's ParameterTable.
+struct Weight {
+  int32_t index = -1;
+  bool valid() const { return index >= 0; }
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+
+  // The whole model's weights, whichever layer of it is asked.
+  const ParameterTable& parameters() const { return *table_; }
+  const std::string& path() const { return path_; }
+  const DTypePolicy& dtypes() const { return dtypes_; }
+
+ protected:
+  explicit Layer(const Field<DTypePolicy>& dtypes);
+
+  // Declares a weight of these axes. In a layer under Repeated it is stacked on `layers`.
+  Weight weight(std::string_view name, std::vector<Axis> axes, const WeightInit& init,
+                FanAxes fans = {});
+
+  // Makes a layer below this one; its path is this one's and `name`.
+  template <typename Base>
+  std::unique_ptr<Base> child(std::string_view name, const Template<Base>& layer_tpl) {
+    const ChildScope scope(*this, name, 0);
+    return layer_tpl.instantiate();
+  }
+  // The same, with every weight below stacked `count` times (see layers/repeated.h).
+  template <typename Base>
+  std::unique_ptr<Base> stacked_child(std::string_view name, int64_t count,
+                                      const Template<Base>& layer_tpl) {
+    const ChildScope scope(*this, name, count);
+    return layer_tpl.instantiate();
+  }
+
+  // The weight as the layer computes with it: this iteration's slice if stacked, cast to `dtype`
+  // (the compute dtype) and only then placed, so that a gather moves the smaller bytes.
+  Tensor param(Weight weight) const { return param(weight, dtypes_.compute); }
+  Tensor param(Weight weight, DType dtype) const;
+
+ private:
+  friend class LayerScope;
+
+  class ChildScope {
+   public:
+    ChildScope(const Layer& parent, std::string_view name, int64_t stack);
+    ~ChildScope();
+    ChildScope(const ChildScope&) = delete;
+    ChildScope& operator=(const ChildScope&) = delete;
+
+   private:
+    PathScope path_;
+    struct Saved;
+    std::unique_ptr<Saved> saved_;
+  };
+
+  std::shared_ptr<ParameterTable> table_;
+  std::string name_;  // What its parent calls it; "" for the outermost layer.
+  std::string path_;
+  int64_t stack_ = 0;
+  DTypePolicy dtypes_;
+};
+
+// Opened on the first line of every fprop: nodes and errors below carry the layer's path.
+class LayerScope {
+ public:
+  explicit LayerScope(const Layer& layer);
+  ~LayerScope();
+  LayerScope(const LayerScope&) = delete;
+  LayerScope& operator=(const LayerScope&) = delete;
+
+ private:
+  std::unique_ptr<PathScope> path_;
+};
+
+// The commonest signature: one tensor in, one out.
+class UnaryLayer : public Layer {
+ public:
+  virtual Tensor fprop(Tensor x) const = 0;
+
+ protected:
+  using Layer::Layer;
+};
+
+}  // namespace tessera

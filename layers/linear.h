@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A matrix product over one axis, and an optional bias.
+#pragma once
+
+#include <string>
+
+#include "layers/layer.h"
+
+namespace tessera {
+
+class Linear final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = Linear;
+    static constexpr std::string_view kName = "Linear";
+    Required<int64_t> input_dims;
+    Required<int64_t> output_dims;
+    std::string input_axis = "embed";
+    std::string output_axis = "mlp";  // Must differ from input_axis.
+    bool use_bias = false;
+    Field<DTypePolicy> dtypes;
+    Field<WeightInit> params_init;
+    FIELDS(input_dims, output_dims, input_axis, output_axis, use_bias, dtypes, params_init)
+  };
+  explicit Linear(const HParams& p);
+
+  // x["… input_axis"] -> ["… output_axis"].
+  Tensor fprop(Tensor x) const override;
+
+ private:
+  HParams p_;
+  Weight w_, bias_;
+};
+
+}  // namespace tessera

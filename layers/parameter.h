@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every weight of a model, in the order its layers declare them: name, type, initial values. The
+// numbers themselves live in the executor's arena; nothing here holds them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/tensor.h"
+#include "core/hparams/weight_init.h"
+
+namespace tessera {
+
+// The axis on which Repeated stacks the weights of its block.
+inline constexpr std::string_view kLayersAxis = "layers";
+
+// Which axes of a weight count as inputs and outputs for the initialisers that scale by them. Both
+// empty: the last axis is the output and the one before it the input, times all earlier ones (Pax's
+// reading of a convolution kernel); a single axis is both.
+struct FanAxes {
+  std::vector<std::string> in;
+  std::vector<std::string> out;
+};
+
+struct Parameter {
+  std::string path;  // "lm.transformer.x_layers[3].ffn.up", or x_layers[] when stacked.
+  Type type;         // Global, unsplit, in the param dtype; stacked: `layers` leads.
+  WeightInit init;
+  FanAxes fans;
+  std::string random_path;  // `path` with its first layer index left out: x_layers[].
+  int64_t layer = -1;       // That index, or -1. Slice i of a stacked weight has index i.
+  int64_t stack = 0;        // Layers stacked; 0: not stacked.
+};
+
+class ParameterTable {
+ public:
+  // Returns the parameter's position. Error if the path is taken.
+  int32_t add(Parameter parameter);
+
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const Parameter& at(int32_t index) const { return parameters_[static_cast<size_t>(index)]; }
+  const Parameter* find(std::string_view path) const;
+  int64_t elements() const;
+  std::string text() const;  // One aligned line each: path, type with sizes, initialiser.
+
+ private:
+  std::vector<Parameter> parameters_;
+};
+
+// One graph input for each parameter, of kind kParameter and named by its path, laid out at rest as
+// the traced weight rules say.
+std::vector<Tensor> parameter_inputs(const ParameterTable& table);
+
+// Splits "a.x_layers[3].b" into "a.x_layers[].b" and 3; without an index, itself and -1.
+struct LayerPath {
+  std::string path;
+  int64_t layer = -1;
+};
+LayerPath split_layer_index(std::string_view path);
+
+}  // namespace tessera

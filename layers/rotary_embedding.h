@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotary position embedding of queries and keys (Su et al., 2021); no weights.
+#pragma once
+
+#include "layers/layer.h"
+
+namespace tessera {
+
+class RotaryPositionEmbedding final : public Layer {
+ public:
+  struct HParams {
+    using Instance = RotaryPositionEmbedding;
+    static constexpr std::string_view kName = "RotaryPositionEmbedding";
+    double min_timescale = 1.0;
+    double max_timescale = 10000.0;
+    bool interleaved = false;  // Pairs (2i, 2i+1) as in the paper; else (i, i + head_dim/2).
+    FIELDS(min_timescale, max_timescale, interleaved)
+  };
+  explicit RotaryPositionEmbedding(const HParams& p);
+
+  // x["batch seq heads head_dim"], positions i32["batch seq"] or ["seq"].
+  Tensor fprop(Tensor x, Tensor positions) const;
+
+ private:
+  HParams p_;
+};
+
+}  // namespace tessera
