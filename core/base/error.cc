@@ -9,11 +9,20 @@ namespace tessera {
 namespace {
 
 thread_local std::vector<std::string> context_frames;
+thread_local std::vector<std::string> prefixes;
 
 std::string with_context(std::string_view message) {
-  std::string text(message);
-  for (auto frame = context_frames.rbegin(); frame != context_frames.rend(); ++frame)
-    text += fmt::format(" [in {}]", *frame);
+  std::string text;
+  if (!prefixes.empty() && !prefixes.back().empty()) text = prefixes.back() + ": ";
+  text += message;
+  std::string tail;  // Of a dotted frame, until the frame it continues.
+  for (auto frame = context_frames.rbegin(); frame != context_frames.rend(); ++frame) {
+    tail = *frame + tail;
+    const bool continues = frame->starts_with('.') && frame + 1 != context_frames.rend();
+    if (continues) continue;
+    text += fmt::format(" [in {}]", tail);
+    tail.clear();
+  }
   return text;
 }
 
@@ -39,6 +48,9 @@ Error::Error(std::string_view message) : std::runtime_error(with_context(message
 
 ErrorContext::ErrorContext(std::string where) { context_frames.push_back(std::move(where)); }
 ErrorContext::~ErrorContext() { context_frames.pop_back(); }
+
+ErrorPrefix::ErrorPrefix(std::string where) { prefixes.push_back(std::move(where)); }
+ErrorPrefix::~ErrorPrefix() { prefixes.pop_back(); }
 
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
   const size_t tolerance = std::max<size_t>(2, name.size() / 3);

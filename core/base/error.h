@@ -27,14 +27,23 @@ template <typename... Args>
   throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// While alive, Errors raised on this thread say "in <where>". Frames nest; adjacent dotted paths
-// read outermost first.
+// While alive, Errors raised on this thread say "in <where>". Frames nest; one that begins with '.'
+// continues the frame outside it, so that "lm" and ".ffn" read "in lm.ffn".
 class ErrorContext {
  public:
   explicit ErrorContext(std::string where);
   ~ErrorContext();
   ErrorContext(const ErrorContext&) = delete;
   ErrorContext& operator=(const ErrorContext&) = delete;
+};
+
+// While alive, Errors raised on this thread begin "<where>: "; of nested ones the innermost counts.
+class ErrorPrefix {
+ public:
+  explicit ErrorPrefix(std::string where);
+  ~ErrorPrefix();
+  ErrorPrefix(const ErrorPrefix&) = delete;
+  ErrorPrefix& operator=(const ErrorPrefix&) = delete;
 };
 
 // The candidate nearest to `name` by edit distance, or "" if none is near enough to be a slip.

@@ -78,6 +78,8 @@ class Graph {
   }
   void add_output(std::string name, ValueId value);
   void add_update(std::string input_name, ValueId value);
+  // Puts the inputs in the order of these values, which are all of them.
+  void order_inputs(const std::vector<ValueId>& values);
 
   const std::vector<Value>& values() const { return values_; }
   const std::vector<Node>& nodes() const { return nodes_; }

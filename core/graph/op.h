@@ -14,6 +14,7 @@ namespace tessera {
 
 // What a type rule sees. Operand names are for messages: "add: y is a partial sum over mdl, …".
 struct InferContext {
+  std::string_view op;
   const Mesh& mesh;
   std::span<const Type> inputs;
   const Attributes& attributes;
@@ -57,9 +58,11 @@ struct OpDef {
   bool linear_view = false;
 };
 
-// Defined at namespace scope beside each op: `const OpRegistrar kRegister{kEinsum};`
+// Defined at namespace scope beside each op or table of ops, which must outlive the program:
+// `const OpRegistrar kRegister{kEinsum};`
 struct OpRegistrar {
   explicit OpRegistrar(const OpDef& op);
+  explicit OpRegistrar(std::span<const OpDef> ops);
 };
 
 const OpDef& find_op(std::string_view name);  // Error with the nearest name.

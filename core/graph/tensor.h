@@ -41,6 +41,7 @@ struct Operand {
   Operand(const Tensor& value,  // NOLINT(google-explicit-constructor): the point of it.
           std::source_location where = std::source_location::current())
       : tensor(value), site(SourceSite::current(where)) {}
+  Operand(const Tensor& value, SourceSite where) : tensor(value), site(where) {}
   Tensor tensor;
   SourceSite site;
 };

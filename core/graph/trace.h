@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/rules.h"
@@ -39,6 +40,10 @@ class PathScope {
   ~PathScope();
   PathScope(const PathScope&) = delete;
   PathScope& operator=(const PathScope&) = delete;
+
+ private:
+  size_t outer_size_;
+  ErrorContext context_;
 };
 const std::string& traced_path();
 
@@ -66,6 +71,61 @@ class RematScope {
  private:
   int32_t outer_;
 };
+
+// Nodes traced under it serve `node` (its gradient, its plain definition): they take its source
+// line and layer path, and errors say them.
+class ServeScope {
+ public:
+  explicit ServeScope(const Node& node);
+  ~ServeScope();
+  ServeScope(const ServeScope&) = delete;
+  ServeScope& operator=(const ServeScope&) = delete;
+
+ private:
+  SourceSite outer_site_;
+  std::string outer_path_;
+  ErrorContext context_;
+};
+
+// A tensor of the enclosing trace that a body reads, and the body's input that stands for it.
+struct Capture {
+  Tensor outer;
+  ValueId inner = kNone;
+};
+
+// Tracing a loop's body within the enclosing trace: `repeat` opens one, adds its declared inputs
+// (carries, slices) to the body, traces it, calls `finish` and reads what the body captured.
+class BodyScope {
+ public:
+  // Adds the body's first input, the loop index. `axis` and `count`: of loop-stacked tensors.
+  BodyScope(Graph& body, std::string axis, int64_t count);
+  ~BodyScope();
+  BodyScope(const BodyScope&) = delete;
+  BodyScope& operator=(const BodyScope&) = delete;
+
+  Tensor index() const;
+  // This iteration's slice of a tensor outside whose leading axis is the loop's.
+  Tensor slice(const Tensor& outer);
+  // Orders the body's inputs: index and declared ones, then slices(), then constants().
+  void finish();
+  // In order of first use, each tensor once.
+  const std::vector<Capture>& slices() const { return slices_; }
+  const std::vector<Capture>& constants() const { return constants_; }
+
+ private:
+  friend Tensor imported(const Tensor& tensor);
+  Tensor constant(const Tensor& outer);
+  Tensor capture(const Tensor& outer, Type type, std::vector<Capture>& captures);
+
+  Graph& body_;
+  std::string axis_;
+  int64_t count_;
+  ValueId index_;
+  std::vector<Capture> slices_;
+  std::vector<Capture> constants_;
+  int32_t outer_remat_;
+};
+BodyScope* innermost_body();  // Null outside any loop's body.
 
 // Appends a node: infers its types (errors carry op, path and `site`), verifies them against the
 // mesh, and returns its outputs. Operands from an enclosing trace are captured as loop constants.

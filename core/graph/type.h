@@ -20,6 +20,7 @@ struct Axis {
   std::string name;
   int64_t size = 0;                // Global.
   std::vector<std::string> split;  // Mesh axes, outermost first.
+  std::string text() const;        // "batch/replica/data"
   bool operator==(const Axis&) const = default;
 };
 
@@ -30,6 +31,7 @@ struct Partial {
   PartialKind kind = PartialKind::kNone;
   std::vector<std::string> mesh_axes;
   explicit operator bool() const { return kind != PartialKind::kNone; }
+  bool over(std::string_view mesh_axis) const;
   bool operator==(const Partial&) const = default;
 };
 
@@ -49,11 +51,19 @@ struct Type {
 
   std::string text() const;         // bf16["batch/data seq embed/mdl" + sum(mdl)]
   std::string text_sized() const;   // bf16["batch/data=32 seq=128"], for dumps.
+  std::string layout() const;       // batch/data seq embed/mdl + sum(mdl)
 };
 
 // "batch/data seq embed/mdl" -> axes with size 0, to be filled from context by name.
 // Error on an empty name, a repeated axis or a mesh axis used twice.
 std::vector<Axis> parse_axes(std::string_view text);
+
+// The same with sizes ("batch/data=32") and a pending sum or maximum ("… + sum(mdl)") allowed: the
+// axes and partial of a type of any dtype.
+Type parse_layout(std::string_view text);
+
+// Reads what text_sized() writes: bf16["batch/data=32 seq=128" + sum(mdl)].
+Type parse_type(std::string_view text);
 
 // "embed mlp" -> {"embed", "mlp"}; no splits allowed.
 std::vector<std::string> parse_names(std::string_view text);

@@ -2,7 +2,9 @@
 // Contraction by axis name. f32 accumulation whatever the operands' dtype.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/graph/tensor.h"
 

@@ -5,6 +5,7 @@
 // dtype; two floating operands of different dtypes are an error (cast one).
 #pragma once
 
+#include "core/graph/ops/activation.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -23,16 +24,10 @@ Tensor sqrt(Operand x);
 Tensor rsqrt(Operand x);
 Tensor square(Operand x);
 Tensor abs(Operand x);
+Tensor sign(Operand x);  // -1, 0 or 1; no gradient.
 Tensor sin(Operand x);
 Tensor cos(Operand x);
 Tensor erf(Operand x);
-Tensor tanh(Operand x);
-Tensor sigmoid(Operand x);
-Tensor relu(Operand x);
-Tensor softplus(Operand x);
-Tensor silu(Operand x);                 // x·sigmoid(x), also called swish.
-Tensor gelu(Operand x);                 // Exact: x·Φ(x).
-Tensor gelu_tanh(Operand x);            // The tanh approximation (Hendrycks and Gimpel, 2016).
 
 Tensor add(Operand a, Operand b);
 Tensor sub(Operand a, Operand b);
@@ -53,6 +48,8 @@ Tensor is_finite(Operand x);
 
 // condition ? a : b, by element; `condition` is bool.
 Tensor where(Operand condition, Operand a, Operand b);
+// x where the condition holds, else 0. Linear in x, so a partial sum passes through.
+Tensor mask(Operand x, Operand condition);
 
 inline Tensor operator+(Operand a, Operand b) { return add(a, b); }
 inline Tensor operator-(Operand a, Operand b) { return sub(a, b); }

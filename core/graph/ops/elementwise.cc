@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/graph/ops/elementwise.h"
+
+#include <cmath>
+#include <numbers>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/ops/elementwise_rules.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/graph/vjp.h"
+
+namespace tessera {
+namespace {
+
+// Type rules beyond those of elementwise_rules.h.
+
+void refuse_bool(const InferContext& context) {
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    if (context.inputs[i].dtype != DType::kBool) continue;
+    refuse(context, fmt::format("{} is bool, expected numbers; cast it", context.names[i]));
+  }
+}
+
+Types aligned(const InferContext& context, DType dtype, const Partial& partial) {
+  const Type result = {dtype, aligned_axes(context), partial};
+  check_mesh_axes_once(context, result);
+  return {result};
+}
+
+Types infer_numeric(const InferContext& context) {
+  refuse_bool(context);
+  return infer_nonlinear(context);
+}
+
+Types infer_neg(const InferContext& context) {
+  refuse_bool(context);
+  return infer_linear(context);
+}
+
+Types infer_scale(const InferContext& context) {
+  check_floating(context);
+  return infer_linear(context);
+}
+
+Types infer_cast(const InferContext& context) {
+  refuse_maximum(context);
+  Type type = context.inputs[0];
+  type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
+  const bool through = context.attributes.get<int64_t>("through_partial") != 0;
+  if (type.partial && !(through && is_floating(type.dtype))) {
+    refuse(context, fmt::format("{} is partial over {} and would be rounded before it is added up; "
+                                "{}, or ask for CastPartial::kThrough",
+                                context.names[0], mesh_text(type.partial.mesh_axes),
+                                place_hint(context.names[0])));
+  }
+  return {type};
+}
+
+Types infer_sum(const InferContext& context) {
+  refuse_bool(context);
+  const Partial partial = partial_of_sum(context, {0, 1});
+  check_same_dtype(context);
+  return aligned(context, context.inputs[0].dtype, partial);
+}
+
+Types infer_product(const InferContext& context) {
+  refuse_bool(context);
+  const Partial partial = partial_of_product(context);
+  check_same_dtype(context);
+  return aligned(context, context.inputs[0].dtype, partial);
+}
+
+Types infer_quotient(const InferContext& context) {
+  check_floating(context);
+  refuse_maximum(context);
+  if (const Partial& divisor = context.inputs[1].partial) {
+    refuse(context, fmt::format("the divisor {} is partial over {}; {}", context.names[1],
+                                mesh_text(divisor.mesh_axes), place_hint(context.names[1])));
+  }
+  return infer_product(context);
+}
+
+Types infer_comparison(const InferContext& context) {
+  refuse_partial(context);
+  check_same_dtype(context);
+  return aligned(context, DType::kBool, {});
+}
+
+Types infer_order(const InferContext& context) {
+  refuse_bool(context);
+  return infer_comparison(context);
+}
+
+Types infer_logical(const InferContext& context) {
+  for (size_t i = 0; i < context.inputs.size(); ++i) check_dtype(context, i, DType::kBool);
+  return infer_comparison(context);
+}
+
+Types infer_is_finite(const InferContext& context) {
+  check_floating(context);
+  return infer_comparison(context);
+}
+
+void check_condition(const InferContext& context, size_t i) {
+  check_dtype(context, i, DType::kBool);
+  const Partial& partial = context.inputs[i].partial;
+  if (!partial) return;
+  refuse(context, fmt::format("the condition {} is partial over {}; {}", context.names[i],
+                              mesh_text(partial.mesh_axes), place_hint(context.names[i])));
+}
+
+// condition, a, b: linear in a and b together.
+Types infer_where(const InferContext& context) {
+  refuse_maximum(context);
+  check_condition(context, 0);
+  const Type& a = context.inputs[1];
+  const Type& b = context.inputs[2];
+  if (a.dtype != b.dtype) {
+    refuse(context, fmt::format("{} is {}, {} is {}; cast one", context.names[1],
+                                dtype_name(a.dtype), context.names[2], dtype_name(b.dtype)));
+  }
+  const Partial partial = partial_of_sum(context, {1, 2});
+  for (const std::string& mesh_axis : partial.mesh_axes) {
+    if (!split_over(context.inputs[0], mesh_axis)) continue;
+    refuse(context, fmt::format("{} is partial over {}, which splits the condition {}; {}",
+                                context.names[1], mesh_axis, context.names[0],
+                                place_hint(context.names[1])));
+  }
+  return aligned(context, a.dtype, partial);
+}
+
+// x, condition: linear in x.
+Types infer_mask(const InferContext& context) {
+  refuse_maximum(context);
+  check_condition(context, 1);
+  return aligned(context, context.inputs[0].dtype, partial_of_product(context));
+}
+
+// Gradients. dy is the cotangent, x, a and b the operands, y the result.
+
+Tensors scale_vjp(const VjpContext& c) {
+  return {scale(c.cotangents[0], c.node.attributes.get<double>("factor"))};
+}
+
+Tensors cast_vjp(const VjpContext& c) {
+  if (!is_floating(c.inputs[0].dtype())) return {Tensor()};
+  return {cast(c.cotangents[0], c.inputs[0].dtype(), CastPartial::kThrough)};
+}
+
+Tensors rsqrt_vjp(const VjpContext& c) {
+  const Tensor& y = c.outputs[0];
+  return {scale(mul(c.cotangents[0], mul(square(y), y)), -0.5)};
+}
+
+Tensors abs_vjp(const VjpContext& c) { return {mul(c.cotangents[0], sign(c.inputs[0]))}; }
+
+Tensors erf_vjp(const VjpContext& c) {
+  const Tensor slope = scale(exp(neg(square(c.inputs[0]))), 2.0 * std::numbers::inv_sqrtpi);
+  return {mul(c.cotangents[0], slope)};
+}
+
+Tensors mul_vjp(const VjpContext& c) {
+  const Tensor &a = c.inputs[0], &b = c.inputs[1], &dy = c.cotangents[0];
+  return {match(mul(dy, b), a), match(mul(dy, a), b)};
+}
+
+Tensors div_vjp(const VjpContext& c) {
+  const Tensor &a = c.inputs[0], &b = c.inputs[1], &dy = c.cotangents[0];
+  return {match(div(dy, b), a), match(neg(div(mul(dy, c.outputs[0]), b)), b)};
+}
+
+// The exponent's gradient is zero where the base is not positive: its logarithm is none.
+Tensors pow_vjp(const VjpContext& c) {
+  const Tensor &a = c.inputs[0], &b = c.inputs[1], &dy = c.cotangents[0];
+  const Tensor slope = mul(b, pow(a, b - 1.0));
+  const Tensor positive = less(constant(0.0, a.dtype()), a);
+  const Tensor logarithm = log(where(positive, a, constant(1.0, a.dtype())));
+  return {match(mul(dy, slope), a), match(mul(dy, mul(c.outputs[0], logarithm)), b)};
+}
+
+Tensors maximum_vjp(const VjpContext& c) {
+  const Tensor &a = c.inputs[0], &b = c.inputs[1], &dy = c.cotangents[0];
+  return {match(mask(dy, less_equal(b, a)), a), match(mask(dy, less(a, b)), b)};
+}
+
+Tensors minimum_vjp(const VjpContext& c) {
+  const Tensor &a = c.inputs[0], &b = c.inputs[1], &dy = c.cotangents[0];
+  return {match(mask(dy, less_equal(a, b)), a), match(mask(dy, less(b, a)), b)};
+}
+
+Tensors where_vjp(const VjpContext& c) {
+  const Tensor &condition = c.inputs[0], &dy = c.cotangents[0];
+  return {Tensor(), match(mask(dy, condition), c.inputs[1]),
+          match(mask(dy, logical_not(condition)), c.inputs[2])};
+}
+
+using V = const VjpContext&;
+constexpr OpClass kElementwise = OpClass::kElementwise;
+
+// One row an op: name, class, type rule, gradient.
+const OpDef kOps[] = {
+    {.name = "neg", .op_class = kElementwise, .infer = infer_neg,
+     .vjp = [](V c) -> Tensors { return {neg(c.cotangents[0])}; }, .linear_view = true},
+    {.name = "scale", .op_class = kElementwise, .infer = infer_scale, .vjp = scale_vjp,
+     .linear_view = true},
+    {.name = "stop_gradient", .op_class = kElementwise, .infer = infer_linear,
+     .vjp = [](V) -> Tensors { return {Tensor()}; }},
+    {.name = "cast", .op_class = kElementwise, .infer = infer_cast, .vjp = cast_vjp,
+     .linear_view = true},
+
+    {.name = "exp", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+     .vjp = [](V c) -> Tensors { return {mul(c.cotangents[0], c.outputs[0])}; }},
+    {.name = "log", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+     .vjp = [](V c) -> Tensors { return {div(c.cotangents[0], c.inputs[0])}; }},
+    {.name = "sqrt", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+     .vjp = [](V c) -> Tensors { return {scale(div(c.cotangents[0], c.outputs[0]), 0.5)}; }},
+    {.name = "rsqrt", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+     .vjp = rsqrt_vjp},
+    {.name = "square", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+     .vjp = [](V c) -> Tensors { return {scale(mul(c.cotangents[0], c.inputs[0]), 2.0)}; }},
+    {.name = "abs", .op_class = kElementwise, .infer = infer_numeric, .vjp = abs_vjp},
+    {.name = "sign", .op_class = kElementwise, .infer = infer_numeric,
+     .vjp = [](V) -> Tensors { return {Tensor()}; }},
+    {.name = "sin", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+     .vjp = [](V c) -> Tensors { return {mul(c.cotangents[0], cos(c.inputs[0]))}; }},
+    {.name = "cos", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+     .vjp = [](V c) -> Tensors { return {neg(mul(c.cotangents[0], sin(c.inputs[0])))}; }},
+    {.name = "erf", .op_class = kElementwise, .infer = infer_nonlinear_floating, .vjp = erf_vjp},
+
+    {.name = "add", .op_class = kElementwise, .infer = infer_sum,
+     .vjp = [](V c) -> Tensors {
+       return {match(c.cotangents[0], c.inputs[0]), match(c.cotangents[0], c.inputs[1])};
+     }},
+    {.name = "sub", .op_class = kElementwise, .infer = infer_sum,
+     .vjp = [](V c) -> Tensors {
+       return {match(c.cotangents[0], c.inputs[0]), neg(match(c.cotangents[0], c.inputs[1]))};
+     }},
+    {.name = "mul", .op_class = kElementwise, .infer = infer_product, .vjp = mul_vjp},
+    {.name = "div", .op_class = kElementwise, .infer = infer_quotient, .vjp = div_vjp},
+    {.name = "pow", .op_class = kElementwise, .infer = infer_nonlinear_floating, .vjp = pow_vjp},
+    {.name = "maximum", .op_class = kElementwise, .infer = infer_numeric, .vjp = maximum_vjp},
+    {.name = "minimum", .op_class = kElementwise, .infer = infer_numeric, .vjp = minimum_vjp},
+
+    {.name = "equal", .op_class = kElementwise, .infer = infer_comparison},
+    {.name = "less", .op_class = kElementwise, .infer = infer_order},
+    {.name = "less_equal", .op_class = kElementwise, .infer = infer_order},
+    {.name = "logical_and", .op_class = kElementwise, .infer = infer_logical},
+    {.name = "logical_or", .op_class = kElementwise, .infer = infer_logical},
+    {.name = "logical_not", .op_class = kElementwise, .infer = infer_logical},
+    {.name = "is_finite", .op_class = kElementwise, .infer = infer_is_finite},
+
+    {.name = "where", .op_class = kElementwise, .infer = infer_where, .vjp = where_vjp},
+    {.name = "mask", .op_class = kElementwise, .infer = infer_mask,
+     .vjp = [](V c) -> Tensors {
+       return {match(mask(c.cotangents[0], c.inputs[1]), c.inputs[0]), Tensor()};
+     }},
+};
+const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
+
+Tensor unary(std::string_view op, const Operand& x) {
+  return trace_op(find_op(op), {x.tensor}, {}, x.site);
+}
+Tensor binary(std::string_view op, const Operand& a, const Operand& b) {
+  return trace_op(find_op(op), {a.tensor, b.tensor}, {}, a.site);
+}
+// A number beside a tensor.
+Operand scalar_like(const Operand& x, double value) {
+  return {constant(value, x.tensor.dtype(), {}, x.site).named(fmt::format("{}", value)), x.site};
+}
+
+}  // namespace
+
+Tensor neg(Operand x) { return unary("neg", x); }
+Tensor scale(Operand x, double factor) {
+  return trace_op(find_op("scale"), {x.tensor}, {{"factor", factor}}, x.site);
+}
+Tensor stop_gradient(Operand x) { return unary("stop_gradient", x); }
+Tensor cast(Operand x, DType dtype, CastPartial partial) {
+  const int64_t through = partial == CastPartial::kThrough ? 1 : 0;
+  return trace_op(find_op("cast"), {x.tensor},
+                  {{"dtype", std::string(dtype_name(dtype))}, {"through_partial", through}},
+                  x.site);
+}
+
+Tensor exp(Operand x) { return unary("exp", x); }
+Tensor log(Operand x) { return unary("log", x); }
+Tensor sqrt(Operand x) { return unary("sqrt", x); }
+Tensor rsqrt(Operand x) { return unary("rsqrt", x); }
+Tensor square(Operand x) { return unary("square", x); }
+Tensor abs(Operand x) { return unary("abs", x); }
+Tensor sign(Operand x) { return unary("sign", x); }
+Tensor sin(Operand x) { return unary("sin", x); }
+Tensor cos(Operand x) { return unary("cos", x); }
+Tensor erf(Operand x) { return unary("erf", x); }
+
+Tensor add(Operand a, Operand b) { return binary("add", a, b); }
+Tensor sub(Operand a, Operand b) { return binary("sub", a, b); }
+Tensor mul(Operand a, Operand b) { return binary("mul", a, b); }
+Tensor div(Operand a, Operand b) { return binary("div", a, b); }
+Tensor pow(Operand a, Operand b) { return binary("pow", a, b); }
+Tensor maximum(Operand a, Operand b) { return binary("maximum", a, b); }
+Tensor minimum(Operand a, Operand b) { return binary("minimum", a, b); }
+
+Tensor equal(Operand a, Operand b) { return binary("equal", a, b); }
+Tensor less(Operand a, Operand b) { return binary("less", a, b); }
+Tensor less_equal(Operand a, Operand b) { return binary("less_equal", a, b); }
+Tensor logical_and(Operand a, Operand b) { return binary("logical_and", a, b); }
+Tensor logical_or(Operand a, Operand b) { return binary("logical_or", a, b); }
+Tensor logical_not(Operand a) { return unary("logical_not", a); }
+Tensor is_finite(Operand x) { return unary("is_finite", x); }
+
+Tensor where(Operand condition, Operand a, Operand b) {
+  return trace_op(find_op("where"), {condition.tensor, a.tensor, b.tensor}, {}, condition.site);
+}
+Tensor mask(Operand x, Operand condition) { return binary("mask", x, condition); }
+
+Tensor operator+(Operand a, double b) { return add(a, scalar_like(a, b)); }
+Tensor operator-(Operand a, double b) { return add(a, scalar_like(a, -b)); }
+Tensor operator-(double a, Operand b) { return sub(scalar_like(b, a), b); }
+
+}  // namespace tessera

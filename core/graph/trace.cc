@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/graph/trace.h"
+
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+
+namespace tessera {
+namespace {
+
+struct Frame {
+  Graph* graph = nullptr;
+  const Mesh* mesh = nullptr;
+  const AxisRules* rules = nullptr;
+  BodyScope* body = nullptr;
+  int32_t next_remat_block = 0;
+};
+
+// What tracing on this thread knows besides the frames.
+struct Speaker {
+  std::string path;
+  SourceSite served;  // Known under a ServeScope.
+  Phase phase = Phase::kForward;
+  int32_t remat_block = kNone;
+};
+
+thread_local std::vector<Frame> frames;
+thread_local Speaker speaker;
+
+Frame& innermost() {
+  CHECK(!frames.empty(), "ops are called while a TraceScope lives");
+  return frames.back();
+}
+
+std::vector<std::string> describe_all(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<std::string> names;
+  for (const ValueId id : ids) names.push_back(graph.describe(id));
+  return names;
+}
+
+// `wanted`, or with a number after it if the graph has such an input already.
+std::string unused_input_name(const Graph& graph, const std::string& wanted) {
+  std::string name = wanted;
+  for (int i = 2; graph.find_input(name) != nullptr; ++i) name = fmt::format("{}#{}", wanted, i);
+  return name;
+}
+
+}  // namespace
+
+TraceScope::TraceScope(Graph& graph, const Mesh& mesh, const AxisRules& rules) {
+  frames.push_back({&graph, &mesh, &rules});
+}
+TraceScope::~TraceScope() { frames.pop_back(); }
+
+Graph& traced_graph() { return *innermost().graph; }
+const Mesh& traced_mesh() { return *innermost().mesh; }
+const AxisRules& traced_rules() { return *innermost().rules; }
+bool tracing() { return !frames.empty(); }
+
+PathScope::PathScope(std::string_view name)
+    : outer_size_(speaker.path.size()),
+      context_(outer_size_ == 0 ? std::string(name) : fmt::format(".{}", name)) {
+  if (outer_size_ != 0) speaker.path += '.';
+  speaker.path += name;
+}
+PathScope::~PathScope() { speaker.path.resize(outer_size_); }
+
+const std::string& traced_path() { return speaker.path; }
+
+PhaseScope::PhaseScope(Phase phase) : outer_(std::exchange(speaker.phase, phase)) {}
+PhaseScope::~PhaseScope() { speaker.phase = outer_; }
+
+RematScope::RematScope() : outer_(speaker.remat_block) {
+  if (outer_ == kNone) speaker.remat_block = innermost().next_remat_block++;
+}
+RematScope::~RematScope() { speaker.remat_block = outer_; }
+
+ServeScope::ServeScope(const Node& node)
+    : outer_site_(std::exchange(speaker.served, node.site)),
+      outer_path_(std::exchange(speaker.path, node.path)),
+      context_(node.path) {}
+ServeScope::~ServeScope() {
+  speaker.served = outer_site_;
+  speaker.path = outer_path_;
+}
+
+BodyScope::BodyScope(Graph& body, std::string axis, int64_t count)
+    : body_(body),
+      axis_(std::move(axis)),
+      count_(count),
+      index_(body.add_input("index", InputKind::kLoop, make_type(DType::kI32, {}))),
+      outer_remat_(std::exchange(speaker.remat_block, kNone)) {
+  Frame frame = innermost();
+  frame.graph = &body;
+  frame.body = this;
+  frame.next_remat_block = 0;
+  frames.push_back(frame);
+}
+
+BodyScope::~BodyScope() {
+  frames.pop_back();
+  speaker.remat_block = outer_remat_;
+}
+
+Tensor BodyScope::index() const { return {&body_, index_}; }
+
+Tensor BodyScope::capture(const Tensor& outer, Type type, std::vector<Capture>& captures) {
+  for (const Capture& known : captures) {
+    if (known.outer.graph() == outer.graph() && known.outer.id() == outer.id()) {
+      return {&body_, known.inner};
+    }
+  }
+  const std::string wanted = outer.graph()->describe(outer.id());
+  const ValueId inner =
+      body_.add_input(unused_input_name(body_, wanted), InputKind::kLoop, std::move(type));
+  body_.value(inner).name = wanted;
+  captures.push_back({outer, inner});
+  return {&body_, inner};
+}
+
+Tensor BodyScope::constant(const Tensor& outer) { return capture(outer, outer.type(), constants_); }
+
+Tensor BodyScope::slice(const Tensor& outer) {
+  Type type = outer.type();
+  if (type.axes.empty() || type.axes.front().name != axis_ || type.axes.front().size != count_) {
+    fail("repeat: {} is {}, expected a leading axis {}={}", outer.graph()->describe(outer.id()),
+         type.text_sized(), axis_, count_);
+  }
+  if (!type.axes.front().split.empty()) {
+    fail("repeat: {} of {} is split; a loop runs along an unsplit axis", type.axes.front().text(),
+         outer.graph()->describe(outer.id()));
+  }
+  type.axes.erase(type.axes.begin());
+  return capture(outer, std::move(type), slices_);
+}
+
+void BodyScope::finish() {
+  std::vector<ValueId> order;
+  const auto captured = [](const std::vector<Capture>& captures, ValueId id) {
+    for (const Capture& capture : captures) {
+      if (capture.inner == id) return true;
+    }
+    return false;
+  };
+  for (const GraphInput& input : body_.inputs()) {
+    if (captured(slices_, input.value) || captured(constants_, input.value)) continue;
+    order.push_back(input.value);
+  }
+  for (const Capture& capture : slices_) order.push_back(capture.inner);
+  for (const Capture& capture : constants_) order.push_back(capture.inner);
+  body_.order_inputs(order);
+}
+
+BodyScope* innermost_body() {
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    if (frame->body != nullptr) return frame->body;
+  }
+  return nullptr;
+}
+
+Tensor imported(const Tensor& tensor) {
+  CHECK(tensor.valid(), "an op was given an invalid tensor");
+  size_t depth = frames.size();
+  while (depth > 0 && frames[depth - 1].graph != tensor.graph()) --depth;
+  CHECK(depth > 0, "a tensor outlived its trace");
+  Tensor seen = tensor;
+  for (; depth < frames.size(); ++depth) {
+    CHECK(frames[depth].body != nullptr, "a tensor of another trace, and not in a loop's body");
+    seen = frames[depth].body->constant(seen);
+  }
+  return seen;
+}
+
+std::vector<Tensor> trace_node(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
+                               SourceSite site, std::vector<std::shared_ptr<const Graph>> bodies) {
+  const Frame& frame = innermost();
+  Node node{.op = &op,
+            .attributes = std::move(attributes),
+            .bodies = std::move(bodies),
+            .site = speaker.served.known() ? speaker.served : site,
+            .path = speaker.path,
+            .phase = speaker.phase,
+            .remat_block = speaker.phase == Phase::kForward ? speaker.remat_block : kNone};
+  std::vector<Type> types;
+  for (const Tensor& tensor : inputs) {
+    const Tensor local = imported(tensor);
+    node.inputs.push_back(local.id());
+    types.push_back(local.type());
+  }
+  const std::vector<std::string> names = describe_all(*frame.graph, node.inputs);
+
+  const ErrorPrefix where(node.site.text());
+  const std::vector<Type> results =
+      op.infer({op.name, *frame.mesh, types, node.attributes, names, node.bodies});
+  for (const Type& type : results) {
+    if (const auto problem = type_problem(type, *frame.mesh)) fail("{}: {}", op.name, *problem);
+  }
+  const NodeId id = frame.graph->add_node(std::move(node), results);
+  std::vector<Tensor> outputs;
+  for (const ValueId value : frame.graph->node(id).outputs) outputs.push_back({frame.graph, value});
+  return outputs;
+}
+
+Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
+                SourceSite site) {
+  return trace_node(op, std::move(inputs), std::move(attributes), site).front();
+}
+
+Tensor input(std::string name, InputKind kind, Type type) {
+  if (const auto problem = type_problem(type, traced_mesh())) fail("{}: {}", name, *problem);
+  Graph& graph = traced_graph();
+  return {&graph, graph.add_input(std::move(name), kind, std::move(type))};
+}
+
+void output(std::string name, const Tensor& value) {
+  const Tensor local = imported(value);
+  const Partial& partial = local.type().partial;
+  if (partial) {
+    fail("{} is fetched but partial over {}; place({})", name,
+         fmt::join(partial.mesh_axes, ", "), name);
+  }
+  traced_graph().add_output(std::move(name), local.id());
+}
+
+const Tensor& Tensor::named(std::string_view name) const {
+  graph_->value(id_).name = name;
+  return *this;
+}
+
+}  // namespace tessera

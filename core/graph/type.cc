@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/graph/type.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+// A reader of layouts: "batch/data=32 seq embed/mdl + sum(mdl)". Errors quote the whole text.
+class LayoutReader {
+ public:
+  explicit LayoutReader(std::string_view text) : text_(text) {}
+
+  Type read() {
+    Type type;
+    for (skip_spaces(); !done() && peek() != '+'; skip_spaces()) type.axes.push_back(read_axis());
+    if (!done()) type.partial = read_partial();
+    check_names(type);
+    return type;
+  }
+
+ private:
+  bool done() const { return position_ == text_.size(); }
+  char peek() const { return done() ? '\0' : text_[position_]; }
+  void skip_spaces() {
+    while (peek() == ' ') ++position_;
+  }
+  bool skip(char wanted) {
+    if (peek() != wanted) return false;
+    ++position_;
+    return true;
+  }
+
+  template <typename... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    fail("layout \"{}\": {}", text_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::string read_name(std::string_view what) {
+    const size_t begin = position_;
+    while (std::isalnum(static_cast<unsigned char>(peek())) != 0 || peek() == '_') ++position_;
+    if (position_ == begin) {
+      const std::string got = done() ? "its end" : fmt::format("'{}'", peek());
+      refuse("expected the name of {} at character {}, got {}", what, begin + 1, got);
+    }
+    return std::string(text_.substr(begin, position_ - begin));
+  }
+
+  Axis read_axis() {
+    Axis axis{read_name("an axis"), 0, {}};
+    while (skip('/')) axis.split.push_back(read_name("a mesh axis"));
+    if (skip('=')) {
+      const char* const begin = text_.data() + position_;
+      const char* const end = text_.data() + text_.size();
+      const auto [stop, error] = std::from_chars(begin, end, axis.size);
+      if (error != std::errc()) refuse("expected the size of {} after '='", axis.name);
+      position_ += static_cast<size_t>(stop - begin);
+    }
+    if (!done() && peek() != ' ' && peek() != '+') {
+      refuse("unexpected '{}' at character {}", peek(), position_ + 1);
+    }
+    return axis;
+  }
+
+  Partial read_partial() {
+    skip('+');
+    skip_spaces();
+    const std::string kind = read_name("a partial, sum(…) or max(…),");
+    if (kind != "sum" && kind != "max") refuse("a partial is sum(…) or max(…), not '{}'", kind);
+    Partial partial{kind == "sum" ? PartialKind::kSum : PartialKind::kMax, {}};
+    if (!skip('(')) refuse("expected '(' after '{}'", kind);
+    do {
+      skip_spaces();
+      partial.mesh_axes.push_back(read_name("a mesh axis"));
+      skip_spaces();
+    } while (skip(','));
+    if (!skip(')')) refuse("expected ')' at character {}", position_ + 1);
+    skip_spaces();
+    if (!done()) refuse("unexpected '{}' at character {}", peek(), position_ + 1);
+    return partial;
+  }
+
+  void check_names(const Type& type) const {
+    std::vector<std::string> mesh_axes = type.partial.mesh_axes;
+    for (size_t i = 0; i < type.axes.size(); ++i) {
+      if (type.find(type.axes[i].name) != static_cast<int64_t>(i)) {
+        refuse("axis '{}' is there twice", type.axes[i].name);
+      }
+      const std::vector<std::string>& split = type.axes[i].split;
+      mesh_axes.insert(mesh_axes.end(), split.begin(), split.end());
+    }
+    std::sort(mesh_axes.begin(), mesh_axes.end());
+    const auto twice = std::adjacent_find(mesh_axes.begin(), mesh_axes.end());
+    if (twice != mesh_axes.end()) refuse("mesh axis '{}' is used twice", *twice);
+  }
+
+  std::string_view text_;
+  size_t position_ = 0;
+};
+
+std::string axes_text(const Type& type, bool sized) {
+  std::string text;
+  for (const Axis& axis : type.axes) {
+    if (!text.empty()) text += ' ';
+    text += axis.text();
+    if (sized) text += fmt::format("={}", axis.size);
+  }
+  return text;
+}
+
+std::string partial_text(const Partial& partial) {
+  if (!partial) return "";
+  return fmt::format(" + {}({})", partial.kind == PartialKind::kSum ? "sum" : "max",
+                     fmt::join(partial.mesh_axes, ", "));
+}
+
+std::string quoted(const Type& type, bool sized) {
+  return fmt::format("{}[\"{}\"{}]", dtype_name(type.dtype), axes_text(type, sized),
+                     partial_text(type.partial));
+}
+
+int64_t shards_of(const Axis& axis, const Mesh& mesh) {
+  int64_t shards = 1;
+  for (const std::string& name : axis.split) shards *= mesh.size(name);
+  return shards;
+}
+
+// The multiple of `step` nearest to `size`, but not zero.
+int64_t nearest_multiple(int64_t size, int64_t step) {
+  return std::max<int64_t>(1, (size + step / 2) / step) * step;
+}
+
+}  // namespace
+
+std::string Axis::text() const {
+  return split.empty() ? name : fmt::format("{}/{}", name, fmt::join(split, "/"));
+}
+
+bool Partial::over(std::string_view mesh_axis) const {
+  return std::find(mesh_axes.begin(), mesh_axes.end(), mesh_axis) != mesh_axes.end();
+}
+
+int64_t Type::elements() const {
+  int64_t elements = 1;
+  for (const Axis& axis : axes) elements *= axis.size;
+  return elements;
+}
+
+int64_t Type::bytes() const { return elements() * dtype_bytes(dtype); }
+
+int64_t Type::find(std::string_view axis) const {
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i].name == axis) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+const Axis& Type::axis(std::string_view name) const {
+  const int64_t position = find(name);
+  if (position < 0) fail("no axis '{}' in {}{}", name, text(), did_you_mean(name, names()));
+  return axes[static_cast<size_t>(position)];
+}
+
+std::vector<std::string> Type::names() const {
+  std::vector<std::string> names;
+  for (const Axis& axis : axes) names.push_back(axis.name);
+  return names;
+}
+
+std::string Type::text() const { return quoted(*this, false); }
+std::string Type::text_sized() const { return quoted(*this, true); }
+std::string Type::layout() const { return axes_text(*this, false) + partial_text(partial); }
+
+Type parse_layout(std::string_view text) { return LayoutReader(text).read(); }
+
+std::vector<Axis> parse_axes(std::string_view text) {
+  const Type type = parse_layout(text);
+  if (type.partial) fail("axes \"{}\": a partial has no place here", text);
+  return type.axes;
+}
+
+std::vector<std::string> parse_names(std::string_view text) {
+  const Type type = parse_layout(text);
+  for (const Axis& axis : type.axes) {
+    if (!axis.split.empty() || axis.size != 0 || type.partial) {
+      fail("axes \"{}\": plain names expected, got '{}'", text, axis.text());
+    }
+  }
+  return type.names();
+}
+
+Type parse_type(std::string_view text) {
+  const size_t open = text.find('[');
+  if (open == std::string_view::npos || text.back() != ']') {
+    fail("type '{}' is not of the form f32[\"batch=4 embed=8\"]", text);
+  }
+  std::string layout(text.substr(open + 1, text.size() - open - 2));
+  std::erase(layout, '"');
+  Type type = parse_layout(layout);
+  type.dtype = parse_dtype(text.substr(0, open));
+  return type;
+}
+
+Type make_type(DType dtype, std::vector<Axis> axes) { return {dtype, std::move(axes), {}}; }
+
+std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
+  struct Use {
+    std::string mesh_axis;
+    std::string by;
+  };
+  std::vector<Use> uses;
+  const auto second_use = [&](const std::string& mesh_axis,
+                              const std::string& by) -> std::optional<std::string> {
+    for (const Use& use : uses) {
+      if (use.mesh_axis == mesh_axis) {
+        return fmt::format("{} uses {} for both {} and {}", type.text(), mesh_axis, use.by, by);
+      }
+    }
+    uses.push_back({mesh_axis, by});
+    return std::nullopt;
+  };
+  const auto unknown = [&](const std::string& name) -> std::optional<std::string> {
+    if (mesh.has(name)) return std::nullopt;
+    std::vector<std::string> names;
+    for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
+    return fmt::format("{} uses '{}', which the mesh ({}) lacks{}", type.text(), name,
+                       mesh.axes().empty() ? "no axes" : mesh.text(), did_you_mean(name, names));
+  };
+
+  for (size_t i = 0; i < type.axes.size(); ++i) {
+    const Axis& axis = type.axes[i];
+    if (type.find(axis.name) != static_cast<int64_t>(i)) {
+      return fmt::format("{} has axis {} twice", type.text(), axis.name);
+    }
+    if (axis.size < 1) return fmt::format("axis {} has size {}", axis.name, axis.size);
+    for (const std::string& name : axis.split) {
+      if (auto problem = unknown(name)) return problem;
+      if (auto problem = second_use(name, axis.name)) return problem;
+    }
+    const int64_t shards = shards_of(axis, mesh);
+    if (axis.size % shards != 0) {
+      return fmt::format("{}={} cannot be split by {}={}; the nearest size that can is {}",
+                         axis.name, axis.size, fmt::join(axis.split, "*"), shards,
+                         nearest_multiple(axis.size, shards));
+    }
+  }
+  if ((type.partial.kind == PartialKind::kNone) != type.partial.mesh_axes.empty()) {
+    return fmt::format("{} has a partial of no mesh axes, or of no kind", type.text());
+  }
+  int64_t last = -1;
+  for (const std::string& name : type.partial.mesh_axes) {
+    if (auto problem = unknown(name)) return problem;
+    if (auto problem = second_use(name, "a partial")) return problem;
+    if (mesh.position(name) < last) {
+      return fmt::format("the partial of {} is not in mesh order", type.text());
+    }
+    last = mesh.position(name);
+  }
+  return std::nullopt;
+}
+
+Type local_type(const Type& type, const Mesh& mesh) {
+  Type local{type.dtype, {}, {}};
+  for (const Axis& axis : type.axes) {
+    local.axes.push_back({axis.name, axis.size / shards_of(axis, mesh), {}});
+  }
+  return local;
+}
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/graph/vjp.h"
+
+#include <fmt/format.h>
+
+#include "core/graph/ops/layout.h"
+#include "core/graph/ops/reduce.h"
+
+namespace tessera {
+
+Tensor match(const Tensor& cotangent, const Tensor& primal) {
+  std::vector<std::string> extra;
+  for (const Axis& axis : cotangent.type().axes) {
+    if (!primal.has(axis.name)) extra.push_back(axis.name);
+  }
+  Tensor matched = extra.empty() ? cotangent : reduce_sum(cotangent, joined(extra));
+  const std::vector<std::string> order = primal.type().names();
+  if (matched.type().names() != order) matched = transpose(matched, joined(order));
+  return matched;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+}  // namespace tessera
