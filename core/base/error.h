@@ -60,8 +60,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 
 // An invariant of ours: a failure is a bug in Tessera, never the user's mistake.
 // CHECK(a == b) or CHECK(a == b, "sizes {} and {}", a, b).
-#define CHECK(condition, ...)                                      \
-  (static_cast<bool>(condition)                                    \
-       ? void(0)                                                   \
-       : ::tessera::check_failed(#condition, __FILE__, __LINE__,   \
-                                 ::fmt::format("" __VA_ARGS__)))
+#define CHECK(condition, ...)   \
+  (static_cast<bool>(condition) \
+       ? void(0)                \
+       : ::tessera::check_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)))

@@ -25,16 +25,15 @@ uint64_t mixed(uint64_t word) {
 PhiloxBlock philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   uint32_t key0 = static_cast<uint32_t>(key);
   uint32_t key1 = static_cast<uint32_t>(key >> 32);
-  PhiloxBlock block = {
-      static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
-      static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)};
+  PhiloxBlock block = {static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
+                       static_cast<uint32_t>(counter_high),
+                       static_cast<uint32_t>(counter_high >> 32)};
   for (int round = 0; round < kRounds; ++round) {
     const uint64_t product0 = kMultiplier0 * block[0];
     const uint64_t product1 = kMultiplier1 * block[2];
-    block = {static_cast<uint32_t>(product1 >> 32) ^ block[1] ^ key0,
-             static_cast<uint32_t>(product1),
-             static_cast<uint32_t>(product0 >> 32) ^ block[3] ^ key1,
-             static_cast<uint32_t>(product0)};
+    block = {
+        static_cast<uint32_t>(product1 >> 32) ^ block[1] ^ key0, static_cast<uint32_t>(product1),
+        static_cast<uint32_t>(product0 >> 32) ^ block[3] ^ key1, static_cast<uint32_t>(product0)};
     key0 += kWeyl0;
     key1 += kWeyl1;
   }

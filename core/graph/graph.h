@@ -58,7 +58,7 @@ struct GraphInput {
 // An output may be the next value of a kParameter/kState input, which it then replaces in place
 // after the step.
 struct GraphOutput {
-  std::string name;     // "loss", "grad_norm", or the name of the state it updates.
+  std::string name;  // "loss", "grad_norm", or the name of the state it updates.
   ValueId value = kNone;
   bool is_update = false;
 };

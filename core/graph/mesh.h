@@ -20,7 +20,7 @@ struct MeshAxis {
 
 class Mesh {
  public:
-  Mesh() = default;  // No axes: one device, and only unsplit types.
+  Mesh() = default;                           // No axes: one device, and only unsplit types.
   explicit Mesh(std::vector<MeshAxis> axes);  // Error on a repeated name or a size < 1.
 
   // The usual axes "replica data mdl" with these ICI sizes (DCN sizes all 1 when empty).
@@ -28,7 +28,7 @@ class Mesh {
 
   const std::vector<MeshAxis>& axes() const { return axes_; }
   bool has(std::string_view name) const;
-  int64_t size(std::string_view name) const;    // Error with the nearest name.
+  int64_t size(std::string_view name) const;      // Error with the nearest name.
   int64_t position(std::string_view name) const;  // Index in axes(); Error with the nearest name.
   int64_t num_devices() const;
   std::string text() const;  // "replica=1 data=4 mdl=2"

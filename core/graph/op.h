@@ -18,7 +18,7 @@ struct InferContext {
   const Mesh& mesh;
   std::span<const Type> inputs;
   const Attributes& attributes;
-  std::span<const std::string> names;                              // Of the inputs.
+  std::span<const std::string> names;  // Of the inputs.
   std::span<const std::shared_ptr<const Graph>> bodies = {};
 };
 

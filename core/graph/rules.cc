@@ -94,8 +94,8 @@ std::string rules_text(const std::vector<AxisRule>& rules) {
     if (!text.empty()) text += ", ";
     if (!rule.role.empty()) text += rule.role + ": ";
     text += rule.axis + " -> ";
-    text += rule.mesh.size() == 1 ? rule.mesh.front()
-                                  : fmt::format("({})", fmt::join(rule.mesh, ", "));
+    text +=
+        rule.mesh.size() == 1 ? rule.mesh.front() : fmt::format("({})", fmt::join(rule.mesh, ", "));
   }
   return text;
 }

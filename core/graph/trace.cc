@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/graph/typing.h"
 
 namespace tessera {
 namespace {
@@ -218,8 +219,8 @@ void output(std::string name, const Tensor& value) {
   const Tensor local = imported(value);
   const Partial& partial = local.type().partial;
   if (partial) {
-    fail("{} is fetched but partial over {}; place({})", name,
-         fmt::join(partial.mesh_axes, ", "), name);
+    fail("{} is fetched but partial over {}; {}", name, mesh_text(partial.mesh_axes),
+         place_hint(name));
   }
   traced_graph().add_output(std::move(name), local.id());
 }

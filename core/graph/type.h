@@ -42,16 +42,16 @@ struct Type {
   bool operator==(const Type&) const = default;
 
   int64_t rank() const { return static_cast<int64_t>(axes.size()); }
-  int64_t elements() const;  // Global.
-  int64_t bytes() const;     // Global.
+  int64_t elements() const;                   // Global.
+  int64_t bytes() const;                      // Global.
   int64_t find(std::string_view axis) const;  // Position, or -1.
   bool has(std::string_view axis) const { return find(axis) >= 0; }
   const Axis& axis(std::string_view name) const;  // Error naming the axes there are.
   std::vector<std::string> names() const;
 
-  std::string text() const;         // bf16["batch/data seq embed/mdl" + sum(mdl)]
-  std::string text_sized() const;   // bf16["batch/data=32 seq=128"], for dumps.
-  std::string layout() const;       // batch/data seq embed/mdl + sum(mdl)
+  std::string text() const;        // bf16["batch/data seq embed/mdl" + sum(mdl)]
+  std::string text_sized() const;  // bf16["batch/data=32 seq=128"], for dumps.
+  std::string layout() const;      // batch/data seq embed/mdl + sum(mdl)
 };
 
 // "batch/data seq embed/mdl" -> axes with size 0, to be filled from context by name.

@@ -127,10 +127,9 @@ Partial partial_of_product(const InferContext& context) {
                                     place_hint(context.names[i])));
       }
       if (const auto use = find_split(context, mesh_axis)) {
-        refuse(context,
-               fmt::format("{} is partial over {}, which splits {} of {}; {}", context.names[i],
-                           mesh_axis, use->axis->name, context.names[use->operand],
-                           place_hint(context.names[i])));
+        refuse(context, fmt::format("{} is partial over {}, which splits {} of {}; {}",
+                                    context.names[i], mesh_axis, use->axis->name,
+                                    context.names[use->operand], place_hint(context.names[i])));
       }
       product.kind = PartialKind::kSum;
       product.mesh_axes.push_back(mesh_axis);
@@ -153,9 +152,9 @@ void check_agreement(const InferContext& context, size_t a, size_t b) {
     }
     if (x.split == y.split) continue;
     if (std::is_permutation(x.split.begin(), x.split.end(), y.split.begin(), y.split.end())) {
-      refuse(context, fmt::format("{} is split {} in {}, {} in {}; order counts; reshard one",
-                                  x.name, fmt::join(x.split, "/"), name_a, fmt::join(y.split, "/"),
-                                  name_b));
+      refuse(context,
+             fmt::format("{} is split {} in {}, {} in {}; order counts; reshard one", x.name,
+                         fmt::join(x.split, "/"), name_a, fmt::join(y.split, "/"), name_b));
     }
     const std::string both =
         fmt::format("{} has {}, {} has {}", name_a, x.text(), name_b, y.text());

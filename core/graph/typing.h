@@ -36,7 +36,8 @@ void refuse_maximum(const InferContext& context);
 void refuse_partial(const InferContext& context, size_t i);
 void refuse_partial(const InferContext& context);  // In any operand; maxima too.
 
-// Linear in these operands together (sums, selections): all have one partial, which is the result's.
+// Linear in these operands together (sums, selections): all have one partial, which is the
+// result's.
 Partial partial_of_sum(const InferContext& context, std::initializer_list<size_t> operands);
 
 // Linear in each operand alone (products): per mesh axis at most one is partial, and the others are

@@ -33,9 +33,7 @@ Tensors softplus_plain(const Node&, Inputs in) {
 
 Tensors tanh_grad_plain(const Node&, Inputs in) { return {mul(in[1], 1.0 - square(in[0]))}; }
 
-Tensors sigmoid_grad_plain(const Node&, Inputs in) {
-  return {mul(in[1], mul(in[0], 1.0 - in[0]))};
-}
+Tensors sigmoid_grad_plain(const Node&, Inputs in) { return {mul(in[1], mul(in[0], 1.0 - in[0]))}; }
 
 Tensors relu_plain(const Node&, Inputs in) {
   return {maximum(in[0], constant(0.0, in[0].dtype()))};
@@ -78,37 +76,63 @@ using V = const VjpContext&;
 constexpr OpClass kElementwise = OpClass::kElementwise;
 
 const OpDef kOps[] = {
-    {.name = "tanh", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "tanh",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {tanh_grad(c.outputs[0], c.cotangents[0])}; }},
-    {.name = "sigmoid", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "sigmoid",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {sigmoid_grad(c.outputs[0], c.cotangents[0])}; }},
-    {.name = "relu", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "relu",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {relu_grad(c.outputs[0], c.cotangents[0])}; },
      .plain = relu_plain},
-    {.name = "softplus", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "softplus",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {mul(c.cotangents[0], sigmoid(c.inputs[0]))}; },
      .plain = softplus_plain},
-    {.name = "silu", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "silu",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {silu_grad(c.inputs[0], c.cotangents[0])}; },
      .plain = silu_plain},
-    {.name = "gelu", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "gelu",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {gelu_grad(c.inputs[0], c.cotangents[0])}; },
      .plain = gelu_plain},
-    {.name = "gelu_tanh", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "gelu_tanh",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {gelu_tanh_grad(c.inputs[0], c.cotangents[0])}; },
      .plain = gelu_tanh_plain},
 
-    {.name = "tanh_grad", .op_class = kElementwise, .infer = infer_gradient,
+    {.name = "tanh_grad",
+     .op_class = kElementwise,
+     .infer = infer_gradient,
      .plain = tanh_grad_plain},
-    {.name = "sigmoid_grad", .op_class = kElementwise, .infer = infer_gradient,
+    {.name = "sigmoid_grad",
+     .op_class = kElementwise,
+     .infer = infer_gradient,
      .plain = sigmoid_grad_plain},
-    {.name = "relu_grad", .op_class = kElementwise, .infer = infer_gradient,
+    {.name = "relu_grad",
+     .op_class = kElementwise,
+     .infer = infer_gradient,
      .plain = relu_grad_plain},
-    {.name = "silu_grad", .op_class = kElementwise, .infer = infer_gradient,
+    {.name = "silu_grad",
+     .op_class = kElementwise,
+     .infer = infer_gradient,
      .plain = silu_grad_plain},
-    {.name = "gelu_grad", .op_class = kElementwise, .infer = infer_gradient,
+    {.name = "gelu_grad",
+     .op_class = kElementwise,
+     .infer = infer_gradient,
      .plain = gelu_grad_plain},
-    {.name = "gelu_tanh_grad", .op_class = kElementwise, .infer = infer_gradient,
+    {.name = "gelu_tanh_grad",
+     .op_class = kElementwise,
+     .infer = infer_gradient,
      .plain = gelu_tanh_grad_plain},
 };
 const OpRegistrar kRegister{std::span<const OpDef>(kOps)};

@@ -19,8 +19,8 @@ Over over(std::string_view axes);
 // Sums products over the named axes; other shared names are batch axes. The result has a's kept
 // axes in order, then b's own. One split axis contracted gives a partial sum.
 Tensor einsum(Operand a, Operand b, const Over& contracted);
-// The same with the result's axis order given: einsum("batch seq embed, embed mlp -> batch seq mlp",
-// x, w). Names must match the operands' axes; unknown or missing ones are errors.
+// The same with the result's axis order given: einsum("batch seq embed, embed mlp -> batch seq
+// mlp", x, w). Names must match the operands' axes; unknown or missing ones are errors.
 Tensor einsum(std::string_view equation, Operand a, Operand b);
 
 }  // namespace tessera

@@ -127,9 +127,9 @@ Types infer_where(const InferContext& context) {
   const Partial partial = partial_of_sum(context, {1, 2});
   for (const std::string& mesh_axis : partial.mesh_axes) {
     if (!split_over(context.inputs[0], mesh_axis)) continue;
-    refuse(context, fmt::format("{} is partial over {}, which splits the condition {}; {}",
-                                context.names[1], mesh_axis, context.names[0],
-                                place_hint(context.names[1])));
+    refuse(context,
+           fmt::format("{} is partial over {}, which splits the condition {}; {}", context.names[1],
+                       mesh_axis, context.names[0], place_hint(context.names[1])));
   }
   return aligned(context, a.dtype, partial);
 }
@@ -204,39 +204,70 @@ constexpr OpClass kElementwise = OpClass::kElementwise;
 
 // One row an op: name, class, type rule, gradient.
 const OpDef kOps[] = {
-    {.name = "neg", .op_class = kElementwise, .infer = infer_neg,
-     .vjp = [](V c) -> Tensors { return {neg(c.cotangents[0])}; }, .linear_view = true},
-    {.name = "scale", .op_class = kElementwise, .infer = infer_scale, .vjp = scale_vjp,
+    {.name = "neg",
+     .op_class = kElementwise,
+     .infer = infer_neg,
+     .vjp = [](V c) -> Tensors { return {neg(c.cotangents[0])}; },
      .linear_view = true},
-    {.name = "stop_gradient", .op_class = kElementwise, .infer = infer_linear,
+    {.name = "scale",
+     .op_class = kElementwise,
+     .infer = infer_scale,
+     .vjp = scale_vjp,
+     .linear_view = true},
+    {.name = "stop_gradient",
+     .op_class = kElementwise,
+     .infer = infer_linear,
      .vjp = [](V) -> Tensors { return {Tensor()}; }},
-    {.name = "cast", .op_class = kElementwise, .infer = infer_cast, .vjp = cast_vjp,
+    {.name = "cast",
+     .op_class = kElementwise,
+     .infer = infer_cast,
+     .vjp = cast_vjp,
      .linear_view = true},
 
-    {.name = "exp", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "exp",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {mul(c.cotangents[0], c.outputs[0])}; }},
-    {.name = "log", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "log",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {div(c.cotangents[0], c.inputs[0])}; }},
-    {.name = "sqrt", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "sqrt",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {scale(div(c.cotangents[0], c.outputs[0]), 0.5)}; }},
-    {.name = "rsqrt", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "rsqrt",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = rsqrt_vjp},
-    {.name = "square", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "square",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {scale(mul(c.cotangents[0], c.inputs[0]), 2.0)}; }},
     {.name = "abs", .op_class = kElementwise, .infer = infer_numeric, .vjp = abs_vjp},
-    {.name = "sign", .op_class = kElementwise, .infer = infer_numeric,
+    {.name = "sign",
+     .op_class = kElementwise,
+     .infer = infer_numeric,
      .vjp = [](V) -> Tensors { return {Tensor()}; }},
-    {.name = "sin", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "sin",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {mul(c.cotangents[0], cos(c.inputs[0]))}; }},
-    {.name = "cos", .op_class = kElementwise, .infer = infer_nonlinear_floating,
+    {.name = "cos",
+     .op_class = kElementwise,
+     .infer = infer_nonlinear_floating,
      .vjp = [](V c) -> Tensors { return {neg(mul(c.cotangents[0], sin(c.inputs[0])))}; }},
     {.name = "erf", .op_class = kElementwise, .infer = infer_nonlinear_floating, .vjp = erf_vjp},
 
-    {.name = "add", .op_class = kElementwise, .infer = infer_sum,
+    {.name = "add",
+     .op_class = kElementwise,
+     .infer = infer_sum,
      .vjp = [](V c) -> Tensors {
        return {match(c.cotangents[0], c.inputs[0]), match(c.cotangents[0], c.inputs[1])};
      }},
-    {.name = "sub", .op_class = kElementwise, .infer = infer_sum,
+    {.name = "sub",
+     .op_class = kElementwise,
+     .infer = infer_sum,
      .vjp = [](V c) -> Tensors {
        return {match(c.cotangents[0], c.inputs[0]), neg(match(c.cotangents[0], c.inputs[1]))};
      }},
@@ -255,7 +286,9 @@ const OpDef kOps[] = {
     {.name = "is_finite", .op_class = kElementwise, .infer = infer_is_finite},
 
     {.name = "where", .op_class = kElementwise, .infer = infer_where, .vjp = where_vjp},
-    {.name = "mask", .op_class = kElementwise, .infer = infer_mask,
+    {.name = "mask",
+     .op_class = kElementwise,
+     .infer = infer_mask,
      .vjp = [](V c) -> Tensors {
        return {match(mask(c.cotangents[0], c.inputs[1]), c.inputs[0]), Tensor()};
      }},

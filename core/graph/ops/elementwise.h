@@ -34,7 +34,7 @@ Tensor sub(Operand a, Operand b);
 Tensor mul(Operand a, Operand b);
 Tensor div(Operand a, Operand b);
 Tensor pow(Operand a, Operand b);
-Tensor maximum(Operand a, Operand b);   // Gradient to the larger; to `a` on a tie.
+Tensor maximum(Operand a, Operand b);  // Gradient to the larger; to `a` on a tie.
 Tensor minimum(Operand a, Operand b);
 
 // To bool; no gradient.

@@ -70,8 +70,7 @@ std::vector<Type> infer_gather(const InferContext& context) {
 std::vector<Type> infer_scatter_add(const InferContext& context) {
   const Type &updates = context.inputs[0], &ids = context.inputs[1];
   const Axis axis{context.attributes.get<std::string>("axis"),
-                  context.attributes.get<int64_t>("size"),
-                  context.attributes.get<Names>("split")};
+                  context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
   check_ids(context);
   Partial partial = partial_of_product(context);
   if (!is_floating(updates.dtype)) {
@@ -80,9 +79,9 @@ std::vector<Type> infer_scatter_add(const InferContext& context) {
   }
   for (size_t i = 0; i < ids.axes.size(); ++i) {
     if (i < updates.axes.size() && updates.axes[i].name == ids.axes[i].name) continue;
-    refuse(context, fmt::format("{} is {}, expected to begin with the axes [{}] of {}",
-                                context.names[0], updates.text(), joined(ids.names()),
-                                context.names[1]));
+    refuse(context,
+           fmt::format("{} is {}, expected to begin with the axes [{}] of {}", context.names[0],
+                       updates.text(), joined(ids.names()), context.names[1]));
   }
   check_agreement(context, 0, 1);
   check_one_hot(context, axis);
@@ -104,10 +103,10 @@ std::vector<Type> infer_pick(const InferContext& context) {
     if (kept.name != axis.name) result.axes.push_back(kept);
   }
   if (result.names() != ids.names()) {
-    refuse(context, fmt::format("{} is {} and {} is {}; expected the same axes in the same order, "
-                                "but for {}",
-                                context.names[0], x.text(), context.names[1], ids.text(),
-                                axis.name));
+    refuse(context,
+           fmt::format("{} is {} and {} is {}; expected the same axes in the same order, "
+                       "but for {}",
+                       context.names[0], x.text(), context.names[1], ids.text(), axis.name));
   }
   check_agreement(context, 0, 1);
   return {result};
@@ -136,11 +135,20 @@ double update_flops(const Graph& graph, const Node& node) {
 }
 
 const OpDef kOps[] = {
-    {.name = "gather", .op_class = OpClass::kMovement, .infer = infer_gather, .vjp = gather_vjp,
+    {.name = "gather",
+     .op_class = OpClass::kMovement,
+     .infer = infer_gather,
+     .vjp = gather_vjp,
      .flops = no_flops},
-    {.name = "scatter_add", .op_class = OpClass::kOther, .infer = infer_scatter_add,
-     .vjp = scatter_add_vjp, .flops = update_flops},
-    {.name = "pick", .op_class = OpClass::kMovement, .infer = infer_pick, .vjp = pick_vjp,
+    {.name = "scatter_add",
+     .op_class = OpClass::kOther,
+     .infer = infer_scatter_add,
+     .vjp = scatter_add_vjp,
+     .flops = update_flops},
+    {.name = "pick",
+     .op_class = OpClass::kMovement,
+     .infer = infer_pick,
+     .vjp = pick_vjp,
      .flops = no_flops},
 };
 const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
@@ -154,8 +162,7 @@ Tensor gather(Operand table, Operand ids, std::string_view axis) {
 
 Tensor scatter_add(Operand updates, Operand ids, Axis axis) {
   return trace_op(find_op("scatter_add"), {updates.tensor, ids.tensor},
-                  {{"axis", axis.name}, {"size", axis.size}, {"split", axis.split}},
-                  updates.site);
+                  {{"axis", axis.name}, {"size", axis.size}, {"split", axis.split}}, updates.site);
 }
 
 Tensor pick(Operand x, Operand ids, std::string_view axis) {

@@ -34,13 +34,16 @@ std::vector<Type> infer_one_hot(const InferContext& context) {
 double no_flops(const Graph&, const Node&) { return 0.0; }
 
 const OpDef kOps[] = {
-    {.name = "constant", .op_class = OpClass::kGenerator, .infer = infer_generator,
+    {.name = "constant",
+     .op_class = OpClass::kGenerator,
+     .infer = infer_generator,
      .flops = no_flops},
     {.name = "iota", .op_class = OpClass::kGenerator, .infer = infer_generator, .flops = no_flops},
-    {.name = "causal_mask", .op_class = OpClass::kGenerator, .infer = infer_generator,
+    {.name = "causal_mask",
+     .op_class = OpClass::kGenerator,
+     .infer = infer_generator,
      .flops = no_flops},
-    {.name = "one_hot", .op_class = OpClass::kGenerator, .infer = infer_one_hot,
-     .flops = no_flops},
+    {.name = "one_hot", .op_class = OpClass::kGenerator, .infer = infer_one_hot, .flops = no_flops},
 };
 const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
 

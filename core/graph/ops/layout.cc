@@ -101,7 +101,8 @@ std::vector<Type> infer_slice(const InferContext& context) {
   size_t position = 0;
   Type type = with_axis(context, text(context.attributes, "axis"), position);
   const Axis& axis = unsplit_axis_of(context, 0, text(context.attributes, "axis"));
-  const int64_t begin = number(context.attributes, "begin"), end = number(context.attributes, "end");
+  const int64_t begin = number(context.attributes, "begin"),
+                end = number(context.attributes, "end");
   if (begin < 0 || end > axis.size || begin >= end) {
     refuse(context, fmt::format("[{}, {}) is not a part of {}={} of {}", begin, end, axis.name,
                                 axis.size, context.names[0]));
@@ -206,22 +207,50 @@ Tensors shift_vjp(const VjpContext& c) {
 double no_flops(const Graph&, const Node&) { return 0.0; }
 
 const OpDef kOps[] = {
-    {.name = "rename", .op_class = OpClass::kView, .infer = infer_rename, .vjp = rename_vjp,
-     .flops = no_flops, .linear_view = true},
-    {.name = "transpose", .op_class = OpClass::kMovement, .infer = infer_transpose,
-     .vjp = transpose_vjp, .flops = no_flops, .linear_view = true},
-    {.name = "split_axis", .op_class = OpClass::kView, .infer = infer_split, .vjp = split_vjp,
-     .flops = no_flops, .linear_view = true},
-    {.name = "merge_axes", .op_class = OpClass::kView, .infer = infer_merge, .vjp = merge_vjp,
-     .flops = no_flops, .linear_view = true},
-    {.name = "slice", .op_class = OpClass::kMovement, .infer = infer_slice, .vjp = slice_vjp,
+    {.name = "rename",
+     .op_class = OpClass::kView,
+     .infer = infer_rename,
+     .vjp = rename_vjp,
+     .flops = no_flops,
+     .linear_view = true},
+    {.name = "transpose",
+     .op_class = OpClass::kMovement,
+     .infer = infer_transpose,
+     .vjp = transpose_vjp,
+     .flops = no_flops,
+     .linear_view = true},
+    {.name = "split_axis",
+     .op_class = OpClass::kView,
+     .infer = infer_split,
+     .vjp = split_vjp,
+     .flops = no_flops,
+     .linear_view = true},
+    {.name = "merge_axes",
+     .op_class = OpClass::kView,
+     .infer = infer_merge,
+     .vjp = merge_vjp,
+     .flops = no_flops,
+     .linear_view = true},
+    {.name = "slice",
+     .op_class = OpClass::kMovement,
+     .infer = infer_slice,
+     .vjp = slice_vjp,
      .flops = no_flops},
-    {.name = "pad", .op_class = OpClass::kMovement, .infer = infer_pad, .vjp = pad_vjp,
+    {.name = "pad",
+     .op_class = OpClass::kMovement,
+     .infer = infer_pad,
+     .vjp = pad_vjp,
      .flops = no_flops},
-    {.name = "concat", .op_class = OpClass::kMovement, .infer = infer_concat, .vjp = concat_vjp,
+    {.name = "concat",
+     .op_class = OpClass::kMovement,
+     .infer = infer_concat,
+     .vjp = concat_vjp,
      .flops = no_flops},
-    {.name = "shift_right", .op_class = OpClass::kMovement, .infer = infer_shift,
-     .vjp = shift_vjp, .flops = no_flops},
+    {.name = "shift_right",
+     .op_class = OpClass::kMovement,
+     .infer = infer_shift,
+     .vjp = shift_vjp,
+     .flops = no_flops},
 };
 const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
 
@@ -248,11 +277,10 @@ Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner) {
 
 Tensor merge_axes(Operand x, std::string_view outer, std::string_view inner,
                   std::string_view axis) {
-  return trace_op(find_op("merge_axes"), {x.tensor},
-                  {{"outer", std::string(outer)},
-                   {"inner", std::string(inner)},
-                   {"axis", std::string(axis)}},
-                  x.site);
+  return trace_op(
+      find_op("merge_axes"), {x.tensor},
+      {{"outer", std::string(outer)}, {"inner", std::string(inner)}, {"axis", std::string(axis)}},
+      x.site);
 }
 
 Tensor slice(Operand x, std::string_view axis, int64_t begin, int64_t end) {
@@ -271,8 +299,8 @@ Tensor concat(const std::vector<Tensor>& parts, std::string_view axis, SourceSit
 }
 
 Tensor shift_right(Operand x, std::string_view axis, double fill) {
-  return trace_op(find_op("shift_right"), {x.tensor},
-                  {{"axis", std::string(axis)}, {"fill", fill}}, x.site);
+  return trace_op(find_op("shift_right"), {x.tensor}, {{"axis", std::string(axis)}, {"fill", fill}},
+                  x.site);
 }
 
 }  // namespace tessera

@@ -9,12 +9,12 @@
 namespace tessera {
 
 Tensor rename(Operand x, std::string_view from, std::string_view to);
-Tensor transpose(Operand x, std::string_view order);  // "heads batch seq": all axes, in a new order.
+Tensor transpose(Operand x,
+                 std::string_view order);  // "heads batch seq": all axes, in a new order.
 // axis -> outer inner; the outer axis takes the axis's split ("heads/mdl" of 8x64).
 Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner);
 // Neighbours outer inner -> axis; the inner one must be unsplit.
-Tensor merge_axes(Operand x, std::string_view outer, std::string_view inner,
-                  std::string_view axis);
+Tensor merge_axes(Operand x, std::string_view outer, std::string_view inner, std::string_view axis);
 // Elements [begin, end) of an unsplit axis.
 Tensor slice(Operand x, std::string_view axis, int64_t begin, int64_t end);
 // The gradient of slice: zeros around x along an unsplit axis.

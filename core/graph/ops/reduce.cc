@@ -66,9 +66,9 @@ std::vector<Type> infer_broadcast(const InferContext& context) {
     }
     for (const std::string& mesh_axis : axis.split) {
       if (!x.partial.over(mesh_axis)) continue;
-      refuse(context, fmt::format("{} is partial over {}, which cannot split the new axis {}; {}",
-                                  context.names[0], mesh_axis, axis.name,
-                                  place_hint(context.names[0])));
+      refuse(context,
+             fmt::format("{} is partial over {}, which cannot split the new axis {}; {}",
+                         context.names[0], mesh_axis, axis.name, place_hint(context.names[0])));
     }
     all.axes.push_back(axis);
   }
@@ -82,8 +82,8 @@ std::vector<Type> infer_broadcast(const InferContext& context) {
     result.axes.push_back(all.axis(name));
   }
   if (result.axes.size() != all.axes.size()) {
-    refuse(context, fmt::format("order [{}] must name each axis of [{}]",
-                                joined(result.names()), joined(all.names())));
+    refuse(context, fmt::format("order [{}] must name each axis of [{}]", joined(result.names()),
+                                joined(all.names())));
   }
   return {result};
 }
@@ -105,12 +105,20 @@ double reduction_flops(const Graph& graph, const Node& node) {
 double no_flops(const Graph&, const Node&) { return 0.0; }
 
 const OpDef kOps[] = {
-    {.name = "reduce_sum", .op_class = OpClass::kReduction, .infer = infer_sum, .vjp = sum_vjp,
+    {.name = "reduce_sum",
+     .op_class = OpClass::kReduction,
+     .infer = infer_sum,
+     .vjp = sum_vjp,
      .flops = reduction_flops},
-    {.name = "reduce_max", .op_class = OpClass::kReduction, .infer = infer_max,
+    {.name = "reduce_max",
+     .op_class = OpClass::kReduction,
+     .infer = infer_max,
      .flops = reduction_flops},
-    {.name = "broadcast", .op_class = OpClass::kMovement, .infer = infer_broadcast,
-     .vjp = broadcast_vjp, .flops = no_flops},
+    {.name = "broadcast",
+     .op_class = OpClass::kMovement,
+     .infer = infer_broadcast,
+     .vjp = broadcast_vjp,
+     .flops = no_flops},
 };
 const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
 

@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-Tensor reduce_sum(Operand x, std::string_view axes);   // Over a split axis: a partial sum.
-Tensor reduce_sum(Operand x);                          // Over all axes.
+Tensor reduce_sum(Operand x, std::string_view axes);  // Over a split axis: a partial sum.
+Tensor reduce_sum(Operand x);                         // Over all axes.
 Tensor reduce_mean(Operand x, std::string_view axes);
-Tensor reduce_max(Operand x, std::string_view axes);   // Over a split axis: a partial maximum. No
-                                                       // gradient: stop_gradient its operand.
+Tensor reduce_max(Operand x, std::string_view axes);  // Over a split axis: a partial maximum. No
+                                                      // gradient: stop_gradient its operand.
 // Adds axes x lacks, in `order` (names of all axes of the result; "" puts new axes first).
 Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order = "");
 

@@ -78,8 +78,12 @@ double no_flops(const Graph&, const Node&) { return 0.0; }
 
 const OpDef kOps[] = {
     {.name = "reshard", .infer = infer_reshard, .vjp = reshard_vjp, .flops = no_flops},
-    {.name = "save_for_backward", .op_class = OpClass::kView, .infer = infer_linear,
-     .vjp = save_vjp, .flops = no_flops, .linear_view = true},
+    {.name = "save_for_backward",
+     .op_class = OpClass::kView,
+     .infer = infer_linear,
+     .vjp = save_vjp,
+     .flops = no_flops,
+     .linear_view = true},
 };
 const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
 
@@ -105,13 +109,13 @@ Tensor reshard(Operand x, std::string_view layout) {
 
 Tensor place(Operand x, std::string_view role) {
   const ErrorPrefix where(x.site.text());
-  return reshard_to(x, apply_rules(traced_rules().activations, traced_mesh(), x.tensor.type(),
-                                   role));
+  return reshard_to(x,
+                    apply_rules(traced_rules().activations, traced_mesh(), x.tensor.type(), role));
 }
 
 Tensor save_for_backward(Operand x, std::string_view name) {
-  const Tensor saved = trace_op(find_op("save_for_backward"), {x.tensor},
-                                {{"name", std::string(name)}}, x.site);
+  const Tensor saved =
+      trace_op(find_op("save_for_backward"), {x.tensor}, {{"name", std::string(name)}}, x.site);
   saved.named(name);
   return saved;
 }
