@@ -247,8 +247,20 @@ void Hdf5Dataset::append(std::span<const std::byte> bytes) {
   write({{begin}, {count}}, bytes);
 }
 
-int64_t Hdf5Dataset::stored_bytes() const {
-  return static_cast<int64_t>(H5Dget_storage_size(handle_.id()));
+bool Hdf5Dataset::fully_stored() const {
+  silence();
+  if (elements() == 0) return true;
+  const Hdf5Handle list(H5Dget_create_plist(handle_.id()));
+  if (H5Pget_layout(list.id()) != H5D_CHUNKED) return H5Dget_storage_size(handle_.id()) > 0;
+  std::vector<hsize_t> chunk(shape_.size());
+  H5Pget_chunk(list.id(), static_cast<int>(chunk.size()), chunk.data());
+  hsize_t expected = 1;
+  for (size_t i = 0; i < chunk.size(); ++i)
+    expected *= (static_cast<hsize_t>(shape_[i]) + chunk[i] - 1) / chunk[i];
+  hsize_t stored = 0;
+  const Hdf5Handle space(H5Dget_space(handle_.id()));
+  checked(H5Dget_num_chunks(handle_.id(), space.id(), &stored), "count the chunks", where_);
+  return stored == expected;
 }
 
 bool Hdf5Dataset::is_virtual() const {

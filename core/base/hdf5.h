@@ -62,8 +62,8 @@ class Hdf5Dataset {
   void write(std::span<const std::byte> bytes);
   // Grows a one-dimensional growable dataset by these elements.
   void append(std::span<const std::byte> bytes);
-  // The bytes the file holds for this dataset; less than its size if chunks were never written.
-  int64_t stored_bytes() const;
+  // False if part of it was never written, which HDF5 would read as zeros.
+  bool fully_stored() const;
   bool is_virtual() const;
 
  private:

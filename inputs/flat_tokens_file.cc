@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/flat_tokens_file.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/base/hdf5.h"
+
+namespace tessera {
+namespace {
+
+// Small enough that a shuffled read of one row does not drag in much else.
+constexpr int64_t kTokenChunk = 65536;
+constexpr int64_t kStartChunk = 16384;
+constexpr int64_t kSampleTokens = 65536;
+
+template <typename T>
+std::span<std::byte> bytes_of(std::span<T> values) {
+  return std::as_writable_bytes(values);
+}
+
+std::vector<std::string> splits_of(const Hdf5File& file) {
+  std::set<std::string> splits;
+  for (const std::string& path : file.dataset_paths()) {
+    const size_t slash = path.rfind('/');
+    if (slash != std::string::npos && path.substr(slash + 1) == "encoded_tokens")
+      splits.insert(path.substr(0, slash));
+  }
+  return {splits.begin(), splits.end()};
+}
+
+}  // namespace
+
+struct FlatTokensReader::Impl {
+  std::string where;  // "file:split", for errors.
+  Hdf5File file;
+  Hdf5Dataset tokens;
+  Hdf5Dataset starts;
+  int64_t num_tokens = 0;
+  int64_t num_documents = 0;
+  int64_t max_token_id = 0;
+  int64_t vocab_size = 0;
+  std::string tokenizer_name;
+  std::string tokenizer_fingerprint;
+  std::string source;
+  std::string fingerprint;
+
+  void open(const std::filesystem::path& path, const std::string& split);
+  void check_shapes() const;
+  void check_starts() const;
+  void read_tokens(int64_t begin, std::span<uint32_t> encoded) const;
+};
+
+void FlatTokensReader::Impl::open(const std::filesystem::path& path, const std::string& split) {
+  where = fmt::format("{}:{}", path.string(), split);
+  file = Hdf5File::open(path);
+  const std::vector<std::string> splits = splits_of(file);
+  if (splits.empty())
+    fail(
+        "{}: an HDF5 file, but not one of flat tokens: no group holds 'encoded_tokens'; "
+        "`flat_tokens build` makes one",
+        path.string());
+  if (std::find(splits.begin(), splits.end(), split) == splits.end())
+    fail("{}: no split '{}'; the file has {}{}", path.string(), split, fmt::join(splits, ", "),
+         did_you_mean(split, splits));
+  const int64_t version = file.integer_attribute(split, "format_version");
+  if (version != kFlatTokensVersion)
+    fail("{}: flat tokens of format {}; this build reads format {}", where, version,
+         kFlatTokensVersion);
+  max_token_id = file.integer_attribute(split, "max_token_id");
+  vocab_size = file.integer_attribute(split, "vocab_size");
+  tokenizer_name = file.text_attribute(split, "tokenizer");
+  tokenizer_fingerprint = file.text_attribute(split, "tokenizer_fingerprint");
+  if (file.has_attribute(split, "source")) source = file.text_attribute(split, "source");
+  tokens = file.dataset(split + "/encoded_tokens");
+  if (!file.has(split + "/seq_starts")) fail("{}: 'seq_starts' is missing", where);
+  starts = file.dataset(split + "/seq_starts");
+  check_shapes();
+  num_tokens = tokens.elements();
+  num_documents = starts.elements() - 1;
+  check_starts();
+}
+
+void FlatTokensReader::Impl::check_shapes() const {
+  if (tokens.type() != StoredType::kU32 || tokens.shape().size() != 1)
+    fail("{}: 'encoded_tokens' is {} with {} dimensions; expected u32 with one", where,
+         stored_type_name(tokens.type()), tokens.shape().size());
+  if (starts.type() != StoredType::kU64 || starts.shape().size() != 1)
+    fail("{}: 'seq_starts' is {} with {} dimensions; expected u64 with one", where,
+         stored_type_name(starts.type()), starts.shape().size());
+  if (tokens.elements() == 0) fail("{}: the split has no tokens", where);
+  if (starts.elements() < 2)
+    fail("{}: 'seq_starts' has {} entries; expected one for each document and one for the end",
+         where, starts.elements());
+  if (!tokens.fully_stored() || !starts.fully_stored())
+    fail("{}: part of the data was never written; build the file again", where);
+  if (vocab_size < 1 || vocab_size > int64_t{1} << 31)
+    fail("{}: vocab_size is {}; expected 1 to 2^31", where, vocab_size);
+  if (max_token_id < 0 || max_token_id >= vocab_size)
+    fail("{}: max_token_id {} is not below vocab_size {}", where, max_token_id, vocab_size);
+}
+
+// In blocks, so that memory stays bounded however many documents there are.
+void FlatTokensReader::Impl::check_starts() const {
+  std::vector<uint64_t> block;
+  uint64_t previous = 0;
+  for (int64_t begin = 0; begin <= num_documents; begin += kStartChunk) {
+    block.resize(std::min(kStartChunk, num_documents + 1 - begin));
+    starts.read({{begin}, {static_cast<int64_t>(block.size())}}, bytes_of(std::span(block)));
+    if (begin == 0 && block[0] != 0) fail("{}: seq_starts[0] is {}; expected 0", where, block[0]);
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (block[i] < previous)
+        fail("{}: seq_starts[{}] is {}, less than the {} before it", where,
+             begin + static_cast<int64_t>(i), block[i], previous);
+      previous = block[i];
+    }
+  }
+  if (previous != static_cast<uint64_t>(num_tokens))
+    fail("{}: seq_starts ends at {}, but there are {} tokens", where, previous, num_tokens);
+}
+
+void FlatTokensReader::Impl::read_tokens(int64_t begin, std::span<uint32_t> encoded) const {
+  const int64_t size = static_cast<int64_t>(encoded.size());
+  CHECK(begin >= 0 && begin + size <= num_tokens, "tokens [{}, {}) of {}", begin, begin + size,
+        num_tokens);
+  tokens.read({{begin}, {size}}, bytes_of(encoded));
+  for (int64_t i = 0; i < size; ++i)
+    if (token_id(encoded[i]) > max_token_id)
+      fail("{}: token {} has id {}, beyond the file's max_token_id {}", where, begin + i,
+           token_id(encoded[i]), max_token_id);
+}
+
+FlatTokensReader::FlatTokensReader(const std::filesystem::path& path, const std::string& split)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->open(path, split);
+  std::vector<uint32_t> sample(std::min(impl_->num_tokens, kSampleTokens));
+  impl_->read_tokens(0, sample);
+  impl_->fingerprint = fmt::format("{} tokens, {} documents, {}, crc {:08x}", impl_->num_tokens,
+                                   impl_->num_documents, impl_->tokenizer_fingerprint,
+                                   crc32c(std::as_bytes(std::span(sample))));
+}
+
+FlatTokensReader::~FlatTokensReader() = default;
+FlatTokensReader::FlatTokensReader(FlatTokensReader&&) noexcept = default;
+
+std::vector<std::string> FlatTokensReader::splits(const std::filesystem::path& path) {
+  return splits_of(Hdf5File::open(path));
+}
+
+int64_t FlatTokensReader::num_tokens() const { return impl_->num_tokens; }
+int64_t FlatTokensReader::num_documents() const { return impl_->num_documents; }
+int64_t FlatTokensReader::max_token_id() const { return impl_->max_token_id; }
+int64_t FlatTokensReader::vocab_size() const { return impl_->vocab_size; }
+const std::string& FlatTokensReader::tokenizer_name() const { return impl_->tokenizer_name; }
+const std::string& FlatTokensReader::tokenizer_fingerprint() const {
+  return impl_->tokenizer_fingerprint;
+}
+const std::string& FlatTokensReader::source() const { return impl_->source; }
+const std::string& FlatTokensReader::fingerprint() const { return impl_->fingerprint; }
+
+void FlatTokensReader::read(int64_t begin, std::span<uint32_t> encoded) const {
+  impl_->read_tokens(begin, encoded);
+}
+
+void FlatTokensReader::read_starts(int64_t begin, std::span<uint64_t> starts) const {
+  impl_->starts.read({{begin}, {static_cast<int64_t>(starts.size())}}, bytes_of(starts));
+}
+
+struct FlatTokensWriter::Impl {
+  std::filesystem::path path;
+  std::filesystem::path temporary;
+  FlatTokensWriterOptions options;
+  std::string tokenizer_name;
+  std::string tokenizer_fingerprint;
+  int64_t vocab_size = 0;
+  Hdf5File file;
+  bool finished = false;
+
+  std::string split;
+  Hdf5Dataset tokens;
+  Hdf5Dataset starts;
+  std::vector<uint32_t> token_block;
+  std::vector<uint64_t> start_block;
+  int64_t num_tokens = 0;
+  int32_t max_token_id = 0;
+
+  void flush_tokens() {
+    tokens.append(std::as_bytes(std::span(token_block)));
+    token_block.clear();
+  }
+  void flush_starts() {
+    starts.append(std::as_bytes(std::span(start_block)));
+    start_block.clear();
+  }
+  void end_split();
+};
+
+void FlatTokensWriter::Impl::end_split() {
+  if (split.empty()) return;
+  start_block.push_back(static_cast<uint64_t>(num_tokens));
+  flush_tokens();
+  flush_starts();
+  tokens = {};
+  starts = {};
+  file.set_attribute(split, "format_version", kFlatTokensVersion);
+  file.set_attribute(split, "max_token_id", int64_t{max_token_id});
+  file.set_attribute(split, "vocab_size", vocab_size);
+  file.set_attribute(split, "tokenizer", tokenizer_name);
+  file.set_attribute(split, "tokenizer_fingerprint", tokenizer_fingerprint);
+  file.set_attribute(split, "source", options.source);
+  split.clear();
+}
+
+FlatTokensWriter::FlatTokensWriter(const std::filesystem::path& path, const Tokenizer& tokenizer,
+                                   const FlatTokensWriterOptions& options)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->path = path;
+  impl_->temporary = temporary_beside(path, "new");
+  impl_->options = options;
+  impl_->tokenizer_name = tokenizer.name();
+  impl_->tokenizer_fingerprint = tokenizer.fingerprint();
+  impl_->vocab_size = tokenizer.vocab_size();
+  impl_->file = Hdf5File::create(impl_->temporary);
+}
+
+FlatTokensWriter::~FlatTokensWriter() {
+  if (impl_->finished) return;
+  const std::filesystem::path temporary = impl_->temporary;
+  impl_.reset();  // Closes the file first.
+  std::error_code ignored;
+  std::filesystem::remove(temporary, ignored);
+}
+
+void FlatTokensWriter::begin_split(const std::string& split) {
+  impl_->end_split();
+  impl_->split = split;
+  impl_->num_tokens = 0;
+  impl_->max_token_id = 0;
+  const auto growable = [&](int64_t chunk) {
+    return Hdf5Layout{
+        .chunk = {chunk}, .compression = impl_->options.compression, .growable = true};
+  };
+  impl_->tokens = impl_->file.create_dataset(split + "/encoded_tokens", StoredType::kU32, {0},
+                                             growable(kTokenChunk));
+  impl_->starts = impl_->file.create_dataset(split + "/seq_starts", StoredType::kU64, {0},
+                                             growable(kStartChunk));
+}
+
+void FlatTokensWriter::add_document(std::span<const int32_t> ids) {
+  CHECK(!impl_->split.empty(), "begin_split comes first");
+  if (ids.empty()) return;
+  impl_->start_block.push_back(static_cast<uint64_t>(impl_->num_tokens));
+  if (static_cast<int64_t>(impl_->start_block.size()) >= kStartChunk) impl_->flush_starts();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    CHECK(ids[i] >= 0 && ids[i] < impl_->vocab_size, "token id {}", ids[i]);
+    impl_->max_token_id = std::max(impl_->max_token_id, ids[i]);
+    impl_->token_block.push_back(encode_token(ids[i], i == 0));
+    if (static_cast<int64_t>(impl_->token_block.size()) >= kTokenChunk) impl_->flush_tokens();
+  }
+  impl_->num_tokens += static_cast<int64_t>(ids.size());
+}
+
+int64_t FlatTokensWriter::split_tokens() const { return impl_->num_tokens; }
+
+void FlatTokensWriter::finish() {
+  impl_->end_split();
+  impl_->file.close();
+  sync_file(impl_->temporary);
+  std::filesystem::rename(impl_->temporary, impl_->path);
+  impl_->finished = true;
+  sync_directory(impl_->path.has_parent_path() ? impl_->path.parent_path() : ".");
+}
+
+}  // namespace tessera

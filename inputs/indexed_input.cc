@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/indexed_input.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "inputs/permutation.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kBatchSizeKey = "global_batch_size";
+constexpr const char* kDataKey = "data";
+
+int64_t parse_integer(const std::string& text, const std::string& key) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1)
+    fail("input state: '{}' is '{}'; expected a positive integer", key, text);
+  return value;
+}
+
+}  // namespace
+
+IndexedInput::IndexedInput(const Stream& stream) : stream_(stream) {
+  if (stream.global_batch_size < 1)
+    fail("input '{}': global_batch_size is {}; expected at least 1", stream.name,
+         stream.global_batch_size);
+  if (stream.seq_len < 1)
+    fail("input '{}': seq_len is {}; expected at least 1", stream.name, stream.seq_len);
+  if (stream.num_batches < 1 && stream.num_batches != -1)
+    fail("input '{}': num_batches is {}; expected -1 (all) or at least 1", stream.name,
+         stream.num_batches);
+}
+
+void IndexedInput::attach(const Infeed& infeed) {
+  CHECK(!attached_, "input '{}' is attached twice", stream_.name);
+  CHECK(infeed.num_infeed_hosts >= 1 && infeed.infeed_host_index >= 0 &&
+        infeed.infeed_host_index < infeed.num_infeed_hosts);
+  if (stream_.global_batch_size % infeed.num_infeed_hosts != 0)
+    fail("input '{}': global_batch_size {} is not divisible by {} hosts", stream_.name,
+         stream_.global_batch_size, infeed.num_infeed_hosts);
+  infeed_ = infeed;
+  open(infeed);
+  attached_ = true;
+}
+
+Batch IndexedInput::specification() const {
+  return token_batch_specification(host_rows(), stream_.seq_len);
+}
+
+bool IndexedInput::ended(int64_t position) const {
+  if (stream_.num_batches >= 0 && position >= stream_.num_batches) return true;
+  const std::optional<int64_t> examples = num_examples();
+  return examples && !stream_.repeat && position * stream_.global_batch_size >= *examples;
+}
+
+// Row r of host h is row h * host_rows + r of the global batch, and so the same example whatever
+// the number of hosts. A batch may straddle two epochs.
+Batch IndexedInput::make_batch(int64_t position) const {
+  Batch batch = make_token_batch(host_rows(), stream_.seq_len);
+  float* sample_weights = batch.at("eval_sample_weights").data<float>();
+  const int64_t first =
+      position * stream_.global_batch_size + infeed_.infeed_host_index * host_rows();
+  const std::optional<int64_t> examples = num_examples();
+  for (int64_t row = 0; row < host_rows(); ++row) {
+    int64_t index = first + row;
+    int64_t epoch = 0;
+    if (examples) {
+      epoch = index / *examples;
+      index %= *examples;
+      if (epoch > 0 && !stream_.repeat) break;  // The last batch's padding.
+      if (stream_.shuffle)
+        index = Permutation(*examples, stream_.seed, static_cast<uint64_t>(epoch))(index);
+    }
+    fill_example(epoch, index, token_row(batch, row));
+    sample_weights[row] = 1.0f;
+  }
+  return batch;
+}
+
+std::optional<Batch> IndexedInput::peek() {
+  CHECK(attached_, "input '{}' is used before attach", stream_.name);
+  if (ended(position_)) return std::nullopt;
+  return make_batch(position_);
+}
+
+std::optional<Batch> IndexedInput::get_next() {
+  std::optional<Batch> batch = peek();
+  if (batch) ++position_;
+  return batch;
+}
+
+InputState IndexedInput::state() const {
+  InputState state{position_, {{kBatchSizeKey, std::to_string(stream_.global_batch_size)}}};
+  if (const std::string data = data_fingerprint(); !data.empty()) state.extra[kDataKey] = data;
+  return state;
+}
+
+void IndexedInput::restore(const InputState& state) {
+  CHECK(attached_, "input '{}' is used before attach", stream_.name);
+  if (state.position < 0)
+    fail("input '{}': the saved position {} is negative", stream_.name, state.position);
+  const auto data = state.extra.find(kDataKey);
+  if (data != state.extra.end() && data->second != data_fingerprint())
+    fail("input '{}': the data is not what the run was started on: it was ({}), it is ({})",
+         stream_.name, data->second, data_fingerprint());
+  int64_t position = state.position;
+  // A changed batch size goes on with the example that comes next.
+  const auto size = state.extra.find(kBatchSizeKey);
+  if (size != state.extra.end()) {
+    const int64_t examples = position * parse_integer(size->second, kBatchSizeKey);
+    if (examples % stream_.global_batch_size != 0)
+      fail(
+          "input '{}': {} examples were given out, which is no whole number of batches of {}; "
+          "the run had batches of {}",
+          stream_.name, examples, stream_.global_batch_size, size->second);
+    position = examples / stream_.global_batch_size;
+  }
+  position_ = position;
+}
+
+std::string IndexedInput::ids_to_text(const std::vector<int32_t>& ids) const {
+  return fmt::format("{}", fmt::join(ids, " "));
+}
+
+std::vector<int32_t> IndexedInput::text_to_ids(const std::string&) const {
+  fail("input '{}' has no tokenizer, so text cannot be turned into ids", stream_.name);
+}
+
+}  // namespace tessera

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/prefetch.h"
+
+#include <chrono>
+
+#include "core/base/error.h"
+
+namespace tessera {
+
+Prefetch::Prefetch(std::unique_ptr<BaseInput> input, int64_t depth)
+    : input_(std::move(input)), depth_(static_cast<size_t>(depth)) {
+  CHECK(depth >= 1, "prefetch depth {}", depth);
+}
+
+Prefetch::~Prefetch() { stop(); }
+
+void Prefetch::start() {
+  if (thread_.joinable()) return;
+  given_out_ = input_->state();
+  stopping_ = false;
+  thread_ = std::thread([this] { produce(); });
+}
+
+void Prefetch::stop() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  ready_.clear();
+}
+
+Prefetch::Item Prefetch::make_item() {
+  Item item;
+  try {
+    item.batch = input_->get_next();
+    item.state_after = input_->state();
+  } catch (...) {
+    item.error = std::current_exception();
+  }
+  return item;
+}
+
+void Prefetch::produce() {
+  std::unique_lock lock(mutex_);
+  for (bool last = false; !last;) {
+    changed_.wait(lock, [&] { return stopping_ || ready_.size() < depth_; });
+    if (stopping_) return;
+    lock.unlock();
+    Item item = make_item();
+    lock.lock();
+    last = item.error || !item.batch;  // It will stay at the front for good.
+    ready_.push_back(std::move(item));
+    changed_.notify_all();
+  }
+}
+
+Prefetch::Item& Prefetch::wait_front(std::unique_lock<std::mutex>& lock) {
+  start();
+  lock.lock();
+  if (ready_.empty()) {
+    const auto begin = std::chrono::steady_clock::now();
+    changed_.wait(lock, [&] { return !ready_.empty(); });
+    wait_seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  Item& front = ready_.front();
+  if (front.error) std::rethrow_exception(front.error);
+  return front;
+}
+
+std::optional<Batch> Prefetch::get_next() {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  Item& front = wait_front(lock);
+  if (!front.batch) return std::nullopt;
+  given_out_ = std::move(front.state_after);
+  std::optional<Batch> batch = std::move(front.batch);
+  ready_.pop_front();
+  changed_.notify_all();
+  return batch;
+}
+
+std::optional<Batch> Prefetch::peek() {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  return wait_front(lock).batch;
+}
+
+void Prefetch::reset() {
+  stop();
+  input_->reset();
+}
+
+InputState Prefetch::state() const { return thread_.joinable() ? given_out_ : input_->state(); }
+
+void Prefetch::restore(const InputState& state) {
+  stop();
+  input_->restore(state);
+}
+
+double Prefetch::take_wait_seconds() {
+  const double seconds = wait_seconds_;
+  wait_seconds_ = 0.0;
+  return seconds;
+}
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text files as training data, without a step of preparation: on first use they are frozen into
+// corpus.h5 in the run's directory, a flat-tokens file, which every later start of the run reads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hparams/fields.h"
+#include "inputs/base_input.h"
+#include "inputs/flat_tokens_input.h"
+
+namespace tessera {
+
+class TextInput final : public BaseInput {
+ public:
+  struct HParams {
+    using Instance = TextInput;
+    static constexpr std::string_view kName = "TextInput";
+    std::string path = "";             // File, directory or pattern; "": Tessera's own sources.
+    double validation_fraction = 0.1;  // One file: its tail; several: whole files (split_corpus).
+    std::string split = "train";
+    std::string name = "";  // Of the dataset, for eval lines; "": the split's.
+    Required<int64_t> global_batch_size;
+    Required<int64_t> seq_len;
+    Labels labels = Labels::kNextToken;
+    bool shuffle = true;
+    bool repeat = true;
+    int64_t num_batches = -1;
+    Field<int64_t> seed;
+    FIELDS(path, validation_fraction, split, name, global_batch_size, seq_len, labels, shuffle,
+           repeat, num_batches, seed)
+  };
+  explicit TextInput(const HParams& p);
+
+  const std::string& name() const override { return tokens_->name(); }
+  int64_t global_batch_size() const override { return tokens_->global_batch_size(); }
+  void attach(const Infeed& infeed) override;
+  int64_t vocab_size() const override { return tokens_->vocab_size(); }
+  Batch specification() const override { return tokens_->specification(); }
+  std::optional<Batch> get_next() override { return tokens_->get_next(); }
+  std::optional<Batch> peek() override { return tokens_->peek(); }
+  void reset() override { tokens_->reset(); }
+  InputState state() const override { return tokens_->state(); }
+  void restore(const InputState& state) override { tokens_->restore(state); }
+  std::string ids_to_text(const std::vector<int32_t>& ids) const override {
+    return tokens_->ids_to_text(ids);
+  }
+  std::vector<int32_t> text_to_ids(const std::string& text) const override {
+    return tokens_->text_to_ids(text);
+  }
+
+ private:
+  HParams p_;
+  std::unique_ptr<FlatTokensInput> tokens_;
+};
+
+}  // namespace tessera

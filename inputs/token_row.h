@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// One row of a language-model batch, and how a run of tokens is laid out in it. Conventions are
+// Pax's: segment_ids count documents from 1 (0 is padding), segment_pos counts tokens from 0 in
+// each, weights are 1 where a label counts, paddings are 1 where there is nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "inputs/base_input.h"
+
+namespace tessera {
+
+// What a position is asked to predict.
+enum class Labels {
+  // Labels are the row's tokens; ids are the same, shifted right within each document, with id 0
+  // before its first token. Every token is a label. (seqax's flat tokens; T5.)
+  kShiftRight,
+  // Ids are the row's tokens; labels are the tokens after them, so a row reads one token more than
+  // its length. A label in the next document weighs nothing. (GPT-2, nanoGPT.)
+  kNextToken,
+};
+
+// Borrowed arrays of equal length, all zero (paddings: one) before they are filled.
+struct TokenRow {
+  std::span<int32_t> ids;
+  std::span<int32_t> labels;
+  std::span<float> weights;
+  std::span<float> paddings;
+  std::span<int32_t> segment_ids;
+  std::span<int32_t> segment_pos;
+};
+
+// Tokens a full row of `seq_len` positions reads: one more for kNextToken.
+int64_t tokens_per_row(Labels labels, int64_t seq_len);
+
+// Lays out encoded tokens (2 * id + is_start), at most tokens_per_row; what is left is padding.
+void fill_row(Labels labels, std::span<const uint32_t> encoded, const TokenRow& row);
+
+// A batch of `rows` rows of padding, and views of its rows.
+Batch make_token_batch(int64_t rows, int64_t seq_len);
+TokenRow token_row(Batch& batch, int64_t row);
+
+// The arrays of such a batch, bytes empty.
+Batch token_batch_specification(int64_t rows, int64_t seq_len);
+
+}  // namespace tessera
