@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/error.h"
+
 namespace tessera {
 namespace {
 
@@ -29,6 +31,16 @@ const Attribute* Attributes::find(std::string_view name) const {
     if (key == name) return &value;
   }
   return nullptr;
+}
+
+const Attribute& Attributes::at(std::string_view name) const {
+  const Attribute* value = find(name);
+  CHECK(value != nullptr, "no attribute '{}'", name);
+  return *value;
+}
+
+void Attributes::wrong_kind(std::string_view name) {
+  check_failed("attribute of the kind asked for", __FILE__, __LINE__, std::string(name));
 }
 
 void Attributes::set(std::string_view name, Attribute value) {

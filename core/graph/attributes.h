@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/graph/type.h"
 
 namespace tessera {
@@ -29,10 +28,9 @@ class Attributes {
   // CHECKs that the attribute is there and of this kind; `get_or` gives `otherwise` if absent.
   template <typename T>
   const T& get(std::string_view name) const {
-    const Attribute* value = find(name);
-    CHECK(value != nullptr, "no attribute '{}'", name);
-    CHECK(std::holds_alternative<T>(*value), "attribute '{}' is of another kind", name);
-    return std::get<T>(*value);
+    const T* value = std::get_if<T>(&at(name));
+    if (value == nullptr) wrong_kind(name);
+    return *value;
   }
   template <typename T>
   T get_or(std::string_view name, T otherwise) const {
@@ -45,6 +43,8 @@ class Attributes {
 
  private:
   const Attribute* find(std::string_view name) const;
+  const Attribute& at(std::string_view name) const;
+  [[noreturn]] static void wrong_kind(std::string_view name);
   std::vector<std::pair<std::string, Attribute>> entries_;  // In order of setting.
 };
 
