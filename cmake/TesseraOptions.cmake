@@ -10,8 +10,12 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)
-# Source lines in errors and dumps are relative to the tree.
-add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
+# Source lines in errors and dumps are relative to the tree, also where ccache has made the
+# compiler's paths relative to the build folder.
+cmake_path(RELATIVE_PATH CMAKE_SOURCE_DIR BASE_DIRECTORY ${CMAKE_BINARY_DIR}
+           OUTPUT_VARIABLE TESSERA_SOURCE_FROM_BUILD)
+add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=
+                    -fmacro-prefix-map=${TESSERA_SOURCE_FROM_BUILD}/=)
 if(TESSERA_SANITIZE)
   add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})

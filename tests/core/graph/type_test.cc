@@ -2,9 +2,8 @@
 // Types as text, and what is wrong with a type on a mesh.
 #include "core/graph/type.h"
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// Catch2, without its CHECK: that name is ours (core/base/error.h). Tests use REQUIRE. Include it
+// instead of <catch2/catch.hpp>, in any order.
+#pragma once
+
+#pragma push_macro("CHECK")
+#undef CHECK
+#include <catch2/catch.hpp>
+#undef CHECK
+#pragma pop_macro("CHECK")
