@@ -11,10 +11,10 @@ enum class AttentionMask { kCausal, kFull };
 
 struct AttentionOptions {
   AttentionMask mask = AttentionMask::kCausal;
-  double scale = 1.0;       // Multiplies q·k.
-  double logit_cap = 0.0;   // cap·tanh(score/cap), if > 0.
-  Tensor segment_ids;       // i32["batch seq"]: attend only within equal ids; invalid: one segment.
-  Tensor key_segment_ids;   // i32["batch key_seq"]; invalid: segment_ids renamed.
+  double scale = 1.0;      // Multiplies q·k.
+  double logit_cap = 0.0;  // cap·tanh(score/cap), if > 0.
+  Tensor segment_ids;      // i32["batch seq"]: attend only within equal ids; invalid: one segment.
+  Tensor key_segment_ids;  // i32["batch key_seq"]; invalid: segment_ids renamed.
 };
 
 // q["batch seq heads head_dim"], k and v["batch key_seq kv_heads head_dim"] ->

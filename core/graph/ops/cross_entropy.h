@@ -15,9 +15,9 @@ struct CrossEntropyOptions {
 };
 
 struct CrossEntropy {
-  Tensor loss;         // f32[…]: what is optimised, smoothing and z-loss included.
+  Tensor loss;            // f32[…]: what is optimised, smoothing and z-loss included.
   Tensor log_likelihood;  // f32[…]: log p(label), without them; no gradient.
-  Tensor correct;      // f32[…]: 1 where the label's logit is the largest; no gradient.
+  Tensor correct;         // f32[…]: 1 where the label's logit is the largest; no gradient.
 };
 
 // logits["… vocab"], labels i32[…]. A split `axis` takes the plain path with explicit reshards.

@@ -14,9 +14,9 @@ enum class DecayStyle {
 struct AdamOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
-  double epsilon = 1e-8;       // Added outside the root.
-  double epsilon_root = 0.0;   // Added inside the root.
-  double weight_decay = 0.0;   // Decoupled.
+  double epsilon = 1e-8;              // Added outside the root.
+  double epsilon_root = 0.0;          // Added inside the root.
+  double weight_decay = 0.0;          // Decoupled.
   bool bias_corrected_decay = false;  // Pax: decays β(1-β^t)/(1-β^(t+1)); else the usual m̂, v̂.
 };
 

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/graph/ops/cross_entropy.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/graph/op.h"
+#include "core/graph/ops/composite.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/gather.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+
+namespace tessera {
+namespace {
+
+struct Terms {
+  Terms(const Attributes& attributes)  // NOLINT(google-explicit-constructor): the same in words.
+      : axis(attributes.get<std::string>("axis")),
+        smoothing(attributes.get<double>("label_smoothing")),
+        z_loss(attributes.get<double>("z_loss")),
+        soft_cap(attributes.get<double>("soft_cap")) {}
+
+  std::string axis;
+  double smoothing, z_loss, soft_cap;
+};
+
+Tensor capped(const Tensor& logits, double cap) {
+  return cap > 0.0 ? tanh(logits / cap) * cap : logits;
+}
+
+// A pending sum or maximum over the shards of the vocabulary, made whole; nothing where it is.
+Tensor whole(const Tensor& x) {
+  Type type = x.type();
+  if (!type.partial) return x;
+  type.partial = {};
+  return reshard(x, type);
+}
+
+// Loss, log-likelihood, correctness and logsumexp, in primitive ops; the vocabulary may be split.
+std::vector<Tensor> losses(const Terms& terms, const Tensor& logits, const Tensor& labels) {
+  const Tensor z = capped(widened(logits), terms.soft_cap);
+  const Tensor maximum = whole(reduce_max(stop_gradient(z), terms.axis));
+  const Tensor lse = maximum + log(whole(reduce_sum(exp(z - maximum), terms.axis)));
+  const Tensor picked = whole(pick(z, labels, terms.axis));
+
+  Tensor loss = lse - picked * (1.0 - terms.smoothing);
+  if (terms.smoothing > 0.0) {
+    const double share = terms.smoothing / static_cast<double>(z.size(terms.axis));
+    loss = loss - whole(reduce_sum(z, terms.axis)) * share;
+  }
+  if (terms.z_loss > 0.0) loss = loss + square(lse) * terms.z_loss;
+  return {loss, picked - lse, cast(equal(picked, maximum), z.dtype()), lse};
+}
+
+void check_operands(const InferContext& context) {
+  refuse_partial(context);
+  const std::string& axis = context.attributes.get<std::string>("axis");
+  unsplit_last_axis_of(context, 0, axis);
+  check_dtype(context, 1, DType::kI32);
+  const Type rows = without_axis(context.inputs[0], axis, DType::kI32);
+  for (size_t i = 1; i < context.inputs.size(); ++i) check_same_axes(context, i, rows.axes);
+}
+
+// Operands: logits, labels, logsumexp and the loss's cotangent.
+std::vector<Type> infer_cross_entropy_grad(const InferContext& context) {
+  check_operands(context);
+  return {context.inputs[0]};
+}
+
+std::vector<Tensor> plain_cross_entropy_grad(const Node& node, std::span<const Tensor> inputs) {
+  const Terms terms(node.attributes);
+  const Tensor& lse = inputs[2];
+  const Tensor z = capped(widened(inputs[0]), terms.soft_cap);
+  const Axis& vocab = z.type().axis(terms.axis);
+  Tensor gradient = exp(z - lse);
+  if (terms.z_loss > 0.0) gradient = gradient * (lse * (2.0 * terms.z_loss) + 1.0);
+  gradient = gradient - one_hot(inputs[1], vocab, z.dtype()) * (1.0 - terms.smoothing);
+  gradient = gradient - terms.smoothing / static_cast<double>(vocab.size);
+  if (terms.soft_cap > 0.0) gradient = gradient * (1.0 - square(z / terms.soft_cap));
+  return {as_dtype(gradient * inputs[3], inputs[0].dtype())};
+}
+
+double flops_cross_entropy(const Graph& graph, const Node& node) {
+  return 5.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
+}
+
+const OpDef kCrossEntropyGrad{.name = "cross_entropy_grad",
+                              .op_class = OpClass::kReduction,
+                              .infer = infer_cross_entropy_grad,
+                              .plain = plain_cross_entropy_grad,
+                              .flops = flops_cross_entropy};
+const OpRegistrar kRegisterGrad{kCrossEntropyGrad};
+
+std::vector<Type> infer_cross_entropy(const InferContext& context) {
+  check_operands(context);
+  const Type& logits = context.inputs[0];
+  return std::vector<Type>(4,
+                           without_axis(logits, logits.axes.back().name, wide_dtype(logits.dtype)));
+}
+
+std::vector<Tensor> plain_cross_entropy(const Node& node, std::span<const Tensor> inputs) {
+  return losses(node.attributes, inputs[0], inputs[1]);
+}
+
+std::vector<Tensor> vjp_cross_entropy(const VjpContext& context) {
+  const Tensor dlogits =
+      trace_op(kCrossEntropyGrad,
+               {context.inputs[0], context.inputs[1], context.outputs[3], context.cotangents[0]},
+               context.node.attributes, context.node.site);
+  return {dlogits, Tensor()};
+}
+
+const OpDef kCrossEntropy{.name = "cross_entropy",
+                          .op_class = OpClass::kReduction,
+                          .infer = infer_cross_entropy,
+                          .vjp = vjp_cross_entropy,
+                          .plain = plain_cross_entropy,
+                          .flops = flops_cross_entropy};
+const OpRegistrar kRegister{kCrossEntropy};
+
+}  // namespace
+
+CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis,
+                           const CrossEntropyOptions& options) {
+  const Attributes attributes = {{"axis", std::string(axis)},
+                                 {"label_smoothing", options.label_smoothing},
+                                 {"z_loss", options.z_loss},
+                                 {"soft_cap", options.soft_cap}};
+  const bool split = logits.tensor.has(axis) && !logits.tensor.type().axis(axis).split.empty();
+  const std::vector<Tensor> results =
+      split ? losses(attributes, logits.tensor, labels.tensor)
+            : trace_node(kCrossEntropy, {axis_last(logits, axis), labels.tensor}, attributes,
+                         logits.site);
+  return {results[0], stop_gradient({results[1], logits.site}),
+          stop_gradient({results[2], logits.site})};
+}
+
+}  // namespace tessera

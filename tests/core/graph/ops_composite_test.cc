@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Composite ops: their types, what they refuse and in which words, and that the plain definition
+// and the gradient have the types the op promises.
+#include <catch2/catch.hpp>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/ops/attention.h"
+#include "core/graph/ops/cross_entropy.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/norm.h"
+#include "core/graph/ops/optimizer.h"
+#include "core/graph/ops/random.h"
+#include "core/graph/ops/rotary.h"
+#include "core/graph/ops/softmax.h"
+#include "core/graph/trace.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
+
+// A trace on a mesh of replica, data=2 and mdl=2, and inputs by type.
+class Traced {
+ public:
+  Tensor in(const std::string& name, const std::string& type) {
+    return input(name, InputKind::kBatch, parse_type(type)).named(name);
+  }
+  const Node& last() const { return graph.nodes().back(); }
+
+  Mesh mesh = Mesh::standard({1, 2, 2});
+  AxisRules rules;
+  Graph graph;
+  TraceScope scope{graph, mesh, rules};
+};
+
+std::vector<Type> types_of(const Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<Type> types;
+  for (const ValueId value : values) types.push_back(graph.type(value));
+  return types;
+}
+
+// Traces the plain definition of `node` on one device and compares its types with the node's.
+void require_plain_agrees(const Graph& graph, const Node& node) {
+  REQUIRE(node.op->plain != nullptr);
+  const Mesh one;
+  Graph plain;
+  const AxisRules rules;
+  const TraceScope scope(plain, one, rules);
+  std::vector<Tensor> inputs;
+  for (const ValueId value : node.inputs)
+    inputs.push_back(input("x" + std::to_string(inputs.size()), InputKind::kBatch,
+                           local_type(graph.type(value), one)));
+  const std::vector<Tensor> outputs = node.op->plain(node, inputs);
+  REQUIRE(outputs.size() == node.outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    INFO(node.op->name << " output " << i);
+    CHECK(outputs[i].type().text_sized() == graph.type(node.outputs[i]).text_sized());
+  }
+}
+
+// The node's gradient, traced with a cotangent like its first result; returns the cotangents.
+std::vector<Tensor> traced_vjp(Graph& graph, const Node& node) {
+  std::vector<Tensor> inputs, outputs, cotangents;
+  for (const ValueId value : node.inputs) inputs.emplace_back(&graph, value);
+  for (const ValueId value : node.outputs) outputs.emplace_back(&graph, value);
+  cotangents.resize(outputs.size());
+  cotangents[0] = input("dy", InputKind::kBatch, outputs[0].type());
+  return node.op->vjp({node, inputs, outputs, cotangents});
+}
+
+// Of a node with unsplit types: plain definition and gradient, and the gradient's plain definition.
+void require_consistent(Traced& traced) {
+  const Node node = traced.last();
+  require_plain_agrees(traced.graph, node);
+  const std::vector<Tensor> cotangents = traced_vjp(traced.graph, node);
+  REQUIRE(cotangents.size() == node.inputs.size());
+  for (size_t i = 0; i < cotangents.size(); ++i) {
+    INFO(node.op->name << " operand " << i);
+    const Type& primal = traced.graph.type(node.inputs[i]);
+    REQUIRE(cotangents[i].valid() == is_floating(primal.dtype));
+    if (cotangents[i]) CHECK(cotangents[i].type().text_sized() == primal.text_sized());
+  }
+  const Node gradient = traced.last();
+  if (gradient.op->plain != nullptr) require_plain_agrees(traced.graph, gradient);
+}
+
+TEST_CASE("Plain definitions and gradients of composites have the op's types") {
+  Traced t;
+  const std::string dtype = GENERATE("f32", "bf16");
+  const Tensor x = t.in("x", dtype + "[\"batch=2 seq=3 embed=8\"]");
+  const Tensor scale = t.in("scale", "f32[\"embed=8\"]");
+  const Tensor bias = t.in("bias", "f32[\"embed=8\"]");
+  const Tensor step = t.in("step", "i32[\"\"]");
+  const Tensor positions = t.in("positions", "i32[\"batch=2 seq=3\"]");
+
+  SECTION("softmax") { softmax(x, "embed"), require_consistent(t); }
+  SECTION("rms_norm") { rms_norm(x, scale, "embed", 1e-6), require_consistent(t); }
+  SECTION("rms_norm without scale") { rms_norm(x, {}, "embed", 1e-6), require_consistent(t); }
+  SECTION("layer_norm") { layer_norm(x, scale, bias, "embed", 1e-6), require_consistent(t); }
+  SECTION("layer_norm without bias") {
+    layer_norm(x, scale, {}, "embed", 1e-6), require_consistent(t);
+  }
+  SECTION("rotary") { rotary(x, positions, "embed"), require_consistent(t); }
+  SECTION("rotary, interleaved") {
+    rotary(x, positions, "embed", 10000.0, 1.0, RotaryStyle::kInterleaved), require_consistent(t);
+  }
+  SECTION("dropout") { dropout(x, 0.25, step), require_consistent(t); }
+  SECTION("cross_entropy") {
+    cross_entropy(x, positions, "embed",
+                  {.label_smoothing = 0.1, .z_loss = 1e-4, .soft_cap = 30.0});
+    const Node node = t.graph.node(0);  // stop_gradients follow it.
+    require_plain_agrees(t.graph, node);
+    REQUIRE(traced_vjp(t.graph, node)[0].type() == x.type());
+    require_plain_agrees(t.graph, t.last());
+  }
+  SECTION("attention") {
+    const Tensor q = t.in("q", dtype + "[\"batch=2 seq=3 heads=4 head_dim=8\"]");
+    const Tensor k = t.in("k", dtype + "[\"batch=2 key_seq=3 kv_heads=2 head_dim=8\"]");
+    const bool segments = GENERATE(false, true);
+    attention(q, k, k,
+              {.scale = 0.3, .logit_cap = 5.0, .segment_ids = segments ? positions : Tensor()});
+    require_consistent(t);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
