@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/backend/cpu/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+int64_t round_up(int64_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
+
+// The number a small kernel file holds; `otherwise` for "max", or where there is no such file.
+int64_t number_in(const std::filesystem::path& file, int64_t otherwise) {
+  std::ifstream in(file);
+  int64_t number = 0;
+  return in >> number ? number : otherwise;
+}
+
+int64_t system_available() {
+  std::ifstream in("/proc/meminfo");
+  std::string key, unit;
+  int64_t kibibytes = 0;
+  while (in >> key >> kibibytes) {
+    if (key == "MemAvailable:") return kibibytes * 1024;
+    std::getline(in, unit);
+  }
+  return kUnlimited;
+}
+
+// What the control groups of this process still allow: each level up to the root may set a limit.
+int64_t group_available() {
+  int64_t least = kUnlimited;
+  const auto consider = [&](const std::filesystem::path& folder, const char* limit,
+                            const char* used) {
+    const int64_t most = number_in(folder / limit, kUnlimited);
+    if (most == kUnlimited) return;
+    least = std::min(least, std::max<int64_t>(0, most - number_in(folder / used, 0)));
+  };
+  std::ifstream in("/proc/self/cgroup");  // Lines "0::/path" (v2), "4:memory:/path" (v1).
+  for (std::string line; std::getline(in, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const bool unified = second == first + 1;
+    if (!unified && line.substr(first + 1, second - first - 1) != "memory") continue;
+    const std::filesystem::path root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    for (std::filesystem::path path = line.substr(second + 1);; path = path.parent_path()) {
+      const std::filesystem::path folder = root / path.relative_path();
+      if (unified) {
+        consider(folder, "memory.max", "memory.current");
+      } else {
+        consider(folder, "memory.limit_in_bytes", "memory.usage_in_bytes");
+      }
+      if (path.relative_path().empty()) break;
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+int64_t available_memory() { return std::min(system_available(), group_available()); }
+
+std::byte* allocate_pages(int64_t bytes, ThreadTeam& team) {
+  const int64_t size = std::max(round_up(bytes), kHugePage);
+  if (size > available_memory()) return nullptr;
+  // One huge page more than needed, so that a boundary can be found inside; the rest is given back.
+  const int64_t mapped = size + kHugePage;
+  void* const map = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (map == MAP_FAILED) return nullptr;
+  std::byte* const begin = static_cast<std::byte*>(map);
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  const int64_t skip = round_up(static_cast<int64_t>(address)) - static_cast<int64_t>(address);
+  if (skip > 0) munmap(begin, static_cast<size_t>(skip));
+  if (kHugePage - skip > 0) munmap(begin + skip + size, static_cast<size_t>(kHugePage - skip));
+  std::byte* const memory = begin + skip;
+  madvise(memory, static_cast<size_t>(size), MADV_HUGEPAGE);  // A wish; small pages also do.
+  team.parallel(size / kHugePage, 1, [&](Range pages, int) {
+    for (int64_t at = pages.begin * kHugePage; at < pages.end * kHugePage; at += 4096) {
+      *reinterpret_cast<volatile std::byte*>(memory + at) = std::byte{0};
+    }
+  });
+  return memory;
+}
+
+void release_pages(std::byte* memory, int64_t bytes) {
+  if (memory == nullptr) return;
+  munmap(memory, static_cast<size_t>(std::max(round_up(bytes), kHugePage)));
+}
+
+}  // namespace tessera

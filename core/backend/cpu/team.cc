@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/backend/cpu/team.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <chrono>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+// Long enough to bridge the gaps between the launches of a step, short enough that an idle team,
+// or one that shares its processors with others, does not burn them.
+constexpr auto kSpin = std::chrono::microseconds(60);
+
+std::atomic<uint32_t> forks{0};
+
+void watch_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  CHECK(registered == 0);
+}
+
+int usable_processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  for (int i = 0; i < 16; ++i) _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Returns once `word` differs from `old`: spins first, then sleeps.
+uint32_t await_change(const std::atomic<uint32_t>& word, uint32_t old) {
+  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      const uint32_t now = word.load(std::memory_order_acquire);
+      if (now != old) return now;
+      pause_briefly();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  word.wait(old, std::memory_order_acquire);
+  return word.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+Range part_of(int64_t count, int thread, int threads, int64_t grain) {
+  const int64_t grains = (count + grain - 1) / grain;
+  const auto edge = [&](int64_t t) { return std::min(count, grains * t / threads * grain); };
+  return {edge(thread), edge(thread + 1)};
+}
+
+struct ThreadTeam::Shared {
+  alignas(64) std::atomic<uint32_t> epoch{0};  // Advanced to start work.
+  alignas(64) std::atomic<uint32_t> done{0};   // Workers that have finished, over all epochs.
+  alignas(64) Call call = nullptr;             // Null: leave.
+  const void* context = nullptr;
+
+  void work(int thread) {
+    uint32_t seen = 0;
+    while (true) {
+      // Epochs are waited for one by one: `start` never runs ahead of `finish`.
+      await_change(epoch, seen);
+      ++seen;
+      if (call == nullptr) return;
+      call(context, thread);
+      done.fetch_add(1, std::memory_order_acq_rel);
+      done.notify_one();
+    }
+  }
+};
+
+ThreadTeam::ThreadTeam(int threads) : size_(threads > 0 ? threads : usable_processors()) {
+  watch_forks();
+  spawn();
+}
+
+ThreadTeam::~ThreadTeam() {
+  if (fork_generation_ != forks.load()) {
+    // The threads live in the parent process only: there is nothing to join.
+    workers_.release();  // NOLINT(bugprone-unused-return-value): leaked on purpose.
+    return;
+  }
+  shared_->call = nullptr;
+  shared_->epoch.fetch_add(1, std::memory_order_release);
+  shared_->epoch.notify_all();
+  for (std::thread& worker : *workers_) worker.join();
+}
+
+void ThreadTeam::spawn() {
+  fork_generation_ = forks.load();
+  shared_ = std::make_unique<Shared>();
+  workers_ = std::make_unique<std::vector<std::thread>>();
+  Shared* shared = shared_.get();
+  for (int thread = 1; thread < size_; ++thread) {
+    workers_->emplace_back([shared, thread] { shared->work(thread); });
+  }
+}
+
+void ThreadTeam::start(Call call, const void* context) {
+  if (fork_generation_ != forks.load(std::memory_order_relaxed)) {
+    workers_.release();  // NOLINT(bugprone-unused-return-value): their threads are gone.
+    spawn();
+  }
+  shared_->call = call;
+  shared_->context = context;
+  shared_->done.store(0, std::memory_order_relaxed);
+  shared_->epoch.fetch_add(1, std::memory_order_release);
+  shared_->epoch.notify_all();
+}
+
+void ThreadTeam::finish() {
+  const auto workers = static_cast<uint32_t>(size_ - 1);
+  for (uint32_t done = shared_->done.load(std::memory_order_acquire); done != workers;) {
+    done = await_change(shared_->done, done);
+  }
+}
+
+}  // namespace tessera

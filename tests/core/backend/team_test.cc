@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread team: fixed partition, every thread runs once, many short launches, forks.
+#include "core/backend/cpu/team.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+namespace tessera {
+namespace {
+
+TEST_CASE("Parts cover the range in order, in whole grains") {
+  for (const int64_t count : {0, 1, 7, 64, 1000, 1023}) {
+    for (const int threads : {1, 2, 3, 8}) {
+      for (const int64_t grain : {1, 16, 100}) {
+        int64_t end = 0;
+        for (int thread = 0; thread < threads; ++thread) {
+          const Range part = part_of(count, thread, threads, grain);
+          REQUIRE(part.begin == end);
+          REQUIRE(part.end >= part.begin);
+          if (part.end != count) REQUIRE(part.end % grain == 0);
+          end = part.end;
+        }
+        REQUIRE(end == count);
+      }
+    }
+  }
+}
+
+TEST_CASE("The partition is as even as its grain allows") {
+  for (int thread = 0; thread < 4; ++thread) CHECK(part_of(1000, thread, 4, 10).size() == 250);
+}
+
+TEST_CASE("Every thread of a team works once per launch, over many launches") {
+  ThreadTeam team(4);
+  REQUIRE(team.size() == 4);
+  std::vector<int64_t> calls(4 * 16, 0);  // A cache line apart: a plain counter per thread.
+  for (int launch = 0; launch < 20000; ++launch) {
+    team.run([&](int thread) { ++calls[static_cast<size_t>(thread) * 16]; });
+  }
+  for (size_t thread = 0; thread < 4; ++thread) CHECK(calls[thread * 16] == 20000);
+}
+
+TEST_CASE("A team that has gone to sleep wakes up") {
+  ThreadTeam team(3);
+  for (int launch = 0; launch < 5; ++launch) {
+    std::atomic<int> calls{0};
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    team.run([&](int) { ++calls; });
+    CHECK(calls == 3);
+  }
+}
+
+TEST_CASE("parallel covers each element once and leaves small work to the caller") {
+  ThreadTeam team(3);
+  std::vector<int> seen(1000, 0);
+  team.parallel(1000, 8, [&](Range range, int) {
+    for (int64_t i = range.begin; i < range.end; ++i) ++seen[static_cast<size_t>(i)];
+  });
+  CHECK(std::accumulate(seen.begin(), seen.end(), 0) == 1000);
+  const std::thread::id caller = std::this_thread::get_id();
+  team.parallel(5, 8, [&](Range range, int thread) {
+    CHECK(std::this_thread::get_id() == caller);
+    CHECK(range == Range{0, 5});
+    CHECK(thread == 0);
+  });
+  team.parallel(0, 8, [&](Range, int) { FAIL("no work is no call"); });
+}
+
+TEST_CASE("A team works in a forked child") {
+  ThreadTeam team(3);
+  std::atomic<int> calls{0};
+  team.run([&](int) { ++calls; });
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    calls = 0;
+    for (int launch = 0; launch < 100; ++launch) team.run([&](int) { ++calls; });
+    _exit(calls == 300 ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace tessera
