@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/backend/reference/interpreter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/backend/reference/primitives.h"
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/rules.h"
+#include "core/graph/trace.h"
+
+namespace tessera {
+namespace {
+
+const ReferenceOp* find_reference(std::string_view name) {
+  for (const auto table : {reference_elementwise(), reference_sums(), reference_movement()}) {
+    for (const ReferenceOp& row : table) {
+      if (row.name == name) return &row;
+    }
+  }
+  return nullptr;
+}
+
+class Interpreter {
+ public:
+  explicit Interpreter(const Mesh& mesh) : mesh_(mesh) {}
+
+  // The graph's outputs, in order, from its inputs, in order.
+  std::vector<ReferenceArray> run(const Graph& graph, std::vector<ReferenceArray> inputs,
+                                  int64_t loop_index) const {
+    std::vector<ReferenceArray> values(graph.values().size());
+    for (size_t i = 0; i < inputs.size(); ++i)
+      values[static_cast<size_t>(graph.inputs()[i].value)] = std::move(inputs[i]);
+    for (const Node& node : graph.nodes()) {
+      std::vector<const ReferenceArray*> operands;
+      for (const ValueId id : node.inputs) operands.push_back(&values[static_cast<size_t>(id)]);
+      std::vector<ReferenceArray> results = run_node(graph, node, operands, loop_index);
+      for (size_t i = 0; i < results.size(); ++i)
+        values[static_cast<size_t>(node.outputs[i])] = std::move(results[i]);
+    }
+    std::vector<ReferenceArray> outputs;
+    for (const GraphOutput& each : graph.outputs())
+      outputs.push_back(values[static_cast<size_t>(each.value)]);
+    return outputs;
+  }
+
+ private:
+  std::vector<ReferenceArray> run_node(const Graph& graph, const Node& node,
+                                       const std::vector<const ReferenceArray*>& operands,
+                                       int64_t loop_index) const {
+    if (node.op->name == "repeat") return run_repeat(graph, node, operands);
+    if (node.op->name == "fused") {
+      std::vector<ReferenceArray> copies;
+      for (const ReferenceArray* operand : operands) copies.push_back(*operand);
+      return run(*node.bodies.front(), std::move(copies), loop_index);
+    }
+    if (const ReferenceOp* primitive = find_reference(node.op->name)) {
+      const Type& type = graph.type(node.outputs.front());
+      return {{type.axes, primitive->run({node, operands, type, loop_index})}};
+    }
+    if (node.op->plain != nullptr) return run_plain(graph, node, operands, loop_index);
+    fail("the reference interpreter knows no op '{}', which has no plain definition either",
+         node.op->name);
+  }
+
+  // Traces the composite's plain definition on the node's types, and runs that.
+  std::vector<ReferenceArray> run_plain(const Graph& graph, const Node& node,
+                                        const std::vector<const ReferenceArray*>& operands,
+                                        int64_t loop_index) const {
+    const AxisRules no_rules;
+    Graph body;
+    {
+      const TraceScope trace(body, mesh_, no_rules);
+      const ServeScope serve(node);  // Random keys are those of the node's path.
+      std::vector<Tensor> inputs;
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        inputs.push_back(input(fmt::format("{}", i), InputKind::kLoop, graph.type(node.inputs[i])));
+      const std::vector<Tensor> results = node.op->plain(node, inputs);
+      for (size_t i = 0; i < results.size(); ++i)
+        body.add_output(fmt::format("{}", i), imported(results[i]).id());
+    }
+    std::vector<ReferenceArray> copies;
+    for (const ReferenceArray* operand : operands) copies.push_back(*operand);
+    return run(body, std::move(copies), loop_index);
+  }
+
+  // Layout of inputs and outputs: core/graph/ops/repeat.h.
+  std::vector<ReferenceArray> run_repeat(const Graph& graph, const Node& node,
+                                         const std::vector<const ReferenceArray*>& operands) const {
+    const Graph& body = *node.bodies.front();
+    const int64_t count = node.attributes.get<int64_t>("count");
+    const size_t carries = static_cast<size_t>(node.attributes.get<int64_t>("carries"));
+    const size_t stacked = static_cast<size_t>(node.attributes.get<int64_t>("stacked"));
+    const bool reversed = node.attributes.get<int64_t>("reversed") != 0;
+
+    std::vector<ReferenceArray> state;
+    for (size_t i = 0; i < carries; ++i) state.push_back(*operands[i]);
+    std::vector<ReferenceArray> collected(node.outputs.size() - carries);
+    for (size_t i = 0; i < collected.size(); ++i) {
+      collected[i].axes = graph.type(node.outputs[carries + i]).axes;
+      collected[i].values.resize(static_cast<size_t>(element_count(collected[i].axes)));
+    }
+    for (int64_t step = 0; step < count; ++step) {
+      const int64_t index = reversed ? count - 1 - step : step;
+      std::vector<ReferenceArray> inputs = {{{}, {static_cast<double>(index)}}};
+      inputs.insert(inputs.end(), state.begin(), state.end());
+      for (size_t i = carries; i < operands.size(); ++i)
+        inputs.push_back(i < carries + stacked ? slice_of(*operands[i], index) : *operands[i]);
+      std::vector<ReferenceArray> outputs = run(body, std::move(inputs), index);
+      for (size_t i = 0; i < collected.size(); ++i) {
+        const std::vector<double>& slice = outputs[carries + i].values;
+        std::copy(slice.begin(), slice.end(),
+                  collected[i].values.begin() + index * static_cast<int64_t>(slice.size()));
+      }
+      outputs.resize(carries);
+      state = std::move(outputs);
+    }
+    std::move(collected.begin(), collected.end(), std::back_inserter(state));
+    return state;
+  }
+
+  static ReferenceArray slice_of(const ReferenceArray& array, int64_t index) {
+    ReferenceArray slice{{array.axes.begin() + 1, array.axes.end()}, {}};
+    const int64_t size = element_count(slice.axes);
+    slice.values.assign(array.values.begin() + index * size,
+                        array.values.begin() + (index + 1) * size);
+    return slice;
+  }
+
+  const Mesh& mesh_;
+};
+
+}  // namespace
+
+bool has_reference(std::string_view op) {
+  return op == "repeat" || op == "fused" || find_reference(op) != nullptr;
+}
+
+std::map<std::string, ReferenceArray> evaluate(const Graph& graph, const ReferenceInputs& inputs,
+                                               const Mesh& mesh) {
+  std::vector<ReferenceArray> values;
+  for (const GraphInput& each : graph.inputs()) {
+    const auto found = inputs.find(each.name);
+    if (found == inputs.end()) fail("the reference interpreter got no input '{}'", each.name);
+    const Type& type = graph.type(each.value);
+    if (static_cast<int64_t>(found->second.size()) != type.elements())
+      fail("input '{}' has {} elements, expected {} for {}", each.name, found->second.size(),
+           type.elements(), type.text_sized());
+    values.push_back({type.axes, found->second});
+  }
+  std::vector<ReferenceArray> outputs = Interpreter(mesh).run(graph, std::move(values), -1);
+  std::map<std::string, ReferenceArray> named;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    named[graph.outputs()[i].name] = std::move(outputs[i]);
+  return named;
+}
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The oracle of tests: runs a graph on whole arrays in double precision, one readable loop an op.
+// Composite ops run through their plain definitions. Slow on purpose; nothing trains with it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/backend/reference/array.h"
+#include "core/graph/graph.h"
+#include "core/graph/mesh.h"
+
+namespace tessera {
+
+// Elements of each graph input by name, row-major.
+using ReferenceInputs = std::map<std::string, std::vector<double>>;
+
+// Every output by name, updates included. Floating arithmetic is in double whatever the dtypes say
+// (a cast to bf16 rounds nothing); integers and bools are exact; random ops use the formulas of
+// core/base/random.h. Works on traced graphs, on any mesh, and on lowered and fused ones.
+std::map<std::string, ReferenceArray> evaluate(const Graph& graph, const ReferenceInputs& inputs,
+                                               const Mesh& mesh = {});
+
+// Whether the interpreter itself knows this op (composites need not be known).
+bool has_reference(std::string_view op);
+
+}  // namespace tessera

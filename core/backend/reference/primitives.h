@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interpreter's primitive ops: one function an op, in tables by family. Internal to this
+// folder.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/backend/reference/array.h"
+#include "core/graph/graph.h"
+
+namespace tessera {
+
+struct ReferenceCall {
+  const Node& node;
+  std::span<const ReferenceArray* const> inputs;
+  const Type& type;         // Of the result.
+  int64_t loop_index = -1;  // Of the innermost repeat; -1 outside.
+
+  const ReferenceArray& input(size_t i) const { return *inputs[i]; }
+};
+
+// A row of a family's table: the values of the op's one result.
+struct ReferenceOp {
+  std::string_view name;
+  std::vector<double> (*run)(const ReferenceCall&);
+};
+
+std::span<const ReferenceOp> reference_elementwise();
+std::span<const ReferenceOp> reference_sums();      // einsum, reductions, gather and its like.
+std::span<const ReferenceOp> reference_movement();  // Layout changes and generators.
+
+}  // namespace tessera
