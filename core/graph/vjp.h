@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of gradients and plain definitions under ops/.
+// Helpers of the op definitions under ops/: their gradients, plain definitions and rows.
 #pragma once
 
 #include <string>
@@ -11,6 +11,9 @@
 namespace tessera {
 
 using Tensors = std::vector<Tensor>;
+
+// Cost of an op that only moves or makes values.
+double no_flops(const Graph& graph, const Node& node);
 
 // A cotangent of a broadcast operand, brought back to the operand: summed over the axes the operand
 // lacks, axes in the operand's order. Summing over a split axis leaves it partial, as it may be.

@@ -72,68 +72,32 @@ Tensors gelu_tanh_grad_plain(const Node&, Inputs in) {
   return {mul(in[1], half(t + 1.0) + bend)};
 }
 
-using V = const VjpContext&;
-constexpr OpClass kElementwise = OpClass::kElementwise;
+Tensors tanh_vjp(const VjpContext& c) { return {tanh_grad(c.outputs[0], c.cotangents[0])}; }
+Tensors sigmoid_vjp(const VjpContext& c) { return {sigmoid_grad(c.outputs[0], c.cotangents[0])}; }
+Tensors relu_vjp(const VjpContext& c) { return {relu_grad(c.outputs[0], c.cotangents[0])}; }
+Tensors softplus_vjp(const VjpContext& c) { return {mul(c.cotangents[0], sigmoid(c.inputs[0]))}; }
+Tensors silu_vjp(const VjpContext& c) { return {silu_grad(c.inputs[0], c.cotangents[0])}; }
+Tensors gelu_vjp(const VjpContext& c) { return {gelu_grad(c.inputs[0], c.cotangents[0])}; }
+Tensors gelu_tanh_vjp(const VjpContext& c) {
+  return {gelu_tanh_grad(c.inputs[0], c.cotangents[0])};
+}
 
+// One row an op: name, type rule, gradient, plain definition.
 const OpDef kOps[] = {
-    {.name = "tanh",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {tanh_grad(c.outputs[0], c.cotangents[0])}; }},
-    {.name = "sigmoid",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {sigmoid_grad(c.outputs[0], c.cotangents[0])}; }},
-    {.name = "relu",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {relu_grad(c.outputs[0], c.cotangents[0])}; },
-     .plain = relu_plain},
-    {.name = "softplus",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {mul(c.cotangents[0], sigmoid(c.inputs[0]))}; },
-     .plain = softplus_plain},
-    {.name = "silu",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {silu_grad(c.inputs[0], c.cotangents[0])}; },
-     .plain = silu_plain},
-    {.name = "gelu",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {gelu_grad(c.inputs[0], c.cotangents[0])}; },
-     .plain = gelu_plain},
-    {.name = "gelu_tanh",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {gelu_tanh_grad(c.inputs[0], c.cotangents[0])}; },
-     .plain = gelu_tanh_plain},
+    elementwise("tanh", infer_nonlinear_floating, tanh_vjp),
+    elementwise("sigmoid", infer_nonlinear_floating, sigmoid_vjp),
+    elementwise("relu", infer_nonlinear_floating, relu_vjp, relu_plain),
+    elementwise("softplus", infer_nonlinear_floating, softplus_vjp, softplus_plain),
+    elementwise("silu", infer_nonlinear_floating, silu_vjp, silu_plain),
+    elementwise("gelu", infer_nonlinear_floating, gelu_vjp, gelu_plain),
+    elementwise("gelu_tanh", infer_nonlinear_floating, gelu_tanh_vjp, gelu_tanh_plain),
 
-    {.name = "tanh_grad",
-     .op_class = kElementwise,
-     .infer = infer_gradient,
-     .plain = tanh_grad_plain},
-    {.name = "sigmoid_grad",
-     .op_class = kElementwise,
-     .infer = infer_gradient,
-     .plain = sigmoid_grad_plain},
-    {.name = "relu_grad",
-     .op_class = kElementwise,
-     .infer = infer_gradient,
-     .plain = relu_grad_plain},
-    {.name = "silu_grad",
-     .op_class = kElementwise,
-     .infer = infer_gradient,
-     .plain = silu_grad_plain},
-    {.name = "gelu_grad",
-     .op_class = kElementwise,
-     .infer = infer_gradient,
-     .plain = gelu_grad_plain},
-    {.name = "gelu_tanh_grad",
-     .op_class = kElementwise,
-     .infer = infer_gradient,
-     .plain = gelu_tanh_grad_plain},
+    elementwise("tanh_grad", infer_gradient, nullptr, tanh_grad_plain),
+    elementwise("sigmoid_grad", infer_gradient, nullptr, sigmoid_grad_plain),
+    elementwise("relu_grad", infer_gradient, nullptr, relu_grad_plain),
+    elementwise("silu_grad", infer_gradient, nullptr, silu_grad_plain),
+    elementwise("gelu_grad", infer_gradient, nullptr, gelu_grad_plain),
+    elementwise("gelu_tanh_grad", infer_gradient, nullptr, gelu_tanh_grad_plain),
 };
 const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
 

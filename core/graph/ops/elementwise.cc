@@ -143,6 +143,10 @@ Types infer_mask(const InferContext& context) {
 
 // Gradients. dy is the cotangent, x, a and b the operands, y the result.
 
+Tensors no_vjp(const VjpContext& c) { return Tensors(c.inputs.size()); }
+
+Tensors neg_vjp(const VjpContext& c) { return {neg(c.cotangents[0])}; }
+
 Tensors scale_vjp(const VjpContext& c) {
   return {scale(c.cotangents[0], c.node.attributes.get<double>("factor"))};
 }
@@ -152,16 +156,30 @@ Tensors cast_vjp(const VjpContext& c) {
   return {cast(c.cotangents[0], c.inputs[0].dtype(), CastPartial::kThrough)};
 }
 
+Tensors exp_vjp(const VjpContext& c) { return {mul(c.cotangents[0], c.outputs[0])}; }
+Tensors log_vjp(const VjpContext& c) { return {div(c.cotangents[0], c.inputs[0])}; }
+Tensors sqrt_vjp(const VjpContext& c) { return {scale(div(c.cotangents[0], c.outputs[0]), 0.5)}; }
+Tensors square_vjp(const VjpContext& c) { return {scale(mul(c.cotangents[0], c.inputs[0]), 2.0)}; }
+Tensors abs_vjp(const VjpContext& c) { return {mul(c.cotangents[0], sign(c.inputs[0]))}; }
+Tensors sin_vjp(const VjpContext& c) { return {mul(c.cotangents[0], cos(c.inputs[0]))}; }
+Tensors cos_vjp(const VjpContext& c) { return {neg(mul(c.cotangents[0], sin(c.inputs[0])))}; }
+
 Tensors rsqrt_vjp(const VjpContext& c) {
   const Tensor& y = c.outputs[0];
   return {scale(mul(c.cotangents[0], mul(square(y), y)), -0.5)};
 }
 
-Tensors abs_vjp(const VjpContext& c) { return {mul(c.cotangents[0], sign(c.inputs[0]))}; }
-
 Tensors erf_vjp(const VjpContext& c) {
   const Tensor slope = scale(exp(neg(square(c.inputs[0]))), 2.0 * std::numbers::inv_sqrtpi);
   return {mul(c.cotangents[0], slope)};
+}
+
+Tensors add_vjp(const VjpContext& c) {
+  return {match(c.cotangents[0], c.inputs[0]), match(c.cotangents[0], c.inputs[1])};
+}
+
+Tensors sub_vjp(const VjpContext& c) {
+  return {match(c.cotangents[0], c.inputs[0]), neg(match(c.cotangents[0], c.inputs[1]))};
 }
 
 Tensors mul_vjp(const VjpContext& c) {
@@ -199,99 +217,46 @@ Tensors where_vjp(const VjpContext& c) {
           match(mask(dy, logical_not(condition)), c.inputs[2])};
 }
 
-using V = const VjpContext&;
-constexpr OpClass kElementwise = OpClass::kElementwise;
+Tensors mask_vjp(const VjpContext& c) {
+  return {match(mask(c.cotangents[0], c.inputs[1]), c.inputs[0]), Tensor()};
+}
 
-// One row an op: name, class, type rule, gradient.
+// One row an op: name, type rule, gradient.
 const OpDef kOps[] = {
-    {.name = "neg",
-     .op_class = kElementwise,
-     .infer = infer_neg,
-     .vjp = [](V c) -> Tensors { return {neg(c.cotangents[0])}; },
-     .linear_view = true},
-    {.name = "scale",
-     .op_class = kElementwise,
-     .infer = infer_scale,
-     .vjp = scale_vjp,
-     .linear_view = true},
-    {.name = "stop_gradient",
-     .op_class = kElementwise,
-     .infer = infer_linear,
-     .vjp = [](V) -> Tensors { return {Tensor()}; }},
-    {.name = "cast",
-     .op_class = kElementwise,
-     .infer = infer_cast,
-     .vjp = cast_vjp,
-     .linear_view = true},
+    linear_view(elementwise("neg", infer_neg, neg_vjp)),
+    linear_view(elementwise("scale", infer_scale, scale_vjp)),
+    linear_view(elementwise("cast", infer_cast, cast_vjp)),
+    elementwise("stop_gradient", infer_linear, no_vjp),
 
-    {.name = "exp",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {mul(c.cotangents[0], c.outputs[0])}; }},
-    {.name = "log",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {div(c.cotangents[0], c.inputs[0])}; }},
-    {.name = "sqrt",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {scale(div(c.cotangents[0], c.outputs[0]), 0.5)}; }},
-    {.name = "rsqrt",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = rsqrt_vjp},
-    {.name = "square",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {scale(mul(c.cotangents[0], c.inputs[0]), 2.0)}; }},
-    {.name = "abs", .op_class = kElementwise, .infer = infer_numeric, .vjp = abs_vjp},
-    {.name = "sign",
-     .op_class = kElementwise,
-     .infer = infer_numeric,
-     .vjp = [](V) -> Tensors { return {Tensor()}; }},
-    {.name = "sin",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {mul(c.cotangents[0], cos(c.inputs[0]))}; }},
-    {.name = "cos",
-     .op_class = kElementwise,
-     .infer = infer_nonlinear_floating,
-     .vjp = [](V c) -> Tensors { return {neg(mul(c.cotangents[0], sin(c.inputs[0])))}; }},
-    {.name = "erf", .op_class = kElementwise, .infer = infer_nonlinear_floating, .vjp = erf_vjp},
+    elementwise("exp", infer_nonlinear_floating, exp_vjp),
+    elementwise("log", infer_nonlinear_floating, log_vjp),
+    elementwise("sqrt", infer_nonlinear_floating, sqrt_vjp),
+    elementwise("rsqrt", infer_nonlinear_floating, rsqrt_vjp),
+    elementwise("square", infer_nonlinear_floating, square_vjp),
+    elementwise("abs", infer_numeric, abs_vjp),
+    elementwise("sign", infer_numeric, no_vjp),
+    elementwise("sin", infer_nonlinear_floating, sin_vjp),
+    elementwise("cos", infer_nonlinear_floating, cos_vjp),
+    elementwise("erf", infer_nonlinear_floating, erf_vjp),
 
-    {.name = "add",
-     .op_class = kElementwise,
-     .infer = infer_sum,
-     .vjp = [](V c) -> Tensors {
-       return {match(c.cotangents[0], c.inputs[0]), match(c.cotangents[0], c.inputs[1])};
-     }},
-    {.name = "sub",
-     .op_class = kElementwise,
-     .infer = infer_sum,
-     .vjp = [](V c) -> Tensors {
-       return {match(c.cotangents[0], c.inputs[0]), neg(match(c.cotangents[0], c.inputs[1]))};
-     }},
-    {.name = "mul", .op_class = kElementwise, .infer = infer_product, .vjp = mul_vjp},
-    {.name = "div", .op_class = kElementwise, .infer = infer_quotient, .vjp = div_vjp},
-    {.name = "pow", .op_class = kElementwise, .infer = infer_nonlinear_floating, .vjp = pow_vjp},
-    {.name = "maximum", .op_class = kElementwise, .infer = infer_numeric, .vjp = maximum_vjp},
-    {.name = "minimum", .op_class = kElementwise, .infer = infer_numeric, .vjp = minimum_vjp},
+    elementwise("add", infer_sum, add_vjp),
+    elementwise("sub", infer_sum, sub_vjp),
+    elementwise("mul", infer_product, mul_vjp),
+    elementwise("div", infer_quotient, div_vjp),
+    elementwise("pow", infer_nonlinear_floating, pow_vjp),
+    elementwise("maximum", infer_numeric, maximum_vjp),
+    elementwise("minimum", infer_numeric, minimum_vjp),
 
-    {.name = "equal", .op_class = kElementwise, .infer = infer_comparison},
-    {.name = "less", .op_class = kElementwise, .infer = infer_order},
-    {.name = "less_equal", .op_class = kElementwise, .infer = infer_order},
-    {.name = "logical_and", .op_class = kElementwise, .infer = infer_logical},
-    {.name = "logical_or", .op_class = kElementwise, .infer = infer_logical},
-    {.name = "logical_not", .op_class = kElementwise, .infer = infer_logical},
-    {.name = "is_finite", .op_class = kElementwise, .infer = infer_is_finite},
+    elementwise("equal", infer_comparison),
+    elementwise("less", infer_order),
+    elementwise("less_equal", infer_order),
+    elementwise("logical_and", infer_logical),
+    elementwise("logical_or", infer_logical),
+    elementwise("logical_not", infer_logical),
+    elementwise("is_finite", infer_is_finite),
 
-    {.name = "where", .op_class = kElementwise, .infer = infer_where, .vjp = where_vjp},
-    {.name = "mask",
-     .op_class = kElementwise,
-     .infer = infer_mask,
-     .vjp = [](V c) -> Tensors {
-       return {match(mask(c.cotangents[0], c.inputs[1]), c.inputs[0]), Tensor()};
-     }},
+    elementwise("where", infer_where, where_vjp),
+    elementwise("mask", infer_mask, mask_vjp),
 };
 const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
 

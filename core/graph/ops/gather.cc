@@ -129,7 +129,6 @@ Tensors pick_vjp(const VjpContext& c) {
   return {match(mul(chosen, c.cotangents[0]), x), Tensor()};
 }
 
-double no_flops(const Graph&, const Node&) { return 0.0; }
 double update_flops(const Graph& graph, const Node& node) {
   return static_cast<double>(graph.type(node.inputs[0]).elements());
 }

@@ -6,6 +6,7 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
+#include "core/graph/vjp.h"
 
 namespace tessera {
 namespace {
@@ -30,8 +31,6 @@ std::vector<Type> infer_one_hot(const InferContext& context) {
   check_mesh_axes_once(context, type);
   return {type};
 }
-
-double no_flops(const Graph&, const Node&) { return 0.0; }
 
 const OpDef kOps[] = {
     {.name = "constant",

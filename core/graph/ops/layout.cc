@@ -204,53 +204,35 @@ Tensors shift_vjp(const VjpContext& c) {
   return {pad(slice(c.cotangents[0], axis, 1, size), axis, 0, 1)};
 }
 
-double no_flops(const Graph&, const Node&) { return 0.0; }
+constexpr OpDef movement(std::string_view name, decltype(OpDef::infer) infer,
+                         decltype(OpDef::vjp) vjp) {
+  return {
+      .name = name, .op_class = OpClass::kMovement, .infer = infer, .vjp = vjp, .flops = no_flops};
+}
+
+// Rearranges all of its one operand; a view does so without moving anything.
+constexpr OpDef transposition(std::string_view name, decltype(OpDef::infer) infer,
+                              decltype(OpDef::vjp) vjp) {
+  OpDef op = movement(name, infer, vjp);
+  op.linear_view = true;
+  return op;
+}
+constexpr OpDef view(std::string_view name, decltype(OpDef::infer) infer,
+                     decltype(OpDef::vjp) vjp) {
+  OpDef op = transposition(name, infer, vjp);
+  op.op_class = OpClass::kView;
+  return op;
+}
 
 const OpDef kOps[] = {
-    {.name = "rename",
-     .op_class = OpClass::kView,
-     .infer = infer_rename,
-     .vjp = rename_vjp,
-     .flops = no_flops,
-     .linear_view = true},
-    {.name = "transpose",
-     .op_class = OpClass::kMovement,
-     .infer = infer_transpose,
-     .vjp = transpose_vjp,
-     .flops = no_flops,
-     .linear_view = true},
-    {.name = "split_axis",
-     .op_class = OpClass::kView,
-     .infer = infer_split,
-     .vjp = split_vjp,
-     .flops = no_flops,
-     .linear_view = true},
-    {.name = "merge_axes",
-     .op_class = OpClass::kView,
-     .infer = infer_merge,
-     .vjp = merge_vjp,
-     .flops = no_flops,
-     .linear_view = true},
-    {.name = "slice",
-     .op_class = OpClass::kMovement,
-     .infer = infer_slice,
-     .vjp = slice_vjp,
-     .flops = no_flops},
-    {.name = "pad",
-     .op_class = OpClass::kMovement,
-     .infer = infer_pad,
-     .vjp = pad_vjp,
-     .flops = no_flops},
-    {.name = "concat",
-     .op_class = OpClass::kMovement,
-     .infer = infer_concat,
-     .vjp = concat_vjp,
-     .flops = no_flops},
-    {.name = "shift_right",
-     .op_class = OpClass::kMovement,
-     .infer = infer_shift,
-     .vjp = shift_vjp,
-     .flops = no_flops},
+    view("rename", infer_rename, rename_vjp),
+    view("split_axis", infer_split, split_vjp),
+    view("merge_axes", infer_merge, merge_vjp),
+    transposition("transpose", infer_transpose, transpose_vjp),
+    movement("slice", infer_slice, slice_vjp),
+    movement("pad", infer_pad, pad_vjp),
+    movement("concat", infer_concat, concat_vjp),
+    movement("shift_right", infer_shift, shift_vjp),
 };
 const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
 

@@ -102,7 +102,6 @@ Tensors broadcast_vjp(const VjpContext& c) { return {match(c.cotangents[0], c.in
 double reduction_flops(const Graph& graph, const Node& node) {
   return static_cast<double>(graph.type(node.inputs[0]).elements());
 }
-double no_flops(const Graph&, const Node&) { return 0.0; }
 
 const OpDef kOps[] = {
     {.name = "reduce_sum",

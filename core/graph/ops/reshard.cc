@@ -74,8 +74,6 @@ Tensors reshard_vjp(const VjpContext& c) {
 
 Tensors save_vjp(const VjpContext& c) { return {c.cotangents[0]}; }
 
-double no_flops(const Graph&, const Node&) { return 0.0; }
-
 const OpDef kOps[] = {
     {.name = "reshard", .infer = infer_reshard, .vjp = reshard_vjp, .flops = no_flops},
     {.name = "save_for_backward",
