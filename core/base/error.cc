@@ -53,7 +53,9 @@ ErrorPrefix::ErrorPrefix(std::string where) { prefixes.push_back(std::move(where
 ErrorPrefix::~ErrorPrefix() { prefixes.pop_back(); }
 
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
-  const size_t tolerance = std::max<size_t>(2, name.size() / 3);
+  if (name.empty()) return "";
+  // A slip leaves something of the name: one letter in place of another is no slip.
+  const size_t tolerance = std::min(std::max<size_t>(2, name.size() / 3), name.size() - 1);
   std::string best;
   size_t best_distance = tolerance + 1;
   for (const std::string& candidate : candidates) {
