@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between typed configuration and Tree. Only this is generated for each type; keep it thin.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/hparams/fields.h"
+#include "core/hparams/tree.h"
+#include "core/hparams/tree_reader.h"
+
+namespace tessera {
+
+template <typename T>
+Tree to_tree(const T& value);
+
+// Reads what the tree holds into `value`; fields that the tree does not mention stay. Errors name
+// the path.
+template <typename T>
+void from_tree(const TreeReader& reader, T& value);
+
+template <typename T>
+void from_tree(const Tree& tree, T& value) {
+  from_tree(TreeReader{tree, ""}, value);
+}
+
+// What a struct is called in messages and dumps.
+template <typename P>
+std::string_view class_name() {
+  if constexpr (requires { P::kName; }) {
+    return P::kName;
+  } else {
+    return "";
+  }
+}
+
+namespace detail {
+
+template <typename T, template <typename...> class Kind>
+inline constexpr bool is_a = false;
+template <template <typename...> class Kind, typename... Args>
+inline constexpr bool is_a<Kind<Args...>, Kind> = true;
+
+template <typename T>
+inline constexpr bool is_field = is_a<T, Field> || is_a<T, Required>;
+
+// Holders of other types' configuration (Template) convert themselves.
+template <typename T>
+concept ConvertsItself = requires(T& value, const TreeReader& reader) {
+  std::as_const(value).to_tree();
+  value.read(reader);
+};
+
+template <typename T>
+std::shared_ptr<const Tree> prototype() {
+  if constexpr (std::is_abstract_v<T>) {
+    return nullptr;
+  } else {
+    return std::make_shared<const Tree>(to_tree(T{}));
+  }
+}
+
+template <typename P>
+Tree plain_fields_tree(const P& p) {
+  Tree tree = Tree::table(class_name<P>());
+  visit_fields(
+      p, [&tree](std::string_view name, const auto& member) { tree.add(name, to_tree(member)); });
+  return tree;
+}
+
+template <typename P>
+Tree fields_tree(const P& p) {
+  Tree tree = plain_fields_tree(p);
+  if constexpr (!std::is_abstract_v<P>) mark_defaults(tree, plain_fields_tree(P{}));
+  return tree;
+}
+
+template <typename T>
+Tree field_tree(const Field<T>& field, Tree::Role role) {
+  Tree tree;
+  if (field.has()) {
+    tree = to_tree(field.get());
+    tree.provenance = field.provenance();
+  } else if constexpr (HasFields<T>) {
+    tree.prototype = prototype<T>();
+  }
+  tree.role = role;
+  tree.type = &typeid(T);
+  return tree;
+}
+
+template <typename P>
+void read_fields(const TreeReader& reader, P& p) {
+  const Tree table = reader.to_table();
+  std::vector<std::string> names;
+  visit_fields(p, [&](std::string_view name, auto& member) {
+    names.emplace_back(name);
+    if (const Tree* item = table.find(name))
+      from_tree(TreeReader{*item, join_path(reader.path, name)}, member);
+  });
+  TreeReader{table, reader.path}.reject_unknown(class_name<P>(), names);
+}
+
+template <NamedEnum E>
+E read_enum(const TreeReader& reader) {
+  std::vector<std::string> names;
+  for (const auto& row : enum_names(E{})) names.emplace_back(row.name);
+  return enum_names(E{})[reader.to_enumerator(names)].value;
+}
+
+}  // namespace detail
+
+template <typename T>
+Tree to_tree(const T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return Tree::of(value);
+  } else if constexpr (std::is_integral_v<T>) {
+    return Tree::of(static_cast<int64_t>(value));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return Tree::of(static_cast<double>(value));
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return Tree::of(std::string_view(value));
+  } else if constexpr (std::is_same_v<T, DType>) {
+    return Tree::of(dtype_name(value));
+  } else if constexpr (NamedEnum<T>) {
+    return Tree::of(enum_name(value));
+  } else if constexpr (detail::is_a<T, Field>) {
+    return detail::field_tree(value, Tree::Role::kField);
+  } else if constexpr (detail::is_a<T, Required>) {
+    return detail::field_tree(value, Tree::Role::kRequired);
+  } else if constexpr (detail::is_a<T, std::optional>) {
+    if (value) return to_tree(*value);
+    Tree tree;
+    if constexpr (HasFields<typename T::value_type>)
+      tree.prototype = detail::prototype<typename T::value_type>();
+    return tree;
+  } else if constexpr (detail::is_a<T, std::vector>) {
+    Tree tree = Tree::list();
+    for (const auto& item : value) tree.items.push_back(to_tree(item));
+    return tree;
+  } else if constexpr (detail::is_a<T, std::map>) {
+    Tree tree = Tree::table();
+    tree.is_map = true;
+    for (const auto& [key, item] : value) tree.add(key, to_tree(item));
+    return tree;
+  } else if constexpr (detail::ConvertsItself<T>) {
+    return value.to_tree();
+  } else {
+    static_assert(HasFields<T>, "a member of a type that configuration cannot hold (fields.h)");
+    return detail::fields_tree(value);
+  }
+}
+
+template <typename T>
+void from_tree(const TreeReader& reader, T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    value = reader.to_bool();
+  } else if constexpr (std::is_integral_v<T>) {
+    value =
+        static_cast<T>(reader.to_int(std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    value = static_cast<T>(reader.to_double());
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    value = reader.to_string();
+  } else if constexpr (std::is_same_v<T, DType>) {
+    value = reader.to_dtype();
+  } else if constexpr (NamedEnum<T>) {
+    value = detail::read_enum<T>(reader);
+  } else if constexpr (detail::is_field<T>) {
+    if (reader.unsets()) return value.reset();
+    typename T::Value read = value.get_or({});
+    from_tree(reader, read);
+    value.set(std::move(read), reader.tree.provenance);
+  } else if constexpr (detail::is_a<T, std::optional>) {
+    if (reader.unsets()) return value.reset();
+    typename T::value_type read = value.value_or(typename T::value_type{});
+    from_tree(reader, read);
+    value = std::move(read);
+  } else if constexpr (detail::is_a<T, std::vector>) {
+    const Tree list = reader.to_list();
+    T read;
+    for (size_t i = 0; i < list.items.size(); ++i) {
+      typename T::value_type item{};
+      from_tree(TreeReader{list.items[i], join_index(reader.path, i)}, item);
+      read.push_back(std::move(item));
+    }
+    value = std::move(read);
+  } else if constexpr (detail::is_a<T, std::map>) {
+    const Tree table = reader.to_table();
+    T read;
+    for (size_t i = 0; i < table.items.size(); ++i) {
+      // An element that stays is changed, not made anew: what a file leaves out is as it was.
+      const auto old = value.find(table.keys[i]);
+      typename T::mapped_type item = old == value.end() ? typename T::mapped_type{} : old->second;
+      from_tree(TreeReader{table.items[i], join_path(reader.path, table.keys[i])}, item);
+      read.emplace(table.keys[i], std::move(item));
+    }
+    value = std::move(read);
+  } else if constexpr (detail::ConvertsItself<T>) {
+    value.read(reader);
+  } else {
+    static_assert(HasFields<T>, "a member of a type that configuration cannot hold (fields.h)");
+    detail::read_fields(reader, value);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/hparams/toml.h"
+
+#include <algorithm>
+
+#include <toml++/toml.h>
+
+#include "core/base/error.h"
+#include "core/hparams/resolve.h"
+
+namespace tessera {
+namespace {
+
+class Writer {
+ public:
+  std::string take() { return std::move(text_); }
+
+  void heading(std::string_view lines) {
+    while (!lines.empty()) {
+      const size_t end = std::min(lines.find('\n'), lines.size());
+      text_ += fmt::format("# {}\n", lines.substr(0, end));
+      lines.remove_prefix(std::min(end + 1, lines.size()));
+    }
+  }
+
+  // The values of a table, then its sections.
+  void body(const Tree& table, const std::string& path) {
+    if (table.role == Tree::Role::kTemplate)
+      line("type", quoted(table.class_name), table.provenance, table.is_default);
+    for (size_t i = 0; i < table.items.size(); ++i)
+      if (!is_section(table.items[i])) value(table.keys[i], table.items[i]);
+    for (size_t i = 0; i < table.items.size(); ++i)
+      if (is_section(table.items[i])) section(table.items[i], join_path(path, table.keys[i]));
+  }
+
+ private:
+  // Small values (a dtype policy, a rule) stay on the line of the field that holds them.
+  static bool is_section(const Tree& item) {
+    if (item.is_list())
+      return std::any_of(item.items.begin(), item.items.end(),
+                         [](const Tree& element) { return element.role == Tree::Role::kTemplate; });
+    if (!item.is_table()) return false;
+    return item.role == Tree::Role::kTemplate || item.role == Tree::Role::kPlain;
+  }
+
+  void section(const Tree& item, const std::string& path) {
+    if (item.is_list()) {
+      for (const Tree& element : item.items) {
+        text_ += fmt::format("\n[[{}]]\n", path);
+        body(element, path);
+      }
+      return;
+    }
+    text_ += fmt::format("\n[{}]\n", path);
+    body(item, path);
+  }
+
+  void value(std::string_view key, const Tree& item) {
+    const std::string name = join_path("", key);
+    if (!item.is_set()) {
+      // What is unset by default needs no line that is read back; what was unset on purpose does.
+      if (item.is_default) {
+        text_ += fmt::format("# {} is {}unset\n", name,
+                             item.role == Tree::Role::kRequired ? "required and " : "");
+      } else {
+        line(name, "{}", {Origin::kExperiment, {}, "unset"}, false);
+      }
+    } else if (item.provenance.origin == Origin::kInherited) {
+      text_ += "# ";
+      line(name, item.value_text(), item.provenance, false);
+    } else {
+      line(name, item.value_text(), item.provenance, item.is_default);
+    }
+  }
+
+  void line(std::string_view key, std::string_view value, const Provenance& provenance,
+            bool is_default) {
+    std::string comment = is_default ? "" : provenance.text();
+    for (char& c : comment)
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+    const std::string setting = fmt::format("{} = {}", key, value);
+    text_ += comment.empty() ? setting + "\n" : fmt::format("{:<40}  # {}\n", setting, comment);
+  }
+
+  std::string text_;
+};
+
+Tree from_node(const toml::node& node, const Provenance& provenance) {
+  Tree tree;
+  if (const auto* table = node.as_table()) {
+    tree = Tree::table();
+    for (const auto& [key, item] : *table) tree.add(key.str(), from_node(item, provenance));
+  } else if (const auto* array = node.as_array()) {
+    tree = Tree::list();
+    for (const toml::node& item : *array) tree.items.push_back(from_node(item, provenance));
+  } else if (const auto* text = node.as_string()) {
+    tree = Tree::of(std::string_view(text->get()));
+  } else if (const auto* integer = node.as_integer()) {
+    tree = Tree::of(integer->get());
+  } else if (const auto* number = node.as_floating_point()) {
+    tree = Tree::of(number->get());
+  } else if (const auto* boolean = node.as_boolean()) {
+    tree = Tree::of(boolean->get());
+  } else {
+    fail("{}:{}: dates and times are not values of a configuration", provenance.note,
+         node.source().begin.line);
+  }
+  tree.provenance = provenance;
+  return tree;
+}
+
+toml::table parse(std::string_view text, std::string_view name) {
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    fail("{}:{}: {}", name, error.source().begin.line, error.description());
+  }
+}
+
+}  // namespace
+
+std::string to_toml(const Tree& tree, std::string_view heading) {
+  Writer writer;
+  writer.heading(heading);
+  writer.body(resolved(tree), "");
+  return writer.take();
+}
+
+Tree parse_toml(std::string_view text, std::string_view name) {
+  return from_node(parse(text, name), {Origin::kFile, {}, std::string(name)});
+}
+
+Tree parse_toml_value(std::string_view text, const Provenance& provenance) {
+  const toml::table table = parse(fmt::format("value = {}", text), text);
+  if (table.size() != 1) fail("{}: expected one value", text);
+  return from_node(*table.get("value"), provenance);
+}
+
+}  // namespace tessera

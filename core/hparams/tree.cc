@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/hparams/tree.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace tessera {
+
+Tree Tree::of(bool value) {
+  Tree tree;
+  tree.kind = Kind::kBool;
+  tree.boolean = value;
+  return tree;
+}
+
+Tree Tree::of(int64_t value) {
+  Tree tree;
+  tree.kind = Kind::kInt;
+  tree.integer = value;
+  return tree;
+}
+
+Tree Tree::of(double value) {
+  Tree tree;
+  tree.kind = Kind::kDouble;
+  tree.number = value;
+  return tree;
+}
+
+Tree Tree::of(std::string_view value) {
+  Tree tree;
+  tree.kind = Kind::kString;
+  tree.text = value;
+  return tree;
+}
+
+Tree Tree::typed(std::string_view text, Provenance provenance) {
+  Tree tree;
+  tree.kind = Kind::kText;
+  tree.text = text;
+  tree.provenance = std::move(provenance);
+  return tree;
+}
+
+Tree Tree::list() {
+  Tree tree;
+  tree.kind = Kind::kList;
+  return tree;
+}
+
+Tree Tree::table(std::string_view class_name) {
+  Tree tree;
+  tree.kind = Kind::kTable;
+  tree.class_name = class_name;
+  return tree;
+}
+
+const Tree* Tree::find(std::string_view key) const {
+  const auto at = std::find(keys.begin(), keys.end(), key);
+  return at == keys.end() ? nullptr : &items[static_cast<size_t>(at - keys.begin())];
+}
+
+Tree* Tree::find(std::string_view key) { return const_cast<Tree*>(std::as_const(*this).find(key)); }
+
+Tree& Tree::add(std::string_view key, Tree value) {
+  if (Tree* old = find(key)) return *old = std::move(value);
+  keys.emplace_back(key);
+  return items.emplace_back(std::move(value));
+}
+
+std::string Tree::value_text() const {
+  switch (kind) {
+    case Kind::kUnset:
+      return "unset";
+    case Kind::kBool:
+      return boolean ? "true" : "false";
+    case Kind::kInt:
+      return fmt::format("{}", integer);
+    case Kind::kDouble:
+      return double_text(number);
+    case Kind::kString:
+      return quoted(text);
+    case Kind::kText:
+      return text;
+    case Kind::kList:
+    case Kind::kTable:
+      break;
+  }
+  std::string joined;
+  const auto append = [&joined](const std::string& item) {
+    if (!joined.empty()) joined += ", ";
+    joined += item;
+  };
+  if (role == Role::kTemplate) append("type = " + quoted(class_name));
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (is_list()) {
+      append(items[i].value_text());
+    } else if (items[i].is_set()) {
+      append(join_path("", keys[i]) + " = " + items[i].value_text());
+    }
+  }
+  return is_list() ? "[" + joined + "]" : "{" + joined + "}";
+}
+
+bool same_value(const Tree& a, const Tree& b) {
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+    case Tree::Kind::kUnset:
+      return true;
+    case Tree::Kind::kBool:
+      return a.boolean == b.boolean;
+    case Tree::Kind::kInt:
+      return a.integer == b.integer;
+    case Tree::Kind::kDouble:
+      if (std::isnan(a.number) || std::isnan(b.number))
+        return std::isnan(a.number) && std::isnan(b.number);
+      return a.number == b.number && std::signbit(a.number) == std::signbit(b.number);
+    case Tree::Kind::kString:
+    case Tree::Kind::kText:
+      return a.text == b.text;
+    case Tree::Kind::kList:
+      return a.items.size() == b.items.size() &&
+             std::equal(a.items.begin(), a.items.end(), b.items.begin(), same_value);
+    case Tree::Kind::kTable:
+      break;
+  }
+  if (a.class_name != b.class_name || a.items.size() != b.items.size()) return false;
+  for (size_t i = 0; i < a.items.size(); ++i) {
+    const Tree* other = b.find(a.keys[i]);
+    if (other == nullptr || !same_value(a.items[i], *other)) return false;
+  }
+  return true;
+}
+
+namespace {
+
+bool same_site(const Tree& a, const Tree& b) {
+  return a.provenance.site.line == b.provenance.site.line &&
+         std::string_view(a.provenance.site.file) == b.provenance.site.file &&
+         a.provenance.origin == b.provenance.origin;
+}
+
+void mark_whole(Tree& tree) {
+  tree.is_default = true;
+  tree.provenance = {};
+  for (Tree& item : tree.items) mark_whole(item);
+}
+
+void mark(Tree& item, const Tree& fresh) {
+  if (same_value(item, fresh) && same_site(item, fresh)) return mark_whole(item);
+  item.is_default = false;
+  if (item.provenance.origin == Origin::kDefault) item.provenance.origin = Origin::kExperiment;
+  const bool same_class =
+      item.is_table() && fresh.is_table() && !item.is_map && item.class_name == fresh.class_name;
+  if (same_class) mark_defaults(item, fresh);
+}
+
+}  // namespace
+
+void mark_defaults(Tree& tree, const Tree& defaults) {
+  for (size_t i = 0; i < tree.items.size(); ++i)
+    if (const Tree* fresh = defaults.find(tree.keys[i])) mark(tree.items[i], *fresh);
+}
+
+std::string join_path(std::string_view path, std::string_view key) {
+  const bool bare = !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '-';
+  });
+  const std::string name = bare ? std::string(key) : quoted(key);
+  return path.empty() ? name : fmt::format("{}.{}", path, name);
+}
+
+std::string join_index(std::string_view path, size_t index) {
+  return fmt::format("{}[{}]", path, index);
+}
+
+std::string double_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+          out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+        } else {
+          out += c;
+        }
+    }
+  }
+  return out + "\"";
+}
+
+}  // namespace tessera
