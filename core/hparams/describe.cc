@@ -16,13 +16,14 @@ struct Line {
   std::string origin;
 };
 
-// Lists stay on one line unless their elements are templates.
+// Lists stay on one line unless their elements are templates, and so do structs in a Field, which
+// are set and inherited as a whole.
 bool is_leaf(const Tree& tree) {
   if (tree.is_list())
     return std::none_of(tree.items.begin(), tree.items.end(),
-                        [](const Tree& item) { return item.role == Tree::Role::kTemplate; });
-  if (tree.is_table()) return tree.items.empty() && tree.role != Tree::Role::kTemplate;
-  return true;
+                        [](const Tree& item) { return item.is_template; });
+  if (!tree.is_table()) return true;
+  return !tree.is_template && (tree.items.empty() || tree.role != Tree::Role::kPlain);
 }
 
 void flatten(const Tree& tree, const std::string& path, std::vector<Line>& lines) {
@@ -35,7 +36,7 @@ void flatten(const Tree& tree, const std::string& path, std::vector<Line>& lines
     lines.push_back({path, required ? "unset (required)" : tree.value_text(), origin});
     return;
   }
-  if (tree.role == Tree::Role::kTemplate) lines.push_back({path, tree.class_name, origin});
+  if (tree.is_template) lines.push_back({path, tree.class_name, origin});
   for (size_t i = 0; i < tree.items.size(); ++i)
     flatten(tree.items[i], tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]),
             lines);

@@ -78,8 +78,7 @@ size_t list_index(const Tree& list, const std::string& parent, const std::string
 Tree* step(const Tree& root, Tree& node, const std::string& parent, const std::string& name) {
   if (node.is_list()) return &node.items[list_index(node, parent, name)];
   if (!node.is_table()) {
-    if (node.role == Tree::Role::kTemplate)
-      fail("{} is unset; give it a class first: --set {}=NAME", parent, parent);
+    if (node.is_template) fail("{} is unset; give it a class first: --set {}=NAME", parent, parent);
     fail("{} is a value ({}) and has no field '{}'", parent, node.value_text(), name);
   }
   Tree* item = node.find(name);

@@ -159,15 +159,14 @@ Tree holder_tree(const TemplateHolder* holder, const Provenance& provenance) {
     tree.class_name = holder->name();
     tree.provenance = provenance;
   }
-  tree.role = Tree::Role::kTemplate;
+  tree.is_template = true;
   return tree;
 }
 
 std::unique_ptr<TemplateHolder> read_holder(const TreeReader& reader, const TemplateHolder* current,
                                             const std::type_info& base) {
   const Tree& tree = reader.tree;
-  if (tree.role != Tree::Role::kTemplate && reader.unsets()) return nullptr;
-  if (!tree.is_set()) return nullptr;
+  if (reader.unsets()) return nullptr;
   const bool is_name = (tree.kind == Tree::Kind::kText || tree.kind == Tree::Kind::kString) &&
                        tree.text.find_first_of("{=") == std::string::npos;
   if (is_name) return swap_by_name(reader, reader.to_string(), current, base);

@@ -25,7 +25,7 @@ class Writer {
 
   // The values of a table, then its sections.
   void body(const Tree& table, const std::string& path) {
-    if (table.role == Tree::Role::kTemplate)
+    if (table.is_template)
       line("type", quoted(table.class_name), table.provenance, table.is_default);
     for (size_t i = 0; i < table.items.size(); ++i)
       if (!is_section(table.items[i])) value(table.keys[i], table.items[i]);
@@ -38,9 +38,9 @@ class Writer {
   static bool is_section(const Tree& item) {
     if (item.is_list())
       return std::any_of(item.items.begin(), item.items.end(),
-                         [](const Tree& element) { return element.role == Tree::Role::kTemplate; });
+                         [](const Tree& element) { return element.is_template; });
     if (!item.is_table()) return false;
-    return item.role == Tree::Role::kTemplate || item.role == Tree::Role::kPlain;
+    return item.is_template || item.role == Tree::Role::kPlain;
   }
 
   void section(const Tree& item, const std::string& path) {

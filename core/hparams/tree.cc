@@ -93,7 +93,7 @@ std::string Tree::value_text() const {
     if (!joined.empty()) joined += ", ";
     joined += item;
   };
-  if (role == Role::kTemplate) append("type = " + quoted(class_name));
+  if (is_template) append("type = " + quoted(class_name));
   for (size_t i = 0; i < items.size(); ++i) {
     if (is_list()) {
       append(items[i].value_text());

@@ -26,7 +26,7 @@ struct Tree {
     kList,
     kTable,
   };
-  enum class Role { kPlain, kField, kRequired, kTemplate };
+  enum class Role { kPlain, kField, kRequired };
 
   Kind kind = Kind::kUnset;
   bool boolean = false;
@@ -40,6 +40,7 @@ struct Tree {
   Role role = Role::kPlain;
   bool is_default = false;               // Its value is that of a freshly made struct.
   bool is_map = false;                   // Keys are data, not fields.
+  bool is_template = false;              // Its class may be exchanged for another.
   std::string class_name;                // kTable: the struct's kName. A template's is its `type`.
   const std::type_info* type = nullptr;  // Of the value a field holds.
   std::shared_ptr<const Tree>
