@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -81,8 +82,8 @@ class Graph {
   // Puts the inputs in the order of these values, which are all of them.
   void order_inputs(const std::vector<ValueId>& values);
 
-  const std::vector<Value>& values() const { return values_; }
-  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::deque<Value>& values() const { return values_; }
+  const std::deque<Node>& nodes() const { return nodes_; }
   const std::vector<GraphInput>& inputs() const { return inputs_; }
   const std::vector<GraphOutput>& outputs() const { return outputs_; }
   const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
@@ -97,8 +98,9 @@ class Graph {
   std::string describe(ValueId id) const;
 
  private:
-  std::vector<Value> values_;
-  std::vector<Node> nodes_;  // Topologically ordered: a node's inputs precede it.
+  // Deques: references to values and nodes stay good while more are traced.
+  std::deque<Value> values_;
+  std::deque<Node> nodes_;  // Topologically ordered: a node's inputs precede it.
   std::vector<GraphInput> inputs_;
   std::vector<GraphOutput> outputs_;
 };
