@@ -3,6 +3,7 @@
 // function of (seed, index), and what a perfect model scores on it is known.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,6 +23,15 @@ enum class SyntheticTask {
   kGaussians,   // Letters drawn from a mixture of three clipped Gaussians; nothing else to learn.
   kMixed,       // One of the above, which the first token names.
 };
+
+constexpr std::array<EnumName<SyntheticTask>, 6> enum_names(SyntheticTask) {
+  return {{{SyntheticTask::kCopy, "copy"},
+           {SyntheticTask::kStatedCopy, "stated_copy"},
+           {SyntheticTask::kHiddenCopy, "hidden_copy"},
+           {SyntheticTask::kReversal, "reversal"},
+           {SyntheticTask::kGaussians, "gaussians"},
+           {SyntheticTask::kMixed, "mixed"}}};
+}
 
 class SyntheticInput final : public IndexedInput {
  public:

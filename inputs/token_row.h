@@ -4,11 +4,13 @@
 // each, weights are 1 where a label counts, paddings are 1 where there is nothing.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/hparams/enum_names.h"
 #include "inputs/base_input.h"
 
 namespace tessera {
@@ -22,6 +24,10 @@ enum class Labels {
   // its length. A label in the next document weighs nothing. (GPT-2, nanoGPT.)
   kNextToken,
 };
+
+constexpr std::array<EnumName<Labels>, 2> enum_names(Labels) {
+  return {{{Labels::kShiftRight, "shift_right"}, {Labels::kNextToken, "next_token"}}};
+}
 
 // Borrowed arrays of equal length, all zero (paddings: one) before they are filled.
 struct TokenRow {

@@ -119,13 +119,15 @@ std::vector<int64_t> extent(hid_t space) {
   return {dims.begin(), dims.end()};
 }
 
-// Whole trailing axes first, then as much of the next as fits in 16 MiB: rows stay together.
+// Whole trailing axes first, then as much of the next as fits in 16 MiB: rows stay together. That
+// axis is cut evenly, because the file holds a last chunk at full size.
 std::vector<int64_t> choose_chunk(const std::vector<int64_t>& shape, int64_t element_bytes) {
   std::vector<int64_t> chunk(shape.size(), 1);
   int64_t room = kMaxChunkBytes / element_bytes;
   for (size_t i = shape.size(); i-- > 0 && room > 1;) {
-    chunk[i] = std::clamp<int64_t>(shape[i], 1, room);
-    room /= chunk[i];
+    const int64_t pieces = (shape[i] + room - 1) / room;
+    chunk[i] = (shape[i] + pieces - 1) / pieces;
+    room = pieces == 1 ? room / chunk[i] : 1;
   }
   return chunk;
 }
@@ -302,6 +304,12 @@ void Hdf5File::close() {
   if (H5Fflush(handle_.id(), H5F_SCOPE_LOCAL) < 0)
     fail("{}: cannot write: {}", path_.string(), reason());
   if (H5Fclose(handle_.release()) < 0) fail("{}: cannot close: {}", path_.string(), reason());
+}
+
+void Hdf5File::create_group(const std::string& path) {
+  silence();
+  owned(H5Gcreate2(handle_.id(), path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+        "create the group", fmt::format("{}:{}", path_.string(), path));
 }
 
 bool Hdf5File::has(const std::string& path) const {
@@ -527,8 +535,9 @@ void Hdf5File::set_attribute(const std::string& object, const std::string& name,
 void Hdf5File::set_attribute(const std::string& object, const std::string& name,
                              const std::vector<int64_t>& values) {
   const Hdf5Handle space = dataspace({static_cast<int64_t>(values.size())});
+  const int64_t none = 0;  // HDF5 wants an address, even of nothing.
   write_attribute(handle_.id(), path_.string(), object, name, H5T_STD_I64LE, space.id(),
-                  values.data());
+                  values.empty() ? &none : values.data());
 }
 
 std::string Hdf5File::text_attribute(const std::string& object, const std::string& name) const {

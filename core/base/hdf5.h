@@ -103,6 +103,7 @@ class Hdf5File {
   std::vector<std::string> dataset_paths() const;  // All of them, sorted.
   Hdf5Dataset dataset(const std::string& path) const;
 
+  void create_group(const std::string& path);
   // Creates the groups on the way. A dataset of one element or none is kept in the checksummed
   // object header; any other is chunked and checksummed (Fletcher-32).
   Hdf5Dataset create_dataset(const std::string& path, StoredType type,

@@ -15,7 +15,8 @@ namespace tessera {
 struct ReferenceCall {
   const Node& node;
   std::span<const ReferenceArray* const> inputs;
-  const Type& type;  // Of the result.
+  const Type& type;         // Of the result.
+  int64_t loop_index = -1;  // Of the innermost repeat; -1 outside.
 
   const ReferenceArray& input(size_t i) const { return *inputs[i]; }
 };
@@ -29,6 +30,5 @@ struct ReferenceOp {
 std::span<const ReferenceOp> reference_elementwise();
 std::span<const ReferenceOp> reference_sums();      // einsum, reductions, gather and its like.
 std::span<const ReferenceOp> reference_movement();  // Layout changes and generators.
-std::span<const ReferenceOp> reference_random();
 
 }  // namespace tessera

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint: a directory with the arrays of a run at one step, which appears whole or not at
+// all (docs/formats.md). Each host writes what it owns to its own HDF5 file; index.h5 shows every
+// array whole to any HDF5 client. This is writing and reading one; checkpoint_store.h has many.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+
+namespace tessera {
+
+constexpr int64_t kCheckpointVersion = 1;
+
+// A piece of an array of the run. A host that holds all of it leaves `offset` and `piece` empty.
+struct CheckpointArray {
+  std::string path;  // "params/embedding/table", "learner/m/embedding/table", …
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;   // Of the whole array.
+  std::vector<int64_t> offset;  // Where the piece begins.
+  std::vector<int64_t> piece;   // The piece's shape.
+  std::span<const std::byte> bytes;
+};
+
+// What a checkpoint holds beside arrays.
+struct CheckpointInfo {
+  int64_t step = 0;
+  uint64_t seed = 0;
+  int64_t input_position = 0;
+  std::map<std::string, std::string> input_extra;
+  std::string hparams;     // hparams.toml of the run.
+  std::string graph_hash;  // Of the unlowered training graph.
+};
+
+// This host's place among those that save.
+struct CheckpointHost {
+  int64_t index = 0;
+  int64_t count = 1;
+};
+
+// The two halves of writing one: every host writes its shard into `directory`; when all are done,
+// one of them writes the index, which reads the shards' tables. Both sync what they wrote.
+void write_checkpoint_shard(const std::filesystem::path& directory, const CheckpointInfo& info,
+                            const std::vector<CheckpointArray>& arrays,
+                            const CheckpointHost& host = {});
+void write_checkpoint_index(const std::filesystem::path& directory, const CheckpointInfo& info,
+                            int64_t num_hosts = 1);
+
+// Reads a checkpoint by whatever pieces it was written in. Every failure is an Error that names the
+// file: a missing, short or damaged shard is never zeros, which HDF5 itself would give.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const std::filesystem::path& directory);
+  ~Checkpoint();
+  Checkpoint(Checkpoint&&) noexcept;
+
+  struct Entry {
+    DType dtype = DType::kF32;
+    std::vector<int64_t> shape;
+  };
+  const std::filesystem::path& directory() const;
+  const CheckpointInfo& info() const;
+  const std::map<std::string, Entry>& entries() const;  // By path.
+
+  // An array whole, or a block of it. Error if there is none of this name (with the nearest), or
+  // if it is of another dtype or shape.
+  void read(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
+            std::span<std::byte> bytes) const;
+  void read_block(const std::string& path, const std::vector<int64_t>& offset,
+                  const std::vector<int64_t>& shape, std::span<std::byte> bytes) const;
+  // Reads everything once, so that damage anywhere is an Error.
+  void verify() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/checkpoint_saver.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+CheckpointSaver::CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy)
+    : store_(std::move(store)), policy_(policy) {
+  store_.remove_leftovers();
+}
+
+CheckpointSaver::~CheckpointSaver() {
+  join();
+  if (!failure_) return;
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "the last checkpoint was not saved: {}\n", error.what());
+  }
+}
+
+void CheckpointSaver::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointSaver::wait() {
+  join();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void CheckpointSaver::copy(const std::vector<CheckpointArray>& arrays) {
+  copies_.resize(arrays.size());
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    Copy& copy = copies_[i];
+    copy.array = arrays[i];
+    copy.bytes.resize(arrays[i].bytes.size());
+    if (!copy.bytes.empty())
+      std::memcpy(copy.bytes.data(), arrays[i].bytes.data(), copy.bytes.size());
+    copy.array.bytes = copy.bytes;
+  }
+}
+
+void CheckpointSaver::save(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) {
+  const auto begin = Clock::now();
+  wait();
+  copy(arrays);
+  thread_ = std::thread([this, info] { write(info); });
+  blocked_seconds_ += seconds_since(begin);
+}
+
+void CheckpointSaver::write(const CheckpointInfo& info) {
+  const auto begin = Clock::now();
+  try {
+    std::vector<CheckpointArray> arrays;
+    Saved saved{.step = info.step};
+    for (const Copy& copy : copies_) {
+      arrays.push_back(copy.array);
+      saved.bytes += static_cast<int64_t>(copy.bytes.size());
+    }
+    store_.add(info, arrays);
+    const std::lock_guard lock(mutex_);
+    saved.removed = store_.apply(policy_);
+    saved.seconds = seconds_since(begin);
+    saved_.push_back(std::move(saved));
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+  }
+}
+
+std::vector<CheckpointSaver::Saved> CheckpointSaver::take_saved() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(saved_, {});
+}
+
+void CheckpointSaver::set_metric(int64_t step, double value) {
+  const std::lock_guard lock(mutex_);
+  store_.set_metric(step, value);
+}
+
+double CheckpointSaver::take_blocked_seconds() { return std::exchange(blocked_seconds_, 0.0); }
+
+}  // namespace tessera

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/checkpoint_store.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step_";
+constexpr size_t kDigits = 10;
+
+// The step of "step_0000000120"; nullopt for any other name.
+std::optional<int64_t> step_of(const std::string& name) {
+  if (name.size() != kPrefix.size() + kDigits || !name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  for (char c : name.substr(kPrefix.size())) {
+    if (c < '0' || c > '9') return std::nullopt;
+    step = 10 * step + (c - '0');
+  }
+  return step;
+}
+
+// Removes a directory that is being written, unless it was given its name.
+class Unfinished {
+ public:
+  explicit Unfinished(fs::path path) : path_(std::move(path)) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~Unfinished() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+}  // namespace
+
+std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps,
+                                     const RetentionPolicy& policy,
+                                     const std::map<int64_t, double>& metrics) {
+  if (policy.newest <= 0) return {};
+  std::set<int64_t> kept;
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (static_cast<int64_t>(steps.size() - i) <= policy.newest) kept.insert(steps[i]);
+  std::optional<int64_t> best;
+  for (int64_t step : steps) {
+    if (policy.every_steps > 0 && step % policy.every_steps == 0) kept.insert(step);
+    const auto metric = metrics.find(step);
+    if (metric == metrics.end() || !std::isfinite(metric->second)) continue;
+    if (!best || metric->second < metrics.at(*best)) best = step;
+  }
+  if (policy.best && best) kept.insert(*best);
+  std::vector<int64_t> removed;
+  std::copy_if(steps.begin(), steps.end(), std::back_inserter(removed),
+               [&](int64_t step) { return !kept.contains(step); });
+  return removed;
+}
+
+CheckpointStore::CheckpointStore(fs::path directory) : directory_(std::move(directory)) {}
+
+fs::path CheckpointStore::path_of(int64_t step) const {
+  CHECK(step >= 0 && step < 10000000000, "step {}", step);
+  return directory_ / fmt::format("{}{:010}", kPrefix, step);
+}
+
+std::vector<int64_t> CheckpointStore::steps() const {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory_, error))
+    if (const auto step = step_of(entry.path().filename().string()); step && entry.is_directory())
+      steps.push_back(*step);
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail("{}: cannot list the checkpoints: {}", directory_.string(), error.message());
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::optional<int64_t> CheckpointStore::newest() const {
+  const std::vector<int64_t> all = steps();
+  if (all.empty()) return std::nullopt;
+  return all.back();
+}
+
+Checkpoint CheckpointStore::open(int64_t step) const {
+  const std::vector<int64_t> all = steps();
+  const auto found = std::find(all.begin(), all.end(), step);
+  if (found == all.end())
+    fail("{}: no checkpoint of step {}; there are {}", directory_.string(), step,
+         all.empty() ? "none" : fmt::format("those of {}", fmt::join(all, ", ")));
+  try {
+    return Checkpoint(path_of(step));
+  } catch (const Error& error) {
+    const std::string before = found == all.begin()
+                                   ? "start from step 0"
+                                   : fmt::format("go on from step {}", *(found - 1));
+    fail("the checkpoint of step {} is damaged ({}); to {}, remove {}", step, error.what(), before,
+         path_of(step).string());
+  }
+}
+
+void CheckpointStore::add(const CheckpointInfo& info,
+                          const std::vector<CheckpointArray>& arrays) const {
+  const fs::path path = path_of(info.step);
+  const Unfinished unfinished(temporary_beside(path, "new"));
+  write_checkpoint_shard(unfinished.path(), info, arrays);
+  write_checkpoint_index(unfinished.path(), info);
+  rename_or_exchange(unfinished.path(), path);
+  sync_directory(directory_);
+}
+
+// By a rename first, so that half a checkpoint never bears a checkpoint's name.
+void CheckpointStore::remove(int64_t step) const {
+  const fs::path doomed = temporary_beside(path_of(step), "old");
+  fs::remove_all(doomed);
+  fs::rename(path_of(step), doomed);
+  fs::remove_all(doomed);
+}
+
+std::vector<int64_t> CheckpointStore::apply(const RetentionPolicy& policy) const {
+  const std::vector<int64_t> removed = steps_to_remove(steps(), policy, metrics_);
+  for (int64_t step : removed) remove(step);
+  return removed;
+}
+
+void CheckpointStore::remove_leftovers() const {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory_, error))
+    if (entry.path().filename().string().starts_with(fmt::format(".{}", kPrefix)))
+      fs::remove_all(entry.path());
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkpoints of a run: <run>/checkpoints/step_<10 digits>/. Adds one by a rename after every
+// byte is on disk, finds the newest, and lets old ones go by a policy.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/runtime/checkpoint.h"
+
+namespace tessera {
+
+// A checkpoint is kept if any line says so. The newest always is.
+struct RetentionPolicy {
+  int64_t newest = 3;       // This many; 0: all.
+  int64_t every_steps = 0;  // Multiples of it, for good; 0: none.
+  bool best = false;        // The one with the lowest metric (CheckpointStore::set_metric).
+};
+
+// Which of `steps` (ascending) the policy lets go.
+std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps,
+                                     const RetentionPolicy& policy,
+                                     const std::map<int64_t, double>& metrics);
+
+class CheckpointStore {
+ public:
+  explicit CheckpointStore(std::filesystem::path directory);  // Need not exist.
+
+  const std::filesystem::path& directory() const { return directory_; }
+  std::filesystem::path path_of(int64_t step) const;
+  std::vector<int64_t> steps() const;  // Ascending.
+  std::optional<int64_t> newest() const;
+  // Error if there is none at this step (it says which there are), or if it is damaged (it says how
+  // to go on from the one before: falling back is the user's decision).
+  Checkpoint open(int64_t step) const;
+
+  // Writes a checkpoint of one host and gives it its name; one of the same step is replaced. If
+  // anything fails, every earlier one is as it was, and nothing else is left.
+  void add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) const;
+
+  // An eval's result at a step, for RetentionPolicy::best.
+  void set_metric(int64_t step, double value) { metrics_[step] = value; }
+  // Removes what the policy lets go; returns those steps.
+  std::vector<int64_t> apply(const RetentionPolicy& policy) const;
+  // Removes what saves and removals left that were killed. Only the run's one writer may.
+  void remove_leftovers() const;
+
+ private:
+  void remove(int64_t step) const;
+
+  std::filesystem::path directory_;
+  std::map<int64_t, double> metrics_;
+};
+
+}  // namespace tessera

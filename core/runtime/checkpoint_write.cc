@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing a checkpoint: shards, then the index over them.
+#include <map>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/base/hdf5.h"
+#include "core/runtime/checkpoint.h"
+#include "core/runtime/checkpoint_files.h"
+
+namespace tessera {
+namespace {
+
+// An array as the shards hold it.
+struct Assembled {
+  StoredType type = StoredType::kF32;
+  std::vector<int64_t> shape;
+  std::vector<Hdf5Source> sources;
+  std::vector<std::byte> only;  // The value, of an array of one element or none.
+};
+
+void collect(const Hdf5File& shard, const std::string& shard_name,
+             std::map<std::string, Assembled>* arrays) {
+  for (const std::string& path : shard.dataset_paths()) {
+    const Hdf5Dataset dataset = shard.dataset(path);
+    Assembled& array = (*arrays)[path];
+    array.type = dataset.type();
+    array.shape = shard.integers_attribute(path, "shape");
+    const Hdf5Block block{shard.integers_attribute(path, "offset"), dataset.shape()};
+    array.sources.push_back({block, shard_name, path});
+    if (dataset.elements() <= 1) {
+      array.only.resize(
+          static_cast<size_t>(dataset.elements() * stored_type_bytes(dataset.type())));
+      dataset.read(array.only);
+    }
+  }
+}
+
+int64_t product(const std::vector<int64_t>& shape) {
+  int64_t elements = 1;
+  for (int64_t size : shape) elements *= size;
+  return elements;
+}
+
+void write_info(Hdf5File& index, const CheckpointInfo& info) {
+  index.set_attribute("/", "format_version", kCheckpointVersion);
+  index.set_attribute("/", "step", info.step);
+  index.set_attribute("/", "seed", static_cast<int64_t>(info.seed));
+  index.set_attribute("/", "input_position", info.input_position);
+  index.set_attribute("/", "graph_hash", info.graph_hash);
+  index.write_text("hparams", info.hparams);
+  index.create_group("input_extra");
+  for (const auto& [name, value] : info.input_extra)
+    index.set_attribute("input_extra", name, value);
+}
+
+}  // namespace
+
+void write_checkpoint_shard(const std::filesystem::path& directory, const CheckpointInfo& info,
+                            const std::vector<CheckpointArray>& arrays,
+                            const CheckpointHost& host) {
+  const std::filesystem::path path = directory / checkpoint_shard_name(host.index);
+  Hdf5File shard = Hdf5File::create(path);
+  shard.set_attribute("/", "format_version", kCheckpointVersion);
+  shard.set_attribute("/", "step", info.step);
+  shard.set_attribute("/", "host", host.index);
+  shard.set_attribute("/", "num_hosts", host.count);
+  for (const CheckpointArray& array : arrays) {
+    const bool whole = array.piece.empty() && array.offset.empty();
+    const std::vector<int64_t>& piece = whole ? array.shape : array.piece;
+    CHECK(static_cast<int64_t>(array.bytes.size()) == product(piece) * dtype_bytes(array.dtype),
+          "'{}': {} bytes", array.path, array.bytes.size());
+    shard.create_dataset(array.path, stored_type(array.dtype), piece).write(array.bytes);
+    shard.set_attribute(array.path, "shape", array.shape);
+    shard.set_attribute(array.path, "offset",
+                        whole ? std::vector<int64_t>(array.shape.size(), 0) : array.offset);
+    shard.set_attribute(array.path, "crc32c", static_cast<int64_t>(crc32c(array.bytes)));
+  }
+  shard.close();
+  sync_file(path);
+}
+
+void write_checkpoint_index(const std::filesystem::path& directory, const CheckpointInfo& info,
+                            int64_t num_hosts) {
+  std::map<std::string, Assembled> arrays;
+  std::vector<int64_t> shard_bytes;
+  for (int64_t host = 0; host < num_hosts; ++host) {
+    const std::string name = checkpoint_shard_name(host);
+    collect(Hdf5File::open(directory / name), name, &arrays);
+    shard_bytes.push_back(static_cast<int64_t>(std::filesystem::file_size(directory / name)));
+  }
+  const std::filesystem::path path = directory / kCheckpointIndexName;
+  Hdf5File index = Hdf5File::create(path);
+  write_info(index, info);
+  index.set_attribute("/", "shard_bytes", shard_bytes);
+  for (const auto& [name, array] : arrays) {
+    // HDF5 has no virtual scalars, so the index holds single values itself.
+    if (product(array.shape) <= 1) {
+      index.create_dataset(name, array.type, array.shape).write(array.only);
+    } else {
+      index.create_virtual(name, array.type, array.shape, array.sources);
+    }
+  }
+  index.close();
+  sync_file(path);
+  sync_directory(directory);
+}
+
+}  // namespace tessera

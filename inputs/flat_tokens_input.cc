@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/flat_tokens_input.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/hparams/template.h"
+#include "inputs/permutation.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<BaseInput, FlatTokensInput> kRegister;
+constexpr int64_t kDefaultSeed = 1234;
+
+Stream stream_of(const FlatTokensInput::HParams& p) {
+  return {.name = p.name.empty() ? p.split : p.name,
+          .global_batch_size = p.global_batch_size.get(),
+          .seq_len = p.seq_len.get(),
+          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultSeed)),
+          .shuffle = p.shuffle,
+          .repeat = p.repeat,
+          .num_batches = p.num_batches};
+}
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(stream_of(p)), p_(p) {}
+
+// Rows of packed training data begin elsewhere in each epoch, so that a token is not always
+// predicted from the same context. It costs one row an epoch.
+bool FlatTokensInput::moves_phase() const { return p_.packed && p_.shuffle && p_.repeat; }
+
+void FlatTokensInput::open(const Infeed&) {
+  reader_ = std::make_unique<FlatTokensReader>(p_.path.get(), p_.split);
+  if (reader_->tokenizer_name() == "bytes") {
+    tokenizer_ = make_tokenizer("bytes");
+    if (tokenizer_->fingerprint() != reader_->tokenizer_fingerprint())
+      fail("{}: its tokenizer is 'bytes' with fingerprint '{}'; this build's has '{}'",
+           p_.path.get(), reader_->tokenizer_fingerprint(), tokenizer_->fingerprint());
+  }
+  const int64_t seq_len = stream().seq_len;
+  const int64_t positions = reader_->num_tokens() - (tokens_per_row(p_.labels, seq_len) - seq_len);
+  if (p_.packed) {
+    num_examples_ = divide_up(positions, seq_len);
+    if (const int64_t whole = positions / seq_len; moves_phase() && whole >= 2) {
+      num_examples_ = whole - 1;
+      max_phase_ = positions - num_examples_ * seq_len;
+    }
+  } else {
+    find_document_windows();
+    num_examples_ = static_cast<int64_t>(document_windows_.size());
+  }
+  if (num_examples_ < 1)
+    fail("{}:{}: {} tokens in {} documents leave nothing to predict", p_.path.get(), p_.split,
+         reader_->num_tokens(), reader_->num_documents());
+}
+
+// A document longer than a row takes several, so that every token is a label somewhere.
+void FlatTokensInput::find_document_windows() {
+  const int64_t seq_len = stream().seq_len;
+  const int64_t ahead = tokens_per_row(p_.labels, seq_len) - seq_len;
+  std::vector<uint64_t> starts(static_cast<size_t>(reader_->num_documents()) + 1);
+  reader_->read_starts(0, starts);
+  for (size_t i = 0; i + 1 < starts.size(); ++i) {
+    const auto end = static_cast<int64_t>(starts[i + 1]);
+    for (auto begin = static_cast<int64_t>(starts[i]); begin + ahead < end; begin += seq_len)
+      document_windows_.push_back({begin, std::min(seq_len + ahead, end - begin)});
+  }
+}
+
+int64_t FlatTokensInput::phase(int64_t epoch) const {
+  if (max_phase_ == 0) return 0;
+  const uint64_t bits =
+      mix_bits(static_cast<uint64_t>(epoch), mix_bits(stream().seed, 0x7068617365u));
+  return static_cast<int64_t>(bits % static_cast<uint64_t>(max_phase_ + 1));
+}
+
+FlatTokensInput::Window FlatTokensInput::packed_window(int64_t epoch, int64_t index) const {
+  const int64_t begin = phase(epoch) + index * stream().seq_len;
+  return {begin,
+          std::min(tokens_per_row(p_.labels, stream().seq_len), reader_->num_tokens() - begin)};
+}
+
+void FlatTokensInput::fill_example(int64_t epoch, int64_t index, const TokenRow& row) const {
+  const Window window =
+      p_.packed ? packed_window(epoch, index) : document_windows_[static_cast<size_t>(index)];
+  std::vector<uint32_t> encoded(static_cast<size_t>(window.size));
+  reader_->read(window.begin, encoded);
+  fill_row(p_.labels, encoded, row);
+}
+
+std::string FlatTokensInput::ids_to_text(const std::vector<int32_t>& ids) const {
+  return tokenizer_ ? tokenizer_->decode(ids) : IndexedInput::ids_to_text(ids);
+}
+
+std::vector<int32_t> FlatTokensInput::text_to_ids(const std::string& text) const {
+  return tokenizer_ ? tokenizer_->encode(text) : IndexedInput::text_to_ids(text);
+}
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/flat_tokens_tool.h"
+
+#include <sstream>
+
+#include <catch2/catch.hpp>
+
+#include "core/base/error.h"
+#include "core/base/hdf5.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+struct Result {
+  int code = 0;
+  std::string out;
+  std::string errors;
+};
+
+Result call(const std::vector<std::string>& arguments) {
+  std::ostringstream out;
+  std::ostringstream errors;
+  const int code = run_flat_tokens(arguments, out, errors);
+  return {code, out.str(), errors.str()};
+}
+
+TEST_CASE("a token file is built from text and inspected") {
+  const TemporaryDirectory directory;
+  const std::string text = (directory / "t.txt").string();
+  const std::string tokens = (directory / "t.h5").string();
+  write_bytes(text, "first line\nsecond\tline \xc3\xa9\n" + std::string(60, 'z'));
+  const Result built =
+      call({"build", "--output=" + tokens, "--validation_fraction=0.25", "--compression=5", text});
+  REQUIRE(built.errors == "");
+  REQUIRE(built.code == 0);
+  REQUIRE_THAT(built.out, Contains("64 training and 22 validation tokens"));
+  const Result seen = call({"inspect", tokens, "--length=28"});
+  REQUIRE(seen.code == 0);
+  REQUIRE_THAT(seen.out, Contains("train: 64 tokens in 1 documents of 64 to 64, median 64"));
+  REQUIRE_THAT(seen.out, Contains("validation: 22 tokens"));
+  REQUIRE_THAT(seen.out, Contains("vocabulary 257") && Contains("tokenizer bytes"));
+  REQUIRE_THAT(seen.out, Contains("document 0: first line\\nsecond\\tline \\xc3\\xa9\\nzz"));
+  REQUIRE_THAT(call({"inspect", tokens, "--split=validation"}).out, !Contains("train:"));
+}
+
+TEST_CASE("slips on the command line end with 2, and with the nearest name") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "t.txt", "text");
+  const std::string text = (directory / "t.txt").string();
+  const std::string output = "--output=" + (directory / "t.h5").string();
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& why) {
+    const Result result = call(arguments);
+    CAPTURE(why, result.errors);
+    REQUIRE(result.code == 2);
+    REQUIRE_THAT(result.errors, Contains(why) && Contains("usage:"));
+  };
+  refused({}, "say what to do");
+  refused({"biuld"}, "did you mean 'build'");
+  refused({"build", text}, "wants --output");
+  refused({"build", output}, "at least one PATH");
+  refused({"build", output, "--max_token=5", text},
+          "no flag --max_token; did you mean 'max_tokens'");
+  refused({"build", output, "--max_tokens=many", text}, "--max_tokens=many: expected a number");
+  refused({"build", output, "--compression=10", text}, "from 0 to 9");
+  refused({"build", output, "--validation_fraction=nan", text}, "--validation_fraction=nan");
+  refused({"build", output, "--compression", text}, "--compression wants a value");
+  refused({"build", output, output, text}, "given twice");
+  refused({"inspect"}, "wants one FILE");
+  REQUIRE(call({"--help"}).code == 0);
+}
+
+TEST_CASE("bad data ends with 1 and says what is wrong") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "t.txt", "text");
+  const std::string text = (directory / "t.txt").string();
+  const auto failed = [&](const std::vector<std::string>& arguments, const std::string& why) {
+    const Result result = call(arguments);
+    CAPTURE(why, result.errors);
+    REQUIRE(result.code == 1);
+    REQUIRE_THAT(result.errors, Contains(why));
+  };
+  failed({"inspect", text}, "not an HDF5 file");
+  failed({"inspect", "none.h5"}, "no such file");
+  failed({"build", "--output=/nowhere/t.h5", text}, "cannot create");
+  failed({"build", "--output=" + (directory / "t.h5").string(), "none.txt"}, "no such file");
+  failed({"build", "--output=" + (directory / "t.h5").string(), "--tokenizer=byts", text},
+         "did you mean 'bytes'");
+  // Start marks that contradict the table of starts.
+  Hdf5File file = Hdf5File::create(directory / "bad.h5");
+  const std::vector<uint32_t> tokens = {3, 5, 4};
+  const std::vector<uint64_t> starts = {0, 2, 3};
+  file.create_dataset("train/encoded_tokens", StoredType::kU32, {3})
+      .write(std::as_bytes(std::span(tokens)));
+  file.create_dataset("train/seq_starts", StoredType::kU64, {3})
+      .write(std::as_bytes(std::span(starts)));
+  file.set_attribute("train", "format_version", int64_t{1});
+  file.set_attribute("train", "max_token_id", int64_t{2});
+  file.set_attribute("train", "vocab_size", int64_t{3});
+  file.set_attribute("train", "tokenizer", "x");
+  file.set_attribute("train", "tokenizer_fingerprint", "x");
+  file.close();
+  failed({"inspect", (directory / "bad.h5").string()}, "token 1 and seq_starts disagree");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/prefetch.h"
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include <catch2/catch.hpp>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+// Batches that hold their number. It may be slow, end, and fail.
+class Counting final : public BaseInput {
+ public:
+  struct Behaviour {
+    int64_t end = 1000000;
+    int64_t fails_at = -1;
+    std::chrono::microseconds delay{0};
+  };
+  Counting(const Behaviour& behaviour, std::atomic<int64_t>* made)
+      : behaviour_(behaviour), made_(made) {}
+
+  const std::string& name() const override { return name_; }
+  int64_t global_batch_size() const override { return 1; }
+  void attach(const Infeed&) override {}
+  int64_t vocab_size() const override { return 9; }
+  Batch specification() const override { return {}; }
+  std::optional<Batch> get_next() override {
+    std::this_thread::sleep_for(behaviour_.delay);
+    if (position_ == behaviour_.fails_at) fail("broken at {}", position_);
+    if (position_ >= behaviour_.end) return std::nullopt;
+    Batch batch;
+    HostArray& ids = batch["ids"];
+    ids.bytes.resize(sizeof(int64_t));
+    *ids.data<int64_t>() = position_++;
+    ++*made_;
+    return batch;
+  }
+  std::optional<Batch> peek() override { return std::nullopt; }
+  void reset() override { position_ = 0; }
+  InputState state() const override { return {position_, {}}; }
+  void restore(const InputState& state) override { position_ = state.position; }
+  std::string ids_to_text(const std::vector<int32_t>&) const override { return "text"; }
+  std::vector<int32_t> text_to_ids(const std::string&) const override { return {1}; }
+
+ private:
+  Behaviour behaviour_;
+  std::atomic<int64_t>* made_;
+  std::string name_ = "counting";
+  int64_t position_ = 0;
+};
+
+int64_t number(const std::optional<Batch>& batch) {
+  return batch ? *batch->at("ids").data<int64_t>() : -1;
+}
+
+class Fixture {
+ public:
+  explicit Fixture(const Counting::Behaviour& behaviour, int64_t depth = 3)
+      : input(std::make_unique<Counting>(behaviour, &made), depth) {}
+  std::atomic<int64_t> made{0};
+  Prefetch input;
+};
+
+TEST_CASE("prefetched batches come in order, and the end stays the end") {
+  Fixture fixture({.end = 20});
+  for (int64_t i = 0; i < 20; ++i) {
+    REQUIRE(fixture.input.state().position == i);
+    REQUIRE(number(fixture.input.get_next()) == i);
+  }
+  REQUIRE_FALSE(fixture.input.get_next());
+  REQUIRE_FALSE(fixture.input.get_next());
+  REQUIRE(fixture.input.state().position == 20);
+  fixture.input.reset();
+  REQUIRE(number(fixture.input.get_next()) == 0);
+}
+
+TEST_CASE("prefetch works ahead, but no further than its depth") {
+  Fixture fixture({}, 3);
+  REQUIRE(number(fixture.input.get_next()) == 0);
+  while (fixture.made < 4) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  REQUIRE(fixture.made == 4);
+  REQUIRE(fixture.input.state().position == 1);  // What was given out, not what was made.
+}
+
+TEST_CASE("peeking at prefetched batches does not move on") {
+  Fixture fixture({});
+  REQUIRE(number(fixture.input.peek()) == 0);
+  REQUIRE(number(fixture.input.peek()) == 0);
+  REQUIRE(fixture.input.state().position == 0);
+  REQUIRE(number(fixture.input.get_next()) == 0);
+  REQUIRE(number(fixture.input.peek()) == 1);
+}
+
+TEST_CASE("an exception of the input crosses to whoever asks for the batch it broke") {
+  Fixture fixture({.fails_at = 2});
+  REQUIRE(number(fixture.input.get_next()) == 0);
+  REQUIRE(number(fixture.input.get_next()) == 1);
+  REQUIRE_THROWS_WITH(fixture.input.peek(), Contains("broken at 2"));
+  REQUIRE_THROWS_WITH(fixture.input.get_next(), Contains("broken at 2"));
+  REQUIRE(fixture.input.state().position == 2);
+  fixture.input.restore({5, {}});
+  REQUIRE(number(fixture.input.get_next()) == 5);
+}
+
+TEST_CASE("the time spent waiting for a slow input is reported") {
+  Fixture fixture({.delay = std::chrono::milliseconds(20)});
+  fixture.input.get_next();
+  fixture.input.get_next();
+  REQUIRE(fixture.input.take_wait_seconds() > 0.025);
+  REQUIRE(fixture.input.take_wait_seconds() == 0.0);
+  while (fixture.made < 4) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  fixture.input.get_next();
+  REQUIRE(fixture.input.take_wait_seconds() == 0.0);  // It was ready.
+}
+
+TEST_CASE("prefetch survives being stopped and moved about at any moment") {
+  std::mt19937 random(4);
+  for (int round = 0; round < 200; ++round) {
+    Fixture fixture({.end = 40, .delay = std::chrono::microseconds(random() % 50)},
+                    1 + random() % 5);
+    int64_t expected = 0;
+    for (int step = 0; step < 10; ++step) {
+      switch (random() % 4) {
+        case 0:
+          fixture.input.reset();
+          expected = 0;
+          break;
+        case 1:
+          expected = random() % 45;
+          fixture.input.restore({expected, {}});
+          break;
+        default:
+          for (int i = 0; i < 3; ++i) {
+            REQUIRE(fixture.input.state().position == expected);
+            REQUIRE(number(fixture.input.get_next()) == (expected < 40 ? expected : -1));
+            if (expected < 40) ++expected;
+          }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

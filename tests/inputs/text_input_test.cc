@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text files become token files: which are found, what is held out, what a run freezes.
+#include "inputs/text_input.h"
+
+#include <catch2/catch.hpp>
+
+#include "core/base/error.h"
+#include "inputs/text_corpus.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& tokens, const std::string& split) {
+  const FlatTokensReader reader(tokens, split);
+  std::vector<uint32_t> encoded(static_cast<size_t>(reader.num_tokens()));
+  reader.read(0, encoded);
+  std::vector<int32_t> ids;
+  for (uint32_t token : encoded) ids.push_back(token_id(token));
+  return make_tokenizer("bytes")->decode(ids);
+}
+
+TEST_CASE("bytes become ids from 1 and back, whatever they are") {
+  const auto tokenizer = make_tokenizer("bytes");
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  const std::vector<int32_t> ids = tokenizer->encode(all);
+  REQUIRE(ids.front() == 1);
+  REQUIRE(ids.back() == 256);
+  REQUIRE(tokenizer->vocab_size() == 257);
+  REQUIRE(tokenizer->decode(ids) == all);
+  REQUIRE(tokenizer->decode({0, 66, 300, -1}) == "A");
+  REQUIRE_THROWS_WITH(make_tokenizer("byte"), Contains("did you mean 'bytes'"));
+}
+
+TEST_CASE("a folder gives its text files, without hidden, binary and built ones") {
+  const TemporaryDirectory directory;
+  for (const char* name : {"a.txt", "sub/b.md", ".git/c.txt", "build/d.txt", "sub/.hidden"})
+    write_bytes(directory / name, "text");
+  write_bytes(directory / "binary", std::string("a\0b", 3));
+  fs::create_symlink(directory / "a.txt", directory / "link.txt");
+  const auto found = find_text_files({directory.path().string()});
+  REQUIRE(found == std::vector<fs::path>{directory / "a.txt", directory / "sub/b.md"});
+  const auto matched =
+      find_text_files({(directory / "*/b.*").string(), (directory / "sub/b.md").string()});
+  REQUIRE(matched == std::vector<fs::path>{directory / "sub/b.md"});
+  REQUIRE_THROWS_WITH(find_text_files({(directory / "*.cc").string()}), Contains("no pattern"));
+}
+
+TEST_CASE("of one file the tail is held out, in one piece") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "t.txt", "0123456789abcdefghij");
+  const Corpus corpus = split_corpus({directory / "t.txt"}, directory.path(), 0.1);
+  const FlatTokensBuilt built =
+      build_flat_tokens(corpus, *make_tokenizer("bytes"), directory / "t.h5");
+  REQUIRE(built.train_tokens == 18);
+  REQUIRE(built.validation_tokens == 2);
+  REQUIRE(text_of(directory / "t.h5", "train") == "0123456789abcdefgh");
+  REQUIRE(text_of(directory / "t.h5", "validation") == "ij");
+}
+
+TEST_CASE("of several files whole ones are held out, the same wherever they lie") {
+  const TemporaryDirectory directory;
+  std::vector<std::string> held_out[2];
+  for (int place = 0; place < 2; ++place) {
+    const fs::path root = directory.path() / (place == 0 ? "here" : "elsewhere");
+    for (int i = 0; i < 40; ++i)
+      write_bytes(root / fmt::format("{}.txt", i), std::string(100 + static_cast<size_t>(i), 'x'));
+    const Corpus corpus = split_corpus(find_text_files({root.string()}), root, 0.2);
+    REQUIRE(corpus.train.size() + corpus.validation.size() == 40);
+    REQUIRE(corpus.validation.size() >= 7);
+    REQUIRE(corpus.validation.size() <= 9);
+    for (const Document& document : corpus.validation)
+      held_out[place].push_back(document.file.filename().string());
+  }
+  REQUIRE(held_out[0] == held_out[1]);
+}
+
+TEST_CASE("a limit on tokens cuts each split, and an empty corpus is refused") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "a.txt", std::string(1000, 'a'));
+  const Corpus corpus = split_corpus({directory / "a.txt"}, directory.path(), 0.5);
+  const auto built =
+      build_flat_tokens(corpus, *make_tokenizer("bytes"), directory / "t.h5", {.max_tokens = 30});
+  REQUIRE(built.train_tokens == 30);
+  REQUIRE(built.validation_tokens == 30);
+  write_bytes(directory / "empty.txt", "");
+  const Corpus empty = split_corpus({directory / "empty.txt"}, directory.path(), 0.1);
+  REQUIRE_THROWS_WITH(build_flat_tokens(empty, *make_tokenizer("bytes"), directory / "e.h5"),
+                      Contains("empty"));
+  REQUIRE_FALSE(fs::exists(directory / "e.h5"));
+  REQUIRE_THROWS_WITH(split_corpus({directory / "a.txt"}, directory.path(), 1.0),
+                      Contains("validation_fraction is 1"));
+}
+
+TextInput::HParams hparams(const fs::path& path, const std::string& split) {
+  TextInput::HParams p;
+  p.path = path.string();
+  p.split = split;
+  p.global_batch_size = 2;
+  p.seq_len = 4;
+  p.shuffle = false;
+  p.repeat = false;
+  return p;
+}
+
+TEST_CASE("a run freezes its text on first use and reads the frozen copy ever after") {
+  const TemporaryDirectory directory;
+  const fs::path text = directory / "t.txt";
+  const Infeed infeed{.run_directory = directory / "run"};
+  fs::create_directories(infeed.run_directory);
+  write_bytes(text, "the quick brown fox jumps over the lazy dog");
+  TextInput train(hparams(text, "train"));
+  train.attach(infeed);
+  REQUIRE(fs::exists(directory / "run/corpus.h5"));
+  const Batch batch = *train.get_next();
+  const int32_t* ids = batch.at("ids").data<int32_t>();
+  REQUIRE(train.ids_to_text({ids, ids + 8}) == "the quic");
+  REQUIRE(train.vocab_size() == 257);
+  REQUIRE(train.name() == "train");
+
+  fs::remove(text);  // What the run has frozen it keeps.
+  TextInput validation(hparams(text, "validation"));
+  validation.attach(infeed);
+  const HostArray tail = validation.get_next()->at("ids");
+  REQUIRE(validation.ids_to_text({tail.data<int32_t>(), tail.data<int32_t>() + 4}) == "y do");
+  REQUIRE(validation.name() == "validation");
+
+  TextInput other(hparams(directory / "other.txt", "train"));
+  REQUIRE_THROWS_WITH(other.attach(infeed),
+                      Contains("was frozen from other text") && Contains("--job_log_dir"));
+}
+
+TEST_CASE("without a path a run trains on the sources it was built from") {
+  const TemporaryDirectory directory;
+  TextInput::HParams p = hparams("", "train");
+  TextInput input(p);
+  input.attach({.run_directory = directory.path()});
+  const std::string train = text_of(directory / "corpus.h5", "train");
+  const std::string validation = text_of(directory / "corpus.h5", "validation");
+  REQUIRE((train + validation).find("trains on the sources it was built from") !=
+          std::string::npos);
+  const double fraction = static_cast<double>(validation.size()) /
+                          static_cast<double>(train.size() + validation.size());
+  REQUIRE(fraction > 0.08);
+  REQUIRE(fraction < 0.12);
+}
+
+}  // namespace
+}  // namespace tessera
