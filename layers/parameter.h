@@ -24,6 +24,9 @@ struct FanAxes {
   std::vector<std::string> out;
 };
 
+inline WeightInit zeros() { return {InitKind::kConstant, 0.0}; }
+inline WeightInit ones() { return {InitKind::kConstant, 1.0}; }
+
 struct Parameter {
   std::string path;  // "lm.transformer.x_layers[3].ffn.up", or x_layers[] when stacked.
   Type type;         // Global, unsplit, in the param dtype; stacked: `layers` leads.
@@ -52,12 +55,5 @@ class ParameterTable {
 // One graph input for each parameter, of kind kParameter and named by its path, laid out at rest as
 // the traced weight rules say.
 std::vector<Tensor> parameter_inputs(const ParameterTable& table);
-
-// Splits "a.x_layers[3].b" into "a.x_layers[].b" and 3; without an index, itself and -1.
-struct LayerPath {
-  std::string path;
-  int64_t layer = -1;
-};
-LayerPath split_layer_index(std::string_view path);
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 // One transformer layer: attention and feed-forward, each with norm, residual dropout and residual.
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "layers/attention.h"
@@ -19,6 +20,12 @@ enum class NormPolicy {
   kPostSkip,      // x + norm(f(x)).
   kPrimerHybrid,  // x + norm₂(f(norm₁(x))).
 };
+
+constexpr std::array<EnumName<NormPolicy>, 4> enum_names(NormPolicy) {
+  using enum NormPolicy;
+  return {
+      {{kPre, "pre"}, {kPost, "post"}, {kPostSkip, "post_skip"}, {kPrimerHybrid, "primer_hybrid"}}};
+}
 
 class TransformerBlock final : public SequenceLayer {
  public:

@@ -9,10 +9,9 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string_view>
 #include <type_traits>
-
-#include "core/base/error.h"
 
 namespace tessera {
 
@@ -27,12 +26,15 @@ concept NamedEnum = std::is_enum_v<E> && requires(E value) {
   enum_names(value);
 };
 
+namespace detail {
+[[noreturn]] void fail_unnamed(int64_t enumerator);  // A gap in a table is a bug of ours.
+}  // namespace detail
+
 template <NamedEnum E>
 std::string_view enum_name(E value) {
   for (const auto& row : enum_names(value))
     if (row.value == value) return row.name;
-  CHECK(false, "enumerator {} has no name", static_cast<int>(value));
-  return {};
+  detail::fail_unnamed(static_cast<int64_t>(value));
 }
 
 }  // namespace tessera

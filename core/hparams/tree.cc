@@ -136,12 +136,6 @@ bool same_value(const Tree& a, const Tree& b) {
 
 namespace {
 
-bool same_site(const Tree& a, const Tree& b) {
-  return a.provenance.site.line == b.provenance.site.line &&
-         std::string_view(a.provenance.site.file) == b.provenance.site.file &&
-         a.provenance.origin == b.provenance.origin;
-}
-
 void mark_whole(Tree& tree) {
   tree.is_default = true;
   tree.provenance = {};
@@ -149,7 +143,10 @@ void mark_whole(Tree& tree) {
 }
 
 void mark(Tree& item, const Tree& fresh) {
-  if (same_value(item, fresh) && same_site(item, fresh)) return mark_whole(item);
+  // A default member initialiser's source location is its user's, so that a site cannot tell a
+  // default from the same value set by hand. Neither needs telling.
+  const bool given = item.provenance.origin == Origin::kCommandLine;
+  if (same_value(item, fresh) && !given) return mark_whole(item);
   item.is_default = false;
   if (item.provenance.origin == Origin::kDefault) item.provenance.origin = Origin::kExperiment;
   const bool same_class =

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// Every type becomes its local type; reshards, save marks and stop_gradients vanish. Dead nodes are
-// dropped and equal pure nodes merged (remat clones excepted). Error if the mesh has more than one
-// device: this version executes on one.
+// Every type becomes its local type; reshards, save marks, stop_gradients and casts to the dtype at
+// hand vanish. Dead nodes are dropped and equal pure nodes merged (remat clones excepted). Error if
+// the mesh has more than one device: this version executes on one.
 Graph lower(const Graph& graph, const Mesh& mesh);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which forward values the backward pass keeps, and which it recomputes.
+// Which forward values the backward pass keeps, and which it recomputes (Chen et al., 2016).
 #pragma once
 
 #include <string>
@@ -10,16 +10,25 @@
 
 namespace tessera {
 
-// Applies within RematScopes and, per iteration, to the bodies of `repeat`. Values outside are kept.
+// Applies within RematScopes and, per iteration, to the bodies of `repeat`. Values outside are
+// kept, and so is what enters a region or an iteration.
 struct RematPolicy {
-  enum class Kind { kSaveEverything, kSaveNothing, kSaveNamed, kSaveContractions } kind =
-      Kind::kSaveEverything;
+  enum class Kind {
+    kSaveEverything,
+    kSaveNothing,
+    kSaveNamed,                 // What save_for_backward marks with one of `names`.
+    kSaveContractions,          // Results of einsums…
+    kSaveUnbatchedContractions  // … that have no batch axis.
+  };
+  Kind kind = Kind::kSaveEverything;
   std::vector<std::string> names;  // Of kSaveNamed.
-  std::string text() const;
+  std::string text() const;        // What parse_remat_policy reads.
+  bool operator==(const RematPolicy&) const = default;
 };
 
 // "save_everything", "save_nothing", "save_dot_only", "save_context_and_out_proj", … (Pax's names,
-// lower case) or a list "query_proj,ffn1". Error with the nearest name.
+// lower case) or a list of names "query_proj,ffn1". Error with the nearest policy where a word
+// begins like one.
 RematPolicy parse_remat_policy(std::string_view text);
 
 struct SavedValue {

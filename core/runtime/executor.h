@@ -22,11 +22,12 @@ struct CompileOptions {
   Mesh mesh;
   RematPolicy remat;
   bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
-  // Called with each stage's name ("trace", "remat", "lower", "fuse") and graph, for --dump_graph.
+  // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for
+  // --dump_graph.
   std::function<void(std::string_view stage, const Graph&)> on_stage;
 };
 
-// One arena's view of a parameter, state or batch input or an output.
+// One arena's view of a parameter or state.
 struct Buffer {
   std::string name;
   InputKind kind = InputKind::kState;
@@ -44,7 +45,10 @@ class Executor {
   // Allocates the arena, zeroed. Error with the plan's bytes and what is there if it does not fit.
   void allocate();
   int64_t arena_bytes() const;
+  // Offsets are final once the arena is allocated.
   const StepPlan& plan(int program) const;
+  // What the backward pass of a program keeps of its forward pass.
+  const std::vector<SavedValue>& saved_values(int program) const;
 
   // Parameters and state of all programs.
   const std::vector<Buffer>& persistent() const;
@@ -53,6 +57,7 @@ class Executor {
   // Direct access to a persistent buffer on devices whose memory the host can see (CPU).
   std::span<std::byte> host_view(std::string_view name);
 
+  // Batch inputs and outputs hold until another program runs: write before, read after.
   void write_input(int program, std::string_view name, std::span<const std::byte> bytes);
   void run(int program);
   void read_output(int program, std::string_view name, std::span<std::byte> bytes) const;

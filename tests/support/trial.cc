@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "core/base/error.h"
+#include "core/graph/typing.h"
 
 namespace tessera {
 
@@ -24,6 +25,46 @@ std::string outcome(const Mesh& mesh, const std::vector<std::string>& types,
   const size_t line = error.find(".cc:");
   if (line == std::string::npos) return error;
   return error.substr(error.find(": ", line) + 2);
+}
+
+std::vector<Type> all_layouts(const Type& type, const Mesh& mesh, Partials partials) {
+  std::vector<Type> layouts = {type};
+  for (const MeshAxis& mesh_axis : mesh.axes()) {
+    const std::vector<Type> without = layouts;
+    for (const Type& base : without) {
+      for (size_t i = 0; i < base.axes.size(); ++i) {
+        for (size_t at = 0; at <= base.axes[i].split.size(); ++at) {
+          Type split = base;
+          std::vector<std::string>& order = split.axes[i].split;
+          order.insert(order.begin() + static_cast<std::ptrdiff_t>(at), mesh_axis.name);
+          if (!type_problem(split, mesh)) layouts.push_back(split);
+        }
+      }
+      if (partials == Partials::kSums) {
+        Type partial = base;
+        partial.partial.kind = PartialKind::kSum;
+        partial.partial.mesh_axes.push_back(mesh_axis.name);
+        layouts.push_back(partial);
+      }
+    }
+  }
+  return layouts;
+}
+
+std::vector<Type> cotangent_layouts(const Type& type, const Mesh& mesh) {
+  Type whole = type;
+  whole.partial = {};
+  std::vector<Type> layouts = {whole};
+  for (const MeshAxis& mesh_axis : mesh.axes()) {
+    if (split_over(type, mesh_axis.name) || type.partial.over(mesh_axis.name)) continue;
+    const std::vector<Type> without = layouts;
+    for (Type partial : without) {
+      partial.partial.kind = PartialKind::kSum;
+      partial.partial.mesh_axes.push_back(mesh_axis.name);
+      layouts.push_back(partial);
+    }
+  }
+  return layouts;
 }
 
 std::string error_of(const std::function<void()>& action) {

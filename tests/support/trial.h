@@ -36,6 +36,15 @@ using Application = std::function<Tensor(const std::vector<Tensor>&)>;
 std::string outcome(const Mesh& mesh, const std::vector<std::string>& types,
                     const Application& apply);
 
+// Every legal layout of these axes on the mesh: each mesh axis unused, splitting one axis (in every
+// order with others that do) or, where `partials` holds it, over a pending sum.
+enum class Partials { kNone, kSums };
+std::vector<Type> all_layouts(const Type& type, const Mesh& mesh, Partials partials);
+
+// Every layout the cotangent of a value of this type may have: per mesh axis split as it is,
+// replicated where it is partial, and replicated or a pending sum where it is replicated.
+std::vector<Type> cotangent_layouts(const Type& type, const Mesh& mesh);
+
 // The message of the Error `action` throws, or "no error".
 std::string error_of(const std::function<void()>& action);
 

@@ -14,7 +14,8 @@ namespace tessera {
 namespace {
 
 const ReferenceOp* find_reference(std::string_view name) {
-  for (const auto table : {reference_elementwise(), reference_sums(), reference_movement()}) {
+  for (const auto table :
+       {reference_elementwise(), reference_sums(), reference_movement(), reference_random()}) {
     for (const ReferenceOp& row : table) {
       if (row.name == name) return &row;
     }
@@ -27,15 +28,14 @@ class Interpreter {
   explicit Interpreter(const Mesh& mesh) : mesh_(mesh) {}
 
   // The graph's outputs, in order, from its inputs, in order.
-  std::vector<ReferenceArray> run(const Graph& graph, std::vector<ReferenceArray> inputs,
-                                  int64_t loop_index) const {
+  std::vector<ReferenceArray> run(const Graph& graph, std::vector<ReferenceArray> inputs) const {
     std::vector<ReferenceArray> values(graph.values().size());
     for (size_t i = 0; i < inputs.size(); ++i)
       values[static_cast<size_t>(graph.inputs()[i].value)] = std::move(inputs[i]);
     for (const Node& node : graph.nodes()) {
       std::vector<const ReferenceArray*> operands;
       for (const ValueId id : node.inputs) operands.push_back(&values[static_cast<size_t>(id)]);
-      std::vector<ReferenceArray> results = run_node(graph, node, operands, loop_index);
+      std::vector<ReferenceArray> results = run_node(graph, node, operands);
       for (size_t i = 0; i < results.size(); ++i)
         values[static_cast<size_t>(node.outputs[i])] = std::move(results[i]);
     }
@@ -47,27 +47,25 @@ class Interpreter {
 
  private:
   std::vector<ReferenceArray> run_node(const Graph& graph, const Node& node,
-                                       const std::vector<const ReferenceArray*>& operands,
-                                       int64_t loop_index) const {
+                                       const std::vector<const ReferenceArray*>& operands) const {
     if (node.op->name == "repeat") return run_repeat(graph, node, operands);
     if (node.op->name == "fused") {
       std::vector<ReferenceArray> copies;
       for (const ReferenceArray* operand : operands) copies.push_back(*operand);
-      return run(*node.bodies.front(), std::move(copies), loop_index);
+      return run(*node.bodies.front(), std::move(copies));
     }
     if (const ReferenceOp* primitive = find_reference(node.op->name)) {
       const Type& type = graph.type(node.outputs.front());
-      return {{type.axes, primitive->run({node, operands, type, loop_index})}};
+      return {{type.axes, primitive->run({node, operands, type})}};
     }
-    if (node.op->plain != nullptr) return run_plain(graph, node, operands, loop_index);
+    if (node.op->plain != nullptr) return run_plain(graph, node, operands);
     fail("the reference interpreter knows no op '{}', which has no plain definition either",
          node.op->name);
   }
 
   // Traces the composite's plain definition on the node's types, and runs that.
   std::vector<ReferenceArray> run_plain(const Graph& graph, const Node& node,
-                                        const std::vector<const ReferenceArray*>& operands,
-                                        int64_t loop_index) const {
+                                        const std::vector<const ReferenceArray*>& operands) const {
     const AxisRules no_rules;
     Graph body;
     {
@@ -82,7 +80,7 @@ class Interpreter {
     }
     std::vector<ReferenceArray> copies;
     for (const ReferenceArray* operand : operands) copies.push_back(*operand);
-    return run(body, std::move(copies), loop_index);
+    return run(body, std::move(copies));
   }
 
   // Layout of inputs and outputs: core/graph/ops/repeat.h.
@@ -107,7 +105,7 @@ class Interpreter {
       inputs.insert(inputs.end(), state.begin(), state.end());
       for (size_t i = carries; i < operands.size(); ++i)
         inputs.push_back(i < carries + stacked ? slice_of(*operands[i], index) : *operands[i]);
-      std::vector<ReferenceArray> outputs = run(body, std::move(inputs), index);
+      std::vector<ReferenceArray> outputs = run(body, std::move(inputs));
       for (size_t i = 0; i < collected.size(); ++i) {
         const std::vector<double>& slice = outputs[carries + i].values;
         std::copy(slice.begin(), slice.end(),
@@ -149,7 +147,7 @@ std::map<std::string, ReferenceArray> evaluate(const Graph& graph, const Referen
            type.elements(), type.text_sized());
     values.push_back({type.axes, found->second});
   }
-  std::vector<ReferenceArray> outputs = Interpreter(mesh).run(graph, std::move(values), -1);
+  std::vector<ReferenceArray> outputs = Interpreter(mesh).run(graph, std::move(values));
   std::map<std::string, ReferenceArray> named;
   for (size_t i = 0; i < outputs.size(); ++i)
     named[graph.outputs()[i].name] = std::move(outputs[i]);

@@ -15,8 +15,7 @@ namespace tessera {
 struct ReferenceCall {
   const Node& node;
   std::span<const ReferenceArray* const> inputs;
-  const Type& type;         // Of the result.
-  int64_t loop_index = -1;  // Of the innermost repeat; -1 outside.
+  const Type& type;  // Of the result.
 
   const ReferenceArray& input(size_t i) const { return *inputs[i]; }
 };
@@ -30,5 +29,6 @@ struct ReferenceOp {
 std::span<const ReferenceOp> reference_elementwise();
 std::span<const ReferenceOp> reference_sums();      // einsum, reductions, gather and its like.
 std::span<const ReferenceOp> reference_movement();  // Layout changes and generators.
+std::span<const ReferenceOp> reference_random();
 
 }  // namespace tessera

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/bias.h"
+
+#include "core/graph/ops/elementwise.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<UnaryLayer, Bias> kRegister;
+
+}  // namespace
+
+Bias::Bias(const HParams& p) : UnaryLayer(p.dtypes) {
+  b_ = weight("b", {{p.axis, p.dims.get()}}, zeros());
+}
+
+Tensor Bias::fprop(Tensor x) const {
+  const LayerScope scope(*this);
+  return x + param(b_);
+}
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/dropout.h"
+
+#include "core/base/error.h"
+#include "core/graph/ops/random.h"
+#include "layers/fprop_scope.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<UnaryLayer, Dropout> kRegister;
+
+}  // namespace
+
+Dropout::Dropout(const HParams& p) : UnaryLayer(Field<DTypePolicy>{}), rate_(p.rate) {
+  if (!(rate_ >= 0.0 && rate_ < 1.0)) fail("Dropout: rate is {}, expected 0 <= rate < 1", rate_);
+}
+
+Tensor Dropout::fprop(Tensor x) const {
+  const FpropScope& call = FpropScope::current();
+  if (rate_ == 0.0 || call.mode() == Mode::kEval) return x;
+  const LayerScope scope(*this);
+  if (!call.step().valid())
+    fail("dropout needs the step, which keys its mask; give Features::step");
+  return dropout(x, rate_, call.step());
+}
+
+}  // namespace tessera

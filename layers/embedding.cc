@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/embedding.h"
+
+#include <cmath>
+
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/gather.h"
+#include "core/graph/ops/reshard.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<Embedding, Embedding> kRegister;
+
+}  // namespace
+
+Embedding::Embedding(const HParams& p) : Layer(p.dtypes), p_(p) {
+  table_ = weight("w", {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
+                  p.params_init.get_or(WeightInit{}));
+}
+
+Tensor Embedding::fprop(Tensor ids) const {
+  const LayerScope scope(*this);
+  Tensor rows = place(gather(param(table_), ids, "vocab"), "residual");
+  if (!p_.scale_sqrt_depth) return rows;
+  return scale(rows, std::sqrt(static_cast<double>(p_.model_dims.get())));
+}
+
+}  // namespace tessera

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/full_softmax.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<BaseSoftmax, FullSoftmax> kRegister;
+
+}  // namespace
+
+FullSoftmax::FullSoftmax(const HParams& p) : BaseSoftmax(p.dtypes, p.loss) {
+  w_ = weight("w", {{"embed", p.model_dims.get()}, {"vocab", p.vocab_size.get()}},
+              p.params_init.get_or(WeightInit{}));
+  if (p.use_bias) bias_ = weight("b", {{"vocab", p.vocab_size.get()}}, zeros());
+}
+
+BaseSoftmax::Projection FullSoftmax::projection() const {
+  return {param(w_), bias_.valid() ? param(bias_) : Tensor()};
+}
+
+}  // namespace tessera

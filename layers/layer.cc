@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/layer.h"
+
+#include "core/base/error.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/random.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/ops/reshard.h"
+#include "layers/fprop_scope.h"
+
+namespace tessera {
+namespace {
+
+// What a layer under construction takes from the parent that is making it.
+struct Birth {
+  std::shared_ptr<ParameterTable> table;
+  std::string name;
+  int64_t stack = 0;
+};
+thread_local Birth birth;
+
+}  // namespace
+
+struct Layer::ChildScope::Saved {
+  Birth outer;
+};
+
+Layer::ChildScope::ChildScope(const Layer& parent, std::string_view name, int64_t stack)
+    : path_(name), saved_(std::make_unique<Saved>()) {
+  if (stack > 0 && parent.stack_ > 0)
+    fail(
+        "a Repeated layer cannot hold another ('{}' is below one); repeat the outer one, and let "
+        "its block be a StackedTransformer of several layers",
+        traced_path());
+  saved_->outer = std::exchange(
+      birth, Birth{parent.table_, std::string(name), stack > 0 ? stack : parent.stack_});
+}
+
+Layer::ChildScope::~ChildScope() { birth = std::move(saved_->outer); }
+
+Layer::Layer(const Field<DTypePolicy>& dtypes)
+    : table_(birth.table ? birth.table : std::make_shared<ParameterTable>()),
+      name_(birth.name),
+      path_(traced_path()),
+      stack_(birth.stack),
+      dtypes_(dtypes.get_or(DTypePolicy{})) {}
+
+Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const WeightInit& init,
+                     FanAxes fans) {
+  Parameter parameter;
+  parameter.path = path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
+  const ErrorContext where(parameter.path);
+  for (const Axis& axis : axes)
+    if (axis.size < 1)
+      fail("axis {} of a weight has size {}, expected at least 1", axis.name, axis.size);
+  const StreamPath stream = stream_path(parameter.path);
+  parameter.random_path = stream.path;
+  parameter.layer = stream.layer;
+  parameter.stack = stack_;
+  if (stack_ > 0) axes.insert(axes.begin(), Axis{std::string(kLayersAxis), stack_, {}});
+  parameter.type = make_type(dtypes_.param, std::move(axes));
+  parameter.init = init;
+  parameter.fans = std::move(fans);
+  return {table_->add(std::move(parameter))};
+}
+
+Tensor Layer::param(Weight weight, DType dtype) const {
+  CHECK(weight.valid(), "{} reads a weight it has not declared", path_);
+  const Parameter& parameter = table_->at(weight.index);
+  Tensor value = FpropScope::current().parameter(weight.index);
+  if (parameter.stack > 0) value = loop_slice(value);
+  if (value.dtype() != dtype) value = cast(value, dtype);
+  return place(value).named(parameter.path);
+}
+
+LayerScope::LayerScope(const Layer& layer)
+    : path_(layer.name_.empty() ? nullptr : std::make_unique<PathScope>(layer.name_)) {}
+LayerScope::~LayerScope() = default;
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/linear.h"
+
+#include "core/base/error.h"
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/reshard.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<UnaryLayer, Linear> kRegister;
+
+}  // namespace
+
+Linear::Linear(const HParams& p) : UnaryLayer(p.dtypes), p_(p) {
+  if (p.input_axis == p.output_axis)
+    fail(
+        "Linear: input_axis and output_axis are both '{}'; name the output differently and "
+        "rename it afterwards",
+        p.input_axis);
+  w_ = weight("w", {{p.input_axis, p.input_dims.get()}, {p.output_axis, p.output_dims.get()}},
+              p.params_init.get_or(WeightInit{}));
+  if (p.use_bias) bias_ = weight("b", {{p.output_axis, p.output_dims.get()}}, zeros());
+}
+
+Tensor Linear::fprop(Tensor x) const {
+  const LayerScope scope(*this);
+  Tensor y = place(einsum(x, param(w_), over(p_.input_axis)));
+  return bias_.valid() ? y + param(bias_) : y;
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/position_embedding.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/gather.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/layout.h"
+#include "core/graph/ops/reshard.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<BasePositionEmbedding, PositionalEmbedding> kSinusoidal;
+const TemplateRegistrar<BasePositionEmbedding, TrainablePositionalEmbedding> kTrainable;
+
+}  // namespace
+
+PositionalEmbedding::PositionalEmbedding(const HParams& p)
+    : BasePositionEmbedding(p.dtypes), p_(p) {
+  if (p.model_dims.get() % 2 != 0)
+    fail("PositionalEmbedding: model_dims={} is odd; half holds sines, half cosines",
+         p.model_dims.get());
+}
+
+Tensor PositionalEmbedding::fprop(Tensor positions) const {
+  const LayerScope scope(*this);
+  const int64_t timescales = p_.model_dims.get() / 2;
+  const double step = std::log(p_.max_timescale / p_.min_timescale) /
+                      static_cast<double>(std::max<int64_t>(timescales - 1, 1));
+  const Tensor index = cast(iota({"embed", timescales, {}}), DType::kF32);
+  const Tensor frequency = exp(index * -step) / p_.min_timescale;
+  const Tensor angle = cast(positions, DType::kF32) * frequency;
+  return place(cast(concat({sin(angle), cos(angle)}, "embed"), dtypes().compute), "residual");
+}
+
+TrainablePositionalEmbedding::TrainablePositionalEmbedding(const HParams& p)
+    : BasePositionEmbedding(p.dtypes), p_(p) {
+  table_ = weight("w", {{"positions", p.max_seq_length.get()}, {"embed", p.model_dims.get()}},
+                  p.params_init.get_or(WeightInit{}));
+}
+
+Tensor TrainablePositionalEmbedding::fprop(Tensor positions) const {
+  const LayerScope scope(*this);
+  if (positions.size("seq") > p_.max_seq_length.get())
+    fail("the sequence has {} positions, but the table only max_seq_length={}",
+         positions.size("seq"), p_.max_seq_length.get());
+  return place(gather(param(table_), positions, "positions"), "residual");
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/repeated.h"
+
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/ops/reshard.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<SequenceLayer, Repeated> kRegister;
+
+}  // namespace
+
+Repeated::Repeated(const HParams& p)
+    : SequenceLayer(Field<DTypePolicy>{}), num_layers_(p.num_layers.get()) {
+  if (num_layers_ < 1) fail("num_layers={}, expected at least 1", num_layers_);
+  x_layers_ = stacked_child("x_layers[]", num_layers_, p.block_tpl);
+}
+
+Tensor Repeated::fprop(Tensor x, const SequenceInfo& sequence) const {
+  const LayerScope scope(*this);
+  const RepeatResult result =
+      repeat(kLayersAxis, num_layers_, {place(x, "residual")}, {},
+             [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor>) -> RepeatBody {
+               const Tensor input = save_for_backward(carries[0], "iteration_input");
+               return {{x_layers_->fprop(input, sequence)}, {}};
+             });
+  return result.carries[0];
+}
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/rms_norm.h"
+
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/norm.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<UnaryLayer, RmsNorm> kRegister;
+
+}  // namespace
+
+RmsNorm::RmsNorm(const HParams& p) : UnaryLayer(p.dtypes), p_(p) {
+  if (p.use_scale)
+    scale_ = weight("scale", {{p.axis, p.model_dims.get()}}, p.direct_scale ? ones() : zeros());
+}
+
+Tensor RmsNorm::fprop(Tensor x) const {
+  const LayerScope scope(*this);
+  Tensor multiplier;
+  if (p_.use_scale) {
+    multiplier = param(scale_, DType::kF32);
+    if (!p_.direct_scale) multiplier = multiplier + 1.0;
+  }
+  return rms_norm(x, multiplier, p_.axis, p_.epsilon);
+}
+
+}  // namespace tessera

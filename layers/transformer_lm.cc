@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/transformer_lm.h"
+
+#include "core/base/error.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/reshard.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<TransformerLm, TransformerLm> kRegister;
+
+}  // namespace
+
+TransformerLm::TransformerLm(const HParams& p) : Layer(p.dtypes), p_(p) {
+  softmax_ = child("softmax", p.softmax_tpl);
+  if (p.separate_embedding_tpl.has()) {
+    embedding_ = child("embedding", p.separate_embedding_tpl);
+  } else if (!softmax_->shares_embedding()) {
+    fail(
+        "softmax_tpl is not SharedEmbeddingSoftmax, so ids need a table of their own; set "
+        "separate_embedding_tpl");
+  }
+  if (p.position_emb_tpl.has()) position_emb_ = child("position_emb", p.position_emb_tpl);
+  dropout_ = child("embedding_dropout",
+                   Template<UnaryLayer>(Dropout::HParams{.rate = p.embedding_dropout_rate}));
+  transformer_ = child("transformer", p.stacked_transformer_tpl);
+  if (p.final_ln_tpl.has()) final_ln_ = child("final_ln", p.final_ln_tpl);
+}
+
+SequenceInfo TransformerLm::sequence_info(const Features& features, Tensor ids) const {
+  SequenceInfo sequence;
+  if (p_.packed_input) sequence.segment_ids = features.find("segment_ids");
+  if (p_.packed_input && p_.segment_positions) sequence.positions = features.find("segment_pos");
+  if (!sequence.positions.valid()) sequence.positions = iota({"seq", ids.size("seq"), {}});
+  return sequence;
+}
+
+Tensor TransformerLm::hidden_states(const Features& features) const {
+  const Tensor ids = features.get("ids");
+  const SequenceInfo sequence = sequence_info(features, ids);
+  Tensor x = embedding_ ? embedding_->fprop(ids) : softmax_->embed_ids(ids);
+  if (position_emb_) x = x + position_emb_->fprop(sequence.positions);
+  x = dropout_->fprop(x);
+  x = transformer_->fprop(x, sequence);
+  return final_ln_ ? final_ln_->fprop(x) : x;
+}
+
+CrossEntropy TransformerLm::loss(const Features& features) const {
+  const LayerScope scope(*this);
+  return softmax_->loss(hidden_states(features), features.get("labels"));
+}
+
+Tensor TransformerLm::logits(const Features& features) const {
+  const LayerScope scope(*this);
+  return softmax_->logits(hidden_states(features));
+}
+
+}  // namespace tessera

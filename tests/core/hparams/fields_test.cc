@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// FIELDS, Field and Required.
+#include "core/hparams/fields.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/core/hparams/sample.h"
+
+namespace tessera {
+namespace {
+
+using sample::error_of;
+using sample::Model;
+
+// The macro must hold far more names than any layer has.
+struct Wide {
+  static constexpr std::string_view kName = "Wide";
+  int64_t a0 = 0, a1 = 1, a2 = 2, a3 = 3, a4 = 4, a5 = 5, a6 = 6, a7 = 7, a8 = 8, a9 = 9;
+  int64_t b0 = 0, b1 = 1, b2 = 2, b3 = 3, b4 = 4, b5 = 5, b6 = 6, b7 = 7, b8 = 8, b9 = 9;
+  int64_t c0 = 0, c1 = 1, c2 = 2, c3 = 3, c4 = 4, c5 = 5, c6 = 6, c7 = 7, c8 = 8, c9 = 9;
+  int64_t d0 = 0, d1 = 1, d2 = 2, d3 = 3, d4 = 4, d5 = 5, d6 = 6, d7 = 7, d8 = 8, d9 = 39;
+  FIELDS(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, c0, c1, c2,
+         c3, c4, c5, c6, c7, c8, c9, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)
+};
+
+struct Forgetful {
+  int64_t listed = 0;
+  std::optional<std::string> also_listed;
+  bool forgotten = false;
+  FIELDS(listed, also_listed)
+};
+
+struct Everything {
+  bool flag = false;
+  std::string text;
+  std::optional<std::string> maybe_text;
+  std::optional<std::vector<int64_t>> maybe_list;
+  Field<Template<sample::Unary>> field_of_template;
+  std::map<std::string, Template<sample::Unary>> map;
+  sample::Rule nested;
+  FIELDS(flag, text, maybe_text, maybe_list, field_of_template, map, nested)
+};
+
+struct Knobs {
+  int64_t width = 4;
+  FIELDS(width)
+  virtual ~Knobs() = default;
+};
+struct MoreKnobs : Knobs {
+  using Base = Knobs;
+  int64_t depth = 2;
+  FIELDS(depth)
+};
+
+TEST_CASE("FIELDS gives names and members in order") {
+  std::vector<std::string> names;
+  const Wide wide;
+  int64_t last = 0;
+  visit_fields(wide, [&](std::string_view name, int64_t member) {
+    names.emplace_back(name);
+    last = member;
+  });
+  REQUIRE(names.size() == 40);
+  CHECK(names.front() == "a0");
+  CHECK(names.back() == "d9");
+  CHECK(last == 39);
+}
+
+TEST_CASE("an aggregate's members are counted, so that one left out is noticed") {
+  // visit_fields asserts that these are equal; for Forgetful it would not compile.
+  STATIC_REQUIRE(detail::arity<Wide>() == Wide::field_count());
+  STATIC_REQUIRE(detail::arity<Everything>() == Everything::field_count());
+  STATIC_REQUIRE(detail::arity<Model::HParams>() == Model::HParams::field_count());
+  STATIC_REQUIRE(detail::arity<sample::ReLU::HParams>() == 0);
+  STATIC_REQUIRE(detail::arity<Forgetful>() == Forgetful::field_count() + 1);
+}
+
+TEST_CASE("a derived struct's fields follow those of its base") {
+  std::vector<std::string> names;
+  MoreKnobs knobs;
+  visit_fields(knobs, [&](std::string_view name, int64_t&) { names.emplace_back(name); });
+  CHECK(names == std::vector<std::string>{"width", "depth"});
+}
+
+TEST_CASE("a Field knows whether and where it was set") {
+  Field<double> rate;
+  CHECK_FALSE(rate.has());
+  CHECK(rate.get_or(2.5) == 2.5);
+  CHECK(error_of([&] { rate.get(); }) ==
+        "a field that is unset was read; set it, or read it with get_or(…)");
+  rate = 1;  // An integer for a double is welcome.
+  const uint32_t line = __LINE__ - 1;
+  CHECK(rate.get() == 1.0);
+  CHECK(rate.provenance().origin == Origin::kExperiment);
+  CHECK(rate.provenance().site.line == line);
+  CHECK(rate.provenance().text() == fmt::format("tests/core/hparams/fields_test.cc:{}", line));
+  rate.reset();
+  CHECK_FALSE(rate.has());
+  STATIC_REQUIRE_FALSE(std::is_convertible_v<double, Field<int64_t>>);
+}
+
+TEST_CASE("a Field set by a designated initialiser cites that line") {
+  const Model::HParams p{.vocab_size = 7, .dtypes = DTypePolicy{.compute = DType::kBF16}};
+  CHECK(p.vocab_size.provenance().site.line == __LINE__ - 1);
+  CHECK(p.dtypes.get().compute == DType::kBF16);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// TOML: the dump, provenance in comments, exact reload, errors.
+#include "core/hparams/toml.h"
+
+#include <cmath>
+#include <limits>
+
+#include <catch2/catch.hpp>
+
+#include "core/hparams/path.h"
+#include "tests/core/hparams/sample.h"
+
+namespace tessera {
+namespace {
+
+using sample::error_of;
+using sample::FeedForward;
+using sample::Leaky;
+using sample::Model;
+using sample::ReLU;
+using sample::Rule;
+using sample::Unary;
+
+Template<Unary> reload(const Template<Unary>& tpl) {
+  Template<Unary> read;
+  from_tree(parse_toml(to_toml(to_tree(tpl)), "hparams.toml"), read);
+  return read;
+}
+
+std::string error_reading(std::string_view text) {
+  Template<Unary> read;
+  return error_of([&] { from_tree(parse_toml(text, "hparams.toml"), read); });
+}
+
+TEST_CASE("a dump says where values came from") {
+  Rule rule;
+  rule.times = 2;
+  Template<Unary> ffn = FeedForward::HParams{.hidden_dims = 8};
+  Model::HParams p{.title = "a \"b\"\n", .rule = rule, .ffn_tpl = ffn};
+  p.dtypes = DTypePolicy{.compute = DType::kBF16};
+  const int line = __LINE__;
+  set_path(p, "vocab_size", "50");
+  const std::string file = "tests/core/hparams/toml_test.cc";
+  const std::string policy = R"({param = "f32", compute = "bf16", reduce = "f32", output = "f32"})";
+  CHECK(to_toml(to_tree(p), "Model of a test.") == fmt::format(
+                                                       R"(# Model of a test.
+title = "a \"b\"\n"                       # experiment
+num_layers = 2
+rate = 0.001
+padding = "same"
+logits = "f32"
+shape = [1, 4, 1]
+rules = [{{pattern = "a.*", times = 2}}]
+heads = []
+# limit is unset
+epsilon = 1e-06
+vocab_size = 50                           # --set vocab_size=50
+# spare_tpl is unset
+dtypes = {2}  # {0}:{1}
+# params_init is unset
+
+[rule]
+pattern = ".*"
+times = 2                                 # experiment
+
+[weights]
+
+[ffn_tpl]
+type = "FeedForward"                      # {0}:{4}
+hidden_dims = 8                           # {0}:{3}
+use_bias = true
+# dtypes = {2}  # inherited from the top level
+# params_init is unset
+
+[ffn_tpl.activation_tpl]
+type = "ReLU"
+)",
+                                                       file, line - 1, policy, line - 3, line - 3));
+}
+
+TEST_CASE("a dump reads back to the same configuration") {
+  Model::HParams p{.title = "quote \" backslash \\ newline \n tab \t bell \a del \x7f é 世界",
+                   .num_layers = std::numeric_limits<int64_t>::min(),
+                   .rate = 0.1 + 0.2,
+                   .padding = sample::Padding::kValid,
+                   .logits = DType::kBF16,
+                   .rule = {"\\d+", 3},
+                   .shape = {},
+                   .rules = {{"x", 1}, {"y", 2}},
+                   .heads = {ReLU::HParams{}, FeedForward::HParams{.hidden_dims = 3}},
+                   .weights = {{"a.b", 1.0}, {"", 2.0}, {"plain", 1e300}},
+                   .limit = 0,
+                   .vocab_size = 11,
+                   .ffn_tpl = Leaky::HParams{.slope = -0.0},
+                   .spare_tpl = Leaky::HParams{.slope = 5e-324},
+                   .params_init = WeightInit{InitKind::kGaussian, 0.02}};
+  p.epsilon.reset();  // Its default is a value.
+  const Template<Unary> tpl = p;
+  const Template<Unary> read = reload(tpl);
+  CHECK(read == tpl);
+  CHECK(std::signbit(read.as<Model::HParams>().ffn_tpl.as<Leaky::HParams>().slope));
+  CHECK(to_tree(reload(read)).value_text() == to_tree(tpl).value_text());
+}
+
+TEST_CASE("special and extreme numbers read back exactly") {
+  for (const double value :
+       {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
+        std::nan(""), 0.0, -0.0, 1.0, 1e22, 1e23, 5e-324, 1.7976931348623157e308, 1.0 / 3.0,
+        123456789012345680.0}) {
+    const Template<Unary> tpl = Leaky::HParams{.slope = value};
+    INFO(to_toml(to_tree(tpl)));
+    CHECK(reload(tpl) == tpl);
+  }
+}
+
+TEST_CASE("a double that is whole stays a double, and an integer field refuses one") {
+  CHECK(double_text(3.0) == "3.0");
+  CHECK(double_text(1e22) == "1e+22");
+  CHECK(error_reading("type = \"Model\"\nnum_layers = 2.0\n") ==
+        "num_layers: got 2.0, expected an integer");
+}
+
+TEST_CASE("values read from a file say so") {
+  Template<Unary> read;
+  from_tree(parse_toml("type = \"FeedForward\"\nhidden_dims = 4\n", "run/hparams.toml"), read);
+  CHECK(read.as<FeedForward::HParams>().hidden_dims.provenance().text() == "run/hparams.toml");
+}
+
+TEST_CASE("inherited values are inherited again after reading back") {
+  Model::HParams p{.vocab_size = 3, .ffn_tpl = FeedForward::HParams{.hidden_dims = 8}};
+  p.dtypes = DTypePolicy{.compute = DType::kBF16};
+  const Template<Unary> read = reload(p);
+  CHECK(read == Template<Unary>(p));
+  CHECK_FALSE(read.as<Model::HParams>().ffn_tpl.as<FeedForward::HParams>().dtypes.has());
+  CHECK(read.instantiate()->text() == "ffn(8, bf16, relu)");
+}
+
+TEST_CASE("what a file gets wrong is an error that says where") {
+  CHECK(error_reading("type = \"Leaky\"\nslope = = 3\n").starts_with("hparams.toml:2: "));
+  CHECK(error_reading("type = \"Leaky\"\nslop = 3\n") ==
+        "no field 'slop' in Leaky; did you mean 'slope'?");
+  CHECK(error_reading("type = \"Laeky\"\n") ==
+        "no sample::Unary is called 'Laeky'; did you mean 'Leaky'?");
+  CHECK(error_reading("slope = 3\n") ==
+        "expected a `type`, one of Clipped, FeedForward, Leaky, Model, ReLU");
+  CHECK(error_reading("type = \"Leaky\"\nslope = \"3\"\n") ==
+        "slope: got \"3\", expected a number");
+  CHECK(error_reading("type = \"Model\"\ntitle = 3\n") == "title: got 3, expected text in quotes");
+  CHECK(error_reading("type = \"Model\"\ntitle = 1979-05-27\n") ==
+        "hparams.toml:2: dates and times are not values of a configuration");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of whole small graphs, loops included, against finite differences.
+#include "core/passes/autodiff.h"
+
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/layout.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/trace.h"
+#include "core/graph/verify.h"
+#include "tests/support/catch.h"
+#include "tests/support/numeric_gradient.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+// Of central differences with step 1e-5 on values near 1: rounding 1e-11, curvature 1e-10.
+constexpr double kTolerance = 1e-8;
+
+double error_in(const std::map<std::string, std::string>& parameters, const LossFunction& loss) {
+  const Graph graph = trace_gradients(parameters, loss);
+  verify(graph, Mesh());
+  return gradient_error(graph);
+}
+
+TEST_CASE("a value used twice receives both contributions") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor h = tanh(p.at("x"));
+    return reduce_sum(h * h + exp(h) * p.at("x"));
+  };
+  REQUIRE(error_in({{"x", "f32[\"row=2 column=3\"]"}}, loss) < kTolerance);
+}
+
+TEST_CASE("broadcast operands are summed over the axes they lack") {
+  const auto loss = [](const NamedTensors& p) {
+    return reduce_sum(tanh(p.at("x") * p.at("b") + p.at("c")));
+  };
+  REQUIRE(
+      error_in({{"x", "f32[\"row=2 column=3\"]"}, {"b", "f32[\"column=3\"]"}, {"c", "f32[\"\"]"}},
+               loss) < kTolerance);
+}
+
+TEST_CASE("a two-layer network has the gradients of finite differences") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor h = gelu(einsum(p.at("x"), p.at("up"), over("embed")));
+    const Tensor y = einsum(h, p.at("down"), over("mlp"));
+    return reduce_sum(square(y + p.at("x")));
+  };
+  REQUIRE(error_in({{"x", "f32[\"batch=3 embed=2\"]"},
+                    {"up", "f32[\"embed=2 mlp=4\"]"},
+                    {"down", "f32[\"mlp=4 embed=2\"]"}},
+                   loss) < kTolerance);
+}
+
+TEST_CASE("a parameter the loss does not depend on has zeros for its gradient") {
+  const auto loss = [](const NamedTensors& p) {
+    return reduce_sum(square(p.at("x"))) + reduce_sum(stop_gradient(p.at("y")));
+  };
+  const Graph graph = trace_gradients({{"x", "f32[\"row=2\"]"}, {"y", "bf16[\"column=3\"]"}},
+                                      [&](const NamedTensors& p) {
+                                        NamedTensors wide = p;
+                                        wide["y"] = cast(p.at("y"), DType::kF32);
+                                        return loss(wide);
+                                      });
+  const auto outputs = evaluate(graph, sample_inputs(graph));
+  REQUIRE(outputs.at("gradient of y").values == std::vector<double>{0, 0, 0});
+  REQUIRE(graph.type(graph.find_output("gradient of y")->value).text() == "bf16[\"column\"]");
+}
+
+// x <- tanh(x·w[layer] + b), the shared b, with the layers' results also added up.
+Tensor looped_network(const NamedTensors& p) {
+  const RepeatResult result =
+      repeat("layers", 3, {p.at("x")}, {p.at("w")},
+             [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor> slices) {
+               const Tensor product = einsum(carries[0], slices[0], over("embed"));
+               const Tensor y = tanh(rename(product, "out", "embed") + p.at("b"));
+               return RepeatBody{{y}, {reduce_sum(square(y), "batch")}};
+             });
+  return reduce_sum(square(result.carries[0])) + reduce_sum(result.stacked[0] * p.at("s"));
+}
+
+TEST_CASE("a loop's carries, slices, constants and stacked results are differentiated") {
+  REQUIRE(error_in({{"x", "f32[\"batch=2 embed=3\"]"},
+                    {"w", "f32[\"layers=3 embed=3 out=3\"]"},
+                    {"b", "f32[\"embed=3\"]"},
+                    {"s", "f32[\"layers=3 embed=3\"]"}},
+                   looped_network) < kTolerance);
+}
+
+TEST_CASE("a loop within a loop is differentiated") {
+  const auto loss = [](const NamedTensors& p) {
+    const RepeatResult outer =
+        repeat("block", 2, {p.at("x")}, {p.at("w")},
+               [&](Tensor, std::vector<Tensor> x, std::vector<Tensor> w) {
+                 const RepeatResult inner =
+                     repeat("layers", 3, {x[0]}, {w[0]},
+                            [&](Tensor, std::vector<Tensor> y, std::vector<Tensor> v) {
+                              return RepeatBody{{tanh(y[0] * v[0] + p.at("b"))}, {}};
+                            });
+                 return RepeatBody{{inner.carries[0] + x[0]}, {}};
+               });
+    return reduce_sum(square(outer.carries[0]));
+  };
+  REQUIRE(error_in({{"x", "f32[\"embed=3\"]"},
+                    {"w", "f32[\"block=2 layers=3 embed=3\"]"},
+                    {"b", "f32[\"embed=3\"]"}},
+                   loss) < kTolerance);
+}
+
+TEST_CASE("gradients taken inside a loop add up over microbatches") {
+  const auto loss_of = [](const Tensor& x, const Tensor& w) {
+    const RepeatResult layers =
+        repeat("layers", 2, {x}, {}, [&](Tensor, std::vector<Tensor> h, std::vector<Tensor>) {
+          return RepeatBody{{tanh(h[0] * loop_slice(w))}, {}};
+        });
+    return reduce_sum(square(layers.carries[0]));
+  };
+  Graph graph;
+  const Mesh mesh;
+  const AxisRules rules;
+  const TraceScope trace(graph, mesh, rules);
+  const Tensor x = input("x", InputKind::kBatch, parse_type("f32[\"micro=4 embed=3\"]"));
+  const Tensor w = input("w", InputKind::kParameter, parse_type("f32[\"layers=2 embed=3\"]"));
+  const Tensor zero = constant(0.0, DType::kF32, w.type().axes);
+  const RepeatResult sums =
+      repeat("micro", 4, {zero, constant(0.0, DType::kF32)}, {x},
+             [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor> slices) {
+               const Tensor loss = loss_of(slices[0], w);
+               const Tensor gradient = gradients(loss, {w})[0];
+               return RepeatBody{{carries[0] + gradient, carries[1] + loss}, {}};
+             });
+  output("gradient of w", sums.carries[0]);
+  output("loss", sums.carries[1]);
+  verify(graph, mesh);
+  REQUIRE(gradient_error(graph) < kTolerance);
+}
+
+TEST_CASE("an op without a gradient is named with its line") {
+  const std::string message = error_of([] {
+    trace_gradients({{"x", "f32[\"row=2\"]"}},
+                    [](const NamedTensors& p) { return reduce_max(p.at("x"), "row"); });
+  });
+  REQUIRE_THAT(message, Catch::Contains("autodiff_test.cc:"));
+  REQUIRE_THAT(message, Catch::Contains("reduce_max has no gradient; stop_gradient its operand"));
+}
+
+TEST_CASE("a loss that is no f32 scalar is refused") {
+  const std::string message = error_of([] {
+    trace_gradients({{"x", "f32[\"row=2\"]"}}, [](const NamedTensors& p) { return p.at("x"); });
+  });
+  REQUIRE_THAT(message, Catch::Contains("expected an f32 scalar"));
+}
+
+}  // namespace
+}  // namespace tessera

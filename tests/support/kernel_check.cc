@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/kernel_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "core/backend/cpu/device.h"
+#include "core/backend/reference/interpreter.h"
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+
+namespace tessera {
+namespace {
+
+using Values = std::vector<double>;
+
+// Memory aligned as an arena's is, with a guard behind it.
+class Memory {
+ public:
+  explicit Memory(int64_t bytes)
+      : bytes_(bytes), memory_(static_cast<size_t>(bytes) + 128, std::byte{0x5a}) {}
+  std::byte* data() {
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    return memory_.data() + (64 - address % 64) % 64;
+  }
+  bool guard_whole() {
+    const std::byte* end = data() + bytes_;
+    return std::all_of(end, std::as_const(memory_).data() + memory_.size(),
+                       [](std::byte byte) { return byte == std::byte{0x5a}; });
+  }
+
+ private:
+  int64_t bytes_;
+  std::vector<std::byte> memory_;
+};
+
+template <typename T>
+void encode_as(const Values& values, std::byte* out) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    T element;
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      element = BFloat16(static_cast<float>(values[i]));
+    } else {
+      element = static_cast<T>(values[i]);
+    }
+    std::memcpy(out + i * sizeof(T), &element, sizeof(T));
+  }
+}
+
+template <typename T>
+Values decode_as(const std::byte* in, size_t count) {
+  Values values(count);
+  for (size_t i = 0; i < count; ++i) {
+    T element;
+    std::memcpy(&element, in + i * sizeof(T), sizeof(T));
+    values[i] = static_cast<double>(static_cast<float>(element));
+    if constexpr (std::is_same_v<T, int32_t>) values[i] = element;
+  }
+  return values;
+}
+
+void encode(DType dtype, const Values& values, std::byte* out) {
+  switch (dtype) {
+    case DType::kF32:
+      return encode_as<float>(values, out);
+    case DType::kBF16:
+      return encode_as<BFloat16>(values, out);
+    case DType::kI32:
+      return encode_as<int32_t>(values, out);
+    case DType::kBool:
+      return encode_as<uint8_t>(values, out);
+    case DType::kF64:
+    case DType::kU32:
+      break;
+  }
+  fail("no buffers of {} in kernel checks", dtype_name(dtype));
+}
+
+Values decode(DType dtype, const std::byte* in, size_t count) {
+  switch (dtype) {
+    case DType::kF32:
+      return decode_as<float>(in, count);
+    case DType::kBF16:
+      return decode_as<BFloat16>(in, count);
+    case DType::kI32:
+      return decode_as<int32_t>(in, count);
+    case DType::kBool:
+      return decode_as<uint8_t>(in, count);
+    case DType::kF64:
+    case DType::kU32:
+      break;
+  }
+  fail("no buffers of {} in kernel checks", dtype_name(dtype));
+}
+
+Values drawn(const Type& type, const KernelCheck& check, std::mt19937_64& random) {
+  Values values(static_cast<size_t>(type.elements()));
+  std::normal_distribution<double> normal(0.0, check.spread);
+  std::uniform_int_distribution<int64_t> integer(0, check.max_integer - 1);
+  for (double& value : values)
+    value = is_floating(type.dtype) ? normal(random) : static_cast<double>(integer(random));
+  Memory memory(type.bytes());  // A round trip rounds.
+  encode(type.dtype, values, memory.data());
+  return decode(type.dtype, memory.data(), values.size());
+}
+
+std::string value_name(ValueId id) { return fmt::format("value {}", id); }
+
+std::string mismatch(const Node& node, size_t result, const Type& type, const Values& got,
+                     const Values& expected, const KernelCheck& check) {
+  double largest = 1e-3;
+  for (const double value : expected)
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  const double tolerance =
+      largest * (type.dtype == DType::kBF16 ? check.tolerance_bf16 : check.tolerance_f32);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const bool same = got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i]));
+    if (same || std::abs(got[i] - expected[i]) <= tolerance) continue;
+    return fmt::format("{} result {} {} element {}: got {}, expected {} (tolerance {})",
+                       node.op->name, result, type.text_sized(), i, got[i], expected[i], tolerance);
+  }
+  return "";
+}
+
+// Runs one node on its reference inputs; `in_place`: each output in the first input that allows it.
+class NodeRun {
+ public:
+  NodeRun(const Graph& graph, const Node& node, Device& device,
+          const std::map<std::string, ReferenceArray>& values, bool in_place)
+      : kernel_(device.prepare(graph, node)), scratch_(kernel_->scratch_bytes()) {
+    for (const ValueId id : node.inputs) {
+      inputs_.emplace_back(graph.type(id).bytes());
+      encode(graph.type(id).dtype, values.at(value_name(id)).values, inputs_.back().data());
+      input_pointers_.push_back(inputs_.back().data());
+    }
+    std::vector<bool> taken(node.inputs.size(), false);
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      outputs_.emplace_back(graph.type(node.outputs[o]).bytes());
+      std::byte* out = outputs_.back().data();
+      for (size_t i = 0; in_place && i < node.inputs.size(); ++i) {
+        if (taken[i] || !kernel_->may_overwrite(static_cast<int64_t>(o), static_cast<int64_t>(i)))
+          continue;
+        taken[i] = shared_ = true;
+        out = inputs_[i].data();
+        break;
+      }
+      output_pointers_.push_back(out);
+    }
+  }
+
+  bool shared() const { return shared_; }
+  void run() { kernel_->run({input_pointers_, output_pointers_, scratch_.data()}); }
+  const std::byte* output(size_t i) const { return output_pointers_[i]; }
+  bool guards_whole() {
+    const auto whole = [](Memory& memory) { return memory.guard_whole(); };
+    return scratch_.guard_whole() && std::all_of(outputs_.begin(), outputs_.end(), whole) &&
+           std::all_of(inputs_.begin(), inputs_.end(), whole);
+  }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+  Memory scratch_;
+  std::vector<Memory> inputs_, outputs_;
+  std::vector<const std::byte*> input_pointers_;
+  std::vector<std::byte*> output_pointers_;
+  bool shared_ = false;
+};
+
+std::string node_mismatch(const Graph& graph, const Node& node, Device& device,
+                          const std::map<std::string, ReferenceArray>& values,
+                          const KernelCheck& check) {
+  for (const bool in_place : {false, true}) {
+    NodeRun run(graph, node, device, values, in_place);
+    if (in_place && !run.shared()) continue;
+    run.run();
+    if (!run.guards_whole()) return fmt::format("{} wrote past a buffer", node.op->name);
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      const Type& type = graph.type(node.outputs[o]);
+      const Values& expected = values.at(value_name(node.outputs[o])).values;
+      const Values got = decode(type.dtype, run.output(o), expected.size());
+      const std::string problem = mismatch(node, o, type, got, expected, check);
+      if (!problem.empty()) return problem + (in_place ? " (in place)" : "");
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<Tensor> traced_gradient(Graph& graph, const Node& node) {
+  std::vector<Tensor> inputs, outputs, cotangents;
+  for (const ValueId value : node.inputs) inputs.emplace_back(&graph, value);
+  for (const ValueId value : node.outputs) outputs.emplace_back(&graph, value);
+  cotangents.resize(outputs.size());
+  cotangents[0] = input("dy", InputKind::kBatch, outputs[0].type());
+  return node.op->vjp({node, inputs, outputs, cotangents});
+}
+
+std::string kernel_mismatch(const Graph& graph, const KernelCheck& check) {
+  std::mt19937_64 random(1);
+  ReferenceInputs inputs;
+  for (const GraphInput& input : graph.inputs()) {
+    const auto given = check.given.find(input.name);
+    inputs[input.name] =
+        given != check.given.end() ? given->second : drawn(graph.type(input.value), check, random);
+  }
+  Graph watched = graph;
+  for (ValueId id = 0; id < static_cast<ValueId>(graph.values().size()); ++id)
+    watched.add_output(value_name(id), id);
+  const std::map<std::string, ReferenceArray> values = evaluate(watched, inputs);
+
+  const std::unique_ptr<Device> device = make_cpu_device(check.threads);
+  for (const Node& node : graph.nodes()) {
+    if (node.op->plain == nullptr && node.op->name != "random_uniform") continue;
+    const std::string problem = node_mismatch(graph, node, *device, values, check);
+    if (!problem.empty()) return problem;
+  }
+  return "";
+}
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Known models as our layers express them: small twins of tests/golden/models.py, and published
+// sizes whose weights tests count.
+#pragma once
+
+#include "layers/language_model.h"
+
+namespace tessera {
+
+// Sizes every small model shares with tests/golden/models.py.
+struct SmallSizes {
+  static constexpr int64_t kVocab = 37, kEmbed = 16, kHeads = 4, kLayers = 2, kSeq = 12, kBatch = 2;
+};
+
+LanguageModel::HParams small_gpt2();
+LanguageModel::HParams small_llama();
+LanguageModel::HParams small_pax();
+
+LanguageModel::HParams gpt2_124m();
+LanguageModel::HParams llama2_7b();
+LanguageModel::HParams c4_spmd_1b();  // Pax's C4Spmd1BAdam4Replicas.
+LanguageModel::HParams seqax_84m();   // seqax's flat_tokens_84m.
+
+}  // namespace tessera
