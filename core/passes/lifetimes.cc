@@ -138,16 +138,30 @@ class InPlace {
 
   // First out of the way what other copies would overwrite, then to where it belongs.
   void copy_other_updates() {
-    for (Update& update : updates_) {
-      if (update.in_place || !root_buffer(update.next).persistent) continue;
-      program_.buffers.push_back({.bytes = update.next.bytes});
-      const FlatValue aside{static_cast<BufferId>(program_.buffers.size()) - 1, 0,
-                            update.next.bytes};
-      add_copy(program_, update.type, update.next, aside);
-      update.next = aside;
-    }
+    const Graph& graph = *program_.graph;
+    for (size_t i = 0; i < graph.outputs().size(); ++i)
+      if (!graph.outputs()[i].is_update && is_replaced(program_.outputs[i]))
+        put_aside(program_.outputs[i], graph.type(graph.outputs()[i].value));
+    for (Update& update : updates_)
+      if (!update.in_place && root_buffer(update.next).persistent)
+        put_aside(update.next, update.type);
     for (const Update& update : updates_)
       if (!update.in_place) add_copy(program_, update.type, update.next, update.state);
+  }
+
+  // Whether `value` is the old value of a state.
+  bool is_replaced(FlatValue value) const {
+    const BufferId root = program_.root(value).buffer;
+    return std::any_of(updates_.begin(), updates_.end(), [&](const Update& update) {
+      return update.state.buffer == root && !update.in_place;
+    });
+  }
+
+  void put_aside(FlatValue& value, const Type& type) {
+    program_.buffers.push_back({.bytes = value.bytes});
+    const FlatValue aside{static_cast<BufferId>(program_.buffers.size()) - 1, 0, value.bytes};
+    add_copy(program_, type, value, aside);
+    value = aside;
   }
 
   void overwrite_dying(int64_t moment) {
