@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every op's gradient against finite differences in double precision, row by row of the op cases;
+// and that every op has a row.
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "core/graph/op.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/graph/verify.h"
+#include "tests/support/catch.h"
+#include "tests/support/numeric_gradient.h"
+#include "tests/support/op_cases.h"
+
+namespace tessera {
+namespace {
+
+// Central differences with step 1e-5: rounding 1e-11, curvature 1e-10 times third derivatives.
+constexpr double kTolerance = 1e-7;
+
+std::string input_name(size_t i) { return fmt::format("x{}", i); }
+
+bool is_floating_type(const std::string& type) {
+  return type.starts_with("float") || type.starts_with("f32");
+}
+
+// The sum of a row's results, each weighted by an input of its own: a random projection.
+Tensor projection(const Tensors& results) {
+  Tensor total;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!is_floating(results[i].dtype())) continue;
+    const Tensor y = cast(results[i], DType::kF32);
+    const Tensor weights = input(fmt::format("weights {}", i), InputKind::kBatch, y.type());
+    const Tensor part = reduce_sum(y * weights);
+    total = total ? total + part : part;
+  }
+  return place(total);
+}
+
+// Loss and gradients of a row's floating inputs; the others are batch inputs.
+Graph traced_case(const OpCase& row, const Mesh& mesh) {
+  std::map<std::string, std::string> parameters;
+  for (size_t i = 0; i < row.inputs.size(); ++i) {
+    if (is_floating_type(row.inputs[i]))
+      parameters[input_name(i)] = type_with(row.inputs[i], "f32");
+  }
+  return trace_gradients(
+      parameters,
+      [&](const NamedTensors& named) {
+        Tensors inputs;
+        for (size_t i = 0; i < row.inputs.size(); ++i) {
+          const auto parameter = named.find(input_name(i));
+          inputs.push_back(parameter != named.end() ? parameter->second
+                                                    : input(input_name(i), InputKind::kBatch,
+                                                            parse_type(row.inputs[i])));
+        }
+        return projection(row.build(inputs));
+      },
+      mesh);
+}
+
+bool holds(const Graph& graph, std::string_view op) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [&](const Node& node) { return node.op->name == op; });
+}
+
+std::string described(const OpCase& row) {
+  return fmt::format("{} of {}", row.op, fmt::join(row.inputs, ", "));
+}
+
+TEST_CASE("every op's gradient is that of finite differences") {
+  const Mesh mesh = Mesh::standard({1, 1, 1});
+  for (const OpCase& row : all_op_cases()) {
+    if (!row.differentiable) continue;
+    INFO(described(row));
+    const Graph graph = traced_case(row, mesh);
+    verify(graph, mesh);
+    REQUIRE(holds(graph, row.op));
+    if (row.op == "stop_gradient") continue;  // Its gradient is nothing by definition.
+    REQUIRE(gradient_error(graph, mesh) < kTolerance);
+  }
+}
+
+TEST_CASE("every op has a row in the op cases, or a reason why not") {
+  std::set<std::string, std::less<>> covered;
+  for (const OpCase& row : all_op_cases()) covered.insert(row.op);
+  for (const auto& [op, reason] : ops_without_cases()) {
+    INFO(op << " has a row, so needs no reason");
+    REQUIRE(covered.insert(op).second);
+  }
+  for (const OpDef* op : all_ops()) {
+    INFO("op '" << op->name << "' has no row in tests/support/op_cases_*.cc");
+    REQUIRE(covered.count(op->name) == 1);
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/graph/op.h"
+#include "core/graph/ops/attention.h"
+#include "core/graph/ops/cross_entropy.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/norm.h"
+#include "core/graph/ops/optimizer.h"
+#include "core/graph/ops/random.h"
+#include "core/graph/ops/rotary.h"
+#include "core/graph/ops/softmax.h"
+#include "core/graph/trace.h"
+#include "tests/support/op_cases.h"
+
+namespace tessera {
+namespace {
+
+const std::string kHidden = "float[\"batch=2 seq=3 embed=6\"]";
+const std::string kEmbed = "float[\"embed=6\"]";
+
+void add_norms(std::vector<OpCase>& rows) {
+  rows.push_back({"rms_norm", {kHidden, kEmbed}, [](const Tensors& in) -> Tensors {
+                    return {rms_norm(in[0], in[1], "embed", 1e-6)};
+                  }});
+  rows.push_back({"rms_norm", {kHidden}, [](const Tensors& in) -> Tensors {
+                    return {rms_norm(in[0], {}, "seq", 1e-2)};
+                  }});
+  rows.push_back({"layer_norm", {kHidden, kEmbed, kEmbed}, [](const Tensors& in) -> Tensors {
+                    return {layer_norm(in[0], in[1], in[2], "embed", 1e-5)};
+                  }});
+  rows.push_back(
+      {"layer_norm",
+       {"float[\"seq=5 embed=3\"]", "float[\"embed=3\"]"},
+       [](const Tensors& in) -> Tensors { return {layer_norm(in[0], in[1], {}, "embed", 1e-1)}; }});
+  rows.push_back({"softmax", {kHidden}, [](const Tensors& in) -> Tensors {
+                    return {softmax(in[0], "embed"), softmax(in[0] * 3.0, "seq")};
+                  }});
+}
+
+void add_cross_entropies(std::vector<OpCase>& rows) {
+  const std::vector<CrossEntropyOptions> options = {
+      {},
+      {.label_smoothing = 0.2},
+      {.z_loss = 0.1},
+      {.soft_cap = 2.0},
+      {.label_smoothing = 0.1, .z_loss = 0.05, .soft_cap = 3.0}};
+  for (const CrossEntropyOptions& each : options) {
+    OpCase row{.op = "cross_entropy",
+               .inputs = {"float[\"batch=2 seq=3 vocab=7\"]", "i32[\"batch=2 seq=3\"]"},
+               .build = [each](const Tensors& in) -> Tensors {
+                 return {cross_entropy(in[0], in[1], "vocab", each).loss};
+               },
+               .ids = 7};
+    rows.push_back(row);
+    row.build = [each](const Tensors& in) -> Tensors {
+      const CrossEntropy result = cross_entropy(in[0], in[1], "vocab", each);
+      return {result.loss, result.log_likelihood, result.correct};
+    };
+    row.differentiable = false;  // What is only reported has no gradient.
+    rows.push_back(row);
+  }
+}
+
+Tensors attend(const Tensors& in, AttentionOptions options) {
+  if (in.size() > 3) options.segment_ids = in[3];
+  return {attention(in[0], in[1], in[2], options)};
+}
+
+void add_attentions(std::vector<OpCase>& rows) {
+  const auto add = [&](const std::string& q, const std::string& kv, AttentionOptions options,
+                       bool segments) {
+    std::vector<std::string> types = {q, kv, kv};
+    if (segments) types.push_back("i32[\"batch=2 seq=5\"]");
+    rows.push_back({.op = "attention",
+                    .inputs = types,
+                    .build = [options](const Tensors& in) { return attend(in, options); },
+                    .ids = 2});
+  };
+  const std::string q = "float[\"batch=2 seq=5 heads=4 head_dim=3\"]";
+  const std::string kv = "float[\"batch=2 key_seq=5 kv_heads=4 head_dim=3\"]";
+  const std::string grouped = "float[\"batch=2 key_seq=5 kv_heads=2 head_dim=3\"]";
+  const std::string single = "float[\"batch=2 key_seq=5 kv_heads=1 head_dim=3\"]";
+  const std::string cross = "float[\"batch=2 key_seq=7 kv_heads=4 head_dim=3\"]";
+  add(q, kv, {.scale = 0.6}, false);
+  add(q, kv, {.mask = AttentionMask::kFull, .scale = 0.6}, false);
+  add(q, grouped, {.scale = 0.6}, true);
+  add(q, single, {.scale = 0.6, .logit_cap = 1.5}, true);
+  add(q, cross, {.mask = AttentionMask::kFull, .scale = 0.6}, false);
+  add("float[\"batch=1 seq=1 heads=1 head_dim=1\"]",
+      "float[\"batch=1 key_seq=1 kv_heads=1 head_dim=1\"]", {}, false);
+}
+
+void add_rotaries(std::vector<OpCase>& rows) {
+  for (const RotaryStyle style : {RotaryStyle::kHalf, RotaryStyle::kInterleaved}) {
+    const std::string x = "float[\"batch=2 seq=5 heads=3 head_dim=4\"]";
+    for (const std::string positions : {"i32[\"seq=5\"]", "i32[\"batch=2 seq=5\"]"})
+      rows.push_back({.op = "rotary",
+                      .inputs = {x, positions},
+                      .build = [style](const Tensors& in) -> Tensors {
+                        return {rotary(in[0], in[1], "head_dim", 100.0, 0.5, style)};
+                      },
+                      .ids = 40});
+  }
+}
+
+void add_random(std::vector<OpCase>& rows) {
+  rows.push_back({.op = "random_uniform",
+                  .inputs = {"i32[\"\"]"},
+                  .build = [](const Tensors& in) -> Tensors {
+                    const PathScope path("x_layers[2].noise");
+                    return {random_uniform({{"batch", 3, {}}, {"embed", 7, {}}}, in[0]),
+                            random_uniform({{"batch", 3, {}}, {"embed", 7, {}}}, in[0])};
+                  },
+                  .differentiable = false,
+                  .tolerance_f32 = 0.0});
+  rows.push_back({"dropout", {kHidden, "i32[\"\"]"}, [](const Tensors& in) -> Tensors {
+                    const PathScope path("dropout");
+                    return {dropout(in[0], 0.4, in[1])};
+                  }});
+}
+
+void add_optimizers(std::vector<OpCase>& rows) {
+  const std::vector<AdamOptions> options = {
+      {.weight_decay = 0.1},
+      {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .epsilon_root = 1e-4},
+      {.bias_corrected_decay = true}};
+  for (const AdamOptions& each : options) {
+    for (const bool apply : {true, false}) {
+      const std::string slot = "f32[\"row=3 column=5\"]", scalar = "f32[\"\"]";
+      rows.push_back({.op = "adam_update",
+                      .inputs = {slot, slot, slot, slot, scalar, scalar},
+                      .build = [each, apply](const Tensors& in) -> Tensors {
+                        // Second moments and counts are never negative.
+                        const Tensor count = square(in[5]) + 2.0;
+                        const Tensor yes = less_equal(count, count);
+                        const AdamState next =
+                            adam_update({in[0], in[1], square(in[2])}, in[3], in[4], count, in[5],
+                                        apply ? yes : logical_not(yes), each);
+                        return {next.parameter, next.first_moment, next.second_moment};
+                      },
+                      .differentiable = false});
+    }
+  }
+}
+
+// The gradient of a composite op, called as a gradient rule does: every kernel of its own is
+// reached through the ops above; here the op stands alone.
+void add_gradient_ops(std::vector<OpCase>& rows) {
+  const auto add = [&](const OpCase& forward, const std::string& op) {
+    OpCase row = forward;
+    row.op = op;
+    row.differentiable = false;
+    row.build = [build = forward.build](const Tensors& in) -> Tensors {
+      const Tensors results = build(in);
+      Tensor output = results[0];
+      Graph& graph = traced_graph();
+      const Node* node = &graph.node(graph.value(output.id()).producer);
+      while (node->op->plain == nullptr) {  // Past the transpose that follows some.
+        output = Tensor(&graph, node->inputs[0]);
+        node = &graph.node(graph.value(output.id()).producer);
+      }
+      Tensors inputs, outputs, cotangents;
+      for (const ValueId id : node->inputs) inputs.emplace_back(&graph, id);
+      for (const ValueId id : node->outputs) outputs.emplace_back(&graph, id);
+      cotangents.resize(outputs.size());
+      cotangents[0] = output * output + 0.5;
+      Tensors gradients;
+      const Node copy = *node;
+      for (const Tensor& each : copy.op->vjp({copy, inputs, outputs, cotangents}))
+        if (each.valid()) gradients.push_back(each);
+      return gradients;
+    };
+    rows.push_back(row);
+  };
+  const size_t forward_rows = rows.size();
+  for (size_t i = 0; i < forward_rows; ++i) {
+    const OpCase forward = rows[i];
+    if (!forward.differentiable) continue;
+    for (const std::string op : {"rms_norm", "layer_norm", "softmax", "cross_entropy", "attention"})
+      if (forward.op == op) add(forward, op + "_grad");
+  }
+}
+
+}  // namespace
+
+std::vector<OpCase> composite_cases() {
+  std::vector<OpCase> rows;
+  add_norms(rows);
+  add_cross_entropies(rows);
+  add_attentions(rows);
+  add_rotaries(rows);
+  add_random(rows);
+  add_optimizers(rows);
+  add_gradient_ops(rows);
+  return rows;
+}
+
+}  // namespace tessera
