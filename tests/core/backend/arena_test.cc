@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <memory>
 
-#include <catch2/catch.hpp>
-
 #include "core/backend/cpu/device.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {
@@ -17,27 +16,27 @@ TEST_CASE("Arena memory is zeroed, huge-page aligned and writable to its end") {
   const int64_t bytes = (int64_t{5} << 20) + 3;
   std::byte* const memory = allocate_pages(bytes, team);
   REQUIRE(memory != nullptr);
-  CHECK(reinterpret_cast<uintptr_t>(memory) % (uintptr_t{2} << 20) == 0);
+  REQUIRE(reinterpret_cast<uintptr_t>(memory) % (uintptr_t{2} << 20) == 0);
   int64_t nonzero = 0;
   for (int64_t i = 0; i < bytes; ++i) nonzero += memory[i] != std::byte{0};
-  CHECK(nonzero == 0);
+  REQUIRE(nonzero == 0);
   memory[bytes - 1] = std::byte{1};
   release_pages(memory, bytes);
 }
 
 TEST_CASE("An arena that does not fit is refused") {
   ThreadTeam team(2);
-  CHECK(available_memory() > 0);
-  CHECK(allocate_pages(available_memory() * 2, team) == nullptr);
-  CHECK(allocate_pages(int64_t{1} << 55, team) == nullptr);
+  REQUIRE(available_memory() > 0);
+  REQUIRE(allocate_pages(available_memory() * 2, team) == nullptr);
+  REQUIRE(allocate_pages(int64_t{1} << 55, team) == nullptr);
 }
 
 TEST_CASE("A device says what it is") {
   const std::unique_ptr<Device> device = make_cpu_device(2);
-  CHECK(device->kind() == "cpu");
-  CHECK_THAT(device->description(), Catch::StartsWith("cpu: 2 threads, "));
-  CHECK(device->peak_flops(DType::kF32) > 1e8);
-  CHECK_FALSE(device->has_kernel("no_such_op"));
+  REQUIRE(device->kind() == "cpu");
+  REQUIRE_THAT(device->description(), Catch::StartsWith("cpu: 2 threads, "));
+  REQUIRE(device->peak_flops(DType::kF32) > 1e8);
+  REQUIRE_FALSE(device->has_kernel("no_such_op"));
 }
 
 }  // namespace

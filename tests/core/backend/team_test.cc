@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {
@@ -35,7 +35,7 @@ TEST_CASE("Parts cover the range in order, in whole grains") {
 }
 
 TEST_CASE("The partition is as even as its grain allows") {
-  for (int thread = 0; thread < 4; ++thread) CHECK(part_of(1000, thread, 4, 10).size() == 250);
+  for (int thread = 0; thread < 4; ++thread) REQUIRE(part_of(1000, thread, 4, 10).size() == 250);
 }
 
 TEST_CASE("Every thread of a team works once per launch, over many launches") {
@@ -45,7 +45,7 @@ TEST_CASE("Every thread of a team works once per launch, over many launches") {
   for (int launch = 0; launch < 20000; ++launch) {
     team.run([&](int thread) { ++calls[static_cast<size_t>(thread) * 16]; });
   }
-  for (size_t thread = 0; thread < 4; ++thread) CHECK(calls[thread * 16] == 20000);
+  for (size_t thread = 0; thread < 4; ++thread) REQUIRE(calls[thread * 16] == 20000);
 }
 
 TEST_CASE("A team that has gone to sleep wakes up") {
@@ -54,7 +54,7 @@ TEST_CASE("A team that has gone to sleep wakes up") {
     std::atomic<int> calls{0};
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     team.run([&](int) { ++calls; });
-    CHECK(calls == 3);
+    REQUIRE(calls == 3);
   }
 }
 
@@ -64,12 +64,12 @@ TEST_CASE("parallel covers each element once and leaves small work to the caller
   team.parallel(1000, 8, [&](Range range, int) {
     for (int64_t i = range.begin; i < range.end; ++i) ++seen[static_cast<size_t>(i)];
   });
-  CHECK(std::accumulate(seen.begin(), seen.end(), 0) == 1000);
+  REQUIRE(std::accumulate(seen.begin(), seen.end(), 0) == 1000);
   const std::thread::id caller = std::this_thread::get_id();
   team.parallel(5, 8, [&](Range range, int thread) {
-    CHECK(std::this_thread::get_id() == caller);
-    CHECK(range == Range{0, 5});
-    CHECK(thread == 0);
+    REQUIRE(std::this_thread::get_id() == caller);
+    REQUIRE(range == Range{0, 5});
+    REQUIRE(thread == 0);
   });
   team.parallel(0, 8, [&](Range, int) { FAIL("no work is no call"); });
 }
@@ -87,8 +87,8 @@ TEST_CASE("A team works in a forked child") {
   }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  REQUIRE(WIFEXITED(status));
+  REQUIRE(WEXITSTATUS(status) == 0);
 }
 
 }  // namespace
