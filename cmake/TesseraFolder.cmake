@@ -37,17 +37,30 @@ function(tessera_programs)
   endforeach()
 endfunction()
 
-# Every folder of experiments/ is one shared library, experiments/lib<family>.so beside the others.
+# The stamp that tells plugins of one build from those of another; it follows the public headers.
+function(tessera_build_stamp)
+  set(stamp ${CMAKE_BINARY_DIR}/generated/tessera_stamp.h)
+  set(headers "")
+  foreach(folder core layers inputs tasks plugins)
+    file(GLOB_RECURSE here CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.h)
+    list(APPEND headers ${here})
+  endforeach()
+  add_custom_command(OUTPUT ${stamp} DEPENDS ${headers} ${CMAKE_SOURCE_DIR}/cmake/BuildStamp.cmake
+    COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -DVERSION=${PROJECT_VERSION}
+            -DOUTPUT=${stamp} -P ${CMAKE_SOURCE_DIR}/cmake/BuildStamp.cmake
+    COMMENT "Stamping the build")
+  add_custom_target(build_stamp DEPENDS ${stamp})
+endfunction()
+
+# Every folder of experiments/ is one plugin.
 function(tessera_experiments)
   file(GLOB families CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/experiments/*)
   foreach(folder ${families})
     file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
     if(sources)
       get_filename_component(family ${folder} NAME)
-      add_library(experiment_${family} MODULE ${sources})
-      target_link_libraries(experiment_${family} PRIVATE plugins)
-      set_target_properties(experiment_${family} PROPERTIES PREFIX "" OUTPUT_NAME ${family}
-        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/experiments)
+      tessera_plugin(${family} ${sources})
+      add_dependencies(experiment_${family} build_stamp)
       set_property(GLOBAL APPEND PROPERTY TESSERA_EXPERIMENTS experiment_${family})
     endif()
   endforeach()

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/backend/backend.h"
 #include "tasks/experiment.h"
@@ -27,11 +28,13 @@ struct RunOptions {
   std::filesystem::path job_log_dir;  // The run's directory.
   RunMode mode = RunMode::kTrain;
   int64_t devices = 1;
+  int threads = 0;        // For drawing initial weights; 0: all hardware threads.
   bool restart = false;  // Start over: the directory's earlier run is set aside.
   bool allow_config_change = false;
   bool dry_run = false;    // All but stepping.
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
+  std::vector<std::string> overrides;  // "path=value" of each --set, which hparams.toml cites.
 };
 
 // An Error from the constructor is bad configuration, found before step 0 (exit code 2); one from

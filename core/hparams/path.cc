@@ -143,15 +143,15 @@ void put_at_path(Tree& tree, std::string_view path, Tree value) {
   }
 }
 
-void note_command_line(Tree& tree, std::string_view path, std::string_view text) {
+void note_command_line(Tree& tree, std::string_view given) {
   Tree* node = &tree;
-  for (const std::string& name : split_path(path)) {
+  for (const std::string& name : split_path(given.substr(0, given.find('=')))) {
     Tree* item = node->is_list() ? &node->items[list_index(*node, "", name)] : node->find(name);
     if (item == nullptr) return;
     node = item;
   }
   node->is_default = false;
-  node->provenance = {Origin::kCommandLine, {}, fmt::format("{}={}", path, text)};
+  node->provenance = {Origin::kCommandLine, {}, std::string(given)};
 }
 
 std::vector<std::string> all_paths(const Tree& tree) {

@@ -29,8 +29,8 @@ void set_path(P& p, std::string_view path, std::string_view text) {
   from_tree(tree, p);
 }
 
-// Says of plain members, which cannot remember it, that they came from the command line.
-void note_command_line(Tree& tree, std::string_view path, std::string_view text);
+// Says of a plain member, which cannot remember it, that it came from `--set path=value`.
+void note_command_line(Tree& tree, std::string_view given);
 
 // Paths of all values (leaves), in order.
 std::vector<std::string> all_paths(const Tree& tree);

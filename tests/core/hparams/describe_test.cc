@@ -45,7 +45,7 @@ TEST_CASE("plain members can be said to come from the command line") {
   root.model = Leaky::HParams{};
   set_path(root, "model.slope", "0.5");
   Tree tree = to_tree(root);
-  note_command_line(tree, "model.slope", "0.5");
+  note_command_line(tree, "model.slope=0.5");
   CHECK_THAT(describe(tree), Catch::Contains("# --set model.slope=0.5"));
 }
 

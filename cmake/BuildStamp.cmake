@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# Run by the build (cmake -P): writes OUTPUT, the stamp that plugins carry, from VERSION and what all
+# public headers under ROOT say. A plugin made against other headers is told from ours by it.
+set(text "")
+foreach(folder core layers inputs tasks plugins)
+  file(GLOB_RECURSE headers RELATIVE ${ROOT} ${ROOT}/${folder}/*.h)
+  list(SORT headers)
+  foreach(header ${headers})
+    file(SHA256 ${ROOT}/${header} hash)
+    string(APPEND text "${header} ${hash}\n")
+  endforeach()
+endforeach()
+string(SHA256 hash "${text}")
+string(SUBSTRING ${hash} 0 12 hash)
+file(WRITE ${OUTPUT}.new "// SPDX-License-Identifier: Apache-2.0
+// Made by cmake/BuildStamp.cmake: which build this is; plugins carry it (plugins/build_stamp.h).
+#pragma once
+
+#include <string_view>
+
+namespace tessera {
+
+inline constexpr std::string_view kVersion = \"${VERSION}\";
+inline constexpr std::string_view kStampMarker = \"tessera-plugin-stamp:\";
+inline constexpr char kPluginStamp[] =
+    \"tessera-plugin-stamp:${VERSION}, interface ${hash}, compiler \" __VERSION__;
+
+}  // namespace tessera
+")
+file(COPY_FILE ${OUTPUT}.new ${OUTPUT} ONLY_IF_DIFFERENT)
+file(REMOVE ${OUTPUT}.new)

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/command_line.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <boost/program_options.hpp>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "tessera_stamp.h"
+
+namespace tessera {
+namespace {
+
+namespace options = boost::program_options;
+
+constexpr std::string_view kHelp = R"(Trains a language model that an experiment describes.
+
+  runexp --exp=quickstart.SourceLm                      train it, or go on where it stopped
+  runexp --exp=SourceLm --set num_layers=6              any unique end of the name; change a knob
+  runexp --exp=SourceLm --set task.train.seed=7         or any field of the configuration
+  runexp --list                                         what experiments there are
+
+What to do
+  --exp=FAMILY.Name      the experiment
+  --mode=MODE            train (default), eval: score the newest checkpoint, plan: say what a
+                         step needs and costs without running it
+  --list                 list the experiments of all plugins
+  --describe             print the experiment's knobs and configuration, and who set what
+  --diff=OTHER           print how it differs from another experiment, a run's directory or its
+                         hparams.toml
+  --dry_run              do everything but step
+
+How
+  --set PATH=VALUE       set a knob or a field; may be repeated
+  --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name)
+  --restart              set the directory's earlier run aside and start over
+  --allow_config_change  go on with a configuration that differs from the run's
+  --threads=N            threads to use (default: all this process may)
+  --device=cpu           kind of device
+  --devices=N            devices to use
+  --plugin_path=DIR      also look for plugins here; may be repeated (or TESSERA_PLUGIN_PATH=A:B)
+
+Looking inside
+  --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse, as text and SVG
+  --profile=START:N      time every kernel of N steps from step START on (trace.json.gz)
+  --version, --help
+
+Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
+)";
+
+const std::vector<std::string> kStages = {"trace", "remat", "lower", "fuse"};
+
+options::options_description description() {
+  options::options_description flags;
+  const auto text = [&flags](const char* name) {
+    flags.add_options()(name, options::value<std::string>(), "");
+  };
+  const auto texts = [&flags](const char* name) {
+    flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
+  };
+  const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
+  for (const char* name : {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff",
+                           "dump_graph", "profile", "format", "input", "output"})
+    text(name);
+  for (const char* name : {"set", "plugin_path", "prompt"}) texts(name);
+  for (const char* name :
+       {"help", "version", "list", "describe", "restart", "allow_config_change", "dry_run"})
+    plain(name);
+  return flags;
+}
+
+std::vector<std::string> flag_names(const options::options_description& flags) {
+  std::vector<std::string> names;
+  for (const auto& flag : flags.options()) names.push_back(flag->long_name());
+  return names;
+}
+
+options::variables_map parse_flags(const std::vector<std::string>& arguments) {
+  const options::options_description flags = description();
+  options::positional_options_description nothing;
+  options::variables_map values;
+  try {
+    // No short flags and no guessing: an abbreviation would change its meaning as flags are added.
+    const int style = options::command_line_style::allow_long |
+                      options::command_line_style::long_allow_adjacent |
+                      options::command_line_style::long_allow_next;
+    options::store(options::command_line_parser(arguments)
+                       .options(flags)
+                       .positional(nothing)
+                       .style(style)
+                       .run(),
+                   values);
+  } catch (const options::unknown_option& error) {
+    std::string name = error.get_option_name();
+    name.erase(0, name.find_first_not_of('-'));
+    const std::string near = nearest(name, flag_names(flags));
+    fail("no flag --{}{}", name,
+         near.empty() ? "; --help lists them" : fmt::format("; did you mean --{}?", near));
+  } catch (const options::multiple_occurrences& error) {
+    fail("{} is given more than once", error.get_option_name());
+  } catch (const options::too_many_positional_options_error&) {
+    const auto stray =
+        std::find_if(arguments.begin(), arguments.end(),
+                     [](const std::string& word) { return !word.starts_with("--"); });
+    const std::string word = stray == arguments.end() ? "argument" : *stray;
+    fail("'{}' is not a flag{}", word,
+         word.find('=') == std::string::npos ? "; --help lists them"
+                                             : fmt::format("; did you mean --set {}?", word));
+  } catch (const options::invalid_command_line_syntax& error) {
+    const std::string name = error.get_option_name();
+    if (error.kind() == options::invalid_command_line_syntax::extra_parameter)
+      fail("{} takes no value", name);
+    fail("{} wants a value; --help says which", name);
+  } catch (const options::error& error) {
+    fail("{}", error.what());
+  }
+  return values;
+}
+
+int64_t whole_number(std::string_view flag, std::string_view text, int64_t least) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least)
+    fail("--{}={}: expected a whole number, {} or more", flag, text, least);
+  return value;
+}
+
+RunMode parse_mode(const std::string& mode) {
+  if (mode == "train") return RunMode::kTrain;
+  if (mode == "eval") return RunMode::kEval;
+  if (mode == "plan") return RunMode::kPlan;
+  if (mode == "decode" || mode == "import" || mode == "export")
+    fail("--mode={} comes with Tessera 0.2; this is {}", mode, kVersion);
+  fail("--mode={}: expected train, eval or plan{}", mode,
+       did_you_mean(mode, {"train", "eval", "plan", "decode", "import", "export"}));
+}
+
+ProfileWindow parse_profile(const std::string& text) {
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) fail("--profile={}: expected START:N, such as 10:3", text);
+  return {whole_number("profile", text.substr(0, colon), 0),
+          whole_number("profile", text.substr(colon + 1), 1)};
+}
+
+std::string parse_stage(const std::string& stage) {
+  if (std::find(kStages.begin(), kStages.end(), stage) == kStages.end())
+    fail("--dump_graph={}: expected one of {}{}", stage, fmt::join(kStages, ", "),
+         did_you_mean(stage, kStages));
+  return stage;
+}
+
+void check_device(const std::string& device) {
+  if (device == "cuda") fail("--device=cuda: this build has no CUDA device; it has cpu");
+  if (device != "cpu") fail("--device={}: expected cpu", device);
+}
+
+CommandLine::Action action_of(const options::variables_map& values) {
+  using Action = CommandLine::Action;
+  if (values.count("help") != 0) return Action::kHelp;
+  if (values.count("version") != 0) return Action::kVersion;
+  if (values.count("list") != 0) return Action::kList;
+  if (values.count("diff") != 0) return Action::kDiff;
+  if (values.count("describe") != 0) return Action::kDescribe;
+  return Action::kRun;
+}
+
+void check_together(const CommandLine& line, const options::variables_map& values) {
+  for (const char* flag : {"prompt", "format", "input", "output"})
+    if (values.count(flag) != 0)
+      fail("--{} belongs to modes that come with Tessera 0.2; this is {}", flag, kVersion);
+  using Action = CommandLine::Action;
+  const bool needs_experiment = line.action == Action::kRun || line.action == Action::kDescribe ||
+                                line.action == Action::kDiff;
+  if (needs_experiment && line.experiment.empty())
+    fail(
+        "which experiment? Give --exp=FAMILY.Name; --list shows what there is, --help how to go "
+        "on");
+  if (line.run.devices > 1)
+    fail("--devices={}: this version runs on one device; more come with Tessera 0.2",
+         line.run.devices);
+}
+
+}  // namespace
+
+CommandLine parse_command_line(const std::vector<std::string>& arguments) {
+  const options::variables_map values = parse_flags(arguments);
+  const auto text = [&values](const char* name) {
+    return values.count(name) == 0 ? std::string() : values[name].as<std::string>();
+  };
+  const auto has = [&values](const char* name) { return values.count(name) != 0; };
+  CommandLine line;
+  line.action = action_of(values);
+  line.experiment = text("exp");
+  line.diff_with = text("diff");
+  if (has("set")) line.sets = values["set"].as<std::vector<std::string>>();
+  if (has("plugin_path"))
+    for (const std::string& place : values["plugin_path"].as<std::vector<std::string>>())
+      line.plugin_path.emplace_back(place);
+  if (has("threads")) line.threads = static_cast<int>(whole_number("threads", text("threads"), 1));
+  if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
+  if (has("device")) check_device(text("device"));
+  if (has("mode")) line.run.mode = parse_mode(text("mode"));
+  if (has("profile")) line.run.profile = parse_profile(text("profile"));
+  if (has("dump_graph")) line.run.dump_graph = parse_stage(text("dump_graph"));
+  line.run.job_log_dir = text("job_log_dir");
+  line.run.restart = has("restart");
+  line.run.allow_config_change = has("allow_config_change");
+  line.run.dry_run = has("dry_run");
+  check_together(line, values);
+  return line;
+}
+
+std::string help_text() { return std::string(kHelp); }
+
+}  // namespace tessera

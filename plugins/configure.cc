@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/configure.h"
+
+#include "core/base/error.h"
+#include "core/hparams/path.h"
+#include "core/hparams/resolve.h"
+
+namespace tessera {
+namespace {
+
+struct Setting {
+  std::string path;
+  std::string text;
+};
+
+Setting split_setting(const std::string& given) {
+  const size_t equals = given.find('=');
+  if (equals == std::string::npos || equals == 0)
+    fail("--set {}: expected path=value, such as task.train.num_train_steps=100", given);
+  return {given.substr(0, equals), given.substr(equals + 1)};
+}
+
+void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Setting& setting,
+              const std::string& given) {
+  Tree knobs = entry.knobs(experiment);
+  put_at_path(knobs, setting.path, Tree::typed(setting.text, {Origin::kCommandLine, {}, given}));
+  entry.read_knobs(TreeReader{knobs, ""}, experiment);
+}
+
+// A first name that is neither a knob nor a part of the configuration.
+[[noreturn]] void fail_unknown(const ExperimentEntry& entry, const Tree& knobs, const Tree& config,
+                               const Setting& setting) {
+  std::vector<std::string> candidates = knobs.keys;
+  candidates.insert(candidates.end(), config.keys.begin(), config.keys.end());
+  const std::string first = setting.path.substr(0, setting.path.find_first_of(".["));
+  std::string near = nearest(first, candidates);
+  if (near.empty()) {
+    for (const std::string& path : all_paths(config))
+      if (path.ends_with("." + setting.path)) near = path;
+  } else {
+    near += setting.path.substr(first.size());
+  }
+  fail("--set {}={}: {} has no knob or field '{}'{}", setting.path, setting.text, entry.name, first,
+       near.empty() ? std::string("; --describe shows what it has")
+                    : fmt::format("; did you mean '{}'?", near));
+}
+
+}  // namespace
+
+Tree ConfiguredExperiment::config_tree() const {
+  Tree tree = to_tree(config);
+  for (const std::string& given : overrides) note_command_line(tree, given);
+  return tree;
+}
+
+ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets) {
+  const std::unique_ptr<Experiment> experiment = entry.make();
+  const Tree knobs = entry.knobs(*experiment);
+  std::vector<Setting> later;
+  ConfiguredExperiment configured;
+  configured.name = entry.name;
+  std::vector<std::string> knob_sets;
+  for (const std::string& given : sets) {
+    const Setting setting = split_setting(given);
+    if (has_root(knobs, setting.path)) {
+      set_knob(entry, *experiment, setting, given);
+      knob_sets.push_back(given);
+    } else {
+      later.push_back(setting);
+      configured.overrides.push_back(given);
+    }
+  }
+  const Tree parts = to_tree(ExperimentConfig{});
+  for (const Setting& setting : later)
+    if (!has_root(parts, setting.path))
+      fail_unknown(entry, knobs, to_tree(experiment->build()), setting);
+  configured.knobs = entry.knobs(*experiment);
+  for (const std::string& given : knob_sets) note_command_line(configured.knobs, given);
+  configured.config = experiment->build();
+  for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
+  check_required(resolved(to_tree(configured.config)), entry.name);
+  return configured;
+}
+
+}  // namespace tessera

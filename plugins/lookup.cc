@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/lookup.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "plugins/loader.h"
+
+namespace tessera {
+namespace {
+
+bool has_suffix(std::string_view name, std::string_view suffix) {
+  if (name == suffix) return true;
+  return name.size() > suffix.size() && name.ends_with(suffix) &&
+         name[name.size() - suffix.size() - 1] == '.';
+}
+
+// The last parts of a dotted name, as many as `like` has.
+std::string tail_like(const std::string& name, std::string_view like) {
+  const auto dots = std::count(like.begin(), like.end(), '.');
+  size_t begin = name.size();
+  for (auto i = dots; i >= 0 && begin != std::string::npos && begin > 0; --i)
+    begin = name.rfind('.', begin - 1);
+  return begin == std::string::npos || begin == 0 ? name : name.substr(begin + 1);
+}
+
+std::vector<std::string> near_names(std::string_view name,
+                                    const std::vector<ExperimentEntry>& entries) {
+  std::vector<std::string> near;
+  for (const ExperimentEntry& entry : entries) {
+    const std::string last = entry.name.substr(entry.name.rfind('.') + 1);
+    const std::string wanted(name.substr(name.rfind('.') + 1));
+    if (!nearest(name, {tail_like(entry.name, name)}).empty() || !nearest(wanted, {last}).empty())
+      near.push_back(entry.name);
+  }
+  return near;
+}
+
+void fail_on_clashes() {
+  const std::vector<std::string> clashes = experiment_clashes();
+  if (!clashes.empty()) fail("{}", clashes.front());
+  const std::vector<std::string> templates = template_clashes();
+  if (!templates.empty()) fail("{}", templates.front());
+}
+
+}  // namespace
+
+ExperimentEntry match_experiment(std::string_view name,
+                                 const std::vector<ExperimentEntry>& entries) {
+  std::vector<std::string> matches;
+  const ExperimentEntry* match = nullptr;
+  for (const ExperimentEntry& entry : entries) {
+    if (entry.name == name) return entry;
+    if (!has_suffix(entry.name, name)) continue;
+    match = &entry;
+    matches.push_back(entry.name);
+  }
+  if (matches.size() == 1) return *match;
+  if (matches.size() > 1)
+    fail("--exp={} may be {}; give more of the name", name, fmt::join(matches, " or "));
+  const std::vector<std::string> near = near_names(name, entries);
+  if (!near.empty())
+    fail("no experiment '{}'; did you mean '{}'?", name, fmt::join(near, "' or '"));
+  fail("no experiment '{}'; --list shows the {} there are", name, entries.size());
+}
+
+ExperimentEntry find_experiment(std::string_view name,
+                                const std::vector<std::filesystem::path>& path) {
+  const std::vector<std::filesystem::path> files = find_plugins(path);
+  const std::string family(name.substr(0, name.find('.')));
+  for (const std::filesystem::path& file : files)
+    if (file.stem() == family) load_plugin(file);
+  fail_on_clashes();
+  for (const ExperimentEntry& entry : registered_experiments())
+    if (entry.name == name) return entry;
+
+  const std::vector<std::string> problems = load_plugins(files);
+  fail_on_clashes();
+  try {
+    return match_experiment(name, registered_experiments());
+  } catch (const Error& error) {
+    // What was looked for may be in what could not be loaded.
+    if (problems.empty()) throw;
+    fail("{} (not loaded: {})", error.what(), fmt::join(problems, "; "));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The experiments that plugins have registered. Registering only records: what clashes is reported
+// once everything is loaded, because nothing may throw while a shared library is being opened.
+//
+//   struct SourceLm : ByteLm { using Base = ByteLm; int64_t my_knob = 3; FIELDS(my_knob) … };
+//   REGISTER_EXPERIMENT(quickstart, SourceLm)  // --exp=quickstart.SourceLm
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hparams/convert.h"
+#include "tasks/experiment.h"
+
+#define REGISTER_EXPERIMENT(family, Class)                                          \
+  namespace {                                                                       \
+  const ::tessera::ExperimentRegistrar<Class> kRegister##Class(#family "." #Class); \
+  }
+
+namespace tessera {
+
+// Bytes of an experiment that one of its knobs takes up.
+struct KnobExtent {
+  std::string name;
+  size_t offset = 0;
+  size_t size = 0;
+};
+
+struct ExperimentEntry {
+  std::string name;     // "quickstart.SourceLm"
+  std::string summary;  // The class's kSummary, if it has one.
+  std::string plugin;   // Path of the shared library; "" if it is linked in.
+  size_t size = 0;
+  size_t alignment = 0;
+  Experiment* (*construct)(void* memory) = nullptr;
+  std::unique_ptr<Experiment> (*make)() = nullptr;
+  Tree (*knobs)(const Experiment& experiment) = nullptr;
+  void (*read_knobs)(const TreeReader& reader, Experiment& experiment) = nullptr;
+  std::vector<KnobExtent> (*extents)(const Experiment& experiment) = nullptr;
+};
+
+void register_experiment(ExperimentEntry entry);
+
+// In order of name.
+std::vector<ExperimentEntry> registered_experiments();
+
+// "experiment 'a.B' is registered twice: in x.so and in y.so", for each such name.
+std::vector<std::string> experiment_clashes();
+
+// While alive, registrations are said to come from `plugin`.
+class LoadingPlugin {
+ public:
+  explicit LoadingPlugin(std::string plugin);
+  ~LoadingPlugin();
+  LoadingPlugin(const LoadingPlugin&) = delete;
+  LoadingPlugin& operator=(const LoadingPlugin&) = delete;
+};
+
+template <typename Class>
+class ExperimentRegistrar {
+ public:
+  explicit ExperimentRegistrar(std::string_view name) {
+    ExperimentEntry entry;
+    entry.name = name;
+    if constexpr (requires { Class::kSummary; }) entry.summary = Class::kSummary;
+    entry.size = sizeof(Class);
+    entry.alignment = alignof(Class);
+    entry.construct = [](void* memory) -> Experiment* { return new (memory) Class; };
+    entry.make = []() -> std::unique_ptr<Experiment> { return std::make_unique<Class>(); };
+    entry.knobs = [](const Experiment& experiment) {
+      Tree tree = to_tree(static_cast<const Class&>(experiment));
+      return tree;
+    };
+    entry.read_knobs = [](const TreeReader& reader, Experiment& experiment) {
+      from_tree(reader, static_cast<Class&>(experiment));
+    };
+    entry.extents = [](const Experiment& experiment) {
+      const auto& object = static_cast<const Class&>(experiment);
+      std::vector<KnobExtent> extents;
+      visit_fields(object, [&](std::string_view knob, const auto& member) {
+        const auto* begin = reinterpret_cast<const std::byte*>(&object);
+        const auto* at = reinterpret_cast<const std::byte*>(&member);
+        extents.push_back({std::string(knob), static_cast<size_t>(at - begin), sizeof(member)});
+      });
+      return extents;
+    };
+    register_experiment(std::move(entry));
+  }
+};
+
+}  // namespace tessera
