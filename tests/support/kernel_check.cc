@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
+#include "tests/support/reference_device.h"
 
 namespace tessera {
 namespace {
@@ -41,65 +41,6 @@ class Memory {
   std::vector<std::byte> memory_;
 };
 
-template <typename T>
-void encode_as(const Values& values, std::byte* out) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    T element;
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      element = BFloat16(static_cast<float>(values[i]));
-    } else {
-      element = static_cast<T>(values[i]);
-    }
-    std::memcpy(out + i * sizeof(T), &element, sizeof(T));
-  }
-}
-
-template <typename T>
-Values decode_as(const std::byte* in, size_t count) {
-  Values values(count);
-  for (size_t i = 0; i < count; ++i) {
-    T element;
-    std::memcpy(&element, in + i * sizeof(T), sizeof(T));
-    values[i] = static_cast<double>(static_cast<float>(element));
-    if constexpr (std::is_same_v<T, int32_t>) values[i] = element;
-  }
-  return values;
-}
-
-void encode(DType dtype, const Values& values, std::byte* out) {
-  switch (dtype) {
-    case DType::kF32:
-      return encode_as<float>(values, out);
-    case DType::kBF16:
-      return encode_as<BFloat16>(values, out);
-    case DType::kI32:
-      return encode_as<int32_t>(values, out);
-    case DType::kBool:
-      return encode_as<uint8_t>(values, out);
-    case DType::kF64:
-    case DType::kU32:
-      break;
-  }
-  fail("no buffers of {} in kernel checks", dtype_name(dtype));
-}
-
-Values decode(DType dtype, const std::byte* in, size_t count) {
-  switch (dtype) {
-    case DType::kF32:
-      return decode_as<float>(in, count);
-    case DType::kBF16:
-      return decode_as<BFloat16>(in, count);
-    case DType::kI32:
-      return decode_as<int32_t>(in, count);
-    case DType::kBool:
-      return decode_as<uint8_t>(in, count);
-    case DType::kF64:
-    case DType::kU32:
-      break;
-  }
-  fail("no buffers of {} in kernel checks", dtype_name(dtype));
-}
-
 Values drawn(const Type& type, const KernelCheck& check, std::mt19937_64& random) {
   Values values(static_cast<size_t>(type.elements()));
   std::normal_distribution<double> normal(0.0, check.spread);
@@ -108,7 +49,7 @@ Values drawn(const Type& type, const KernelCheck& check, std::mt19937_64& random
     value = is_floating(type.dtype) ? normal(random) : static_cast<double>(integer(random));
   Memory memory(type.bytes());  // A round trip rounds.
   encode(type.dtype, values, memory.data());
-  return decode(type.dtype, memory.data(), values.size());
+  return decode(type, memory.data());
 }
 
 std::string value_name(ValueId id) { return fmt::format("value {}", id); }
@@ -184,7 +125,7 @@ std::string node_mismatch(const Graph& graph, const Node& node, Device& device,
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const Type& type = graph.type(node.outputs[o]);
       const Values& expected = values.at(value_name(node.outputs[o])).values;
-      const Values got = decode(type.dtype, run.output(o), expected.size());
+      const Values got = decode(type, run.output(o));
       const std::string problem = mismatch(node, o, type, got, expected, check);
       if (!problem.empty()) return problem + (in_place ? " (in place)" : "");
     }

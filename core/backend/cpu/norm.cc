@@ -2,36 +2,26 @@
 // RMSNorm, LayerNorm and their gradients: rows are shared out among threads; each thread adds up
 // its own part of the weights' gradients, and the parts are then added in thread order.
 #include <algorithm>
-#include <cstring>
 
+#include "core/backend/cpu/composite_kernel.h"
 #include "core/backend/cpu/norm_loops.h"
-#include "core/backend/cpu/registry.h"
-#include "core/base/error.h"
-#include "core/graph/op.h"
 
 namespace tessera {
 namespace {
 
-// A whole number of cache lines of floats, so that threads' rows of scratch do not share one.
-int64_t padded(int64_t width) { return (width + 15) / 16 * 16; }
-
 // What the nodes of the family have in common.
 struct NormShape {
   NormShape(const Graph& graph, const Node& node)
-      : x(graph.type(node.inputs[0])),
-        width(x.axes.back().size),
-        count(x.elements() / width),
-        centred(node.attributes.get<int64_t>("centred") != 0),
-        has_scale(node.attributes.get<int64_t>("scale") != 0),
-        has_bias(node.attributes.get<int64_t>("bias") != 0),
-        weights(has_scale ? graph.type(node.inputs[1]).dtype : DType::kF32) {
-    for (const DType dtype : {x.dtype, weights})
-      if (dtype != DType::kF32 && dtype != DType::kBF16)
-        fail("{}: no CPU kernel for {}; cast it to f32 or bf16", node.op->name, dtype_name(dtype));
-  }
+      : dtype(vector_dtype(graph, node, 0)),
+        width(graph.type(node.inputs[0]).axes.back().size),
+        count(graph.type(node.inputs[0]).elements() / width),
+        centred(flag_attribute(node, "centred")),
+        has_scale(flag_attribute(node, "scale")),
+        has_bias(flag_attribute(node, "bias")),
+        weights(has_scale ? vector_dtype(graph, node, 1) : DType::kF32) {}
   int64_t grain() const { return std::max<int64_t>(1, 4096 / width); }
 
-  Type x;
+  DType dtype;
   int64_t width, count;
   bool centred, has_scale, has_bias;
   DType weights;
@@ -45,7 +35,7 @@ class Norm final : public Kernel {
         team_(team) {}
 
   int64_t scratch_bytes() const override {
-    return 2 * padded(shape_.width) * static_cast<int64_t>(sizeof(float));
+    return 2 * padded_floats(shape_.width) * static_cast<int64_t>(sizeof(float));
   }
   bool may_overwrite(int64_t output, int64_t input) const override {
     return output == 0 && input == 0;
@@ -53,20 +43,19 @@ class Norm final : public Kernel {
 
   void run(const LaunchArgs& args) override {
     float* scale = reinterpret_cast<float*>(args.scratch);
-    float* bias = scale + padded(shape_.width);
+    float* bias = scale + padded_floats(shape_.width);
     if (shape_.has_scale) widen(args.inputs[1], shape_.weights, shape_.width, scale);
     if (shape_.has_bias) widen(args.inputs[2], shape_.weights, shape_.width, bias);
-    const NormRows rows{
-        .dtype = shape_.x.dtype,
-        .width = shape_.width,
-        .epsilon = epsilon_,
-        .centred = shape_.centred,
-        .x = args.inputs[0],
-        .scale = shape_.has_scale ? scale : nullptr,
-        .bias = shape_.has_bias ? bias : nullptr,
-        .y = args.outputs[0],
-        .rstd = reinterpret_cast<float*>(args.outputs[1]),
-        .mean = shape_.centred ? reinterpret_cast<float*>(args.outputs[2]) : nullptr};
+    const NormRows rows{.dtype = shape_.dtype,
+                        .width = shape_.width,
+                        .epsilon = epsilon_,
+                        .centred = shape_.centred,
+                        .x = args.inputs[0],
+                        .scale = shape_.has_scale ? scale : nullptr,
+                        .bias = shape_.has_bias ? bias : nullptr,
+                        .y = args.outputs[0],
+                        .rstd = output_as<float>(args, 1),
+                        .mean = shape_.centred ? output_as<float>(args, 2) : nullptr};
     team_.parallel(shape_.count, shape_.grain(),
                    [&](Range range, int) { norm_rows(rows, range.begin, range.end); });
   }
@@ -84,14 +73,15 @@ class NormGrad final : public Kernel {
 
   // The scale, then for every thread its sums.
   int64_t scratch_bytes() const override {
-    return (1 + 2 * team_.size()) * padded(shape_.width) * static_cast<int64_t>(sizeof(float));
+    return (1 + 2 * team_.size()) * padded_floats(shape_.width) *
+           static_cast<int64_t>(sizeof(float));
   }
   bool may_overwrite(int64_t output, int64_t input) const override {
     return output == 0 && (input == 0 || input == static_cast<int64_t>(num_inputs_) - 1);
   }
 
   void run(const LaunchArgs& args) override {
-    const int64_t width = padded(shape_.width);
+    const int64_t width = padded_floats(shape_.width);
     float* scale = reinterpret_cast<float*>(args.scratch);
     float* dscale = scale + width;
     float* dbias = dscale + width * team_.size();
@@ -100,16 +90,16 @@ class NormGrad final : public Kernel {
       widen(args.inputs[1], shape_.weights, shape_.width, scale);
       std::fill_n(dscale, 2 * width * team_.size(), 0.0f);
     }
-    const auto statistic = [&](size_t i) { return reinterpret_cast<const float*>(args.inputs[i]); };
-    const NormGradRows rows{.dtype = shape_.x.dtype,
-                            .width = shape_.width,
-                            .centred = shape_.centred,
-                            .x = args.inputs[0],
-                            .cotangent = args.inputs[num_inputs_ - 1],
-                            .scale = shape_.has_scale ? scale : nullptr,
-                            .rstd = statistic(statistics),
-                            .mean = shape_.centred ? statistic(statistics + 1) : nullptr,
-                            .dx = args.outputs[0]};
+    const NormGradRows rows{
+        .dtype = shape_.dtype,
+        .width = shape_.width,
+        .centred = shape_.centred,
+        .x = args.inputs[0],
+        .cotangent = args.inputs[num_inputs_ - 1],
+        .scale = shape_.has_scale ? scale : nullptr,
+        .rstd = input_as<float>(args, statistics),
+        .mean = shape_.centred ? input_as<float>(args, statistics + 1) : nullptr,
+        .dx = args.outputs[0]};
     team_.parallel(shape_.count, shape_.grain(), [&](Range range, int thread) {
       norm_grad_rows(rows, range.begin, range.end,
                      shape_.has_scale ? dscale + thread * width : nullptr,
@@ -121,7 +111,8 @@ class NormGrad final : public Kernel {
 
  private:
   void add(const float* parts, std::byte* out) {
-    add_rows(parts, team_.size(), padded(shape_.width), 0, shape_.width, shape_.weights, out);
+    add_rows(parts, team_.size(), padded_floats(shape_.width), 0, shape_.width, shape_.weights,
+             out);
   }
 
   NormShape shape_;
@@ -129,13 +120,8 @@ class NormGrad final : public Kernel {
   ThreadTeam& team_;
 };
 
-template <typename K>
-std::unique_ptr<Kernel> make(const Graph& graph, const Node& node, ThreadTeam& team) {
-  return std::make_unique<K>(graph, node, team);
-}
-
-const KernelRegistrar kRegister{{"rms_norm", "layer_norm"}, make<Norm>};
-const KernelRegistrar kRegisterGrad{{"rms_norm_grad", "layer_norm_grad"}, make<NormGrad>};
+const KernelRegistrar kRegister{{"rms_norm", "layer_norm"}, make_kernel<Norm>};
+const KernelRegistrar kRegisterGrad{{"rms_norm_grad", "layer_norm_grad"}, make_kernel<NormGrad>};
 
 }  // namespace
 }  // namespace tessera

@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
-// clang-format off: the order matters.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/norm_loops.cc"
-#include <hwy/foreach_target.h>
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
 #include "core/backend/cpu/vectors-inl.h"
-// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

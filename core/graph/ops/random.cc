@@ -152,7 +152,8 @@ Tensor dropout(Operand x, double rate, Operand step) {
     fail("dropout: rate is {}, expected a number from 0 (keep all) to below 1", rate);
   if (rate == 0.0) return x.tensor;
   Stream stream = stream_here(step.tensor);
-  stream.attributes.set("keep", 1.0 - rate);
+  // As kernels have it, so that every backend compares with the same number.
+  stream.attributes.set("keep", static_cast<double>(static_cast<float>(1.0 - rate)));
   std::vector<Tensor> operands = {x.tensor};
   operands.insert(operands.end(), stream.scalars.begin(), stream.scalars.end());
   return trace_op(kDropout, operands, stream.attributes, x.site);

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cross-entropy and its gradient: rows are shared out among threads.
+#include "core/backend/cpu/composite_kernel.h"
+#include "core/backend/cpu/cross_entropy_loops.h"
+
+namespace tessera {
+namespace {
+
+// Both kernels' shapes and attributes, filled in once; operands are set for each run.
+template <typename Rows>
+Rows rows_of(const Graph& graph, const Node& node) {
+  Rows rows;
+  rows.dtype = vector_dtype(graph, node, 0);
+  rows.vocab = graph.type(node.inputs[0]).axes.back().size;
+  rows.smoothing = float_attribute(node, "label_smoothing");
+  rows.z_loss = float_attribute(node, "z_loss");
+  rows.soft_cap = float_attribute(node, "soft_cap");
+  return rows;
+}
+
+class CrossEntropyKernel final : public Kernel {
+ public:
+  CrossEntropyKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+      : rows_(rows_of<CrossEntropyRows>(graph, node)),
+        count_(graph.type(node.inputs[1]).elements()),
+        team_(team) {}
+
+  void run(const LaunchArgs& args) override {
+    rows_.logits = args.inputs[0];
+    rows_.labels = input_as<int32_t>(args, 1);
+    rows_.loss = output_as<float>(args, 0);
+    rows_.log_likelihood = output_as<float>(args, 1);
+    rows_.correct = output_as<float>(args, 2);
+    rows_.lse = output_as<float>(args, 3);
+    team_.parallel(count_, 1,
+                   [&](Range range, int) { cross_entropy_rows(rows_, range.begin, range.end); });
+  }
+
+ private:
+  CrossEntropyRows rows_;
+  int64_t count_;
+  ThreadTeam& team_;
+};
+
+class CrossEntropyGradKernel final : public Kernel {
+ public:
+  CrossEntropyGradKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+      : rows_(rows_of<CrossEntropyGradRows>(graph, node)),
+        count_(graph.type(node.inputs[1]).elements()),
+        team_(team) {}
+
+  bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
+
+  void run(const LaunchArgs& args) override {
+    rows_.logits = args.inputs[0];
+    rows_.labels = input_as<int32_t>(args, 1);
+    rows_.lse = input_as<float>(args, 2);
+    rows_.cotangent = input_as<float>(args, 3);
+    rows_.dlogits = args.outputs[0];
+    team_.parallel(count_, 1, [&](Range range, int) {
+      cross_entropy_grad_rows(rows_, range.begin, range.end);
+    });
+  }
+
+ private:
+  CrossEntropyGradRows rows_;
+  int64_t count_;
+  ThreadTeam& team_;
+};
+
+const KernelRegistrar kRegister{"cross_entropy", make_kernel<CrossEntropyKernel>};
+const KernelRegistrar kRegisterGrad{"cross_entropy_grad", make_kernel<CrossEntropyGradKernel>};
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/backend/cpu/cross_entropy_loops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/backend/cpu/cross_entropy_loops.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "core/backend/cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr int64_t kChunk = 1024;  // Logits worked on at a time, in first-level cache.
+
+HWY_INLINE Vec capped(Vec logits, float cap) {
+  return hn::Mul(tanh_of(hn::Mul(logits, splat(1.0f / cap))), splat(cap));
+}
+
+// What one pass over a row finds.
+struct RowSummary {
+  double sum = 0.0;    // Of exp(z - maximum).
+  double total = 0.0;  // Of z.
+  float maximum = -std::numeric_limits<float>::infinity();
+  float picked = 0.0f;  // The label's z.
+};
+
+// The chunk's z into `z`, filled up to whole vectors with -inf; adds to total and maximum.
+template <typename T>
+HWY_INLINE float read_chunk(const T* logits, int64_t count, float cap, float* z, double& total) {
+  const float lowest = -std::numeric_limits<float>::infinity();
+  const auto capped_at = [&](int64_t i, int64_t left) HWY_ATTR {
+    const Vec value = load(logits + i, left);
+    return cap > 0.0f ? capped(value, cap) : value;
+  };
+  Vec maximum = splat(lowest);
+  Vec sum = splat(0.0f);
+  const int64_t whole = count / lanes() * lanes();
+  for (int64_t i = 0; i < whole; i += lanes()) {
+    const Vec value = capped_at(i, lanes());
+    hn::Store(value, kFloats, z + i);
+    maximum = hn::Max(maximum, value);
+    sum = hn::Add(sum, value);
+  }
+  if (whole < count) {
+    const Vec value = capped_at(whole, count - whole);
+    const auto inside = hn::FirstN(kFloats, static_cast<size_t>(count - whole));
+    const Vec masked = hn::IfThenElse(inside, value, splat(lowest));
+    hn::Store(masked, kFloats, z + whole);
+    maximum = hn::Max(maximum, masked);
+    sum = hn::Add(sum, hn::IfThenElseZero(inside, value));
+  }
+  total += static_cast<double>(sum_of(sum));
+  return max_of(maximum);
+}
+
+template <typename T>
+RowSummary summarise(const CrossEntropyRows& rows, int64_t row) {
+  HWY_ALIGN float z[kChunk];
+  const T* logits = static_cast<const T*>(rows.logits) + row * rows.vocab;
+  const int64_t label = rows.labels[row];
+  RowSummary summary;
+  for (int64_t begin = 0; begin < rows.vocab; begin += kChunk) {
+    const int64_t count = std::min(kChunk, rows.vocab - begin);
+    const float maximum = read_chunk(logits + begin, count, rows.soft_cap, z, summary.total);
+    if (label >= begin && label < begin + count) summary.picked = z[label - begin];
+    if (!(maximum <= summary.maximum)) {  // Larger, or NaN, which then stays.
+      if (summary.sum > 0.0)
+        summary.sum *= std::exp(static_cast<double>(summary.maximum) - maximum);
+      summary.maximum = maximum;
+    }
+    if (summary.maximum == -std::numeric_limits<float>::infinity()) continue;
+    const Vec centre = splat(summary.maximum);
+    summary.sum += static_cast<double>(sum_of(sum_over(count, [&](int64_t i, int64_t) HWY_ATTR {
+      return exp_of(hn::Sub(hn::Load(kFloats, z + i), centre));
+    })));
+  }
+  return summary;
+}
+
+void CrossEntropyLoop(const CrossEntropyRows& rows, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const RowSummary summary =
+        rows.dtype == DType::kBF16 ? summarise<BFloat16>(rows, row) : summarise<float>(rows, row);
+    const double lse = summary.maximum + std::log(summary.sum);
+    const double mean = summary.total / static_cast<double>(rows.vocab);
+    double loss = lse - (1.0 - rows.smoothing) * summary.picked;
+    if (rows.smoothing > 0.0f) loss -= rows.smoothing * mean;
+    if (rows.z_loss > 0.0f) loss += rows.z_loss * lse * lse;
+    rows.loss[row] = static_cast<float>(loss);
+    rows.log_likelihood[row] = static_cast<float>(summary.picked - lse);
+    rows.correct[row] = summary.picked == summary.maximum ? 1.0f : 0.0f;
+    rows.lse[row] = static_cast<float>(lse);
+  }
+}
+
+// d loss/d logit = cotangent·((1 + 2·z_loss·lse)·p - smoothing/vocab - (1 - smoothing)·[label]),
+// times the derivative of the cap.
+template <typename T>
+void grad_row(const CrossEntropyGradRows& rows, int64_t row) {
+  const int64_t vocab = rows.vocab;
+  const T* logits = static_cast<const T*>(rows.logits) + row * vocab;
+  T* dlogits = static_cast<T*>(rows.dlogits) + row * vocab;
+  const float cap = rows.soft_cap;
+  const float cotangent = rows.cotangent[row];
+  const float level = cotangent * rows.smoothing / static_cast<float>(vocab);
+  const float rise = cotangent * (1.0f + 2.0f * rows.z_loss * rows.lse[row]);
+  const Vec lse = splat(rows.lse[row]);
+  const auto gradient = [&](Vec logit, float target) HWY_ATTR {
+    const Vec z = cap > 0.0f ? capped(logit, cap) : logit;
+    const Vec p = exp_of(hn::Sub(z, lse));
+    const Vec slope = hn::MulSub(p, splat(rise), splat(level + target));
+    if (cap <= 0.0f) return slope;
+    const Vec part = hn::Mul(z, splat(1.0f / cap));
+    return hn::Mul(slope, hn::NegMulAdd(part, part, splat(1.0f)));
+  };
+  const int64_t label = rows.labels[row];
+  const bool labelled = label >= 0 && label < vocab;
+  // Before dlogits overwrites it.
+  const float at_label = labelled ? static_cast<float>(logits[label]) : 0.0f;
+  for (int64_t i = 0; i < vocab; i += lanes())
+    store(gradient(load(logits + i, vocab - i), 0.0f), dlogits + i, vocab - i);
+  if (labelled) {
+    const float target = cotangent * (1.0f - rows.smoothing);
+    dlogits[label] = T(hn::GetLane(gradient(splat(at_label), target)));
+  }
+}
+
+void CrossEntropyGradLoop(const CrossEntropyGradRows& rows, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row)
+    rows.dtype == DType::kBF16 ? grad_row<BFloat16>(rows, row) : grad_row<float>(rows, row);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+namespace {
+HWY_EXPORT(CrossEntropyLoop);
+HWY_EXPORT(CrossEntropyGradLoop);
+}  // namespace
+
+void cross_entropy_rows(const CrossEntropyRows& rows, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(CrossEntropyLoop)(rows, begin, end);
+}
+
+void cross_entropy_grad_rows(const CrossEntropyGradRows& rows, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(CrossEntropyGradLoop)(rows, begin, end);
+}
+
+}  // namespace tessera
+#endif  // HWY_ONCE

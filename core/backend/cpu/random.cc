@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Uniform numbers and dropout: elements are shared out among threads; what each is depends on its
+// index alone.
+#include "core/base/random.h"
+
+#include <string>
+
+#include "core/backend/cpu/composite_kernel.h"
+#include "core/backend/cpu/random_loops.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kGrain = 4096;
+
+// Where a random node draws: which operands say so is in core/graph/ops/random.cc.
+class StreamOperands {
+ public:
+  StreamOperands(const Node& node, size_t first_operand, const Type& type)
+      : seed_(static_cast<uint64_t>(node.attributes.get<int64_t>("seed"))),
+        path_(node.attributes.get<std::string>("stream")),
+        layer_(node.attributes.get<int64_t>("layer")),
+        loop_(flag_attribute(node, "loop")),
+        part_(flag_attribute(node, "part")),
+        first_operand_(first_operand),
+        example_elements_(type.axes.empty() ? 1 : type.elements() / type.axes.front().size) {}
+
+  RandomStream stream(const LaunchArgs& args) const {
+    const int64_t layer = loop_ ? *input_as<int32_t>(args, first_operand_ + 1) : layer_;
+    return {random_key(seed_, path_, layer),
+            static_cast<uint64_t>(int64_t{*input_as<int32_t>(args, first_operand_)})};
+  }
+  // The global index of the first element.
+  int64_t first_element(const LaunchArgs& args) const {
+    const size_t operand = first_operand_ + (loop_ ? 2 : 1);
+    return part_ ? example_elements_ * *input_as<int32_t>(args, operand) : 0;
+  }
+
+ private:
+  uint64_t seed_;
+  std::string path_;
+  int64_t layer_;
+  bool loop_, part_;
+  size_t first_operand_;
+  int64_t example_elements_;
+};
+
+class UniformKernel final : public Kernel {
+ public:
+  UniformKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+      : operands_(node, 0, graph.type(node.outputs[0])),
+        count_(graph.type(node.outputs[0]).elements()),
+        team_(team) {}
+
+  void run(const LaunchArgs& args) override {
+    const RandomStream stream = operands_.stream(args);
+    const int64_t first = operands_.first_element(args);
+    float* out = output_as<float>(args, 0);
+    team_.parallel(count_, kGrain, [&](Range range, int) {
+      uniform_elements(stream, first + range.begin, first + range.end, out + range.begin);
+    });
+  }
+
+ private:
+  StreamOperands operands_;
+  int64_t count_;
+  ThreadTeam& team_;
+};
+
+class DropoutKernel final : public Kernel {
+ public:
+  DropoutKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+      : operands_(node, 1, graph.type(node.inputs[0])),
+        dtype_(vector_dtype(graph, node, 0)),
+        count_(graph.type(node.inputs[0]).elements()),
+        keep_(float_attribute(node, "keep")),
+        team_(team) {}
+
+  bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
+
+  void run(const LaunchArgs& args) override {
+    const RandomStream stream = operands_.stream(args);
+    const int64_t first = operands_.first_element(args);
+    team_.parallel(count_, kGrain, [&](Range range, int) {
+      dropout_elements(stream, first, keep_, dtype_, args.inputs[0], args.outputs[0], range.begin,
+                       range.end);
+    });
+  }
+
+ private:
+  StreamOperands operands_;
+  DType dtype_;
+  int64_t count_;
+  float keep_;
+  ThreadTeam& team_;
+};
+
+const KernelRegistrar kRegisterUniform{"random_uniform", make_kernel<UniformKernel>};
+const KernelRegistrar kRegisterDropout{"dropout", make_kernel<DropoutKernel>};
+
+}  // namespace
+}  // namespace tessera
