@@ -33,8 +33,11 @@ FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(stream_of(p)),
 // predicted from the same context. It costs one row an epoch.
 bool FlatTokensInput::moves_phase() const { return p_.packed && p_.shuffle && p_.repeat; }
 
-void FlatTokensInput::open(const Infeed&) {
-  reader_ = std::make_unique<FlatTokensReader>(p_.path.get(), p_.split);
+void FlatTokensInput::open(const Infeed& infeed) {
+  std::filesystem::path path = p_.path.get();
+  if (p_.path.get().starts_with(kRunDirectory))
+    path = infeed.run_directory / p_.path.get().substr(kRunDirectory.size());
+  reader_ = std::make_unique<FlatTokensReader>(path, p_.split);
   if (reader_->tokenizer_name() == "bytes") {
     tokenizer_ = make_tokenizer("bytes");
     if (tokenizer_->fingerprint() != reader_->tokenizer_fingerprint())

@@ -15,12 +15,15 @@
 
 namespace tessera {
 
+// A path that begins so is in the run's directory.
+inline constexpr std::string_view kRunDirectory = "$RUN/";
+
 class FlatTokensInput final : public IndexedInput {
  public:
   struct HParams {
     using Instance = FlatTokensInput;
     static constexpr std::string_view kName = "FlatTokensInput";
-    Required<std::string> path;  // Of the HDF5 file.
+    Required<std::string> path;  // Of the HDF5 file; "$RUN/corpus.h5": what the run has frozen.
     std::string split = "train";
     std::string name = "";  // Of the dataset, for eval lines; "": the split's.
     Required<int64_t> global_batch_size;

@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 const TemplateRegistrar<BaseInput, TextInput> kRegister;
-constexpr const char* kFrozenName = "corpus.h5";
+constexpr std::string_view kFrozenName = kFrozenCorpus.substr(kRunDirectory.size());
 
 // The file's place is known once the run's directory is.
 std::unique_ptr<FlatTokensInput> make_tokens(const TextInput::HParams& p, const std::string& path) {
@@ -61,7 +61,8 @@ void freeze(const TextInput::HParams& p, const std::filesystem::path& frozen) {
 
 }  // namespace
 
-TextInput::TextInput(const HParams& p) : p_(p), tokens_(make_tokens(p, kFrozenName)) {}
+TextInput::TextInput(const HParams& p)
+    : p_(p), tokens_(make_tokens(p, std::string(kFrozenCorpus))) {}
 
 void TextInput::attach(const Infeed& infeed) {
   const std::filesystem::path frozen = infeed.run_directory / kFrozenName;

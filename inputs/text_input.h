@@ -15,6 +15,10 @@
 
 namespace tessera {
 
+// The frozen file as FlatTokensInput::HParams::path: evaluation reads it so, and follows whatever
+// text the training input was given.
+inline constexpr std::string_view kFrozenCorpus = "$RUN/corpus.h5";
+
 class TextInput final : public BaseInput {
  public:
   struct HParams {

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a task is: a model, and the graphs that train, evaluate and query it. The trainer runs the
-// graphs and feeds their scalars; it knows no mathematics.
+// What a task is: a model, a learner, and the graphs that train, evaluate and query the model. The
+// trainer runs the graphs and feeds their scalars; it knows no mathematics.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/rules.h"
 #include "inputs/base_input.h"
 #include "layers/base_model.h"
+#include "tasks/learner.h"
 #include "tasks/train_hparams.h"
 
 namespace tessera {
@@ -21,24 +20,42 @@ namespace tessera {
 struct TraceSetting {
   Mesh mesh;
   AxisRules rules;
-  Batch batch;  // The input's specification.
+  Batch batch;  // The input's specification, which becomes inputs "batch/ids", …
 };
+
+// Which weights a graph reads: those being trained, or their average.
+enum class Weights { kTrained, kAveraged };
+
+// Names of graph inputs and outputs that trainers and tasks agree on.
+namespace names {
+inline constexpr std::string_view kStep = "step";                   // i32 scalar in.
+inline constexpr std::string_view kLearningRate = "learning_rate";  // f32 scalar in.
+inline constexpr std::string_view kLoss = "loss";                   // f32 scalars out.
+inline constexpr std::string_view kGradNorm = "grad_norm";
+inline constexpr std::string_view kApplied = "applied";  // 1 or 0.
+inline constexpr std::string_view kSkipped = "skipped";
+inline constexpr std::string_view kSkippedInARow = "skipped_in_a_row";
+inline constexpr std::string_view kLogits = "logits";
+inline constexpr std::string_view kBatchPrefix = "batch/";
+inline constexpr std::string_view kSumPrefix = "sum/";  // sum/<metric>, weight/<metric>
+inline constexpr std::string_view kWeightPrefix = "weight/";
+inline constexpr std::string_view kParameterNormPrefix = "parameter_norm/";  // By path.
+inline constexpr std::string_view kGradientNormPrefix = "gradient_norm/";
+}  // namespace names
 
 class BaseTask {
  public:
   virtual ~BaseTask() = default;
   virtual const BaseModel& model() const = 0;
+  virtual const Learner& learner() const = 0;
   virtual const TrainHParams& train() const = 0;
 
   // A whole step: forward, gradients, clipping, update and metrics.
   virtual Graph train_graph(const TraceSetting& setting) const = 0;
-  // Metric sums and weights of one batch.
-  virtual Graph eval_graph(const TraceSetting& setting) const = 0;
-  // The output "logits" of a batch.
-  virtual Graph logits_graph(const TraceSetting& setting) const = 0;
-
-  // The values of the train graph's scalar inputs at a step, f32 but for "step" (i32), by name.
-  virtual std::map<std::string, double> scalars(int64_t step) const = 0;
+  // Metric sums and weights of one batch, the loss among them.
+  virtual Graph eval_graph(const TraceSetting& setting, Weights weights) const = 0;
+  // The logits of a batch.
+  virtual Graph logits_graph(const TraceSetting& setting, Weights weights) const = 0;
 };
 
 }  // namespace tessera

@@ -13,11 +13,12 @@
 namespace tessera {
 
 // Which weights to take from another run, by the first rule whose `pattern` matches a parameter's
-// whole path; `source` names the weight there and may hold $1, $2, … of the pattern's groups.
-struct LoadRule {
-  static constexpr std::string_view kName = "LoadRule";
-  std::string pattern;
-  std::string source;
+// whole path; `source` names the weight there and may hold $0 (the path) and $1, $2, … (its
+// groups).
+struct InitRule {
+  static constexpr std::string_view kName = "InitRule";
+  std::string pattern = ".*";
+  std::string source = "$0";
   FIELDS(pattern, source)
 };
 
@@ -25,7 +26,7 @@ struct InitFrom {
   static constexpr std::string_view kName = "InitFrom";
   std::string directory;  // Another run's directory; empty: initialise afresh.
   int64_t step = -1;      // -1: its newest checkpoint.
-  std::vector<LoadRule> load_rules = {{".*", "$0"}};
+  std::vector<InitRule> load_rules = {InitRule{}};
   std::vector<std::string> ignore_rules;  // Parameters that stay freshly initialised; they win.
   bool safe_load = true;                  // Refuse a rule that matches nothing.
   FIELDS(directory, step, load_rules, ignore_rules, safe_load)

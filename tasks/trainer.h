@@ -4,6 +4,7 @@
 // (single_task.h).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -28,7 +29,7 @@ struct RunOptions {
   std::filesystem::path job_log_dir;  // The run's directory.
   RunMode mode = RunMode::kTrain;
   int64_t devices = 1;
-  int threads = 0;        // For drawing initial weights; 0: all hardware threads.
+  int threads = 0;       // For drawing initial weights; 0: all hardware threads.
   bool restart = false;  // Start over: the directory's earlier run is set aside.
   bool allow_config_change = false;
   bool dry_run = false;    // All but stepping.

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/bench/gpt2.h"
+
+#include <cmath>
+
+#include "inputs/synthetic_input.h"
+#include "layers/language_model.h"
+#include "plugins/registry.h"
+#include "tasks/single_task.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kInitScale = 0.02;
+
+Template<BaseModel> model(const Gpt2& e) {
+  const WeightInit residual_init{InitKind::kGaussian,
+                                 kInitScale / std::sqrt(2.0 * static_cast<double>(e.num_layers))};
+  const LayerNorm::HParams norm{.epsilon = 1e-5, .use_bias = false};
+  const FeedForward::HParams ffn{.activation_tpl = GELU::HParams{.approximate = false},
+                                 .down_init = residual_init};
+  const TransformerBlock::HParams block{
+      .attention_tpl = DotProductAttention::HParams{.output_init = residual_init},
+      .ffn_tpl = ffn,
+      .norm_tpl = norm};
+  return LanguageModel::HParams{
+      .lm_tpl = TransformerLm::HParams{
+          .vocab_size = e.vocab_size,
+          .model_dims = e.model_dims,
+          .num_layers = e.num_layers,
+          .num_heads = e.num_heads,
+          .hidden_dims = 4 * e.model_dims,
+          .packed_input = false,
+          .position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = e.seq_len},
+          .stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block},
+          .final_ln_tpl = norm,
+          .params_init = WeightInit{InitKind::kGaussian, kInitScale}}};
+}
+
+}  // namespace
+
+ExperimentConfig Gpt2::build() const {
+  const AdamW::HParams optimizer{
+      .learning_rate = learning_rate, .beta2 = 0.95, .weight_decay = 0.1};
+  return {.mesh = mesh(),
+          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
+                                      .model = model(*this),
+                                      .learner = {.optimizer_tpl = optimizer,
+                                                  .clip_gradient_norm_to_value = 1.0,
+                                                  .skip_lp_1d_vectors = true},
+                                      .train = {.num_train_steps = num_train_steps,
+                                                .save_interval_steps = 0,
+                                                .eval_interval_steps = 0}},
+          .input = SyntheticInput::HParams{.task = SyntheticTask::kGaussians,
+                                           .global_batch_size = global_batch_size,
+                                           .seq_len = seq_len,
+                                           .num_letters = 100,
+                                           .score_all = true}};
+}
+
+// GPT-2 124M: 12 layers, 768 wide, 50304 tokens.
+struct Gpt2Base : Gpt2 {
+  using Base = Gpt2;
+  static constexpr std::string_view kSummary = "speed: GPT-2 124M on synthetic tokens";
+  FIELDS()
+};
+REGISTER_EXPERIMENT(bench, Gpt2Base)
+
+struct Gpt2Small : Gpt2 {
+  using Base = Gpt2;
+  static constexpr std::string_view kSummary =
+      "speed: 6 layers, 384 wide, 8192 tokens, on synthetic tokens";
+  Gpt2Small() {
+    num_layers = 6;
+    model_dims = 384;
+    num_heads = 6;
+    vocab_size = 8192;
+    global_batch_size = 16;
+  }
+  FIELDS()
+};
+REGISTER_EXPERIMENT(bench, Gpt2Small)
+
+// Over bytes.
+struct Gpt2Tiny : Gpt2 {
+  using Base = Gpt2;
+  static constexpr std::string_view kSummary =
+      "speed: 4 layers, 128 wide, over bytes, on synthetic tokens";
+  Gpt2Tiny() {
+    num_layers = 4;
+    model_dims = 128;
+    num_heads = 4;
+    vocab_size = 264;
+    global_batch_size = 32;
+  }
+  FIELDS()
+};
+REGISTER_EXPERIMENT(bench, Gpt2Tiny)
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the experiments of this family share: a decoder-only transformer over bytes (RMSNorm, rotary
+// positions, SwiGLU, tied embeddings), trained on text that is frozen into the run's directory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tasks/experiment.h"
+
+namespace tessera {
+
+struct ByteLm : Experiment {
+  using Base = Experiment;
+  int64_t num_layers = 4;
+  int64_t model_dims = 128;
+  int64_t num_heads = 4;
+  int64_t hidden_dims = 384;  // Gated: three matrices of this width make up for two of 4/3 of it.
+  int64_t seq_len = 256;
+  int64_t global_batch_size = 32;
+  int64_t num_train_steps = 1000;
+  int64_t warmup_steps = 100;
+  double learning_rate = 1e-3;
+  double min_learning_rate_ratio = 0.1;
+  double beta2 = 0.99;
+  double weight_decay = 0.1;  // Of matrices only.
+  double dropout_rate = 0.0;
+  DType compute_dtype = DType::kF32;
+  int64_t sample_length = 0;  // Bytes of sample text at the end.
+  FIELDS(num_layers, model_dims, num_heads, hidden_dims, seq_len, global_batch_size,
+         num_train_steps, warmup_steps, learning_rate, min_learning_rate_ratio, beta2, weight_decay,
+         dropout_rate, compute_dtype, sample_length)
+
+  ExperimentConfig build() const override;
+
+ protected:
+  Template<BaseModel> model() const;
+  Learner::HParams learner() const;
+};
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// quickstart.SourceLm: learns Tessera's own sources and docs, byte by byte, in a few minutes on two
+// cores. Needs no data but the repository it is in.
+#include "experiments/quickstart/byte_lm.h"
+#include "plugins/registry.h"
+
+namespace tessera {
+
+struct SourceLm : ByteLm {
+  using Base = ByteLm;
+  static constexpr std::string_view kSummary =
+      "learns this repository's own sources and docs, byte by byte; needs no data";
+  SourceLm() { sample_length = 500; }
+  FIELDS()
+};
+REGISTER_EXPERIMENT(quickstart, SourceLm)
+
+}  // namespace tessera

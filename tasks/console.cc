@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/console.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+namespace tessera {
+namespace {
+
+constexpr double kTerminalSeconds = 0.1;
+constexpr double kLongestSeconds = 10.0;
+constexpr const char* kClearLine = "\r\x1b[K";
+
+}  // namespace
+
+std::string duration_text(double seconds) {
+  const auto total = static_cast<int64_t>(std::llround(std::max(0.0, seconds)));
+  const int64_t hours = total / 3600, minutes = total / 60 % 60;
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
+  return fmt::format("{}:{:02}", minutes, total % 60);
+}
+
+std::string count_text(double count) {
+  if (count >= 1e9) return fmt::format("{:.2f}B", count / 1e9);
+  if (count >= 1e6) return fmt::format("{:.2f}M", count / 1e6);
+  if (count >= 1e3) return fmt::format("{:.1f}k", count / 1e3);
+  return fmt::format("{:.0f}", count);
+}
+
+std::string progress_text(const Progress& progress) {
+  const std::string total = std::to_string(progress.num_steps);
+  std::string text =
+      fmt::format("step {:>{}}/{}  loss {:.4f}  {} tokens/s", progress.step, total.size(), total,
+                  progress.loss, count_text(progress.tokens_per_second));
+  if (progress.mfu >= 0.0) text += fmt::format("  MFU {:.1f} %", 100.0 * progress.mfu);
+  return text + fmt::format("  {} left", duration_text(progress.seconds_left));
+}
+
+Console::Console() : terminal_(isatty(STDOUT_FILENO) != 0) {}
+
+void Console::progress(const Progress& progress) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool last = progress.step == progress.num_steps;
+  if (now < next_ && !last) return;
+  const double seconds = terminal_ ? kTerminalSeconds : interval_seconds_;
+  interval_seconds_ = std::min(2.0 * interval_seconds_, kLongestSeconds);
+  next_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                    std::chrono::duration<double>(seconds));
+  if (terminal_) {
+    std::fputs((kClearLine + progress_text(progress)).c_str(), stdout);
+    line_open_ = true;
+  } else {
+    std::fputs((progress_text(progress) + "\n").c_str(), stdout);
+  }
+  std::fflush(stdout);
+}
+
+void Console::say(std::string_view line) {
+  if (line_open_) std::fputs(kClearLine, stdout);
+  line_open_ = false;
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+}
+
+void Console::finish_line() {
+  if (line_open_) std::fputc('\n', stdout);
+  line_open_ = false;
+  std::fflush(stdout);
+}
+
+}  // namespace tessera

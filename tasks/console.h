@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run says to the person watching: one line that is rewritten on a terminal, plain lines now
+// and then elsewhere. Nothing reads it back; metrics.jsonl is for programs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+struct Progress {
+  int64_t step = 0;  // Steps done.
+  int64_t num_steps = 0;
+  double loss = 0.0;
+  double tokens_per_second = 0.0;
+  double mfu = 0.0;  // 0 to 1; negative: unknown.
+  double seconds_left = 0.0;
+};
+
+// "step   120/2000  loss 2.1034  12.3k tokens/s  MFU 41.0 %  0:34 left"
+std::string progress_text(const Progress& progress);
+// "0:34", "1:02:03"
+std::string duration_text(double seconds);
+// "12.3k", "1.10B"
+std::string count_text(double count);
+
+class Console {
+ public:
+  Console();
+
+  // Rewrites the line on a terminal; elsewhere prints one at intervals that grow to ten seconds.
+  void progress(const Progress& progress);
+  // A line that stays.
+  void say(std::string_view line);
+  // Ends the line being rewritten, if there is one.
+  void finish_line();
+
+ private:
+  bool terminal_;
+  bool line_open_ = false;
+  std::chrono::steady_clock::time_point next_;
+  double interval_seconds_ = 1.0;
+};
+
+}  // namespace tessera

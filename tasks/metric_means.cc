@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/metric_means.h"
+
+#include <limits>
+
+namespace tessera {
+
+void MetricMeans::add(const std::string& name, double sum, double weight) {
+  Total& total = totals_[name];
+  total.sum += sum;
+  total.weight += weight;
+}
+
+std::map<std::string, double> MetricMeans::means() const {
+  std::map<std::string, double> means;
+  for (const auto& [name, total] : totals_)
+    means[name] =
+        total.weight > 0.0 ? total.sum / total.weight : std::numeric_limits<double>::quiet_NaN();
+  return means;
+}
+
+double MetricMeans::weight(const std::string& name) const {
+  const auto found = totals_.find(name);
+  return found == totals_.end() ? 0.0 : found->second.weight;
+}
+
+}  // namespace tessera

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/microbatches.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/layout.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/passes/autodiff.h"
+#include "layers/fprop_scope.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kMicrobatch = "microbatch";
+constexpr std::string_view kBatch = "batch";
+
+Tensor finished(const Tensor& scalar) { return reshard(scalar, make_type(scalar.dtype(), {})); }
+
+ModelOutput finished(const ModelOutput& output) {
+  ModelOutput result{{finished(output.loss.sum), finished(output.loss.weight)}, {}};
+  for (const auto& [name, metric] : output.metrics)
+    result.metrics[name] = {finished(metric.sum), finished(metric.weight)};
+  return result;
+}
+
+std::vector<Tensor> select(const std::vector<Tensor>& tensors, const std::vector<int32_t>& which) {
+  std::vector<Tensor> selected;
+  for (const int32_t index : which) selected.push_back(tensors[static_cast<size_t>(index)]);
+  return selected;
+}
+
+Differentiated whole_batch(const BaseModel& model, const std::vector<Tensor>& parameters,
+                           const std::vector<int32_t>& trained, const Features& features) {
+  const FpropScope scope(parameters, features);
+  const ModelOutput output = finished(model.fprop(features));
+  const Tensor loss = output.loss.sum / output.loss.weight;
+  return {loss, gradients(loss, select(parameters, trained)), output};
+}
+
+// [batch …] -> [microbatch batch …]. Microbatch i holds examples i, i + n, …: the batch axis keeps
+// its split over devices, and every device works in every microbatch.
+Tensor into_microbatches(const Tensor& x, int64_t count) {
+  const int64_t size = x.size(kBatch);
+  if (size % count != 0)
+    fail(
+        "a batch of {} does not divide into {} microbatches; change num_microbatches or "
+        "global_batch_size",
+        size, count);
+  const Tensor split = split_axis(x, kBatch, {"batch_in_microbatch", size / count, {}},
+                                  {std::string(kMicrobatch), count, {}});
+  std::string order(kMicrobatch);
+  for (const Axis& axis : split.type().axes)
+    if (axis.name != kMicrobatch) order += " " + axis.name;
+  return rename(transpose(split, order), "batch_in_microbatch", kBatch);
+}
+
+// A model's output as a flat list of scalars, for the loop to carry, and back.
+std::vector<Tensor> flatten(const ModelOutput& output) {
+  std::vector<Tensor> flat = {output.loss.sum, output.loss.weight};
+  for (const auto& [name, metric] : output.metrics) {
+    flat.push_back(metric.sum);
+    flat.push_back(metric.weight);
+  }
+  return flat;
+}
+
+ModelOutput unflatten(const std::vector<std::string>& names, const std::vector<Tensor>& flat) {
+  ModelOutput output{{flat[0], flat[1]}, {}};
+  for (size_t i = 0; i < names.size(); ++i)
+    output.metrics[names[i]] = {flat[2 * i + 2], flat[2 * i + 3]};
+  return output;
+}
+
+// The names of a model's metrics, from a trace that is thrown away.
+std::vector<std::string> metric_names(const BaseModel& model, const Features& features) {
+  Graph scratch;
+  const TraceScope trace(scratch, traced_mesh(), traced_rules());
+  Features copies{{}, features.mode, {}};
+  for (const auto& [name, tensor] : features.tensors)
+    copies.tensors[name] = input("batch/" + name, InputKind::kBatch, tensor.type());
+  if (features.step) copies.step = input("step", InputKind::kScalar, features.step.type());
+  const FpropScope scope(parameter_inputs(model.parameters()), copies);
+  std::vector<std::string> names;
+  for (const auto& [name, metric] : model.fprop(copies).metrics) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& parameters,
+                             const std::vector<int32_t>& trained, const Features& features,
+                             int64_t num_microbatches) {
+  if (num_microbatches < 1) fail("num_microbatches is {}, expected at least 1", num_microbatches);
+  if (num_microbatches == 1) return whole_batch(model, parameters, trained, features);
+
+  const std::vector<std::string> metrics = metric_names(model, features);
+  std::vector<Tensor> stacked;
+  std::vector<std::string> stacked_names;
+  for (const auto& [name, tensor] : features.tensors) {
+    stacked.push_back(into_microbatches(tensor, num_microbatches));
+    stacked_names.push_back(name);
+  }
+  // Carries: gradient sums in the parameters' layout, then sums and weights.
+  std::vector<Tensor> carries;
+  for (const Tensor& parameter : select(parameters, trained))
+    carries.push_back(constant(0.0, parameter.dtype(), parameter.type().axes));
+  for (size_t i = 0; i < 2 * metrics.size() + 2; ++i) carries.push_back(constant(0.0, DType::kF32));
+
+  const auto body = [&](Tensor, std::vector<Tensor> sums, std::vector<Tensor> slices) {
+    Features microbatch{{}, features.mode, features.step ? imported(features.step) : Tensor()};
+    for (size_t i = 0; i < slices.size(); ++i) microbatch.tensors[stacked_names[i]] = slices[i];
+    std::vector<Tensor> inside;
+    for (const Tensor& parameter : parameters) inside.push_back(imported(parameter));
+    const FpropScope scope(inside, microbatch);
+    const ModelOutput output = finished(model.fprop(microbatch));
+    std::vector<Tensor> terms = gradients(output.loss.sum, select(inside, trained));
+    for (const Tensor& each : flatten(output)) terms.push_back(each);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] = sums[i] + terms[i];
+    return RepeatBody{sums, {}};
+  };
+  std::vector<Tensor> sums = repeat(kMicrobatch, num_microbatches, carries, stacked, body).carries;
+
+  const auto first_scalar = sums.begin() + static_cast<int64_t>(trained.size());
+  const ModelOutput output = unflatten(metrics, std::vector<Tensor>(first_scalar, sums.end()));
+  sums.erase(first_scalar, sums.end());
+  const Tensor weight = output.loss.weight;
+  for (Tensor& sum : sums)
+    sum = sum / (sum.dtype() == DType::kF32 ? weight : cast(weight, sum.dtype()));
+  return {output.loss.sum / weight, sums, output};
+}
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers of a run, between the executor's arena and where they come from or go to: fresh
+// initial values, checkpoints, another run's weights.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/runtime/checkpoint.h"
+#include "core/runtime/executor.h"
+#include "layers/parameter.h"
+#include "tasks/train_hparams.h"
+
+namespace tessera {
+
+// Initial weights, drawn on up to `threads` threads (0: all); the learner's state zero, but
+// averages of weights are the weights.
+void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads);
+
+// Everything that persists, as a checkpoint names it: "params/<path>" and "learner/…". The spans
+// look into the arena.
+std::vector<CheckpointArray> checkpoint_arrays(Executor& executor);
+
+// Fills everything that persists. Error for what the checkpoint lacks, or has in another shape.
+void restore_state(Executor& executor, const Checkpoint& checkpoint);
+
+// Weights from another run's checkpoint, by rules; averages follow. Returns one line for each
+// weight taken, "destination <- source".
+std::vector<std::string> load_weights(Executor& executor, const ParameterTable& table,
+                                      const Checkpoint& checkpoint, const InitFrom& p);
+
+}  // namespace tessera

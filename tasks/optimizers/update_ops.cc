@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/optimizers/update_ops.h"
+
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/reshard.h"
+#include "layers/parameter.h"
+
+namespace tessera {
+namespace {
+
+bool is_stack_axis(const Type& type, size_t position) {
+  return position == 0 && type.axes[0].name == kLayersAxis;
+}
+
+}  // namespace
+
+std::string tensor_axes(const Type& type) {
+  std::string names;
+  for (size_t i = 0; i < type.axes.size(); ++i)
+    if (!is_stack_axis(type, i)) names += (names.empty() ? "" : " ") + type.axes[i].name;
+  return names;
+}
+
+int64_t tensor_elements(const Type& type) {
+  int64_t elements = 1;
+  for (size_t i = 0; i < type.axes.size(); ++i)
+    if (!is_stack_axis(type, i)) elements *= type.axes[i].size;
+  return elements;
+}
+
+Tensor sum_of_squares(const Tensor& x) {
+  const Tensor wide = x.dtype() == DType::kF32 ? x : cast(x, DType::kF32);
+  const Tensor sum = reduce_sum(square(wide), tensor_axes(x.type()));
+  Type replicated = sum.type();
+  for (Axis& axis : replicated.axes) axis.split.clear();
+  replicated.partial = {};
+  return reshard(sum, replicated);
+}
+
+Tensor cap_rms(const Tensor& x, double threshold) {
+  const double scale_of_mean = 1.0 / static_cast<double>(tensor_elements(x.type()));
+  const Tensor rms = sqrt(sum_of_squares(x) * scale_of_mean);
+  return x / maximum(rms / threshold, constant(1.0, DType::kF32));
+}
+
+Tensor decayed_step(const UpdateInputs& inputs, const Tensor& update) {
+  const Tensor parameter = inputs.parameter.dtype() == DType::kF32
+                               ? inputs.parameter
+                               : cast(inputs.parameter, DType::kF32);
+  Tensor change = update;
+  if (inputs.weight_decay != 0.0) change = change + parameter * inputs.weight_decay;
+  Tensor next = parameter - change * inputs.learning_rate;
+  if (next.dtype() != inputs.parameter.dtype()) next = cast(next, inputs.parameter.dtype());
+  return applied(inputs, next, inputs.parameter);
+}
+
+Tensor scaled_gradient(const UpdateInputs& inputs) {
+  const Tensor gradient =
+      inputs.gradient.dtype() == DType::kF32 ? inputs.gradient : cast(inputs.gradient, DType::kF32);
+  return gradient * inputs.gradient_scale;
+}
+
+Tensor applied(const UpdateInputs& inputs, const Tensor& next, const Tensor& old) {
+  return where(inputs.apply, next, old);
+}
+
+}  // namespace tessera

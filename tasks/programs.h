@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs a run executes: a training step, an evaluation over a dataset, and logits for
+// sampling. Each wraps one program of the executor and moves host values in and out of it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/runtime/executor.h"
+#include "inputs/base_input.h"
+#include "tasks/base_task.h"
+#include "tasks/metric_means.h"
+
+namespace tessera {
+
+// What one training step gave.
+struct StepResult {
+  double loss = 0.0;
+  double grad_norm = 0.0;
+  double learning_rate = 0.0;
+  bool applied = true;
+  int64_t skipped = 0;
+  int64_t skipped_in_a_row = 0;
+  std::map<std::string, double> metrics;          // Means over the batch.
+  std::map<std::string, double> parameter_norms;  // "parameter_norm/<path>", if asked for.
+};
+
+class TrainProgram {
+ public:
+  TrainProgram(Executor& executor, int program, const BaseTask& task);
+  // The step numbered `step` (from 0) on this batch; its weights and state are updated in place.
+  StepResult run(const Batch& batch, int64_t step);
+  int program() const { return program_; }
+
+ private:
+  Executor& executor_;
+  int program_;
+  const BaseTask& task_;
+  std::vector<std::string> metrics_, norms_;
+};
+
+class EvalProgram {
+ public:
+  EvalProgram(Executor& executor, int program);
+  // Mean metrics over the dataset from its beginning, at most `max_batches` batches (-1: all). The
+  // input is reset before and after. Error if there is nothing in it.
+  std::map<std::string, double> run(BaseInput& input, int64_t max_batches);
+
+ private:
+  Executor& executor_;
+  int program_;
+  std::vector<std::string> metrics_;
+};
+
+class LogitsProgram {
+ public:
+  // `batch` is the specification the graph was traced for.
+  LogitsProgram(Executor& executor, int program, Batch batch);
+  int64_t window() const;  // Tokens it looks at.
+  // Scores of the token that follows `ids`; of more than `window()` only the last count.
+  std::vector<float> next_token(const std::vector<int32_t>& ids);
+
+ private:
+  Executor& executor_;
+  int program_;
+  Batch batch_;
+  std::vector<float> logits_;
+};
+
+// The specification of a batch of one example.
+Batch single_example(Batch specification);
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/run_config.h"
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/hparams/convert.h"
+#include "core/hparams/describe.h"
+#include "core/hparams/toml.h"
+
+namespace tessera {
+
+std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
+                          const ExperimentConfig& config, ConfigChange change) {
+  const std::filesystem::path file = run_directory / "hparams.toml";
+  const Tree wanted = to_tree(config);
+  if (std::filesystem::exists(file)) {
+    const std::string text = read_file(file);
+    ExperimentConfig begun_with;
+    from_tree(parse_toml(text, file.string()), begun_with);
+    const std::vector<std::string> differences = diff(to_tree(begun_with), wanted);
+    if (differences.empty()) return text;
+    if (change == ConfigChange::kRefuse)
+      fail(
+          "{} was begun with another configuration: {}. Take those back, give a --job_log_dir of "
+          "its own, or go on with --allow_config_change (or begin again with --restart)",
+          run_directory.string(), fmt::join(differences, "; "));
+  }
+  const std::string text = to_toml(wanted, experiment);
+  write_file_atomically(file, text);
+  return text;
+}
+
+}  // namespace tessera

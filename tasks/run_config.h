@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// hparams.toml: the configuration a run's directory was begun with, and the refusal to go on with
+// another one unawares.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "tasks/experiment.h"
+
+namespace tessera {
+
+enum class ConfigChange { kRefuse, kAllow };
+
+// Writes hparams.toml if the directory has none. If it has one that says something else: Error with
+// the differences, or, if changes are allowed, writes it anew. Returns its text.
+std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
+                          const ExperimentConfig& config, ConfigChange change);
+
+}  // namespace tessera

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/schedules/constant.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<BaseSchedule, ConstantSchedule> kRegister;
+
+}  // namespace
+
+double ConstantSchedule::value(int64_t, int64_t) const { return p_.value; }
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The schedule that stays where it is.
+#pragma once
+
+#include <string_view>
+
+#include "core/hparams/fields.h"
+#include "tasks/schedules/base_schedule.h"
+
+namespace tessera {
+
+class ConstantSchedule final : public BaseSchedule {
+ public:
+  struct HParams {
+    using Instance = ConstantSchedule;
+    static constexpr std::string_view kName = "ConstantSchedule";
+    double value = 1.0;
+    FIELDS(value)
+  };
+  explicit ConstantSchedule(const HParams& p) : p_(p) {}
+  double value(int64_t step, int64_t num_train_steps) const override;
+
+ private:
+  HParams p_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/session.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kVocabAxis = "vocab";
+
+std::unique_ptr<BaseInput> open_input(const Template<BaseInput>& input_tpl,
+                                      const std::string& where, const SessionOptions& options) {
+  const ErrorContext context(where);
+  std::unique_ptr<BaseInput> input = input_tpl.instantiate();
+  input->attach({.run_directory = options.run_directory});
+  return input;
+}
+
+bool same_shapes(const Batch& a, const Batch& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.dtype == y.second.dtype &&
+           x.second.shape == y.second.shape;
+  });
+}
+
+}  // namespace
+
+Session::Session(const ExperimentConfig& config, const SessionOptions& options, Device& device)
+    : mesh_(make_mesh(config.mesh, options.devices)),
+      rules_(make_rules(config.rules)),
+      executor_(device) {
+  {
+    const ErrorContext where("task");
+    task_ = config.task.instantiate();
+  }
+  open_inputs(config, options);
+  compile(options);
+}
+
+void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& options) {
+  // The training input comes first: it may freeze a corpus that the others read.
+  input_ = std::make_unique<Prefetch>(open_input(config.input, "input", options),
+                                      train().prefetch_batches);
+  for (const auto& [name, input_tpl] : config.eval_inputs)
+    eval_datasets_.push_back(
+        {name, open_input(input_tpl, "eval_inputs." + name, options), std::nullopt});
+}
+
+int Session::add_program(const Graph& graph, const SessionOptions& options) {
+  CompileOptions compile;
+  compile.mesh = mesh_;
+  compile.remat = parse_remat_policy(train().remat_policy);
+  if (&graph == &train_graph_) compile.on_stage = options.on_stage;
+  return executor_.add_program(graph, compile);
+}
+
+void Session::compile(const SessionOptions& options) {
+  TraceSetting setting{mesh_, rules_, input_->specification()};
+  std::optional<int> train_number, logits_number;
+  if (options.trains) {
+    train_graph_ = task_->train_graph(setting);
+    train_number = add_program(train_graph_, options);
+  }
+  // Datasets with batches of one shape share a program.
+  std::vector<std::pair<Batch, int>> eval_numbers;
+  std::vector<int> number_of;
+  for (const EvalDataset& dataset : eval_datasets_) {
+    setting.batch = dataset.input->specification();
+    const auto known =
+        std::find_if(eval_numbers.begin(), eval_numbers.end(),
+                     [&](const auto& entry) { return same_shapes(entry.first, setting.batch); });
+    if (known == eval_numbers.end()) {
+      const int number = add_program(task_->eval_graph(setting, eval_weights()), options);
+      eval_numbers.emplace_back(setting.batch, number);
+      number_of.push_back(number);
+    } else {
+      number_of.push_back(known->second);
+    }
+  }
+  setting.batch = single_example(input_->specification());
+  const Graph logits_graph = task_->logits_graph(setting, eval_weights());
+  check_vocabulary(logits_graph);
+  if (train().sample.length > 0) logits_number = add_program(logits_graph, options);
+
+  executor_.allocate();
+  if (train_number) train_.emplace(executor_, *train_number, *task_);
+  for (size_t i = 0; i < eval_datasets_.size(); ++i)
+    eval_datasets_[i].program.emplace(executor_, number_of[i]);
+  if (logits_number) logits_.emplace(executor_, *logits_number, setting.batch);
+}
+
+void Session::check_vocabulary(const Graph& logits_graph) const {
+  const GraphOutput* logits = logits_graph.find_output(names::kLogits);
+  const Type& type = logits_graph.type(logits->value);
+  if (!type.has(kVocabAxis)) return;  // Not a language model.
+  const auto check = [&](const BaseInput& input, const std::string& where) {
+    if (input.vocab_size() > type.axis(kVocabAxis).size)
+      fail(
+          "{}: its token ids reach {}, but the model's vocabulary has {}; set vocab_size to at "
+          "least {}",
+          where, input.vocab_size() - 1, type.axis(kVocabAxis).size, input.vocab_size());
+  };
+  check(*input_, "input");
+  for (const EvalDataset& dataset : eval_datasets_)
+    check(*dataset.input, "eval_inputs." + dataset.name);
+}
+
+Weights Session::eval_weights() const {
+  return task_->learner().averages() && train().eval_on_ema ? Weights::kAveraged
+                                                            : Weights::kTrained;
+}
+
+int64_t Session::tokens_per_step() const {
+  const HostArray ids = input_->specification().at("ids");
+  int64_t tokens = 1;
+  for (const int64_t size : ids.shape) tokens *= size;
+  return tokens;
+}
+
+std::map<std::string, double> Session::evaluate() {
+  std::map<std::string, double> metrics;
+  for (EvalDataset& dataset : eval_datasets_) {
+    const ErrorContext where("eval_inputs." + dataset.name);
+    for (const auto& [name, value] :
+         dataset.program->run(*dataset.input, train().eval_loop_num_batches))
+      metrics[fmt::format("eval/{}/{}", dataset.name, name)] = value;
+  }
+  return metrics;
+}
+
+}  // namespace tessera

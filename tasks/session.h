@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run computes with: the task, its inputs and its programs, compiled into one executor. It
+// neither loops nor saves; the trainer does.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/runtime/executor.h"
+#include "inputs/prefetch.h"
+#include "tasks/experiment.h"
+#include "tasks/programs.h"
+
+namespace tessera {
+
+struct SessionOptions {
+  std::filesystem::path run_directory;  // Where inputs may keep a frozen corpus.
+  int64_t devices = 1;
+  bool trains = true;                                                  // false: evaluation only.
+  std::function<void(std::string_view stage, const Graph&)> on_stage;  // Of the training graph.
+};
+
+class Session {
+ public:
+  Session(const ExperimentConfig& config, const SessionOptions& options, Device& device);
+
+  const BaseTask& task() const { return *task_; }
+  const TrainHParams& train() const { return task_->train(); }
+  const Mesh& mesh() const { return mesh_; }
+  Executor& executor() { return executor_; }
+  Prefetch& input() { return *input_; }
+  // Tokens of one global batch.
+  int64_t tokens_per_step() const;
+
+  const Graph& train_graph() const { return train_graph_; }  // As traced.
+  int train_program_number() const { return train_->program(); }
+  TrainProgram& train_program() { return *train_; }
+  LogitsProgram* logits_program() {
+    return logits_ ? &*logits_ : nullptr;
+  }  // If samples are asked for.
+  // Metrics of every eval dataset, "eval/<dataset>/<metric>".
+  std::map<std::string, double> evaluate();
+
+ private:
+  struct EvalDataset {
+    std::string name;
+    std::unique_ptr<BaseInput> input;
+    std::optional<EvalProgram> program;
+  };
+  void open_inputs(const ExperimentConfig& config, const SessionOptions& options);
+  void compile(const SessionOptions& options);
+  int add_program(const Graph& graph, const SessionOptions& options);
+  void check_vocabulary(const Graph& logits_graph) const;
+  Weights eval_weights() const;
+
+  Mesh mesh_;
+  AxisRules rules_;
+  std::unique_ptr<BaseTask> task_;
+  std::unique_ptr<Prefetch> input_;
+  std::vector<EvalDataset> eval_datasets_;
+  Graph train_graph_;
+  Executor executor_;
+  std::optional<TrainProgram> train_;
+  std::optional<LogitsProgram> logits_;
+};
+
+}  // namespace tessera

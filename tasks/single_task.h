@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// SingleTask: one model, one learner. It traces the graph of a training step (forward, gradients,
+// clipping, update and metrics in one), of evaluation, and of logits. It runs nothing.
+#pragma once
+
+#include <memory>
+
+#include "core/hparams/dtype_policy.h"
+#include "core/hparams/field.h"
+#include "tasks/base_task.h"
+#include "tasks/learner.h"
+
+namespace tessera {
+
+class SingleTask final : public BaseTask {
+ public:
+  struct HParams {
+    using Instance = SingleTask;
+    static constexpr std::string_view kName = "SingleTask";
+    Field<DTypePolicy> dtypes;  // Of all layers that do not say otherwise.
+    Template<BaseModel> model;
+    Learner::HParams learner;
+    TrainHParams train;
+    FIELDS(dtypes, model, learner, train)
+  };
+  explicit SingleTask(const HParams& p);
+
+  const BaseModel& model() const override { return *model_; }
+  const TrainHParams& train() const override { return p_.train; }
+  const Learner& learner() const override { return learner_; }
+  Graph train_graph(const TraceSetting& setting) const override;
+  Graph eval_graph(const TraceSetting& setting, Weights weights) const override;
+  Graph logits_graph(const TraceSetting& setting, Weights weights) const override;
+
+ private:
+  HParams p_;
+  std::unique_ptr<BaseModel> model_;
+  Learner learner_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// SIGTERM and Ctrl-C as a wish to stop at the next step boundary. A second Ctrl-C kills as usual.
+#pragma once
+
+namespace tessera {
+
+// Listens while it lives; what was installed before is put back. One at a time.
+class StopSignal {
+ public:
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  bool requested() const;
+  const char* name() const;  // "SIGTERM", "Ctrl-C"
+};
+
+}  // namespace tessera

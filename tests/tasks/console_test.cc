@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/console.h"
+
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+TEST_CASE("the progress line shows step, loss, tokens a second, MFU and time left") {
+  const Progress progress{.step = 120,
+                          .num_steps = 2000,
+                          .loss = 2.10341,
+                          .tokens_per_second = 12345.0,
+                          .mfu = 0.41,
+                          .seconds_left = 34.4};
+  REQUIRE(progress_text(progress) ==
+          "step  120/2000  loss 2.1034  12.3k tokens/s  MFU 41.0 %  0:34 left");
+}
+
+TEST_CASE("an unknown MFU is left out") {
+  const Progress progress{.step = 1, .num_steps = 9, .loss = 1.0, .mfu = -1.0};
+  REQUIRE(progress_text(progress) == "step 1/9  loss 1.0000  0 tokens/s  0:00 left");
+}
+
+TEST_CASE("durations and counts are short") {
+  REQUIRE(duration_text(59.6) == "1:00");
+  REQUIRE(duration_text(3723) == "1:02:03");
+  REQUIRE(count_text(999) == "999");
+  REQUIRE(count_text(124.4e6) == "124.40M");
+  REQUIRE(count_text(1.1e9) == "1.10B");
+}
+
+}  // namespace
+}  // namespace tessera

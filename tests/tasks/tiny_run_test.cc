@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/tasks/tiny_run.h"
+
+#include <fstream>
+
+#include "inputs/synthetic_input.h"
+#include "layers/language_model.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference_device.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+
+ExperimentConfig tiny_config(int64_t num_train_steps, DType compute) {
+  const LanguageModel::HParams model{
+      .lm_tpl = TransformerLm::HParams{.vocab_size = 24,
+                                       .model_dims = 16,
+                                       .num_layers = 1,
+                                       .num_heads = 2,
+                                       .hidden_dims = 32,
+                                       .params_init = WeightInit{InitKind::kGaussian, 0.05}}};
+  SyntheticInput::HParams input{.task = SyntheticTask::kCopy,
+                                .global_batch_size = 8,
+                                .seq_len = 16,
+                                .num_letters = 8,
+                                .distance = 2};
+  SyntheticInput::HParams validation = input;
+  validation.name = "validation";
+  validation.seed = 99;
+  validation.num_batches = 2;
+  return {.task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute},
+                                      .model = model,
+                                      .learner = {.optimizer_tpl =
+                                                      AdamW::HParams{.learning_rate = 1e-2}},
+                                      .train = {.num_train_steps = num_train_steps,
+                                                .save_interval_steps = 0,
+                                                .eval_interval_steps = 0}},
+          .input = input,
+          .eval_inputs = {{"validation", validation}}};
+}
+
+SingleTask::HParams& task_of(ExperimentConfig& config) {
+  return config.task.as<SingleTask::HParams>();
+}
+
+int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
+             RunOptions options) {
+  options.experiment = "tests.Tiny";
+  options.job_log_dir = directory;
+  const std::unique_ptr<Device> device = make_reference_device();
+  Trainer trainer(config, options, *device);
+  return trainer.run();
+}
+
+std::vector<std::string> values_of(const std::filesystem::path& directory, const std::string& key) {
+  std::vector<std::string> values;
+  std::ifstream lines(directory / "metrics.jsonl");
+  const std::string label = "\"" + key + "\": ";
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find(label);
+    if (at == std::string::npos) continue;
+    const size_t begin = at + label.size();
+    values.push_back(line.substr(begin, line.find_first_of(",}", begin) - begin));
+  }
+  return values;
+}
+
+std::map<std::string, std::string> losses_of(const std::filesystem::path& directory) {
+  std::map<std::string, std::string> losses;
+  std::ifstream lines(directory / "metrics.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("\"loss\": ") == std::string::npos) continue;
+    const auto value = [&](const std::string& label) {
+      const size_t begin = line.find(label) + label.size();
+      return line.substr(begin, line.find_first_of(",}", begin) - begin);
+    };
+    losses[value("\"step\": ")] = value("\"loss\": ");
+  }
+  return losses;
+}
+
+namespace {
+
+TEST_CASE("a tiny run learns to copy, evaluates and ends with a checkpoint") {
+  const TemporaryDirectory directory;
+  const ExperimentConfig config = tiny_config(150);
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  const std::vector<std::string> losses = values_of(directory.path(), "loss");
+  REQUIRE(losses.size() == 150);
+  REQUIRE(std::stod(losses.front()) > 2.5);
+  REQUIRE(std::stod(losses.back()) < 1.0);
+  REQUIRE(std::stod(values_of(directory.path(), "eval/validation/log_pplx").at(0)) < 1.0);
+  REQUIRE(std::filesystem::exists(directory / "checkpoints/step_0000000150"));
+}
+
+}  // namespace
+}  // namespace tessera
