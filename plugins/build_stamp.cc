@@ -74,7 +74,7 @@ void check_plugin_file(const std::filesystem::path& file) {
   if (!is_whole(bytes, *header)) fail("{}: the file is cut short; build it again", file.string());
   const auto stamp = find_stamp(bytes);
   if (!stamp)
-    fail("{}: not a Tessera plugin (it has no build stamp; make it with tessera_experiments())",
+    fail("{}: not a Tessera plugin (it has no build stamp; make it with tessera_plugin())",
          file.string());
   if (*stamp != build_stamp())
     fail("{}: plugin of another build: it is of Tessera {}, this program of {}; build it again",

@@ -95,6 +95,7 @@ options::variables_map parse_flags(const std::vector<std::string>& arguments) {
   } catch (const options::unknown_option& error) {
     std::string name = error.get_option_name();
     name.erase(0, name.find_first_not_of('-'));
+    name.erase(std::min(name.find('='), name.size()));
     const std::string near = nearest(name, flag_names(flags));
     fail("no flag --{}{}", name,
          near.empty() ? "; --help lists them" : fmt::format("; did you mean --{}?", near));

@@ -22,7 +22,7 @@ filesystem::path own_folder() {
   boost::system::error_code error;
   const auto library = boost::dll::this_line_location(error);
   if (error) return "tessera/experiments";
-  return filesystem::absolute(library.string()).parent_path() / "tessera" / "experiments";
+  return filesystem::weakly_canonical(library.string()).parent_path() / "tessera" / "experiments";
 }
 
 // Never destroyed: objects made by a plugin may outlive main.

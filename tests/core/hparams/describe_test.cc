@@ -2,11 +2,10 @@
 // describe and diff, and where inherited values say they are from.
 #include "core/hparams/describe.h"
 
-#include <catch2/catch.hpp>
-
 #include "core/hparams/path.h"
 #include "core/hparams/resolve.h"
 #include "tests/core/hparams/sample.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {
@@ -32,12 +31,12 @@ TEST_CASE("describe prints a line for each value") {
   const std::string policy =
       "model.dtypes = {param = \"f32\", compute = \"bf16\", reduce = \"f32\", output = \"f32\"}";
   const auto padded = [](std::string text) { return text.append(72 - text.size(), ' '); };
-  CHECK(describe(tree) == padded("model = FeedForward") + "  # " + where + "\n" +
-                              padded("model.hidden_dims = 8") + "  # " + where + "\n" +
-                              padded("model.use_bias = true") + "  # default\n" +
-                              padded("model.activation_tpl = ReLU") + "  # default\n" + policy +
-                              "  # --set model.dtypes.compute=bf16\n" +
-                              padded("model.params_init = unset") + "  # default\n");
+  REQUIRE(describe(tree) == padded("model = FeedForward") + "  # " + where + "\n" +
+                                padded("model.hidden_dims = 8") + "  # " + where + "\n" +
+                                padded("model.use_bias = true") + "  # default\n" +
+                                padded("model.activation_tpl = ReLU") + "  # default\n" + policy +
+                                "  # --set model.dtypes.compute=bf16\n" +
+                                padded("model.params_init = unset") + "  # default\n");
 }
 
 TEST_CASE("plain members can be said to come from the command line") {
@@ -46,21 +45,21 @@ TEST_CASE("plain members can be said to come from the command line") {
   set_path(root, "model.slope", "0.5");
   Tree tree = to_tree(root);
   note_command_line(tree, "model.slope=0.5");
-  CHECK_THAT(describe(tree), Catch::Contains("# --set model.slope=0.5"));
+  REQUIRE_THAT(describe(tree), Catch::Contains("# --set model.slope=0.5"));
 }
 
 TEST_CASE("diff names what differs, and nothing else") {
   Root before;
   before.model = FeedForward::HParams{.hidden_dims = 8};
   Root after = before;
-  CHECK(diff(to_tree(before), to_tree(after)).empty());
+  REQUIRE(diff(to_tree(before), to_tree(after)).empty());
   set_path(after, "model.hidden_dims", "16");
   set_path(after, "model.activation_tpl", "Leaky");
-  CHECK(diff(to_tree(before), to_tree(after)) ==
-        std::vector<std::string>{"model.hidden_dims: 8 -> 16",
-                                 "model.activation_tpl: ReLU -> Leaky",
-                                 "model.activation_tpl.slope: absent -> 0.01",
-                                 "model.activation_tpl.dtypes: absent -> unset"});
+  REQUIRE(diff(to_tree(before), to_tree(after)) ==
+          std::vector<std::string>{"model.hidden_dims: 8 -> 16",
+                                   "model.activation_tpl: ReLU -> Leaky",
+                                   "model.activation_tpl.slope: absent -> 0.01",
+                                   "model.activation_tpl.dtypes: absent -> unset"});
 }
 
 TEST_CASE("a value inherited over several levels names the struct that set it") {
@@ -71,8 +70,8 @@ TEST_CASE("a value inherited over several levels names the struct that set it") 
   root.model = p;
   const Tree tree = resolved(to_tree(root));
   const Tree& inherited = at_path(tree, "model.ffn_tpl.activation_tpl.dtypes");
-  CHECK(inherited.provenance.text() == "inherited from model");
-  CHECK(missing_fields(tree) == std::vector<std::string>{"model.ffn_tpl.hidden_dims"});
+  REQUIRE(inherited.provenance.text() == "inherited from model");
+  REQUIRE(missing_fields(tree) == std::vector<std::string>{"model.ffn_tpl.hidden_dims"});
 }
 
 TEST_CASE("a required field may be inherited") {
@@ -85,11 +84,11 @@ TEST_CASE("a required field may be inherited") {
   required.role = Tree::Role::kRequired;
   required.type = &typeid(int64_t);
   tree.add("inner", Tree::table("Inner")).add("width", required);
-  CHECK(missing_fields(tree) == std::vector<std::string>{"inner.width"});
-  CHECK(missing_fields(resolved(tree)).empty());
+  REQUIRE(missing_fields(tree) == std::vector<std::string>{"inner.width"});
+  REQUIRE(missing_fields(resolved(tree)).empty());
   // Another type of the same name is another thing.
   tree.find("inner")->find("width")->type = &typeid(double);
-  CHECK(missing_fields(resolved(tree)) == std::vector<std::string>{"inner.width"});
+  REQUIRE(missing_fields(resolved(tree)) == std::vector<std::string>{"inner.width"});
 }
 
 }  // namespace

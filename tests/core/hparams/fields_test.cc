@@ -2,9 +2,8 @@
 // FIELDS, Field and Required.
 #include "core/hparams/fields.h"
 
-#include <catch2/catch.hpp>
-
 #include "tests/core/hparams/sample.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {
@@ -61,9 +60,9 @@ TEST_CASE("FIELDS gives names and members in order") {
     last = member;
   });
   REQUIRE(names.size() == 40);
-  CHECK(names.front() == "a0");
-  CHECK(names.back() == "d9");
-  CHECK(last == 39);
+  REQUIRE(names.front() == "a0");
+  REQUIRE(names.back() == "d9");
+  REQUIRE(last == 39);
 }
 
 TEST_CASE("an aggregate's members are counted, so that one left out is noticed") {
@@ -79,30 +78,30 @@ TEST_CASE("a derived struct's fields follow those of its base") {
   std::vector<std::string> names;
   MoreKnobs knobs;
   visit_fields(knobs, [&](std::string_view name, int64_t&) { names.emplace_back(name); });
-  CHECK(names == std::vector<std::string>{"width", "depth"});
+  REQUIRE(names == std::vector<std::string>{"width", "depth"});
 }
 
 TEST_CASE("a Field knows whether and where it was set") {
   Field<double> rate;
-  CHECK_FALSE(rate.has());
-  CHECK(rate.get_or(2.5) == 2.5);
-  CHECK(error_of([&] { rate.get(); }) ==
-        "a field that is unset was read; set it, or read it with get_or(…)");
+  REQUIRE_FALSE(rate.has());
+  REQUIRE(rate.get_or(2.5) == 2.5);
+  REQUIRE(error_of([&] { rate.get(); }) ==
+          "a field that is unset was read; set it, or read it with get_or(…)");
   rate = 1;  // An integer for a double is welcome.
   const uint32_t line = __LINE__ - 1;
-  CHECK(rate.get() == 1.0);
-  CHECK(rate.provenance().origin == Origin::kExperiment);
-  CHECK(rate.provenance().site.line == line);
-  CHECK(rate.provenance().text() == fmt::format("tests/core/hparams/fields_test.cc:{}", line));
+  REQUIRE(rate.get() == 1.0);
+  REQUIRE(rate.provenance().origin == Origin::kExperiment);
+  REQUIRE(rate.provenance().site.line == line);
+  REQUIRE(rate.provenance().text() == fmt::format("tests/core/hparams/fields_test.cc:{}", line));
   rate.reset();
-  CHECK_FALSE(rate.has());
+  REQUIRE_FALSE(rate.has());
   STATIC_REQUIRE_FALSE(std::is_convertible_v<double, Field<int64_t>>);
 }
 
 TEST_CASE("a Field set by a designated initialiser cites that line") {
   const Model::HParams p{.vocab_size = 7, .dtypes = DTypePolicy{.compute = DType::kBF16}};
-  CHECK(p.vocab_size.provenance().site.line == __LINE__ - 1);
-  CHECK(p.dtypes.get().compute == DType::kBF16);
+  REQUIRE(p.vocab_size.provenance().site.line == __LINE__ - 1);
+  REQUIRE(p.dtypes.get().compute == DType::kBF16);
 }
 
 }  // namespace

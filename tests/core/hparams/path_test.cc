@@ -2,9 +2,8 @@
 // --set: values by dotted path from text, typed and checked.
 #include "core/hparams/path.h"
 
-#include <catch2/catch.hpp>
-
 #include "tests/core/hparams/sample.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {
@@ -25,70 +24,70 @@ std::string error_for(std::string_view path, std::string_view text) {
 TEST_CASE("text becomes what the field holds") {
   Model::HParams p;
   set_path(p, "title", "a = [b], c");
-  CHECK(p.title == "a = [b], c");
+  REQUIRE(p.title == "a = [b], c");
   set_path(p, "title", "42");
-  CHECK(p.title == "42");
+  REQUIRE(p.title == "42");
   set_path(p, "title", R"("tab\there")");
-  CHECK(p.title == "tab\there");
+  REQUIRE(p.title == "tab\there");
   set_path(p, "num_layers", "1_000");
-  CHECK(p.num_layers == 1000);
+  REQUIRE(p.num_layers == 1000);
   set_path(p, "num_layers", "-3");
-  CHECK(p.num_layers == -3);
+  REQUIRE(p.num_layers == -3);
   set_path(p, "rate", "3");
-  CHECK(p.rate == 3.0);
+  REQUIRE(p.rate == 3.0);
   set_path(p, "rate", "3e-4");
-  CHECK(p.rate == 3e-4);
+  REQUIRE(p.rate == 3e-4);
   set_path(p, "rate", "-inf");
-  CHECK(std::isinf(p.rate));
+  REQUIRE(std::isinf(p.rate));
   set_path(p, "padding", "valid");
-  CHECK(p.padding == Padding::kValid);
+  REQUIRE(p.padding == Padding::kValid);
   set_path(p, "logits", "bf16");
-  CHECK(p.logits == DType::kBF16);
+  REQUIRE(p.logits == DType::kBF16);
   set_path(p, "limit", "5");
-  CHECK(p.limit == 5);
+  REQUIRE(p.limit == 5);
   set_path(p, "limit", "unset");
-  CHECK_FALSE(p.limit.has_value());
+  REQUIRE_FALSE(p.limit.has_value());
   set_path(p, "epsilon", "1e-5");
-  CHECK(p.epsilon.get() == 1e-5);
-  CHECK(p.epsilon.provenance().text() == "--set epsilon=1e-5");
+  REQUIRE(p.epsilon.get() == 1e-5);
+  REQUIRE(p.epsilon.provenance().text() == "--set epsilon=1e-5");
   set_path(p, "epsilon", "unset");
-  CHECK_FALSE(p.epsilon.has());
+  REQUIRE_FALSE(p.epsilon.has());
 }
 
 TEST_CASE("lists are set whole, with or without brackets, or by element") {
   Model::HParams p;
   set_path(p, "shape", "[2,2,1]");
-  CHECK(p.shape == std::vector<int64_t>{2, 2, 1});
+  REQUIRE(p.shape == std::vector<int64_t>{2, 2, 1});
   set_path(p, "shape", "8, 1");
-  CHECK(p.shape == std::vector<int64_t>{8, 1});
+  REQUIRE(p.shape == std::vector<int64_t>{8, 1});
   set_path(p, "shape[1]", "4");
   set_path(p, "shape.0", "16");
-  CHECK(p.shape == std::vector<int64_t>{16, 4});
+  REQUIRE(p.shape == std::vector<int64_t>{16, 4});
   set_path(p, "shape", "[]");
-  CHECK(p.shape.empty());
+  REQUIRE(p.shape.empty());
   set_path(p, "rules", R"([{pattern = "x, y", times = 3}, {times=4}])");
   REQUIRE(p.rules.size() == 2);
-  CHECK(p.rules[0].pattern == "x, y");
-  CHECK(p.rules[1].times == 4);
-  CHECK(p.rules[1].pattern == ".*");
+  REQUIRE(p.rules[0].pattern == "x, y");
+  REQUIRE(p.rules[1].times == 4);
+  REQUIRE(p.rules[1].pattern == ".*");
   set_path(p, "rules[1].pattern", "b");
-  CHECK(p.rules[1].pattern == "b");
+  REQUIRE(p.rules[1].pattern == "b");
 }
 
 TEST_CASE("structs are set in part, as a table or as name=value") {
   Model::HParams p;
   set_path(p, "rule.times", "7");
-  CHECK(p.rule.times == 7);
+  REQUIRE(p.rule.times == 7);
   set_path(p, "rule", "{pattern = \"z\"}");
-  CHECK(p.rule.pattern == "z");
-  CHECK(p.rule.times == 7);
+  REQUIRE(p.rule.pattern == "z");
+  REQUIRE(p.rule.times == 7);
   set_path(p, "dtypes", "param=f32,compute=bf16");
-  CHECK(p.dtypes.get().compute == DType::kBF16);
+  REQUIRE(p.dtypes.get().compute == DType::kBF16);
   set_path(p, "dtypes.output", "bf16");
-  CHECK(p.dtypes.get().output == DType::kBF16);
-  CHECK(p.dtypes.get().compute == DType::kBF16);
+  REQUIRE(p.dtypes.get().output == DType::kBF16);
+  REQUIRE(p.dtypes.get().compute == DType::kBF16);
   set_path(p, "params_init.scale", "0.02");  // Was unset: begins with the defaults.
-  CHECK(p.params_init.get() == WeightInit{InitKind::kXavier, 0.02});
+  REQUIRE(p.params_init.get() == WeightInit{InitKind::kXavier, 0.02});
 }
 
 TEST_CASE("a struct set in part begins as what it inherited") {
@@ -96,21 +95,21 @@ TEST_CASE("a struct set in part begins as what it inherited") {
   p.dtypes = DTypePolicy{.compute = DType::kBF16};
   set_path(p, "ffn_tpl.dtypes.output", "bf16");
   const DTypePolicy policy = p.ffn_tpl.as<FeedForward::HParams>().dtypes.get();
-  CHECK(policy.compute == DType::kBF16);
-  CHECK(policy.output == DType::kBF16);
+  REQUIRE(policy.compute == DType::kBF16);
+  REQUIRE(policy.output == DType::kBF16);
 }
 
 TEST_CASE("maps take new keys") {
   Model::HParams p;
   set_path(p, "weights.main", "2");
   set_path(p, "weights.\"dotted.name\"", "0.5");
-  CHECK(p.weights == std::map<std::string, double>{{"main", 2.0}, {"dotted.name", 0.5}});
+  REQUIRE(p.weights == std::map<std::string, double>{{"main", 2.0}, {"dotted.name", 0.5}});
 }
 
 TEST_CASE("paths reach into templates") {
   Model::HParams p;
   set_path(p, "ffn_tpl.hidden_dims", "64");
-  CHECK(p.ffn_tpl.as<FeedForward::HParams>().hidden_dims.get() == 64);
+  REQUIRE(p.ffn_tpl.as<FeedForward::HParams>().hidden_dims.get() == 64);
 }
 
 TEST_CASE("a template is exchanged by name and keeps what both classes have") {
@@ -119,69 +118,71 @@ TEST_CASE("a template is exchanged by name and keeps what both classes have") {
   const auto activation = [&p]() -> Template<Unary>& {
     return p.ffn_tpl.as<FeedForward::HParams>().activation_tpl;
   };
-  CHECK(activation().as<Leaky::HParams>().slope == 0.01);
+  REQUIRE(activation().as<Leaky::HParams>().slope == 0.01);
   // A default stays behind: the new class has its own.
   set_path(p, "ffn_tpl.activation_tpl", "Clipped");
-  CHECK(activation().as<Clipped::HParams>().slope == 0.5);
+  REQUIRE(activation().as<Clipped::HParams>().slope == 0.5);
   set_path(p, "ffn_tpl.activation_tpl.slope", "0.25");
   set_path(p, "ffn_tpl.activation_tpl", "Leaky");
-  CHECK(activation().as<Leaky::HParams>().slope == 0.25);
+  REQUIRE(activation().as<Leaky::HParams>().slope == 0.25);
   set_path(p, "ffn_tpl.activation_tpl", R"({type = "Clipped", limit = 1})");
-  CHECK(activation().as<Clipped::HParams>().limit == 1.0);
-  CHECK(activation().as<Clipped::HParams>().slope == 0.5);
+  REQUIRE(activation().as<Clipped::HParams>().limit == 1.0);
+  REQUIRE(activation().as<Clipped::HParams>().slope == 0.5);
   set_path(p, "spare_tpl", "ReLU");
-  CHECK(p.spare_tpl.name() == "ReLU");
+  REQUIRE(p.spare_tpl.name() == "ReLU");
   set_path(p, "spare_tpl", "unset");
-  CHECK_FALSE(p.spare_tpl.has());
+  REQUIRE_FALSE(p.spare_tpl.has());
   set_path(p, "heads", "[ReLU, {type = \"Leaky\", slope = 2}]");
   REQUIRE(p.heads.size() == 2);
-  CHECK(p.heads[1].as<Leaky::HParams>().slope == 2.0);
+  REQUIRE(p.heads[1].as<Leaky::HParams>().slope == 2.0);
 }
 
 TEST_CASE("text of the wrong type is an error with the path") {
-  CHECK(error_for("num_layers", "ten") == "num_layers: got ten, expected an integer");
-  CHECK(error_for("num_layers", "1.5") == "num_layers: got 1.5, expected an integer");
-  CHECK(error_for("num_layers", "99999999999999999999") ==
-        "num_layers: got 99999999999999999999, expected an integer");
-  CHECK(error_for("rate", "fast") == "rate: got fast, expected a number");
-  CHECK(error_for("ffn_tpl.use_bias", "yes") ==
-        "ffn_tpl.use_bias: got yes, expected true or false");
-  CHECK(error_for("padding", "vaild") ==
-        "padding: got 'vaild', expected one of same, valid; did you mean 'valid'?");
-  CHECK(error_for("logits", "bf61") ==
-        "no dtype 'bf61'; did you mean 'bf16'? (expected f64, f32, bf16, i32, u32 or bool) [in "
-        "logits]");
-  CHECK(error_for("shape[0]", "x") == "shape[0]: got x, expected an integer");
-  CHECK(error_for("shape", "1,,2") == "shape[1]: got , expected an integer");
-  CHECK(error_for("dtypes", "bf16") ==
-        "dtypes: got bf16, expected name=value, … or {name = value, …}");
+  REQUIRE(error_for("num_layers", "ten") == "num_layers: got ten, expected an integer");
+  REQUIRE(error_for("num_layers", "1.5") == "num_layers: got 1.5, expected an integer");
+  REQUIRE(error_for("num_layers", "99999999999999999999") ==
+          "num_layers: got 99999999999999999999, expected an integer");
+  REQUIRE(error_for("rate", "fast") == "rate: got fast, expected a number");
+  REQUIRE(error_for("ffn_tpl.use_bias", "yes") ==
+          "ffn_tpl.use_bias: got yes, expected true or false");
+  REQUIRE(error_for("padding", "vaild") ==
+          "padding: got 'vaild', expected one of same, valid; did you mean 'valid'?");
+  REQUIRE(error_for("logits", "bf61") ==
+          "no dtype 'bf61'; did you mean 'bf16'? (expected f64, f32, bf16, i32, u32 or bool) [in "
+          "logits]");
+  REQUIRE(error_for("shape[0]", "x") == "shape[0]: got x, expected an integer");
+  REQUIRE(error_for("shape", "1,,2") == "shape[1]: got , expected an integer");
+  REQUIRE(error_for("dtypes", "bf16") ==
+          "dtypes: got bf16, expected name=value, … or {name = value, …}");
 }
 
 TEST_CASE("a name that does not exist is an error with the nearest path") {
-  CHECK(error_for("num_layer", "3") == "no field 'num_layer' in Model; did you mean 'num_layers'?");
-  CHECK(error_for("ffn_tpl.hiden_dims", "3") ==
-        "no field 'ffn_tpl.hiden_dims' in FeedForward; did you mean 'ffn_tpl.hidden_dims'?");
-  CHECK(error_for("hidden_dims", "3") ==
-        "no field 'hidden_dims' in Model; did you mean 'ffn_tpl.hidden_dims'?");
-  CHECK(error_for("rule.zzzzzz", "3") == "no field 'rule.zzzzzz' in Rule (it has pattern, times)");
-  CHECK(error_for("dtypes", "compute=f32,outptu=f32") ==
-        "no field 'dtypes.outptu' in DTypePolicy; did you mean 'dtypes.output'?");
-  CHECK(error_for("dtypes.outptu", "f32") ==
-        "no field 'dtypes.outptu' in DTypePolicy; did you mean 'dtypes.output'?");
-  CHECK(error_for("ffn_tpl.activation_tpl", "Laeky") ==
-        "ffn_tpl.activation_tpl: no sample::Unary is called 'Laeky'; did you mean 'Leaky'?");
-  CHECK(error_for("weights.a.b", "3") == "no field 'weights.a' in this map (it has )");
-  CHECK(error_for("", "3") == "an empty path; expected one such as task.train.num_train_steps");
+  REQUIRE(error_for("num_layer", "3") ==
+          "no field 'num_layer' in Model; did you mean 'num_layers'?");
+  REQUIRE(error_for("ffn_tpl.hiden_dims", "3") ==
+          "no field 'ffn_tpl.hiden_dims' in FeedForward; did you mean 'ffn_tpl.hidden_dims'?");
+  REQUIRE(error_for("hidden_dims", "3") ==
+          "no field 'hidden_dims' in Model; did you mean 'ffn_tpl.hidden_dims'?");
+  REQUIRE(error_for("rule.zzzzzz", "3") ==
+          "no field 'rule.zzzzzz' in Rule (it has pattern, times)");
+  REQUIRE(error_for("dtypes", "compute=f32,outptu=f32") ==
+          "no field 'dtypes.outptu' in DTypePolicy; did you mean 'dtypes.output'?");
+  REQUIRE(error_for("dtypes.outptu", "f32") ==
+          "no field 'dtypes.outptu' in DTypePolicy; did you mean 'dtypes.output'?");
+  REQUIRE(error_for("ffn_tpl.activation_tpl", "Laeky") ==
+          "ffn_tpl.activation_tpl: no sample::Unary is called 'Laeky'; did you mean 'Leaky'?");
+  REQUIRE(error_for("weights.a.b", "3") == "no field 'weights.a' in this map (it has )");
+  REQUIRE(error_for("", "3") == "an empty path; expected one such as task.train.num_train_steps");
 }
 
 TEST_CASE("a path that goes too deep or beyond a list is an error") {
-  CHECK(error_for("num_layers.x", "3") == "num_layers is a value (2) and has no field 'x'");
-  CHECK(error_for("shape[3]", "3") ==
-        "shape[3]: the list has 3 elements; set the whole list to change its length");
-  CHECK(error_for("shape.first", "3") ==
-        "shape is a list: got 'first', expected an index such as shape[0]");
-  CHECK(error_for("spare_tpl.slope", "3") ==
-        "spare_tpl is unset; give it a class first: --set spare_tpl=NAME");
+  REQUIRE(error_for("num_layers.x", "3") == "num_layers is a value (2) and has no field 'x'");
+  REQUIRE(error_for("shape[3]", "3") ==
+          "shape[3]: the list has 3 elements; set the whole list to change its length");
+  REQUIRE(error_for("shape.first", "3") ==
+          "shape is a list: got 'first', expected an index such as shape[0]");
+  REQUIRE(error_for("spare_tpl.slope", "3") ==
+          "spare_tpl is unset; give it a class first: --set spare_tpl=NAME");
 }
 
 }  // namespace

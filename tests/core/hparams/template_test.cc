@@ -2,10 +2,9 @@
 // Template: value semantics, typed access, making objects, required fields, the registry.
 #include "core/hparams/template.h"
 
-#include <catch2/catch.hpp>
-
 #include "core/hparams/path.h"
 #include "tests/core/hparams/sample.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {
@@ -34,38 +33,38 @@ Model::HParams model() {
 TEST_CASE("a template copies deeply and compares by value") {
   Template<Unary> a = model();
   Template<Unary> b = a;
-  CHECK(a == b);
+  REQUIRE(a == b);
   b.as<Model::HParams>().ffn_tpl.as<FeedForward::HParams>().hidden_dims = 9;
-  CHECK_FALSE(a == b);
-  CHECK(a.as<Model::HParams>().ffn_tpl.as<FeedForward::HParams>().hidden_dims.get() == 8);
+  REQUIRE_FALSE(a == b);
+  REQUIRE(a.as<Model::HParams>().ffn_tpl.as<FeedForward::HParams>().hidden_dims.get() == 8);
   b = a;
-  CHECK(a == b);
+  REQUIRE(a == b);
 }
 
 TEST_CASE("templates of different classes differ, and an unset one equals only itself") {
   const Template<Unary> unset;
   const Template<Unary> relu = ReLU::HParams{};
   const Template<Unary> leaky = Leaky::HParams{};
-  CHECK(unset == Template<Unary>());
-  CHECK_FALSE(unset == relu);
-  CHECK_FALSE(relu == leaky);
-  CHECK_FALSE(unset.has());
-  CHECK(relu.name() == "ReLU");
+  REQUIRE(unset == Template<Unary>());
+  REQUIRE_FALSE(unset == relu);
+  REQUIRE_FALSE(relu == leaky);
+  REQUIRE_FALSE(unset.has());
+  REQUIRE(relu.name() == "ReLU");
 }
 
 TEST_CASE("as<P>() gives the HParams held, and an error that names both classes otherwise") {
   Template<Unary> leaky = Leaky::HParams{.slope = 0.2};
-  CHECK(leaky.holds<Leaky::HParams>());
-  CHECK_FALSE(leaky.holds<ReLU::HParams>());
-  CHECK(leaky.as<Leaky::HParams>().slope == 0.2);
-  CHECK(error_of([&] { leaky.as<ReLU::HParams>(); }) == "the template holds Leaky, not ReLU");
-  CHECK(error_of([] { Template<Unary>().as<ReLU::HParams>(); }) ==
-        "the template is unset, not ReLU");
+  REQUIRE(leaky.holds<Leaky::HParams>());
+  REQUIRE_FALSE(leaky.holds<ReLU::HParams>());
+  REQUIRE(leaky.as<Leaky::HParams>().slope == 0.2);
+  REQUIRE(error_of([&] { leaky.as<ReLU::HParams>(); }) == "the template holds Leaky, not ReLU");
+  REQUIRE(error_of([] { Template<Unary>().as<ReLU::HParams>(); }) ==
+          "the template is unset, not ReLU");
 }
 
 TEST_CASE("instantiate makes the object, and its children") {
   Template<Unary> tpl = model();
-  CHECK(tpl.instantiate()->text() == "ffn(8, f32, relu)");
+  REQUIRE(tpl.instantiate()->text() == "ffn(8, f32, relu)");
 }
 
 TEST_CASE("an object's unset fields come from the enclosing HParams") {
@@ -73,9 +72,9 @@ TEST_CASE("an object's unset fields come from the enclosing HParams") {
   p.dtypes = DTypePolicy{.compute = DType::kBF16};
   p.ffn_tpl.as<FeedForward::HParams>().activation_tpl = Leaky::HParams{};
   const Template<Unary> tpl = p;
-  CHECK(tpl.instantiate()->text() == "ffn(8, bf16, leaky(0.01, bf16))");
+  REQUIRE(tpl.instantiate()->text() == "ffn(8, bf16, leaky(0.01, bf16))");
   // The template itself is not changed by making something from it.
-  CHECK_FALSE(tpl.as<Model::HParams>().ffn_tpl.as<FeedForward::HParams>().dtypes.has());
+  REQUIRE_FALSE(tpl.as<Model::HParams>().ffn_tpl.as<FeedForward::HParams>().dtypes.has());
 }
 
 TEST_CASE("a value that is set below is not overridden from above") {
@@ -85,38 +84,38 @@ TEST_CASE("a value that is set below is not overridden from above") {
   ffn.dtypes = DTypePolicy{};
   ffn.activation_tpl = Leaky::HParams{};
   // The activation inherits from the nearest that has it set, the feed-forward layer.
-  CHECK(Template<Unary>(p).instantiate()->text() == "ffn(8, f32, leaky(0.01, f32))");
+  REQUIRE(Template<Unary>(p).instantiate()->text() == "ffn(8, f32, leaky(0.01, f32))");
 }
 
 TEST_CASE("all required fields that are missing are reported at once, by path") {
   const Template<Unary> tpl = Model::HParams{};
-  CHECK(error_of([&] { tpl.instantiate(); }) ==
-        "Model: 2 required fields are not set: vocab_size, ffn_tpl.hidden_dims; set them in the "
-        "experiment or with --set");
+  REQUIRE(error_of([&] { tpl.instantiate(); }) ==
+          "Model: 2 required fields are not set: vocab_size, ffn_tpl.hidden_dims; set them in the "
+          "experiment or with --set");
   const Template<Unary> ffn = FeedForward::HParams{};
-  CHECK(error_of([&] { ffn.instantiate(); }) ==
-        "FeedForward: a required field is not set: hidden_dims; set it in the experiment or with "
-        "--set");
+  REQUIRE(error_of([&] { ffn.instantiate(); }) ==
+          "FeedForward: a required field is not set: hidden_dims; set it in the experiment or with "
+          "--set");
 }
 
 TEST_CASE("an unset template cannot be instantiated") {
-  CHECK(error_of([] { Template<Unary>().instantiate(); }) ==
-        "a template that is unset was instantiated; expected some sample::Unary");
+  REQUIRE(error_of([] { Template<Unary>().instantiate(); }) ==
+          "a template that is unset was instantiated; expected some sample::Unary");
 }
 
 TEST_CASE("a name registered twice is reported, and the first stays") {
-  CHECK(template_clashes().empty());
+  REQUIRE(template_clashes().empty());
   const TemplateRegistrar<Unary, Twin> again;
-  CHECK(template_clashes() ==
-        std::vector<std::string>{"two classes are registered as sample::Unary 'ReLU'"});
+  REQUIRE(template_clashes() ==
+          std::vector<std::string>{"two classes are registered as sample::Unary 'ReLU'"});
   Template<Unary> tpl;
   from_tree(Tree::typed("ReLU", {}), tpl);
-  CHECK(tpl.instantiate()->text() == "relu");
+  REQUIRE(tpl.instantiate()->text() == "relu");
 }
 
 TEST_CASE("names that can be read for a base are listed") {
-  CHECK(template_names(typeid(Unary)) ==
-        std::vector<std::string>{"Clipped", "FeedForward", "Leaky", "Model", "ReLU"});
+  REQUIRE(template_names(typeid(Unary)) ==
+          std::vector<std::string>{"Clipped", "FeedForward", "Leaky", "Model", "ReLU"});
 }
 
 }  // namespace

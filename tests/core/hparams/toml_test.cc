@@ -5,10 +5,9 @@
 #include <cmath>
 #include <limits>
 
-#include <catch2/catch.hpp>
-
 #include "core/hparams/path.h"
 #include "tests/core/hparams/sample.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {
@@ -42,8 +41,8 @@ TEST_CASE("a dump says where values came from") {
   set_path(p, "vocab_size", "50");
   const std::string file = "tests/core/hparams/toml_test.cc";
   const std::string policy = R"({param = "f32", compute = "bf16", reduce = "f32", output = "f32"})";
-  CHECK(to_toml(to_tree(p), "Model of a test.") == fmt::format(
-                                                       R"(# Model of a test.
+  REQUIRE(to_toml(to_tree(p), "Model of a test.") == fmt::format(
+                                                         R"(# Model of a test.
 title = "a \"b\"\n"                       # experiment
 num_layers = 2
 rate = 0.001
@@ -75,7 +74,8 @@ use_bias = true
 [ffn_tpl.activation_tpl]
 type = "ReLU"
 )",
-                                                       file, line - 1, policy, line - 3, line - 3));
+                                                         file, line - 1, policy, line - 3,
+                                                         line - 3));
 }
 
 TEST_CASE("a dump reads back to the same configuration") {
@@ -97,9 +97,9 @@ TEST_CASE("a dump reads back to the same configuration") {
   p.epsilon.reset();  // Its default is a value.
   const Template<Unary> tpl = p;
   const Template<Unary> read = reload(tpl);
-  CHECK(read == tpl);
-  CHECK(std::signbit(read.as<Model::HParams>().ffn_tpl.as<Leaky::HParams>().slope));
-  CHECK(to_tree(reload(read)).value_text() == to_tree(tpl).value_text());
+  REQUIRE(read == tpl);
+  REQUIRE(std::signbit(read.as<Model::HParams>().ffn_tpl.as<Leaky::HParams>().slope));
+  REQUIRE(to_tree(reload(read)).value_text() == to_tree(tpl).value_text());
 }
 
 TEST_CASE("special and extreme numbers read back exactly") {
@@ -109,45 +109,46 @@ TEST_CASE("special and extreme numbers read back exactly") {
         123456789012345680.0}) {
     const Template<Unary> tpl = Leaky::HParams{.slope = value};
     INFO(to_toml(to_tree(tpl)));
-    CHECK(reload(tpl) == tpl);
+    REQUIRE(reload(tpl) == tpl);
   }
 }
 
 TEST_CASE("a double that is whole stays a double, and an integer field refuses one") {
-  CHECK(double_text(3.0) == "3.0");
-  CHECK(double_text(1e22) == "1e+22");
-  CHECK(error_reading("type = \"Model\"\nnum_layers = 2.0\n") ==
-        "num_layers: got 2.0, expected an integer");
+  REQUIRE(double_text(3.0) == "3.0");
+  REQUIRE(double_text(1e22) == "1e+22");
+  REQUIRE(error_reading("type = \"Model\"\nnum_layers = 2.0\n") ==
+          "num_layers: got 2.0, expected an integer");
 }
 
 TEST_CASE("values read from a file say so") {
   Template<Unary> read;
   from_tree(parse_toml("type = \"FeedForward\"\nhidden_dims = 4\n", "run/hparams.toml"), read);
-  CHECK(read.as<FeedForward::HParams>().hidden_dims.provenance().text() == "run/hparams.toml");
+  REQUIRE(read.as<FeedForward::HParams>().hidden_dims.provenance().text() == "run/hparams.toml");
 }
 
 TEST_CASE("inherited values are inherited again after reading back") {
   Model::HParams p{.vocab_size = 3, .ffn_tpl = FeedForward::HParams{.hidden_dims = 8}};
   p.dtypes = DTypePolicy{.compute = DType::kBF16};
   const Template<Unary> read = reload(p);
-  CHECK(read == Template<Unary>(p));
-  CHECK_FALSE(read.as<Model::HParams>().ffn_tpl.as<FeedForward::HParams>().dtypes.has());
-  CHECK(read.instantiate()->text() == "ffn(8, bf16, relu)");
+  REQUIRE(read == Template<Unary>(p));
+  REQUIRE_FALSE(read.as<Model::HParams>().ffn_tpl.as<FeedForward::HParams>().dtypes.has());
+  REQUIRE(read.instantiate()->text() == "ffn(8, bf16, relu)");
 }
 
 TEST_CASE("what a file gets wrong is an error that says where") {
-  CHECK(error_reading("type = \"Leaky\"\nslope = = 3\n").starts_with("hparams.toml:2: "));
-  CHECK(error_reading("type = \"Leaky\"\nslop = 3\n") ==
-        "no field 'slop' in Leaky; did you mean 'slope'?");
-  CHECK(error_reading("type = \"Laeky\"\n") ==
-        "no sample::Unary is called 'Laeky'; did you mean 'Leaky'?");
-  CHECK(error_reading("slope = 3\n") ==
-        "expected a `type`, one of Clipped, FeedForward, Leaky, Model, ReLU");
-  CHECK(error_reading("type = \"Leaky\"\nslope = \"3\"\n") ==
-        "slope: got \"3\", expected a number");
-  CHECK(error_reading("type = \"Model\"\ntitle = 3\n") == "title: got 3, expected text in quotes");
-  CHECK(error_reading("type = \"Model\"\ntitle = 1979-05-27\n") ==
-        "hparams.toml:2: dates and times are not values of a configuration");
+  REQUIRE(error_reading("type = \"Leaky\"\nslope = = 3\n").starts_with("hparams.toml:2: "));
+  REQUIRE(error_reading("type = \"Leaky\"\nslop = 3\n") ==
+          "no field 'slop' in Leaky; did you mean 'slope'?");
+  REQUIRE(error_reading("type = \"Laeky\"\n") ==
+          "no sample::Unary is called 'Laeky'; did you mean 'Leaky'?");
+  REQUIRE(error_reading("slope = 3\n") ==
+          "expected a `type`, one of Clipped, FeedForward, Leaky, Model, ReLU");
+  REQUIRE(error_reading("type = \"Leaky\"\nslope = \"3\"\n") ==
+          "slope: got \"3\", expected a number");
+  REQUIRE(error_reading("type = \"Model\"\ntitle = 3\n") ==
+          "title: got 3, expected text in quotes");
+  REQUIRE(error_reading("type = \"Model\"\ntitle = 1979-05-27\n") ==
+          "hparams.toml:2: dates and times are not values of a configuration");
 }
 
 }  // namespace

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags of runexp.
+#include "plugins/command_line.h"
+
+#include "tests/plugins/fixtures.h"
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string error_for(const Words& words) {
+  return error_of([&] { parse_command_line(words); });
+}
+
+TEST_CASE("flags are read") {
+  const CommandLine line = parse_command_line(
+      {"--exp=a.B", "--set", "x=1", "--set=y=[1,2]", "--threads=3", "--mode=eval", "--job_log_dir",
+       "/tmp/run", "--profile=10:3", "--dump_graph=lower", "--restart", "--allow_config_change",
+       "--dry_run", "--plugin_path=p", "--plugin_path=q"});
+  REQUIRE(line.action == CommandLine::Action::kRun);
+  REQUIRE(line.experiment == "a.B");
+  REQUIRE(line.sets == Words{"x=1", "y=[1,2]"});
+  REQUIRE(line.threads == 3);
+  REQUIRE(line.run.mode == RunMode::kEval);
+  REQUIRE(line.run.job_log_dir == "/tmp/run");
+  REQUIRE(line.run.profile.has_value());
+  REQUIRE(line.run.profile->start == 10);
+  REQUIRE(line.run.profile->steps == 3);
+  REQUIRE(line.run.dump_graph == "lower");
+  REQUIRE((line.run.restart && line.run.allow_config_change && line.run.dry_run));
+  REQUIRE(line.plugin_path == std::vector<std::filesystem::path>{"p", "q"});
+}
+
+TEST_CASE("what to do is one of a few things") {
+  using Action = CommandLine::Action;
+  REQUIRE(parse_command_line({"--help"}).action == Action::kHelp);
+  REQUIRE(parse_command_line({"--list"}).action == Action::kList);
+  REQUIRE(parse_command_line({"--version"}).action == Action::kVersion);
+  REQUIRE(parse_command_line({"--exp=a", "--describe"}).action == Action::kDescribe);
+  REQUIRE(parse_command_line({"--exp=a", "--diff=b"}).action == Action::kDiff);
+}
+
+TEST_CASE("unknown and misused flags are errors with the nearest") {
+  REQUIRE(error_for({"--expp=a"}) == "no flag --expp; did you mean --exp?");
+  REQUIRE(error_for({"--exp=a", "--dryrun"}) == "no flag --dryrun; did you mean --dry_run?");
+  REQUIRE(error_for({"--zzzzzzzz"}) == "no flag --zzzzzzzz; --help lists them");
+  REQUIRE(error_for({"-h"}) == "'-h' is not a flag; --help lists them");
+  REQUIRE(error_for({"--exp=a", "num_layers=2"}) ==
+          "'num_layers=2' is not a flag; did you mean --set num_layers=2?");
+  REQUIRE(error_for({"--exp=a", "--restart=yes"}) == "--restart takes no value");
+  REQUIRE(error_for({"--exp"}) == "--exp wants a value; --help says which");
+  REQUIRE(error_for({"--exp=a", "--exp=b"}) == "--exp is given more than once");
+  REQUIRE(
+      error_for({}) ==
+      "which experiment? Give --exp=FAMILY.Name; --list shows what there is, --help how to go on");
+}
+
+TEST_CASE("values that cannot be are errors") {
+  REQUIRE(error_for({"--exp=a", "--threads=0"}) ==
+          "--threads=0: expected a whole number, 1 or more");
+  REQUIRE(error_for({"--exp=a", "--threads=two"}) ==
+          "--threads=two: expected a whole number, 1 or more");
+  REQUIRE(error_for({"--exp=a", "--devices=8"}) ==
+          "--devices=8: this version runs on one device; more come with Tessera 0.2");
+  REQUIRE(error_for({"--exp=a", "--device=cuda"}) ==
+          "--device=cuda: this build has no CUDA device; it has cpu");
+  REQUIRE(error_for({"--exp=a", "--mode=decode"}) ==
+          "--mode=decode comes with Tessera 0.2; this is 0.1.0");
+  REQUIRE(error_for({"--exp=a", "--mode=trian"}) ==
+          "--mode=trian: expected train, eval or plan; did you mean 'train'?");
+  REQUIRE(error_for({"--exp=a", "--profile=10"}) == "--profile=10: expected START:N, such as 10:3");
+  REQUIRE(error_for({"--exp=a", "--profile=10:0"}) ==
+          "--profile=0: expected a whole number, 1 or more");
+  REQUIRE(error_for({"--exp=a", "--dump_graph=fused"}) ==
+          "--dump_graph=fused: expected one of trace, remat, lower, fuse; did you mean 'fuse'?");
+  REQUIRE(error_for({"--exp=a", "--prompt=hello"}) ==
+          "--prompt belongs to modes that come with Tessera 0.2; this is 0.1.0");
+}
+
+TEST_CASE("help names every flag") {
+  for (const char* flag :
+       {"--exp", "--mode", "--list", "--describe", "--diff", "--dry_run", "--set", "--job_log_dir",
+        "--restart", "--allow_config_change", "--threads", "--device", "--devices", "--plugin_path",
+        "--dump_graph", "--profile", "--version", "--help"})
+    REQUIRE_THAT(help_text(), Catch::Contains(flag));
+}
+
+}  // namespace
+}  // namespace tessera

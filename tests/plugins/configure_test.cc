@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Knobs and overrides: what --set reaches, and what is said of names that nothing has.
+#include "plugins/configure.h"
+
+#include "core/hparams/describe.h"
+#include "inputs/synthetic_input.h"
+#include "plugins/loader.h"
+#include "plugins/lookup.h"
+#include "tests/plugins/fixtures.h"
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+ExperimentEntry entry(const std::string& name) { return find_experiment(name, {fixture("good")}); }
+
+std::string configure_error(const std::string& name, const std::string& given) {
+  return error_of([&] { configure(entry(name), {given}); });
+}
+
+TEST_CASE("--set reaches knobs before build, and fields after it") {
+  const ConfiguredExperiment configured =
+      configure(entry("zoo.FastCat"), {"num_legs=6", "input.seq_len=16", "ici_mesh_shape=[1,2,1]"});
+  const auto& input = configured.config.input.as<SyntheticInput::HParams>();
+  REQUIRE(input.global_batch_size.get() == 6);
+  REQUIRE(input.seq_len.get() == 16);
+  REQUIRE(configured.config.mesh.ici_mesh_shape == std::vector<int64_t>{1, 2, 1});
+  REQUIRE(configured.overrides == std::vector<std::string>{"input.seq_len=16"});
+}
+
+TEST_CASE("a variant's knobs are those of its base, with its own values") {
+  const std::string knobs = describe(configure(entry("zoo.FastCat"), {"num_legs=3"}).knobs);
+  REQUIRE_THAT(knobs, Catch::Contains("speed = 9.0 ") && Catch::Contains("ici_mesh_shape = []"));
+  REQUIRE_THAT(knobs, Catch::Contains("# --set num_legs=3"));
+}
+
+TEST_CASE("knobs may be templates, and are reached into") {
+  const ConfiguredExperiment configured = configure(entry("zoo.Cat"), {"food.seq_len=5"});
+  REQUIRE_THAT(describe(configured.knobs), Catch::Contains("food.seq_len = 5"));
+}
+
+TEST_CASE("a misspelt knob or field is an error with the nearest") {
+  REQUIRE(configure_error("zoo.Cat", "num_leg=3") ==
+          "--set num_leg=3: zoo.Cat has no knob or field 'num_leg'; did you mean 'num_legs'?");
+  REQUIRE(configure_error("zoo.Cat", "inptu.seq_len=3") ==
+          "--set inptu.seq_len=3: zoo.Cat has no knob or field 'inptu'; did you mean "
+          "'input.seq_len'?");
+  REQUIRE(configure_error("zoo.Cat", "seq_len=3") ==
+          "--set seq_len=3: zoo.Cat has no knob or field 'seq_len'; did you mean 'input.seq_len'?");
+  REQUIRE(configure_error("zoo.Cat", "wings=3") ==
+          "--set wings=3: zoo.Cat has no knob or field 'wings'; --describe shows what it has");
+  REQUIRE(configure_error("zoo.Cat", "input.seq_length=3") ==
+          "no field 'input.seq_length' in SyntheticInput; did you mean 'input.seq_len'?");
+  REQUIRE(configure_error("zoo.Cat", "num_legs=many") == "num_legs: got many, expected an integer");
+  REQUIRE(configure_error("zoo.Cat", "num_legs") ==
+          "--set num_legs: expected path=value, such as task.train.num_train_steps=100");
+}
+
+TEST_CASE("required fields that nobody set are all reported with their paths") {
+  REQUIRE(configure_error("farm.Forgetful", "listed=2") ==
+          "farm.Forgetful: 2 required fields are not set: input.global_batch_size, input.seq_len; "
+          "set them in the experiment or with --set");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# Small plugins, good and bad, that tests/plugins loads.
+set(TESSERA_FIXTURES ${CMAKE_BINARY_DIR}/fixtures)
+function(tessera_fixture name folder)
+  add_library(fixture_${name} MODULE ${CMAKE_SOURCE_DIR}/tests/plugins/fixtures/${name}.cc ${ARGN})
+  target_link_libraries(fixture_${name} PRIVATE plugins)
+  add_dependencies(fixture_${name} build_stamp)
+  add_dependencies(test_plugins fixture_${name})
+  set_target_properties(fixture_${name} PROPERTIES PREFIX "" OUTPUT_NAME ${name}
+                        LIBRARY_OUTPUT_DIRECTORY ${TESSERA_FIXTURES}/${folder})
+endfunction()
+
+tessera_fixture(zoo good ${TESSERA_PLUGIN_STAMP_SOURCE})
+tessera_fixture(farm good ${TESSERA_PLUGIN_STAMP_SOURCE})
+tessera_fixture(twin twin ${TESSERA_PLUGIN_STAMP_SOURCE})
+tessera_fixture(hollow hollow ${TESSERA_PLUGIN_STAMP_SOURCE})
+tessera_fixture(stale stale)
