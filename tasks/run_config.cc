@@ -7,14 +7,17 @@
 #include "core/base/file.h"
 #include "core/hparams/convert.h"
 #include "core/hparams/describe.h"
+#include "core/hparams/path.h"
 #include "core/hparams/toml.h"
 
 namespace tessera {
 
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
-                          const ExperimentConfig& config, ConfigChange change) {
+                          const ExperimentConfig& config, const std::vector<std::string>& overrides,
+                          ConfigChange change) {
   const std::filesystem::path file = run_directory / "hparams.toml";
-  const Tree wanted = to_tree(config);
+  Tree wanted = to_tree(config);
+  for (const std::string& given : overrides) note_command_line(wanted, given);
   if (std::filesystem::exists(file)) {
     const std::string text = read_file(file);
     ExperimentConfig begun_with;

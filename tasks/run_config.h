@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "tasks/experiment.h"
 
@@ -13,8 +14,10 @@ namespace tessera {
 enum class ConfigChange { kRefuse, kAllow };
 
 // Writes hparams.toml if the directory has none. If it has one that says something else: Error with
-// the differences, or, if changes are allowed, writes it anew. Returns its text.
+// the differences, or, if changes are allowed, writes it anew. Returns its text. `overrides` are
+// the "path=value" that the command line gave; the file says so beside them.
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
-                          const ExperimentConfig& config, ConfigChange change);
+                          const ExperimentConfig& config, const std::vector<std::string>& overrides,
+                          ConfigChange change);
 
 }  // namespace tessera

@@ -95,7 +95,7 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options, D
       device_(device),
       directory_(made_directory(options.job_log_dir)),
       hparams_toml_(settle_config(
-          directory_, options.experiment, config,
+          directory_, options.experiment, config, options.overrides,
           options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse)),
       session_(config,
                {.run_directory = directory_,

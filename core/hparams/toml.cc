@@ -79,7 +79,10 @@ class Writer {
     for (char& c : comment)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
     const std::string setting = fmt::format("{} = {}", key, value);
-    text_ += comment.empty() ? setting + "\n" : fmt::format("{:<40}  # {}\n", setting, comment);
+    // An inherited value is a comment itself, two columns in.
+    const int width = provenance.origin == Origin::kInherited ? 38 : 40;
+    text_ +=
+        comment.empty() ? setting + "\n" : fmt::format("{:<{}}  # {}\n", setting, width, comment);
   }
 
   std::string text_;

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// runexp: trains, evaluates and explains experiments.
+#include <iostream>
+
+#include "plugins/runexp.h"
+
+int main(int argc, char** argv) {
+  return tessera::run_runexp({argv + 1, argv + argc}, std::cout, std::cerr);
+}

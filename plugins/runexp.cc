@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/runexp.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <new>
+
+#include <fmt/ostream.h>
+
+#include "core/backend/cpu/device.h"
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/hparams/describe.h"
+#include "core/hparams/toml.h"
+#include "plugins/build_stamp.h"
+#include "plugins/command_line.h"
+#include "plugins/configure.h"
+#include "plugins/loader.h"
+#include "plugins/lookup.h"
+
+namespace tessera {
+namespace {
+
+namespace filesystem = std::filesystem;
+
+constexpr int kDone = 0;
+constexpr int kFailed = 1;
+constexpr int kBadUsage = 2;
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+int list(const CommandLine& line, std::ostream& out, std::ostream& errors) {
+  const std::vector<std::string> problems =
+      load_plugins(find_plugins(plugin_path(line.plugin_path)));
+  const std::vector<ExperimentEntry> entries = registered_experiments();
+  size_t width = 0;
+  for (const ExperimentEntry& entry : entries) width = std::max(width, entry.name.size());
+  for (const ExperimentEntry& entry : entries)
+    fmt::print(out, "{:<{}}  {}\n", entry.name, width,
+               entry.summary.empty() ? entry.plugin : entry.summary);
+  if (entries.empty()) fmt::print(out, "no experiments; --plugin_path=DIR adds places to look\n");
+  for (const std::string& problem : problems)
+    fmt::print(errors, "runexp: not loaded: {}\n", one_line(problem));
+  for (const std::string& clash : experiment_clashes()) fmt::print(errors, "runexp: {}\n", clash);
+  return kDone;
+}
+
+int describe_experiment(const ConfiguredExperiment& configured, std::ostream& out) {
+  fmt::print(out, "{}\n\nKnobs\n{}\nConfiguration\n{}", configured.name, describe(configured.knobs),
+             describe(configured.config_tree()));
+  return kDone;
+}
+
+// Another experiment, or the configuration that a run's directory holds.
+Tree other_tree(const std::string& other, const CommandLine& line) {
+  filesystem::path file = other;
+  if (filesystem::is_directory(file)) file /= "hparams.toml";
+  if (filesystem::is_regular_file(file)) {
+    ExperimentConfig config;
+    from_tree(parse_toml(read_file(file), file.string()), config);
+    return to_tree(config);
+  }
+  const ExperimentEntry entry = find_experiment(other, plugin_path(line.plugin_path));
+  return to_tree(configure(entry, {}).config);
+}
+
+int diff_experiments(const ConfiguredExperiment& configured, const CommandLine& line,
+                     std::ostream& out) {
+  const std::vector<std::string> lines =
+      diff(configured.config_tree(), other_tree(line.diff_with, line));
+  for (const std::string& difference : lines) fmt::print(out, "{}\n", difference);
+  if (lines.empty()) fmt::print(out, "{} and {} are alike\n", configured.name, line.diff_with);
+  return kDone;
+}
+
+int run(const ConfiguredExperiment& configured, const CommandLine& line) {
+  RunOptions options = line.run;
+  options.experiment = configured.name;
+  options.overrides = configured.overrides;
+  options.threads = line.threads;
+  if (options.job_log_dir.empty()) options.job_log_dir = filesystem::path("runs") / configured.name;
+  const std::unique_ptr<Device> device = make_cpu_device(line.threads);
+  Trainer trainer(configured.config, options, *device);
+  try {
+    return trainer.run();
+  } catch (const std::exception& error) {
+    // Thrown on, it would be taken for bad configuration.
+    fmt::print(stderr, "runexp: {}\n", one_line(error.what()));
+    return kFailed;
+  }
+}
+
+int act(const CommandLine& line, std::ostream& out, std::ostream& errors) {
+  using Action = CommandLine::Action;
+  if (line.action == Action::kHelp) {
+    out << help_text();
+    return kDone;
+  }
+  if (line.action == Action::kVersion) {
+    fmt::print(out, "tessera {}\n", build_stamp());
+    return kDone;
+  }
+  if (line.action == Action::kList) return list(line, out, errors);
+  const ExperimentEntry entry = find_experiment(line.experiment, plugin_path(line.plugin_path));
+  const ConfiguredExperiment configured = configure(entry, line.sets);
+  if (line.action == Action::kDescribe) return describe_experiment(configured, out);
+  if (line.action == Action::kDiff) return diff_experiments(configured, line, out);
+  return run(configured, line);
+}
+
+}  // namespace
+
+int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& errors) {
+  try {
+    return act(parse_command_line(arguments), out, errors);
+  } catch (const Error& error) {
+    fmt::print(errors, "runexp: {}\n", one_line(error.what()));
+    return kBadUsage;
+  } catch (const std::bad_alloc&) {
+    fmt::print(errors, "runexp: out of memory\n");
+    return kFailed;
+  } catch (const std::exception& error) {
+    fmt::print(errors, "runexp: {}\n", one_line(error.what()));
+    return kFailed;
+  }
+}
+
+}  // namespace tessera
