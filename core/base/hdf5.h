@@ -96,7 +96,11 @@ class Hdf5File {
   // checksummed.
   static Hdf5File create(const std::filesystem::path& path);
 
-  // Closes and reports what could not be written; the destructor closes silently.
+  Hdf5File() = default;
+  Hdf5File(Hdf5File&&) noexcept = default;
+  Hdf5File& operator=(Hdf5File&&) noexcept = default;
+  ~Hdf5File();  // Closes silently.
+  // Closes, and reports what could not be written; the file is then empty, to give its room back.
   void close();
 
   bool has(const std::string& path) const;

@@ -114,11 +114,15 @@ Checkpoint CheckpointStore::open(int64_t step) const {
 void CheckpointStore::add(const CheckpointInfo& info,
                           const std::vector<CheckpointArray>& arrays) const {
   const fs::path path = path_of(info.step);
-  const Unfinished unfinished(temporary_beside(path, "new"));
-  write_checkpoint_shard(unfinished.path(), info, arrays);
-  write_checkpoint_index(unfinished.path(), info);
-  rename_or_exchange(unfinished.path(), path);
-  sync_directory(directory_);
+  try {
+    const Unfinished unfinished(temporary_beside(path, "new"));
+    write_checkpoint_shard(unfinished.path(), info, arrays);
+    write_checkpoint_index(unfinished.path(), info);
+    rename_or_exchange(unfinished.path(), path);
+    sync_directory(directory_);
+  } catch (const std::exception& error) {
+    fail("cannot save the checkpoint of step {}: {}", info.step, error.what());
+  }
 }
 
 // By a rename first, so that half a checkpoint never bears a checkpoint's name.

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/hdf5.h"
 #include "tests/core/runtime/checkpoint_cases.h"
+#include "tests/support/python.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -127,13 +128,9 @@ TEST_CASE("the index shows arrays whole to any HDF5 client") {
 }
 
 TEST_CASE("h5py reads a checkpoint as the documentation says") {
-  const char* const pythons[] = {"/usr/bin/python3", "python3"};
-  std::string python;
-  for (const char* candidate : pythons)
-    if (std::system(fmt::format("{} -c 'import h5py' 2>/dev/null", candidate).c_str()) == 0)
-      python = candidate;
+  const std::string python = python_with("h5py");
   if (python.empty()) {
-    WARN("skipped: no python with h5py (Debian: python3-h5py)");
+    WARN("skipped: no Python with h5py (Debian: python3-h5py)");
     return;
   }
   const TemporaryDirectory directory;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes a TensorBoard event file: TFRecords of Event protocol buffers, encoded here by hand.
+// Scalars and texts only; not a reader.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+class EventFile {
+ public:
+  // A new file in `directory` (summaries/<split>), which is made. What other files of the directory
+  // hold from `first_step` on, TensorBoard then drops: a resumed run writes it again.
+  EventFile(const std::filesystem::path& directory, int64_t first_step);
+  ~EventFile();
+  EventFile(const EventFile&) = delete;
+  EventFile& operator=(const EventFile&) = delete;
+
+  void scalar(int64_t step, std::string_view tag, double value);
+  void text(int64_t step, std::string_view tag, std::string_view markdown);
+  void flush();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void write_event(int64_t step, std::string_view what);
+  void write(std::string_view bytes);
+
+  std::filesystem::path path_;
+  std::FILE* file_ = nullptr;
+};
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/crc32c.h"
+
+#include <string_view>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+namespace tessera {
+namespace {
+
+uint32_t of(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
+
+TEST_CASE("CRC-32C gives the values of RFC 3720") {
+  REQUIRE(of("") == 0);
+  REQUIRE(of("123456789") == 0xe3069283u);
+  REQUIRE(crc32c(std::vector<std::byte>(32, std::byte{0})) == 0x8a9136aau);
+  REQUIRE(crc32c(std::vector<std::byte>(32, std::byte{0xff})) == 0x62a8ab43u);
+}
+
+TEST_CASE("CRC-32C is the same by instruction and by table, at once and in parts") {
+  std::vector<std::byte> bytes(1000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i + 3 * i);
+  for (size_t length = 0; length < 100; ++length) {
+    const auto part = std::span(bytes).subspan(length % 9, length);
+    REQUIRE(crc32c(part) == crc32c_portable(part));
+  }
+  const auto all = std::span(bytes);
+  REQUIRE(crc32c(all.subspan(333), crc32c(all.first(333))) == crc32c(all));
+}
+
+}  // namespace
+}  // namespace tessera

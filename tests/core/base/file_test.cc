@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/file.h"
+
+#include <catch2/catch.hpp>
+
+#include "core/base/error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+TEST_CASE("a file is replaced whole, with nothing left beside it") {
+  const TemporaryDirectory directory;
+  write_file_atomically(directory / "f", "one");
+  write_file_atomically(directory / "f", "second");
+  REQUIRE(read_file(directory / "f") == "second");
+  REQUIRE(std::distance(fs::directory_iterator(directory.path()), {}) == 1);
+}
+
+TEST_CASE("a file that cannot be replaced stays, and the reason is said") {
+  const TemporaryDirectory directory;
+  fs::create_directories(directory / "f/occupied");
+  REQUIRE_THROWS(write_file_atomically(directory / "f", "text"));
+  REQUIRE(fs::exists(directory / "f/occupied"));
+  REQUIRE(std::distance(fs::directory_iterator(directory.path()), {}) == 1);
+  REQUIRE_THROWS_WITH(write_file_atomically(directory / "none/f", "text"),
+                      Contains("No such file"));
+  REQUIRE_THROWS_WITH(read_file(directory / "none"), Contains("cannot open"));
+}
+
+TEST_CASE("a directory takes a name, or changes places with the one that has it") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "new/f", "new");
+  rename_or_exchange(directory / "new", directory / "named");
+  REQUIRE(read_bytes(directory / "named/f") == "new");
+  REQUIRE_FALSE(fs::exists(directory / "new"));
+  write_bytes(directory / "newer/f", "newer");
+  rename_or_exchange(directory / "newer", directory / "named");
+  REQUIRE(read_bytes(directory / "named/f") == "newer");
+  REQUIRE(read_bytes(directory / "newer/f") == "new");
+  REQUIRE_THROWS_WITH(rename_or_exchange(directory / "x", directory / "y"),
+                      Contains("cannot rename"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/line_log.h"
+
+#include <catch2/catch.hpp>
+
+#include "core/base/error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+TEST_CASE("the step of a line is found, if the line is whole") {
+  REQUIRE(step_of_line(R"({"step": 12, "loss": 3})") == 12);
+  REQUIRE(step_of_line(R"({"event": "save", "step":0})") == 0);
+  REQUIRE_FALSE(step_of_line(R"({"steps": 12})"));
+  REQUIRE_FALSE(step_of_line(R"({"step": 1)"));
+  REQUIRE_FALSE(step_of_line(R"({"step": "x"})"));
+  REQUIRE_FALSE(step_of_line(""));
+}
+
+TEST_CASE("a resumed log is cut after its step, and of what a kill left unfinished") {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  {
+    LineLog log(path, 0);
+    log.append(R"({"event": "start", "step": 0})");
+    log.append(R"({"step": 1})");
+    log.append(R"({"step": 2})");
+    log.append(R"({"event": "save", "step": 2})");
+    log.append(R"({"step": 3})");
+  }
+  write_bytes(path, read_bytes(path) + R"({"step": 1, "lo)");
+  {
+    LineLog log(path, 2);
+    log.append(R"({"event": "restore", "step": 2})");
+  }
+  REQUIRE(read_bytes(path) == R"({"event": "start", "step": 0}
+{"step": 1}
+{"step": 2}
+{"event": "save", "step": 2}
+{"event": "restore", "step": 2}
+)");
+}
+
+TEST_CASE("a log that cannot be written says why") {
+  REQUIRE_THROWS_WITH(LineLog("/nowhere/metrics.jsonl", 0), Contains("No such file"));
+}
+
+}  // namespace
+}  // namespace tessera

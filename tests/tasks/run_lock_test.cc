@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/run_lock.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include "core/base/error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+TEST_CASE("a second writer is refused, with the first one's name") {
+  const TemporaryDirectory directory;
+  {
+    const RunLock lock(directory.path());
+    REQUIRE_THROWS_WITH(RunLock(directory.path()),
+                        Contains("is being written by process " + std::to_string(::getpid())) &&
+                            Contains("--job_log_dir"));
+  }
+  REQUIRE_NOTHROW(RunLock(directory.path()));
+  REQUIRE_THROWS_WITH(RunLock(directory / "none"), Contains("No such file"));
+}
+
+TEST_CASE("the lock of a killed process is free") {
+  const TemporaryDirectory directory;
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const RunLock lock(directory.path());
+    (void)!::write(ready[1], "x", 1);
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  REQUIRE_THROWS_WITH(RunLock(directory.path()), Contains("process " + std::to_string(child)));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  REQUIRE_NOTHROW(RunLock(directory.path()));
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+}  // namespace
+}  // namespace tessera
