@@ -11,6 +11,8 @@
 #include "core/base/error.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/trace.h"
+#include "core/graph/verify.h"
+#include "core/passes/autodiff.h"
 #include "layers/fprop_scope.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
@@ -98,13 +100,13 @@ Golden read_golden(const std::string& name) {
   return golden;
 }
 
-// The model's loss traced, with the inputs it reads.
+// A model's loss and gradients traced, with the inputs they read.
 struct Traced {
   Graph graph;
   ReferenceInputs inputs;
 };
 
-void trace_loss(const LanguageModel::HParams& p, bool with_weights, Traced& traced) {
+void trace_step(const LanguageModel::HParams& p, bool with_weights, Traced& traced) {
   const Mesh mesh;
   const AxisRules rules;
   const LanguageModel model(p);
@@ -122,21 +124,55 @@ void trace_loss(const LanguageModel::HParams& p, bool with_weights, Traced& trac
   }
   const FpropScope scope(parameters, features);
   const ModelOutput result = model.fprop(features);
-  output("loss", result.loss.sum / result.loss.weight);
+  const Tensor loss = result.loss.sum / result.loss.weight;
+  output("loss", loss);
+  const std::vector<Tensor> slopes = gradients(loss, parameters);
+  for (size_t i = 0; i < slopes.size(); ++i)
+    output(model.parameters().parameters()[i].path, slopes[i]);
 }
 
-TEST_CASE("models compute the losses of an independent implementation") {
-  const auto check = [](const std::string& name, const LanguageModel::HParams& p,
-                        bool with_weights) {
-    INFO(name);
+double norm_of(const std::vector<double>& values) {
+  double square = 0.0;
+  for (const double value : values) square += value * value;
+  return std::sqrt(square);
+}
+
+// The norm of a gradient's error, relative to the gradient's norm. (A key bias moves all scores of
+// a query alike, so its gradient is zero but for rounding: errors below 1e-9 are none.)
+double relative_error(const std::vector<double>& got, const std::vector<double>& expected) {
+  REQUIRE(got.size() == expected.size());
+  std::vector<double> difference;
+  for (size_t i = 0; i < got.size(); ++i) difference.push_back(got[i] - expected[i]);
+  return std::max(norm_of(difference) - 1e-9, 0.0) / std::max(norm_of(expected), 1e-9);
+}
+
+struct Model {
+  std::string name;
+  LanguageModel::HParams hparams;
+  bool with_weights;
+};
+
+std::vector<Model> models() {
+  return {
+      {"gpt2", small_gpt2(), false}, {"llama", small_llama(), true}, {"pax", small_pax(), true}};
+}
+
+TEST_CASE("models compute the losses and gradients of an independent implementation") {
+  for (const Model& model : models()) {
+    INFO(model.name);
     Traced traced;
-    trace_loss(p, with_weights, traced);
-    const double loss = evaluate(traced.graph, traced.inputs).at("loss").values.front();
-    REQUIRE(loss == Approx(read_golden(name).loss).epsilon(1e-12));
-  };
-  check("gpt2", small_gpt2(), false);
-  check("llama", small_llama(), true);
-  check("pax", small_pax(), true);
+    trace_step(model.hparams, model.with_weights, traced);
+    verify(traced.graph, Mesh());
+    const auto outputs = evaluate(traced.graph, traced.inputs);
+    const Golden golden = read_golden(model.name);
+    REQUIRE(outputs.at("loss").values.front() == Approx(golden.loss).epsilon(1e-12));
+    REQUIRE(outputs.size() == golden.gradients.size() + 1);
+    for (const auto& [path, expected] : golden.gradients) {
+      INFO(path);
+      // The golden file holds seven digits.
+      REQUIRE(relative_error(outputs.at(path).values, expected) < 1e-6);
+    }
+  }
 }
 
 }  // namespace
