@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/run_graph.h"
+
+#include "tests/support/reference_device.h"
+
+namespace tessera {
+namespace {
+
+std::vector<std::byte> encoded(DType dtype, const std::vector<double>& values) {
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
+  encode(dtype, values, bytes.data());
+  return bytes;
+}
+
+}  // namespace
+
+std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
+                                                     const ReferenceInputs& inputs, Device& device,
+                                                     const CompileOptions& options) {
+  Executor executor(device);
+  const int program = executor.add_program(graph, options);
+  executor.allocate();
+  for (const GraphInput& each : graph.inputs()) {
+    const auto bytes = encoded(graph.type(each.value).dtype, inputs.at(each.name));
+    if (each.kind == InputKind::kParameter || each.kind == InputKind::kState) {
+      executor.write_state(each.name, bytes);
+    } else {
+      executor.write_input(program, each.name, bytes);
+    }
+  }
+  executor.run(program);
+  std::map<std::string, std::vector<double>> results;
+  for (const GraphOutput& each : graph.outputs()) {
+    const Type& type = graph.type(each.value);
+    std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
+    if (each.is_update) {
+      executor.read_state(each.name, bytes);
+    } else {
+      executor.read_output(program, each.name, bytes);
+    }
+    results[each.name] = decode(type, bytes.data());
+  }
+  return results;
+}
+
+ReferenceInputs rounded(const Graph& graph, ReferenceInputs inputs) {
+  for (const GraphInput& each : graph.inputs()) {
+    const Type& type = graph.type(each.value);
+    inputs[each.name] = decode(type, encoded(type.dtype, inputs[each.name]).data());
+  }
+  return inputs;
+}
+
+}  // namespace tessera

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run of a traced graph through passes, memory plan and a device, from doubles to doubles.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/backend/reference/interpreter.h"
+#include "core/graph/graph.h"
+#include "core/runtime/executor.h"
+
+namespace tessera {
+
+// Every output by name, updates included, as the device left them. Inputs are rounded to their
+// dtypes first.
+std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
+                                                     const ReferenceInputs& inputs, Device& device,
+                                                     const CompileOptions& options = {});
+
+// The inputs as their dtypes hold them.
+ReferenceInputs rounded(const Graph& graph, ReferenceInputs inputs);
+
+}  // namespace tessera
