@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole models: stacking, dropout, inheritance of sizes, metrics, and the errors of incomplete
+// configurations.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "core/base/error.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/trace.h"
+#include "core/graph/verify.h"
+#include "core/passes/autodiff.h"
+#include "layers/classification_model.h"
+#include "layers/initialize.h"
+#include "layers/repeated.h"
+#include "tests/support/catch.h"
+#include "tests/support/layer_trial.h"
+#include "tests/support/reference_device.h"
+#include "tests/support/reference_models.h"
+#include "tests/support/run_graph.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using Values = std::vector<double>;
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Values initial(const Parameter& parameter) {
+  std::vector<float> values(static_cast<size_t>(parameter.type.elements()));
+  initialize(parameter, 7, std::as_writable_bytes(std::span(values)), 1);
+  return {values.begin(), values.end()};
+}
+
+// Losses and gradients of a model in training, by weight path.
+std::map<std::string, Values> trained(const LanguageModel::HParams& p,
+                                      std::string_view remat = "save_everything",
+                                      Mode mode = Mode::kTrain) {
+  const Mesh mesh;
+  const AxisRules rules;
+  const std::unique_ptr<BaseModel> model = Template<BaseModel>(p).instantiate();
+  const ParameterTable& table = model->parameters();
+  Graph graph;
+  ReferenceInputs inputs;
+  {
+    const TraceScope trace(graph, mesh, rules);
+    const std::vector<Tensor> parameters = parameter_inputs(table);
+    for (const Parameter& each : table.parameters()) inputs[each.path] = initial(each);
+    Features features;
+    features.mode = mode;
+    features.step = input("step", InputKind::kScalar, make_type(DType::kI32, {}));
+    inputs["step"] = {11};
+    for (const std::string name : {"ids", "labels"}) {
+      features.tensors[name] = input(name, InputKind::kBatch, parse_type("i32[\"batch=2 seq=6\"]"));
+      for (int i = 0; i < 12; ++i) inputs[name].push_back((i * i + 3) % 17);
+    }
+    const FpropScope scope(parameters, features);
+    const ModelOutput result = model->fprop(features);
+    const Tensor loss = result.loss.sum / result.loss.weight;
+    output("loss", loss);
+    const std::vector<Tensor> slopes = gradients(loss, parameters);
+    for (size_t i = 0; i < slopes.size(); ++i) output(table.parameters()[i].path, slopes[i]);
+  }
+  const auto device = make_reference_device();
+  CompileOptions options;
+  options.remat = parse_remat_policy(remat);
+  options.verify_passes = true;
+  return run_graph(graph, inputs, *device, options);
+}
+
+LanguageModel::HParams tiny(Template<SequenceLayer> stack) {
+  return {.lm_tpl = TransformerLm::HParams{.vocab_size = 17,
+                                           .model_dims = 8,
+                                           .num_layers = 3,
+                                           .num_heads = 2,
+                                           .hidden_dims = 12,
+                                           .stacked_transformer_tpl = std::move(stack),
+                                           .embedding_dropout_rate = 0.1}};
+}
+
+TransformerBlock::HParams dropping_block() {
+  return {.ffn_tpl = FeedForward::HParams{.dropout_rate = 0.2}, .residual_dropout_rate = 0.1};
+}
+
+TEST_CASE("repeated and unrolled layers have the same bits, dropout and remat included") {
+  const auto unrolled = trained(tiny(StackedTransformer::HParams{.block_tpl = dropping_block()}));
+  for (const std::string remat : {"save_everything", "save_nothing", "query_proj,ffn1"}) {
+    INFO(remat);
+    const auto repeated = trained(tiny(Repeated::HParams{.block_tpl = dropping_block()}), remat);
+    REQUIRE(repeated.at("loss") == unrolled.at("loss"));
+    for (const auto& [path, stacked] : repeated) {
+      const size_t bracket = path.find("[]");
+      if (bracket == path.npos) {
+        INFO(path);
+        REQUIRE(unrolled.at(path) == stacked);
+        continue;
+      }
+      const size_t size = stacked.size() / 3;
+      for (size_t layer = 0; layer < 3; ++layer) {
+        std::string one = path;
+        one.insert(bracket + 1, std::to_string(layer));
+        INFO(one);
+        const Values slice(stacked.begin() + static_cast<int64_t>(layer * size),
+                           stacked.begin() + static_cast<int64_t>((layer + 1) * size));
+        REQUIRE(unrolled.at(one) == slice);
+      }
+    }
+  }
+}
+
+TEST_CASE("dropout changes the loss in training and not in evaluation") {
+  const auto loss = [](double rate, Mode mode) {
+    const TransformerBlock::HParams block{.residual_dropout_rate = rate};
+    const auto p = tiny(StackedTransformer::HParams{.block_tpl = block});
+    return trained(p, "save_everything", mode).at("loss");
+  };
+  REQUIRE(loss(0.1, Mode::kTrain) != loss(0.2, Mode::kTrain));
+  REQUIRE(loss(0.1, Mode::kEval) == loss(0.2, Mode::kEval));
+}
+
+TEST_CASE("sizes set on the language model flow down to every layer") {
+  const auto model = Template<BaseModel>(tiny(Repeated::HParams{})).instantiate();
+  REQUIRE(weight_list(model->parameters()) ==
+          std::vector<std::string>{
+              "lm.softmax.w f32[\"vocab=17 embed=8\"] xavier 1",
+              "lm.transformer.x_layers[].attention_norm.scale f32[\"layers=3 embed=8\"] constant 1",
+              "lm.transformer.x_layers[].attention_norm.bias f32[\"layers=3 embed=8\"] constant 0",
+              "lm.transformer.x_layers[].attention.query f32[\"layers=3 embed=8 heads=2 "
+              "head_dim=4\"] xavier 1",
+              "lm.transformer.x_layers[].attention.key f32[\"layers=3 embed=8 kv_heads=2 "
+              "head_dim=4\"] xavier 1",
+              "lm.transformer.x_layers[].attention.value f32[\"layers=3 embed=8 kv_heads=2 "
+              "head_dim=4\"] xavier 1",
+              "lm.transformer.x_layers[].attention.output f32[\"layers=3 heads=2 head_dim=4 "
+              "embed=8\"] xavier 1",
+              "lm.transformer.x_layers[].ffn_norm.scale f32[\"layers=3 embed=8\"] constant 1",
+              "lm.transformer.x_layers[].ffn_norm.bias f32[\"layers=3 embed=8\"] constant 0",
+              "lm.transformer.x_layers[].ffn.up f32[\"layers=3 embed=8 mlp=12\"] xavier 1",
+              "lm.transformer.x_layers[].ffn.down f32[\"layers=3 mlp=12 embed=8\"] xavier 1",
+              "lm.final_ln.scale f32[\"embed=8\"] constant 1",
+              "lm.final_ln.bias f32[\"embed=8\"] constant 0"});
+}
+
+TEST_CASE("all sizes that are missing are named at once, by path") {
+  const std::string error = error_of([] {
+    Template<BaseModel>(
+        LanguageModel::HParams{.lm_tpl = TransformerLm::HParams{.model_dims = 8, .num_heads = 2}})
+        .instantiate();
+  });
+  for (const std::string missing :
+       {"lm_tpl.vocab_size", "lm_tpl.num_layers", "lm_tpl.hidden_dims"}) {
+    INFO(error);
+    REQUIRE(error.find(missing) != error.npos);
+  }
+  REQUIRE(error.find("lm_tpl.model_dims") == error.npos);
+}
+
+TEST_CASE("errors in building and tracing carry the layer's path") {
+  LanguageModel::HParams p = tiny(StackedTransformer::HParams{});
+  p.lm_tpl.as<TransformerLm::HParams>().num_heads = 3;
+  REQUIRE_THAT(error_of([&] { Template<BaseModel>(p).instantiate(); }),
+               Contains("num_heads=3 does not divide model_dims=8") &&
+                   Contains("lm.transformer.x_layers[0].attention"));
+  REQUIRE_THAT(error_of([] {
+                 Template<BaseModel>(tiny(Repeated::HParams{.block_tpl = Repeated::HParams{}}))
+                     .instantiate();
+               }),
+               Contains("a Repeated layer cannot hold another"));
+}
+
+TEST_CASE("an untied softmax needs an embedding beside it") {
+  LanguageModel::HParams p = tiny(StackedTransformer::HParams{});
+  p.lm_tpl.as<TransformerLm::HParams>().softmax_tpl = FullSoftmax::HParams{};
+  REQUIRE_THAT(error_of([&] { Template<BaseModel>(p).instantiate(); }),
+               Contains("set separate_embedding_tpl"));
+}
+
+TEST_CASE("a feature the batch lacks is named, with what it has") {
+  Features features;
+  features.tensors["ids"] = {};
+  features.tensors["weights"] = {};
+  REQUIRE(error_of([&] { features.get("labels"); }) ==
+          "the batch has no feature 'labels' (it has: ids, weights)");
+  REQUIRE(error_of([&] { features.get("weight"); }) ==
+          "the batch has no feature 'weight'; did you mean 'weights'? (it has: ids, weights)");
+  REQUIRE(!features.find("labels").valid());
+}
+
+TEST_CASE("two layers of one name are refused") {
+  ParameterTable table;
+  Parameter parameter;
+  parameter.path = "ffn.up";
+  table.add(parameter);
+  REQUIRE_THAT(error_of([&] { table.add(parameter); }), Contains("'ffn.up' is declared twice"));
+}
+
+TEST_CASE("metrics are weighted sums beside their weights") {
+  LayerTrial trial;
+  const std::string row = "f32[\"batch=1 seq=3\"]";
+  const CrossEntropy scores = {trial.in("loss", row, {1, 2, 3}), trial.in("ll", row, {-4, -5, -6}),
+                               trial.in("correct", row, {1, 1, 0})};
+  const ModelOutput result = weighted_output(scores, trial.in("weights", row, {1, 0, 0.5}));
+  output("sum", result.loss.sum);
+  output("weight", result.loss.weight);
+  output("log_pplx", result.metrics.at("log_pplx").sum);
+  output("accuracy", result.metrics.at("accuracy").sum);
+  const auto values = evaluate(trial.graph(), trial.inputs());
+  REQUIRE(values.at("sum").values == Values{2.5});
+  REQUIRE(values.at("weight").values == Values{1.5});
+  REQUIRE(values.at("log_pplx").values == Values{7});
+  REQUIRE(values.at("accuracy").values == Values{1});
+}
+
+TEST_CASE("a classifier scores one label an example") {
+  LayerTrial trial;
+  const ClassificationModel::HParams p{
+      .network_tpl =
+          Mlp::HParams{.input_dims = 2, .hidden_dims = {2}, .activation_tpl = Identity::HParams{}},
+      .softmax_tpl = FullSoftmax::HParams{.vocab_size = 2, .model_dims = 2}};
+  Features features;
+  features.tensors["inputs"] = trial.in("inputs", "f32[\"batch=1 features=2\"]", {1, 2});
+  features.tensors["labels"] = trial.in("labels", "i32[\"batch=1\"]", {1});
+  const Values identity = {1, 0, 0, 1};
+  const Values loss =
+      trial
+          .run(Template<BaseModel>(p),
+               {{"network.linears[0].w", identity}, {"softmax.w", identity}},
+               [&](const BaseModel& model) { return model.fprop(features).loss.sum; })
+          .values;
+  REQUIRE(loss.front() == Approx(std::log(1 + std::exp(-1.0))));  // Logits 1 and 2.
+}
+
+}  // namespace
+}  // namespace tessera

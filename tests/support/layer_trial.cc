@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/layer_trial.h"
+
+#include <cstring>
+
+#include "layers/initialize.h"
+
+namespace tessera {
+namespace {
+
+std::vector<double> initial_values(const Parameter& parameter) {
+  std::vector<float> values(static_cast<size_t>(parameter.type.elements()));
+  Parameter wide = parameter;
+  wide.type.dtype = DType::kF32;
+  initialize(wide, 1, std::as_writable_bytes(std::span(values)), 1);
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+LayerTrial::LayerTrial(Mode mode, Mesh mesh, AxisRules rules)
+    : mesh_(std::move(mesh)), rules_(std::move(rules)), trace_(graph_, mesh_, rules_) {
+  features_.mode = mode;
+  features_.step = in("step", "i32[\"\"]", {3});
+}
+
+Tensor LayerTrial::in(const std::string& name, const std::string& type,
+                      const std::vector<double>& values) {
+  inputs_[name] = values;
+  if (const GraphInput* known = graph_.find_input(name)) return {&graph_, known->value};
+  return input(name, InputKind::kBatch, parse_type(type)).named(name);
+}
+
+void LayerTrial::declare(const ParameterTable& table, const ReferenceInputs& weights) {
+  parameters_ = parameter_inputs(table);
+  for (const Parameter& each : table.parameters()) {
+    const auto given = weights.find(each.path);
+    inputs_[each.path] = given != weights.end() ? given->second : initial_values(each);
+  }
+}
+
+ReferenceArray LayerTrial::evaluated(const Tensor& result) {
+  output("result", result);
+  return evaluate(graph_, inputs_, mesh_).at("result");
+}
+
+std::vector<std::string> weight_list(const ParameterTable& table) {
+  std::vector<std::string> list;
+  for (const Parameter& each : table.parameters())
+    list.push_back(fmt::format("{} {} {} {:g}", each.path, each.type.text_sized(),
+                               enum_name(each.init.kind), each.init.scale));
+  return list;
+}
+
+}  // namespace tessera
