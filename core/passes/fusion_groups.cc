@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/passes/fusion_groups.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <string_view>
+
+#include "core/graph/op.h"
+
+namespace tessera {
+namespace {
+
+// A loop of more does not keep its tiles in the first-level cache.
+constexpr size_t kMostNodes = 48;
+constexpr size_t kMostOperands = 16;
+
+bool contains(const std::vector<NodeId>& sorted, NodeId id) {
+  return std::binary_search(sorted.begin(), sorted.end(), id);
+}
+
+}  // namespace
+
+bool is_fusible(const Node& node) {
+  return node.op->op_class == OpClass::kElementwise || node.op->name == "broadcast";
+}
+
+bool is_foldable(const Node& node) {
+  const std::string_view op = node.op->name;
+  return op == "constant" || op == "iota" || op == "causal_mask" || op == "one_hot";
+}
+
+FusionGroups::FusionGroups(const Graph& graph) : graph_(graph), readers_(consumers(graph)) {
+  const auto end = static_cast<NodeId>(graph.nodes().size());
+  for (NodeId id = 0; id < end; ++id) {
+    unit_.push_back(id);
+    units_.push_back({{id}, id});
+  }
+  for (NodeId id = 0; id < end; ++id) {
+    if (!is_fusible(graph.node(id))) continue;
+    join_producers(id);
+    join_siblings(id);
+  }
+}
+
+void FusionGroups::join_producers(NodeId id) {
+  for (const ValueId value : graph_.node(id).inputs) {
+    const NodeId producer = graph_.value(value).producer;
+    if (producer != kNone) try_merge(producer, id);
+  }
+}
+
+// Loops that read the same array, whole, read it once.
+void FusionGroups::join_siblings(NodeId id) {
+  const Type& space = graph_.type(graph_.node(id).outputs[0]);
+  for (const ValueId value : graph_.node(id).inputs) {
+    if (graph_.type(value).axes != space.axes) continue;
+    for (const NodeId sibling : readers_[static_cast<size_t>(value)])
+      if (sibling < id) try_merge(sibling, id);
+  }
+}
+
+// One iteration space and phase: what the forward pass makes is not put off to the backward pass.
+bool FusionGroups::alike(NodeId first, NodeId second) const {
+  const Node &a = graph_.node(first), &b = graph_.node(second);
+  return is_fusible(a) && is_fusible(b) && a.phase == b.phase &&
+         graph_.type(a.outputs[0]).axes == graph_.type(b.outputs[0]).axes;
+}
+
+void FusionGroups::try_merge(NodeId first, NodeId second) {
+  if (&unit_of(first) == &unit_of(second) || !alike(first, second)) return;
+  Unit &from = unit_of(first), &into = unit_of(second);
+  std::vector<NodeId> nodes;
+  std::merge(from.nodes.begin(), from.nodes.end(), into.nodes.begin(), into.nodes.end(),
+             std::back_inserter(nodes));
+  if (!small_enough(nodes)) return;
+  const NodeId position = find_position(nodes);
+  if (position == kNone) return;
+  from.nodes.clear();
+  const int32_t unit = unit_[static_cast<size_t>(second)];
+  for (const NodeId id : nodes) unit_[static_cast<size_t>(id)] = unit;
+  into.nodes = std::move(nodes);
+  into.position = position;
+}
+
+bool FusionGroups::small_enough(const std::vector<NodeId>& nodes) const {
+  if (nodes.size() > kMostNodes) return false;
+  std::set<ValueId> operands;
+  for (const NodeId id : nodes) {
+    for (const ValueId value : graph_.node(id).inputs) {
+      const NodeId producer = graph_.value(value).producer;
+      if (producer != kNone && is_foldable(graph_.node(producer))) continue;
+      if (producer == kNone || !contains(nodes, producer)) operands.insert(value);
+    }
+    for (const ValueId value : graph_.node(id).outputs)
+      for (const NodeId reader : readers_[static_cast<size_t>(value)])
+        if (!contains(nodes, reader)) operands.insert(value);
+  }
+  return operands.size() <= kMostOperands;
+}
+
+// The latest place of a member that comes after all the group reads and before all that read it;
+// kNone if there is none.
+NodeId FusionGroups::find_position(const std::vector<NodeId>& nodes) const {
+  NodeId after = kNone, before = static_cast<NodeId>(graph_.nodes().size());
+  for (const NodeId id : nodes) {
+    for (const ValueId value : graph_.node(id).inputs) {
+      const NodeId producer = graph_.value(value).producer;
+      if (producer == kNone || contains(nodes, producer)) continue;
+      after = std::max(after, unit_of(producer).position);
+    }
+    for (const ValueId value : graph_.node(id).outputs)
+      for (const NodeId reader : readers_[static_cast<size_t>(value)])
+        if (!contains(nodes, reader)) before = std::min(before, unit_of(reader).position);
+  }
+  for (auto id = nodes.rbegin(); id != nodes.rend(); ++id)
+    if (*id > after && *id < before) return *id;
+  return kNone;
+}
+
+std::vector<std::vector<NodeId>> FusionGroups::in_order() const {
+  std::vector<const Unit*> units;
+  for (const Unit& unit : units_)
+    if (!unit.nodes.empty()) units.push_back(&unit);
+  std::sort(units.begin(), units.end(),
+            [](const Unit* a, const Unit* b) { return a->position < b->position; });
+  std::vector<std::vector<NodeId>> result;
+  for (const Unit* unit : units) result.push_back(unit->nodes);
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which nodes run as one loop, and when. Every unit (a group, or a node by itself) has a position;
+// producers' positions come before their readers', so that no grouping makes a cycle.
+#pragma once
+
+#include <vector>
+
+#include "core/graph/graph.h"
+
+namespace tessera {
+
+// What a fused body may hold besides generators.
+bool is_fusible(const Node& node);
+// What is made again in every body that reads it: constant, iota, causal_mask, one_hot.
+bool is_foldable(const Node& node);
+
+class FusionGroups {
+ public:
+  explicit FusionGroups(const Graph& graph);
+
+  // Units in order of position, each with its nodes in the graph's order.
+  std::vector<std::vector<NodeId>> in_order() const;
+
+ private:
+  struct Unit {
+    std::vector<NodeId> nodes;  // In order; empty once merged into another.
+    NodeId position = kNone;    // The id of one of its nodes.
+  };
+
+  Unit& unit_of(NodeId id) { return units_[static_cast<size_t>(unit_[static_cast<size_t>(id)])]; }
+  const Unit& unit_of(NodeId id) const {
+    return units_[static_cast<size_t>(unit_[static_cast<size_t>(id)])];
+  }
+  void join_producers(NodeId id);
+  void join_siblings(NodeId id);
+  void try_merge(NodeId first, NodeId second);
+  bool alike(NodeId first, NodeId second) const;
+  bool small_enough(const std::vector<NodeId>& nodes) const;
+  NodeId find_position(const std::vector<NodeId>& nodes) const;
+
+  const Graph& graph_;
+  std::vector<std::vector<NodeId>> readers_;  // By value.
+  std::vector<Unit> units_;
+  std::vector<int32_t> unit_;  // By node.
+};
+
+}  // namespace tessera
