@@ -87,6 +87,8 @@ void each_kept(const Flags& kept, const Visit& visit) {
     if (kept[i]) visit(static_cast<int64_t>(i));
 }
 
+void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use);
+
 // The body with only the inputs and outputs that are kept, and without what then is dead.
 Graph kept_body(const Loop& loop, const LoopUse& use) {
   const Graph& body = loop.body();
@@ -106,17 +108,11 @@ Graph kept_body(const Loop& loop, const LoopUse& use) {
   each_kept(use.results, [&](int64_t k) { outputs.push_back(loop.slice_out(k)); });
   Flags wanted(body.values().size(), false);
   for (const ValueId value : outputs) raise(wanted, value);
-  const Use in_body = find_use(body, std::move(wanted));
-  for (NodeId id = 0; id < static_cast<NodeId>(body.nodes().size()); ++id) {
-    const std::vector<ValueId>& results = body.node(id).outputs;
-    if (std::any_of(results.begin(), results.end(),
-                    [&](ValueId value) { return flag(in_body.values, value); }))
-      rewriter.copy_node(id);
-  }
+  copy_used(rewriter, body, find_use(body, std::move(wanted)));
   for (const ValueId value : outputs)
     rewriter.to().add_output("result " + std::to_string(rewriter.to().outputs().size()),
                              rewriter.at(value));
-  return drop_dead(rewriter.to());
+  return std::move(rewriter.to());
 }
 
 void copy_loop(Rewriter& rewriter, const Graph& graph, NodeId id, const LoopUse& use) {
@@ -151,14 +147,7 @@ void copy_loop(Rewriter& rewriter, const Graph& graph, NodeId id, const LoopUse&
   }
 }
 
-}  // namespace
-
-Graph drop_dead(const Graph& graph) {
-  Flags wanted(graph.values().size(), false);
-  for (const GraphOutput& output : graph.outputs()) raise(wanted, output.value);
-  const Use use = find_use(graph, std::move(wanted));
-  Rewriter rewriter(graph);
-  rewriter.copy_inputs();
+void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use) {
   for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
     const std::vector<ValueId>& results = graph.node(id).outputs;
     const bool used = std::any_of(results.begin(), results.end(),
@@ -171,6 +160,17 @@ Graph drop_dead(const Graph& graph) {
       rewriter.copy_node(id);
     }
   }
+}
+
+}  // namespace
+
+Graph drop_dead(const Graph& graph) {
+  Flags wanted(graph.values().size(), false);
+  for (const GraphOutput& output : graph.outputs()) raise(wanted, output.value);
+  const Use use = find_use(graph, std::move(wanted));
+  Rewriter rewriter(graph);
+  rewriter.copy_inputs();
+  copy_used(rewriter, graph, use);
   rewriter.copy_outputs();
   return std::move(rewriter.to());
 }

@@ -107,12 +107,28 @@ class LoopRemat {
     const Node& original = backward_.body().node(id);
     Node node = original;
     for (ValueId& value : node.inputs) value = joined(value);
+    if (const NodeId same = node.remat_clone ? find_original(node) : kNone; same != kNone) {
+      for (size_t i = 0; i < original.outputs.size(); ++i)
+        joined(original.outputs[i]) = joint_.node(same).outputs[i];
+      return;
+    }
     const NodeId copy = joint_.add_node(std::move(node), output_types(backward_.body(), original));
     for (size_t i = 0; i < original.outputs.size(); ++i) {
       const ValueId value = joint_.node(copy).outputs[i];
       joint_.value(value).name = backward_.body().value(original.outputs[i]).name;
       joined(original.outputs[i]) = value;
     }
+  }
+
+  // The forward node that `clone` computes again: what is recomputed is decided anew.
+  NodeId find_original(const Node& clone) const {
+    for (NodeId id = 0; id < forward_nodes_; ++id) {
+      const Node& node = joint_.node(id);
+      if (node.op == clone.op && node.inputs == clone.inputs && node.bodies == clone.bodies &&
+          node.attributes == clone.attributes)
+        return id;
+    }
+    return kNone;
   }
 
   void rebuild(LoopBody::Built built) {

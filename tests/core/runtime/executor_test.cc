@@ -16,6 +16,7 @@
 #include "core/passes/autodiff.h"
 #include "tests/support/catch.h"
 #include "tests/support/numeric_gradient.h"
+#include "tests/support/random_program.h"
 #include "tests/support/reference_device.h"
 #include "tests/support/trial.h"
 
@@ -155,6 +156,17 @@ TEST_CASE("a state is updated in place when its old value dies with the update")
   const int program = executor.add_program(graph, {});
   REQUIRE(executor.plan(program).launches.size() == 1);
   REQUIRE(executor.plan(program).arena_bytes == 4096);
+}
+
+TEST_CASE("random programs compute what the interpreter reads in their traces") {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const char* policies[] = {"save_everything", "save_nothing", "save_dot_only", "kept"};
+    const CompileOptions options = {.remat = parse_remat_policy(policies[seed % 4])};
+    INFO("seed " << seed << ", " << policies[seed % 4]);
+    REQUIRE(difference(random_program(seed), options,
+                       {.scratch_bytes = seed % 3 == 0 ? 40 : 0, .may_overwrite = seed % 5 != 0}) <
+            kRounding);
+  }
 }
 
 TEST_CASE("programs share their states, and each keeps its own inputs right") {
