@@ -78,7 +78,7 @@ RowSummary summarise(const CrossEntropyRows& rows, int64_t row) {
     if (summary.maximum == -std::numeric_limits<float>::infinity()) continue;
     const Vec centre = splat(summary.maximum);
     summary.sum += static_cast<double>(sum_of(sum_over(count, [&](int64_t i, int64_t) HWY_ATTR {
-      return exp_of(hn::Sub(hn::Load(kFloats, z + i), centre));
+      return falling_exp(hn::Sub(hn::Load(kFloats, z + i), centre));
     })));
   }
   return summary;
@@ -114,7 +114,7 @@ void grad_row(const CrossEntropyGradRows& rows, int64_t row) {
   const Vec lse = splat(rows.lse[row]);
   const auto gradient = [&](Vec logit, float target) HWY_ATTR {
     const Vec z = cap > 0.0f ? capped(logit, cap) : logit;
-    const Vec p = exp_of(hn::Sub(z, lse));
+    const Vec p = falling_exp(hn::Sub(z, lse));
     const Vec slope = hn::MulSub(p, splat(rise), splat(level + target));
     if (cap <= 0.0f) return slope;
     const Vec part = hn::Mul(z, splat(1.0f / cap));

@@ -24,11 +24,11 @@ void softmax_row(int64_t width, const T* x, T* y) {
     maxima = hn::Max(maxima, load(x + i, width - i, kLowest));
   const Vec maximum = splat(max_of(maxima));
   const Vec sum = sum_over(width, [&](int64_t i, int64_t left) HWY_ATTR {
-    return exp_of(hn::Sub(load(x + i, left, kLowest), maximum));
+    return falling_exp(hn::Sub(load(x + i, left, kLowest), maximum));
   });
   const Vec share = splat(1.0f / sum_of(sum));
   for (int64_t i = 0; i < width; i += lanes()) {
-    const Vec power = exp_of(hn::Sub(load(x + i, width - i), maximum));
+    const Vec power = falling_exp(hn::Sub(load(x + i, width - i), maximum));
     store(hn::Mul(power, share), y + i, width - i);
   }
 }

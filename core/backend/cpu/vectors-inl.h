@@ -85,6 +85,21 @@ HWY_INLINE Vec sum_over(int64_t n, const Term& term) {
   return hn::Add(hn::Add(a, b), hn::Add(c, d));
 }
 
+// e^x for x <= 0 (it holds to 88), to 2 ulp and faster than exp_of: no clamp, and 0 below -86.5
+// rather than subnormal numbers, so that masked scores (-inf) cost nothing.
+HWY_INLINE Vec falling_exp(Vec x) {
+  // Added and taken off again, it rounds to whole numbers, and leaves them in the lowest bits.
+  const Vec rounder = splat(12582912.0f);
+  const Vec shifted = hn::MulAdd(x, splat(1.44269504088896341f), rounder);
+  const Vec n = hn::Sub(shifted, rounder);
+  const Vec r = hn::NegMulAdd(n, splat(-2.12194440e-4f), hn::NegMulAdd(n, splat(0.693359375f), x));
+  const Vec p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                           4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f, 1.0f, 1.0f);
+  const auto power = hn::ShiftLeft<23>(hn::BitCast(Ints(), shifted));
+  const Vec scaled = hn::BitCast(kFloats, hn::Add(hn::BitCast(Ints(), p), power));
+  return hn::IfThenZeroElse(hn::Lt(x, splat(-86.5f)), scaled);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
 HWY_AFTER_NAMESPACE();

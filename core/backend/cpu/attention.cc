@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention and its gradient: blocks of queries of all heads are shared out among threads;
+// backward, key heads are, since all that read a key head add to its gradient.
+#include <algorithm>
+
+#include "core/backend/cpu/attention_loops.h"
+#include "core/backend/cpu/composite_kernel.h"
+
+namespace tessera {
+namespace {
+
+AttentionShape shape_of(const Graph& graph, const Node& node) {
+  const Type& q = graph.type(node.inputs[0]);
+  const Type& k = graph.type(node.inputs[1]);
+  return {.dtype = vector_dtype(graph, node, 0),
+          .batch = q.axes[0].size,
+          .queries = q.axes[1].size,
+          .keys = k.axes[1].size,
+          .heads = q.axes[2].size,
+          .kv_heads = k.axes[2].size,
+          .head_dim = q.axes[3].size,
+          .causal = flag_attribute(node, "causal"),
+          .scale = float_attribute(node, "scale"),
+          .cap = float_attribute(node, "logit_cap")};
+}
+
+AttentionOperands operands_of(const LaunchArgs& args, bool segments) {
+  return {.q = args.inputs[0],
+          .k = args.inputs[1],
+          .v = args.inputs[2],
+          .segments = segments ? input_as<int32_t>(args, 3) : nullptr,
+          .key_segments = segments ? input_as<int32_t>(args, 4) : nullptr};
+}
+
+class AttentionKernel final : public Kernel {
+ public:
+  AttentionKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+      : shape_(shape_of(graph, node)),
+        segments_(flag_attribute(node, "segments")),
+        thread_floats_(padded_floats(attention_scratch_floats(shape_))),
+        team_(team) {}
+
+  int64_t scratch_bytes() const override {
+    return team_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
+  }
+
+  void run(const LaunchArgs& args) override {
+    const AttentionOperands operands = operands_of(args, segments_);
+    const AttentionResults results{args.outputs[0], output_as<float>(args, 1)};
+    const int64_t blocks = shape_.query_blocks();
+    team_.parallel(shape_.batch * shape_.heads * blocks, 1, [&](Range range, int thread) {
+      float* scratch = reinterpret_cast<float*>(args.scratch) + thread * thread_floats_;
+      for (int64_t item = range.begin; item < range.end; ++item) {
+        const int64_t head = item / blocks;
+        attention_block(shape_, operands, results, head / shape_.heads, head % shape_.heads,
+                        interleaved(item % blocks, blocks), scratch);
+      }
+    });
+  }
+
+ private:
+  // 0, last, 1, last but one, …: halves of a causal head then cost the same.
+  static int64_t interleaved(int64_t i, int64_t count) {
+    return i % 2 == 0 ? i / 2 : count - 1 - i / 2;
+  }
+
+  AttentionShape shape_;
+  bool segments_;
+  int64_t thread_floats_;
+  ThreadTeam& team_;
+};
+
+class AttentionGradKernel final : public Kernel {
+ public:
+  AttentionGradKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+      : shape_(shape_of(graph, node)),
+        segments_(flag_attribute(node, "segments")),
+        thread_floats_(padded_floats(attention_grad_scratch_floats(shape_))),
+        team_(team) {}
+
+  int64_t scratch_bytes() const override {
+    return threads() * thread_floats_ * static_cast<int64_t>(sizeof(float));
+  }
+
+  void run(const LaunchArgs& args) override {
+    const size_t forward = segments_ ? 5 : 3;
+    const AttentionGradOperands operands{.forward = operands_of(args, segments_),
+                                         .out = args.inputs[forward],
+                                         .lse = input_as<float>(args, forward + 1),
+                                         .cotangent = args.inputs[forward + 2],
+                                         .dq = args.outputs[0],
+                                         .dk = args.outputs[1],
+                                         .dv = args.outputs[2]};
+    team_.parallel(shape_.batch * shape_.kv_heads, 1, [&](Range range, int thread) {
+      float* scratch = reinterpret_cast<float*>(args.scratch) + thread * thread_floats_;
+      for (int64_t head = range.begin; head < range.end; ++head)
+        attention_grad_head(shape_, operands, head / shape_.kv_heads, head % shape_.kv_heads,
+                            scratch);
+    });
+  }
+
+ private:
+  int64_t threads() const {
+    return std::min<int64_t>(team_.size(), shape_.batch * shape_.kv_heads);
+  }
+
+  AttentionShape shape_;
+  bool segments_;
+  int64_t thread_floats_;
+  ThreadTeam& team_;
+};
+
+const KernelRegistrar kRegister{"attention", make_kernel<AttentionKernel>};
+const KernelRegistrar kRegisterGrad{"attention_grad", make_kernel<AttentionGradKernel>};
+
+}  // namespace
+}  // namespace tessera

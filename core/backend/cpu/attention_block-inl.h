@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What attention's forward and backward loops share: blocks of rows in f32, transposed queries, and
+// which scores of a block may be seen. Scores are kept transposed, a row a key and a column a
+// query, so that vectors run along queries and no sum is taken across lanes.
+#if defined(TESSERA_ATTENTION_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TESSERA_ATTENTION_BLOCK_INL_H_
+#undef TESSERA_ATTENTION_BLOCK_INL_H_
+#else
+#define TESSERA_ATTENTION_BLOCK_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include <hwy/highway.h>
+
+#include "core/backend/cpu/attention_loops.h"
+#include "core/backend/cpu/attention_sizes.h"
+#include "core/backend/cpu/small_product-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+
+inline constexpr float kUnseen = -std::numeric_limits<float>::infinity();
+
+HWY_INLINE int64_t padded_to_lanes(int64_t count) {
+  return (count + lanes() - 1) / lanes() * lanes();
+}
+
+// Rows of one head, `stride` elements apart.
+template <typename T>
+struct HeadRows {
+  T* data = nullptr;
+  int64_t stride = 0;
+  T* row(int64_t i) const { return data + i * stride; }
+};
+
+// Head `head` of batch `batch` of a tensor ["batch rows heads head_dim"], from row `first` on.
+template <typename T, typename Void>
+HWY_INLINE HeadRows<T> head_rows(Void* tensor, int64_t rows, int64_t heads, int64_t head_dim,
+                                 int64_t batch, int64_t head, int64_t first) {
+  const int64_t stride = heads * head_dim;
+  return {static_cast<T*>(tensor) + (batch * rows + first) * stride + head * head_dim, stride};
+}
+
+// The rows as f32 with a width of whole vectors, zeros behind: in place if they are so already,
+// else copied to `scratch`.
+template <typename T>
+HWY_INLINE Rows wide_rows(HeadRows<const T> from, int64_t count, int64_t head_dim, float* scratch) {
+  const int64_t width = padded_to_lanes(head_dim);
+  if constexpr (std::is_same_v<T, float>) {
+    if (width == head_dim) return {from.data, from.stride};
+  }
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t j = 0; j < width; j += lanes())
+      store(load(from.row(i) + j, head_dim - j), scratch + i * width + j);
+  return {scratch, width};
+}
+
+// Column i of `to` (["head_dim", kQueryBlock]) is row i, times `factor`; columns without a row are
+// 0.
+template <typename T>
+HWY_INLINE void transpose_rows(HeadRows<const T> from, int64_t count, int64_t head_dim,
+                               float factor, float* to) {
+  if (count < kQueryBlock) std::fill_n(to, head_dim * kQueryBlock, 0.0f);
+  for (int64_t i = 0; i < count; ++i) {
+    const T* row = from.row(i);
+    for (int64_t j = 0; j < head_dim; ++j)
+      to[j * kQueryBlock + i] = static_cast<float>(row[j]) * factor;
+  }
+}
+
+// Which scores of one block of queries against one block of keys may be seen.
+struct BlockMask {
+  bool empty = false;  // None.
+  bool full = true;    // All.
+  bool causal = false;
+  bool segments = false;
+  int64_t first_query = 0, first_key = 0;
+  const int32_t* query_segment = nullptr;  // kQueryBlock of them.
+  const int32_t* key_segment = nullptr;    // Of first_key and on.
+};
+
+struct Bounds {
+  int32_t low, high;
+};
+HWY_INLINE Bounds bounds_of(const int32_t* values, int64_t count) {
+  Bounds bounds{values[0], values[0]};
+  for (int64_t i = 1; i < count; ++i) {
+    bounds.low = std::min(bounds.low, values[i]);
+    bounds.high = std::max(bounds.high, values[i]);
+  }
+  return bounds;
+}
+
+HWY_INLINE BlockMask block_mask(bool causal, int64_t first_query, int64_t queries,
+                                const int32_t* query_segment, int64_t first_key, int64_t keys,
+                                const int32_t* key_segment) {
+  BlockMask mask{.first_query = first_query,
+                 .first_key = first_key,
+                 .query_segment = query_segment,
+                 .key_segment = key_segment};
+  mask.causal = causal && first_key + keys - 1 > first_query;
+  mask.empty = causal && first_key > first_query + queries - 1;
+  if (query_segment != nullptr) {
+    const Bounds q = bounds_of(query_segment, queries), k = bounds_of(key_segment, keys);
+    mask.segments = q.low != q.high || k.low != k.high;
+    if (q.high < k.low || k.high < q.low) mask.empty = true;
+  }
+  mask.full = !mask.causal && !mask.segments;
+  return mask;
+}
+
+// A vector of queries of a block, for masking.
+struct QueryLanes {
+  HWY_INLINE QueryLanes(const BlockMask& mask, int64_t column)
+      : index(hn::Iota(Ints(), static_cast<int32_t>(mask.first_query + column))),
+        segment(mask.segments ? hn::LoadU(Ints(), mask.query_segment + column) : hn::Zero(Ints())) {
+  }
+  hn::Vec<Ints> index, segment;
+};
+
+// The score, or -inf where the key may not be seen.
+HWY_INLINE Vec seen(const BlockMask& mask, const QueryLanes& queries, int64_t key, Vec score) {
+  if (mask.causal) {
+    const auto position = hn::Set(Ints(), static_cast<int32_t>(mask.first_key + key));
+    const auto later = hn::Gt(position, queries.index);
+    score = hn::IfThenElse(hn::RebindMask(kFloats, later), splat(kUnseen), score);
+  }
+  if (mask.segments) {
+    const auto same = hn::Eq(hn::Set(Ints(), mask.key_segment[key]), queries.segment);
+    score = hn::IfThenElse(hn::RebindMask(kFloats, same), score, splat(kUnseen));
+  }
+  return score;
+}
+
+HWY_INLINE Vec capped_score(Vec score, float cap) {
+  return hn::Mul(tanh_of(hn::Mul(score, splat(1.0f / cap))), splat(cap));
+}
+
+// The block's query segments, padded to kQueryBlock in `buffer`; null if there are no segments.
+HWY_INLINE const int32_t* block_segments(const AttentionOperands& operands,
+                                         const AttentionShape& shape, int64_t batch, int64_t first,
+                                         int64_t count, int32_t* buffer) {
+  if (operands.segments == nullptr) return nullptr;
+  const int32_t* from = operands.segments + batch * shape.queries + first;
+  std::copy_n(from, count, buffer);
+  std::fill(buffer + count, buffer + kQueryBlock, from[count - 1]);
+  return buffer;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#endif  // TESSERA_ATTENTION_BLOCK_INL_H_

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of attention over blocks of queries and keys (Dao et al., 2022), for one head at a
+// time. No threads, no graph; scratch memory is the caller's.
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/dtype.h"
+
+namespace tessera {
+
+// q["batch queries heads head_dim"], k and v["batch keys kv_heads head_dim"]; query head h reads
+// key head h / group().
+struct AttentionShape {
+  DType dtype = DType::kF32;  // Or bf16; of all tensors but lse.
+  int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  bool causal = false;
+  float scale = 1.0f;
+  float cap = 0.0f;  // 0: none.
+
+  int64_t group() const { return heads / kv_heads; }
+  int64_t query_blocks() const;
+};
+
+struct AttentionOperands {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const int32_t* segments = nullptr;  // ["batch queries"] and ["batch keys"], or null.
+  const int32_t* key_segments = nullptr;
+};
+
+struct AttentionResults {
+  void* out = nullptr;
+  float* lse = nullptr;  // ["batch heads queries"]
+};
+
+// One block of queries of one head.
+void attention_block(const AttentionShape& shape, const AttentionOperands& operands,
+                     const AttentionResults& results, int64_t batch, int64_t head, int64_t block,
+                     float* scratch);
+int64_t attention_scratch_floats(const AttentionShape& shape);
+
+struct AttentionGradOperands {
+  AttentionOperands forward;
+  const void* out = nullptr;
+  const float* lse = nullptr;
+  const void* cotangent = nullptr;  // Of out.
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+};
+
+// All queries and keys of one key head and the query heads that read it.
+void attention_grad_head(const AttentionShape& shape, const AttentionGradOperands& operands,
+                         int64_t batch, int64_t kv_head, float* scratch);
+int64_t attention_grad_scratch_floats(const AttentionShape& shape);
+
+}  // namespace tessera
