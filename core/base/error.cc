@@ -20,7 +20,7 @@ std::string with_context(std::string_view message) {
     tail = *frame + tail;
     const bool continues = frame->starts_with('.') && frame + 1 != context_frames.rend();
     if (continues) continue;
-    text += fmt::format(" [in {}]", tail);
+    if (!tail.empty()) text += fmt::format(" [in {}]", tail);
     tail.clear();
   }
   return text;

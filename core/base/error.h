@@ -28,7 +28,7 @@ template <typename... Args>
 }
 
 // While alive, Errors raised on this thread say "in <where>". Frames nest; one that begins with '.'
-// continues the frame outside it, so that "lm" and ".ffn" read "in lm.ffn".
+// continues the frame outside it, so that "lm" and ".ffn" read "in lm.ffn". An empty one is silent.
 class ErrorContext {
  public:
   explicit ErrorContext(std::string where);
