@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers against their published formulas, written out here in double precision.
+#include "tests/tasks/optimizer_trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "core/base/random.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/trace.h"
+#include "core/runtime/executor.h"
+#include "layers/parameter.h"
+#include "tasks/optimizers/adafactor.h"
+#include "tasks/optimizers/adam.h"
+#include "tasks/optimizers/sgd.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference_device.h"
+
+namespace tessera {
+
+void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool apply) {
+  const std::unique_ptr<BaseOptimizer> optimizer = optimizer_tpl.instantiate();
+  const std::vector<Slot> declared = optimizer->slots(type);
+  const Mesh mesh;
+  const AxisRules rules;
+  const Type scalar = make_type(DType::kF32, {});
+  Graph graph;
+  {
+    const TraceScope trace(graph, mesh, rules);
+    UpdateInputs inputs;
+    inputs.parameter = input("w", InputKind::kParameter, type);
+    for (const Slot& slot : declared)
+      inputs.slots.push_back(input(slot.name, InputKind::kState, slot.type));
+    inputs.gradient = input("gradient", InputKind::kBatch, type);
+    inputs.gradient_scale = input("scale", InputKind::kScalar, scalar);
+    inputs.learning_rate = input("learning_rate", InputKind::kScalar, scalar);
+    inputs.count = input("count", InputKind::kScalar, scalar);
+    inputs.apply = less(constant(0.0, DType::kF32), input("apply", InputKind::kScalar, scalar));
+    inputs.weight_decay = weight_decay;
+    const Updated updated = optimizer->update(inputs);
+    graph.add_update("w", updated.parameter.id());
+    for (size_t i = 0; i < declared.size(); ++i)
+      graph.add_update(declared[i].name, updated.slots[i].id());
+  }
+  const std::unique_ptr<Device> device = make_reference_device();
+  Executor executor(*device);
+  const int program = executor.add_program(graph, {.mesh = mesh});
+  executor.allocate();
+
+  const auto bytes_of = [](const Type& t, const std::vector<double>& values) {
+    std::vector<std::byte> bytes(static_cast<size_t>(t.bytes()));
+    encode(t.dtype, values, bytes.data());
+    return bytes;
+  };
+  executor.write_state("w", bytes_of(type, parameter));
+  for (size_t step = 0; step < gradients.size(); ++step) {
+    const auto write = [&](const char* name, double value) {
+      executor.write_input(program, name, bytes_of(scalar, {value}));
+    };
+    executor.write_input(program, "gradient", bytes_of(type, gradients[step]));
+    write("scale", gradient_scale);
+    write("learning_rate", learning_rate);
+    // An input that nothing reads has no place.
+    for (const Placement& input : executor.plan(program).inputs)
+      if (input.name == "count") write("count", static_cast<double>(step));
+    write("apply", apply ? 1.0 : 0.0);
+    executor.run(program);
+  }
+  const auto read = [&](const std::string& name, const Type& t) {
+    std::vector<std::byte> bytes(static_cast<size_t>(t.bytes()));
+    executor.read_state(name, bytes);
+    return decode(t, bytes.data());
+  };
+  parameter = read("w", type);
+  slots.clear();
+  for (const Slot& slot : declared) slots.push_back(read(slot.name, slot.type));
+}
+
+std::vector<double> some_numbers(int64_t count, uint64_t seed) {
+  std::vector<double> numbers;
+  for (int64_t i = 0; i < count; ++i)
+    numbers.push_back(2.0 * uniform_from_bits(philox(seed, static_cast<uint64_t>(i), 0)[0]) - 1.0);
+  return numbers;
+}
+
+namespace {
+
+// State is kept in f32, so a few of its roundings are allowed for.
+constexpr double kTolerance = 2e-6;
+
+void require_close(const std::vector<double>& got, const std::vector<double>& expected) {
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO("element " << i);
+    REQUIRE(got[i] == Approx(expected[i]).margin(kTolerance).epsilon(kTolerance));
+  }
+}
+
+double rms(const std::vector<double>& values) {
+  double squares = 0.0;
+  for (const double value : values) squares += value * value;
+  return std::sqrt(squares / static_cast<double>(values.size()));
+}
+
+const Type kMatrix = make_type(DType::kF32, {{"embed", 3, {}}, {"mlp", 4, {}}});
+
+std::vector<std::vector<double>> three_gradients(int64_t size) {
+  return {some_numbers(size, 1), some_numbers(size, 2), some_numbers(size, 3)};
+}
+
+TEST_CASE("AdamW is Adam with corrected moments and decoupled decay") {
+  OptimizerTrial trial{
+      .optimizer_tpl = AdamW::HParams{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-3},
+      .type = kMatrix,
+      .parameter = some_numbers(12, 7),
+      .weight_decay = 0.1,
+      .gradient_scale = 0.5};
+  std::vector<double> w = trial.parameter, m(12, 0.0), v(12, 0.0);
+  const auto gradients = three_gradients(12);
+  for (size_t t = 1; t <= gradients.size(); ++t)
+    for (size_t i = 0; i < w.size(); ++i) {
+      const double g = 0.5 * gradients[t - 1][i];
+      m[i] = 0.9 * m[i] + 0.1 * g;
+      v[i] = 0.99 * v[i] + 0.01 * g * g;
+      const double m_hat = m[i] / (1.0 - std::pow(0.9, t));
+      const double v_hat = v[i] / (1.0 - std::pow(0.99, t));
+      w[i] -= 0.1 * (m_hat / (std::sqrt(v_hat) + 1e-3) + 0.1 * w[i]);
+    }
+  trial.run(gradients);
+  require_close(trial.parameter, w);
+  require_close(trial.slots[0], m);
+  require_close(trial.slots[1], v);
+}
+
+// Praxis' ShardedAdam: decays corrected for bias, RMS cap, decay added to the update.
+std::vector<double> pax_adam(std::vector<double> w,
+                             const std::vector<std::vector<double>>& gradients,
+                             const Adam::HParams& p, double decay, double learning_rate) {
+  std::vector<double> m(w.size(), 0.0), v(w.size(), 0.0), update(w.size());
+  for (size_t step = 0; step < gradients.size(); ++step) {
+    const auto corrected = [&](double beta) {
+      const double t = static_cast<double>(step) + 1.0;
+      return beta * (1.0 - std::pow(beta, t - 1.0)) / (1.0 - std::pow(beta, t));
+    };
+    const double beta1 = corrected(p.beta1), beta2 = corrected(p.beta2);
+    for (size_t i = 0; i < w.size(); ++i) {
+      const double g = gradients[step][i];
+      m[i] = beta1 * m[i] + (1.0 - beta1) * g;
+      v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
+      update[i] = m[i] / (std::sqrt(v[i] + p.epsilon_root) + p.epsilon);
+    }
+    const double cap = p.clip_threshold > 0.0 ? std::max(1.0, rms(update) / p.clip_threshold) : 1.0;
+    for (size_t i = 0; i < w.size(); ++i) w[i] -= learning_rate * (update[i] / cap + decay * w[i]);
+  }
+  return w;
+}
+
+TEST_CASE("Adam is Pax's: corrected decays, then the cap on the update's RMS, then decay") {
+  for (const double clip_threshold : {0.0, 0.3}) {
+    INFO("clip_threshold " << clip_threshold);
+    const Adam::HParams p{.beta1 = 0.9,
+                          .beta2 = 0.99,
+                          .epsilon = 1e-6,
+                          .epsilon_root = 1e-4,
+                          .clip_threshold = clip_threshold};
+    OptimizerTrial trial{.optimizer_tpl = p,
+                         .type = kMatrix,
+                         .parameter = some_numbers(12, 7),
+                         .weight_decay = 0.05};
+    const std::vector<double> expected =
+        pax_adam(trial.parameter, three_gradients(12), p, 0.05, 0.1);
+    trial.run(three_gradients(12));
+    require_close(trial.parameter, expected);
+  }
+}
+
+TEST_CASE("the cap on a stacked weight's update is one for each layer") {
+  const Adam::HParams p{.clip_threshold = 0.5};
+  const Type stack = make_type(DType::kF32, {{std::string(kLayersAxis), 2, {}}, {"embed", 6, {}}});
+  OptimizerTrial trial{.optimizer_tpl = p, .type = stack, .parameter = some_numbers(12, 7)};
+  std::vector<double> gradient = some_numbers(12, 1);
+  for (size_t i = 0; i < 6; ++i) gradient[i] *= 1e-9;  // Far below epsilon: no cap for layer 0.
+
+  std::vector<double> expected;
+  for (size_t layer = 0; layer < 2; ++layer) {
+    const auto part = [&](const std::vector<double>& whole) {
+      return std::vector<double>(whole.begin() + static_cast<int64_t>(6 * layer),
+                                 whole.begin() + static_cast<int64_t>(6 * layer + 6));
+    };
+    const auto w = pax_adam(part(trial.parameter), {part(gradient)}, p, 0.0, 0.1);
+    expected.insert(expected.end(), w.begin(), w.end());
+  }
+  trial.run({gradient});
+  require_close(trial.parameter, expected);
+}
+
+TEST_CASE("Sgd, with momentum, and looking ahead") {
+  struct Case {
+    double momentum;
+    bool nesterov;
+  };
+  for (const Case c : {Case{0.0, false}, Case{0.9, false}, Case{0.9, true}}) {
+    INFO("momentum " << c.momentum << " nesterov " << c.nesterov);
+    OptimizerTrial trial{
+        .optimizer_tpl = Sgd::HParams{.momentum = c.momentum, .nesterov = c.nesterov},
+        .type = kMatrix,
+        .parameter = some_numbers(12, 7),
+        .weight_decay = 0.2};
+    std::vector<double> w = trial.parameter, trace(12, 0.0);
+    for (const auto& gradient : three_gradients(12))
+      for (size_t i = 0; i < w.size(); ++i) {
+        trace[i] = c.momentum * trace[i] + gradient[i];
+        const double update = c.nesterov ? gradient[i] + c.momentum * trace[i] : trace[i];
+        w[i] -= 0.1 * (update + 0.2 * w[i]);
+      }
+    trial.run(three_gradients(12));
+    require_close(trial.parameter, w);
+  }
+}
+
+TEST_CASE("Adafactor keeps a matrix's second moment as row and column means") {
+  const Adafactor::HParams p{.beta1 = 0.9, .min_dim_size_to_factor = 3};
+  OptimizerTrial trial{.optimizer_tpl = p, .type = kMatrix, .parameter = some_numbers(12, 7)};
+  std::vector<double> w = trial.parameter, row(3, 0.0), column(4, 0.0), m(12, 0.0);
+  const auto gradients = three_gradients(12);
+  for (size_t step = 0; step < gradients.size(); ++step) {
+    const std::vector<double>& g = gradients[step];
+    const double decay = 1.0 - std::pow(static_cast<double>(step) + 1.0, -0.8);
+    for (size_t r = 0; r < 3; ++r) {
+      double mean = 0.0;
+      for (size_t c = 0; c < 4; ++c) mean += (g[4 * r + c] * g[4 * r + c] + 1e-30) / 4.0;
+      row[r] = decay * row[r] + (1.0 - decay) * mean;
+    }
+    for (size_t c = 0; c < 4; ++c) {
+      double mean = 0.0;
+      for (size_t r = 0; r < 3; ++r) mean += (g[4 * r + c] * g[4 * r + c] + 1e-30) / 3.0;
+      column[c] = decay * column[c] + (1.0 - decay) * mean;
+    }
+    const double row_mean = (row[0] + row[1] + row[2]) / 3.0;
+    std::vector<double> update(12);
+    for (size_t i = 0; i < 12; ++i)
+      update[i] = g[i] / std::sqrt(row[i / 4] * column[i % 4] / row_mean);
+    const double cap = std::max(1.0, rms(update));
+    const double scale = std::max(1e-3, rms(w));
+    for (size_t i = 0; i < 12; ++i) {
+      m[i] = 0.9 * m[i] + 0.1 * update[i] / cap;
+      w[i] -= 0.1 * scale * m[i];
+    }
+  }
+  trial.run(gradients);
+  require_close(trial.parameter, w);
+  require_close(trial.slots[0], row);
+  require_close(trial.slots[1], column);
+}
+
+TEST_CASE("Adafactor keeps small tensors whole") {
+  OptimizerTrial trial{.optimizer_tpl = Adafactor::HParams{.multiply_by_parameter_scale = false},
+                       .type = kMatrix,
+                       .parameter = some_numbers(12, 7)};
+  const std::vector<double> before = trial.parameter;
+  const std::vector<double> g = some_numbers(12, 1);
+  trial.run({g});
+  REQUIRE(trial.slots.size() == 1);
+  // The first step's second moment is the squared gradient, so the update is its sign: RMS 1.
+  for (size_t i = 0; i < 12; ++i)
+    REQUIRE(trial.parameter[i] ==
+            Approx(before[i] - 0.1 * (g[i] > 0.0 ? 1.0 : -1.0)).margin(kTolerance));
+}
+
+TEST_CASE("a step that is not applied changes neither parameter nor state") {
+  const std::vector<Template<BaseOptimizer>> optimizers = {
+      AdamW::HParams{}, Adam::HParams{}, Adam::HParams{.clip_threshold = 0.0},
+      Sgd::HParams{.momentum = 0.9}, Adafactor::HParams{.beta1 = 0.9, .min_dim_size_to_factor = 2}};
+  for (const auto& optimizer_tpl : optimizers) {
+    INFO(optimizer_tpl.name());
+    OptimizerTrial trial{.optimizer_tpl = optimizer_tpl,
+                         .type = kMatrix,
+                         .parameter = some_numbers(12, 7),
+                         .weight_decay = 0.1};
+    const std::vector<double> before = trial.parameter;
+    std::vector<double> bad = some_numbers(12, 1);
+    bad[5] = std::nan("");
+    trial.run({bad, bad}, false);
+    require_close(trial.parameter, before);
+    for (const auto& slot : trial.slots) require_close(slot, std::vector<double>(slot.size(), 0.0));
+  }
+}
+
+TEST_CASE("optimizers refuse settings that make no sense") {
+  const auto message = [](const Template<BaseOptimizer>& optimizer_tpl) {
+    try {
+      optimizer_tpl.instantiate();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  REQUIRE_THAT(message(AdamW::HParams{.beta2 = 1.0}), Catch::Contains("beta2 is 1, expected"));
+  REQUIRE_THAT(message(Adam::HParams{.beta1 = -0.1}), Catch::Contains("beta1 is -0.1, expected"));
+  REQUIRE_THAT(message(Sgd::HParams{.nesterov = true}), Catch::Contains("set momentum"));
+  REQUIRE_THAT(message(Adafactor::HParams{.decay_exponent = 0.0}),
+               Catch::Contains("decay_exponent is 0"));
+}
+
+}  // namespace
+}  // namespace tessera
