@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// The learner on a least-squares model, against arithmetic in double precision.
+#include "tests/tasks/linear_task.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/reduce.h"
+#include "tasks/experiment.h"
+#include "tasks/model_state.h"
+#include "tasks/optimizers/sgd.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference_device.h"
+#include "tests/tasks/optimizer_trial.h"
+
+namespace tessera {
+
+LinearModel::LinearModel(const HParams& p)
+    : BaseModel(p.dtypes),
+      matrix_(weight("matrix", {{"embed", kInputs, {}}, {"mlp", kOutputs, {}}},
+                     {InitKind::kGaussian, 1.0})),
+      bias_(weight("bias", {{"mlp", kOutputs, {}}}, {InitKind::kGaussian, 1.0})) {}
+
+Tensor LinearModel::logits(const Features& features) const {
+  return einsum(features.get("x"), param(matrix_), over("embed")) + param(bias_);
+}
+
+ModelOutput LinearModel::fprop(const Features& features) const {
+  const Tensor weights = features.get("weights");
+  const Tensor errors = reduce_sum(square(features.get("y") - logits(features)), "mlp");
+  const Tensor count = reduce_sum(weights);
+  return {{reduce_sum(errors * weights), count},
+          {{"large", {reduce_sum(weights * weights), count}}}};
+}
+
+Batch LinearExamples::batch() const {
+  Batch batch;
+  const auto add = [&](const char* name, const char* axis, const std::vector<double>& values) {
+    HostArray array{DType::kF32, {"batch"}, {size()}, {}};
+    const int64_t width = static_cast<int64_t>(values.size()) / size();
+    if (axis != nullptr) {
+      array.axes.push_back(axis);
+      array.shape.push_back(width);
+    }
+    array.bytes.resize(values.size() * sizeof(float));
+    for (size_t i = 0; i < values.size(); ++i)
+      array.data<float>()[i] = static_cast<float>(values[i]);
+    batch[name] = array;
+  };
+  add("x", "embed", x);
+  add("y", "mlp", y);
+  add("weights", nullptr, weights);
+  return batch;
+}
+
+LinearExamples some_examples(int64_t count, uint64_t seed) {
+  LinearExamples examples{some_numbers(count * LinearModel::kInputs, 10 * seed),
+                          some_numbers(count * LinearModel::kOutputs, 10 * seed + 1),
+                          {}};
+  for (int64_t i = 0; i < count; ++i) examples.weights.push_back(static_cast<double>(i % 4));
+  return examples;
+}
+
+LinearStep linear_step(const LinearExamples& examples, const LinearWeights& weights) {
+  constexpr size_t in = LinearModel::kInputs, out = LinearModel::kOutputs;
+  LinearStep step{0.0, {std::vector<double>(in * out, 0.0), std::vector<double>(out, 0.0)}};
+  double total = 0.0;
+  for (const double weight : examples.weights) total += weight;
+  for (size_t e = 0; e < examples.weights.size(); ++e)
+    for (size_t o = 0; o < out; ++o) {
+      double prediction = weights.bias[o];
+      for (size_t i = 0; i < in; ++i)
+        prediction += examples.x[e * in + i] * weights.matrix[i * out + o];
+      const double error = prediction - examples.y[e * out + o];
+      const double share = examples.weights[e] / total;
+      step.loss += share * error * error;
+      step.gradient.bias[o] += 2.0 * share * error;
+      for (size_t i = 0; i < in; ++i)
+        step.gradient.matrix[i * out + o] += 2.0 * share * error * examples.x[e * in + i];
+    }
+  return step;
+}
+
+double LinearStep::norm() const {
+  double squares = 0.0;
+  for (const double g : gradient.matrix) squares += g * g;
+  for (const double g : gradient.bias) squares += g * g;
+  return std::sqrt(squares);
+}
+
+SingleTask::HParams linear_task() {
+  return {.model = LinearModel::HParams{},
+          .learner = {.optimizer_tpl = Sgd::HParams{.learning_rate = 0.1}}};
+}
+
+LinearTrial::LinearTrial(const SingleTask::HParams& p, int64_t batch_size)
+    : task_(p), device_(make_reference_device()), executor_(*device_) {
+  const Mesh mesh = Mesh::standard({1, 1, 1});
+  const AxisRules rules = make_rules({});
+  const TraceSetting setting{mesh, rules, some_examples(batch_size).batch()};
+  const int number = executor_.add_program(task_.train_graph(setting), {.mesh = mesh});
+  const Weights eval_weights = task_.learner().averages() ? Weights::kAveraged : Weights::kTrained;
+  eval_program_ = executor_.add_program(task_.eval_graph(setting, eval_weights), {.mesh = mesh});
+  executor_.allocate();
+  program_ = std::make_unique<TrainProgram>(executor_, number, task_);
+  initialise_state(executor_, task_.model().parameters(), 1234, 1);
+}
+
+StepResult LinearTrial::step(const LinearExamples& examples) {
+  return program_->run(examples.batch(), steps_++);
+}
+
+std::vector<double> LinearTrial::read(const std::string& name) const {
+  for (const Buffer& buffer : executor_.persistent()) {
+    if (buffer.name != name) continue;
+    std::vector<std::byte> bytes(static_cast<size_t>(buffer.type.bytes()));
+    executor_.read_state(name, bytes);
+    return decode(buffer.type, bytes.data());
+  }
+  throw Error("no state " + name);
+}
+
+std::map<std::string, double> LinearTrial::evaluate(const LinearExamples& examples) {
+  for (const auto& [name, array] : examples.batch())
+    executor_.write_input(eval_program_, "batch/" + name, array.bytes);
+  executor_.run(eval_program_);
+  return {{"sum", executor_.read_scalar(eval_program_, "sum/loss")},
+          {"weight", executor_.read_scalar(eval_program_, "weight/loss")}};
+}
+
+namespace {
+
+constexpr double kTolerance = 3e-6;  // A few roundings of f32.
+
+void require_close(const std::vector<double>& got, const std::vector<double>& expected) {
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO("element " << i);
+    REQUIRE(got[i] == Approx(expected[i]).margin(kTolerance));
+  }
+}
+
+std::vector<double> minus(std::vector<double> a, const std::vector<double>& b, double factor) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] -= factor * b[i];
+  return a;
+}
+
+TEST_CASE("a step descends the gradient of the weighted mean loss") {
+  LinearTrial trial(linear_task(), 8);
+  const LinearExamples examples = some_examples(8);
+  const LinearWeights before = trial.weights();
+  const LinearStep expected = linear_step(examples, before);
+  const StepResult result = trial.step(examples);
+  REQUIRE(result.loss == Approx(expected.loss).epsilon(kTolerance));
+  REQUIRE(result.metrics.at("loss") == Approx(expected.loss).epsilon(kTolerance));
+  REQUIRE(result.metrics.at("large") == Approx(28.0 / 12.0));
+  REQUIRE(result.grad_norm == Approx(expected.norm()).epsilon(kTolerance));
+  REQUIRE(result.learning_rate == 0.1);
+  REQUIRE(result.applied);
+  require_close(trial.read("matrix"), minus(before.matrix, expected.gradient.matrix, 0.1));
+  require_close(trial.read("bias"), minus(before.bias, expected.gradient.bias, 0.1));
+}
+
+TEST_CASE("accumulation over microbatches is the whole batch, however its weights fall") {
+  for (const int64_t microbatches : {2, 4, 8}) {
+    INFO(microbatches << " microbatches");
+    SingleTask::HParams p = linear_task();
+    LinearTrial whole(p, 8);
+    p.train.num_microbatches = microbatches;
+    LinearTrial accumulated(p, 8);
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      const StepResult a = whole.step(some_examples(8, seed));
+      const StepResult b = accumulated.step(some_examples(8, seed));
+      REQUIRE(b.loss == Approx(a.loss).epsilon(kTolerance));
+      REQUIRE(b.grad_norm == Approx(a.grad_norm).epsilon(kTolerance));
+      REQUIRE(b.metrics.at("large") == Approx(a.metrics.at("large")));
+    }
+    require_close(accumulated.read("matrix"), whole.read("matrix"));
+    require_close(accumulated.read("bias"), whole.read("bias"));
+  }
+}
+
+TEST_CASE("a batch that does not divide into the microbatches is refused") {
+  SingleTask::HParams p = linear_task();
+  p.train.num_microbatches = 3;
+  REQUIRE_THROWS_WITH(LinearTrial(p, 8),
+                      Catch::Contains("a batch of 8 does not divide into 3 microbatches"));
+}
+
+TEST_CASE("clipping by global norm scales every gradient alike") {
+  SingleTask::HParams p = linear_task();
+  p.learner.clip_gradient_norm_to_value = 0.25;
+  LinearTrial trial(p, 8);
+  const LinearWeights before = trial.weights();
+  const LinearStep expected = linear_step(some_examples(8), before);
+  REQUIRE(expected.norm() > 0.25);
+  const StepResult result = trial.step(some_examples(8));
+  REQUIRE(result.grad_norm == Approx(expected.norm()).epsilon(kTolerance));
+  const double scale = 0.25 / expected.norm();
+  require_close(trial.read("matrix"), minus(before.matrix, expected.gradient.matrix, 0.1 * scale));
+  require_close(trial.read("bias"), minus(before.bias, expected.gradient.bias, 0.1 * scale));
+}
+
+TEST_CASE("a norm below the limit is left alone") {
+  SingleTask::HParams p = linear_task();
+  p.learner.clip_gradient_norm_to_value = 1e6;
+  LinearTrial clipped(p, 8), free(linear_task(), 8);
+  clipped.step(some_examples(8));
+  free.step(some_examples(8));
+  REQUIRE(clipped.read("matrix") == free.read("matrix"));
+}
+
+TEST_CASE("clipping by each tensor's norm leaves the small ones alone") {
+  SingleTask::HParams p = linear_task();
+  LinearTrial trial(p, 8);
+  const LinearWeights before = trial.weights();
+  const LinearStep expected = linear_step(some_examples(8), before);
+  const auto norm = [](const std::vector<double>& values) {
+    double squares = 0.0;
+    for (const double value : values) squares += value * value;
+    return std::sqrt(squares);
+  };
+  const double matrix = norm(expected.gradient.matrix), bias = norm(expected.gradient.bias);
+  const double limit = 0.5 * (matrix + bias);  // Between the two.
+  p.learner.clip_gradient_single_norm_to_value = limit;
+  LinearTrial clipped(p, 8);
+  clipped.step(some_examples(8));
+  require_close(clipped.read("matrix"), minus(before.matrix, expected.gradient.matrix,
+                                              0.1 * std::min(1.0, limit / matrix)));
+  require_close(clipped.read("bias"),
+                minus(before.bias, expected.gradient.bias, 0.1 * std::min(1.0, limit / bias)));
+}
+
+TEST_CASE("masks say which parameters decay and which are trained") {
+  SingleTask::HParams p = linear_task();
+  p.learner.optimizer_tpl = Sgd::HParams{.learning_rate = 0.1, .weight_decay = 0.5};
+  const LinearExamples examples = some_examples(8);
+  LinearTrial plain(linear_task(), 8);
+  const LinearWeights before = plain.weights();
+  plain.step(examples);
+  const LinearWeights undecayed = plain.weights();
+
+  SECTION("decay takes everything") {
+    LinearTrial trial(p, 8);
+    trial.step(examples);
+    require_close(trial.read("bias"), minus(undecayed.bias, before.bias, 0.05));
+    require_close(trial.read("matrix"), minus(undecayed.matrix, before.matrix, 0.05));
+  }
+  SECTION("but what weight_decay_exclusion matches") {
+    p.learner.weight_decay_exclusion = {"mat.*"};
+    LinearTrial trial(p, 8);
+    trial.step(examples);
+    require_close(trial.read("bias"), minus(undecayed.bias, before.bias, 0.05));
+    require_close(trial.read("matrix"), undecayed.matrix);
+  }
+  SECTION("and vectors, if asked") {
+    p.learner.skip_lp_1d_vectors = true;
+    LinearTrial trial(p, 8);
+    trial.step(examples);
+    require_close(trial.read("bias"), undecayed.bias);
+    require_close(trial.read("matrix"), minus(undecayed.matrix, before.matrix, 0.05));
+  }
+  SECTION("a frozen parameter stays, has no state, and no part in the norm") {
+    p.learner.bprop_variable_exclusion = {"matrix"};
+    p.learner.optimizer_tpl = AdamW::HParams{};
+    LinearTrial trial(p, 8);
+    const StepResult result = trial.step(examples);
+    require_close(trial.read("matrix"), before.matrix);
+    REQUIRE(trial.read("bias") != before.bias);
+    REQUIRE_THROWS_WITH(trial.read("learner/m/matrix"), "no state learner/m/matrix");
+    LinearStep expected = linear_step(examples, before);
+    expected.gradient.matrix.clear();
+    REQUIRE(result.grad_norm == Approx(expected.norm()).epsilon(kTolerance));
+  }
+  SECTION("an inclusion freezes all others") {
+    p.learner.bprop_variable_inclusion = {"bias"};
+    LinearTrial trial(p, 8);
+    trial.step(examples);
+    require_close(trial.read("matrix"), before.matrix);
+    REQUIRE(trial.read("bias") != before.bias);
+  }
+}
+
+TEST_CASE("a step whose gradient is no number changes nothing but the counters") {
+  for (const double poison :
+       {std::nan(""), std::numeric_limits<double>::infinity(), 1e30 /* its square overflows */}) {
+    INFO("poison " << poison);
+    SingleTask::HParams p = linear_task();
+    p.learner.optimizer_tpl = AdamW::HParams{};
+    p.learner.ema_decay = 0.9;
+    LinearTrial trial(p, 8), clean(p, 8);
+    const LinearExamples good = some_examples(8);
+    LinearExamples bad = some_examples(8, 2);
+    bad.x[4] = poison;
+
+    REQUIRE(trial.step(good).skipped == 0);
+    StepResult result = trial.step(bad);
+    REQUIRE_FALSE(result.applied);
+    REQUIRE(result.skipped == 1);
+    REQUIRE(result.skipped_in_a_row == 1);
+    result = trial.step(bad);
+    REQUIRE(result.skipped_in_a_row == 2);
+    result = trial.step(good);
+    REQUIRE(result.applied);
+    REQUIRE(result.skipped == 2);
+    REQUIRE(result.skipped_in_a_row == 0);
+
+    clean.step(good);
+    clean.step(good);
+    for (const char* name : {"matrix", "bias", "learner/m/matrix", "learner/v/bias",
+                             "learner/ema/matrix", "learner/count"})
+      REQUIRE(trial.read(name) == clean.read(name));
+  }
+}
+
+TEST_CASE("a step is also skipped above a given gradient norm") {
+  SingleTask::HParams p = linear_task();
+  p.learner.skip_step_gradient_norm_value = 1e-3;
+  LinearTrial trial(p, 8);
+  const LinearWeights before = trial.weights();
+  REQUIRE_FALSE(trial.step(some_examples(8)).applied);
+  REQUIRE(trial.read("matrix") == before.matrix);
+}
+
+TEST_CASE("without skipping, a gradient that is no number goes through") {
+  SingleTask::HParams p = linear_task();
+  p.learner.skip_nonfinite_steps = false;
+  LinearTrial trial(p, 8);
+  LinearExamples bad = some_examples(8);
+  bad.y[2] = std::nan("");
+  REQUIRE(trial.step(bad).applied);
+  REQUIRE(std::isnan(trial.read("bias")[0]));
+}
+
+TEST_CASE("the average of weights follows them, and evaluation reads it") {
+  SingleTask::HParams p = linear_task();
+  p.learner.ema_decay = 0.75;
+  LinearTrial trial(p, 8);
+  LinearWeights average = trial.weights();  // It begins as the weights.
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    trial.step(some_examples(8, seed));
+    const LinearWeights now = trial.weights();
+    for (size_t i = 0; i < now.matrix.size(); ++i)
+      average.matrix[i] = 0.75 * average.matrix[i] + 0.25 * now.matrix[i];
+    for (size_t i = 0; i < now.bias.size(); ++i)
+      average.bias[i] = 0.75 * average.bias[i] + 0.25 * now.bias[i];
+  }
+  require_close(trial.read("learner/ema/matrix"), average.matrix);
+  const LinearExamples examples = some_examples(8, 9);
+  const auto evaluated = trial.evaluate(examples);
+  REQUIRE(evaluated.at("weight") == 12.0);
+  REQUIRE(evaluated.at("sum") / evaluated.at("weight") ==
+          Approx(linear_step(examples, average).loss).epsilon(1e-5));
+}
+
+TEST_CASE("norms of each parameter and gradient are there on request") {
+  SingleTask::HParams p = linear_task();
+  LinearTrial without(p, 8);
+  REQUIRE(without.step(some_examples(8)).parameter_norms.empty());
+  p.train.parameter_norms = true;
+  LinearTrial trial(p, 8);
+  const LinearWeights before = trial.weights();
+  const StepResult result = trial.step(some_examples(8));
+  REQUIRE(result.parameter_norms.size() == 4);
+  LinearStep expected = linear_step(some_examples(8), before);
+  expected.gradient.bias.clear();
+  REQUIRE(result.parameter_norms.at("gradient_norm/matrix") ==
+          Approx(expected.norm()).epsilon(kTolerance));
+  REQUIRE(result.parameter_norms.at("parameter_norm/bias") ==
+          Approx(std::hypot(before.bias[0], before.bias[1])).epsilon(kTolerance));
+}
+
+TEST_CASE("a learner refuses what cannot be meant") {
+  const auto message = [](const Learner::HParams& learner) {
+    SingleTask::HParams p = linear_task();
+    p.learner = learner;
+    try {
+      LinearTrial trial(p, 8);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  REQUIRE_THAT(message({.weight_decay_exclusion = {"biass"}}),
+               Catch::Contains("'biass' matches no parameter; did you mean 'bias'?"));
+  REQUIRE_THAT(message({.bprop_variable_exclusion = {"("}}),
+               Catch::Contains("bprop_variable_exclusion: '(' is not a regular expression"));
+  REQUIRE_THAT(message({.bprop_variable_exclusion = {".*"}}),
+               Catch::Contains("every parameter is frozen"));
+  REQUIRE_THAT(
+      message({.clip_gradient_norm_to_value = 1.0, .clip_gradient_single_norm_to_value = 1.0}),
+      Catch::Contains("exclude each other"));
+  REQUIRE_THAT(message({.ema_decay = 1.0}), Catch::Contains("ema_decay is 1, expected"));
+}
+
+}  // namespace
+}  // namespace tessera
