@@ -33,11 +33,12 @@ ReferenceInputs sample_inputs(const Graph& graph, int ids) {
   double phase = 0.3;
   for (const GraphInput& input : graph.inputs()) {
     const Type& type = graph.type(input.value);
+    const int count = type.dtype == DType::kBool ? 2 : ids;
     std::vector<double>& values = inputs[input.name];
     for (int64_t i = 0; i < type.elements(); ++i) {
       phase += 0.7;
       values.push_back(is_floating(type.dtype) ? std::sin(phase * phase)
-                                               : static_cast<double>(i % ids));
+                                               : static_cast<double>(i % count));
     }
   }
   return inputs;

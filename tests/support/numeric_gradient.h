@@ -23,7 +23,8 @@ using LossFunction = std::function<Tensor(const NamedTensors&)>;
 Graph trace_gradients(const std::map<std::string, std::string>& parameters,
                       const LossFunction& loss, const Mesh& mesh = {});
 
-// Smooth, distinct values for every input of the graph; integers count up from 0, modulo `ids`.
+// Smooth, distinct values for every input of the graph; integers count up from 0, modulo `ids`
+// (bools: modulo 2).
 ReferenceInputs sample_inputs(const Graph& graph, int ids = 3);
 
 // The greatest |difference| between the outputs "gradient of …" and finite differences of "loss".
