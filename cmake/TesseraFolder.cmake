@@ -66,6 +66,13 @@ function(tessera_experiments)
   endforeach()
 endfunction()
 
+# What ./runexp and ./flat_tokens need built: the target `programs`.
+function(tessera_all_programs)
+  get_property(programs GLOBAL PROPERTY TESSERA_PROGRAMS)
+  get_property(experiments GLOBAL PROPERTY TESSERA_EXPERIMENTS)
+  add_custom_target(programs DEPENDS ${programs} ${experiments})
+endfunction()
+
 # tests/<folder>/*_test.cc make one Catch2 program per folder: test_core_graph and so on.
 function(tessera_tests)
   add_library(tessera_test_main STATIC ${CMAKE_SOURCE_DIR}/tests/main.cc)
@@ -93,4 +100,7 @@ function(tessera_tests)
     target_sources(${name} PRIVATE ${test})
   endforeach()
   include(${CMAKE_SOURCE_DIR}/tests/plugins/fixtures.cmake)
+  add_test(NAME out_of_tree
+           COMMAND ${CMAKE_SOURCE_DIR}/tests/out_of_tree/run.sh ${CMAKE_BINARY_DIR})
+  set_tests_properties(out_of_tree PROPERTIES LABELS fast)
 endfunction()

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# `cmake --install` gives a package for find_package(Tessera): programs, libraries, headers and
+# tessera_plugin(). Our own experiments come along as plugins.
+include(CMakePackageConfigHelpers)
+
+get_property(folders GLOBAL PROPERTY TESSERA_FOLDERS)
+get_property(programs GLOBAL PROPERTY TESSERA_PROGRAMS)
+get_property(experiments GLOBAL PROPERTY TESSERA_EXPERIMENTS)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
+
+install(TARGETS ${folders} EXPORT TesseraTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
+install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS ${experiments} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/experiments)
+install(DIRECTORY core layers inputs tasks plugins
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h")
+install(FILES ${CMAKE_BINARY_DIR}/generated/tessera_stamp.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
+install(FILES cmake/plugin_stamp.cc DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
+install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${package})
+
+configure_package_config_file(cmake/TesseraConfig.cmake.in ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
+                              INSTALL_DESTINATION ${package} PATH_VARS CMAKE_INSTALL_DATADIR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
+              ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake cmake/TesseraPlugin.cmake
+        DESTINATION ${package})

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs the build given, builds the plugin of this folder against it and trains with it. Then the
+# plugin must be refused once its stamp is another build's.
+set -euo pipefail
+build=$1
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cmake --install "$build" --prefix "$work/tessera" >/dev/null
+cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
+      -DCMAKE_PREFIX_PATH="$work/tessera" >/dev/null
+cmake --build "$work/build"
+
+# Somewhere else than where it was built, so that nothing is found by accident.
+mv "$work/tessera" "$work/moved"
+runexp=$work/moved/bin/runexp
+plugins=$work/build/lib/tessera/experiments
+cd "$work"
+"$runexp" --list --plugin_path="$plugins" | tee list.txt
+grep -q '^elsewhere.Tiny .*a plugin outside the tree' list.txt
+grep -q '^quickstart.SourceLm' list.txt
+activation=task.model.lm_tpl.stacked_transformer_tpl.block_tpl.ffn_tpl.activation_tpl
+TESSERA_PLUGIN_PATH=$plugins "$runexp" --exp=Tiny --set model_dims=32 \
+  --set "$activation=SignedSquare" --job_log_dir="$work/run"
+grep -q 'type = "SignedSquare"  *# --set' run/hparams.toml
+[[ $(grep -c '"loss"' run/metrics.jsonl) -ge 5 ]]
+
+# The same plugin with a byte of its stamp changed belongs to another build.
+mkdir other
+sed 's/tessera-plugin-stamp:0\.1/tessera-plugin-stamp:0.0/' "$plugins/elsewhere.so" >other/elsewhere.so
+if "$runexp" --exp=elsewhere.Tiny --plugin_path=other --dry_run 2>error.txt; then exit 1; fi
+cat error.txt
+[[ $(wc -l <error.txt) -eq 1 ]]
+grep -q 'plugin of another build' error.txt
