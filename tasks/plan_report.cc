@@ -8,7 +8,7 @@
 
 #include "core/base/file.h"
 #include "tasks/console.h"
-#include "tasks/json_line.h"
+#include "core/base/json_line.h"
 #include "tasks/throughput.h"
 
 namespace tessera {

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "core/base/error.h"
-#include "tasks/json_line.h"
+#include "core/base/json_line.h"
 
 namespace tessera {
 

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/graph/text.h"
 #include "core/runtime/checkpoint_saver.h"
+#include "core/runtime/launch_trace.h"
 #include "tasks/console.h"
 #include "tasks/early_stopper.h"
 #include "tasks/model_state.h"
@@ -63,6 +64,7 @@ struct Trainer::Impl {
   int train();
   int evaluate_only();
   void train_step();
+  StepResult run_step(const Batch& batch);
   void check_health(const StepResult& result);
   void record(const StepResult& result, double input_wait);
   void evaluate();
@@ -84,7 +86,9 @@ struct Trainer::Impl {
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RunLog> log_;
   Console console_;
+  LaunchTrace launch_trace_;
   int64_t step_ = 0;         // Steps done.
+  int64_t steps_taken_ = 0;  // By this process.
   int64_t saved_step_ = -1;  // Of the last checkpoint.
   std::string stop_reason_;  // Why to end before num_train_steps; empty: go on.
   std::map<std::string, double> last_eval_;
@@ -229,11 +233,30 @@ void Trainer::Impl::train_step() {
         "train for fewer steps",
         step_, p().num_train_steps);
   const double input_wait = session_.input().take_wait_seconds();
-  const StepResult result = session_.train_program().run(*batch, step_);
+  const StepResult result = run_step(*batch);
   ++step_;
   throughput_.add_step(seconds_since(begin));
   record(result, input_wait);
   check_health(result);
+}
+
+// Steps of the --profile window are observed; the trace is written after the last of them.
+StepResult Trainer::Impl::run_step(const Batch& batch) {
+  const int64_t taken = steps_taken_++;
+  const int64_t end = options_.profile ? options_.profile->start + options_.profile->steps : 0;
+  const bool observed = options_.profile && taken >= options_.profile->start && taken < end;
+  if (!observed) return session_.train_program().run(batch, step_);
+  launch_trace_.begin_step(step_);
+  session_.executor().observe(launch_trace_.observer());
+  const StepResult result = session_.train_program().run(batch, step_);
+  session_.executor().observe({});
+  if (taken + 1 == end || step_ + 1 == p().num_train_steps) {
+    launch_trace_.write(directory_ / "trace.json.gz");
+    console_.say(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
+                             (directory_ / "trace.json.gz").string(),
+                             taken + 1 - options_.profile->start));
+  }
+  return result;
 }
 
 void Trainer::Impl::check_health(const StepResult& result) {

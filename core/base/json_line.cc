@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/json_line.h"
+#include "core/base/json_line.h"
 
 #include <cmath>
 
