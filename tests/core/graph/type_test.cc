@@ -4,11 +4,10 @@
 
 #include "core/base/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/trial.h"
 
 namespace tessera {
 namespace {
-
-using Catch::Matchers::Equals;
 
 TEST_CASE("A type reads and prints in one notation") {
   const std::string text = "bf16[\"batch/replica/data=32 seq=128 embed/mdl=64\"]";
@@ -25,6 +24,91 @@ TEST_CASE("A type reads and prints in one notation") {
   REQUIRE(partial.partial.kind == PartialKind::kSum);
   REQUIRE(parse_type("f32[\"\"]").rank() == 0);
   REQUIRE(parse_type("f32[\"\" + max(mdl)]").partial.kind == PartialKind::kMax);
+}
+
+TEST_CASE("Bad layouts are refused at a character") {
+  const auto error = [](const char* text) { return error_of([&] { parse_layout(text); }); };
+  REQUIRE(error("batch//data") ==
+          "layout \"batch//data\": expected the name of a mesh axis at character 7, got '/'");
+  REQUIRE(error("batch/") ==
+          "layout \"batch/\": expected the name of a mesh axis at character 7, got its end");
+  REQUIRE(error("/data") ==
+          "layout \"/data\": expected the name of an axis at character 1, got '/'");
+  REQUIRE(error("batch,seq") == "layout \"batch,seq\": unexpected ',' at character 6");
+  REQUIRE(error("batch=x") == "layout \"batch=x\": expected the size of batch after '='");
+  REQUIRE(error("a b a") == "layout \"a b a\": axis 'a' is there twice");
+  REQUIRE(error("a/mdl b/mdl") == "layout \"a/mdl b/mdl\": mesh axis 'mdl' is used twice");
+  REQUIRE(error("a/mdl + sum(mdl)") ==
+          "layout \"a/mdl + sum(mdl)\": mesh axis 'mdl' is used twice");
+  REQUIRE(error("a + mean(mdl)") ==
+          "layout \"a + mean(mdl)\": a partial is sum(…) or max(…), not 'mean'");
+  REQUIRE(error("a + sum mdl") == "layout \"a + sum mdl\": expected '(' after 'sum'");
+  REQUIRE(error("a + sum(mdl") == "layout \"a + sum(mdl\": expected ')' at character 12");
+  REQUIRE(error("a + sum(mdl) b") == "layout \"a + sum(mdl) b\": unexpected 'b' at character 14");
+}
+
+TEST_CASE("Axes and names allow less than layouts") {
+  REQUIRE(parse_axes("batch/data seq").size() == 2);
+  REQUIRE(parse_names("batch seq") == std::vector<std::string>{"batch", "seq"});
+  REQUIRE(error_of([] { parse_axes("a + sum(mdl)"); }) ==
+          "axes \"a + sum(mdl)\": a partial has no place here");
+  REQUIRE(error_of([] { parse_names("a b/mdl"); }) ==
+          "axes \"a b/mdl\": plain names expected, got 'b/mdl'");
+  REQUIRE(error_of([] { parse_type("f32"); }) ==
+          "type 'f32' is not of the form f32[\"batch=4 embed=8\"]");
+}
+
+TEST_CASE("A type knows its size and its axes") {
+  const Type type = parse_type("bf16[\"batch/data=4 embed=8\"]");
+  REQUIRE(type.elements() == 32);
+  REQUIRE(type.bytes() == 64);
+  REQUIRE(type.find("embed") == 1);
+  REQUIRE(type.find("seq") == -1);
+  REQUIRE(error_of([&] { type.axis("embd"); }) ==
+          "no axis 'embd' in bf16[\"batch/data embed\"]; did you mean 'embed'?");
+}
+
+TEST_CASE("What is wrong with a type on a mesh") {
+  const Mesh mesh = Mesh::standard({1, 2, 4});
+  const auto problem = [&](Type type) { return type_problem(type, mesh).value_or("none"); };
+  REQUIRE(problem(parse_type("f32[\"a/data/mdl=16 b=3\" + sum(replica)]")) == "none");
+  REQUIRE(problem(make_type(DType::kF32, {{"heads", 4, {"mdl", "data"}}})) ==
+          "heads=4 cannot be split by mdl*data=8; the nearest size that can is 8");
+  REQUIRE(problem(make_type(DType::kF32, {{"heads", 13, {"mdl"}}})) ==
+          "heads=13 cannot be split by mdl=4; the nearest size that can is 12");
+  REQUIRE(problem(make_type(DType::kF32, {{"a", 8, {"mdl"}}, {"b", 8, {"mdl"}}})) ==
+          "f32[\"a/mdl b/mdl\"] uses mdl for both a and b");
+  REQUIRE(problem(make_type(DType::kF32, {{"a", 8, {}}, {"a", 8, {}}})) ==
+          "f32[\"a a\"] has axis a twice");
+  REQUIRE(problem(make_type(DType::kF32, {{"a", 0, {}}})) == "axis a has size 0");
+  Type partial = parse_type("f32[\"a/mdl=8\"]");
+  partial.partial = {PartialKind::kSum, {"mdl"}};
+  REQUIRE(problem(partial) == "f32[\"a/mdl\" + sum(mdl)] uses mdl for both a and a partial");
+  partial = parse_type("f32[\"a=8\" + sum(mdl, data)]");
+  REQUIRE(problem(partial) == "the partial of f32[\"a\" + sum(mdl, data)] is not in mesh order");
+}
+
+TEST_CASE("One device's part has the shares of all splits") {
+  const Mesh mesh = Mesh::standard({1, 2, 4});
+  const Type type = parse_type("f32[\"a/mdl/data=16 b=3\" + sum(replica)]");
+  REQUIRE(local_type(type, mesh).text_sized() == "f32[\"a=2 b=3\"]");
+}
+
+TEST_CASE("A mesh has named axes of a fast and a slow size") {
+  const Mesh mesh = Mesh::standard({1, 2, 4}, {2, 1, 1});
+  REQUIRE(mesh.text() == "replica=2 data=2 mdl=4");
+  REQUIRE(mesh.num_devices() == 16);
+  REQUIRE(mesh.position("mdl") == 2);
+  REQUIRE(Mesh().num_devices() == 1);
+  REQUIRE(error_of([&] { mesh.size("model"); }) ==
+          "the mesh (replica=2 data=2 mdl=4) has no axis 'model'; did you mean 'mdl'?");
+  REQUIRE(error_of([] { Mesh({{"a", 2}, {"a", 2}}); }) == "mesh: axis 'a' is named twice");
+  REQUIRE(error_of([] {
+            Mesh({{"a", 0}});
+          }) == "mesh: axis 'a' has size 0 (ICI) x 1 (DCN); both must be at least 1");
+  REQUIRE(error_of([] {
+            Mesh::standard({1, 2});
+          }) == "ici_mesh_shape has 2 sizes, expected 3 (replica, data, mdl)");
 }
 
 }  // namespace

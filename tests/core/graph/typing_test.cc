@@ -335,8 +335,7 @@ TEST_CASE("gather: typed as the one-hot product") {
        {{"f32[\"e=16 v=16\"]", "i32[\"b=8\"]"},
         "gather: v must come first in x, which is f32[\"e v\"]; transpose it"},
        {{"f32[\"v=16 e=16\"]", "i32[\"e=16\"]"}, "gather: x and y both have axis e; rename one"},
-       {{"f32[\"u=16 e=16\"]", "i32[\"b=8\"]"},
-        "gather: x has no axis 'v': it is f32[\"u e\"]"}});
+       {{"f32[\"u=16 e=16\"]", "i32[\"b=8\"]"}, "gather: x has no axis 'v': it is f32[\"u e\"]"}});
 }
 
 TEST_CASE("scatter_add: the transposed one-hot product") {

@@ -1,41 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the verifier accepts and refuses.
+// What the verifier accepts, and what it says of the rest.
 #include "core/graph/verify.h"
 
+#include <functional>
+
 #include "core/base/error.h"
-#include "core/graph/op.h"
-#include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reshard.h"
-#include "core/graph/text.h"
+#include "core/graph/ops/repeat.h"
 #include "core/graph/trace.h"
 #include "tests/support/catch.h"
+#include "tests/support/trial.h"
 
 namespace tessera {
 namespace {
 
-TEST_CASE("A traced graph is legal and prints a line a node") {
+// A graph y = tanh(x), then broken in one way: what the verifier says, from "message" on.
+std::string problem(const std::function<void(Graph&)>& damage) {
   const Mesh mesh = Mesh::standard({1, 2, 4});
-  const AxisRules rules;
-  Graph graph;
-  {
-    const TraceScope trace(graph, mesh, rules);
-    const PathScope path("lm");
-    const PathScope layer("up");
-    const Tensor x = input("x", InputKind::kBatch, parse_type("f32[\"batch/data=8 embed=16\"]"));
-    const Tensor w = input("w", InputKind::kParameter, parse_type("f32[\"embed=16 mlp/mdl=32\"]"));
-    output("hidden", silu(einsum(x, w, over("embed")).named("hidden")));
-  }
-  verify(graph, mesh);
-  REQUIRE(graph_text(graph) ==
-          "%0 x : batch f32[\"batch/data=8 embed=16\"]\n"
-          "%1 w : parameter f32[\"embed=16 mlp/mdl=32\"]\n"
-          "# forward lm.up\n"
-          "%2:hidden = einsum(%0, %1) {contracted=[embed] output=[batch mlp]} : "
-          "f32[\"batch/data=8 mlp/mdl=32\"]  @ tests/core/graph/verify_test.cc:27\n"
-          "%3 = silu(%2:hidden) : f32[\"batch/data=8 mlp/mdl=32\"]"
-          "  @ tests/core/graph/verify_test.cc:27\n"
-          "output hidden = %3\n");
+  Trial trial(mesh, {"f32[\"b/data=8\"]", "f32[\"b=8\" + sum(mdl)]"});
+  tanh(tanh(trial.inputs()[0]));
+  damage(trial.graph());
+  const std::string error = error_of([&] { verify(trial.graph(), mesh, "fuse"); });
+  const size_t line = error.find(".cc:");
+  return line == std::string::npos ? error : error.substr(error.find(": ", line) + 2);
+}
+
+TEST_CASE("The verifier names what is wrong, where, and after which stage") {
+  const std::string after = " [in the graph after fuse]";
+  const std::string in_tanh = " [in tanh]" + after;
+  REQUIRE(problem([](Graph&) {}) == "no error");
+  REQUIRE(problem([](Graph& graph) { graph.value(2).type.axes[0].size = 4; }) ==
+          "output 0 of tanh is f32[\"b/data=4\"], its type rule says f32[\"b/data=8\"]" + in_tanh);
+  REQUIRE(problem([](Graph& graph) { graph.value(0).type.axes[0].size = 7; }) ==
+          "x: b=7 cannot be split by data=2; the nearest size that can is 8" + after);
+  REQUIRE(problem([](Graph& graph) { graph.node(0).inputs[0] = 3; }) ==
+          "tanh reads tanh before it is there" + in_tanh);
+  REQUIRE(problem([](Graph& graph) { graph.node(0).inputs[0] = 9; }) ==
+          "tanh reads value 9, which is none" + in_tanh);
+  REQUIRE(problem([](Graph& graph) { graph.node(0).inputs[0] = 1; }) ==
+          "tanh is not linear; y is partial over mdl; place(y)" + in_tanh);
+  REQUIRE(problem([](Graph& graph) { graph.value(3).producer = 0; }) ==
+          "output 0 of tanh does not name it as its producer" + in_tanh);
+  REQUIRE(problem([](Graph& graph) { graph.node(1).outputs.clear(); }) ==
+          "tanh has 0 outputs, its type rule says 1" + in_tanh);
+  REQUIRE(problem([](Graph& graph) { graph.add_output("loss", 1); }) ==
+          "loss is fetched but partial over mdl; place(loss)" + after);
+  REQUIRE(problem([](Graph& graph) { graph.add_output("loss", 17); }) ==
+          "output 'loss' is value 17, which is none" + after);
+}
+
+TEST_CASE("Updates replace parameters and state, type for type") {
+  const std::string after = " [in the graph after fuse]";
+  const auto update = [](InputKind kind, ValueId value) {
+    return problem([=](Graph& graph) {
+      graph.add_input("w", kind, parse_type("f32[\"b/data=8\"]"));
+      graph.add_update("w", value);
+    });
+  };
+  REQUIRE(update(InputKind::kParameter, 2) == "no error");
+  REQUIRE(update(InputKind::kState, 0) == "no error");
+  REQUIRE(update(InputKind::kState, 1) ==
+          "'w' is f32[\"b/data=8\"], its update is f32[\"b=8\" + sum(mdl)]" + after);
+  REQUIRE(update(InputKind::kBatch, 2) ==
+          "'w' is updated but is neither a parameter nor state" + after);
+  REQUIRE(problem([](Graph& graph) { graph.add_update("v", 2); }) ==
+          "'v' is updated but is no input" + after);
+}
+
+TEST_CASE("Bodies of loops are verified with the loop") {
+  const Mesh mesh = Mesh::standard({1, 1, 1});
+  Trial trial(mesh, {"f32[\"b=8\"]"});
+  const auto step = [](Tensor, std::vector<Tensor> carries, std::vector<Tensor>) -> RepeatBody {
+    return {{tanh(carries[0])}, {}};
+  };
+  repeat("layers", 3, trial.inputs(), {}, step);
+  verify(trial.graph(), mesh);
+  Node& loop = trial.graph().node(0);
+
+  Graph wrong_rule = *loop.bodies[0];
+  wrong_rule.node(0).inputs[0] = 0;  // The index, which tanh cannot take.
+  loop.bodies[0] = std::make_shared<const Graph>(wrong_rule);
+  REQUIRE_THAT(error_of([&] { verify(trial.graph(), mesh); }),
+               Catch::Matchers::Contains("tanh: index is i32, expected a floating dtype"));
 }
 
 }  // namespace

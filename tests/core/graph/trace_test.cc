@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tracing: paths, phases, regions, and what a loop's body captures.
+#include "core/graph/trace.h"
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/verify.h"
+#include "tests/support/catch.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+const Mesh kMesh = Mesh::standard({1, 1, 1});
+
+const Node& producer(const Tensor& tensor) {
+  return tensor.graph()->node(tensor.graph()->value(tensor.id()).producer);
+}
+
+TEST_CASE("Nodes know their line, layer, phase and region") {
+  Trial trial(kMesh, {"f32[\"b=4\"]"});
+  const Tensor x = trial.inputs()[0];
+  const Tensor outside = tanh({x, SourceSite{"lm.cc", 12}});
+  const PathScope model("lm");
+  Tensor inner, nested, later, backward;
+  {
+    const PathScope layer("x_layers[1]");
+    const RematScope region;
+    inner = tanh(x);
+    {
+      const RematScope same;
+      nested = tanh(inner);
+    }
+    const PhaseScope phase(Phase::kBackward);
+    backward = tanh(x);
+  }
+  {
+    const RematScope region;
+    later = tanh(x);
+  }
+  REQUIRE(producer(outside).path.empty());
+  REQUIRE(producer(outside).remat_block == kNone);
+  REQUIRE(producer(outside).site.text() == "lm.cc:12");
+  REQUIRE(producer(inner).path == "lm.x_layers[1]");
+  REQUIRE(producer(inner).remat_block == 0);
+  REQUIRE(producer(nested).remat_block == 0);
+  REQUIRE(producer(later).remat_block == 1);
+  REQUIRE(producer(later).path == "lm");
+  REQUIRE(producer(backward).phase == Phase::kBackward);
+  REQUIRE(producer(backward).remat_block == kNone);
+  REQUIRE(traced_path() == "lm");
+}
+
+TEST_CASE("Nodes traced to serve another take its line and layer") {
+  Trial trial(kMesh, {"f32[\"b=4\"]"});
+  Tensor y;
+  {
+    const PathScope layer("ffn");
+    y = tanh(trial.inputs()[0]);
+  }
+  const ServeScope serve(producer(y));
+  const Tensor gradient = neg(y);
+  REQUIRE(producer(gradient).path == "ffn");
+  REQUIRE(producer(gradient).site.text() == producer(y).site.text());
+  REQUIRE_THAT(error_of([&] { reduce_sum(y, "q"); }),
+               Catch::Matchers::StartsWith(producer(y).site.text()) &&
+                   Catch::Matchers::EndsWith("[in ffn]"));
+}
+
+TEST_CASE("Values are described by name, else by op and layer") {
+  Trial trial(kMesh, {"f32[\"b=4\"]"});
+  const PathScope layer("ffn");
+  const Tensor y = tanh(trial.inputs()[0]);
+  Graph& graph = trial.graph();
+  REQUIRE(graph.describe(trial.inputs()[0].id()) == "x");
+  REQUIRE(graph.describe(y.id()) == "tanh of ffn");
+  REQUIRE(graph.describe(y.named("hidden").id()) == "hidden");
+}
+
+TEST_CASE("A body's captures become the loop's constants and slices, each once and in order") {
+  Trial trial(kMesh, {"f32[\"b=4\"]", "f32[\"b=4\"]", "f32[\"layers=3 b=4\"]", "f32[\"b=4\"]"});
+  const std::vector<Tensor>& in = trial.inputs();
+  Graph body;
+  BodyScope scope(body, "layers", 3);
+  const Tensor carry = input("carry 0", InputKind::kLoop, in[0].type());
+  Tensor y = carry + in[3];
+  y = y + scope.slice(in[2]);
+  y = y + in[1] + in[3];
+  y = y + scope.slice(in[2]);
+  scope.finish();
+
+  REQUIRE(scope.constants().size() == 2);
+  REQUIRE(scope.constants()[0].outer.id() == in[3].id());
+  REQUIRE(scope.constants()[1].outer.id() == in[1].id());
+  REQUIRE(scope.slices().size() == 1);
+  REQUIRE(body.type(scope.slices()[0].inner).text_sized() == "f32[\"b=4\"]");
+  std::vector<std::string> names;
+  for (const GraphInput& each : body.inputs()) names.push_back(each.name);
+  REQUIRE(names == std::vector<std::string>{"index", "carry 0", "z", "u", "y"});
+  verify(body, kMesh, "a body");
+}
+
+TEST_CASE("A body within a body captures through both") {
+  Trial trial(kMesh, {"f32[\"b=4\"]"});
+  const Tensor x = trial.inputs()[0];
+  Graph outer_body, inner_body;
+  BodyScope outer(outer_body, "layers", 2);
+  {
+    BodyScope inner(inner_body, "steps", 2);
+    const Tensor y = tanh(x);
+    REQUIRE(y.graph() == &inner_body);
+    REQUIRE(inner.constants().size() == 1);
+    REQUIRE(inner.constants()[0].outer.graph() == &outer_body);
+    REQUIRE(innermost_body() == &inner);
+  }
+  REQUIRE(outer.constants().size() == 1);
+  REQUIRE(outer.constants()[0].outer.id() == x.id());
+  REQUIRE(innermost_body() == &outer);
+}
+
+TEST_CASE("A body has regions of its own, whatever encloses the loop") {
+  Trial trial(kMesh, {"f32[\"b=4\"]"});
+  const RematScope around;
+  Graph body;
+  const BodyScope scope(body, "layers", 2);
+  REQUIRE(producer(tanh(trial.inputs()[0])).remat_block == kNone);
+  const RematScope region;
+  REQUIRE(producer(tanh(trial.inputs()[0])).remat_block == 0);
+}
+
+TEST_CASE("A slice needs the loop's axis leading and unsplit") {
+  const Mesh mesh({{"stage", 3}});
+  Trial trial(mesh, {"f32[\"b=4\"]", "f32[\"layers/stage=3 b=4\"]", "f32[\"layers=4 b=4\"]"});
+  Graph body;
+  BodyScope scope(body, "layers", 3);
+  REQUIRE(error_of([&] { scope.slice(trial.inputs()[0]); }) ==
+          "repeat: x is f32[\"b=4\"], expected a leading axis layers=3");
+  REQUIRE(error_of([&] { scope.slice(trial.inputs()[1]); }) ==
+          "repeat: layers/stage of y is split; a loop runs along an unsplit axis");
+  REQUIRE(error_of([&] { scope.slice(trial.inputs()[2]); }) ==
+          "repeat: z is f32[\"layers=4 b=4\"], expected a leading axis layers=3");
+}
+
+TEST_CASE("Names of inputs, outputs and updates are unique") {
+  Trial trial(kMesh, {"f32[\"b=4\"]"});
+  const Tensor x = trial.inputs()[0];
+  REQUIRE(error_of([&] { input("x", InputKind::kBatch, x.type()); }) ==
+          "the graph has an input 'x' already");
+  output("y", x);
+  REQUIRE(error_of([&] { output("y", x); }) == "the graph has an output 'y' already");
+  REQUIRE(error_of([&] { input("w", InputKind::kBatch, parse_type("f32[\"b/dat=4\"]")); }) ==
+          "w: f32[\"b/dat\"] uses 'dat', which the mesh (replica=1 data=1 mdl=1) lacks; did you "
+          "mean 'data'?");
+}
+
+TEST_CASE("A miss in the table of ops suggests the nearest") {
+  REQUIRE(find_op("einsum").name == "einsum");
+  REQUIRE(error_of([] { find_op("einsun"); }) == "no op 'einsun'; did you mean 'einsum'?");
+}
+
+}  // namespace
+}  // namespace tessera

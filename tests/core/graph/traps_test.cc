@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mistakes that give wrong numbers on many devices and right ones on one, each of which must show
+// when the program is traced.
+#include "core/graph/op.h"
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/norm.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/reshard.h"
+#include "core/passes/autodiff.h"
+#include "tests/support/catch.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+using T = const std::vector<Tensor>&;
+
+const Mesh kMesh = Mesh::standard({1, 2, 4});
+
+TEST_CASE("A bias added before the reduction would count once a rank") {
+  REQUIRE(outcome(kMesh, {"f32[\"b=8 m/mdl=16\"]", "f32[\"m/mdl=16 e=8\"]", "f32[\"e=8\"]"},
+                  [](T t) { return einsum(t[0], t[1], over("m")).named("y") + t[2]; }) ==
+          "add: y is a partial sum over mdl, z is not; z would count 4 times; place(y) before "
+          "adding");
+}
+
+TEST_CASE("The gradient of a mask is the whole cotangent, not the rank's part of it") {
+  Trial trial(kMesh, {"f32[\"b=8\"]"});
+  const Tensor x = trial.inputs()[0];
+  const Tensor masked = reshard(x, "b + sum(mdl)");
+  const Node node = trial.graph().node(0);
+  const Tensor dy = input("dy", InputKind::kBatch, parse_type("f32[\"b=8\"]"));
+  const std::vector<Tensor> in = {x}, out = {masked}, cotangents = {dy};
+  REQUIRE(node.op->vjp({node, in, out, cotangents})[0].id() == dy.id());
+}
+
+TEST_CASE("A gradient has its parameter's axis order, also where sizes are equal") {
+  Trial trial(kMesh, {"f32[\"x=8 z=8\"]", "f32[\"z=8 x=8\"]"});
+  const Tensor product = einsum("x z, z x -> z x", trial.inputs()[0], trial.inputs()[1]);
+  const std::vector<Tensor> gradient = gradients(reduce_sum(product), trial.inputs());
+  REQUIRE(gradient[0].type().text() == "f32[\"x z\"]");
+  REQUIRE(gradient[1].type().text() == "f32[\"z x\"]");
+}
+
+TEST_CASE("A parameter the loss does not reach has zeros in its own layout") {
+  Trial trial(kMesh, {"f32[\"b=8\"]", "f32[\"x/data=8 z/mdl=8\"]"});
+  const std::vector<Tensor> gradient = gradients(reduce_sum(trial.inputs()[0]), trial.inputs());
+  REQUIRE(gradient[1].type().text() == "f32[\"x/data z/mdl\"]");
+  const Node& zeros = trial.graph().node(trial.graph().value(gradient[1].id()).producer);
+  REQUIRE(zeros.op->name == "constant");
+  REQUIRE(zeros.attributes.get<double>("value") == 0.0);
+}
+
+TEST_CASE("An unreduced quotient is legal to make and refused where it is fetched") {
+  Trial trial(kMesh, {"f32[\"b/data=8\"]", "f32[\"\"]"});
+  const Tensor loss = reduce_sum(trial.inputs()[0]) / trial.inputs()[1];
+  REQUIRE(loss.type().text() == "f32[\"\" + sum(data)]");
+  REQUIRE(error_of([&] { output("loss", loss); }) ==
+          "loss is fetched but partial over data; place(loss)");
+}
+
+TEST_CASE("Sums of squares of split and of replicated gradients do not mix unmasked") {
+  Trial trial(kMesh, {"f32[\"x/data=8\"]", "f32[\"x=8\"]"});
+  const Tensor split = reduce_sum(square(trial.inputs()[0])).named("split");
+  const Tensor whole = reduce_sum(square(trial.inputs()[1])).named("whole");
+  REQUIRE_THAT(error_of([&] { split + whole; }),
+               Catch::Matchers::Contains("whole would count 2 times"));
+  REQUIRE((split + reshard(whole, "+ sum(data)")).type().text() == "f32[\"\" + sum(data)]");
+}
+
+TEST_CASE("A partial gradient cannot be squared for a norm") {
+  REQUIRE(outcome(kMesh, {"f32[\"x=8\" + sum(data)]"}, [](T t) { return square(t[0]); }) ==
+          "square is not linear; x is partial over data; place(x)");
+}
+
+TEST_CASE("The mean square over a split axis is pending until it is placed") {
+  const std::vector<std::string> x = {"f32[\"b=8 e/mdl=16\"]"};
+  REQUIRE(outcome(kMesh, x, [](T t) { return rsqrt(reduce_mean(square(t[0]), "e").named("m")); }) ==
+          "rsqrt is not linear; m is partial over mdl; place(m)");
+  REQUIRE(outcome(kMesh, x, [](T t) {
+            return t[0] * rsqrt(reshard(reduce_mean(square(t[0]), "e"), "b"));
+          }) == "f32[\"b e/mdl\"]");
+}
+
+TEST_CASE("A maximum over shards is no maximum until it is reduced") {
+  const std::vector<std::string> x = {"f32[\"b=8 v/mdl=16\"]"};
+  REQUIRE(outcome(kMesh, x, [](T t) { return t[0] - reduce_max(t[0], "v").named("m"); }) ==
+          "sub: m is a partial max over mdl; reshard it to replicated");
+  REQUIRE(outcome(kMesh, x, [](T t) { return t[0] - reshard(reduce_max(t[0], "v"), "b"); }) ==
+          "f32[\"b v/mdl\"]");
+}
+
+TEST_CASE("A maximum has no gradient; its operand is stopped") {
+  Trial trial(kMesh, {"f32[\"b=8\"]"});
+  const Tensor x = trial.inputs()[0];
+  REQUIRE_THAT(error_of([&] { gradients(reduce_max(x, "b"), {x}); }),
+               Catch::Matchers::Contains("reduce_max has no gradient; stop_gradient its operand"));
+  REQUIRE(gradients(reduce_sum(x) - reduce_max(stop_gradient(x), "b"), {x})[0].valid());
+}
+
+}  // namespace
+}  // namespace tessera
