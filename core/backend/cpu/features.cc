@@ -12,6 +12,7 @@ CpuFeatures detect() {
   CpuFeatures features;
 #if defined(__x86_64__)
   __builtin_cpu_init();
+  features.amd = __builtin_cpu_is("amd");
   features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   features.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

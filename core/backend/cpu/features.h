@@ -12,6 +12,7 @@ struct CpuFeatures {
   bool avx512 = false;
   bool avx512_bf16 = false;
   bool amx_bf16 = false;
+  bool amd = false;          // Made by AMD.
   std::string text() const;  // The best of them: "amx", "avx512_bf16", "avx512", "avx2", "sse2".
 };
 

@@ -103,6 +103,15 @@ void store_sums_on_target(DType dtype, const float* sums, size_t count, std::byt
   store(reinterpret_cast<BFloat16*>(to));
 }
 
+void widen_row_on_target(const std::byte* from, size_t count, float* to) {
+  const BFloat16* const elements = reinterpret_cast<const BFloat16*>(from);
+  const Floats d;
+  const size_t width = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + width <= count; i += width) hn::StoreU(load_floats(d, elements + i), d, to + i);
+  for (; i < count; ++i) to[i] = static_cast<float>(elements[i]);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
 HWY_AFTER_NAMESPACE();
@@ -113,6 +122,7 @@ namespace tessera {
 HWY_EXPORT(reduce_run_on_target);
 HWY_EXPORT(reduce_row_on_target);
 HWY_EXPORT(store_sums_on_target);
+HWY_EXPORT(widen_row_on_target);
 
 float reduce_run(Reduction reduction, DType dtype, const std::byte* from, int64_t count) {
   return HWY_DYNAMIC_DISPATCH(reduce_run_on_target)(reduction, dtype, from,
@@ -127,6 +137,10 @@ void reduce_row(Reduction reduction, DType dtype, const std::byte* from, int64_t
 
 void store_sums(DType dtype, const float* sums, int64_t count, std::byte* to) {
   HWY_DYNAMIC_DISPATCH(store_sums_on_target)(dtype, sums, static_cast<size_t>(count), to);
+}
+
+void widen_row(const std::byte* from, int64_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(widen_row_on_target)(from, static_cast<size_t>(count), to);
 }
 
 }  // namespace tessera

@@ -25,4 +25,7 @@ inline void add_row(DType dtype, const std::byte* from, int64_t count, float* in
 // Writes f32 results as elements of an f32 or bf16 array.
 void store_sums(DType dtype, const float* sums, int64_t count, std::byte* to);
 
+// Elements of a bf16 array as floats.
+void widen_row(const std::byte* from, int64_t count, float* to);
+
 }  // namespace tessera
