@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # Sourced by ./runexp, ./flat_tokens and ./runtests: installs what is missing, builds what is stale,
 # one process at a time. Says nothing and costs milliseconds when there is nothing to do.
 

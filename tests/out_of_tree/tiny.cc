@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // elsewhere.Tiny: a one-layer model of synthetic sequences, with an activation of its own that
 // --set can name.
+#include "core/graph/ops/elementwise.h"
 #include "inputs/synthetic_input.h"
+#include "layers/activations.h"
 #include "layers/language_model.h"
 #include "plugins/registry.h"
 #include "tasks/single_task.h"
@@ -9,17 +11,17 @@
 namespace elsewhere {
 
 // x·|x|: a layer is a class with HParams and fprop.
-class SignedSquare final : public tessera::UnaryLayer {
+class SignedSquare final : public tessera::Activation {
  public:
   struct HParams {
     using Instance = SignedSquare;
     static constexpr std::string_view kName = "SignedSquare";
     FIELDS()
   };
-  explicit SignedSquare(const HParams&) : UnaryLayer(tessera::Field<tessera::DTypePolicy>{}) {}
-  tessera::Tensor fprop(tessera::Tensor x) const override { return x * tessera::abs(x); }
+  explicit SignedSquare(const HParams&) {}
+  tessera::Tensor fprop(tessera::Tensor x) const override { return x * abs(x); }
 };
-const tessera::TemplateRegistrar<tessera::UnaryLayer, SignedSquare> kRegister;
+const tessera::TemplateRegistrar<tessera::Activation, SignedSquare> kRegister;
 
 struct Tiny : tessera::Experiment {
   using Base = tessera::Experiment;
