@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 Tensor project(Tensor matrix, Tensor bias, Tensor x) {
-  Tensor logits = place(einsum(x, matrix, over("embed")));
+  const Tensor logits = place(einsum(x, matrix, over("embed")));
   return bias.valid() ? logits + bias : logits;
 }
 
@@ -50,13 +50,14 @@ Tensor BaseSoftmax::embed_ids(Tensor) const {
 Tensor BaseSoftmax::logits(Tensor x) const {
   const LayerScope scope(*this);
   const Projection weights = projection();
-  Tensor scores = cast(project(weights.matrix, weights.bias, x), DType::kF32);
+  Tensor scores = cast(project(weights.matrix, weights.bias, place(x)), DType::kF32);
   if (options_.soft_cap > 0) scores = tanh(scores / options_.soft_cap) * options_.soft_cap;
   return scores;
 }
 
 CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {
   const LayerScope scope(*this);
+  x = place(x);                             // Gathers a residual that is split along its sequence.
   const Projection weights = projection();  // Outside the loop: cast and placed once.
   if (options_.num_chunks == 1) return whole_loss(weights, x, labels);
   return chunked_loss(weights, x, labels);

@@ -2,8 +2,9 @@
 // Initial weights: each distribution's moments, fans, and independence of stacking and threads.
 #include "layers/initialize.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <ctime>
 
 #include "core/base/draws.h"
 #include "core/base/error.h"
@@ -160,16 +161,13 @@ TEST_CASE("an initialiser that does not suit is refused by path") {
                       "xavier or gaussian");
 }
 
-TEST_CASE("the weights of a 124M model are drawn in well under a second", "[full]") {
+TEST_CASE("the weights of a 124M model are drawn in about a second of one core", "[full]") {
   const Parameter table =
       parameter_of(InitKind::kGaussian, 0.02, {{"a", 124, {}}, {"b", 1000000, {}}});
   std::vector<float> values(static_cast<size_t>(table.type.elements()));
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();  // Of all threads together; other programs not counted.
   initialize(table, 1, std::as_writable_bytes(std::span(values)), 2);
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  REQUIRE(seconds < 1.0);
-  WARN("124M normals in " << seconds << " s");
+  REQUIRE(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 2.0);
 }
 
 }  // namespace

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models and their gradients traced on meshes of eight devices, under the usual ways to split them:
+// every type and every partial sum is accepted, parameters and gradients lie as the rules say, and
+// the values are those of one device.
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/graph/verify.h"
+#include "core/passes/autodiff.h"
+#include "layers/fprop_scope.h"
+#include "layers/repeated.h"
+#include "tests/support/catch.h"
+#include "tests/support/numeric_gradient.h"
+#include "tests/support/reference_models.h"
+
+namespace tessera {
+namespace {
+
+struct Split {
+  std::string name;
+  std::string weights, activations;
+};
+
+const std::vector<Split>& splits() {
+  static const std::vector<Split> all = {
+      {"none", "", ""},
+      {"data parallel", "", "batch -> (replica, data)"},
+      {"fully sharded", "embed -> data", "batch -> (replica, data)"},
+      {"tensor parallel", "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
+       "batch -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl"},
+      {"sequence parallel", "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
+       "batch -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl, "
+       "residual: seq -> mdl"},
+      {"fully sharded and tensor parallel",
+       "embed -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
+       "batch -> (replica, data), mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl"},
+      {"all, and the sequence",
+       "embed -> (replica, data), mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
+       "batch -> (replica, data), mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl, "
+       "residual: seq -> mdl"},
+  };
+  return all;
+}
+
+// A twin whose every size eight devices can split.
+LanguageModel::HParams divisible(LanguageModel::HParams p, bool repeat) {
+  TransformerLm::HParams& lm = p.lm_tpl.as<TransformerLm::HParams>();
+  lm.vocab_size = 40;
+  if (repeat) {
+    const auto block = lm.stacked_transformer_tpl.as<StackedTransformer::HParams>().block_tpl;
+    lm.stacked_transformer_tpl = Repeated::HParams{.block_tpl = block};
+  }
+  return p;
+}
+
+// "loss" and each gradient, as the reference interpreter computes them.
+std::map<std::string, ReferenceArray> traced(const LanguageModel::HParams& p, const Split& split) {
+  const Mesh mesh = Mesh::standard({2, 2, 2});
+  const AxisRules rules{parse_rules(split.weights), parse_rules(split.activations)};
+  const std::unique_ptr<BaseModel> model = Template<BaseModel>(p).instantiate();
+  Graph graph;
+  {
+    const TraceScope trace(graph, mesh, rules);
+    const std::vector<Tensor> parameters = parameter_inputs(model->parameters());
+    Features features;
+    for (const std::string name : {"ids", "labels", "segment_ids", "segment_pos", "weights"}) {
+      const DType dtype = name == "weights" ? DType::kF32 : DType::kI32;
+      const Type type = make_type(dtype, {{"batch", 4, {}}, {"seq", 12, {}}});
+      features.tensors[name] =
+          input(name, InputKind::kBatch, apply_rules(rules.activations, mesh, type));
+    }
+    const FpropScope scope(parameters, features);
+    const ModelOutput result = model->fprop(features);
+    const Tensor loss = place(result.loss.sum) / place(result.loss.weight);
+    output("loss", loss);
+    const std::vector<Tensor> slopes = gradients(loss, parameters);
+    for (size_t i = 0; i < slopes.size(); ++i) {
+      REQUIRE(slopes[i].type() == parameters[i].type());
+      output(model->parameters().parameters()[i].path, slopes[i]);
+    }
+  }
+  verify(graph, mesh);
+  return evaluate(graph, sample_inputs(graph), mesh);
+}
+
+void check_model(const LanguageModel::HParams& p) {
+  const auto expected = traced(p, splits().front());
+  for (const Split& split : splits()) {
+    INFO(split.name);
+    const auto got = traced(p, split);
+    REQUIRE(got.size() == expected.size());
+    for (const auto& [name, array] : expected) {
+      INFO(name);
+      double worst = 0.0;
+      for (size_t i = 0; i < array.values.size(); ++i)
+        worst = std::max(worst, std::abs(array.values[i] - got.at(name).values[i]));
+      REQUIRE(worst < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("a GPT-2 is the same model however it is split") {
+  check_model(divisible(small_gpt2(), false));
+  check_model(divisible(small_gpt2(), true));
+}
+
+TEST_CASE("a Llama is the same model however it is split") {
+  check_model(divisible(small_llama(), false));
+  check_model(divisible(small_llama(), true));
+}
+
+TEST_CASE("a c4 model is the same model however it is split") {
+  check_model(divisible(small_pax(), false));
+  check_model(divisible(small_pax(), true));
+}
+
+TEST_CASE("weights that the mesh does not divide are refused by path, with the sizes") {
+  LanguageModel::HParams p = divisible(small_gpt2(), false);
+  p.lm_tpl.as<TransformerLm::HParams>().vocab_size = 37;
+  try {
+    traced(p, splits()[3]);
+    FAIL("no error");
+  } catch (const Error& error) {
+    REQUIRE_THAT(error.what(), Catch::Contains("lm.softmax.w") && Catch::Contains("vocab=37"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
