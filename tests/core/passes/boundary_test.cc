@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where cotangents are summed over the mesh: the reshards of the backward pass in the layouts that
+// large models use, by hand. Sizes of the mesh do not matter, so each case runs on one device too.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/graph/op.h"
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/gather.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/layout.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/graph/verify.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/loop.h"
+#include "core/passes/remat.h"
+#include "core/passes/simplify.h"
+#include "tests/support/catch.h"
+#include "tests/support/numeric_gradient.h"
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+// "f32["embed" + sum(data)] -> f32["embed/data"]" of each reshard of the backward pass, loops'
+// bodies included, sorted.
+void collect_reshards(const Graph& graph, Lines& lines) {
+  for (const Node& node : graph.nodes()) {
+    for (const auto& body : node.bodies) collect_reshards(*body, lines);
+    if (node.phase != Phase::kBackward || node.op->name != "reshard") continue;
+    lines.push_back(graph.type(node.inputs[0]).text() + " -> " +
+                    graph.type(node.outputs[0]).text());
+  }
+}
+
+Lines backward_reshards(const std::map<std::string, std::string>& parameters,
+                        const LossFunction& loss, const Mesh& mesh) {
+  const Graph graph = drop_dead(trace_gradients(parameters, loss, mesh));
+  verify(graph, mesh);
+  REQUIRE(gradient_error(graph, mesh) < 1e-8);
+  for (const GraphOutput& output : graph.outputs()) {
+    const std::string prefix = "gradient of ";
+    if (!output.name.starts_with(prefix)) continue;
+    const GraphInput* parameter = graph.find_input(output.name.substr(prefix.size()));
+    REQUIRE(graph.type(output.value) == graph.type(parameter->value));
+  }
+  Lines lines;
+  collect_reshards(graph, lines);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+// On eight devices and on one, which must agree.
+Lines backward_reshards(const std::map<std::string, std::string>& parameters,
+                        const LossFunction& loss) {
+  const Lines eight = backward_reshards(parameters, loss, Mesh::standard({2, 2, 2}));
+  REQUIRE(backward_reshards(parameters, loss, Mesh::standard({1, 1, 1})) == eight);
+  return eight;
+}
+
+Tensor total(const Tensor& x) {
+  const Tensor sum = reduce_sum(x);
+  return sum.type().partial ? reshard(sum, "") : sum;
+}
+
+TEST_CASE("the gradient of a gathered weight is reduced and scattered in one step") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor w = reshard(p.at("w"), "embed mlp");
+    return total(tanh(einsum(p.at("x"), w, over("embed"))));
+  };
+  REQUIRE(backward_reshards(
+              {{"x", "f32[\"batch/data=4 embed=2\"]"}, {"w", "f32[\"embed/data=2 mlp=4\"]"}},
+              loss) == Lines{R"(f32["embed mlp" + sum(data)] -> f32["embed/data mlp"])"});
+}
+
+TEST_CASE("a cast between parameter and gather lets the sum through") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor w = reshard(scale(p.at("w"), 2.0), "embed mlp");
+    const Tensor up = rename(w, "mlp", "out");
+    return total(tanh(einsum(p.at("x"), up, over("embed"))));
+  };
+  REQUIRE(backward_reshards(
+              {{"x", "f32[\"batch/data=4 embed=2\"]"}, {"w", "f32[\"embed/data=2 mlp=4\"]"}},
+              loss) == Lines{R"(f32["embed mlp" + sum(data)] -> f32["embed/data mlp"])"});
+}
+
+TEST_CASE("query, key and value share one reduction of their input's cotangent") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor h = tanh(p.at("x"));
+    Tensor sum;
+    for (const char* name : {"q", "k", "v"}) {
+      const Tensor y = square(einsum(h, p.at(name), over("embed")));
+      sum = sum ? sum + y : y;
+    }
+    return total(sum);
+  };
+  const std::string weight = "f32[\"embed=2 heads/mdl=4\"]";
+  REQUIRE(backward_reshards(
+              {{"x", "f32[\"batch=2 embed=2\"]"}, {"q", weight}, {"k", weight}, {"v", weight}},
+              loss) == Lines{R"(f32["batch embed" + sum(mdl)] -> f32["batch embed"])"});
+}
+
+TEST_CASE("a residual's whole cotangent is added after the branch's is reduced") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor x = tanh(p.at("x"));
+    const Tensor h = gelu(einsum(x, p.at("up"), over("embed")));
+    const Tensor y = reshard(einsum(h, p.at("down"), over("mlp")), "batch embed");
+    return total(square(x + y));
+  };
+  REQUIRE(backward_reshards({{"x", "f32[\"batch=2 embed=2\"]"},
+                             {"up", "f32[\"embed=2 mlp/mdl=4\"]"},
+                             {"down", "f32[\"mlp/mdl=4 embed=2\"]"}},
+                            loss) ==
+          Lines{R"(f32["batch embed" + sum(mdl)] -> f32["batch embed"])"});
+}
+
+TEST_CASE("sequence parallelism gathers where it scattered and scatters where it gathered") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor x = tanh(p.at("x"));
+    const Tensor whole = reshard(x, "batch seq embed");
+    const Tensor h = gelu(einsum(whole, p.at("up"), over("embed")));
+    const Tensor y = reshard(einsum(h, p.at("down"), over("mlp")), "batch seq/mdl embed");
+    return total(square(x + y));
+  };
+  REQUIRE(backward_reshards({{"x", "f32[\"batch=2 seq/mdl=2 embed=2\"]"},
+                             {"up", "f32[\"embed=2 mlp/mdl=4\"]"},
+                             {"down", "f32[\"mlp/mdl=4 embed=2\"]"}},
+                            loss) ==
+          Lines{R"(f32["batch seq embed" + sum(mdl)] -> f32["batch seq/mdl embed"])",
+                R"(f32["batch seq/mdl embed"] -> f32["batch seq embed"])"});
+}
+
+TEST_CASE("a replicated parameter used twice is reduced once") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor h = tanh(p.at("x") * p.at("s"));
+    return total(square(h * p.at("s")));
+  };
+  REQUIRE(backward_reshards({{"x", "f32[\"batch/data=4 embed=2\"]"}, {"s", "f32[\"embed=2\"]"}},
+                            loss) == Lines{R"(f32["embed" + sum(data)] -> f32["embed"])"});
+}
+
+TEST_CASE("a tied table is gathered once and scattered once") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor table = reshard(p.at("table"), "vocab embed");
+    const Tensor ids = iota(Axis{"batch", 4, {"data"}});
+    const Tensor h = tanh(gather(table, ids, "vocab"));
+    return total(square(einsum(h, table, over("embed"))));
+  };
+  REQUIRE(backward_reshards({{"table", "f32[\"vocab=6 embed/data=2\"]"}}, loss) ==
+          Lines{R"(f32["vocab embed" + sum(data)] -> f32["vocab embed/data"])"});
+}
+
+TEST_CASE("at a boundary a whole cotangent joins a pending one by a free mask") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor w = reshard(p.at("w"), "embed");
+    return total(tanh(p.at("x") * w)) + total(square(w));
+  };
+  REQUIRE(backward_reshards(
+              {{"x", "f32[\"batch/data=4 embed=2\"]"}, {"w", "f32[\"embed/data=2\"]"}}, loss) ==
+          Lines{R"(f32["embed" + sum(data)] -> f32["embed/data"])",
+                R"(f32["embed"] -> f32["embed" + sum(data)])"});
+}
+
+TEST_CASE("sums pending over different mesh axes are joined before they are carried out") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor h = tanh(p.at("h"));
+    const Tensor y = einsum(h, p.at("w"), over("embed"));  // Pending over mdl in the backward pass.
+    return total(square(y)) + total(tanh(p.at("x") * h));  // Pending over data.
+  };
+  REQUIRE(backward_reshards({{"h", "f32[\"embed=2\"]"},
+                             {"w", "f32[\"embed=2 mlp/mdl=4\"]"},
+                             {"x", "f32[\"batch/data=4 embed=2\"]"}},
+                            loss) ==
+          Lines{R"(f32["embed" + sum(data)] -> f32["embed" + sum(data, mdl)])",
+                R"(f32["embed" + sum(data, mdl)] -> f32["embed"])",
+                R"(f32["embed" + sum(mdl)] -> f32["embed" + sum(data, mdl)])"});
+}
+
+// Layers of tensor parallelism in a loop: the carry's cotangent is whole in every iteration, the
+// stacked weights' comes back sharded, the shared bias is reduced once, outside.
+Tensor looped(const NamedTensors& p) {
+  const Tensor bias = reshard(p.at("bias"), "embed");
+  const RepeatResult result = repeat(
+      "layers", 3, {tanh(p.at("x"))}, {}, [&](Tensor, std::vector<Tensor> x, std::vector<Tensor>) {
+        const Tensor up = reshard(loop_slice(p.at("up")), "embed mlp/mdl");
+        const Tensor h = gelu(einsum(x[0], up, over("embed")));
+        const Tensor y = einsum(h, loop_slice(p.at("down")), over("mlp"));
+        return RepeatBody{{x[0] + reshard(y, "batch/data embed") + bias}, {}};
+      });
+  return total(square(result.carries[0]));
+}
+
+TEST_CASE("in a loop the carry's cotangent is a fixed point and constants are reduced once") {
+  REQUIRE(backward_reshards({{"x", "f32[\"batch/data=2 embed=2\"]"},
+                             {"bias", "f32[\"embed/data=2\"]"},
+                             {"up", "f32[\"layers=3 embed/data=2 mlp/mdl=4\"]"},
+                             {"down", "f32[\"layers=3 mlp/mdl=4 embed=2\"]"}},
+                            looped) ==
+          Lines{R"(f32["batch/data embed" + sum(mdl)] -> f32["batch/data embed"])",
+                R"(f32["embed mlp/mdl" + sum(data)] -> f32["embed/data mlp/mdl"])",
+                R"(f32["embed" + sum(data)] -> f32["embed/data"])",
+                R"(f32["embed"] -> f32["embed" + sum(data)])",  // The running sum's first zeros.
+                R"(f32["layers mlp/mdl embed" + sum(data)] -> f32["layers mlp/mdl embed"])"});
+}
+
+TEST_CASE("rematerialized layers gather their weights again and keep their gradients") {
+  const Mesh mesh = Mesh::standard({2, 2, 2});
+  const auto parameters =
+      std::map<std::string, std::string>{{"x", "f32[\"batch/data=2 embed=2\"]"},
+                                         {"bias", "f32[\"embed/data=2\"]"},
+                                         {"up", "f32[\"layers=3 embed/data=2 mlp/mdl=4\"]"},
+                                         {"down", "f32[\"layers=3 mlp/mdl=4 embed=2\"]"}};
+  const Graph graph =
+      rematerialize(trace_gradients(parameters, looped, mesh), parse_remat_policy("save_nothing"));
+  verify(graph, mesh);
+  REQUIRE(gradient_error(graph, mesh) < 1e-8);
+  Lines lines;
+  collect_reshards(graph, lines);
+  const std::string gathered = R"(f32["embed/data mlp/mdl"] -> f32["embed mlp/mdl"])";
+  REQUIRE(std::count(lines.begin(), lines.end(), gathered) == 1);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/passes/fuse.h"
+
+#include <string>
+#include <vector>
+
+#include "core/graph/op.h"
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/layout.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/trace.h"
+#include "core/graph/verify.h"
+#include "core/passes/lower.h"
+#include "tests/support/catch.h"
+#include "tests/support/numeric_gradient.h"
+
+namespace tessera {
+namespace {
+
+// The lowered and fused graph of `build`, whose values are checked against the trace's.
+template <typename Build>
+Graph fused(Build build) {
+  const Mesh mesh;
+  const AxisRules rules;
+  Graph graph;
+  {
+    const TraceScope trace(graph, mesh, rules);
+    build(input("x", InputKind::kBatch, parse_type("f32[\"row=2 column=3\"]")),
+          input("y", InputKind::kBatch, parse_type("f32[\"row=2 column=3\"]")));
+  }
+  const Graph result = fuse(lower(graph, mesh));
+  verify(result, mesh);
+  const ReferenceInputs inputs = sample_inputs(graph);
+  const auto expected = evaluate(graph, inputs);
+  for (const auto& [name, array] : evaluate(result, inputs))
+    REQUIRE(array.values == expected.at(name).values);
+  return result;
+}
+
+// "fused(mul exp)", "reduce_sum", … of each node in order.
+std::vector<std::string> launches(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes()) {
+    std::string name(node.op->name);
+    if (name == "fused") {
+      std::string inner;
+      for (const Node& each : node.bodies[0]->nodes())
+        inner += (inner.empty() ? "" : " ") + std::string(each.op->name);
+      name += "(" + inner + ")";
+    }
+    names.push_back(name);
+  }
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST_CASE("a chain of elementwise ops is one launch") {
+  const Graph graph = fused([](Tensor x, Tensor y) { output("z", exp(x * y) - x); });
+  REQUIRE(launches(graph) == Names{"fused(mul exp sub)"});
+  REQUIRE(graph.nodes()[0].inputs.size() == 2);
+}
+
+TEST_CASE("what others read leaves the loop as a further output") {
+  const Graph graph = fused([](Tensor x, Tensor y) {
+    const Tensor h = x * y;
+    output("z", exp(h));
+    output("h", h);
+    output("s", reduce_sum(h));
+  });
+  REQUIRE(launches(graph) == Names{"fused(mul exp)", "reduce_sum"});
+  REQUIRE(graph.nodes()[0].outputs.size() == 2);
+}
+
+TEST_CASE("generators and broadcasts are folded in, into each loop that reads them") {
+  const Graph graph = fused([](Tensor x, Tensor y) {
+    const Tensor two = constant(2.0, DType::kF32);
+    const Tensor row = cast(iota(Axis{"column", 3, {}}), DType::kF32);
+    const Tensor wide = broadcast(row, {Axis{"row", 2, {}}}, "row column");
+    const Tensor a = x * two + wide;
+    output("z", reduce_sum(a, "row") * two);
+    output("w", a * y);
+  });
+  REQUIRE(launches(graph) == Names{"fused(iota cast)", "fused(broadcast constant mul add mul)",
+                                   "reduce_sum", "fused(constant mul)"});
+}
+
+TEST_CASE("loops that read the same array read it once") {
+  const Graph graph = fused([](Tensor x, Tensor y) {
+    output("a", exp(x));
+    output("b", x * y);
+  });
+  REQUIRE(launches(graph) == Names{"fused(exp mul)"});
+}
+
+TEST_CASE("no group reads what a node between its members makes of it") {
+  const Graph graph = fused([](Tensor x, Tensor y) {
+    const Tensor h = exp(x * y);
+    const Tensor mean = reduce_mean(h, "column");  // Between them, and read by the second.
+    output("z", h - mean);
+  });
+  REQUIRE(launches(graph) == Names{"fused(mul exp)", "reduce_sum", "scale", "sub"});
+}
+
+TEST_CASE("two groups that each would wait for the other stay apart") {
+  const Graph graph = fused([](Tensor x, Tensor y) {
+    const Tensor a = exp(x), b = sin(y);
+    const Tensor from_a = reduce_sum(a), from_b = reduce_sum(b);
+    output("p", a * from_b);
+    output("q", b * from_a);
+    output("r", exp(b) + cos(a));
+  });
+  REQUIRE(launches(graph).size() >= 4);
+}
+
+TEST_CASE("other iteration spaces, orders of axes and phases are not mixed") {
+  const Graph graph = fused([](Tensor x, Tensor y) {
+    const Tensor turned = transpose(x, "column row");
+    output("a", exp(turned));
+    const Tensor h = x + y;
+    const PhaseScope backward(Phase::kBackward);
+    output("b", sin(h));
+  });
+  REQUIRE(launches(graph) == Names{"transpose", "exp", "add", "sin"});
+}
+
+TEST_CASE("bodies of loops are fused in themselves") {
+  const Graph graph = fused([](Tensor x, Tensor y) {
+    const RepeatResult result =
+        repeat("layers", 2, {x}, {}, [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor>) {
+          return RepeatBody{{tanh(carries[0] * y)}, {}};
+        });
+    output("z", result.carries[0]);
+  });
+  REQUIRE(launches(graph) == Names{"repeat"});
+  REQUIRE(launches(*graph.nodes()[0].bodies[0]) == Names{"fused(mul tanh)"});
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/passes/lower.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "core/graph/op.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/graph/verify.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/loop.h"
+#include "core/passes/remat.h"
+#include "tests/support/catch.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+int64_t count(const Graph& graph, std::string_view op) {
+  int64_t found = 0;
+  for (const Node& node : graph.nodes()) {
+    found += node.op->name == op ? 1 : 0;
+    for (const auto& body : node.bodies) found += count(*body, op);
+  }
+  return found;
+}
+
+TEST_CASE("types become local, and what only concerns layouts vanishes") {
+  const Mesh mesh = Mesh::standard({1, 1, 1});
+  Trial trial(mesh, {"f32[\"batch/data=4 embed/mdl=2\"]"});
+  const Tensor x = save_for_backward(trial.inputs()[0], "x");
+  const Tensor zero = constant(0.0, DType::kF32, {Axis{"batch", 4, {"data"}}});
+  const Tensor sum = reduce_sum(stop_gradient(x), "embed") + reshard(zero, "batch/data + sum(mdl)");
+  output("y", cast(reshard(sum, "batch"), DType::kF32));
+  const Graph lowered = lower(trial.graph(), mesh);
+  verify(lowered, Mesh());
+  for (const char* op : {"reshard", "save_for_backward", "stop_gradient", "cast"})
+    REQUIRE(count(lowered, op) == 0);
+  REQUIRE(lowered.type(lowered.find_input("x")->value).text() == "f32[\"batch embed\"]");
+}
+
+TEST_CASE("more than one device is refused with the mesh") {
+  Trial trial(Mesh::standard({1, 4, 2}), {"f32[\"batch/data=4\"]"});
+  REQUIRE_THAT(error_of([&] { lower(trial.graph(), trial.mesh()); }),
+               Catch::Contains("the mesh replica=1 data=4 mdl=2 has 8"));
+}
+
+TEST_CASE("equal nodes are one, but the backward pass does not read back cheap forward work") {
+  Trial trial(Mesh(), {"f32[\"row=4\"]"});
+  const Tensor x = trial.inputs()[0];
+  output("a", exp(x) + exp(x));
+  output("b", reduce_sum(x));
+  {
+    const PhaseScope backward(Phase::kBackward);
+    output("c", exp(x));
+    output("d", reduce_sum(x));
+  }
+  const Graph lowered = lower(trial.graph(), Mesh());
+  REQUIRE(count(lowered, "exp") == 2);
+  REQUIRE(count(lowered, "reduce_sum") == 1);
+}
+
+TEST_CASE("a recomputed value is not merged with its original") {
+  Trial trial(Mesh(), {"f32[\"row=4\"]"});
+  const Tensor x = trial.inputs()[0];
+  Tensor loss;
+  {
+    const RematScope region;
+    loss = reduce_sum(square(exp(square(x))));
+  }
+  output("loss", loss);
+  output("gradient", gradients(loss, {x})[0]);
+  const Graph kept = lower(trial.graph(), Mesh());
+  const Graph again =
+      lower(rematerialize(trial.graph(), parse_remat_policy("save_nothing")), Mesh());
+  REQUIRE(count(again, "exp") == count(kept, "exp") + 1);
+}
+
+TEST_CASE("dead nodes go, in loops also carries, results and operands nobody reads") {
+  Trial trial(Mesh(), {"f32[\"layers=3 row=4\"]", "f32[\"layers=3 row=4\"]", "f32[\"row=4\"]",
+                       "f32[\"row=4\"]"});
+  const std::vector<Tensor>& in = trial.inputs();
+  reduce_sum(exp(in[2]));
+  const RepeatResult result =
+      repeat("layers", 3, {in[2], in[3], in[3]}, {in[0], in[1]},
+             [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor> slices) {
+               // Carry 1 is needed by carry 0; carry 2 and the second slice only by themselves.
+               return RepeatBody{
+                   {carries[0] + carries[1] * slices[0], sin(carries[1]), carries[2] * slices[1]},
+                   {exp(carries[0]), cos(carries[1])}};
+             });
+  output("y", result.carries[0]);
+  output("s", result.stacked[1]);
+  const Graph lowered = lower(trial.graph(), Mesh());
+  verify(lowered, Mesh());
+  REQUIRE(lowered.nodes().size() == 1);
+  const Loop loop(lowered.nodes()[0]);
+  REQUIRE(loop.carries() == 2);
+  REQUIRE(loop.slices() == 1);
+  REQUIRE(loop.results() == 1);
+  REQUIRE(count(loop.body(), "exp") == 0);
+}
+
+TEST_CASE("a loop's results that equal one another or an operand are one") {
+  Trial trial(Mesh(), {"f32[\"layers=3 row=4\"]", "f32[\"row=4\"]"});
+  const std::vector<Tensor>& in = trial.inputs();
+  const RepeatResult result =
+      repeat("layers", 3, {in[1]}, {in[0]},
+             [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor> slices) {
+               const Tensor next = carries[0] * slices[0];
+               return RepeatBody{{next}, {next, save_for_backward(next, "again"), slices[0]}};
+             });
+  output("sum", result.stacked[0] + result.stacked[1] + result.stacked[2]);
+  const Graph lowered = lower(trial.graph(), Mesh());
+  verify(lowered, Mesh());
+  REQUIRE(Loop(lowered.nodes()[0]).results() == 1);
+}
+
+}  // namespace
+}  // namespace tessera

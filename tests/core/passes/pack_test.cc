@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/passes/pack.h"
+
+#include <random>
+
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+bool share_a_byte(const Block& a, const Block& b) {
+  const bool together = a.first <= b.last && b.first <= a.last;
+  return together && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+TEST_CASE("blocks that live together never overlap, whatever their sizes and lives") {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<Block> blocks;
+    for (int i = 0; i < 120; ++i) {
+      const auto first = static_cast<int64_t>(random() % 60);
+      blocks.push_back({.bytes = static_cast<int64_t>(1 + random() % 5000),
+                        .first = first,
+                        .last = first + static_cast<int64_t>(random() % 20)});
+    }
+    const int64_t bytes = pack(blocks);
+    int64_t end = 0;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      REQUIRE(blocks[i].offset % kAlignment == 0);
+      end = std::max(end, blocks[i].offset + aligned(blocks[i].bytes));
+      for (size_t j = 0; j < i; ++j) REQUIRE(!share_a_byte(blocks[i], blocks[j]));
+    }
+    REQUIRE(bytes == end);
+    REQUIRE(bytes >= most_alive(blocks));
+    REQUIRE(bytes <= most_alive(blocks) * 5 / 4);  // What a good packing wastes at most.
+  }
+}
+
+TEST_CASE("a stack of lives, as of activations, is packed without waste") {
+  std::vector<Block> blocks;
+  for (int64_t i = 0; i < 20; ++i)
+    blocks.push_back({.bytes = 64 * (1 + i % 3), .first = i, .last = 40 - i});
+  REQUIRE(pack(blocks) == most_alive(blocks));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/passes/remat.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/graph/op.h"
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/layout.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/passes/autodiff.h"
+#include "tests/support/catch.h"
+#include "tests/support/numeric_gradient.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+// A block of two products with a mark on the first.
+Tensor block(const Tensor& x, const Tensor& up, const Tensor& down) {
+  const PathScope path("block");
+  const Tensor h = save_for_backward(einsum(x, up, over("embed")), "ffn1");
+  const Tensor y = einsum(gelu(h), down, over("mlp"));
+  return x + tanh(y);
+}
+
+const std::map<std::string, std::string> kUnrolled = {{"x", "f32[\"batch=2 embed=3\"]"},
+                                                      {"up", "f32[\"embed=3 mlp=4\"]"},
+                                                      {"down", "f32[\"mlp=4 embed=3\"]"}};
+
+Tensor unrolled(const NamedTensors& p) {
+  Tensor x = p.at("x");
+  for (int layer = 0; layer < 2; ++layer) {
+    const RematScope region;
+    x = block(x, p.at("up"), p.at("down"));
+  }
+  return reduce_sum(square(x));
+}
+
+const std::map<std::string, std::string> kLooped = {{"x", "f32[\"batch=2 embed=3\"]"},
+                                                    {"up", "f32[\"layers=2 embed=3 mlp=4\"]"},
+                                                    {"down", "f32[\"layers=2 mlp=4 embed=3\"]"}};
+
+Tensor looped(const NamedTensors& p) {
+  const RepeatResult result =
+      repeat("layers", 2, {p.at("x")}, {p.at("up"), p.at("down")},
+             [](Tensor, std::vector<Tensor> carries, std::vector<Tensor> slices) {
+               return RepeatBody{{block(carries[0], slices[0], slices[1])}, {}};
+             });
+  return reduce_sum(square(result.carries[0]));
+}
+
+std::vector<std::string> saved_names(const std::map<std::string, std::string>& parameters,
+                                     const LossFunction& loss, const std::string& policy) {
+  std::vector<SavedValue> saved;
+  rematerialize(trace_gradients(parameters, loss), parse_remat_policy(policy), &saved);
+  std::vector<std::string> names;
+  for (const SavedValue& value : saved) names.push_back(value.name);
+  return names;
+}
+
+// Nodes of the backward pass that compute this op again.
+int64_t recomputed(const Graph& graph, std::string_view op) {
+  int64_t found = 0;
+  for (const Node& node : graph.nodes()) {
+    found += node.remat_clone && node.op->name == op ? 1 : 0;
+    for (const auto& body : node.bodies) found += recomputed(*body, op);
+  }
+  return found;
+}
+
+using Names = std::vector<std::string>;
+
+TEST_CASE("a policy decides what regions of unrolled layers keep") {
+  REQUIRE(saved_names(kUnrolled, unrolled, "save_nothing") == Names{"add", "add"});
+  REQUIRE(saved_names(kUnrolled, unrolled, "ffn1") == Names{"ffn1", "add", "ffn1", "add"});
+  REQUIRE(saved_names(kUnrolled, unrolled, "save_dot_only") ==
+          Names{"ffn1", "einsum", "add", "ffn1", "einsum", "add"});
+  REQUIRE(saved_names(kUnrolled, unrolled, "save_everything").size() > 6);
+}
+
+TEST_CASE("a policy decides what every iteration of a loop keeps") {
+  REQUIRE(saved_names(kLooped, looped, "save_nothing") == Names{"add", "carry 0"});
+  const Names kept = saved_names(kLooped, looped, "ffn1");
+  REQUIRE(std::count(kept.begin(), kept.end(), "ffn1") == 1);
+  REQUIRE(kept.size() == 3);
+}
+
+TEST_CASE("what is saved is reported with its layer and the bytes of all iterations") {
+  std::vector<SavedValue> saved;
+  rematerialize(trace_gradients(kLooped, looped), parse_remat_policy("ffn1"), &saved);
+  const auto ffn1 = std::find_if(saved.begin(), saved.end(),
+                                 [](const SavedValue& value) { return value.name == "ffn1"; });
+  REQUIRE(ffn1 != saved.end());
+  REQUIRE(ffn1->bytes == 2 * 2 * 4 * 4);  // layers x batch x mlp x bytes.
+}
+
+TEST_CASE("saved names stop recomputation") {
+  for (const auto& [parameters, loss] :
+       {std::pair(kUnrolled, &unrolled), std::pair(kLooped, &looped)}) {
+    const int64_t layers = parameters == kUnrolled ? 2 : 1;  // A loop's body is there once.
+    const auto einsums = [&](const char* policy) {
+      const Graph graph = trace_gradients(parameters, *loss);
+      return recomputed(rematerialize(graph, parse_remat_policy(policy)), "einsum");
+    };
+    REQUIRE(einsums("save_nothing") == 2 * layers);
+    REQUIRE(einsums("ffn1") == layers);
+    REQUIRE(einsums("save_dot_only") == 0);
+    REQUIRE(einsums("save_everything") == 0);
+  }
+}
+
+TEST_CASE("a mark whose result nobody uses names its operand all the same") {
+  const auto loss = [](const NamedTensors& p) {
+    const RematScope region;
+    const Tensor h = einsum(p.at("x"), p.at("up"), over("embed"));
+    save_for_backward(rename(h, "mlp", "hidden"), "ffn1");
+    return reduce_sum(square(tanh(h)));
+  };
+  const std::map<std::string, std::string> parameters = {{"x", "f32[\"batch=2 embed=3\"]"},
+                                                         {"up", "f32[\"embed=3 mlp=4\"]"}};
+  REQUIRE(saved_names(parameters, loss, "ffn1") == Names{"ffn1"});
+}
+
+TEST_CASE("every policy gives the gradients of finite differences") {
+  for (const char* policy : {"save_nothing", "ffn1", "save_dot_only", "save_everything"}) {
+    INFO(policy);
+    for (const auto& [parameters, loss] :
+         {std::pair(kUnrolled, &unrolled), std::pair(kLooped, &looped)})
+      REQUIRE(gradient_error(rematerialize(trace_gradients(parameters, *loss),
+                                           parse_remat_policy(policy))) < 1e-8);
+  }
+}
+
+TEST_CASE("policies are read by Pax's names or as a list, and write themselves back") {
+  for (const char* text : {"save_nothing", "save_everything", "save_context_and_out_proj",
+                           "save_dot_with_no_batch_dims", "query_proj,ffn1"})
+    REQUIRE(parse_remat_policy(text).text() == text);
+  REQUIRE(parse_remat_policy("query_proj, ffn1").names == Names{"query_proj", "ffn1"});
+  REQUIRE_THAT(error_of([] { parse_remat_policy("save_nothin"); }),
+               Catch::Contains("no remat policy 'save_nothin'; did you mean 'save_nothing'?"));
+  REQUIRE_THAT(error_of([] { parse_remat_policy("ffn1,,ffn2"); }),
+               Catch::Contains("an empty name"));
+}
+
+}  // namespace
+}  // namespace tessera
