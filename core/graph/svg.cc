@@ -380,34 +380,46 @@ std::string box_svg(const Box& box, const Face& face, bool parent) {
   return svg + "</g>\n";
 }
 
-std::string legend_svg(double y) {
+// What the colours in use mean; `width` receives how much room that took.
+std::string legend_svg(const std::vector<Face>& faces, double& width) {
+  constexpr double kSwatch = 16.0, kBetween = 18.0;
   std::string svg;
   double x = kMargin;
+  const auto say = [&](std::string_view text) {
+    svg += text_at(x, kMargin + 9.0, kTypeSize, "#55555f", text);
+    x += static_cast<double>(text.size()) * kTypeSize * kGlyph + kBetween;
+  };
   for (const Style* style : {&kContraction, &kElementwise, &kReduction, &kMovement, &kReshard,
-                             &kComposite, &kParameter, &kInput, &kOutput}) {
+                             &kComposite, &kParameter, &kInput, &kOutput, &kElsewhere}) {
+    const bool used = std::any_of(faces.begin(), faces.end(),
+                                  [&](const Face& face) { return face.style == style; });
+    if (!used) continue;
     svg += fmt::format(
         "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"10\" rx=\"2\" "
         "fill=\"{}\" stroke=\"{}\"/>\n",
-        x, y, style->fill, style->stroke);
-    svg += text_at(x + 16.0, y + 9.0, kTypeSize, "#55555f", style->name);
-    x += 16.0 + static_cast<double>(style->name.size()) * kTypeSize * kGlyph + 18.0;
+        x, kMargin, style->fill, style->stroke);
+    x += kSwatch;
+    say(style->name);
   }
-  return svg + text_at(x, y + 9.0, kTypeSize, "#55555f", "dashed: a pending sum or maximum");
+  say("dashed: a pending sum or maximum");
+  width = x;
+  return svg;
 }
 
 std::string Scene::draw() const {
-  constexpr double kLegend = 24.0;
-  constexpr double kLegendWidth = 1000.0;
-  const double width = std::max(boxes_[0].width, kLegendWidth) + 2 * kMargin;
-  const double height = boxes_[0].height + kLegend + 2 * kMargin;
+  constexpr double kLegendHeight = 24.0;
+  double legend_width = 0.0;
+  const std::string legend = legend_svg(faces_, legend_width);
+  const double width = std::max(boxes_[0].width + 2 * kMargin, legend_width);
+  const double height = boxes_[0].height + kLegendHeight + 2 * kMargin;
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" "
       "viewBox=\"0 0 {:.0f} {:.0f}\" font-family=\"DejaVu Sans Mono, Menlo, Consolas, "
       "monospace\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
       width, height, width, height);
-  svg += legend_svg(kMargin);
+  svg += legend;
   svg += fmt::format("<g transform=\"translate({:.1f},{:.1f})\">\n",
-                     (width - boxes_[0].width) / 2.0, kMargin + kLegend);
+                     (width - boxes_[0].width) / 2.0, kMargin + kLegendHeight);
   std::vector<bool> parent(boxes_.size(), false);
   for (size_t i = 1; i < boxes_.size(); ++i) parent[static_cast<size_t>(boxes_[i].parent)] = true;
   for (size_t i = 1; i < boxes_.size(); ++i) {
