@@ -13,7 +13,8 @@ install(TARGETS ${folders} EXPORT TesseraTargets LIBRARY DESTINATION ${CMAKE_INS
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${experiments} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/experiments)
 install(DIRECTORY core layers inputs tasks plugins
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h")
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h"
+        PATTERN "*_internal.h" EXCLUDE PATTERN "*-inl.h" EXCLUDE)
 install(FILES ${CMAKE_BINARY_DIR}/generated/tessera_stamp.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
 install(FILES cmake/plugin_stamp.cc DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
