@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "core/base/file.h"
-#include "tasks/console.h"
 #include "core/base/json_line.h"
+#include "tasks/console.h"
 #include "tasks/throughput.h"
 
 namespace tessera {

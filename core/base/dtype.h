@@ -10,9 +10,9 @@ namespace tessera {
 
 enum class DType { kF64, kF32, kBF16, kI32, kU32, kBool };
 
-std::string_view dtype_name(DType dtype);      // "f32", "bf16", "i32", "bool", …
-DType parse_dtype(std::string_view name);      // Error with the nearest name.
-int64_t dtype_bytes(DType dtype);              // bool is one byte, 0 or 1.
+std::string_view dtype_name(DType dtype);  // "f32", "bf16", "i32", "bool", …
+DType parse_dtype(std::string_view name);  // Error with the nearest name.
+int64_t dtype_bytes(DType dtype);          // bool is one byte, 0 or 1.
 bool is_floating(DType dtype);
 
 // The upper half of an f32. Converting rounds to nearest even; NaN stays NaN.

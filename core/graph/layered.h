@@ -28,8 +28,8 @@ struct Wire {
                              // curves between the pairs.
 };
 
-// Places all boxes and routes all wires. Wires into one box enter side by side, in the order in which
-// they come.
+// Places all boxes and routes all wires. Wires into one box enter side by side, in the order in
+// which they come.
 void arrange(std::vector<Box>& boxes, std::vector<Wire>& wires);
 
 }  // namespace tessera
