@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Composite ops: their types, what they refuse and in which words, and that the plain definition
 // and the gradient have the types the op promises.
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/attention.h"
@@ -14,12 +12,11 @@
 #include "core/graph/ops/rotary.h"
 #include "core/graph/ops/softmax.h"
 #include "core/graph/trace.h"
+#include "tests/support/catch.h"
+#include "tests/support/kernel_check.h"
 
 namespace tessera {
 namespace {
-
-using Catch::Matchers::Contains;
-using Catch::Matchers::EndsWith;
 
 // A trace on a mesh of replica, data=2 and mdl=2, and inputs by type.
 class Traced {
@@ -34,12 +31,6 @@ class Traced {
   Graph graph;
   TraceScope scope{graph, mesh, rules};
 };
-
-std::vector<Type> types_of(const Graph& graph, const std::vector<ValueId>& values) {
-  std::vector<Type> types;
-  for (const ValueId value : values) types.push_back(graph.type(value));
-  return types;
-}
 
 // Traces the plain definition of `node` on one device and compares its types with the node's.
 void require_plain_agrees(const Graph& graph, const Node& node) {
@@ -56,31 +47,21 @@ void require_plain_agrees(const Graph& graph, const Node& node) {
   REQUIRE(outputs.size() == node.outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     INFO(node.op->name << " output " << i);
-    CHECK(outputs[i].type().text_sized() == graph.type(node.outputs[i]).text_sized());
+    REQUIRE(outputs[i].type().text_sized() == graph.type(node.outputs[i]).text_sized());
   }
-}
-
-// The node's gradient, traced with a cotangent like its first result; returns the cotangents.
-std::vector<Tensor> traced_vjp(Graph& graph, const Node& node) {
-  std::vector<Tensor> inputs, outputs, cotangents;
-  for (const ValueId value : node.inputs) inputs.emplace_back(&graph, value);
-  for (const ValueId value : node.outputs) outputs.emplace_back(&graph, value);
-  cotangents.resize(outputs.size());
-  cotangents[0] = input("dy", InputKind::kBatch, outputs[0].type());
-  return node.op->vjp({node, inputs, outputs, cotangents});
 }
 
 // Of a node with unsplit types: plain definition and gradient, and the gradient's plain definition.
 void require_consistent(Traced& traced) {
   const Node node = traced.last();
   require_plain_agrees(traced.graph, node);
-  const std::vector<Tensor> cotangents = traced_vjp(traced.graph, node);
+  const std::vector<Tensor> cotangents = traced_gradient(traced.graph, node);
   REQUIRE(cotangents.size() == node.inputs.size());
   for (size_t i = 0; i < cotangents.size(); ++i) {
     INFO(node.op->name << " operand " << i);
     const Type& primal = traced.graph.type(node.inputs[i]);
     REQUIRE(cotangents[i].valid() == is_floating(primal.dtype));
-    if (cotangents[i]) CHECK(cotangents[i].type().text_sized() == primal.text_sized());
+    if (cotangents[i]) REQUIRE(cotangents[i].type().text_sized() == primal.text_sized());
   }
   const Node gradient = traced.last();
   if (gradient.op->plain != nullptr) require_plain_agrees(traced.graph, gradient);
@@ -112,7 +93,7 @@ TEST_CASE("Plain definitions and gradients of composites have the op's types") {
                   {.label_smoothing = 0.1, .z_loss = 1e-4, .soft_cap = 30.0});
     const Node node = t.graph.node(0);  // stop_gradients follow it.
     require_plain_agrees(t.graph, node);
-    REQUIRE(traced_vjp(t.graph, node)[0].type() == x.type());
+    REQUIRE(traced_gradient(t.graph, node)[0].type() == x.type());
     require_plain_agrees(t.graph, t.last());
   }
   SECTION("attention") {

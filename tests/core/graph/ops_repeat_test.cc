@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tracing of loops: what a body captures, the layout of the node, and what is refused.
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/layout.h"
+#include "core/graph/ops/random.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/repeat.h"
+#include "tests/support/catch.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+const Node& loop_of(Trial& trial) {
+  for (const Node& node : trial.graph().nodes())
+    if (node.op->name == "repeat") return node;
+  fail("no loop was traced");
+}
+
+TEST_CASE("A loop captures each tensor of the outer trace once, slices before constants") {
+  Trial trial({}, {"f32[\"embed=4\"]", "f32[\"layers=3 embed=4\"]", "f32[\"embed=4\"]",
+                   "f32[\"layers=3 embed=4\"]"});
+  const Tensors& in = trial.inputs();
+  const RepeatResult result =
+      repeat("layers", 3, {in[0]}, {in[1]}, [&](Tensor index, Tensors carries, Tensors slices) {
+        REQUIRE(index.type() == make_type(DType::kI32, {}));
+        REQUIRE(slices[0].type().text_sized() == "f32[\"embed=4\"]");
+        const Tensor sum = carries[0] * slices[0] + in[2] + in[2] + loop_slice(in[3]);
+        return RepeatBody{{sum}, {sum * 2.0}};
+      });
+  REQUIRE(result.carries[0].type().text_sized() == "f32[\"embed=4\"]");
+  REQUIRE(result.stacked[0].type().text_sized() == "f32[\"layers=3 embed=4\"]");
+
+  const Node& node = loop_of(trial);
+  const std::vector<ValueId> operands = {in[0].id(), in[1].id(), in[3].id(), in[2].id()};
+  REQUIRE(node.inputs == operands);
+  REQUIRE(node.attributes.get<int64_t>("carries") == 1);
+  REQUIRE(node.attributes.get<int64_t>("stacked") == 2);
+  REQUIRE(node.attributes.get<int64_t>("constants") == 1);
+  REQUIRE(node.bodies[0]->inputs().size() == 5);
+  REQUIRE(node.bodies[0]->outputs().size() == 2);
+}
+
+TEST_CASE("Loops nest: the inner one reads what the outer one carries and what lies outside both") {
+  Trial trial({}, {"f32[\"embed=4\"]", "f32[\"layers=3 embed=4\"]"});
+  const Tensors& in = trial.inputs();
+  const RepeatResult result =
+      repeat("micro", 2, {in[0]}, {}, [&](Tensor, Tensors outer, Tensors) -> RepeatBody {
+        return {repeat("layers", 3, {outer[0]}, {},
+                       [&](Tensor, Tensors inner, Tensors) -> RepeatBody {
+                         return {{inner[0] + outer[0] + loop_slice(in[1]) + in[0]}, {}};
+                       })
+                    .carries,
+                {}};
+      });
+  REQUIRE(result.carries[0].type() == in[0].type());
+  const Node& outer = loop_of(trial);
+  REQUIRE(outer.inputs.size() == 3);  // The carry, the stack (whole) and x as a constant.
+  const Node& inner = outer.bodies[0]->nodes().back();
+  REQUIRE(inner.op->name == "repeat");
+  REQUIRE(inner.attributes.get<int64_t>("stacked") == 1);
+  REQUIRE(inner.attributes.get<int64_t>("constants") == 2);
+}
+
+TEST_CASE("A loop refuses carries that change, wrong stacks and no iterations") {
+  Trial trial({}, {"f32[\"embed=4\"]", "f32[\"layers=2 embed=4\"]"});
+  const Tensors& in = trial.inputs();
+  const auto looped = [&](int64_t count, const Tensors& stacked, auto body) {
+    return error_of([&] {
+      repeat("layers", count, {in[0]}, stacked,
+             [&](Tensor, Tensors carries, Tensors) -> RepeatBody { return body(carries[0]); });
+    });
+  };
+  using Catch::Matchers::Contains;
+  REQUIRE_THAT(looped(2, {},
+                      [](Tensor x) {
+                        return RepeatBody{{cast(x, DType::kBF16)}, {}};
+                      }),
+               Contains("repeat: x enters an iteration as f32[\"embed=4\"] and leaves it as "
+                        "bf16[\"embed=4\"]; the body must give back what it takes (place or cast "
+                        "it)"));
+  REQUIRE_THAT(
+      looped(3, {in[1]},
+             [](Tensor x) {
+               return RepeatBody{{x}, {}};
+             }),
+      Contains("repeat: y is f32[\"layers=2 embed=4\"], expected a leading axis layers=3"));
+  REQUIRE_THAT(looped(2, {}, [](Tensor) { return RepeatBody{}; }),
+               Contains("repeat: the body takes 1 carries and gives back 0"));
+  REQUIRE_THAT(looped(0, {},
+                      [](Tensor x) {
+                        return RepeatBody{{x}, {}};
+                      }),
+               Contains("repeat: count is 0, expected at least 1"));
+}
+
+TEST_CASE("Random ops in a loop over layers take its index, in one over microbatches the example") {
+  Trial trial({}, {"f32[\"batch=2 embed=4\"]", "i32[\"\"]", "i32[\"\"]"});
+  const Tensors& in = trial.inputs();
+  const auto drop_in_layers = [&](const Tensor& x) {
+    return repeat("layers", 3, {x}, {},
+                  [&](Tensor, Tensors carries, Tensors) -> RepeatBody {
+                    const PathScope path("x[].drop");
+                    return {{dropout(carries[0], 0.5, in[1])}, {}};
+                  })
+        .carries[0];
+  };
+  drop_in_layers(in[0]);
+  const Node layers = trial.graph().nodes().back().bodies[0]->nodes().back();
+  REQUIRE(layers.attributes.get<int64_t>("loop") == 1);
+  REQUIRE(layers.attributes.get<int64_t>("part") == 0);
+  REQUIRE(layers.attributes.get<std::string>("stream") == "x[].drop");
+  REQUIRE(layers.inputs.size() == 3);
+
+  repeat("micro", 2, {in[0]}, {}, [&](Tensor, Tensors carries, Tensors) -> RepeatBody {
+    const ExampleScope examples(imported(in[2]));
+    const PathScope path("drop");
+    return {{drop_in_layers(dropout(carries[0], 0.5, in[1]))}, {}};
+  });
+  const Graph& body = *trial.graph().nodes().back().bodies[0];
+  const Node& outer = body.nodes().front();
+  REQUIRE(outer.op->name == "dropout");
+  REQUIRE(outer.attributes.get<int64_t>("loop") == 0);
+  REQUIRE(outer.attributes.get<int64_t>("part") == 1);
+  const Node& inner = body.nodes().back().bodies[0]->nodes().back();
+  REQUIRE(inner.attributes.get<int64_t>("loop") == 1);
+  REQUIRE(inner.attributes.get<int64_t>("part") == 1);
+  REQUIRE(inner.inputs.size() == 4);
+}
+
+}  // namespace
+}  // namespace tessera
