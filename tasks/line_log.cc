@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -14,18 +15,34 @@
 namespace tessera {
 namespace {
 
+// Calls visit(line, whole): a line without its end, and whether it had one.
+template <typename Visitor>
+void each_line(std::string_view text, Visitor&& visit) {
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    visit(text.substr(0, end), end != std::string_view::npos);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+}
+
+// What follows "key": in a line of ours, which are flat; "" without it.
+std::string_view after_key(std::string_view line, std::string_view key) {
+  const std::string quoted = fmt::format("\"{}\":", key);
+  const size_t at = line.find(quoted);
+  if (at == std::string_view::npos) return {};
+  line.remove_prefix(at + quoted.size());
+  line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+  return line;
+}
+
 void cut(const std::filesystem::path& path, int64_t last_step) {
   if (!std::filesystem::is_regular_file(path)) return;
   const std::string text = read_file(path);
   std::string kept;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) break;
-    const std::string_view line = std::string_view(text).substr(begin, end + 1 - begin);
-    const std::optional<int64_t> step = step_of_line(line.substr(0, line.size() - 1));
-    if (step && *step <= last_step) kept += line;
-    begin = end + 1;
-  }
+  each_line(text, [&](std::string_view line, bool whole) {
+    const std::optional<int64_t> step = step_of_line(line);
+    if (whole && step && *step <= last_step) kept += fmt::format("{}\n", line);
+  });
   if (kept != text) write_file_atomically(path, kept);
 }
 
@@ -33,15 +50,24 @@ void cut(const std::filesystem::path& path, int64_t last_step) {
 
 std::optional<int64_t> step_of_line(std::string_view line) {
   if (!line.starts_with('{') || !line.ends_with('}')) return std::nullopt;
-  constexpr std::string_view kKey = "\"step\":";
-  const size_t at = line.find(kKey);
-  if (at == std::string_view::npos) return std::nullopt;
-  const char* begin = line.data() + at + kKey.size();
-  while (*begin == ' ') ++begin;
+  const std::string_view value = after_key(line, "step");
   int64_t step = 0;
-  const auto [end, error] = std::from_chars(begin, line.data() + line.size(), step);
-  if (error != std::errc() || end == begin) return std::nullopt;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), step);
+  if (error != std::errc() || end == value.data()) return std::nullopt;
   return step;
+}
+
+std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::string_view key) {
+  std::map<int64_t, double> values;
+  if (!std::filesystem::is_regular_file(path)) return values;
+  each_line(read_file(path), [&](std::string_view line, bool) {
+    const std::optional<int64_t> step = step_of_line(line);
+    const std::string_view text = after_key(line, key);
+    double value = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (step && error == std::errc() && end != text.data()) values[*step] = value;
+  });
+  return values;
 }
 
 LineLog::LineLog(const std::filesystem::path& path, int64_t last_step) : path_(path) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,9 @@ namespace tessera {
 
 // The value of the member "step" of such a line; nullopt if it has none or was not written whole.
 std::optional<int64_t> step_of_line(std::string_view line);
+
+// The numbers that lines of a log give for `key`, by step; empty if there is no log.
+std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::string_view key);
 
 class LineLog {
  public:

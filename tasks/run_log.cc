@@ -1,25 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/run_log.h"
 
-#include <fstream>
-
 #include "core/base/error.h"
 #include "core/base/json_line.h"
+#include "tasks/event_file.h"
+#include "tasks/line_log.h"
 
 namespace tessera {
+namespace {
+
+constexpr std::string_view kEval = "eval/";
+
+}  // namespace
 
 struct RunLog::Impl {
-  std::ofstream lines;
-  void write(const JsonLine& line) {
-    lines << line.text() << std::endl;
-    if (!lines) fail("cannot write metrics.jsonl; is the disk full?");
+  std::filesystem::path summaries;
+  int64_t first_step = 0;
+  LineLog lines;
+  std::map<std::string, EventFile> events;  // By split; made when first written to.
+
+  EventFile& events_of(const std::string& split) {
+    return events.try_emplace(split, summaries / split, first_step).first->second;
+  }
+  void flush() {
+    for (auto& [split, file] : events) file.flush();
   }
 };
 
-RunLog::RunLog(const std::filesystem::path& run_directory, int64_t)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->lines.open(run_directory / "metrics.jsonl", std::ios::app);
-}
+RunLog::RunLog(const std::filesystem::path& run_directory, int64_t restored_step)
+    : impl_(new Impl{.summaries = run_directory / "summaries",
+                     .first_step = restored_step + 1,
+                     .lines = LineLog(run_directory / "metrics.jsonl", restored_step)}) {}
+
 RunLog::~RunLog() = default;
 
 void RunLog::train(const TrainLine& line) {
@@ -35,16 +47,38 @@ void RunLog::train(const TrainLine& line) {
   if (line.mfu >= 0.0) json.add("mfu", line.mfu);
   json.add("input_wait", line.input_wait).add("skipped", line.skipped);
   for (const auto& [name, value] : line.parameter_norms) json.add(name, value);
-  impl_->write(json);
+  impl_->lines.append(json.text());
 }
 
-void RunLog::summarise(const TrainLine&) {}
+void RunLog::summarise(const TrainLine& line) {
+  EventFile& file = impl_->events_of("train");
+  file.scalar(line.step, "loss", line.loss);
+  for (const auto& [name, value] : line.metrics)
+    if (name != "loss") file.scalar(line.step, name, value);
+  file.scalar(line.step, "learning_rate", line.learning_rate);
+  file.scalar(line.step, "grad_norm", line.grad_norm);
+  file.scalar(line.step, "skipped", static_cast<double>(line.skipped));
+  file.scalar(line.step, "speed/tokens_per_sec", line.tokens_per_sec);
+  file.scalar(line.step, "speed/step_time", line.step_time);
+  file.scalar(line.step, "speed/input_wait", line.input_wait);
+  if (line.mfu >= 0.0) file.scalar(line.step, "speed/mfu", line.mfu);
+  for (const auto& [name, value] : line.parameter_norms) file.scalar(line.step, name, value);
+  impl_->flush();
+}
 
 void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics) {
   JsonLine json;
   json.add("step", step);
-  for (const auto& [name, value] : metrics) json.add(name, value);
-  impl_->write(json);
+  for (const auto& [name, value] : metrics) {
+    json.add(name, value);
+    // Each dataset is a split of its own, so that TensorBoard lays its loss over the others'.
+    const size_t slash = name.rfind('/');
+    CHECK(name.starts_with(kEval) && slash > kEval.size(), "eval metric '{}'", name);
+    impl_->events_of(name.substr(kEval.size(), slash - kEval.size()))
+        .scalar(step, name.substr(slash + 1), value);
+  }
+  impl_->lines.append(json.text());
+  impl_->flush();
 }
 
 void RunLog::event(std::string_view name, int64_t step,
@@ -52,7 +86,12 @@ void RunLog::event(std::string_view name, int64_t step,
   JsonLine json;
   json.add("event", name).add("step", step);
   for (const auto& [key, value] : details) json.add(key, value);
-  impl_->write(json);
+  impl_->lines.append(json.text());
+}
+
+void RunLog::text(std::string_view name, std::string_view markdown) {
+  impl_->events_of("train").text(0, name, markdown);
+  impl_->flush();
 }
 
 }  // namespace tessera

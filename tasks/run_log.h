@@ -41,6 +41,8 @@ class RunLog {
   // start, restore, save, skip, preempt, done; with what else there is to say.
   void event(std::string_view name, int64_t step,
              const std::map<std::string, double>& details = {});
+  // A page of TensorBoard's text tab.
+  void text(std::string_view name, std::string_view markdown);
 
  private:
   struct Impl;

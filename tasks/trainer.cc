@@ -14,9 +14,11 @@
 #include "core/runtime/launch_trace.h"
 #include "tasks/console.h"
 #include "tasks/early_stopper.h"
+#include "tasks/line_log.h"
 #include "tasks/model_state.h"
 #include "tasks/plan_report.h"
 #include "tasks/run_config.h"
+#include "tasks/run_lock.h"
 #include "tasks/run_log.h"
 #include "tasks/sample_text.h"
 #include "tasks/session.h"
@@ -78,6 +80,7 @@ struct Trainer::Impl {
   RunOptions options_;
   Device& device_;
   fs::path directory_;
+  std::unique_ptr<RunLock> lock_;  // Of those that write: null unless training.
   std::string hparams_toml_;
   Session session_;
   Throughput throughput_;
@@ -98,6 +101,7 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options, D
     : options_(options),
       device_(device),
       directory_(made_directory(options.job_log_dir)),
+      lock_(options.mode == RunMode::kTrain ? std::make_unique<RunLock>(directory_) : nullptr),
       hparams_toml_(settle_config(
           directory_, options.experiment, config, options.overrides,
           options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse)),
@@ -199,6 +203,8 @@ int Trainer::Impl::train() {
       store_, RetentionPolicy{.newest = p().save_max_to_keep,
                               .every_steps = p().save_keep_every_steps,
                               .best = !p().save_keep_best.empty()});
+  for (const auto& [step, value] : values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
+    saver_->set_metric(step, value);
   log_->event("start", step_, {{"devices", options_.devices}, {"processes", 1}});
   if (restored) {
     log_->event("restore", step_);

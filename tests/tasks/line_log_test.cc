@@ -44,6 +44,18 @@ TEST_CASE("a resumed log is cut after its step, and of what a kill left unfinish
 )");
 }
 
+TEST_CASE("the values a log gives for a key are found by step") {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  REQUIRE(values_in_log(path, "eval/v/loss").empty());
+  write_bytes(path, R"({"step": 5, "loss": 9}
+{"step": 5, "eval/v/loss": 2.5}
+{"step": 10, "eval/v/loss": null}
+{"step": 15, "eval/v/loss": 1e-05}
+{"step": 20, "eval/v/loss": 3)");
+  REQUIRE(values_in_log(path, "eval/v/loss") == std::map<int64_t, double>{{5, 2.5}, {15, 1e-05}});
+}
+
 TEST_CASE("a log that cannot be written says why") {
   REQUIRE_THROWS_WITH(LineLog("/nowhere/metrics.jsonl", 0), Contains("No such file"));
 }

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run leaves for programs to read, as docs/formats.md has it.
+#include "tasks/run_log.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <catch2/catch.hpp>
+
+#include "core/base/error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+TrainLine line_of(int64_t step) {
+  return {.step = step,
+          .loss = 0.1,
+          .learning_rate = 1e-5,
+          .grad_norm = std::numeric_limits<double>::quiet_NaN(),
+          .tokens = 1234567890123,
+          .tokens_per_sec = 1.0 / 3.0,
+          .step_time = 0.5,
+          .mfu = -1.0,
+          .input_wait = 0.0,
+          .skipped = 2,
+          .metrics = {{"loss", 0.1}, {"log_pplx", 0.25}},
+          .parameter_norms = {}};
+}
+
+TEST_CASE("lines of metrics.jsonl are documented members, exact numbers and valid JSON") {
+  const TemporaryDirectory directory;
+  {
+    RunLog log(directory.path(), 0);
+    log.event("start", 0, {{"devices", 1}, {"processes", 1}});
+    log.train(line_of(1));
+    log.eval(1, {{"eval/validation/log_pplx", 1.5}});
+  }
+  REQUIRE(read_bytes(directory / "metrics.jsonl") ==
+          R"({"event": "start", "step": 0, "devices": 1, "processes": 1}
+{"step": 1, "loss": 0.1, "log_pplx": 0.25, "learning_rate": 1e-05, "grad_norm": null, )"
+          R"("tokens": 1234567890123, "tokens_per_sec": 0.3333333333333333, "step_time": 0.5, )"
+          R"("input_wait": 0, "skipped": 2}
+{"step": 1, "eval/validation/log_pplx": 1.5}
+)");
+}
+
+TEST_CASE("a resumed run's log goes on from the step it restored") {
+  const TemporaryDirectory directory;
+  {
+    RunLog log(directory.path(), 0);
+    for (int64_t step = 1; step <= 5; ++step) log.train(line_of(step));
+  }
+  {
+    RunLog log(directory.path(), 3);
+    log.event("restore", 3);
+    log.train(line_of(4));
+  }
+  const std::string text = read_bytes(directory / "metrics.jsonl");
+  REQUIRE(std::count(text.begin(), text.end(), '\n') == 5);
+  REQUIRE_THAT(text, Contains("\"step\": 3,") && !Contains("\"step\": 5,"));
+}
+
+TEST_CASE("summaries are kept apart by split") {
+  const TemporaryDirectory directory;
+  RunLog log(directory.path(), 0);
+  log.summarise(line_of(1));
+  log.eval(1, {{"eval/validation/log_pplx", 1.5}, {"eval/books/log_pplx", 2.5}});
+  log.text("parameters", "a table");
+  for (const char* split : {"train", "validation", "books"}) {
+    const auto folder = directory / "summaries" / split;
+    REQUIRE(std::distance(std::filesystem::directory_iterator(folder), {}) == 1);
+    const auto file = std::filesystem::directory_iterator(folder)->path();
+    REQUIRE_THAT(read_bytes(file), Contains("log_pplx"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
