@@ -94,7 +94,12 @@ class Flattener {
       values[static_cast<size_t>(value)] = new_value(graph.type(value).bytes());
       launch.outputs.push_back(values[static_cast<size_t>(value)]);
     }
-    const int64_t scratch = facts_.scratch_bytes ? facts_.scratch_bytes(graph, node) : 0;
+    append(std::move(launch));
+  }
+
+  void append(FlatLaunch launch) {
+    const Node& node = launch.graph->node(launch.node);
+    const int64_t scratch = facts_.scratch_bytes ? facts_.scratch_bytes(*launch.graph, node) : 0;
     if (scratch > 0) launch.scratch = new_value(scratch).buffer;
     program_.launches.push_back(std::move(launch));
   }
@@ -150,8 +155,7 @@ class Flattener {
     if (!read) return {};
     const FlatValue all = new_value(loop.count() * body.type(loop.index()).bytes());
     const NodeId node = index_node(*program_.helpers, loop.axis(), loop.count());
-    program_.launches.push_back(
-        {.graph = program_.helpers.get(), .node = node, .inputs = {}, .outputs = {all}});
+    append({.graph = program_.helpers.get(), .node = node, .inputs = {}, .outputs = {all}});
     return all;
   }
 

@@ -53,7 +53,7 @@ struct FlatProgram {
   FlatValue root(FlatValue value) const;
 };
 
-// Appends the launch of a copy.
+// Appends the launch of a copy, which takes no scratch on any backend.
 void add_copy(FlatProgram& program, const Type& type, FlatValue from, FlatValue to);
 
 FlatProgram flatten(std::shared_ptr<const Graph> graph, const KernelFacts& facts);

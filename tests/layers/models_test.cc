@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/trace.h"
@@ -15,7 +16,6 @@
 #include "layers/repeated.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
-#include "tests/support/reference_device.h"
 #include "tests/support/reference_models.h"
 #include "tests/support/run_graph.h"
 
@@ -69,7 +69,7 @@ std::map<std::string, Values> trained(const LanguageModel::HParams& p,
     const std::vector<Tensor> slopes = gradients(loss, parameters);
     for (size_t i = 0; i < slopes.size(); ++i) output(table.parameters()[i].path, slopes[i]);
   }
-  const auto device = make_reference_device();
+  const auto device = make_cpu_device(2);
   CompileOptions options;
   options.remat = parse_remat_policy(remat);
   options.verify_passes = true;
@@ -124,6 +124,18 @@ TEST_CASE("dropout changes the loss in training and not in evaluation") {
   };
   REQUIRE(loss(0.1, Mode::kTrain) != loss(0.2, Mode::kTrain));
   REQUIRE(loss(0.1, Mode::kEval) == loss(0.2, Mode::kEval));
+}
+
+TEST_CASE("bf16 compute keeps f32 weights and gradients, and a loss that is near") {
+  LanguageModel::HParams p = tiny(Repeated::HParams{});
+  const auto wide = trained(p);
+  p.lm_tpl.as<TransformerLm::HParams>().dtypes = DTypePolicy{.compute = DType::kBF16};
+  const auto narrow = trained(p);
+  REQUIRE(narrow.at("loss") != wide.at("loss"));
+  REQUIRE(narrow.at("loss").front() == Approx(wide.at("loss").front()).epsilon(2e-3));
+  const auto model = Template<BaseModel>(p).instantiate();
+  for (const Parameter& each : model->parameters().parameters())
+    REQUIRE(each.type.dtype == DType::kF32);
 }
 
 TEST_CASE("sizes set on the language model flow down to every layer") {

@@ -142,6 +142,36 @@ void add_optimizers(std::vector<OpCase>& rows) {
   }
 }
 
+// Longer rows and sequences than the small ones: several blocks of each kernel.
+void add_large(std::vector<OpCase>& rows) {
+  const auto add = [&](const std::string& op, std::vector<std::string> types,
+                       std::function<Tensors(const Tensors&)> build) {
+    rows.push_back({.op = op,
+                    .inputs = std::move(types),
+                    .build = std::move(build),
+                    .differentiable = false,
+                    .ids = 3,
+                    .tolerance_f32 = 3e-5});
+  };
+  const std::string x = "float[\"batch=3 seq=29 embed=131\"]", embed = "float[\"embed=131\"]";
+  add("rms_norm", {x, embed},
+      [](const Tensors& in) -> Tensors { return {rms_norm(in[0], in[1], "embed", 1e-6)}; });
+  add("layer_norm", {x, embed, embed}, [](const Tensors& in) -> Tensors {
+    return {layer_norm(in[0], in[1], in[2], "embed", 1e-5)};
+  });
+  add("softmax", {x}, [](const Tensors& in) -> Tensors { return {softmax(in[0], "embed")}; });
+  add("cross_entropy", {"float[\"batch=3 seq=29 vocab=517\"]", "i32[\"batch=3 seq=29\"]"},
+      [](const Tensors& in) -> Tensors {
+        return {
+            cross_entropy(in[0], in[1], "vocab", {.label_smoothing = 0.1, .z_loss = 0.01}).loss};
+      });
+  add("attention",
+      {"float[\"batch=2 seq=133 heads=4 head_dim=16\"]",
+       "float[\"batch=2 key_seq=133 kv_heads=2 head_dim=16\"]",
+       "float[\"batch=2 key_seq=133 kv_heads=2 head_dim=16\"]", "i32[\"batch=2 seq=133\"]"},
+      [](const Tensors& in) { return attend(in, {.scale = 0.25}); });
+}
+
 // The gradient of a composite op, called as a gradient rule does: every kernel of its own is
 // reached through the ops above; here the op stands alone.
 void add_gradient_ops(std::vector<OpCase>& rows) {
@@ -174,7 +204,6 @@ void add_gradient_ops(std::vector<OpCase>& rows) {
   const size_t forward_rows = rows.size();
   for (size_t i = 0; i < forward_rows; ++i) {
     const OpCase forward = rows[i];
-    if (!forward.differentiable) continue;
     for (const std::string op : {"rms_norm", "layer_norm", "softmax", "cross_entropy", "attention"})
       if (forward.op == op) add(forward, op + "_grad");
   }
@@ -190,6 +219,7 @@ std::vector<OpCase> composite_cases() {
   add_rotaries(rows);
   add_random(rows);
   add_optimizers(rows);
+  add_large(rows);
   add_gradient_ops(rows);
   return rows;
 }

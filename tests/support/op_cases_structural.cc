@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <map>
+
+#include <fmt/format.h>
+
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/gather.h"
@@ -94,6 +98,34 @@ void add_einsums(std::vector<OpCase>& rows) {
                     }});
 }
 
+// Of sizes that libraries and blocking treat differently from small ones.
+void add_large(std::vector<OpCase>& rows) {
+  const auto add = [&](const std::string& op, std::vector<std::string> types,
+                       std::function<Tensors(const Tensors&)> build) {
+    rows.push_back({.op = op, .inputs = std::move(types), .build = build, .differentiable = false});
+  };
+  for (const std::string equation : {"m k, k n -> m n", "m k, n k -> m n", "k m, k n -> m n"}) {
+    const std::string a = equation.substr(0, 3), b = equation.substr(5, 3);
+    const auto sized = [](const std::string& names) {
+      const std::map<char, int> sizes = {{'m', 131}, {'k', 67}, {'n', 197}};
+      return fmt::format("float[\"{}={} {}={}\"]", names[0], sizes.at(names[0]), names[2],
+                         sizes.at(names[2]));
+    };
+    add("einsum", {sized(a), sized(b)},
+        [equation](const Tensors& in) -> Tensors { return {einsum(equation, in[0], in[1])}; });
+  }
+  add("einsum", {"float[\"b=3 s=40 h=4 d=16\"]", "float[\"b=3 t=40 h=4 d=16\"]"},
+      [](const Tensors& in) -> Tensors {
+        return {einsum("b s h d, b t h d -> b h s t", in[0], in[1])};
+      });
+  for (const std::string axes : {"a", "b", "c", "a c", "a b c"})
+    add("reduce_sum", {"float[\"a=37 b=41 c=43\"]"},
+        [axes](const Tensors& in) -> Tensors { return {reduce_sum(in[0], axes)}; });
+  for (const std::string order : {"c a b", "b a c", "a c b", "c b a"})
+    add("transpose", {"float[\"a=37 b=41 c=43\"]"},
+        [order](const Tensors& in) -> Tensors { return {transpose(in[0], order)}; });
+}
+
 void add_selections(std::vector<OpCase>& rows) {
   rows.push_back(
       {.op = "gather",
@@ -163,6 +195,7 @@ std::vector<OpCase> structural_cases() {
   add_layout(rows);
   add_sums(rows);
   add_einsums(rows);
+  add_large(rows);
   add_selections(rows);
   add_generators(rows);
   add_loops(rows);

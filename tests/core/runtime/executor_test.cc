@@ -126,6 +126,22 @@ TEST_CASE("scratch memory and kernels that may not overwrite change no result") 
   REQUIRE(difference(trace_step(), {}, {.may_overwrite = false}) < kRounding);
 }
 
+TEST_CASE("the node that makes a loop's indices has scratch memory of its own") {
+  Graph graph;
+  const Mesh mesh;
+  const AxisRules rules;
+  {
+    const TraceScope trace(graph, mesh, rules);
+    const Tensor x = input("x", InputKind::kParameter, parse_type("f32[\"embed=30\"]"));
+    const RepeatResult loop =
+        repeat("layers", 3, {x}, {}, [](Tensor index, std::vector<Tensor> h, std::vector<Tensor>) {
+          return RepeatBody{{h[0] + cast(index, DType::kF32)}, {}};
+        });
+    output("y", loop.carries[0]);
+  }
+  REQUIRE(difference(graph, {}, {.scratch_bytes = 100}) < kRounding);
+}
+
 TEST_CASE("states that swap, pass through a view or depend on each other update rightly") {
   Graph graph;
   const Mesh mesh;
