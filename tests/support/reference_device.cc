@@ -65,8 +65,8 @@ class ReferenceKernel final : public Kernel {
       single_.add_output(fmt::format("{}", single_.outputs().size()), value);
   }
 
-  // Copies and generators have none, as in any backend: planning adds some without asking.
-  int64_t scratch_bytes() const override { return elementwise_ ? options_.scratch_bytes : 0; }
+  // Copies have none, as in any backend: planning adds some without asking.
+  int64_t scratch_bytes() const override { return is_copy_ ? 0 : options_.scratch_bytes; }
 
   void run(const LaunchArgs& args) override {
     if (scratch_bytes() > 0) std::memset(args.scratch, 0x5a, static_cast<size_t>(scratch_bytes()));
