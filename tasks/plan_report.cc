@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/plan_report.h"
 
+#include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -30,14 +33,28 @@ struct Plan {
   int64_t devices;
   double flops;
   const StepPlan& step;
+  std::vector<std::pair<std::string, int64_t>> saved;  // Bytes by name, most first.
   int64_t arena_bytes;
 };
+
+// What the backward pass keeps of the forward pass, added up by name.
+std::vector<std::pair<std::string, int64_t>> saved_by_name(const std::vector<SavedValue>& values) {
+  std::map<std::string, int64_t> bytes;
+  for (const SavedValue& value : values) bytes[value.name] += value.bytes;
+  std::vector<std::pair<std::string, int64_t>> result(bytes.begin(), bytes.end());
+  std::stable_sort(result.begin(), result.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return result;
+}
 
 Plan plan_of(Session& session) {
   double flops = 0.0;
   for (const auto& [dtype, count] : model_flops(session.train_graph())) flops += count;
-  return {session.task().model().parameters().elements(), session.mesh().num_devices(), flops,
+  return {session.task().model().parameters().elements(),
+          session.mesh().num_devices(),
+          flops,
           session.executor().plan(session.train_program().program()),
+          saved_by_name(session.executor().saved_values(session.train_program().program())),
           session.executor().arena_bytes()};
 }
 
@@ -62,6 +79,9 @@ std::string plan_text(Session& session) {
   text += fmt::format("  {:<16}{:>10.2f}\n  {:<16}{:>10.2f}  (all programs; what is allocated)\n",
                       "peak of a step", mebibytes(plan.step.use.peak), "arena",
                       mebibytes(plan.arena_bytes));
+  text += "\nsaved for the backward pass, MiB\n";
+  for (const auto& [name, bytes] : plan.saved)
+    text += fmt::format("  {:<24}{:>10.2f}\n", name, mebibytes(bytes));
   return text + "\ncollectives       none: one device\n";
 }
 
@@ -70,6 +90,8 @@ std::string plan_json(Session& session) {
   JsonLine memory;
   for (const auto& [name, bytes] : memory_classes(plan.step.use)) memory.add(name, bytes);
   memory.add("peak", plan.step.use.peak).add("arena", plan.arena_bytes);
+  JsonLine saved;
+  for (const auto& [name, bytes] : plan.saved) saved.add(name, bytes);
   return JsonLine()
       .add("parameters", plan.parameters)
       .add("devices", plan.devices)
@@ -78,6 +100,7 @@ std::string plan_json(Session& session) {
       .add("tokens_per_step", session.tokens_per_step())
       .add("launches_per_step", static_cast<int64_t>(plan.step.launches.size()))
       .add_raw("memory_per_device", memory.text())
+      .add_raw("saved_for_backward", saved.text())
       .add_raw("collectives", "[]")
       .text();
 }

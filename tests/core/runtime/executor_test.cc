@@ -185,6 +185,30 @@ TEST_CASE("random programs compute what the interpreter reads in their traces") 
   }
 }
 
+TEST_CASE("the planned peak is what is allocated, and all that launches touch lies in it") {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const auto device = make_reference_device({.scratch_bytes = 24});
+    Executor executor(*device);
+    const int program = executor.add_program(random_program(seed), {});
+    executor.allocate();
+    const StepPlan& plan = executor.plan(program);
+    REQUIRE(executor.arena_bytes() == plan.arena_bytes);
+    REQUIRE(plan.use.peak == plan.arena_bytes);
+    int64_t end = plan.persistent_bytes;
+    for (const Launch& launch : plan.launches) {
+      const Node& node = launch.graph->node(launch.node);
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        end = std::max(end, launch.inputs[i] + launch.graph->type(node.inputs[i]).bytes());
+      for (size_t i = 0; i < node.outputs.size(); ++i)
+        end = std::max(end, launch.outputs[i] + launch.graph->type(node.outputs[i]).bytes());
+    }
+    REQUIRE(end <= plan.arena_bytes);
+    const MemoryUse& use = plan.use;
+    REQUIRE(use.parameters + use.state + use.batch + use.activations + use.temporaries == use.peak);
+    REQUIRE(use.temporaries >= 0);
+  }
+}
+
 TEST_CASE("programs share their states, and each keeps its own inputs right") {
   const Mesh mesh;
   const AxisRules rules;
