@@ -181,7 +181,7 @@ void inspect(const std::vector<std::string>& words, std::ostream& out) {
   for (const std::string& split : splits) {
     const FlatTokensReader reader(path, split);
     const Statistics statistics = survey(reader, fmt::format("{}:{}", path, split));
-    fmt::print(out, "{}: {} tokens in {} documents of {} to {}, median {}\n", split,
+    fmt::print(out, "{}: {} tokens; documents: {}, of {} to {} tokens, median {}\n", split,
                reader.num_tokens(), reader.num_documents(), statistics.shortest, statistics.longest,
                statistics.median);
     fmt::print(out, "  vocabulary {}, {} ids in use, the largest {}; tokenizer {} ({})\n",
@@ -216,7 +216,7 @@ int run_flat_tokens(const std::vector<std::string>& arguments, std::ostream& out
     dispatch(arguments, out);
     return 0;
   } catch (const UsageError& error) {
-    fmt::print(errors, "flat_tokens: {}\n{}", error.what(), kUsage);
+    fmt::print(errors, "flat_tokens: {}; flat_tokens --help says how it is used\n", error.what());
     return 2;
   } catch (const std::exception& error) {
     fmt::print(errors, "flat_tokens: {}\n", error.what());

@@ -218,6 +218,10 @@ void Checkpoint::read_block(const std::string& path, const std::vector<int64_t>&
   }
   const int64_t element_bytes = dtype_bytes(entry->second.dtype);
   CHECK(static_cast<int64_t>(bytes.size()) == product(shape) * element_bytes);
+  const std::vector<int64_t>& whole = entry->second.shape;
+  CHECK(offset.size() == whole.size() && shape.size() == whole.size(), "'{}': rank", path);
+  for (size_t i = 0; i < whole.size(); ++i)
+    CHECK(offset[i] >= 0 && offset[i] + shape[i] <= whole[i], "'{}': block outside", path);
   const Hdf5Block wanted{offset, shape};
   for (const Piece& piece : impl_->pieces[path]) {
     Hdf5Block common;

@@ -120,6 +120,7 @@ void CheckpointStore::add(const CheckpointInfo& info,
     write_checkpoint_index(unfinished.path(), info);
     rename_or_exchange(unfinished.path(), path);
     sync_directory(directory_);
+    sync_directory(directory_ / "..");  // Where the first save made directory_.
   } catch (const std::exception& error) {
     fail("cannot save the checkpoint of step {}: {}", info.step, error.what());
   }
