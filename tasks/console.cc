@@ -41,17 +41,22 @@ std::string progress_text(const Progress& progress) {
   return text + fmt::format("  {} left", duration_text(progress.seconds_left));
 }
 
-Console::Console() : terminal_(isatty(STDOUT_FILENO) != 0) {}
+Console::Console(Mode mode) : mode_(mode) {}
+
+Console::Mode Console::detect() {
+  return isatty(STDOUT_FILENO) != 0 ? Mode::kTerminal : Mode::kPlain;
+}
 
 void Console::progress(const Progress& progress) {
+  if (mode_ == Mode::kSilent) return;
   const auto now = std::chrono::steady_clock::now();
   const bool last = progress.step == progress.num_steps;
   if (now < next_ && !last) return;
-  const double seconds = terminal_ ? kTerminalSeconds : interval_seconds_;
+  const double seconds = mode_ == Mode::kTerminal ? kTerminalSeconds : interval_seconds_;
   interval_seconds_ = std::min(2.0 * interval_seconds_, kLongestSeconds);
   next_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                     std::chrono::duration<double>(seconds));
-  if (terminal_) {
+  if (mode_ == Mode::kTerminal) {
     std::fputs((kClearLine + progress_text(progress)).c_str(), stdout);
     line_open_ = true;
   } else {
@@ -61,6 +66,7 @@ void Console::progress(const Progress& progress) {
 }
 
 void Console::say(std::string_view line) {
+  if (mode_ == Mode::kSilent) return;
   if (line_open_) std::fputs(kClearLine, stdout);
   line_open_ = false;
   std::fwrite(line.data(), 1, line.size(), stdout);

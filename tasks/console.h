@@ -28,7 +28,10 @@ std::string count_text(double count);
 
 class Console {
  public:
-  Console();
+  enum class Mode { kSilent, kPlain, kTerminal };
+  explicit Console(Mode mode);
+  // Terminal or plain, as standard output is.
+  static Mode detect();
 
   // Rewrites the line on a terminal; elsewhere prints one at intervals that grow to ten seconds.
   void progress(const Progress& progress);
@@ -38,7 +41,7 @@ class Console {
   void finish_line();
 
  private:
-  bool terminal_;
+  Mode mode_;
   bool line_open_ = false;
   std::chrono::steady_clock::time_point next_;
   double interval_seconds_ = 1.0;

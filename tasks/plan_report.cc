@@ -11,6 +11,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json_line.h"
+#include "core/graph/svg.h"
 #include "tasks/console.h"
 #include "tasks/throughput.h"
 
@@ -108,6 +109,7 @@ std::string plan_json(Session& session) {
 void write_plan_files(const std::filesystem::path& run_directory, Session& session) {
   write_file_atomically(run_directory / "plan.txt", plan_text(session));
   write_file_atomically(run_directory / "plan.json", plan_json(session) + "\n");
+  write_file_atomically(run_directory / "graph.svg", graph_svg(session.train_graph()));
 }
 
 }  // namespace tessera

@@ -9,6 +9,8 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/graph/svg.h"
 #include "core/graph/text.h"
 #include "core/runtime/checkpoint_saver.h"
 #include "core/runtime/launch_trace.h"
@@ -42,9 +44,51 @@ fs::path made_directory(const fs::path& path) {
   return path;
 }
 
+// What an earlier run wrote goes to a folder of its own below the directory; the lock stays.
+void set_aside(const fs::path& directory) {
+  constexpr std::string_view kPrefix = "before_restart_";
+  int number = 1;
+  while (fs::exists(directory / fmt::format("{}{}", kPrefix, number))) ++number;
+  std::vector<fs::path> earlier;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "lock" && !name.starts_with(kPrefix)) earlier.push_back(entry.path());
+  }
+  if (earlier.empty()) return;
+  const fs::path aside = directory / fmt::format("{}{}", kPrefix, number);
+  fs::create_directory(aside);
+  for (const fs::path& path : earlier) fs::rename(path, aside / path.filename());
+}
+
 std::string hash_of(const Graph& graph) {
   const std::string text = graph_text(graph);
   return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
+}
+
+// --dump_graph: the training step at one stage, as text and as a drawing.
+std::function<void(std::string_view, const Graph&)> dump(const RunOptions& options) {
+  if (options.dump_graph.empty()) return nullptr;
+  return [&options](std::string_view stage, const Graph& graph) {
+    if (stage != options.dump_graph) return;
+    const fs::path file = options.job_log_dir / fmt::format("graph_{}", stage);
+    write_file_atomically(file.string() + ".txt", graph_text(graph));
+    write_file_atomically(file.string() + ".svg", graph_svg(graph));
+  };
+}
+
+// Whoever only reads takes no lock.
+std::unique_ptr<RunLock> locked(const RunOptions& options) {
+  if (options.mode != RunMode::kTrain) return nullptr;
+  auto lock = std::make_unique<RunLock>(options.job_log_dir);
+  if (options.restart) set_aside(options.job_log_dir);
+  return lock;
+}
+
+// Evaluation leaves the directory as it is, and may be of other datasets.
+std::string settled(const ExperimentConfig& config, const RunOptions& options) {
+  if (options.mode == RunMode::kEval) return "";
+  return settle_config(options.job_log_dir, options.experiment, config, options.overrides,
+                       options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse);
 }
 
 // Why a run ended before its last step, kept in its last checkpoint.
@@ -62,7 +106,6 @@ struct Trainer::Impl {
   void begin();
   void restore(int64_t step);
   void introduce();
-  void write_plan();
   int train();
   int evaluate_only();
   void train_step();
@@ -101,19 +144,20 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options, D
     : options_(options),
       device_(device),
       directory_(made_directory(options.job_log_dir)),
-      lock_(options.mode == RunMode::kTrain ? std::make_unique<RunLock>(directory_) : nullptr),
-      hparams_toml_(settle_config(
-          directory_, options.experiment, config, options.overrides,
-          options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse)),
+      lock_(locked(options)),
+      hparams_toml_(settled(config, options)),
       session_(config,
                {.run_directory = directory_,
                 .devices = options.devices,
-                .trains = options.mode != RunMode::kEval},
+                .trains = options.mode != RunMode::kEval,
+                .on_stage = dump(options_)},
                device),
       throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device,
                   options.devices),
       early_stopper_(p().early_stopping),
-      store_(directory_ / "checkpoints") {
+      store_(directory_ / "checkpoints"),
+      console_(options.verbosity == Verbosity::kSilent ? Console::Mode::kSilent
+                                                       : Console::detect()) {
   begin();
 }
 
@@ -138,7 +182,7 @@ void Trainer::Impl::begin() {
       for (const std::string& line : taken) console_.say("  " + line);
     }
   }
-  if (options_.mode == RunMode::kTrain) write_plan();
+  if (options_.mode == RunMode::kTrain) write_plan_files(directory_, session_);
 }
 
 void Trainer::Impl::restore(int64_t step) {
@@ -159,8 +203,6 @@ void Trainer::Impl::restore(int64_t step) {
   step_ = info.step;
   saved_step_ = info.step;
 }
-
-void Trainer::Impl::write_plan() { write_plan_files(directory_, session_); }
 
 void Trainer::Impl::introduce() {
   const ParameterTable& table = session_.task().model().parameters();

@@ -24,6 +24,8 @@ struct ProfileWindow {
   int64_t steps = 1;
 };
 
+enum class Verbosity { kSilent, kNormal };
+
 struct RunOptions {
   std::string experiment;             // "quickstart.SourceLm", for headings and hparams.toml.
   std::filesystem::path job_log_dir;  // The run's directory.
@@ -36,6 +38,7 @@ struct RunOptions {
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
   std::vector<std::string> overrides;  // "path=value" of each --set, which hparams.toml cites.
+  Verbosity verbosity = Verbosity::kNormal;
 };
 
 // An Error from the constructor is bad configuration, found before step 0 (exit code 2); one from

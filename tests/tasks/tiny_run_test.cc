@@ -3,10 +3,10 @@
 
 #include <fstream>
 
+#include "core/backend/cpu/device.h"
 #include "inputs/synthetic_input.h"
 #include "layers/language_model.h"
 #include "tests/support/catch.h"
-#include "tests/support/reference_device.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -47,7 +47,8 @@ int run_tiny(const ExperimentConfig& config, const std::filesystem::path& direct
              RunOptions options) {
   options.experiment = "tests.Tiny";
   options.job_log_dir = directory;
-  const std::unique_ptr<Device> device = make_reference_device();
+  options.verbosity = Verbosity::kSilent;
+  const std::unique_ptr<Device> device = make_cpu_device(1);
   Trainer trainer(config, options, *device);
   return trainer.run();
 }

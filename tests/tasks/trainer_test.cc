@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs in a directory: what they write, how they stop and go on.
+#include "tasks/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <thread>
+
+#include "core/backend/cpu/device.h"
+#include "core/base/error.h"
+#include "core/runtime/checkpoint_store.h"
+#include "inputs/synthetic_input.h"
+#include "tasks/schedules/piecewise.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<int64_t> checkpoints_of(const fs::path& directory) {
+  return CheckpointStore(directory / "checkpoints").steps();
+}
+
+std::vector<std::string> events_of(const fs::path& directory) {
+  return values_of(directory, "event");
+}
+
+std::string message_of(const ExperimentConfig& config, const fs::path& directory,
+                       const RunOptions& options = {}) {
+  try {
+    run_tiny(config, directory, options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("a run's directory holds everything it promises") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = tiny_config(6);
+  task_of(config).train.eval_interval_steps = 3;
+  task_of(config).train.summary_interval_steps = 2;
+  RunOptions options;
+  options.profile = ProfileWindow{1, 2};
+  options.dump_graph = "fuse";
+  REQUIRE(run_tiny(config, directory.path(), options) == 0);
+  for (const char* name : {"hparams.toml", "metrics.jsonl", "plan.txt", "plan.json", "graph.svg",
+                           "trace.json.gz", "graph_fuse.txt", "graph_fuse.svg", "summaries/train",
+                           "summaries/validation", "checkpoints/step_0000000006/index.h5"}) {
+    INFO(name);
+    REQUIRE(fs::exists(directory / name));
+  }
+  // Every member of a train line that docs/formats.md names, on each of the six lines.
+  for (const char* member : {"loss", "log_pplx", "accuracy", "learning_rate", "grad_norm", "tokens",
+                             "tokens_per_sec", "step_time", "input_wait", "skipped"}) {
+    INFO(member);
+    REQUIRE(values_of(directory.path(), member).size() == 6);
+  }
+  REQUIRE(values_of(directory.path(), "tokens").back() == std::to_string(6 * 8 * 16));
+  REQUIRE(values_of(directory.path(), "eval/validation/log_pplx").size() == 2);
+  REQUIRE(values_of(directory.path(), "eval/validation/weight").back() == "224");
+  REQUIRE(events_of(directory.path()) ==
+          std::vector<std::string>{"\"start\"", "\"save\"", "\"done\""});
+}
+
+TEST_CASE("an interrupted run goes on bit for bit, in f32 and in bf16") {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    INFO(dtype_name(compute));
+    ExperimentConfig config = tiny_config(12, compute);
+    task_of(config).train.save_interval_steps = 4;
+    task_of(config).learner.ema_decay = 0.9;
+    const TemporaryDirectory whole, broken;
+    REQUIRE(run_tiny(config, whole.path()) == 0);
+    REQUIRE(run_tiny(config, broken.path()) == 0);
+    // As a kill after step 9 would leave it, with lines beyond the checkpoint of step 8.
+    fs::remove_all(broken / "checkpoints/step_0000000012");
+    const auto expected = losses_of(whole.path());
+    REQUIRE(expected.size() == 12);
+    REQUIRE(run_tiny(config, broken.path()) == 0);
+    REQUIRE(losses_of(broken.path()) == expected);
+    REQUIRE(values_of(broken.path(), "loss").size() == 12);  // None twice.
+    REQUIRE(read_bytes(broken / "metrics.jsonl").find("\"event\": \"restore\", \"step\": 8") !=
+            std::string::npos);
+    const Checkpoint a = CheckpointStore(whole / "checkpoints").open(12);
+    const Checkpoint b = CheckpointStore(broken / "checkpoints").open(12);
+    for (const auto& [path, entry] : a.entries()) {
+      INFO(path);
+      int64_t elements = 1;
+      for (const int64_t size : entry.shape) elements *= size;
+      std::vector<std::byte> x(static_cast<size_t>(elements * dtype_bytes(entry.dtype))), y(x);
+      a.read(path, entry.dtype, entry.shape, x);
+      b.read(path, entry.dtype, entry.shape, y);
+      REQUIRE(x == y);
+    }
+    REQUIRE(a.info().input_position == b.info().input_position);
+  }
+}
+
+TEST_CASE("a complete run says so and does nothing") {
+  const TemporaryDirectory directory;
+  const ExperimentConfig config = tiny_config(2);
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  const std::string before = read_bytes(directory / "metrics.jsonl");
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  REQUIRE(read_bytes(directory / "metrics.jsonl") == before);
+}
+
+TEST_CASE("a changed configuration is refused with what differs, unless it is allowed") {
+  const TemporaryDirectory directory;
+  REQUIRE(run_tiny(tiny_config(2), directory.path()) == 0);
+  const ExperimentConfig longer = tiny_config(4);
+  REQUIRE_THAT(message_of(longer, directory.path()),
+               Catch::Contains("task.train.num_train_steps: 2 -> 4") &&
+                   Catch::Contains("--allow_config_change"));
+  RunOptions allowed;
+  allowed.allow_config_change = true;
+  REQUIRE(run_tiny(longer, directory.path(), allowed) == 0);
+  REQUIRE(losses_of(directory.path()).size() == 4);
+  REQUIRE(run_tiny(longer, directory.path()) == 0);  // It is this run's configuration now.
+}
+
+TEST_CASE("--restart sets the earlier run aside") {
+  const TemporaryDirectory directory;
+  REQUIRE(run_tiny(tiny_config(2), directory.path()) == 0);
+  RunOptions restart;
+  restart.restart = true;
+  REQUIRE(run_tiny(tiny_config(3), directory.path(), restart) == 0);
+  REQUIRE(losses_of(directory.path()).size() == 3);
+  REQUIRE(losses_of(directory / "before_restart_1").size() == 2);
+  REQUIRE(fs::exists(directory / "before_restart_1/checkpoints/step_0000000002"));
+}
+
+TEST_CASE("a dry run does all but step") {
+  const TemporaryDirectory directory;
+  RunOptions dry;
+  dry.dry_run = true;
+  REQUIRE(run_tiny(tiny_config(3), directory.path(), dry) == 0);
+  REQUIRE(fs::exists(directory / "plan.json"));
+  REQUIRE_FALSE(fs::exists(directory / "metrics.jsonl"));
+  REQUIRE(checkpoints_of(directory.path()).empty());
+}
+
+TEST_CASE("checkpoints are kept by number, by multiples and by the best evaluation") {
+  ExperimentConfig config = tiny_config(10);
+  TrainHParams& train = task_of(config).train;
+  train.save_interval_steps = 2;
+  train.save_max_to_keep = 1;
+  SECTION("the newest") {
+    const TemporaryDirectory directory;
+    REQUIRE(run_tiny(config, directory.path()) == 0);
+    REQUIRE(checkpoints_of(directory.path()) == std::vector<int64_t>{10});
+  }
+  SECTION("and every fourth") {
+    train.save_keep_every_steps = 4;
+    const TemporaryDirectory directory;
+    REQUIRE(run_tiny(config, directory.path()) == 0);
+    REQUIRE(checkpoints_of(directory.path()) == std::vector<int64_t>{4, 8, 10});
+  }
+  SECTION("and the best") {
+    // Learning backwards from step 4 on, the loss is lowest there.
+    train.save_keep_best = "eval/validation/log_pplx";
+    train.eval_interval_steps = 2;
+    task_of(config).learner.optimizer_tpl = AdamW::HParams{
+        .learning_rate = 1.0,
+        .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {4}, .values = {0.01, -0.05}}};
+    const TemporaryDirectory directory;
+    REQUIRE(run_tiny(config, directory.path()) == 0);
+    REQUIRE(checkpoints_of(directory.path()) == std::vector<int64_t>{4, 10});
+  }
+}
+
+TEST_CASE("a run stops early, and is complete from then on") {
+  ExperimentConfig config = tiny_config(50);
+  TrainHParams& train = task_of(config).train;
+  train.eval_interval_steps = 2;
+  train.early_stopping = {
+      .metric = "eval/validation/log_pplx", .target = 100.0, .stop_at_target = true};
+  const TemporaryDirectory directory;
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  REQUIRE(checkpoints_of(directory.path()) == std::vector<int64_t>{2});
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  REQUIRE(losses_of(directory.path()).size() == 2);
+}
+
+TEST_CASE("a run starts from another one's weights") {
+  const TemporaryDirectory first, second, third;
+  REQUIRE(run_tiny(tiny_config(30), first.path()) == 0);
+  const double learnt = std::stod(values_of(first.path(), "loss").back());
+  ExperimentConfig config = tiny_config(1);
+  task_of(config).train.init_from = {.directory = first.path().string()};
+  REQUIRE(run_tiny(config, second.path()) == 0);
+  const double taken_up = std::stod(values_of(second.path(), "loss").front());
+  REQUIRE(taken_up < 0.5 * (learnt + 3.1));  // Far below a fresh start's.
+
+  task_of(config).train.init_from.load_rules = {{".*ffn.*", "$0"}};
+  REQUIRE(run_tiny(config, third.path()) == 0);
+  REQUIRE(std::stod(values_of(third.path(), "loss").front()) > 2.5);
+
+  const TemporaryDirectory fourth;
+  task_of(config).train.init_from.load_rules = {{"lm\\.softmax\\.w", "lm.softmax.table"}};
+  REQUIRE_THAT(message_of(config, fourth.path()),
+               Catch::Contains("'lm.softmax.table', which the other run does not have"));
+}
+
+TEST_CASE("SIGTERM saves at a step boundary, and the same command goes on") {
+  ExperimentConfig config = tiny_config(400);
+  const TemporaryDirectory whole, stopped;
+  std::jthread terminator([&] {
+    // Once it is under way: a signal before that would end this program.
+    while (losses_of(stopped.path()).size() < 3)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::raise(SIGTERM);
+  });
+  REQUIRE(run_tiny(config, stopped.path()) == 0);
+  terminator.join();
+  const std::vector<int64_t> saved = checkpoints_of(stopped.path());
+  REQUIRE(saved.size() == 1);
+  REQUIRE(saved[0] >= 3);
+  REQUIRE(saved[0] < 400);
+  REQUIRE(events_of(stopped.path()).back() == "\"preempt\"");
+  REQUIRE(static_cast<int64_t>(losses_of(stopped.path()).size()) == saved[0]);
+  REQUIRE(run_tiny(config, stopped.path()) == 0);
+  REQUIRE(run_tiny(config, whole.path()) == 0);
+  REQUIRE(losses_of(stopped.path()) == losses_of(whole.path()));
+}
+
+TEST_CASE("a run whose loss is no number skips, and fails after enough in a row") {
+  ExperimentConfig config = tiny_config(20);
+  task_of(config).learner.optimizer_tpl = AdamW::HParams{
+      .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {2}, .values = {1.0, std::nan("")}}};
+  task_of(config).learner.max_skipped_in_a_row = 3;
+  const TemporaryDirectory directory;
+  REQUIRE_THAT(message_of(config, directory.path()),
+               Catch::Contains("3 steps in a row were skipped"));
+  REQUIRE(values_of(directory.path(), "skipped").back() == "3");
+  REQUIRE(values_of(directory.path(), "loss").back() == "null");
+
+  task_of(config).learner.skip_nonfinite_steps = false;
+  const TemporaryDirectory other;
+  REQUIRE_THAT(message_of(config, other.path()), Catch::Contains("skip_nonfinite_steps is off"));
+}
+
+TEST_CASE("evaluation alone reads the newest checkpoint, and refuses to go without") {
+  const TemporaryDirectory directory;
+  RunOptions eval;
+  eval.mode = RunMode::kEval;
+  REQUIRE_THAT(message_of(tiny_config(2), directory.path(), eval),
+               Catch::Contains("holds no checkpoint to evaluate"));
+  REQUIRE(run_tiny(tiny_config(2), directory.path()) == 0);
+  const std::string before = read_bytes(directory / "metrics.jsonl");
+  REQUIRE(run_tiny(tiny_config(2), directory.path(), eval) == 0);
+  REQUIRE(read_bytes(directory / "metrics.jsonl") == before);
+}
+
+TEST_CASE("what cannot work is said before the first step") {
+  const TemporaryDirectory directory;
+  SECTION("ids beyond the vocabulary") {
+    ExperimentConfig config = tiny_config(2);
+    config.input.as<SyntheticInput::HParams>().num_letters = 100;
+    REQUIRE_THAT(message_of(config, directory.path()),
+                 Catch::Contains("but the model's vocabulary has 24; set vocab_size"));
+  }
+  SECTION("more devices than the mesh has") {
+    RunOptions options;
+    options.devices = 2;
+    ExperimentConfig config = tiny_config(2);
+    config.mesh.ici_mesh_shape = {1, 1, 1};
+    REQUIRE_THAT(message_of(config, directory.path(), options),
+                 Catch::Contains("takes 1 devices, but there are 2"));
+  }
+  SECTION("an unknown metric to stop by") {
+    ExperimentConfig config = tiny_config(2);
+    task_of(config).train.early_stopping.metric = "eval/validation/los";
+    REQUIRE_THAT(message_of(config, directory.path()),
+                 Catch::Contains("did you mean 'eval/validation/loss'?"));
+    REQUIRE_FALSE(fs::exists(directory / "metrics.jsonl"));
+  }
+}
+
+TEST_CASE("two runs in one directory: the second is refused") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = tiny_config(2);
+  const fs::path path = directory.path();
+  RunOptions options;
+  options.experiment = "tests.Tiny";
+  options.job_log_dir = path;
+  options.verbosity = Verbosity::kSilent;
+  const std::unique_ptr<Device> device = make_cpu_device(1);
+  const Trainer first(config, options, *device);
+  REQUIRE_THAT(message_of(config, path), Catch::Contains("process"));
+}
+
+TEST_CASE("a training input that ends too soon says so") {
+  ExperimentConfig config = tiny_config(5);
+  config.input.as<SyntheticInput::HParams>().num_batches = 3;
+  const TemporaryDirectory directory;
+  REQUIRE_THAT(message_of(config, directory.path()),
+               Catch::Contains("the training input ended after 3 batches"));
+}
+
+}  // namespace
+}  // namespace tessera
