@@ -10,12 +10,7 @@ namespace tessera {
 std::string EarlyStopper::observe(const std::map<std::string, double>& metrics) {
   if (p_.metric.empty()) return "";
   const auto found = metrics.find(p_.metric);
-  if (found == metrics.end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : metrics) names.push_back(name);
-    fail("early_stopping.metric: evaluation gives no '{}'{}; it gives {}", p_.metric,
-         did_you_mean(p_.metric, names), fmt::join(names, ", "));
-  }
+  CHECK(found != metrics.end(), "no metric {}", p_.metric);
   const double value = found->second;
   if (value < state_.best - p_.min_improvement) {
     state_ = {value, 0};

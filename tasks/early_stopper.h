@@ -16,7 +16,7 @@ class EarlyStopper {
   explicit EarlyStopper(const EarlyStopping& p) : p_(p) {}
 
   // Takes the metrics of one evaluation ("eval/validation/log_pplx", …). Returns why to stop, or
-  // "" to go on. Error with the nearest name if they lack the metric watched.
+  // "" to go on. They hold the metric watched.
   std::string observe(const std::map<std::string, double>& metrics);
 
   // What a resumed run needs to decide as an unbroken one would.

@@ -47,6 +47,8 @@ class EvalProgram {
   // Mean metrics over the dataset from its beginning, at most `max_batches` batches (-1: all). The
   // input is reset before and after. Error if there is nothing in it.
   std::map<std::string, double> run(BaseInput& input, int64_t max_batches);
+  // What `run` gives.
+  const std::vector<std::string>& metrics() const { return metrics_; }
 
  private:
   Executor& executor_;

@@ -119,6 +119,14 @@ int64_t Session::tokens_per_step() const {
   return tokens;
 }
 
+std::vector<std::string> Session::eval_metric_names() const {
+  std::vector<std::string> names;
+  for (const EvalDataset& dataset : eval_datasets_)
+    for (const std::string& metric : dataset.program->metrics())
+      names.push_back(fmt::format("eval/{}/{}", dataset.name, metric));
+  return names;
+}
+
 std::map<std::string, double> Session::evaluate() {
   std::map<std::string, double> metrics;
   for (EvalDataset& dataset : eval_datasets_) {

@@ -44,6 +44,7 @@ class Session {
   }  // If samples are asked for.
   // Metrics of every eval dataset, "eval/<dataset>/<metric>".
   std::map<std::string, double> evaluate();
+  std::vector<std::string> eval_metric_names() const;
 
  private:
   struct EvalDataset {

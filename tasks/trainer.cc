@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <span>
@@ -84,9 +85,9 @@ std::unique_ptr<RunLock> locked(const RunOptions& options) {
   return lock;
 }
 
-// Evaluation leaves the directory as it is, and may be of other datasets.
+// Whoever only reads leaves the directory as it is, and may evaluate on other datasets.
 std::string settled(const ExperimentConfig& config, const RunOptions& options) {
-  if (options.mode == RunMode::kEval) return "";
+  if (options.mode != RunMode::kTrain) return "";
   return settle_config(options.job_log_dir, options.experiment, config, options.overrides,
                        options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse);
 }
@@ -104,6 +105,7 @@ struct Trainer::Impl {
 
  private:
   void begin();
+  void check_metric(std::string_view field, const std::string& metric) const;
   void restore(int64_t step);
   void introduce();
   int train();
@@ -162,6 +164,8 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options, D
 }
 
 void Trainer::Impl::begin() {
+  check_metric("early_stopping.metric", p().early_stopping.metric);
+  check_metric("save_keep_best", p().save_keep_best);
   const std::optional<int64_t> newest = store_.newest();
   if (newest) {
     restore(*newest);
@@ -185,6 +189,15 @@ void Trainer::Impl::begin() {
   if (options_.mode == RunMode::kTrain) write_plan_files(directory_, session_);
 }
 
+// A metric to watch must be one that evaluation gives.
+void Trainer::Impl::check_metric(std::string_view field, const std::string& metric) const {
+  if (metric.empty()) return;
+  const std::vector<std::string> names = session_.eval_metric_names();
+  if (std::find(names.begin(), names.end(), metric) == names.end())
+    fail("task.train.{}: evaluation gives no '{}'{}; it gives {}", field, metric,
+         did_you_mean(metric, names), fmt::join(names, ", "));
+}
+
 void Trainer::Impl::restore(int64_t step) {
   const Checkpoint checkpoint = store_.open(step);
   restore_state(session_.executor(), checkpoint);
@@ -196,6 +209,7 @@ void Trainer::Impl::restore(int64_t step) {
       return node ? node.mapped() : std::string();
     };
     stop_reason_ = take(kStopReason);
+    if (info.hparams != hparams_toml_) stop_reason_.clear();  // Asked to go on differently.
     const std::string best = take(kBestMetric), since = take(kEvalsSinceBest);
     if (!best.empty()) early_stopper_.restore({std::stod(best), std::stoll(since)});
     session_.input().restore(state);
