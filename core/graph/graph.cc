@@ -9,6 +9,18 @@
 
 namespace tessera {
 
+std::string_view phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::kForward:
+      return "forward";
+    case Phase::kBackward:
+      return "backward";
+    case Phase::kUpdate:
+      return "update";
+  }
+  return "";
+}
+
 ValueId Graph::add_input(std::string name, InputKind kind, Type type) {
   if (find_input(name) != nullptr) fail("the graph has an input '{}' already", name);
   const ValueId id = static_cast<ValueId>(values_.size());

@@ -25,6 +25,7 @@ using NodeId = int32_t;
 inline constexpr int32_t kNone = -1;
 
 enum class Phase { kForward, kBackward, kUpdate };
+std::string_view phase_name(Phase phase);  // "forward", …
 
 // What a graph input is. Parameters and state persist between steps and may be updated in place;
 // batch inputs and scalars are written by the host before each step.

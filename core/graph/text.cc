@@ -27,18 +27,6 @@ std::string_view kind_name(InputKind kind) {
   return "";
 }
 
-std::string_view phase_name(Phase phase) {
-  switch (phase) {
-    case Phase::kForward:
-      return "forward";
-    case Phase::kBackward:
-      return "backward";
-    case Phase::kUpdate:
-      return "update";
-  }
-  return "";
-}
-
 class Printer {
  public:
   std::string print(const Graph& graph) {

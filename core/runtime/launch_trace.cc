@@ -29,18 +29,6 @@ std::string launch_name(const Node& node) {
   return name;
 }
 
-std::string_view phase_name(Phase phase) {
-  switch (phase) {
-    case Phase::kForward:
-      return "forward";
-    case Phase::kBackward:
-      return "backward";
-    case Phase::kUpdate:
-      return "update";
-  }
-  return "";
-}
-
 double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 // A slice from begin to end; `arguments` is a JSON object or empty.
