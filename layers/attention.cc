@@ -5,12 +5,14 @@
 #include <numbers>
 
 #include "core/base/error.h"
-#include "core/graph/ops/attention.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/layout.h"
 #include "core/graph/ops/reduce.h"
 #include "core/graph/ops/reshard.h"
+#include "layers/attention_scores.h"
+#include "layers/dropout.h"
+#include "layers/fprop_scope.h"
 
 namespace tessera {
 namespace {
@@ -49,6 +51,7 @@ DotProductAttention::DotProductAttention(const HParams& p)
   declare_projections(p);
   if (p.use_per_dim_scale)
     per_dim_scale_ = weight("per_dim_scale", {{"head_dim", head_dim_}}, zeros());
+  dropout_ = child("dropout", Template<UnaryLayer>(Dropout::HParams{.rate = p.dropout_rate}));
   if (p.rotary_tpl.has()) rotary_ = child("rotary", p.rotary_tpl);
   if (p.query_norm_tpl.has()) query_norm_ = child("query_norm", p.query_norm_tpl);
   if (p.key_norm_tpl.has()) key_norm_ = child("key_norm", p.key_norm_tpl);
@@ -112,6 +115,14 @@ Tensor DotProductAttention::scaled_query(Tensor query) const {
   return query * cast(factor, query.dtype());
 }
 
+Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& options) const {
+  const Tensor key = rename(heads.key, "seq", "key_seq");
+  const Tensor value = rename(heads.value, "seq", "key_seq");
+  const bool drops = p_.dropout_rate > 0 && FpropScope::current().mode() == Mode::kTrain;
+  return drops ? attention_by_scores(heads.query, key, value, options, *dropout_)
+               : attention(heads.query, key, value, options);
+}
+
 Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const {
   const LayerScope scope(*this);
   x = place(x);  // Gathers a residual that is split along its sequence.
@@ -131,10 +142,7 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   } else {
     options.scale = p_.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   }
-  const Tensor context =
-      save_for_backward(attention(heads.query, rename(heads.key, "seq", "key_seq"),
-                                  rename(heads.value, "seq", "key_seq"), options),
-                        "context");
+  const Tensor context = save_for_backward(attend(heads, options), "context");
   // A sum over split heads is still partial here: placing it reduces.
   const Tensor y = place(einsum(context, param(output_), over("heads head_dim")), "residual");
   return save_for_backward(output_bias_.valid() ? y + param(output_bias_) : y, "out_proj");

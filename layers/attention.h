@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "core/graph/ops/attention.h"
 #include "layers/layer.h"
 #include "layers/rotary_embedding.h"
 #include "layers/sequence_layer.h"
@@ -27,6 +28,7 @@ class DotProductAttention final : public SequenceLayer {
     Field<double> query_scale;       // Multiplies q·k; 1/√dims_per_head unless set.
     bool use_per_dim_scale = false;  // A learned factor for each dimension of the query (Pax).
     double logit_cap = 0.0;          // cap·tanh(score/cap), if > 0. Pax: atten_logit_cap.
+    double dropout_rate = 0.0;  // Of probabilities, in training: holds all seq×key_seq scores.
     Template<RotaryPositionEmbedding> rotary_tpl;  // Unset: none.
     Template<UnaryLayer> query_norm_tpl;           // Over head_dim; unset: none.
     Template<UnaryLayer> key_norm_tpl;
@@ -39,8 +41,9 @@ class DotProductAttention final : public SequenceLayer {
     Field<WeightInit> query_init;   // params_init unless set.
     Field<WeightInit> output_init;  // params_init unless set.
     FIELDS(model_dims, num_heads, num_kv_heads, dims_per_head, causal, combine_qkv, use_bias,
-           use_output_bias, query_scale, use_per_dim_scale, logit_cap, rotary_tpl, query_norm_tpl,
-           key_norm_tpl, last_two_axes_fans, dtypes, params_init, query_init, output_init)
+           use_output_bias, query_scale, use_per_dim_scale, logit_cap, dropout_rate, rotary_tpl,
+           query_norm_tpl, key_norm_tpl, last_two_axes_fans, dtypes, params_init, query_init,
+           output_init)
   };
   explicit DotProductAttention(const HParams& p);
 
@@ -54,6 +57,7 @@ class DotProductAttention final : public SequenceLayer {
   Heads combined_projection(Tensor x) const;
   Heads separate_projections(Tensor x) const;
   Tensor scaled_query(Tensor query) const;
+  Tensor attend(const Heads& heads, const AttentionOptions& options) const;
 
   HParams p_;
   int64_t head_dim_ = 0;
@@ -61,6 +65,7 @@ class DotProductAttention final : public SequenceLayer {
   Weight query_bias_, key_bias_, value_bias_, combined_bias_, output_bias_;
   Weight per_dim_scale_;
   std::unique_ptr<RotaryPositionEmbedding> rotary_;
+  std::unique_ptr<UnaryLayer> dropout_;
   std::unique_ptr<UnaryLayer> query_norm_, key_norm_;
 };
 

@@ -50,7 +50,7 @@ Tensor BaseSoftmax::embed_ids(Tensor) const {
 Tensor BaseSoftmax::logits(Tensor x) const {
   const LayerScope scope(*this);
   const Projection weights = projection();
-  Tensor scores = cast(project(weights.matrix, weights.bias, place(x)), DType::kF32);
+  Tensor scores = cast(project(weights.matrix, weights.bias, place(x)), dtypes().output);
   if (options_.soft_cap > 0) scores = tanh(scores / options_.soft_cap) * options_.soft_cap;
   return scores;
 }

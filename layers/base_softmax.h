@@ -22,7 +22,7 @@ struct SoftmaxOptions {
 
 class BaseSoftmax : public Layer {
  public:
-  // x["… embed"] -> f32["… vocab"], as the model scores.
+  // x["… embed"] -> ["… vocab"] in the output dtype, as the model scores.
   Tensor logits(Tensor x) const;
   // Against labels i32[…], with smoothing and z-loss.
   CrossEntropy loss(Tensor x, Tensor labels) const;

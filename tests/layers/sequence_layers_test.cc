@@ -38,8 +38,9 @@ Tensor hidden(LayerTrial& trial, int64_t seq = 5, int64_t embed = 8) {
 }
 
 Values attended(const DotProductAttention::HParams& p, const ReferenceInputs& weights = {},
-                const Values& segments = {}, const Values& positions = {0, 1, 2, 3, 4}) {
-  LayerTrial trial;
+                const Values& segments = {}, const Values& positions = {0, 1, 2, 3, 4},
+                Mode mode = Mode::kEval) {
+  LayerTrial trial(mode);
   const Tensor x = hidden(trial);
   SequenceInfo sequence;
   sequence.positions = trial.in("positions", "i32[\"seq=5\"]", positions);
@@ -206,6 +207,18 @@ TEST_CASE("packed documents do not see each other, whatever comes before them") 
   REQUIRE(std::equal(packed.begin(), packed.begin() + 16, one_segment.begin()));
   REQUIRE(packed[16] != one_segment[16]);
   REQUIRE(std::equal(packed.begin() + 40, packed.end(), one_segment.begin() + 40));
+}
+
+TEST_CASE("attention dropout scales the probabilities it keeps, in training only") {
+  DotProductAttention::HParams p{
+      .model_dims = 8, .num_heads = 4, .num_kv_heads = 2, .logit_cap = 3.0};
+  const Values segments = {1, 1, 2, 2, 2, 1, 1, 1, 1, 1}, positions = {0, 1, 2, 3, 4};
+  const Values fused = attended(p, {}, segments, positions, Mode::kTrain);
+  p.dropout_rate = 1e-12;  // Drops nothing: the scores alone must agree with the fused op.
+  require_close(attended(p, {}, segments, positions, Mode::kTrain), fused, 1e-9);
+  p.dropout_rate = 0.5;
+  REQUIRE(attended(p, {}, segments, positions, Mode::kTrain) != fused);
+  REQUIRE(attended(p, {}, segments, positions, Mode::kEval) == fused);
 }
 
 TEST_CASE("head counts that do not divide are refused with both numbers") {
