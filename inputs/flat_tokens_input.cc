@@ -29,10 +29,6 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(stream_of(p)), p_(p) {}
 
-// Rows of packed training data begin elsewhere in each epoch, so that a token is not always
-// predicted from the same context. It costs one row an epoch.
-bool FlatTokensInput::moves_phase() const { return p_.packed && p_.shuffle && p_.repeat; }
-
 void FlatTokensInput::open(const Infeed& infeed) {
   std::filesystem::path path = p_.path.get();
   if (p_.path.get().starts_with(kRunDirectory))
@@ -42,23 +38,29 @@ void FlatTokensInput::open(const Infeed& infeed) {
     tokenizer_ = make_tokenizer("bytes");
     if (tokenizer_->fingerprint() != reader_->tokenizer_fingerprint())
       fail("{}: its tokenizer is 'bytes' with fingerprint '{}'; this build's has '{}'",
-           p_.path.get(), reader_->tokenizer_fingerprint(), tokenizer_->fingerprint());
+           path.string(), reader_->tokenizer_fingerprint(), tokenizer_->fingerprint());
   }
-  const int64_t seq_len = stream().seq_len;
-  const int64_t positions = reader_->num_tokens() - (tokens_per_row(p_.labels, seq_len) - seq_len);
   if (p_.packed) {
-    num_examples_ = divide_up(positions, seq_len);
-    if (const int64_t whole = positions / seq_len; moves_phase() && whole >= 2) {
-      num_examples_ = whole - 1;
-      max_phase_ = positions - num_examples_ * seq_len;
-    }
+    count_packed_rows();
   } else {
     find_document_windows();
     num_examples_ = static_cast<int64_t>(document_windows_.size());
   }
   if (num_examples_ < 1)
-    fail("{}:{}: {} tokens in {} documents leave nothing to predict", p_.path.get(), p_.split,
+    fail("{}:{}: {} tokens in {} documents leave nothing to predict", path.string(), p_.split,
          reader_->num_tokens(), reader_->num_documents());
+}
+
+// Rows of shuffled training data begin elsewhere in each epoch, so that a token is not always
+// predicted from the same context. It costs a row an epoch.
+void FlatTokensInput::count_packed_rows() {
+  const int64_t seq_len = stream().seq_len;
+  const int64_t positions = reader_->num_tokens() - (tokens_per_row(p_.labels, seq_len) - seq_len);
+  num_examples_ = divide_up(positions, seq_len);
+  if (const int64_t whole = positions / seq_len; p_.shuffle && p_.repeat && whole >= 2) {
+    num_examples_ = whole - 1;
+    max_phase_ = positions - num_examples_ * seq_len;
+  }
 }
 
 // A document longer than a row takes several, so that every token is a label somewhere.

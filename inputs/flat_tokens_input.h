@@ -56,8 +56,8 @@ class FlatTokensInput final : public IndexedInput {
   void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
   std::string data_fingerprint() const override { return reader_->fingerprint(); }
   Window packed_window(int64_t epoch, int64_t index) const;
+  void count_packed_rows();
   void find_document_windows();
-  bool moves_phase() const;
 
   HParams p_;
   std::unique_ptr<FlatTokensReader> reader_;

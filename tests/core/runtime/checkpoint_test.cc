@@ -222,6 +222,28 @@ TEST_CASE("a flipped bit anywhere in a checkpoint is noticed or does not matter"
   REQUIRE(refused > 250);
 }
 
+TEST_CASE("damage that HDF5's own checksum is blind to is noticed") {
+  // Fletcher-32 takes a word of zeros for a word of ones.
+  const TemporaryDirectory directory;
+  std::vector<float> values(1000, 0.0f);
+  values[0] = 1234.5f;
+  const std::vector<CheckpointArray> arrays = {{.path = "params/w",
+                                                .dtype = DType::kF32,
+                                                .shape = {1000},
+                                                .bytes = std::as_bytes(std::span(values))}};
+  write_checkpoint_shard(directory.path(), {}, arrays);
+  write_checkpoint_index(directory.path(), {});
+  std::string bytes = read_bytes(directory / "host_00000.h5");
+  const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&values[0]), 4));
+  REQUIRE(at != std::string::npos);
+  bytes[at + 400] = bytes[at + 401] = '\xff';
+  write_bytes(directory / "host_00000.h5", bytes);
+  const Checkpoint checkpoint(directory.path());
+  std::vector<std::byte> read(4000);
+  REQUIRE_THROWS_WITH(checkpoint.read("params/w", DType::kF32, {1000}, read),
+                      Contains("'params/w' is damaged"));
+}
+
 TEST_CASE("asking for what is not there says what is") {
   const TemporaryDirectory directory;
   write(directory.path(), CheckpointCase(1));
