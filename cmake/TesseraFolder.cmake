@@ -100,6 +100,7 @@ function(tessera_tests)
     target_sources(${name} PRIVATE ${test})
   endforeach()
   include(${CMAKE_SOURCE_DIR}/tests/plugins/fixtures.cmake)
+  include(${CMAKE_SOURCE_DIR}/tests/bench/programs.cmake)
   add_test(NAME out_of_tree
            COMMAND ${CMAKE_SOURCE_DIR}/tests/out_of_tree/run.sh ${CMAKE_BINARY_DIR})
   set_tests_properties(out_of_tree PROPERTIES LABELS fast)
