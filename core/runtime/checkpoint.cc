@@ -2,6 +2,7 @@
 #include "core/runtime/checkpoint.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include <fmt/ranges.h>
 
@@ -19,11 +20,29 @@ int64_t product(const std::vector<int64_t>& shape) {
   return elements;
 }
 
-DType dtype_of(StoredType type, const std::string& where) {
+DType dtype_of(std::string_view stored_name, const std::string& where) {
   for (DType dtype :
        {DType::kF64, DType::kF32, DType::kBF16, DType::kI32, DType::kU32, DType::kBool})
-    if (stored_type(dtype) == type) return dtype;
-  fail("{}: {} is no element type of a checkpoint", where, stored_type_name(type));
+    if (stored_type_name(stored_type(dtype)) == stored_name) return dtype;
+  fail("{}: '{}' is no element type of a checkpoint", where, stored_name);
+}
+
+// The index's list of arrays: lines "f32 [300 64] path".
+std::map<std::string, Checkpoint::Entry> parse_list(const std::string& list,
+                                                    const std::string& where) {
+  std::map<std::string, Checkpoint::Entry> entries;
+  std::istringstream lines(list);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t open = line.find(" [");
+    const size_t close = line.find("] ");
+    if (open == std::string::npos || close == std::string::npos || close < open)
+      fail("{}: cannot make sense of the line '{}'", where, line);
+    Checkpoint::Entry entry{dtype_of(line.substr(0, open), where), {}};
+    std::istringstream sizes(line.substr(open + 2, close - open - 2));
+    for (int64_t size = 0; sizes >> size;) entry.shape.push_back(size);
+    entries[line.substr(close + 2)] = std::move(entry);
+  }
+  return entries;
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -102,14 +121,10 @@ void Checkpoint::Impl::open_index() {
   info.seed = static_cast<uint64_t>(index.integer_attribute("/", "seed"));
   info.input_position = index.integer_attribute("/", "input_position");
   info.graph_hash = index.text_attribute("/", "graph_hash");
-  info.hparams = index.read_text("hparams");
+  info.hparams = index.read_text(kCheckpointHparams);
   for (const std::string& name : index.attribute_names("input_extra"))
     info.input_extra[name] = index.text_attribute("input_extra", name);
-  for (const std::string& path : index.dataset_paths()) {
-    if (path == "hparams") continue;
-    const Hdf5Dataset dataset = index.dataset(path);
-    entries[path] = {dtype_of(dataset.type(), index_path + ":" + path), dataset.shape()};
-  }
+  entries = parse_list(index.read_text(kCheckpointArrays), index_path + ":" + kCheckpointArrays);
   const std::vector<int64_t> shard_bytes = index.integers_attribute("/", "shard_bytes");
   if (shard_bytes.empty()) fail("{}: names no shards", index_path);
   for (size_t host = 0; host < shard_bytes.size(); ++host)

@@ -14,4 +14,10 @@ inline std::string checkpoint_shard_name(int64_t host) {
   return fmt::format("host_{:05}.h5", host);
 }
 
+// Texts of the index beside arrays. kCheckpointArrays lists them, a line each, "f32 [300 64] path":
+// readers go by it and by the shards, because HDF5 checks a virtual dataset's map only after it has
+// decoded it, and may crash on a damaged one.
+inline constexpr const char* kCheckpointHparams = "hparams";
+inline constexpr const char* kCheckpointArrays = "arrays";
+
 }  // namespace tessera

@@ -2,6 +2,8 @@
 // Writing a checkpoint: shards, then the index over them.
 #include <map>
 
+#include <fmt/ranges.h>
+
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -49,7 +51,7 @@ void write_info(Hdf5File& index, const CheckpointInfo& info) {
   index.set_attribute("/", "seed", static_cast<int64_t>(info.seed));
   index.set_attribute("/", "input_position", info.input_position);
   index.set_attribute("/", "graph_hash", info.graph_hash);
-  index.write_text("hparams", info.hparams);
+  index.write_text(kCheckpointHparams, info.hparams);
   index.create_group("input_extra");
   for (const auto& [name, value] : info.input_extra)
     index.set_attribute("input_extra", name, value);
@@ -94,7 +96,10 @@ void write_checkpoint_index(const std::filesystem::path& directory, const Checkp
   Hdf5File index = Hdf5File::create(path);
   write_info(index, info);
   index.set_attribute("/", "shard_bytes", shard_bytes);
+  std::string list;
   for (const auto& [name, array] : arrays) {
+    list += fmt::format("{} [{}] {}\n", stored_type_name(array.type), fmt::join(array.shape, " "),
+                        name);
     // HDF5 has no virtual scalars, so the index holds single values itself.
     if (product(array.shape) <= 1) {
       index.create_dataset(name, array.type, array.shape).write(array.only);
@@ -102,6 +107,7 @@ void write_checkpoint_index(const std::filesystem::path& directory, const Checkp
       index.create_virtual(name, array.type, array.shape, array.sources);
     }
   }
+  index.write_text(kCheckpointArrays, list);
   index.close();
   sync_file(path);
   sync_directory(directory);

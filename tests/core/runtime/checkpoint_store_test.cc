@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -208,20 +209,25 @@ TEST_CASE("a full disk is reported, and leaves the earlier checkpoints whole") {
 void check_kills(int kills) {
   const TemporaryDirectory directory;
   const CheckpointStore store(directory.path());
+  const auto begin = std::chrono::steady_clock::now();
+  add(store, 1, 2000);
+  const std::chrono::duration<double, std::micro> one_save =
+      std::chrono::steady_clock::now() - begin;
   std::mt19937_64 random(3);
-  int64_t newest = 0;
+  std::uniform_real_distribution<double> saves(0.0, 4.0);
+  int64_t newest = 1;
   int leftovers = 0;
   for (int i = 0; i < kills; ++i) {
     const pid_t child = ::fork();
     if (child == 0) save_for_ever(directory.path(), newest + 1);
-    ::usleep(static_cast<useconds_t>(2000 + random() % 60000));
+    ::usleep(static_cast<useconds_t>(saves(random) * one_save.count()));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     const Steps steps = store.steps();
     leftovers += static_cast<int>(names_in(directory.path()).size() - steps.size());
     for (int64_t step : steps) REQUIRE(holds(store.open(step), CheckpointCase(step, 2000)));
-    if (newest > 0) REQUIRE(store.newest() >= newest);
-    newest = store.newest().value_or(0);
+    REQUIRE(store.newest() >= newest);
+    newest = *store.newest();
   }
   CAPTURE(newest, leftovers);
   REQUIRE(newest > kills / 4);  // It did save between kills,
