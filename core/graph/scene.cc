@@ -46,9 +46,9 @@ class GraphScene {
  public:
   GraphScene(Scene& scene, const Graph& graph, int root, const std::string& path_above)
       : scene_(scene), graph_(graph), root_(root), path_above_(path_above) {
-    bool phased = false;
-    for (const Node& node : graph.nodes()) phased |= node.phase != graph.nodes().front().phase;
-    phased_ = phased;
+    for (const Node& node : graph.nodes()) {
+      if (node.phase != graph.nodes().front().phase) phased_ = true;
+    }
   }
 
   void add() {

@@ -53,7 +53,6 @@ void check_partials(const InferContext& context, const Type& target) {
 std::vector<Type> infer_reshard(const InferContext& context) {
   const Type& target = context.attributes.get<Type>("type");
   check_same_array(context, target);
-  if (const auto problem = type_problem(target, context.mesh)) refuse(context, *problem);
   check_partials(context, target);
   return {target};
 }

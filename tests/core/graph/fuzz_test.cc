@@ -9,6 +9,7 @@
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/gather.h"
+#include "core/graph/ops/generator.h"
 #include "core/graph/ops/layout.h"
 #include "core/graph/ops/reduce.h"
 #include "core/graph/ops/reshard.h"
@@ -90,7 +91,7 @@ class Program {
   }
 
   void apply_one() {
-    const size_t op = draws_.below(22);
+    const size_t op = draws_.below(32);
     const Tensor x = draws_.of(pool_), y = draws_.of(pool_);
     const std::string axis = random_axis(x), other = draws_.of(kNames);
     const size_t choice = draws_.below(1000);
@@ -148,11 +149,32 @@ class Program {
         return concat({x, y}, axis);
       case 19:
         return gather(x, ids_, axis);
+      case 20:
+        return where(is_early(x, axis), sigmoid(x), y);
+      case 21:
+        return mask(x, is_early(x, axis));
+      case 22:
+        return one_hot(ids_, {other, 4, {}}, DType::kF32) * x;
+      case 23:
+        return log(square(x) + 1.0) + rsqrt(square(x) + 1.0);
+      case 24:
+        return pow(exp(tanh(x)), tanh(y));
+      case 25:
+        return split_axis(x, axis, {other, 4, {}}, {"e", 4, {}});
+      case 26:
+        return merge_axes(x, axis, draws_.of(kNames), other);
       default: {
         const std::vector<Type> layouts = all_layouts(plain(x), mesh_, Partials::kSums);
         return reshard(x, layouts[choice % layouts.size()]);
       }
     }
+  }
+
+  // True in the first places of an axis: conditions of values would make kinks, where differences
+  // measure no slope.
+  static Tensor is_early(const Tensor& x, const std::string& axis) {
+    const Axis along = x.has(axis) ? x.type().axis(axis) : Axis{axis, 4, {}};
+    return less(iota(along), constant(2.0, DType::kI32));
   }
 
   static std::string reversed_names(const Tensor& x) {
