@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every row of the op cases through passes, plan and CPU kernels, in f32 and bf16, against the
-// reference interpreter in double precision.
+// Every row of the op cases through passes, plan and CPU kernels, in f32 and bf16 and on each set
+// of vector instructions, against the reference interpreter in double precision.
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
+#include <hwy/targets.h>
 
 #include "core/backend/cpu/device.h"
 #include "core/graph/op.h"
@@ -47,6 +48,17 @@ std::string disagreement(const std::vector<double>& got, const std::vector<doubl
   return "";
 }
 
+// Calls `action` with each set of vector instructions this processor has.
+template <typename Action>
+void on_each_target(Action action) {
+  for (int64_t targets = hwy::SupportedTargets(); targets != 0; targets &= targets - 1) {
+    hwy::SetSupportedTargetsForTest(targets & -targets);
+    INFO("vectors of " << hwy::TargetName(targets & -targets));
+    action();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
 void check_rows(std::string_view dtype) {
   const auto device = make_cpu_device(2);
   const Mesh mesh = Mesh::standard({1, 1, 1});
@@ -59,15 +71,16 @@ void check_rows(std::string_view dtype) {
     trace_case(row, dtype, mesh, graph);
     const ReferenceInputs inputs = rounded(graph, sample_inputs(graph, row.ids));
     const auto expected = evaluate(graph, inputs, mesh);
-    const auto got = run_graph(graph, inputs, *device, options);
-    for (const auto& [name, values] : got) {
-      const Type& type = graph.type(graph.find_output(name)->value);
-      INFO(row.op << " of " << fmt::format("{}", fmt::join(row.inputs, ", ")) << ", " << name
-                  << " in " << dtype);
-      const bool narrow = dtype == "bf16" || type.dtype == DType::kBF16;
-      REQUIRE(disagreement(values, expected.at(name).values,
-                           narrow ? row.tolerance_bf16 : row.tolerance_f32) == "");
-    }
+    on_each_target([&] {
+      for (const auto& [name, values] : run_graph(graph, inputs, *device, options)) {
+        const Type& type = graph.type(graph.find_output(name)->value);
+        INFO(row.op << " of " << fmt::format("{}", fmt::join(row.inputs, ", ")) << ", " << name
+                    << " in " << dtype);
+        const bool narrow = dtype == "bf16" || type.dtype == DType::kBF16;
+        REQUIRE(disagreement(values, expected.at(name).values,
+                             narrow ? row.tolerance_bf16 : row.tolerance_f32) == "");
+      }
+    });
   }
 }
 
