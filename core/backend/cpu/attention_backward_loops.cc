@@ -79,7 +79,7 @@ class HeadGradient {
       std::fill_n(dv_, keys * width_, 0.0f);
       for (int64_t member = 0; member < shape_.group(); ++member)
         for (int64_t first = 0; first < shape_.queries; first += kQueryBlock)
-          add_block(member, first, from, keys);
+          add_block(member, first, from);
       write(dk_, keys, shape_.scale, key_block<T>(operands_.dk, from));
       write(dv_, keys, 1.0f, key_block<T>(operands_.dv, from));
     }
@@ -119,10 +119,12 @@ class HeadGradient {
   }
 
   // What one block of queries of one head adds for one block of keys.
-  void add_block(int64_t member, int64_t first, int64_t from, int64_t keys) {
+  void add_block(int64_t member, int64_t first, int64_t from) {
     const AttentionOperands& forward = operands_.forward;
     const int64_t head_dim = shape_.head_dim;
     const int64_t queries = std::min(kQueryBlock, shape_.queries - first);
+    const int64_t keys = std::min(kKeyBlock, visible_keys(shape_, first + queries) - from);
+    if (keys <= 0) return;
     int32_t buffer[kQueryBlock];
     const int32_t* segments = block_segments(forward, shape_, batch_, first, queries, buffer);
     const BlockMask mask = block_mask(

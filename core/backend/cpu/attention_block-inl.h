@@ -25,6 +25,11 @@ namespace HWY_NAMESPACE {
 
 inline constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
+// Keys that queries before `end` may see, by their places alone.
+HWY_INLINE int64_t visible_keys(const AttentionShape& shape, int64_t end) {
+  return shape.causal ? std::min(shape.keys, end) : shape.keys;
+}
+
 HWY_INLINE int64_t padded_to_lanes(int64_t count) {
   return (count + lanes() - 1) / lanes() * lanes();
 }
@@ -103,7 +108,6 @@ HWY_INLINE BlockMask block_mask(bool causal, int64_t first_query, int64_t querie
                  .query_segment = query_segment,
                  .key_segment = key_segment};
   mask.causal = causal && first_key + keys - 1 > first_query;
-  mask.empty = causal && first_key > first_query + queries - 1;
   if (query_segment != nullptr) {
     const Bounds q = bounds_of(query_segment, queries), k = bounds_of(key_segment, keys);
     mask.segments = q.low != q.high || k.low != k.high;

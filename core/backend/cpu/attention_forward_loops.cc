@@ -87,8 +87,9 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
       head_rows<const T>(operands.q, shape.queries, shape.heads, head_dim, batch, head, first),
       queries, head_dim, shape.scale, query);
 
-  for (int64_t from = 0; from < shape.keys; from += kKeyBlock) {
-    const int64_t keys = std::min(kKeyBlock, shape.keys - from);
+  const int64_t end = visible_keys(shape, first + queries);
+  for (int64_t from = 0; from < end; from += kKeyBlock) {
+    const int64_t keys = std::min(kKeyBlock, end - from);
     const BlockMask mask = block_mask(
         shape.causal, first, queries, segments, from, keys,
         segments == nullptr ? nullptr : operands.key_segments + batch * shape.keys + from);

@@ -20,7 +20,8 @@ namespace {
 using Longs = hn::ScalableTag<uint64_t>;
 using LongVec = hn::Vec<Longs>;
 
-// A vector of Philox blocks: each word in the lower half of a 64-bit lane.
+// A vector of Philox blocks: each word in the lower half of a 64-bit lane. What is in the upper
+// half does not matter: products take no notice of it.
 struct Blocks {
   LongVec a, b, c, d;
 };
@@ -28,7 +29,7 @@ struct Blocks {
 // The product of the lower halves.
 HWY_INLINE LongVec wide_product(LongVec x, uint32_t factor) {
 #if HWY_TARGET == HWY_SCALAR
-  return hn::Set(Longs(), hn::GetLane(x) * factor);
+  return hn::Set(Longs(), (hn::GetLane(x) & 0xffffffffu) * factor);
 #else
   const hn::Repartition<uint32_t, Longs> words;
   return hn::MulEven(hn::BitCast(words, x), hn::Set(words, factor));
@@ -37,19 +38,18 @@ HWY_INLINE LongVec wide_product(LongVec x, uint32_t factor) {
 
 HWY_INLINE Blocks philox_blocks(const RandomStream& stream, int64_t counter) {
   const Longs longs;
-  const LongVec lower = hn::Set(longs, 0xffffffffu);
   const LongVec counters = hn::Iota(longs, static_cast<uint64_t>(counter));
-  Blocks blocks{hn::And(counters, lower), hn::ShiftRight<32>(counters),
-                hn::Set(longs, stream.step & 0xffffffffu), hn::Set(longs, stream.step >> 32)};
+  Blocks blocks{counters, hn::ShiftRight<32>(counters), hn::Set(longs, stream.step & 0xffffffffu),
+                hn::Set(longs, stream.step >> 32)};
   uint32_t key0 = static_cast<uint32_t>(stream.key);
   uint32_t key1 = static_cast<uint32_t>(stream.key >> 32);
   for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
     const LongVec from_a = wide_product(blocks.a, 0xD2511F53u);
     const LongVec from_c = wide_product(blocks.c, 0xCD9E8D57u);
     blocks.a = hn::Xor(hn::Xor(hn::ShiftRight<32>(from_c), blocks.b), hn::Set(longs, key0));
-    blocks.b = hn::And(from_c, lower);
+    blocks.b = from_c;
     blocks.c = hn::Xor(hn::Xor(hn::ShiftRight<32>(from_a), blocks.d), hn::Set(longs, key1));
-    blocks.d = hn::And(from_a, lower);
+    blocks.d = from_a;
   }
   return blocks;
 }
@@ -60,12 +60,13 @@ constexpr int64_t kSlack = 4 * HWY_MAX_BYTES;
 // Words of the elements from `begin` on, rounded down to a block: out[begin % 4] is begin's.
 void draw_words(const RandomStream& stream, int64_t begin, int64_t count, uint32_t* out) {
   const Longs longs;
+  const LongVec lower = hn::Set(longs, 0xffffffffu);
   const auto step = static_cast<int64_t>(hn::Lanes(longs));
   const int64_t first = begin / 4, end = (begin + count + 3) / 4;
   for (int64_t block = first; block < end; block += step) {
     const Blocks blocks = philox_blocks(stream, block);
-    const LongVec ab = hn::Or(blocks.a, hn::ShiftLeft<32>(blocks.b));
-    const LongVec cd = hn::Or(blocks.c, hn::ShiftLeft<32>(blocks.d));
+    const LongVec ab = hn::Or(hn::And(blocks.a, lower), hn::ShiftLeft<32>(blocks.b));
+    const LongVec cd = hn::Or(hn::And(blocks.c, lower), hn::ShiftLeft<32>(blocks.d));
     hn::StoreInterleaved2(ab, cd, longs, reinterpret_cast<uint64_t*>(out + 4 * (block - first)));
   }
 }
