@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/passes/cheap.h"
 
 namespace tessera {
 namespace {
@@ -49,11 +50,25 @@ LoopBody::LoopBody(const Graph& joint, const Loop& forward, NodeId forward_nodes
       forward_(forward),
       forward_nodes_(forward_nodes),
       sources_(joint.values().size(), Source::kUnknown),
-      invariant_(find_invariant(joint, forward, forward_nodes)) {
-  save_ = [this](ValueId value) {
-    const Node& producer = joint_.node(joint_.value(value).producer);
-    return producer.op->op_class != OpClass::kView && !is_cheap_invariant(value);
+      invariant_(find_invariant(joint, forward, forward_nodes)) {}
+
+bool LoopBody::saves(ValueId value) const {
+  if (save_) return save_(value);
+  const Node& producer = joint_.node(joint_.value(value).producer);
+  return producer.op->op_class != OpClass::kView && !is_cheap_invariant(value) &&
+         !cheap_[static_cast<size_t>(value)];
+}
+
+void LoopBody::find_cheap() {
+  const auto stays = [&](ValueId value) {
+    for (int64_t i = 0; i < forward_.carries(); ++i)
+      if (value == forward_.carry_in(i)) return false;
+    return true;
   };
+  cheap_ = cheap_to_recompute(
+      joint_, {.is_forward = [&](NodeId id) { return id < forward_nodes_; },
+               .is_backward = [&](NodeId id) { return live_[static_cast<size_t>(id)]; },
+               .stays = stays});
 }
 
 bool LoopBody::is_cheap_invariant(ValueId value) const {
@@ -72,7 +87,7 @@ void LoopBody::add_result(ValueId out) { results_.push_back(out); }
 LoopBody::Source LoopBody::classify(ValueId value) {
   const NodeId producer = joint_.value(value).producer;
   if (producer >= forward_nodes_) return Source::kBackward;
-  if (producer != kNone) return save_(value) ? Source::kSaved : Source::kAgain;
+  if (producer != kNone) return saves(value) ? Source::kSaved : Source::kAgain;
   if (value == forward_.index()) return Source::kIndex;
   for (int64_t i = 0; i < forward_.carries(); ++i)
     if (value == forward_.carry_in(i)) return Source::kSaved;
@@ -180,6 +195,7 @@ Graph LoopBody::build_backward() {
 
 LoopBody::Built LoopBody::build() {
   find_live();
+  find_cheap();
   find_crossing();
   Graph forward = build_forward();
   Graph backward = build_backward();

@@ -26,7 +26,8 @@ class LoopBody {
   void add_result(ValueId out);
 
   // Whether a forward value that the backward pass reads is saved; else its node is computed again.
-  // By default all are but views and what is cheap and the same in every iteration.
+  // By default all are but views, what is cheap and the same in every iteration, and what is
+  // cheaper to compute again than to read back (cheap.h).
   void save_if(std::function<bool(ValueId)> save) { save_ = std::move(save); }
 
   struct Built {
@@ -43,7 +44,9 @@ class LoopBody {
 
   Source classify(ValueId value);
   void require(ValueId value);
+  bool saves(ValueId value) const;
   bool is_cheap_invariant(ValueId value) const;
+  void find_cheap();
   void find_live();
   void find_crossing();
   Graph build_forward() const;
@@ -53,10 +56,11 @@ class LoopBody {
   const Graph& joint_;
   const Loop& forward_;
   NodeId forward_nodes_;
-  std::function<bool(ValueId)> save_;
+  std::function<bool(ValueId)> save_;  // Unset: by default.
   std::vector<ValueId> carries_in_, carries_out_, slices_in_, results_;
   std::vector<Source> sources_;  // By value of the joint graph.
   std::vector<bool> live_;       // By node.
+  std::vector<bool> cheap_;      // By value, as are
   std::vector<bool> invariant_;  // Values that no carry or slice reaches.
   std::vector<ValueId> saved_;
   std::vector<int64_t> slices_, constants_;

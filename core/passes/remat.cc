@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/passes/cheap.h"
 #include "core/passes/kept.h"
 #include "core/passes/loop.h"
 #include "core/passes/remat_loop.h"
@@ -42,13 +43,20 @@ std::vector<bool> find_dropped(const Graph& graph, const RematPolicy& policy) {
   return dropped;
 }
 
-// Recomputes what the regions of unrolled layers drop, each node once, right before the first
+std::vector<bool> find_cheap(const Graph& graph) {
+  return cheap_to_recompute(
+      graph, {.is_forward = [&](NodeId id) { return graph.node(id).phase == Phase::kForward; },
+              .is_backward = [&](NodeId id) { return graph.node(id).phase == Phase::kBackward; },
+              .stays = [](ValueId) { return true; }});
+}
+
+// Computes the forward values that are dropped again, each node once, right before the first
 // backward node that needs it.
-class RegionRemat {
+class Recomputation {
  public:
-  RegionRemat(const Graph& graph, const RematPolicy& policy)
+  Recomputation(const Graph& graph, std::vector<bool> dropped)
       : graph_(graph),
-        dropped_(find_dropped(graph, policy)),
+        dropped_(std::move(dropped)),
         rewriter_(graph),
         clones_(graph.values().size(), kNone) {}
 
@@ -148,7 +156,13 @@ void list_saved(const Graph& graph, std::vector<SavedValue>& saved) {
 }
 
 Graph rematerialize_graph(const Graph& graph, const RematPolicy& policy) {
-  Graph result = RegionRemat(rematerialize_loops(graph, policy), policy).run();
+  Graph result = graph;
+  if (policy.kind != RematPolicy::Kind::kSaveEverything) {
+    result = rematerialize_loops(result, policy);
+    result = Recomputation(result, find_dropped(result, policy)).run();
+  }
+  result = drop_dead(result);  // What a vjp gave that nobody asked for is no reader.
+  result = Recomputation(result, find_cheap(result)).run();
   for (NodeId id = 0; id < static_cast<NodeId>(result.nodes().size()); ++id) {
     Node& node = result.node(id);
     if (is_repeat(node))
@@ -160,10 +174,7 @@ Graph rematerialize_graph(const Graph& graph, const RematPolicy& policy) {
 }  // namespace
 
 Graph rematerialize(const Graph& graph, const RematPolicy& policy, std::vector<SavedValue>* saved) {
-  Graph result = with_marked_names(graph);
-  if (policy.kind != RematPolicy::Kind::kSaveEverything)
-    result = rematerialize_graph(result, policy);
-  result = drop_dead(result);
+  const Graph result = drop_dead(rematerialize_graph(with_marked_names(graph), policy));
   if (saved != nullptr) {
     saved->clear();
     list_saved(result, *saved);

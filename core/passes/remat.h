@@ -37,8 +37,9 @@ struct SavedValue {
   int64_t bytes = 0;  // Of all iterations.
 };
 
-// The graph with recomputation inserted before first backward use. `saved`, if given, receives
-// what is kept across from forward to backward.
+// The graph with recomputation inserted before first backward use. Under every policy, elementwise
+// results that are cheaper to compute again than to read back are (cheap.h). `saved`, if given,
+// receives what is kept across from forward to backward.
 Graph rematerialize(const Graph& graph, const RematPolicy& policy,
                     std::vector<SavedValue>* saved = nullptr);
 

@@ -115,6 +115,42 @@ TEST_CASE("saved names stop recomputation") {
   }
 }
 
+// A gated activation: silu(gate) is read by the backward pass beside gate itself, in one loop.
+Tensor gated(const Tensor& x, const Tensor& up, const Tensor& gate, const Tensor& down) {
+  const Tensor h = silu(einsum(x, gate, over("embed"))) * einsum(x, up, over("embed"));
+  return x + einsum(h, down, over("mlp"));
+}
+
+TEST_CASE("what a fused loop makes on the way from what is there is not kept under any policy") {
+  const std::string wide = "f32[\"embed=3 mlp=4\"]", stacked = "f32[\"layers=2 embed=3 mlp=4\"]";
+  const auto once = [](const NamedTensors& p) {
+    return reduce_sum(square(gated(p.at("x"), p.at("up"), p.at("gate"), p.at("down"))));
+  };
+  const auto in_loop = [](const NamedTensors& p) {
+    const auto body = [](Tensor, std::vector<Tensor> x, std::vector<Tensor> w) {
+      return RepeatBody{{gated(x[0], w[0], w[1], w[2])}, {}};
+    };
+    const RepeatResult result =
+        repeat("layers", 2, {p.at("x")}, {p.at("up"), p.at("gate"), p.at("down")}, body);
+    return reduce_sum(square(result.carries[0]));
+  };
+  const std::map<std::string, std::string> parameters = {{"x", "f32[\"batch=2 embed=3\"]"},
+                                                         {"up", wide},
+                                                         {"gate", wide},
+                                                         {"down", "f32[\"mlp=4 embed=3\"]"}};
+  std::map<std::string, std::string> looped_parameters = {
+      {"x", "f32[\"batch=2 embed=3\"]"},
+      {"up", stacked},
+      {"gate", stacked},
+      {"down", "f32[\"layers=2 mlp=4 embed=3\"]"}};
+  for (const Names& saved : {saved_names(parameters, once, "save_everything"),
+                             saved_names(looped_parameters, in_loop, "save_everything")}) {
+    REQUIRE(std::count(saved.begin(), saved.end(), "silu") == 0);
+    REQUIRE(std::count(saved.begin(), saved.end(), "einsum") == 2);  // gate and up.
+    REQUIRE(std::count(saved.begin(), saved.end(), "mul") == 1);     // For down's gradient.
+  }
+}
+
 TEST_CASE("a mark whose result nobody uses names its operand all the same") {
   const auto loss = [](const NamedTensors& p) {
     const RematScope region;
