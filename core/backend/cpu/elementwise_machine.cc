@@ -506,7 +506,10 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
       const TileResult& result = program.results[i];
       const int64_t first = offset(result.strides);
       const float* const lanes = slots[result.slot];
-      if (lanes == reinterpret_cast<const float*>(outputs[i]) + first) continue;
+      // Computed in place. (Lanes elsewhere may by chance lie where a wider result would end.)
+      const bool in_place = dtype_bytes(result.dtype) == static_cast<int64_t>(sizeof(float)) &&
+                            lanes == reinterpret_cast<const float*>(outputs[i]) + first;
+      if (in_place) continue;
       if (adjacent(result.strides, grid)) {
         store_row(result.dtype, outputs[i], first, 1, count, lanes);
         continue;

@@ -310,5 +310,24 @@ TEST_CASE("A program in the memory of its operand gives the same") {
   for (size_t i = 0; i < a.size(); ++i) REQUIRE(a[i] == static_cast<float>(expected[i]));
 }
 
+TEST_CASE("Scratch that lies where a wider result would end is no result") {
+  // A bf16 result is half as long as one of lanes: right behind it, the lanes of a later tile lie
+  // where that tile of an f32 result would.
+  Trial trial(Mesh(), {"f32[\"a=16384\"]"});
+  trial.graph().add_output("y", cast(trial.inputs()[0], DType::kBF16).id());
+  const std::unique_ptr<Device> device = make_cpu_device(1);
+  const std::unique_ptr<Kernel> kernel = device->prepare(trial.graph(), trial.graph().nodes()[0]);
+  const std::vector<float> x(16384, 1.5f);
+  const std::byte* const from[] = {reinterpret_cast<const std::byte*>(x.data())};
+  const size_t bytes = x.size() * sizeof(BFloat16);
+  std::vector<float> memory((bytes + static_cast<size_t>(kernel->scratch_bytes())) / 4 + 16);
+  auto* const aligned =
+      reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+  std::byte* const to[] = {aligned};
+  kernel->run({from, to, aligned + bytes});
+  const auto* y = reinterpret_cast<const BFloat16*>(aligned);
+  for (size_t i = 0; i < x.size(); ++i) REQUIRE(y[i] == BFloat16(1.5f));
+}
+
 }  // namespace
 }  // namespace tessera
