@@ -28,10 +28,9 @@ int64_t head_dim_of(const DotProductAttention::HParams& p) {
   return dims / heads;
 }
 
-// Element `index` of the qkv axis.
-Tensor nth(Tensor qkv, int64_t index) {
-  const Tensor one = slice(qkv, "qkv", index, index + 1);
-  return reduce_sum(one, "qkv");
+// Number `index` along the qkv axis of a weight.
+Tensor nth(Tensor weight, int64_t index) {
+  return reduce_sum(slice(weight, "qkv", index, index + 1), "qkv");
 }
 
 }  // namespace
@@ -90,12 +89,17 @@ void DotProductAttention::declare_projections(const HParams& p) {
   if (p.use_output_bias.get_or(p.use_bias)) output_bias_ = weight("output_bias", {embed}, zeros());
 }
 
+// The weight is one; the products are three, since parting it costs less than parting their result.
 DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) const {
-  Tensor qkv = place(einsum(x, param(combined_), over("embed")));
-  if (combined_bias_.valid()) qkv = qkv + param(combined_bias_);
-  qkv = save_for_backward(qkv, "combined_qkv_proj");
-  return {nth(qkv, 0), rename(nth(qkv, 1), "heads", "kv_heads"),
-          rename(nth(qkv, 2), "heads", "kv_heads")};
+  const Tensor matrix = param(combined_);
+  const Tensor bias = combined_bias_.valid() ? param(combined_bias_) : Tensor();
+  const auto project = [&](int64_t index) {
+    Tensor y = place(einsum(x, nth(matrix, index), over("embed")));
+    if (bias.valid()) y = y + nth(bias, index);
+    return save_for_backward(y, "combined_qkv_proj");
+  };
+  return {project(0), rename(project(1), "heads", "kv_heads"),
+          rename(project(2), "heads", "kv_heads")};
 }
 
 DotProductAttention::Heads DotProductAttention::separate_projections(Tensor x) const {

@@ -26,15 +26,23 @@ PositionalEmbedding::PositionalEmbedding(const HParams& p)
          p.model_dims.get());
 }
 
-Tensor PositionalEmbedding::fprop(Tensor positions) const {
-  const LayerScope scope(*this);
+Tensor PositionalEmbedding::sinusoids(Tensor positions) const {
   const int64_t timescales = p_.model_dims.get() / 2;
   const double step = std::log(p_.max_timescale / p_.min_timescale) /
                       static_cast<double>(std::max<int64_t>(timescales - 1, 1));
   const Tensor index = cast(iota({"embed", timescales, {}}), DType::kF32);
   const Tensor frequency = exp(index * -step) / p_.min_timescale;
   const Tensor angle = cast(positions, DType::kF32) * frequency;
-  return place(cast(concat({sin(angle), cos(angle)}, "embed"), dtypes().compute), "residual");
+  return cast(concat({sin(angle), cos(angle)}, "embed"), dtypes().compute);
+}
+
+Tensor PositionalEmbedding::fprop(Tensor positions) const {
+  const LayerScope scope(*this);
+  if (!positions.has("batch")) return place(sinusoids(positions), "residual");
+  // Packed rows count from each document's start, always below the row's length: one row of sines
+  // for each position serves the whole batch.
+  const Tensor table = sinusoids(iota({"positions", positions.size("seq"), {}}));
+  return place(gather(table, positions, "positions"), "residual");
 }
 
 TrainablePositionalEmbedding::TrainablePositionalEmbedding(const HParams& p)

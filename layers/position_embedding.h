@@ -9,7 +9,8 @@ namespace tessera {
 
 class BasePositionEmbedding : public Layer {
  public:
-  // Positions i32["seq"] or ["batch seq"], counted from 0 -> the same axes and "embed".
+  // Positions i32["seq"], or ["batch seq"] below the length of seq; counted from 0 -> the same axes
+  // and "embed".
   virtual Tensor fprop(Tensor positions) const = 0;
 
  protected:
@@ -33,6 +34,8 @@ class PositionalEmbedding final : public BasePositionEmbedding {
   Tensor fprop(Tensor positions) const override;
 
  private:
+  Tensor sinusoids(Tensor positions) const;
+
   HParams p_;
 };
 
