@@ -39,6 +39,23 @@ NodeId index_node(Graph& helpers, const std::string& axis, int64_t count) {
   return helpers.value(iota(Axis{.name = axis, .size = count, .split = {}}).id()).producer;
 }
 
+// Per value: whether loops alone read it, slice by slice.
+std::vector<bool> find_sliced(const Graph& graph) {
+  std::vector<bool> sliced(graph.values().size(), true);
+  const auto whole = [&](ValueId value) { sliced[static_cast<size_t>(value)] = false; };
+  for (const Node& node : graph.nodes()) {
+    if (is_repeat(node)) {
+      const Loop loop(node);
+      for (int64_t i = 0; i < loop.carries(); ++i) whole(loop.initial(i));
+      for (int64_t i = 0; i < loop.constants(); ++i) whole(loop.constant(i));
+    } else {
+      for (const ValueId value : node.inputs) whole(value);
+    }
+  }
+  for (const GraphOutput& output : graph.outputs()) whole(output.value);
+  return sliced;
+}
+
 class Flattener {
  public:
   Flattener(std::shared_ptr<const Graph> graph, const KernelFacts& facts) : facts_(facts) {
@@ -73,7 +90,7 @@ class Flattener {
     for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
       const Node& node = graph.node(id);
       if (is_repeat(node)) {
-        run_loop(node, values);
+        run_loop(graph, node, values);
       } else if (const std::optional<int64_t> offset = view_offset(graph, node)) {
         FlatValue view = values[static_cast<size_t>(node.inputs[0])];
         view.offset += *offset;
@@ -104,11 +121,22 @@ class Flattener {
     program_.launches.push_back(std::move(launch));
   }
 
-  static FlatValue part(FlatValue whole, int64_t number, int64_t bytes) {
+  FlatValue part(FlatValue whole, int64_t number, int64_t bytes) const {
+    if (whole.stack != kNone)
+      return stacks_[static_cast<size_t>(whole.stack)][static_cast<size_t>(number)];
     return {whole.buffer, whole.offset + number * bytes, bytes};
   }
 
-  void run_loop(const Node& node, std::vector<FlatValue>& values) {
+  // Room for a loop's result: one buffer, or a list of slices if that will do.
+  FlatValue new_result(const Graph& graph, ValueId result, int64_t count, int64_t bytes) {
+    const auto [sliced, fresh] = sliced_.try_emplace(&graph);
+    if (fresh) sliced->second = find_sliced(graph);
+    if (!sliced->second[static_cast<size_t>(result)]) return new_value(count * bytes);
+    stacks_.emplace_back(static_cast<size_t>(count));
+    return {.stack = static_cast<int32_t>(stacks_.size()) - 1};
+  }
+
+  void run_loop(const Graph& graph, const Node& node, std::vector<FlatValue>& values) {
     const Loop loop(node);
     const Graph& body = loop.body();
     const auto outer = [&](ValueId value) -> FlatValue& {
@@ -121,7 +149,8 @@ class Flattener {
     std::vector<FlatValue> carries;
     for (int64_t i = 0; i < loop.carries(); ++i) carries.push_back(outer(loop.initial(i)));
     for (int64_t k = 0; k < loop.results(); ++k)
-      outer(loop.result(k)) = new_value(loop.count() * bytes(loop.slice_out(k)));
+      outer(loop.result(k)) =
+          new_result(graph, loop.result(k), loop.count(), bytes(loop.slice_out(k)));
     for (int64_t i = 0; i < loop.constants(); ++i)
       in(loop.constant_in(i)) = outer(loop.constant(i));
     const FlatValue indices = loop_indices(loop);
@@ -133,10 +162,9 @@ class Flattener {
       for (int64_t i = 0; i < loop.slices(); ++i)
         in(loop.slice_in(i)) = part(outer(loop.stacked(i)), iteration, bytes(loop.slice_in(i)));
       run(body, inner);
-      for (int64_t k = 0; k < loop.results(); ++k) {
-        const ValueId slice = loop.slice_out(k);
-        lay(in(slice), part(outer(loop.result(k)), iteration, bytes(slice)), body.type(slice));
-      }
+      for (int64_t k = 0; k < loop.results(); ++k)
+        put_slice(outer(loop.result(k)), iteration, in(loop.slice_out(k)),
+                  body.type(loop.slice_out(k)));
       for (int64_t i = 0; i < loop.carries(); ++i)
         carries[static_cast<size_t>(i)] = in(loop.carry_out(i));
     }
@@ -159,6 +187,14 @@ class Flattener {
     return all;
   }
 
+  void put_slice(FlatValue result, int64_t iteration, FlatValue slice, const Type& type) {
+    if (result.stack != kNone) {
+      stacks_[static_cast<size_t>(result.stack)][static_cast<size_t>(iteration)] = slice;
+    } else {
+      lay(slice, part(result, iteration, slice.bytes), type);
+    }
+  }
+
   // Has `value` lie at `place`, by writing it there in the first place or by a copy.
   void lay(FlatValue value, FlatValue place, const Type& type) {
     FlatBuffer& buffer = program_.buffers[static_cast<size_t>(value.buffer)];
@@ -173,6 +209,8 @@ class Flattener {
 
   const KernelFacts& facts_;
   FlatProgram program_;
+  std::vector<std::vector<FlatValue>> stacks_;
+  std::map<const Graph*, std::vector<bool>> sliced_;
 };
 
 }  // namespace

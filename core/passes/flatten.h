@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A lowered graph as one flat list of launches over buffers: loops run out, views and stacked
-// results turned into places within other buffers. No offsets in the arena yet (see memory.h).
+// results turned into places within other buffers. What only loops read of a loop's results is
+// never put together: each slice stays where it is, and dies with its last use. No offsets in the
+// arena yet (see memory.h).
 #pragma once
 
 #include <cstdint>
@@ -32,6 +34,7 @@ struct FlatValue {
   BufferId buffer = kNone;
   int64_t offset = 0;
   int64_t bytes = 0;
+  int32_t stack = kNone;  // Within flatten(): of what loops save for loops, the list of slices.
 };
 
 struct FlatLaunch {
