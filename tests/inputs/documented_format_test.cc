@@ -3,10 +3,9 @@
 #include <cstdlib>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
 #include "inputs/flat_tokens_file.h"
+#include "tests/support/catch.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_directory.h"
 

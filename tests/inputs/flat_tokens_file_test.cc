@@ -7,10 +7,9 @@
 #include <random>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
 #include "core/base/hdf5.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -3,10 +3,9 @@
 
 #include <sstream>
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
 #include "core/base/hdf5.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

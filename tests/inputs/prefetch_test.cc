@@ -6,9 +6,8 @@
 #include <random>
 #include <thread>
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {

@@ -2,10 +2,9 @@
 // Text files become token files: which are found, what is held out, what a run freezes.
 #include "inputs/text_input.h"
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
 #include "inputs/text_corpus.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -4,9 +4,8 @@
 
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "inputs/flat_tokens_file.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {

@@ -5,10 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <catch2/catch.hpp>
-
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "tests/support/catch.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_directory.h"
 

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <limits>
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -4,8 +4,6 @@
 
 #include <cmath>
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
@@ -14,6 +12,7 @@
 #include "core/graph/ops/layout.h"
 #include "core/graph/ops/reduce.h"
 #include "core/graph/trace.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {
@@ -36,47 +35,47 @@ TEST_CASE("elementwise operands align by axis name") {
   const Values sums = on_two_by_three([](Tensor x) {
     return x + cast(iota({"row", 2, {}}), DType::kF32) * 10.0;
   });
-  CHECK(sums == Values{1, 2, 3, 14, 15, 16});
+  REQUIRE(sums == Values{1, 2, 3, 14, 15, 16});
 }
 
 TEST_CASE("einsum contracts the named axis and orders its result as asked") {
   const auto gram = [](Tensor x) {
     return einsum("row column, other column -> other row", x, rename(x, "row", "other"));
   };
-  CHECK(on_two_by_three(gram) == Values{14, 32, 32, 77});
+  REQUIRE(on_two_by_three(gram) == Values{14, 32, 32, 77});
 }
 
 TEST_CASE("reductions, transposition, slices and padding follow their axes") {
-  CHECK(on_two_by_three([](Tensor x) { return reduce_sum(x, "row"); }) == Values{5, 7, 9});
-  CHECK(on_two_by_three([](Tensor x) { return reduce_max(x, "column"); }) == Values{3, 6});
-  CHECK(on_two_by_three([](Tensor x) { return transpose(x, "column row"); }) ==
-        Values{1, 4, 2, 5, 3, 6});
-  CHECK(on_two_by_three([](Tensor x) { return slice(x, "column", 1, 3); }) == Values{2, 3, 5, 6});
-  CHECK(on_two_by_three([](Tensor x) { return pad(x, "row", 1, 0); }) ==
-        Values{0, 0, 0, 1, 2, 3, 4, 5, 6});
-  CHECK(on_two_by_three([](Tensor x) { return shift_right(x, "column", 9.0); }) ==
-        Values{9, 1, 2, 9, 4, 5});
-  CHECK(on_two_by_three([](Tensor x) {
-          return concat({x, x}, "row");
-        }) == Values{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
+  REQUIRE(on_two_by_three([](Tensor x) { return reduce_sum(x, "row"); }) == Values{5, 7, 9});
+  REQUIRE(on_two_by_three([](Tensor x) { return reduce_max(x, "column"); }) == Values{3, 6});
+  REQUIRE(on_two_by_three([](Tensor x) { return transpose(x, "column row"); }) ==
+          Values{1, 4, 2, 5, 3, 6});
+  REQUIRE(on_two_by_three([](Tensor x) { return slice(x, "column", 1, 3); }) == Values{2, 3, 5, 6});
+  REQUIRE(on_two_by_three([](Tensor x) { return pad(x, "row", 1, 0); }) ==
+          Values{0, 0, 0, 1, 2, 3, 4, 5, 6});
+  REQUIRE(on_two_by_three([](Tensor x) { return shift_right(x, "column", 9.0); }) ==
+          Values{9, 1, 2, 9, 4, 5});
+  REQUIRE(on_two_by_three([](Tensor x) {
+            return concat({x, x}, "row");
+          }) == Values{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
 }
 
 TEST_CASE("gather, scatter_add and pick select by id") {
   const auto ids = [] { return iota({"token", 2, {}}); };
-  CHECK(on_two_by_three([&](Tensor x) { return gather(x, ids(), "row"); }) ==
-        Values{1, 2, 3, 4, 5, 6});
-  CHECK(on_two_by_three([&](Tensor x) {
-          const Tensor zeros = cast(scale(cast(ids(), DType::kF32), 0.0), DType::kI32);
-          return scatter_add(rename(x, "row", "token"), zeros, {"vocab", 2, {}});
-        }) == Values{5, 7, 9, 0, 0, 0});
-  CHECK(on_two_by_three([&](Tensor x) {
-          return pick(rename(x, "row", "token"), ids(), "column");
-        }) == Values{1, 5});
+  REQUIRE(on_two_by_three([&](Tensor x) { return gather(x, ids(), "row"); }) ==
+          Values{1, 2, 3, 4, 5, 6});
+  REQUIRE(on_two_by_three([&](Tensor x) {
+            const Tensor zeros = cast(scale(cast(ids(), DType::kF32), 0.0), DType::kI32);
+            return scatter_add(rename(x, "row", "token"), zeros, {"vocab", 2, {}});
+          }) == Values{5, 7, 9, 0, 0, 0});
+  REQUIRE(on_two_by_three([&](Tensor x) {
+            return pick(rename(x, "row", "token"), ids(), "column");
+          }) == Values{1, 5});
 }
 
 TEST_CASE("a composite op runs through its plain definition") {
   const Values y = on_two_by_three([](Tensor x) { return silu(x); });
-  CHECK(y[2] == Approx(3.0 / (1.0 + std::exp(-3.0))).epsilon(1e-15));
+  REQUIRE(y[2] == Approx(3.0 / (1.0 + std::exp(-3.0))).epsilon(1e-15));
 }
 
 TEST_CASE("a missing or short input is named") {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/file.h"
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

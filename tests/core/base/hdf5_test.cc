@@ -7,9 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -13,11 +13,10 @@
 #include <cstring>
 #include <random>
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
 #include "core/runtime/checkpoint_saver.h"
 #include "tests/core/runtime/checkpoint_cases.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -6,11 +6,10 @@
 #include <list>
 #include <random>
 
-#include <catch2/catch.hpp>
-
 #include "core/base/error.h"
 #include "core/base/hdf5.h"
 #include "tests/core/runtime/checkpoint_cases.h"
+#include "tests/support/catch.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_directory.h"
 

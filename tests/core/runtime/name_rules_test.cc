@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/name_rules.h"
 
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace tessera {
 namespace {
