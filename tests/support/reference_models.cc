@@ -43,7 +43,8 @@ LanguageModel::HParams gpt2(const Sizes& sizes) {
 }
 
 // Llama (Touvron et al., 2023).
-LanguageModel::HParams llama(const Sizes& sizes, int64_t kv_heads, int64_t head_dim) {
+LanguageModel::HParams llama(const Sizes& sizes, int64_t kv_heads, int64_t head_dim,
+                             double epsilon = 1e-6) {
   const TransformerBlock::HParams block{
       .attention_tpl =
           DotProductAttention::HParams{.num_kv_heads = kv_heads,
@@ -51,7 +52,7 @@ LanguageModel::HParams llama(const Sizes& sizes, int64_t kv_heads, int64_t head_
                                        .rotary_tpl = RotaryPositionEmbedding::HParams{}},
       .ffn_tpl =
           FeedForward::HParams{.activation_tpl = SiLU::HParams{}, .use_gated_activation = true},
-      .norm_tpl = RmsNorm::HParams{}};
+      .norm_tpl = RmsNorm::HParams{.epsilon = epsilon}};
   return {.lm_tpl = TransformerLm::HParams{
               .vocab_size = sizes.vocab,
               .model_dims = sizes.embed,
@@ -61,7 +62,7 @@ LanguageModel::HParams llama(const Sizes& sizes, int64_t kv_heads, int64_t head_
               .separate_embedding_tpl = Embedding::HParams{},
               .softmax_tpl = FullSoftmax::HParams{},
               .stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block},
-              .final_ln_tpl = RmsNorm::HParams{},
+              .final_ln_tpl = RmsNorm::HParams{.epsilon = epsilon},
               .params_init = gaussian(0.02)}};
 }
 
@@ -120,7 +121,9 @@ LanguageModel::HParams small_pax() {
 
 LanguageModel::HParams gpt2_124m() { return gpt2({50257, 768, 12, 12, 3072, 1024}); }
 
-LanguageModel::HParams llama2_7b() { return llama({32000, 4096, 32, 32, 11008, 4096}, 32, 128); }
+LanguageModel::HParams llama2_7b() {
+  return llama({32000, 4096, 32, 32, 11008, 4096}, 32, 128, 1e-5);
+}
 
 LanguageModel::HParams c4_spmd_1b() {
   return pax_c4({32000, 2560, 13, 20, 4 * 2560, 1024}, GELU::HParams{});
