@@ -42,7 +42,7 @@ void collect(const Tree& tree, const std::string& path, std::vector<std::string>
 // A name that is nowhere near here may be a path cut short: "num_layers" for "task.….num_layers".
 std::string elsewhere(const Tree& root, std::string_view name) {
   for (const std::string& path : all_paths(root))
-    if (path.ends_with("." + std::string(name))) return path;
+    if (path.ends_with(fmt::format(".{}", name))) return path;
   return "";
 }
 

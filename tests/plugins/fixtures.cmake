@@ -15,3 +15,6 @@ tessera_fixture(farm good ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(twin twin ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(hollow hollow ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(stale stale)
+
+# The tests run the program, with our own plugins.
+add_dependencies(test_plugins programs)

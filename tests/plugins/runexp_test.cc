@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program as people use it: what it prints, where, and with which exit code.
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "core/base/error.h"
+#include "tests/plugins/fixtures.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out;
+  std::string errors;
+};
+
+// Runs runexp in a process of its own: what plugins register cannot be taken back.
+Outcome runexp(const TemporaryDirectory& folder, const std::string& arguments) {
+  const std::string out = (folder / "out").string();
+  const std::string errors = (folder / "errors").string();
+  const std::string command =
+      fmt::format("cd '{}' && '{}/bin/runexp' {} >'{}' 2>'{}' </dev/null", folder.path().string(),
+                  TESSERA_BINARY_DIR, arguments, out, errors);
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(out), read_bytes(errors)};
+}
+
+void require_one_line_error(const Outcome& outcome, int exit_code, const std::string& text) {
+  INFO(outcome.errors);
+  REQUIRE(outcome.exit_code == exit_code);
+  REQUIRE(std::count(outcome.errors.begin(), outcome.errors.end(), '\n') == 1);
+  REQUIRE_THAT(outcome.errors, Catch::StartsWith("runexp: ") && Catch::Contains(text));
+}
+
+// A run of a second or less.
+const std::string kTiny =
+    "--exp=quickstart.CharLm --threads=1 --job_log_dir=run --set input.path=text.txt "
+    "--set num_layers=1 --set model_dims=16 --set num_heads=2 --set hidden_dims=16 "
+    "--set seq_len=16 --set global_batch_size=2 --set warmup_steps=1 --set sample_length=0 "
+    "--set num_train_steps=4";
+
+void write_text(const TemporaryDirectory& folder) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "the quick brown fox jumps over the lazy dog\n";
+  write_bytes(folder / "text.txt", text);
+}
+
+TEST_CASE("--list shows every experiment and what could not be loaded") {
+  const TemporaryDirectory folder;
+  const Outcome listed =
+      runexp(folder, fmt::format("--list --plugin_path='{}'", fixture("stale").string()));
+  REQUIRE(listed.exit_code == 0);
+  REQUIRE_THAT(listed.out,
+               Catch::Contains("quickstart.SourceLm  ") && Catch::Contains("quickstart.CharLm  "));
+  REQUIRE_THAT(listed.errors, Catch::StartsWith("runexp: not loaded: ") &&
+                                  Catch::Contains("plugin of another build"));
+}
+
+TEST_CASE("a name registered by two plugins is reported after loading") {
+  const TemporaryDirectory folder;
+  const std::string both = fmt::format("--plugin_path='{}' --plugin_path='{}'",
+                                       fixture("good").string(), fixture("twin").string());
+  const Outcome listed = runexp(folder, "--list " + both);
+  REQUIRE(listed.exit_code == 0);
+  REQUIRE_THAT(listed.errors, Catch::Contains("experiment 'zoo.Cat' is registered twice: in ") &&
+                                  Catch::Contains("good/zoo.so and in ") &&
+                                  Catch::Contains("twin/twin.so; rename one of them"));
+  require_one_line_error(runexp(folder, "--exp=FastCat --describe " + both), 2,
+                         "experiment 'zoo.Cat' is registered twice");
+}
+
+TEST_CASE("bad usage and bad configuration are one line and exit code 2") {
+  const TemporaryDirectory folder;
+  write_text(folder);
+  require_one_line_error(runexp(folder, "--exq=a"), 2, "no flag --exq; did you mean --exp?");
+  require_one_line_error(runexp(folder, "--exp=SorceLm"), 2,
+                         "no experiment 'SorceLm'; did you mean 'quickstart.SourceLm'?");
+  require_one_line_error(runexp(folder, kTiny + " --set num_heads=3"), 2, "3");
+  require_one_line_error(runexp(folder, kTiny + " --set num_head=3"), 2,
+                         "did you mean 'num_heads'?");
+  require_one_line_error(runexp(folder, kTiny + " --set input.path=missing.txt"), 2, "missing.txt");
+  require_one_line_error(runexp(folder, kTiny + " --plugin_path=nowhere"), 2,
+                         "--plugin_path=nowhere: there is no such folder or library");
+  const std::string hollow =
+      fmt::format(" --exp=hollow.Any --plugin_path='{}'", fixture("hollow").string());
+  require_one_line_error(runexp(folder, hollow), 2, "nobody_defines_this");
+}
+
+TEST_CASE("a run that fails is one line and exit code 1") {
+  const TemporaryDirectory folder;
+  write_text(folder);
+  const Outcome failed = runexp(folder, kTiny +
+                                            " --set num_train_steps=50 --set learning_rate=1e30 "
+                                            "--set task.learner.max_skipped_in_a_row=2");
+  require_one_line_error(failed, 1, "in a row");
+}
+
+TEST_CASE("a run trains, says when it is complete, and refuses another configuration") {
+  const TemporaryDirectory folder;
+  write_text(folder);
+  const Outcome trained = runexp(folder, kTiny);
+  INFO(trained.errors);
+  REQUIRE(trained.exit_code == 0);
+  REQUIRE(trained.errors.empty());
+  REQUIRE_THAT(
+      read_bytes(folder / "run/hparams.toml"),
+      Catch::Contains("path = \"text.txt\"") && Catch::Contains("# --set input.path=text.txt"));
+
+  const Outcome again = runexp(folder, kTiny);
+  REQUIRE(again.exit_code == 0);
+  REQUIRE_THAT(again.out, Catch::Contains("complete"));
+
+  const std::string changed = kTiny + " --set task.learner.ema_decay=0.5";
+  require_one_line_error(runexp(folder, changed), 2, "task.learner.ema_decay: 0.0 -> 0.5");
+  REQUIRE(runexp(folder, changed + " --restart").exit_code == 0);
+
+  // The configuration in the run's directory is the one that was asked for.
+  REQUIRE(runexp(folder, changed + " --diff=run").out == "quickstart.CharLm and run are alike\n");
+  REQUIRE(runexp(folder, kTiny + " --diff=run").out == "task.learner.ema_decay: 0.0 -> 0.5\n");
+}
+
+TEST_CASE("--dump_graph writes text and a drawing, and --dry_run does not step") {
+  const TemporaryDirectory folder;
+  write_text(folder);
+  const Outcome dumped = runexp(folder, kTiny + " --dry_run --dump_graph=lower");
+  INFO(dumped.errors);
+  REQUIRE(dumped.exit_code == 0);
+  bool text = false;
+  bool drawing = false;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "run")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find("lower") == std::string::npos) continue;
+    text = text || name.ends_with(".txt");
+    drawing = drawing || name.ends_with(".svg");
+  }
+  REQUIRE((text && drawing));
+  REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"), !Catch::Contains("\"loss\""));
+}
+
+TEST_CASE("--describe says who set what") {
+  const TemporaryDirectory folder;
+  const Outcome described =
+      runexp(folder, "--exp=SourceLm --describe --set num_layers=6 --set task.train.seed=7");
+  REQUIRE(described.exit_code == 0);
+  REQUIRE_THAT(described.out, Catch::Contains("# --set num_layers=6") &&
+                                  Catch::Contains("# --set task.train.seed=7") &&
+                                  Catch::Contains("# inherited from task.model.lm_tpl") &&
+                                  Catch::Contains("# experiments/quickstart/"));
+}
+
+}  // namespace
+}  // namespace tessera
