@@ -84,7 +84,7 @@ void Session::compile(const SessionOptions& options) {
   check_vocabulary(logits_graph);
   if (train().sample.length > 0) logits_number = add_program(logits_graph, options);
 
-  executor_.allocate();
+  if (options.allocates) executor_.allocate();
   if (train_number) train_.emplace(executor_, *train_number, *task_);
   for (size_t i = 0; i < eval_datasets_.size(); ++i)
     eval_datasets_[i].program.emplace(executor_, number_of[i]);

@@ -20,7 +20,8 @@ namespace tessera {
 struct SessionOptions {
   std::filesystem::path run_directory;  // Where inputs may keep a frozen corpus.
   int64_t devices = 1;
-  bool trains = true;                                                  // false: evaluation only.
+  bool trains = true;     // false: evaluation only.
+  bool allocates = true;  // false: a plan alone, of any size.
   std::function<void(std::string_view stage, const Graph&)> on_stage;  // Of the training graph.
 };
 

@@ -152,6 +152,7 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options, D
                {.run_directory = directory_,
                 .devices = options.devices,
                 .trains = options.mode != RunMode::kEval,
+                .allocates = options.mode != RunMode::kPlan,
                 .on_stage = dump(options_)},
                device),
       throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device,
@@ -166,6 +167,7 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options, D
 void Trainer::Impl::begin() {
   check_metric("early_stopping.metric", p().early_stopping.metric);
   check_metric("save_keep_best", p().save_keep_best);
+  if (options_.mode == RunMode::kPlan) return;
   const std::optional<int64_t> newest = store_.newest();
   if (newest) {
     restore(*newest);

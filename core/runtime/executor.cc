@@ -106,6 +106,14 @@ struct Executor::Impl {
     return find_placement(persistent, name, "parameter or state");
   }
 
+  // Of one arena for all programs so far.
+  int64_t planned_bytes() const {
+    int64_t above = 0;
+    for (const Program& program : programs)
+      above = std::max(above, program.plan.arena_bytes - program.plan.persistent_bytes);
+    return persistent_bytes + above;
+  }
+
   // Offsets above the persistent ones move up when a later program adds to those.
   void move_up(StepPlan& plan) const {
     const int64_t shift = persistent_bytes - plan.persistent_bytes;
@@ -175,15 +183,13 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
   }
   impl_->persistent_bytes = program.plan.persistent_bytes;
   impl_->programs.push_back(std::move(program));
+  impl_->bytes = impl_->planned_bytes();
   return static_cast<int>(impl_->programs.size()) - 1;
 }
 
 void Executor::allocate() {
   CHECK(impl_->arena == nullptr, "allocate() is called once");
-  for (Program& program : impl_->programs) {
-    impl_->move_up(program.plan);
-    impl_->bytes = std::max(impl_->bytes, program.plan.arena_bytes);
-  }
+  for (Program& program : impl_->programs) impl_->move_up(program.plan);
   const int64_t there = available_memory();
   if (impl_->bytes <= there) impl_->arena = impl_->device.allocate(impl_->bytes);
   if (impl_->arena == nullptr) {

@@ -44,6 +44,7 @@ class Executor {
   int add_program(const Graph& traced, const CompileOptions& options);
   // Allocates the arena, zeroed. Error with the plan's bytes and what is there if it does not fit.
   void allocate();
+  // What the programs so far need; what is allocated, once it is.
   int64_t arena_bytes() const;
   // Offsets are final once the arena is allocated.
   const StepPlan& plan(int program) const;

@@ -190,9 +190,11 @@ TEST_CASE("the planned peak is what is allocated, and all that launches touch li
     const auto device = make_reference_device({.scratch_bytes = 24});
     Executor executor(*device);
     const int program = executor.add_program(random_program(seed), {});
+    const int64_t planned = executor.arena_bytes();
     executor.allocate();
     const StepPlan& plan = executor.plan(program);
-    REQUIRE(executor.arena_bytes() == plan.arena_bytes);
+    REQUIRE(executor.arena_bytes() == planned);
+    REQUIRE(plan.arena_bytes == planned);
     REQUIRE(plan.use.peak == plan.arena_bytes);
     int64_t end = plan.persistent_bytes;
     for (const Launch& launch : plan.launches) {
