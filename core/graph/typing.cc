@@ -237,6 +237,13 @@ void check_floating(const InferContext& context) {
   }
 }
 
+void check_numeric(const InferContext& context) {
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    if (context.inputs[i].dtype != DType::kBool) continue;
+    refuse(context, fmt::format("{} is bool, expected numbers; cast it", context.names[i]));
+  }
+}
+
 void check_dtype(const InferContext& context, size_t i, DType dtype) {
   if (context.inputs[i].dtype == dtype) return;
   refuse(context, fmt::format("{} is {}, expected {}", context.names[i],

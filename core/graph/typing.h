@@ -57,6 +57,7 @@ void check_mesh_axes_once(const InferContext& context, const Type& result);
 // All operands have one dtype.
 void check_same_dtype(const InferContext& context);
 void check_floating(const InferContext& context);
+void check_numeric(const InferContext& context);  // No operand is bool.
 void check_dtype(const InferContext& context, size_t i, DType dtype);
 
 // Operand `i` has the axis; the Error names the axes there are.

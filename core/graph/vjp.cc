@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/error.h"
 #include "core/graph/ops/layout.h"
 #include "core/graph/ops/reduce.h"
 
@@ -23,6 +24,11 @@ Tensor match(const Tensor& cotangent, const Tensor& primal) {
 
 std::string joined(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, " "));
+}
+
+std::vector<std::string> names_at(const Operand& operand, std::string_view text) {
+  const ErrorPrefix where(operand.site.text());
+  return parse_names(text);
 }
 
 }  // namespace tessera

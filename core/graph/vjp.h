@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/graph/op.h"
@@ -19,7 +20,9 @@ double no_flops(const Graph& graph, const Node& node);
 // lacks, axes in the operand's order. Summing over a split axis leaves it partial, as it may be.
 Tensor match(const Tensor& cotangent, const Tensor& primal);
 
-// "batch seq embed", as ops take axis names.
+// "batch seq embed", as ops take axis names; and names from such text, where a slip is an Error at
+// the operand's line.
 std::string joined(const std::vector<std::string>& names);
+std::vector<std::string> names_at(const Operand& operand, std::string_view text);
 
 }  // namespace tessera

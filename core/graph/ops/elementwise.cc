@@ -19,13 +19,6 @@ namespace {
 
 // Type rules beyond those of elementwise_rules.h.
 
-void refuse_bool(const InferContext& context) {
-  for (size_t i = 0; i < context.inputs.size(); ++i) {
-    if (context.inputs[i].dtype != DType::kBool) continue;
-    refuse(context, fmt::format("{} is bool, expected numbers; cast it", context.names[i]));
-  }
-}
-
 Types aligned(const InferContext& context, DType dtype, const Partial& partial) {
   const Type result = {dtype, aligned_axes(context), partial};
   check_mesh_axes_once(context, result);
@@ -33,12 +26,12 @@ Types aligned(const InferContext& context, DType dtype, const Partial& partial) 
 }
 
 Types infer_numeric(const InferContext& context) {
-  refuse_bool(context);
+  check_numeric(context);
   return infer_nonlinear(context);
 }
 
 Types infer_neg(const InferContext& context) {
-  refuse_bool(context);
+  check_numeric(context);
   return infer_linear(context);
 }
 
@@ -62,14 +55,14 @@ Types infer_cast(const InferContext& context) {
 }
 
 Types infer_sum(const InferContext& context) {
-  refuse_bool(context);
+  check_numeric(context);
   const Partial partial = partial_of_sum(context, {0, 1});
   check_same_dtype(context);
   return aligned(context, context.inputs[0].dtype, partial);
 }
 
 Types infer_product(const InferContext& context) {
-  refuse_bool(context);
+  check_numeric(context);
   const Partial partial = partial_of_product(context);
   check_same_dtype(context);
   return aligned(context, context.inputs[0].dtype, partial);
@@ -92,7 +85,7 @@ Types infer_comparison(const InferContext& context) {
 }
 
 Types infer_order(const InferContext& context) {
-  refuse_bool(context);
+  check_numeric(context);
   return infer_comparison(context);
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// What one_hot(ids, axis) would use of the mesh. Ids select, so they are never partial.
+// Ids select, so they are never partial.
 void check_ids(const InferContext& context) {
   check_dtype(context, 1, DType::kI32);
   const Partial& partial = context.inputs[1].partial;
@@ -27,6 +27,7 @@ void check_ids(const InferContext& context) {
                               mesh_text(partial.mesh_axes), place_hint(context.names[1])));
 }
 
+// one_hot(ids, axis), which these ops are typed by, cannot use a mesh axis twice.
 void check_one_hot(const InferContext& context, const Axis& axis) {
   for (const std::string& mesh_axis : axis.split) {
     for (const Axis& other : context.inputs[1].axes) {

@@ -244,7 +244,7 @@ Tensor rename(Operand x, std::string_view from, std::string_view to) {
 }
 
 Tensor transpose(Operand x, std::string_view order) {
-  return trace_op(find_op("transpose"), {x.tensor}, {{"order", parse_names(order)}}, x.site);
+  return trace_op(find_op("transpose"), {x.tensor}, {{"order", names_at(x, order)}}, x.site);
 }
 
 Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner) {

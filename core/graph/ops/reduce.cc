@@ -34,9 +34,7 @@ Type without_reduced_axes(const InferContext& context, Names& split) {
 
 std::vector<Type> infer_sum(const InferContext& context) {
   refuse_maximum(context);
-  if (context.inputs[0].dtype == DType::kBool) {
-    refuse(context, fmt::format("{} is bool, expected numbers; cast it", context.names[0]));
-  }
+  check_numeric(context);
   Names split = context.inputs[0].partial.mesh_axes;
   Type type = without_reduced_axes(context, split);
   if (!split.empty()) type.partial = {PartialKind::kSum, split};
@@ -45,9 +43,7 @@ std::vector<Type> infer_sum(const InferContext& context) {
 
 std::vector<Type> infer_max(const InferContext& context) {
   refuse_partial(context, 0);
-  if (context.inputs[0].dtype == DType::kBool) {
-    refuse(context, fmt::format("{} is bool, expected numbers; cast it", context.names[0]));
-  }
+  check_numeric(context);
   Names split;
   Type type = without_reduced_axes(context, split);
   if (!split.empty()) type.partial = {PartialKind::kMax, split};
@@ -128,7 +124,7 @@ Tensor reduce(std::string_view op, const Operand& x, const Names& axes) {
 }  // namespace
 
 Tensor reduce_sum(Operand x, std::string_view axes) {
-  return reduce("reduce_sum", x, parse_names(axes));
+  return reduce("reduce_sum", x, names_at(x, axes));
 }
 
 Tensor reduce_sum(Operand x) { return reduce("reduce_sum", x, x.tensor.type().names()); }
@@ -143,7 +139,7 @@ Tensor reduce_mean(Operand x, std::string_view axes) {
 }
 
 Tensor reduce_max(Operand x, std::string_view axes) {
-  return reduce("reduce_max", x, parse_names(axes));
+  return reduce("reduce_max", x, names_at(x, axes));
 }
 
 Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order) {
@@ -151,7 +147,7 @@ Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order) 
   for (const Axis& axis : new_axes) names.push_back(axis.name);
   const Names old = x.tensor.type().names();
   names.insert(names.end(), old.begin(), old.end());
-  if (!order.empty()) names = parse_names(order);
+  if (!order.empty()) names = names_at(x, order);
   return trace_op(find_op("broadcast"), {x.tensor},
                   {{"axes", make_type(x.tensor.dtype(), std::move(new_axes))}, {"order", names}},
                   x.site);

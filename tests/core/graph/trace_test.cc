@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/layout.h"
 #include "core/graph/ops/reduce.h"
 #include "core/graph/ops/repeat.h"
 #include "core/graph/verify.h"
@@ -68,6 +69,15 @@ TEST_CASE("Nodes traced to serve another take its line and layer") {
   REQUIRE_THAT(error_of([&] { reduce_sum(y, "q"); }),
                Catch::Matchers::StartsWith(producer(y).site.text()) &&
                    Catch::Matchers::EndsWith("[in ffn]"));
+}
+
+TEST_CASE("A slip in a list of axes says the line of the op") {
+  Trial trial(kMesh, {"f32[\"b=4 c=4\"]"});
+  const Operand x = {trial.inputs()[0], SourceSite{"up.cc", 7}};
+  REQUIRE(error_of([&] { reduce_sum(x, "b b"); }) ==
+          "up.cc:7: layout \"b b\": axis 'b' is there twice");
+  REQUIRE(error_of([&] { transpose(x, "c/mdl b"); }) ==
+          "up.cc:7: axes \"c/mdl b\": plain names expected, got 'c/mdl'");
 }
 
 TEST_CASE("Values are described by name, else by op and layer") {
