@@ -1,4 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# What tests/bench/compare.py runs besides runexp; built on request (ninja dump_batches).
+# Built on request: what tests/bench/compare.py runs besides runexp (ninja dump_batches), and the
+# timing of single kernels (ninja bench_kernels).
 add_executable(dump_batches EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/dump_batches.cc)
 target_link_libraries(dump_batches PRIVATE plugins)
+
+add_executable(bench_kernels EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/kernels_bench.cc
+               ${CMAKE_SOURCE_DIR}/tests/support/kernel_check.cc
+               ${CMAKE_SOURCE_DIR}/tests/support/reference_device.cc
+               ${CMAKE_SOURCE_DIR}/tests/support/trial.cc)
+target_include_directories(bench_kernels PRIVATE ${CMAKE_SOURCE_DIR})
+target_link_libraries(bench_kernels PRIVATE core_backend core_passes)
