@@ -36,11 +36,11 @@ Tensor FeedForward::project(Tensor x, Weight matrix, Weight bias) const {
 Tensor FeedForward::fprop(Tensor x) const {
   const LayerScope scope(*this);
   x = place(x);  // Gathers a residual that is split along its sequence.
-  Tensor hidden;
+  Tensor hidden = project(x, up_, up_bias_);
   if (gate_.valid()) {
-    hidden = activation_->fprop(project(x, gate_, gate_bias_)) * project(x, up_, up_bias_);
+    hidden = activation_->fprop(project(x, gate_, gate_bias_)) * hidden;
   } else {
-    hidden = activation_->fprop(project(x, up_, up_bias_));
+    hidden = activation_->fprop(hidden);
   }
   hidden = dropout_->fprop(hidden);
   // A sum over a split mlp is still partial here: placing it reduces.
