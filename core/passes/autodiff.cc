@@ -2,8 +2,6 @@
 #include "core/passes/autodiff.h"
 
 #include <algorithm>
-#include <string>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"

@@ -5,32 +5,22 @@
 #include <string>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/layout.h"
 #include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/graph/vjp.h"
 
 namespace tessera {
 namespace {
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool is_split_over(const Type& type, const std::string& mesh_axis) {
-  return std::any_of(type.axes.begin(), type.axes.end(),
-                     [&](const Axis& axis) { return contains(axis.split, mesh_axis); });
-}
-
-// A pending sum over those of `mesh_axes`, in mesh order.
+// A pending sum over these mesh axes, none twice, in mesh order.
 Partial pending_sum(const std::vector<std::string>& mesh_axes) {
   Partial partial;
-  for (const MeshAxis& axis : traced_mesh().axes())
-    if (contains(mesh_axes, axis.name)) partial.mesh_axes.push_back(axis.name);
+  partial.mesh_axes = mesh_union(traced_mesh(), mesh_axes, {});
   if (!partial.mesh_axes.empty()) partial.kind = PartialKind::kSum;
   return partial;
 }
@@ -77,12 +67,12 @@ Tensor as_cotangent(const Tensor& contribution, const Type& primal) {
     CHECK(std::is_permutation(order.begin(), order.end(), result.type().names().begin(),
                               result.type().names().end()),
           "a cotangent {} of a value {}", result.type().text(), primal.text());
-    result = transpose(result, fmt::format("{}", fmt::join(order, " ")));
+    result = transpose(result, joined(order));
   }
   if (result.dtype() != primal.dtype) result = cast(result, primal.dtype, CastPartial::kThrough);
   std::vector<std::string> pending;
   for (const std::string& mesh_axis : result.type().partial.mesh_axes)
-    if (!is_split_over(primal, mesh_axis) && !contains(primal.partial.mesh_axes, mesh_axis))
+    if (!split_over(primal, mesh_axis) && !primal.partial.over(mesh_axis))
       pending.push_back(mesh_axis);
   Type type = cotangent_type(primal);
   type.partial = pending_sum(pending);

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "core/base/error.h"

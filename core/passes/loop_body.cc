@@ -2,12 +2,10 @@
 #include "core/passes/loop_body.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include <fmt/core.h>
 
-#include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/passes/cheap.h"
 

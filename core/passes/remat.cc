@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/passes/remat.h"
 
-#include <algorithm>
 #include <memory>
-#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/passes/cheap.h"
 #include "core/passes/kept.h"

@@ -3,18 +3,12 @@
 // it reads of the forward part crosses over as stacked outputs of the forward loop, and a reversed
 // loop runs it. Cotangents of carries are carries, of stacked operands are stacked outputs; those
 // of constants are added up in carries of their own.
-#include <algorithm>
-#include <map>
 #include <memory>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/core.h>
 
-#include "core/base/error.h"
-#include "core/graph/op.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/reshard.h"
