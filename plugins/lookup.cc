@@ -63,6 +63,11 @@ ExperimentEntry match_experiment(std::string_view name,
   const std::vector<std::string> near = near_names(name, entries);
   if (!near.empty())
     fail("no experiment '{}'; did you mean '{}'?", name, fmt::join(near, "' or '"));
+  std::vector<std::string> of_family;
+  for (const ExperimentEntry& entry : entries)
+    if (entry.name.starts_with(fmt::format("{}.", name))) of_family.push_back(entry.name);
+  if (!of_family.empty())
+    fail("'{}' is a family; its experiments are {}", name, fmt::join(of_family, ", "));
   fail("no experiment '{}'; --list shows the {} there are", name, entries.size());
 }
 

@@ -57,7 +57,10 @@ int describe_experiment(const ConfiguredExperiment& configured, std::ostream& ou
 // Another experiment, or the configuration that a run's directory holds.
 Tree other_tree(const std::string& other, const CommandLine& line) {
   filesystem::path file = other;
-  if (filesystem::is_directory(file)) file /= "hparams.toml";
+  if (filesystem::is_directory(file)) {
+    file /= "hparams.toml";
+    if (!filesystem::exists(file)) fail("--diff={}: the folder has no hparams.toml", other);
+  }
   if (filesystem::is_regular_file(file)) {
     ExperimentConfig config;
     from_tree(parse_toml(read_file(file), file.string()), config);
@@ -117,6 +120,9 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
   try {
     return act(parse_command_line(arguments), out, errors);
   } catch (const Error& error) {
+    fmt::print(errors, "runexp: {}\n", one_line(error.what()));
+    return kBadUsage;
+  } catch (const filesystem::filesystem_error& error) {
     fmt::print(errors, "runexp: {}\n", one_line(error.what()));
     return kBadUsage;
   } catch (const std::bad_alloc&) {

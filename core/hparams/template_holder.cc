@@ -59,7 +59,7 @@ std::unique_ptr<TemplateHolder> make_holder(const TreeReader& reader, const std:
   const std::vector<std::string> names = template_names(base);
   const std::string near = did_you_mean(name, names);
   fail("{}no {} is called '{}'{}", place(reader), readable(base), name,
-       near.empty() ? fmt::format(" (there are {})", fmt::join(names, ", ")) : near);
+       near.empty() ? fmt::format("; expected one of {}", fmt::join(names, ", ")) : near);
 }
 
 // What was set in the old template and means the same in the new one stays when one is exchanged
@@ -144,7 +144,8 @@ void* held_as(TemplateHolder* holder, const std::type_info& wanted, std::string_
 std::unique_ptr<TemplateHolder> ready_to_construct(const TemplateHolder* holder,
                                                    const std::type_info& base) {
   if (holder == nullptr)
-    fail("a template that is unset was instantiated; expected some {}", readable(base));
+    fail("the template of some {} is unset; give it one of {}", readable(base),
+         fmt::join(template_names(base), ", "));
   const Tree tree = resolved(holder->to_tree());
   check_required(tree, holder->name());
   std::unique_ptr<TemplateHolder> ready = holder->clone();

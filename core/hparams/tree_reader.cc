@@ -141,6 +141,7 @@ Tree TreeReader::to_list() const {
   if (tree.is_list()) return tree;
   if (tree.kind != Tree::Kind::kText) fail_type("a list such as [1, 2]");
   std::string_view text = trimmed(tree.text);
+  if (text.starts_with('[') && !encloses(text, '[', ']')) fail_type("a list that ends with ]");
   if (encloses(text, '[', ']')) text = text.substr(1, text.size() - 2);
   Tree list = Tree::list();
   for (const std::string_view part : split_top_level(text, ','))
@@ -155,6 +156,7 @@ Tree TreeReader::to_table() const {
   if (tree.kind != Tree::Kind::kText && tree.kind != Tree::Kind::kString)
     fail_type("a table such as {name = value}");
   std::string_view text = trimmed(tree.text);
+  if (text.starts_with('{') && !encloses(text, '{', '}')) fail_type("a table that ends with }");
   if (encloses(text, '{', '}')) text = text.substr(1, text.size() - 2);
   Tree table = Tree::table();
   for (const std::string_view part : split_top_level(text, ',')) {

@@ -115,6 +115,8 @@ TEST_CASE("an experiment is found by name or by any unique dotted end of it") {
           "no experiment 'Forgetfull'; did you mean 'farm.Forgetful'?");
   REQUIRE(error_of([&] { find_experiment("zoo.FastCta", path); }) ==
           "no experiment 'zoo.FastCta'; did you mean 'zoo.FastCat'?");
+  REQUIRE(error_of([&] { find_experiment("zoo", path); }) ==
+          "'zoo' is a family; its experiments are zoo.Cat, zoo.FastCat");
   // However many other tests have loaded.
   REQUIRE(error_of([&] { find_experiment("zebra.Stripes", path); }) ==
           fmt::format("no experiment 'zebra.Stripes'; --list shows the {} there are",

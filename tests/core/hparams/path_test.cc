@@ -152,6 +152,8 @@ TEST_CASE("text of the wrong type is an error with the path") {
           "logits]");
   REQUIRE(error_for("shape[0]", "x") == "shape[0]: got x, expected an integer");
   REQUIRE(error_for("shape", "1,,2") == "shape[1]: got , expected an integer");
+  REQUIRE(error_for("shape", "[1,2") == "shape: got [1,2, expected a list that ends with ]");
+  REQUIRE(error_for("rule", "{times=2") == "rule: got {times=2, expected a table that ends with }");
   REQUIRE(error_for("dtypes", "bf16") ==
           "dtypes: got bf16, expected name=value, … or {name = value, …}");
 }

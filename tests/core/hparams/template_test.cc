@@ -99,8 +99,10 @@ TEST_CASE("all required fields that are missing are reported at once, by path") 
 }
 
 TEST_CASE("an unset template cannot be instantiated") {
-  REQUIRE(error_of([] { Template<Unary>().instantiate(); }) ==
-          "a template that is unset was instantiated; expected some sample::Unary");
+  REQUIRE(
+      error_of([] { Template<Unary>().instantiate(); }) ==
+      "the template of some sample::Unary is unset; give it one of Clipped, FeedForward, Leaky, "
+      "Model, ReLU");
 }
 
 TEST_CASE("a name registered twice is reported, and the first stays") {
