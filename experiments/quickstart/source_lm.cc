@@ -10,7 +10,14 @@ struct SourceLm : ByteLm {
   using Base = ByteLm;
   static constexpr std::string_view kSummary =
       "learns this repository's own sources and docs, byte by byte; needs no data";
-  SourceLm() { sample_length = 500; }
+  SourceLm() {
+    // Many small steps: more is learnt from each byte of a small corpus.
+    seq_len = 128;
+    global_batch_size = 16;
+    num_train_steps = 2000;
+    learning_rate = 2e-3;
+    sample_length = 500;
+  }
   FIELDS()
 };
 REGISTER_EXPERIMENT(quickstart, SourceLm)

@@ -3,6 +3,8 @@
 // instead of <catch2/catch.hpp>, in any order.
 #pragma once
 
+#include "core/base/error.h"
+
 #pragma push_macro("CHECK")
 #undef CHECK
 #include <catch2/catch.hpp>

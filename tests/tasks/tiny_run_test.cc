@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/tasks/tiny_run.h"
 
-#include <fstream>
-
 #include "core/backend/cpu/device.h"
 #include "inputs/synthetic_input.h"
 #include "layers/language_model.h"
@@ -51,33 +49,6 @@ int run_tiny(const ExperimentConfig& config, const std::filesystem::path& direct
   const std::unique_ptr<Device> device = make_cpu_device(1);
   Trainer trainer(config, options, *device);
   return trainer.run();
-}
-
-std::vector<std::string> values_of(const std::filesystem::path& directory, const std::string& key) {
-  std::vector<std::string> values;
-  std::ifstream lines(directory / "metrics.jsonl");
-  const std::string label = "\"" + key + "\": ";
-  for (std::string line; std::getline(lines, line);) {
-    const size_t at = line.find(label);
-    if (at == std::string::npos) continue;
-    const size_t begin = at + label.size();
-    values.push_back(line.substr(begin, line.find_first_of(",}", begin) - begin));
-  }
-  return values;
-}
-
-std::map<std::string, std::string> losses_of(const std::filesystem::path& directory) {
-  std::map<std::string, std::string> losses;
-  std::ifstream lines(directory / "metrics.jsonl");
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find("\"loss\": ") == std::string::npos) continue;
-    const auto value = [&](const std::string& label) {
-      const size_t begin = line.find(label) + label.size();
-      return line.substr(begin, line.find_first_of(",}", begin) - begin);
-    };
-    losses[value("\"step\": ")] = value("\"loss\": ");
-  }
-  return losses;
 }
 
 namespace {
