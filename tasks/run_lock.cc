@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 
 namespace tessera {
 namespace {
@@ -50,6 +51,7 @@ RunLock::RunLock(const std::filesystem::path& run_directory) {
     ::close(descriptor_);
     fail("{}: cannot write: {}", path.string(), why);
   }
+  remove_temporaries(run_directory);
 }
 
 RunLock::~RunLock() { ::close(descriptor_); }

@@ -9,7 +9,8 @@ namespace tessera {
 
 class RunLock {
  public:
-  // Error that names the process which holds it.
+  // Error that names the process which holds it. Whoever gets it clears the directory of files
+  // that an earlier writer was killed over.
   explicit RunLock(const std::filesystem::path& run_directory);
   ~RunLock();
   RunLock(const RunLock&) = delete;

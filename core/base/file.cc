@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -43,6 +45,15 @@ void write_whole(const std::filesystem::path& path, std::string_view text) {
   const std::string why = system_reason();
   ::close(descriptor);
   if (synced != 0) fail("{}: cannot sync to disk: {}", path.string(), why);
+}
+
+// ".<name>.<tag>.<pid>"
+bool is_temporary(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return name.starts_with('.') && dot + 1 < name.size() &&
+         std::count(name.begin(), name.end(), '.') >= 3 &&
+         std::all_of(name.begin() + static_cast<std::ptrdiff_t>(dot) + 1, name.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
 std::filesystem::path parent_of(const std::filesystem::path& path) {
@@ -94,6 +105,12 @@ void rename_or_exchange(const std::filesystem::path& from, const std::filesystem
 
 std::filesystem::path temporary_beside(const std::filesystem::path& path, std::string_view tag) {
   return parent_of(path) / fmt::format(".{}.{}.{}", path.filename().string(), tag, ::getpid());
+}
+
+void remove_temporaries(const std::filesystem::path& directory) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error))
+    if (is_temporary(entry.path().filename().string())) std::filesystem::remove_all(entry.path());
 }
 
 }  // namespace tessera

@@ -24,4 +24,8 @@ void rename_or_exchange(const std::filesystem::path& from, const std::filesystem
 // A name beside `path` that no other process uses: "<dir>/.<name>.<tag>.<pid>".
 std::filesystem::path temporary_beside(const std::filesystem::path& path, std::string_view tag);
 
+// Removes what bears such a name: left by killed processes, if the caller is the one that may write
+// in this directory.
+void remove_temporaries(const std::filesystem::path& directory);
+
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 
 namespace tessera {
 namespace {
@@ -21,7 +22,7 @@ double seconds_since(Clock::time_point begin) {
 
 CheckpointSaver::CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy)
     : store_(std::move(store)), policy_(policy) {
-  store_.remove_leftovers();
+  remove_temporaries(store_.directory());
 }
 
 CheckpointSaver::~CheckpointSaver() {

@@ -140,11 +140,4 @@ std::vector<int64_t> CheckpointStore::apply(const RetentionPolicy& policy) const
   return removed;
 }
 
-void CheckpointStore::remove_leftovers() const {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory_, error))
-    if (entry.path().filename().string().starts_with(fmt::format(".{}", kPrefix)))
-      fs::remove_all(entry.path());
-}
-
 }  // namespace tessera

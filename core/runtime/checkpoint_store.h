@@ -46,8 +46,6 @@ class CheckpointStore {
   void set_metric(int64_t step, double value) { metrics_[step] = value; }
   // Removes what the policy lets go; returns those steps.
   std::vector<int64_t> apply(const RetentionPolicy& policy) const;
-  // Removes what saves and removals left that were killed. Only the run's one writer may.
-  void remove_leftovers() const;
 
  private:
   void remove(int64_t step) const;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
@@ -24,6 +25,18 @@ TEST_CASE("a second writer is refused, with the first one's name") {
   }
   REQUIRE_NOTHROW(RunLock(directory.path()));
   REQUIRE_THROWS_WITH(RunLock(directory / "none"), Contains("No such file"));
+}
+
+TEST_CASE("whoever gets the lock clears up after a killed writer, and nothing else") {
+  const TemporaryDirectory directory;
+  const auto left = temporary_beside(directory / "corpus.h5", "new");
+  for (const auto& path :
+       {left, directory / ".hidden", directory / "a.b.new.12", directory / ".x.12"})
+    write_bytes(path, "x");
+  const RunLock lock(directory.path());
+  REQUIRE_FALSE(std::filesystem::exists(left));
+  for (const char* kept : {".hidden", "a.b.new.12", ".x.12", "lock"})
+    REQUIRE(std::filesystem::exists(directory / kept));
 }
 
 TEST_CASE("the lock of a killed process is free") {
