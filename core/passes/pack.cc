@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 // Beyond this many blocks the search by size, quadratic at worst, takes too long.
-constexpr size_t kMostBySize = 6000;
+constexpr size_t kMostBySize = 20000;
 
 bool overlap(const Block& a, const Block& b) { return a.first <= b.last && b.first <= a.last; }
 
