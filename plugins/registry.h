@@ -72,8 +72,7 @@ class ExperimentRegistrar {
     entry.construct = [](void* memory) -> Experiment* { return new (memory) Class; };
     entry.make = []() -> std::unique_ptr<Experiment> { return std::make_unique<Class>(); };
     entry.knobs = [](const Experiment& experiment) {
-      Tree tree = to_tree(static_cast<const Class&>(experiment));
-      return tree;
+      return to_tree(static_cast<const Class&>(experiment));
     };
     entry.read_knobs = [](const TreeReader& reader, Experiment& experiment) {
       from_tree(reader, static_cast<Class&>(experiment));
