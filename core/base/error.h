@@ -59,10 +59,8 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 }  // namespace tessera
 
 // An invariant of ours: a failure is a bug in Tessera, never the user's mistake.
-// CHECK(a == b) or CHECK(a == b, "sizes {} and {}", a, b). In tests Catch2's own CHECK stands.
-#ifndef CATCH_VERSION_MAJOR
+// CHECK(a == b) or CHECK(a == b, "sizes {} and {}", a, b).
 #define CHECK(condition, ...)   \
   (static_cast<bool>(condition) \
        ? void(0)                \
        : ::tessera::check_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)))
-#endif

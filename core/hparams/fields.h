@@ -54,8 +54,8 @@ constexpr size_t count_names(std::string_view names) {
 constexpr std::string_view take_name(std::string_view& names) {
   const size_t comma = names.find(',');
   const std::string_view name = names.substr(0, comma);
-  names.remove_prefix(comma == std::string_view::npos ? names.size()
-                                                      : names.find_first_not_of(", ", comma));
+  const size_t next = names.find_first_not_of(", ", name.size());
+  names = next < names.size() ? names.substr(next) : std::string_view();
   return name;
 }
 
