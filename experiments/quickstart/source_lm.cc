@@ -14,7 +14,7 @@ struct SourceLm : ByteLm {
     // Many small steps: more is learnt from each byte of a small corpus.
     seq_len = 128;
     global_batch_size = 16;
-    num_train_steps = 2000;
+    num_train_steps = 1500;
     learning_rate = 2e-3;
     sample_length = 500;
   }

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/throughput.h"
+
+#include "tasks/single_task.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference_device.h"
+#include "tests/tasks/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+// A batch of 8 rows of 16 tokens, 16 wide, two heads of 8, 32 hidden, 24 tokens in the vocabulary.
+constexpr double kTokens = 8 * 16;
+constexpr double kMatrices = 4 * 16 * 16 + 2 * 16 * 32 + 24 * 16;
+// A causal head sees half of the square: queries by keys, and the same by values.
+constexpr double kAttention = 2 * 8 * (8.0 * 2) * 16 * (16 + 1) / 2 * 2;
+
+Graph train_graph(ExperimentConfig config, const std::string& remat_policy, DType compute) {
+  task_of(config).train.remat_policy = remat_policy;
+  task_of(config).dtypes = DTypePolicy{.compute = compute};
+  const std::unique_ptr<BaseInput> input = config.input.instantiate();
+  input->attach({});
+  return config.task.instantiate()->train_graph(
+      {make_mesh({}, 1), make_rules({}), input->specification()});
+}
+
+TEST_CASE("model FLOPs are six a weight and token, and three of the causal half of attention") {
+  const auto flops = model_flops(train_graph(tiny_config(), "save_everything", DType::kF32));
+  REQUIRE(flops.size() == 1);
+  // Attention counts whole or half a diagonal, whichever; that is one part in seventeen of it.
+  REQUIRE(flops.at(DType::kF32) ==
+          Approx(6 * kMatrices * kTokens + 3 * kAttention).margin(3 * kAttention / 16));
+}
+
+TEST_CASE("what is recomputed is not counted") {
+  REQUIRE(model_flops(train_graph(tiny_config(), "save_nothing", DType::kF32)) ==
+          model_flops(train_graph(tiny_config(), "save_everything", DType::kF32)));
+}
+
+TEST_CASE("products count by the dtype they run in") {
+  const auto flops = model_flops(train_graph(tiny_config(), "save_everything", DType::kBF16));
+  REQUIRE(flops.at(DType::kBF16) > 0.99 * 6 * (kMatrices - 24 * 16) * kTokens);
+}
+
+TEST_CASE("MFU is the time a step would take at the peak over the time it took") {
+  const std::unique_ptr<Device> device = make_reference_device();
+  const double peak = device->peak_flops(DType::kF32);
+  Throughput throughput(100, {{DType::kF32, 3.0 * peak}}, *device, 2);
+  throughput.add_step(6.0);
+  REQUIRE(throughput.mfu() == Approx(0.25));
+  REQUIRE(throughput.tokens_per_second() == Approx(100.0 / 6.0));
+  REQUIRE(throughput.step_seconds() == 6.0);
+  throughput.add_step(16.0);
+  REQUIRE(throughput.tokens_per_second() == Approx(100.0 / 16.0));
+  REQUIRE(throughput.smooth_tokens_per_second() == Approx(100.0 / 7.0));
+  REQUIRE(throughput.seconds_for(10) == Approx(70.0));
+  REQUIRE(Throughput(100, {}, *device, 1).mfu() < 0.0);
+}
+
+}  // namespace
+}  // namespace tessera
