@@ -94,6 +94,47 @@ Corpus hold_out_tail(const fs::path& file, double fraction) {
   return corpus;
 }
 
+// A file's place in the order in which files are held out: the same wherever the folder lies.
+struct Ranked {
+  uint64_t rank = 0;
+  fs::path file;
+  int64_t bytes = 0;
+};
+
+std::vector<Ranked> ranked_files(const std::vector<fs::path>& files, const fs::path& root) {
+  std::vector<Ranked> ranked;
+  for (const fs::path& file : files) {
+    const std::string name = fs::relative(file, root).generic_string();
+    const uint64_t rank = mix_bits(crc32c(std::as_bytes(std::span(name))), name.size());
+    ranked.push_back({rank, file, static_cast<int64_t>(fs::file_size(file))});
+  }
+  std::sort(ranked.begin(), ranked.end(),
+            [](const Ranked& a, const Ranked& b) { return a.rank < b.rank; });
+  return ranked;
+}
+
+Corpus hold_out_files(const std::vector<fs::path>& files, const fs::path& root, double fraction) {
+  const std::vector<Ranked> ranked = ranked_files(files, root);
+  int64_t total = 0;
+  for (const Ranked& one : ranked) total += one.bytes;
+  Corpus corpus;
+  corpus.description =
+      fmt::format("{} files ({} bytes) below {}, whole files of about {} held out", files.size(),
+                  total, fs::absolute(root).lexically_normal().string(), percent(fraction));
+  const double wanted = fraction * static_cast<double>(total);
+  int64_t held_out = 0;
+  for (const Ranked& one : ranked) {
+    // A file that would overshoot by more than it fills is passed over.
+    const bool fits = static_cast<double>(held_out) + 0.5 * static_cast<double>(one.bytes) < wanted;
+    if (fits) held_out += one.bytes;
+    (fits ? corpus.validation : corpus.train).push_back({one.file, 0, -1});
+  }
+  const auto by_name = [](const Document& a, const Document& b) { return a.file < b.file; };
+  std::sort(corpus.train.begin(), corpus.train.end(), by_name);
+  std::sort(corpus.validation.begin(), corpus.validation.end(), by_name);
+  return corpus;
+}
+
 }  // namespace
 
 std::vector<fs::path> find_text_files(const std::vector<std::string>& paths) {
@@ -136,39 +177,8 @@ Corpus split_corpus(const std::vector<fs::path>& files, const fs::path& root, do
   if (!(fraction >= 0.0 && fraction < 1.0))
     fail("validation_fraction is {}; expected 0 or more, and less than 1", fraction);
   if (files.empty()) fail("no text files to build tokens from");
-  if (files.size() == 1) return hold_out_tail(files[0], fraction);
-
-  struct Ranked {
-    uint64_t rank;
-    fs::path file;
-    int64_t bytes;
-  };
-  std::vector<Ranked> ranked;
-  int64_t total = 0;
-  for (const fs::path& file : files) {
-    const std::string name = fs::relative(file, root).generic_string();
-    const uint64_t rank = mix_bits(crc32c(std::as_bytes(std::span(name))), name.size());
-    ranked.push_back({rank, file, static_cast<int64_t>(fs::file_size(file))});
-    total += ranked.back().bytes;
-  }
-  std::sort(ranked.begin(), ranked.end(),
-            [](const Ranked& a, const Ranked& b) { return a.rank < b.rank; });
-  Corpus corpus;
-  corpus.description =
-      fmt::format("{} files ({} bytes) below {}, whole files of about {} held out", files.size(),
-                  total, fs::absolute(root).lexically_normal().string(), percent(fraction));
-  const double wanted = fraction * static_cast<double>(total);
-  int64_t held_out = 0;
-  for (const Ranked& one : ranked) {
-    // A file that would overshoot by more than it fills is passed over.
-    const bool fits = static_cast<double>(held_out) + 0.5 * static_cast<double>(one.bytes) < wanted;
-    if (fits) held_out += one.bytes;
-    (fits ? corpus.validation : corpus.train).push_back({one.file, 0, -1});
-  }
-  const auto by_name = [](const Document& a, const Document& b) { return a.file < b.file; };
-  std::sort(corpus.train.begin(), corpus.train.end(), by_name);
-  std::sort(corpus.validation.begin(), corpus.validation.end(), by_name);
-  return corpus;
+  return files.size() == 1 ? hold_out_tail(files[0], fraction)
+                           : hold_out_files(files, root, fraction);
 }
 
 FlatTokensBuilt build_flat_tokens(const Corpus& corpus, const Tokenizer& tokenizer,

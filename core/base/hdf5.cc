@@ -34,7 +34,7 @@ Hdf5Handle creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& s
                          int64_t element_bytes) {
   Hdf5Handle list(H5Pcreate(H5P_DATASET_CREATE));
   H5Pset_obj_track_times(list.id(), false);  // Equal content gives equal files.
-  if (!layout.growable && product(shape) <= 1) {
+  if (layout.chunk.empty() && product(shape) <= 1) {
     H5Pset_layout(list.id(), H5D_COMPACT);
     return list;
   }
@@ -205,9 +205,7 @@ void Hdf5File::write_text(const std::string& path, std::string_view text) {
   const std::string padded = text.empty() ? std::string(1, '\0') : std::string(text);
   const Hdf5Handle type = text_type(padded.size());
   const Hdf5Handle space = dataspace({1});
-  Hdf5Layout layout;
-  layout.chunk = {1};
-  const Hdf5Handle creation = creation_list(layout, {2}, 1);  // Chunked, for the checksum.
+  const Hdf5Handle creation = creation_list({.chunk = {1}}, {1}, 1);  // Chunks are checksummed.
   const Hdf5Handle dataset =
       create_object(handle_.id(), path, type.id(), space.id(), creation.id(), where);
   checked(H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, padded.data()), "write",
