@@ -65,6 +65,7 @@ class Scheduler {
   void place(NodeId id) {
     if (is_placed(id)) return;
     for (const ValueId value : graph_.node(id).inputs) place(graph_.value(value).producer);
+    if (is_placed(id)) return;  // As an update, by the last of its operands.
     placed_[static_cast<size_t>(id)] = true;
     order_.push_back(id);
     for (const ValueId value : graph_.node(id).outputs)

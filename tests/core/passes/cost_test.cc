@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/passes/cost.h"
+
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/layout.h"
+#include "core/graph/ops/repeat.h"
+#include "core/passes/fuse.h"
+#include "tests/support/catch.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+TEST_CASE("a product costs two operations a term, an elementwise op one an element") {
+  Trial trial(Mesh(), {"f32[\"row=4 inner=8\"]", "f32[\"inner=8 column=16\"]"});
+  output("y", exp(einsum(trial.inputs()[0], trial.inputs()[1], over("inner"))));
+  REQUIRE(graph_flops(trial.graph()) == 2 * 4 * 8 * 16 + 4 * 16);
+}
+
+TEST_CASE("loops count every iteration, and fusion changes no count") {
+  Trial trial(Mesh(), {"f32[\"row=4\"]"});
+  const RepeatResult result = repeat("layers", 5, {trial.inputs()[0]}, {},
+                                     [](Tensor, std::vector<Tensor> x, std::vector<Tensor>) {
+                                       return RepeatBody{{sin(x[0]) * x[0]}, {}};
+                                     });
+  output("y", result.carries[0]);
+  REQUIRE(graph_flops(trial.graph()) == 5 * 2 * 4);
+  REQUIRE(graph_flops(fuse(trial.graph())) == 5 * 2 * 4);
+}
+
+}  // namespace
+}  // namespace tessera
