@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Dead work dropped (simplify.h). What is read is found backwards and through the bodies of loops,
+// where a carry may be read only by the next iteration: a fixed point.
 #include <algorithm>
 #include <cstdint>
 #include <map>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Double work merged (simplify.h), by hash of op and operands.
 #include <functional>
 #include <memory>
 #include <unordered_map>

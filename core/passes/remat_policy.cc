@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Remat policies by name (remat.h).
 #include <algorithm>
 
 #include <fmt/format.h>
