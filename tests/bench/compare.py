@@ -4,21 +4,23 @@
 
     tests/bench/compare.py --python=/path/to/python-with-torch-and-h5py [--build=build/release]
         [--models=tiny,small,base] [--dtypes=f32,bf16] [--threads=2] [--steps=20] [--rounds=3]
+        [--under="chrt -r 1"]
 
 Runs of the contenders are interleaved, so that a busy machine disturbs all alike; a step's figure
 is the median over all rounds without each run's first steps. Losses of the first steps are compared
-with PyTorch's. PyTorch's allocator is tuned as described in docs/performance.md, which holds the
+with PyTorch's. `--under` is a command each run is started by, such as chrt on a machine that others
+use as well. Needs `ninja runexp experiment_bench dump_batches`. PyTorch's allocator is tuned as described in docs/performance.md, which holds the
 results of this script.
 """
 import argparse
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODELS = {
@@ -28,7 +30,7 @@ MODELS = {
 }
 MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "20000000000",
           "MALLOC_TOP_PAD_": "268435456"}
-WARMUP = 3
+WARMUP = 2
 
 
 def lines_of(text):
@@ -36,14 +38,13 @@ def lines_of(text):
 
 
 def runexp(args, model, folder, *settings):
-    command = [f"{args.build}/bin/runexp", f"--exp={MODELS[model]['exp']}", "--restart",
-               f"--job_log_dir={folder}", f"--threads={args.threads}"]
+    shutil.rmtree(folder, ignore_errors=True)
+    command = args.under.split() + [f"{args.build}/bin/runexp", f"--exp={MODELS[model]['exp']}",
+                                    f"--job_log_dir={folder}", f"--threads={args.threads}"]
     command += [f"--set={setting}" for setting in settings]
-    begin = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    elapsed = time.perf_counter() - begin
     lines = lines_of((folder / "metrics.jsonl").read_text())
-    return [line for line in lines if "loss" in line], elapsed
+    return [line for line in lines if "loss" in line]
 
 
 def prepare(args, model, folder):
@@ -58,7 +59,7 @@ def prepare(args, model, folder):
 
 
 def ours(args, model, dtype, folder, index, batches):
-    lines, _ = runexp(args, model, folder / f"ours_{dtype}", f"num_train_steps={args.steps}",
+    lines = runexp(args, model, folder / f"ours_{dtype}", f"num_train_steps={args.steps}",
                       f"compute_dtype={dtype}")
     return [line["loss"] for line in lines], [line["step_time"] for line in lines]
 
@@ -66,7 +67,7 @@ def ours(args, model, dtype, folder, index, batches):
 def torch(compiled):
     def run(args, model, dtype, folder, index, batches):
         spec = MODELS[model]
-        command = [args.python, str(HERE / "torch_gpt2.py"), f"--weights={index}",
+        command = args.under.split() + [args.python, str(HERE / "torch_gpt2.py"), f"--weights={index}",
                    f"--batches={batches}", f"--steps={args.steps}", f"--threads={args.threads}"]
         command += [f"--{k}={v}" for k, v in spec.items() if k != "exp"]
         command += ["--bf16"] * (dtype == "bf16") + ["--compile"] * compiled
@@ -87,6 +88,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--under", default="")
     parser.add_argument("--no_compile", action="store_true")
     args = parser.parse_args()
 
