@@ -50,6 +50,7 @@ Looking inside
 Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
 )";
 
+constexpr int64_t kMostThreads = 4096;
 const std::vector<std::string> kStages = {"trace", "remat", "lower", "fuse"};
 
 options::options_description description() {
@@ -199,7 +200,9 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("plugin_path"))
     for (const std::string& place : values["plugin_path"].as<std::vector<std::string>>())
       line.plugin_path.emplace_back(place);
-  if (has("threads")) line.threads = static_cast<int>(whole_number("threads", text("threads"), 1));
+  if (has("threads"))
+    line.threads =
+        static_cast<int>(std::min(whole_number("threads", text("threads"), 1), kMostThreads));
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
   if (has("device")) check_device(text("device"));
   if (has("mode")) line.run.mode = parse_mode(text("mode"));

@@ -35,8 +35,7 @@ void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Settin
   const std::string first = setting.path.substr(0, setting.path.find_first_of(".["));
   std::string near = nearest(first, candidates);
   if (near.empty()) {
-    for (const std::string& path : all_paths(config))
-      if (path.ends_with("." + setting.path)) near = path;
+    near = path_ending_in(config, setting.path);
   } else {
     near += setting.path.substr(first.size());
   }

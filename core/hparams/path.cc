@@ -39,20 +39,14 @@ void collect(const Tree& tree, const std::string& path, std::vector<std::string>
             paths);
 }
 
-// A name that is nowhere near here may be a path cut short: "num_layers" for "task.….num_layers".
-std::string elsewhere(const Tree& root, std::string_view name) {
-  for (const std::string& path : all_paths(root))
-    if (path.ends_with(fmt::format(".{}", name))) return path;
-  return "";
-}
-
 [[noreturn]] void fail_unknown(const Tree& root, const Tree& table, const std::string& parent,
                                const std::string& name) {
   std::string hint = nearest(name, table.keys);
   if (!hint.empty()) {
     hint = join_path(parent, hint);
   } else {
-    hint = elsewhere(root, name);
+    // A name that is nowhere near here may be a path cut short: num_layers for task.….num_layers.
+    hint = path_ending_in(root, name);
   }
   const std::string where = table.is_map                ? " in this map"
                             : !table.class_name.empty() ? " in " + table.class_name
@@ -154,10 +148,14 @@ void note_command_line(Tree& tree, std::string_view given) {
   node->provenance = {Origin::kCommandLine, {}, std::string(given)};
 }
 
-std::vector<std::string> all_paths(const Tree& tree) {
+std::string path_ending_in(const Tree& tree, std::string_view name) {
   std::vector<std::string> paths;
   collect(tree, "", paths);
-  return paths;
+  const std::string ending = fmt::format(".{}", name);
+  std::string best;
+  for (const std::string& path : paths)
+    if (path.ends_with(ending) && (best.empty() || path.size() < best.size())) best = path;
+  return best;
 }
 
 }  // namespace tessera

@@ -4,7 +4,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/hparams/convert.h"
 #include "core/hparams/tree.h"
@@ -32,7 +31,7 @@ void set_path(P& p, std::string_view path, std::string_view text) {
 // Says of a plain member, which cannot remember it, that it came from `--set path=value`.
 void note_command_line(Tree& tree, std::string_view given);
 
-// Paths of all values (leaves), in order.
-std::vector<std::string> all_paths(const Tree& tree);
+// The shortest path that ends in this name (or path cut short), or "": for "did you mean".
+std::string path_ending_in(const Tree& tree, std::string_view name);
 
 }  // namespace tessera
