@@ -44,6 +44,7 @@ struct Infeed {
   int64_t infeed_host_index = 0;
   int64_t num_infeed_hosts = 1;
   std::filesystem::path run_directory;  // Where an input may keep a frozen corpus; may be empty.
+  bool run_begun = true;  // Whether a step was taken there: what is frozen then stays.
 };
 
 class BaseInput {

@@ -196,7 +196,12 @@ void dispatch(const std::vector<std::string>& arguments, std::ostream& out) {
   if (arguments.empty()) throw UsageError("say what to do: build or inspect");
   const std::string& command = arguments[0];
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-  if (command == "--help" || command == "-h" || command == "help") {
+  const bool asks_help =
+      command == "help" ||
+      std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+        return argument == "--help" || argument == "-h";
+      });
+  if (asks_help) {
     fmt::print(out, "{}", kUsage);
   } else if (command == "build") {
     build(rest, out);

@@ -66,15 +66,16 @@ TextInput::TextInput(const HParams& p)
 
 void TextInput::attach(const Infeed& infeed) {
   const std::filesystem::path frozen = infeed.run_directory / kFrozenName;
-  if (!std::filesystem::exists(frozen)) {
+  const auto holds_request = [&] {
+    return FlatTokensReader(frozen, p_.split).source().starts_with(request_of(p_) + ":");
+  };
+  if (!std::filesystem::exists(frozen) || (!infeed.run_begun && !holds_request())) {
     freeze(p_, frozen);
-  } else {
-    const FlatTokensReader reader(frozen, p_.split);
-    if (!reader.source().starts_with(request_of(p_) + ":"))
-      fail(
-          "{} was frozen from other text ({}); this run asks for {}. Give it a --job_log_dir of "
-          "its own",
-          frozen.string(), reader.source(), request_of(p_));
+  } else if (!holds_request()) {
+    fail(
+        "{} was frozen from other text ({}); this run asks for {}. Give it a --job_log_dir of its "
+        "own",
+        frozen.string(), FlatTokensReader(frozen, p_.split).source(), request_of(p_));
   }
   tokens_ = make_tokens(p_, frozen);
   tokens_->attach(infeed);

@@ -12,6 +12,10 @@
 
 namespace tessera {
 
+bool run_has_begun(const std::filesystem::path& run_directory) {
+  return std::filesystem::exists(run_directory / "metrics.jsonl");
+}
+
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
                           const ExperimentConfig& config, const std::vector<std::string>& overrides,
                           ConfigChange change) {
@@ -24,7 +28,7 @@ std::string settle_config(const std::filesystem::path& run_directory, const std:
     from_tree(parse_toml(text, file.string()), begun_with);
     const std::vector<std::string> differences = diff(to_tree(begun_with), wanted);
     if (differences.empty()) return text;
-    if (change == ConfigChange::kRefuse)
+    if (change == ConfigChange::kRefuse && run_has_begun(run_directory))
       fail(
           "{} was begun with another configuration: {}. Take those back, give a --job_log_dir of "
           "its own, or go on with --allow_config_change (or begin again with --restart)",

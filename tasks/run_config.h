@@ -11,10 +11,13 @@
 
 namespace tessera {
 
+// Whether a run has taken a step in this directory. Until then its configuration binds nobody.
+bool run_has_begun(const std::filesystem::path& run_directory);
+
 enum class ConfigChange { kRefuse, kAllow };
 
-// Writes hparams.toml if the directory has none. If it has one that says something else: Error with
-// the differences, or, if changes are allowed, writes it anew. Returns its text. `overrides` are
+// Writes hparams.toml if the directory has none. If it has one that says something else, of a run
+// that has begun: Error with the differences, or, if changes are allowed, writes it anew. Returns its text. `overrides` are
 // the "path=value" that the command line gave; the file says so beside them.
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
                           const ExperimentConfig& config, const std::vector<std::string>& overrides,

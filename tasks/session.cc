@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "tasks/run_config.h"
 
 namespace tessera {
 namespace {
@@ -14,7 +15,8 @@ std::unique_ptr<BaseInput> open_input(const Template<BaseInput>& input_tpl,
                                       const std::string& where, const SessionOptions& options) {
   const ErrorContext context(where);
   std::unique_ptr<BaseInput> input = input_tpl.instantiate();
-  input->attach({.run_directory = options.run_directory});
+  input->attach(
+      {.run_directory = options.run_directory, .run_begun = run_has_begun(options.run_directory)});
   return input;
 }
 

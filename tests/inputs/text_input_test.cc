@@ -133,6 +133,16 @@ TEST_CASE("a run freezes its text on first use and reads the frozen copy ever af
                       Contains("was frozen from other text") && Contains("--job_log_dir"));
 }
 
+TEST_CASE("until its first step a run may still be given other text") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "a.txt", "the quick brown fox jumps over the lazy dog");
+  write_bytes(directory / "b.txt", "pack my box with five dozen liquor jugs, please");
+  const Infeed infeed{.run_directory = directory.path(), .run_begun = false};
+  TextInput(hparams(directory / "a.txt", "train")).attach(infeed);
+  TextInput(hparams(directory / "b.txt", "train")).attach(infeed);
+  REQUIRE_THAT(text_of(directory / "corpus.h5", "train"), Catch::StartsWith("pack my box"));
+}
+
 TEST_CASE("without a path a run trains on the sources it was built from") {
   const TemporaryDirectory directory;
   TextInput::HParams p = hparams("", "train");
