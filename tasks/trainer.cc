@@ -20,6 +20,7 @@
 #include "tasks/line_log.h"
 #include "tasks/model_state.h"
 #include "tasks/plan_report.h"
+#include "tasks/printable.h"
 #include "tasks/run_config.h"
 #include "tasks/run_lock.h"
 #include "tasks/run_log.h"
@@ -411,7 +412,7 @@ void Trainer::Impl::finish() {
   console_.say(fmt::format("done: {} steps in {}", step_, directory_.string()));
   if (LogitsProgram* logits = session_.logits_program()) {
     console_.say("\nA sample of what it has learnt:\n");
-    console_.say(sample_text(*logits, session_.input(), p().sample));
+    console_.say(printable(sample_text(*logits, session_.input(), p().sample)));
   }
 }
 

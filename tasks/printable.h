@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text that is safe to show on a terminal, whatever bytes a model came up with.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+// `text` with control characters (newlines and tabs excepted) and bytes that are no UTF-8 shown as
+// U+FFFD.
+std::string printable(std::string_view text);
+
+}  // namespace tessera
