@@ -22,7 +22,7 @@
 #include "tasks/plan_report.h"
 #include "tasks/printable.h"
 #include "tasks/run_config.h"
-#include "tasks/run_lock.h"
+#include "tasks/run_directory.h"
 #include "tasks/run_log.h"
 #include "tasks/sample_text.h"
 #include "tasks/session.h"
@@ -40,27 +40,6 @@ double seconds_since(Clock::time_point begin) {
 }
 
 bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
-
-fs::path made_directory(const fs::path& path) {
-  fs::create_directories(path);
-  return path;
-}
-
-// What an earlier run wrote goes to a folder of its own below the directory; the lock stays.
-void set_aside(const fs::path& directory) {
-  constexpr std::string_view kPrefix = "before_restart_";
-  int number = 1;
-  while (fs::exists(directory / fmt::format("{}{}", kPrefix, number))) ++number;
-  std::vector<fs::path> earlier;
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
-    if (name != "lock" && !name.starts_with(kPrefix)) earlier.push_back(entry.path());
-  }
-  if (earlier.empty()) return;
-  const fs::path aside = directory / fmt::format("{}{}", kPrefix, number);
-  fs::create_directory(aside);
-  for (const fs::path& path : earlier) fs::rename(path, aside / path.filename());
-}
 
 std::string hash_of(const Graph& graph) {
   const std::string text = graph_text(graph);
@@ -81,9 +60,8 @@ std::function<void(std::string_view, const Graph&)> dump(const RunOptions& optio
 // Whoever only reads takes no lock.
 std::unique_ptr<RunLock> locked(const RunOptions& options) {
   if (options.mode != RunMode::kTrain) return nullptr;
-  auto lock = std::make_unique<RunLock>(options.job_log_dir);
-  if (options.restart) set_aside(options.job_log_dir);
-  return lock;
+  return take_run_directory(options.job_log_dir,
+                            options.restart ? Earlier::kSetAside : Earlier::kKeep);
 }
 
 // Whoever only reads leaves the directory as it is, and may evaluate on other datasets.
@@ -107,6 +85,7 @@ struct Trainer::Impl {
  private:
   void begin();
   void check_metric(std::string_view field, const std::string& metric) const;
+  void start_from(const InitFrom& other);
   void restore(int64_t step);
   void introduce();
   int train();
@@ -140,13 +119,13 @@ struct Trainer::Impl {
   int64_t steps_taken_ = 0;  // By this process.
   int64_t saved_step_ = -1;  // Of the last checkpoint.
   std::string stop_reason_;  // Why to end before num_train_steps; empty: go on.
-  std::map<std::string, double> last_eval_;
+  std::string graph_hash_;   // Of the training step as traced.
 };
 
 Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options, Device& device)
     : options_(options),
       device_(device),
-      directory_(made_directory(options.job_log_dir)),
+      directory_(options.job_log_dir),
       lock_(locked(options)),
       hparams_toml_(settled(config, options)),
       session_(config,
@@ -168,6 +147,7 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options, D
 void Trainer::Impl::begin() {
   check_metric("early_stopping.metric", p().early_stopping.metric);
   check_metric("save_keep_best", p().save_keep_best);
+  graph_hash_ = hash_of(session_.train_graph());
   if (options_.mode == RunMode::kPlan) return;
   const std::optional<int64_t> newest = store_.newest();
   if (newest) {
@@ -177,19 +157,20 @@ void Trainer::Impl::begin() {
   } else {
     initialise_state(session_.executor(), session_.task().model().parameters(),
                      static_cast<uint64_t>(p().seed), options_.threads);
-    if (!p().init_from.directory.empty()) {
-      const CheckpointStore other(fs::path(p().init_from.directory) / "checkpoints");
-      const std::optional<int64_t> step =
-          p().init_from.step >= 0 ? p().init_from.step : other.newest();
-      if (!step) fail("task.train.init_from: {} holds no checkpoint", other.directory().string());
-      const auto taken = load_weights(session_.executor(), session_.task().model().parameters(),
-                                      other.open(*step), p().init_from);
-      console_.say(fmt::format("{} weights from step {} of {}:", taken.size(), *step,
-                               p().init_from.directory));
-      for (const std::string& line : taken) console_.say("  " + line);
-    }
+    if (!p().init_from.directory.empty()) start_from(p().init_from);
   }
   if (options_.mode == RunMode::kTrain) write_plan_files(directory_, session_);
+}
+
+// Weights of another run in place of fresh ones.
+void Trainer::Impl::start_from(const InitFrom& other) {
+  const CheckpointStore store(fs::path(other.directory) / "checkpoints");
+  const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
+  if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
+  const std::vector<std::string> taken = load_weights(
+      session_.executor(), session_.task().model().parameters(), store.open(*step), other);
+  console_.say(fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
+  for (const std::string& line : taken) console_.say("  " + line);
 }
 
 // A metric to watch must be one that evaluation gives.
@@ -212,7 +193,12 @@ void Trainer::Impl::restore(int64_t step) {
       return node ? node.mapped() : std::string();
     };
     stop_reason_ = take(kStopReason);
-    if (info.hparams != hparams_toml_) stop_reason_.clear();  // Asked to go on differently.
+    if (info.hparams != hparams_toml_) {
+      stop_reason_.clear();  // Asked to go on differently.
+    } else if (info.graph_hash != graph_hash_) {
+      console_.say("note: this build computes a step in another way than the one that saved step " +
+                   std::to_string(step) + "; losses may differ by rounding");
+    }
     const std::string best = take(kBestMetric), since = take(kEvalsSinceBest);
     if (!best.empty()) early_stopper_.restore({std::stod(best), std::stoll(since)});
     session_.input().restore(state);
@@ -368,18 +354,14 @@ void Trainer::Impl::record(const StepResult& result, double input_wait) {
 }
 
 void Trainer::Impl::evaluate() {
-  last_eval_ = session_.evaluate();
-  if (last_eval_.empty()) return;
-  log_->eval(step_, last_eval_);
+  const std::map<std::string, double> metrics = session_.evaluate();
+  if (metrics.empty()) return;
+  log_->eval(step_, metrics);
   std::string text = fmt::format("step {}", step_);
-  for (const auto& [name, value] : last_eval_) text += fmt::format("  {} {:.4f}", name, value);
+  for (const auto& [name, value] : metrics) text += fmt::format("  {} {:.4f}", name, value);
   console_.say(text);
-  if (!p().save_keep_best.empty()) {
-    const auto metric = last_eval_.find(p().save_keep_best);
-    if (metric == last_eval_.end()) fail("save_keep_best: no metric {}", p().save_keep_best);
-    saver_->set_metric(step_, metric->second);
-  }
-  stop_reason_ = early_stopper_.observe(last_eval_);
+  if (!p().save_keep_best.empty()) saver_->set_metric(step_, metrics.at(p().save_keep_best));
+  stop_reason_ = early_stopper_.observe(metrics);
 }
 
 void Trainer::Impl::save() {
@@ -390,7 +372,7 @@ void Trainer::Impl::save() {
                       .input_position = input.position,
                       .input_extra = input.extra,
                       .hparams = hparams_toml_,
-                      .graph_hash = hash_of(session_.train_graph())};
+                      .graph_hash = graph_hash_};
   if (!stop_reason_.empty()) info.input_extra[kStopReason] = stop_reason_;
   info.input_extra[kBestMetric] = fmt::format("{}", early_stopper_.state().best);
   info.input_extra[kEvalsSinceBest] = fmt::format("{}", early_stopper_.state().evals_since_best);
