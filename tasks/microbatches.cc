@@ -7,6 +7,7 @@
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/layout.h"
+#include "core/graph/ops/random.h"
 #include "core/graph/ops/repeat.h"
 #include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
@@ -111,7 +112,8 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
     carries.push_back(constant(0.0, parameter.dtype(), parameter.type().axes));
   for (size_t i = 0; i < 2 * metrics.size() + 2; ++i) carries.push_back(constant(0.0, DType::kF32));
 
-  const auto body = [&](Tensor, std::vector<Tensor> sums, std::vector<Tensor> slices) {
+  const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
+    const ExampleScope examples(index, num_microbatches);
     Features microbatch{{}, features.mode, features.step ? imported(features.step) : Tensor()};
     for (size_t i = 0; i < slices.size(); ++i) microbatch.tensors[stacked_names[i]] = slices[i];
     std::vector<Tensor> inside;

@@ -17,8 +17,9 @@ bool run_has_begun(const std::filesystem::path& run_directory);
 enum class ConfigChange { kRefuse, kAllow };
 
 // Writes hparams.toml if the directory has none. If it has one that says something else, of a run
-// that has begun: Error with the differences, or, if changes are allowed, writes it anew. Returns its text. `overrides` are
-// the "path=value" that the command line gave; the file says so beside them.
+// that has begun: Error with the differences, or, if changes are allowed, writes it anew. Returns
+// its text. `overrides` are the "path=value" that the command line gave; the file says so beside
+// them.
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
                           const ExperimentConfig& config, const std::vector<std::string>& overrides,
                           ConfigChange change);

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
+#include "core/graph/ops/random.h"
 #include "core/graph/ops/reduce.h"
 #include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
@@ -69,6 +70,7 @@ SingleTask::SingleTask(const HParams& p)
 Graph SingleTask::train_graph(const TraceSetting& setting) const {
   Graph graph;
   const TraceScope trace(graph, setting.mesh, setting.rules);
+  const SeedScope seed(p_.train.seed);
   const ParameterTable& table = model_->parameters();
   const std::vector<Tensor> parameters = parameter_inputs(table);
   Features features = batch_features(setting.batch, Mode::kTrain);

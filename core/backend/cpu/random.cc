@@ -3,6 +3,7 @@
 // index alone.
 #include "core/base/random.h"
 
+#include <algorithm>
 #include <string>
 
 #include "core/backend/cpu/composite_kernel.h"
@@ -21,7 +22,7 @@ class StreamOperands {
         path_(node.attributes.get<std::string>("stream")),
         layer_(node.attributes.get<int64_t>("layer")),
         loop_(flag_attribute(node, "loop")),
-        part_(flag_attribute(node, "part")),
+        part_(node.attributes.get<int64_t>("part")),
         first_operand_(first_operand),
         example_elements_(type.axes.empty() ? 1 : type.elements() / type.axes.front().size) {}
 
@@ -30,17 +31,27 @@ class StreamOperands {
     return {random_key(seed_, path_, layer),
             static_cast<uint64_t>(int64_t{*input_as<int32_t>(args, first_operand_)})};
   }
-  // The global index of the first element.
-  int64_t first_element(const LaunchArgs& args) const {
-    const size_t operand = first_operand_ + (loop_ ? 2 : 1);
-    return part_ ? example_elements_ * *input_as<int32_t>(args, operand) : 0;
+  // Calls run(offset, range) for the runs of `range` that lie together in the whole batch: element
+  // i of one is number offset + i there.
+  template <typename Run>
+  void for_runs(const LaunchArgs& args, Range range, const Run& run) const {
+    if (part_ == 0) return run(int64_t{0}, range);
+    const int64_t first = *input_as<int32_t>(args, first_operand_ + (loop_ ? 2 : 1));
+    if (part_ == 1) return run(first * example_elements_, range);
+    while (range.begin < range.end) {
+      const int64_t example = range.begin / example_elements_;
+      const int64_t end = std::min(range.end, (example + 1) * example_elements_);
+      run((first + example * (part_ - 1)) * example_elements_, Range{range.begin, end});
+      range.begin = end;
+    }
   }
 
  private:
   uint64_t seed_;
   std::string path_;
   int64_t layer_;
-  bool loop_, part_;
+  bool loop_;
+  int64_t part_;
   size_t first_operand_;
   int64_t example_elements_;
 };
@@ -54,10 +65,11 @@ class UniformKernel final : public Kernel {
 
   void run(const LaunchArgs& args) override {
     const RandomStream stream = operands_.stream(args);
-    const int64_t first = operands_.first_element(args);
     float* out = output_as<float>(args, 0);
     team_.parallel(count_, kGrain, [&](Range range, int) {
-      uniform_elements(stream, first + range.begin, first + range.end, out + range.begin);
+      operands_.for_runs(args, range, [&](int64_t offset, Range part) {
+        uniform_elements(stream, offset + part.begin, offset + part.end, out + part.begin);
+      });
     });
   }
 
@@ -80,10 +92,11 @@ class DropoutKernel final : public Kernel {
 
   void run(const LaunchArgs& args) override {
     const RandomStream stream = operands_.stream(args);
-    const int64_t first = operands_.first_element(args);
     team_.parallel(count_, kGrain, [&](Range range, int) {
-      dropout_elements(stream, first, keep_, dtype_, args.inputs[0], args.outputs[0], range.begin,
-                       range.end);
+      operands_.for_runs(args, range, [&](int64_t offset, Range part) {
+        dropout_elements(stream, offset, keep_, dtype_, args.inputs[0], args.outputs[0], part.begin,
+                         part.end);
+      });
     });
   }
 

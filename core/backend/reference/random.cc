@@ -16,13 +16,15 @@ std::vector<double> run_random_uniform(const ReferenceCall& call) {
   const int64_t step = next();
   const int64_t layer =
       attributes.get<int64_t>("loop") != 0 ? next() : attributes.get<int64_t>("layer");
-  const int64_t example = attributes.get<int64_t>("part") != 0 ? next() : 0;
+  const int64_t stride = attributes.get<int64_t>("part");
+  const int64_t first = stride != 0 ? next() : 0;
   const uint64_t key = random_key(static_cast<uint64_t>(attributes.get<int64_t>("seed")),
                                   attributes.get<std::string>("stream"), layer);
   const int64_t count = call.type.elements();
-  const int64_t first = example == 0 ? 0 : example * (count / call.type.axes.front().size);
+  const int64_t width = stride == 0 ? count : count / call.type.axes.front().size;
   std::vector<double> result;
-  for (int64_t element = first; element < first + count; ++element) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t element = (first + i / width * stride) * width + i % width;
     const PhiloxBlock block =
         philox(key, static_cast<uint64_t>(element / 4), static_cast<uint64_t>(step));
     result.push_back(uniform_from_bits(block[static_cast<size_t>(element % 4)]));

@@ -21,9 +21,11 @@ namespace {
 
 thread_local int64_t seed = 0;
 thread_local Tensor first_example;
+thread_local int64_t example_stride = 1;
 
-// Attributes "seed", "stream" (its path), "layer" (-1: none), and "loop" and "part" (0/1): whether
-// the operands end in the index of a loop over layers and in the number of the first example.
+// Attributes "seed", "stream" (its path), "layer" (-1: none), "loop" (0/1: whether the operands go
+// on with the index of a loop over layers) and "part" (0: the whole batch; else the operands end in
+// the number of the first example, and this is how far apart the examples are).
 struct Stream {
   Attributes attributes;
   std::vector<Tensor> scalars;  // step, [loop index], [first example].
@@ -51,7 +53,7 @@ Stream stream_here(const Tensor& step) {
                  {"stream", path.path},
                  {"layer", path.layer},
                  {"loop", int64_t{over_layers}},
-                 {"part", int64_t{first_example.valid()}}},
+                 {"part", first_example ? example_stride : int64_t{0}}},
                 {step}};
   if (over_layers) stream.scalars.push_back(index);
   if (first_example) stream.scalars.push_back(first_example);
@@ -125,8 +127,15 @@ const OpRegistrar kRegisterDropout{kDropout};
 SeedScope::SeedScope(int64_t value) : outer_(std::exchange(seed, value)) {}
 SeedScope::~SeedScope() { seed = outer_; }
 
-ExampleScope::ExampleScope(const Tensor& first) : outer_(std::exchange(first_example, first)) {}
-ExampleScope::~ExampleScope() { first_example = outer_; }
+ExampleScope::ExampleScope(const Tensor& first, int64_t stride)
+    : outer_first_(std::exchange(first_example, first)),
+      outer_stride_(std::exchange(example_stride, stride)) {
+  CHECK(stride >= 1, "examples {} apart", stride);
+}
+ExampleScope::~ExampleScope() {
+  first_example = outer_first_;
+  example_stride = outer_stride_;
+}
 
 StreamPath stream_path(std::string_view layer_path) {
   for (size_t open = layer_path.find('['); open != std::string_view::npos;

@@ -30,18 +30,19 @@ class SeedScope {
   int64_t outer_;
 };
 
-// Random ops traced under it serve a part of the batch whose first example is number `first` (i32
-// scalar) of the global one, so that masks do not depend on microbatching. Their tensors have the
+// Random ops traced under it serve a part of the batch: examples `first` (i32 scalar), first +
+// stride, … of the global one, so that masks do not depend on microbatching. Their tensors have the
 // batch leading. A loop it is opened in is one over microbatches, not over layers.
 class ExampleScope {
  public:
-  explicit ExampleScope(const Tensor& first);
+  explicit ExampleScope(const Tensor& first, int64_t stride = 1);
   ~ExampleScope();
   ExampleScope(const ExampleScope&) = delete;
   ExampleScope& operator=(const ExampleScope&) = delete;
 
  private:
-  Tensor outer_;
+  Tensor outer_first_;
+  int64_t outer_stride_;
 };
 
 // A layer path parted into what all layers of a stack share and the index of the outermost one:
