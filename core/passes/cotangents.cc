@@ -63,9 +63,9 @@ Type cotangent_type(const Type& primal) {
 Tensor as_cotangent(const Tensor& contribution, const Type& primal) {
   Tensor result = contribution;
   const std::vector<std::string> order = primal.names();
-  if (result.type().names() != order) {
-    CHECK(std::is_permutation(order.begin(), order.end(), result.type().names().begin(),
-                              result.type().names().end()),
+  const std::vector<std::string> names = result.type().names();
+  if (names != order) {
+    CHECK(std::is_permutation(order.begin(), order.end(), names.begin(), names.end()),
           "a cotangent {} of a value {}", result.type().text(), primal.text());
     result = transpose(result, joined(order));
   }
