@@ -63,6 +63,57 @@ int64_t Mesh::num_devices() const {
   return devices;
 }
 
+std::vector<int64_t> Mesh::coordinates(int64_t device) const {
+  CHECK(device >= 0 && device < num_devices(), "device {} of {}", device, num_devices());
+  std::vector<int64_t> coordinates(axes_.size());
+  for (size_t i = axes_.size(); i-- > 0; device /= axes_[i].ici)
+    coordinates[i] = device % axes_[i].ici;
+  for (size_t i = axes_.size(); i-- > 0; device /= axes_[i].dcn)
+    coordinates[i] += device % axes_[i].dcn * axes_[i].ici;
+  return coordinates;
+}
+
+int64_t Mesh::device(const std::vector<int64_t>& coordinates) const {
+  CHECK(coordinates.size() == axes_.size());
+  int64_t slice = 0, within = 0;
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    CHECK(coordinates[i] >= 0 && coordinates[i] < axes_[i].size());
+    slice = slice * axes_[i].dcn + coordinates[i] / axes_[i].ici;
+    within = within * axes_[i].ici + coordinates[i] % axes_[i].ici;
+  }
+  int64_t slice_devices = 1;
+  for (const MeshAxis& axis : axes_) slice_devices *= axis.ici;
+  return slice * slice_devices + within;
+}
+
+int64_t Mesh::index_along(int64_t device, const std::vector<std::string>& mesh_axes) const {
+  const std::vector<int64_t> place = coordinates(device);
+  int64_t index = 0;
+  for (const std::string& name : mesh_axes)
+    index = index * size(name) + place[static_cast<size_t>(position(name))];
+  return index;
+}
+
+int64_t Mesh::size_along(const std::vector<std::string>& mesh_axes) const {
+  int64_t product = 1;
+  for (const std::string& name : mesh_axes) product *= size(name);
+  return product;
+}
+
+std::vector<int64_t> Mesh::group(int64_t device, const std::vector<std::string>& mesh_axes) const {
+  std::vector<int64_t> place = coordinates(device);
+  std::vector<int64_t> devices;
+  for (int64_t index = 0; index < size_along(mesh_axes); ++index) {
+    int64_t rest = index;
+    for (auto name = mesh_axes.rbegin(); name != mesh_axes.rend(); ++name) {
+      place[static_cast<size_t>(position(*name))] = rest % size(*name);
+      rest /= size(*name);
+    }
+    devices.push_back(this->device(place));
+  }
+  return devices;
+}
+
 std::string Mesh::text() const {
   std::string text;
   for (const MeshAxis& axis : axes_) {

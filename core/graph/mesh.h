@@ -33,6 +33,18 @@ class Mesh {
   int64_t num_devices() const;
   std::string text() const;  // "replica=1 data=4 mdl=2"
 
+  // Devices are numbered 0, 1, …: slices outermost, each slice's devices together; within both, in
+  // the order of the axes. A coordinate along an axis counts its DCN part as the outer one.
+  std::vector<int64_t> coordinates(int64_t device) const;  // One an axis, in axes() order.
+  int64_t device(const std::vector<int64_t>& coordinates) const;
+
+  // The place of a device along mesh axes taken together, the first outermost: 0 … size - 1.
+  int64_t index_along(int64_t device, const std::vector<std::string>& mesh_axes) const;
+  int64_t size_along(const std::vector<std::string>& mesh_axes) const;
+  // The devices that differ from this one along these mesh axes alone, itself included, in the
+  // order of index_along.
+  std::vector<int64_t> group(int64_t device, const std::vector<std::string>& mesh_axes) const;
+
  private:
   std::vector<MeshAxis> axes_;
 };

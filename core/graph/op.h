@@ -32,8 +32,18 @@ struct VjpContext {
   std::span<const Tensor> cotangents;
 };
 
-// Elementwise ops have one iteration space and may be fused; view ops move no data on a device.
-enum class OpClass { kElementwise, kReduction, kContraction, kMovement, kView, kGenerator, kOther };
+// Elementwise ops have one iteration space and may be fused; view ops move no data on a device;
+// collectives are what lowering puts for reshards (ops/collective.h).
+enum class OpClass {
+  kElementwise,
+  kReduction,
+  kContraction,
+  kMovement,
+  kView,
+  kGenerator,
+  kCollective,
+  kOther
+};
 
 struct OpDef {
   std::string_view name;

@@ -26,6 +26,7 @@ Look look_of(const OpDef& op) {
     case OpClass::kView:
     case OpClass::kGenerator:
       return Look::kMovement;
+    case OpClass::kCollective:
     case OpClass::kOther:
       return Look::kComposite;
   }
