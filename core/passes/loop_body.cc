@@ -35,6 +35,7 @@ bool is_cheap(const Node& node) {
       return true;
     case OpClass::kReduction:
     case OpClass::kContraction:
+    case OpClass::kCollective:
     case OpClass::kOther:
       return false;
   }
