@@ -13,6 +13,9 @@
 
 namespace tessera {
 
+// Tags from here on belong to processes.h; collectives use those below.
+constexpr uint64_t kAgreementTags = uint64_t{1} << 63;
+
 // A message under way. Destroying it before it is done leaves the transport unusable.
 class Message {
  public:
