@@ -45,12 +45,6 @@ TEST_CASE("types become local, and what only concerns layouts vanishes") {
   REQUIRE(lowered.type(lowered.find_input("x")->value).text() == "f32[\"batch embed\"]");
 }
 
-TEST_CASE("more than one device is refused with the mesh") {
-  Trial trial(Mesh::standard({1, 4, 2}), {"f32[\"batch/data=4\"]"});
-  REQUIRE_THAT(error_of([&] { lower(trial.graph(), trial.mesh()); }),
-               Catch::Contains("the mesh replica=1 data=4 mdl=2 has 8"));
-}
-
 TEST_CASE("equal nodes are one, but the backward pass does not read back cheap forward work") {
   Trial trial(Mesh(), {"f32[\"row=4\"]"});
   const Tensor x = trial.inputs()[0];
