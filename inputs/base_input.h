@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/graph/shard.h"
 
 namespace tessera {
 
@@ -43,6 +44,9 @@ struct InputState {
 struct Infeed {
   int64_t infeed_host_index = 0;
   int64_t num_infeed_hosts = 1;
+  // The rows of the global batch that this host's devices hold, ascending; empty: an equal share,
+  // the index-th of num_infeed_hosts. Hosts may read the same rows, and ranges may lie apart.
+  std::vector<RowRange> rows;
   std::filesystem::path run_directory;  // Where an input may keep a frozen corpus; may be empty.
   bool run_begun = true;  // Whether a step was taken there: what is frozen then stays.
 };
@@ -55,7 +59,7 @@ class BaseInput {
   // Opens what the input reads; called once, before anything below.
   virtual void attach(const Infeed& infeed) = 0;
   virtual int64_t vocab_size() const = 0;       // No id of a batch reaches it.
-  virtual Batch specification() const = 0;      // This host's arrays, bytes empty.
+  virtual Batch specification() const = 0;      // This host's rows, bytes empty.
   virtual std::optional<Batch> get_next() = 0;  // nullopt at the end of a finite set.
   virtual std::optional<Batch> peek() = 0;      // The next one, without moving on.
   virtual void reset() = 0;
@@ -65,5 +69,8 @@ class BaseInput {
   virtual std::string ids_to_text(const std::vector<int32_t>& ids) const = 0;
   virtual std::vector<int32_t> text_to_ids(const std::string& text) const = 0;
 };
+
+// The specification of the global batch: what is traced, whatever rows this host reads.
+Batch global_specification(const BaseInput& input);
 
 }  // namespace tessera

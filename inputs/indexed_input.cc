@@ -23,9 +23,29 @@ int64_t parse_integer(const std::string& text, const std::string& key) {
   return value;
 }
 
+std::vector<RowRange> rows_of_host(const Stream& stream, const Infeed& infeed) {
+  CHECK(infeed.num_infeed_hosts >= 1 && infeed.infeed_host_index >= 0 &&
+        infeed.infeed_host_index < infeed.num_infeed_hosts);
+  if (infeed.rows.empty()) {
+    if (stream.global_batch_size % infeed.num_infeed_hosts != 0)
+      fail("input '{}': global_batch_size {} is not divisible by {} hosts", stream.name,
+           stream.global_batch_size, infeed.num_infeed_hosts);
+    const int64_t share = stream.global_batch_size / infeed.num_infeed_hosts;
+    return {{infeed.infeed_host_index * share, (infeed.infeed_host_index + 1) * share}};
+  }
+  int64_t last = 0;
+  for (const RowRange& range : infeed.rows) {
+    CHECK(range.begin >= last && range.end > range.begin && range.end <= stream.global_batch_size,
+          "rows {} to {} of a batch of {}", range.begin, range.end, stream.global_batch_size);
+    last = range.end;
+  }
+  return infeed.rows;
+}
+
 }  // namespace
 
-IndexedInput::IndexedInput(const Stream& stream) : stream_(stream) {
+IndexedInput::IndexedInput(const Stream& stream)
+    : stream_(stream), rows_{{0, stream.global_batch_size}} {
   if (stream.global_batch_size < 1)
     fail("input '{}': global_batch_size is {}; expected at least 1", stream.name,
          stream.global_batch_size);
@@ -38,14 +58,15 @@ IndexedInput::IndexedInput(const Stream& stream) : stream_(stream) {
 
 void IndexedInput::attach(const Infeed& infeed) {
   CHECK(!attached_, "input '{}' is attached twice", stream_.name);
-  CHECK(infeed.num_infeed_hosts >= 1 && infeed.infeed_host_index >= 0 &&
-        infeed.infeed_host_index < infeed.num_infeed_hosts);
-  if (stream_.global_batch_size % infeed.num_infeed_hosts != 0)
-    fail("input '{}': global_batch_size {} is not divisible by {} hosts", stream_.name,
-         stream_.global_batch_size, infeed.num_infeed_hosts);
-  infeed_ = infeed;
+  rows_ = rows_of_host(stream_, infeed);
   open(infeed);
   attached_ = true;
+}
+
+int64_t IndexedInput::host_rows() const {
+  int64_t rows = 0;
+  for (const RowRange& range : rows_) rows += range.size();
+  return rows;
 }
 
 Batch IndexedInput::specification() const {
@@ -58,28 +79,28 @@ bool IndexedInput::ended(int64_t position) const {
   return examples && !stream_.repeat && position * stream_.global_batch_size >= *examples;
 }
 
-// Row r of host h is row h * host_rows + r of the global batch, and so the same example whatever
-// the number of hosts. A batch may straddle two epochs.
+// A row is the same example whichever host reads it. A batch may straddle two epochs.
 Batch IndexedInput::make_batch(int64_t position) const {
   Batch batch = make_token_batch(host_rows(), stream_.seq_len);
-  float* sample_weights = batch.at("eval_sample_weights").data<float>();
-  const int64_t first =
-      position * stream_.global_batch_size + infeed_.infeed_host_index * host_rows();
-  const std::optional<int64_t> examples = num_examples();
-  for (int64_t row = 0; row < host_rows(); ++row) {
-    int64_t index = first + row;
-    int64_t epoch = 0;
-    if (examples) {
-      epoch = index / *examples;
-      index %= *examples;
-      if (epoch > 0 && !stream_.repeat) break;  // The last batch's padding.
-      if (stream_.shuffle)
-        index = Permutation(*examples, stream_.seed, static_cast<uint64_t>(epoch))(index);
-    }
-    fill_example(epoch, index, token_row(batch, row));
-    sample_weights[row] = 1.0f;
-  }
+  int64_t row = 0;
+  for (const RowRange& range : rows_)
+    for (int64_t i = range.begin; i < range.end; ++i, ++row)
+      make_row(position * stream_.global_batch_size + i, batch, row);
   return batch;
+}
+
+// The stream's example `number`; a finite set's rows after its last example stay padding.
+void IndexedInput::make_row(int64_t number, Batch& batch, int64_t row) const {
+  int64_t epoch = 0, index = number;
+  if (const std::optional<int64_t> examples = num_examples()) {
+    epoch = number / *examples;
+    index = number % *examples;
+    if (epoch > 0 && !stream_.repeat) return;
+    if (stream_.shuffle)
+      index = Permutation(*examples, stream_.seed, static_cast<uint64_t>(epoch))(index);
+  }
+  fill_example(epoch, index, token_row(batch, row));
+  batch.at("eval_sample_weights").data<float>()[row] = 1.0f;
 }
 
 std::optional<Batch> IndexedInput::peek() {

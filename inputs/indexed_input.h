@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "inputs/base_input.h"
 #include "inputs/token_row.h"
@@ -49,12 +50,13 @@ class IndexedInput : public BaseInput {
   virtual std::string data_fingerprint() const { return ""; }
 
  private:
-  int64_t host_rows() const { return stream_.global_batch_size / infeed_.num_infeed_hosts; }
+  int64_t host_rows() const;
   bool ended(int64_t position) const;
   Batch make_batch(int64_t position) const;
+  void make_row(int64_t number, Batch& batch, int64_t row) const;
 
   Stream stream_;
-  Infeed infeed_;
+  std::vector<RowRange> rows_;  // This host's, of the global batch.
   bool attached_ = false;
   int64_t position_ = 0;
 };

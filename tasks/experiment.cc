@@ -2,6 +2,8 @@
 #include "tasks/experiment.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,35 +19,79 @@ void check_shape(std::string_view knob, const std::vector<int64_t>& shape,
          fmt::join(names, ", "));
 }
 
-}  // namespace
-
-Mesh make_mesh(const MeshConfig& config, int64_t devices) {
+std::vector<MeshAxis> configured_axes(const MeshConfig& config) {
   check_shape("ici_mesh_shape", config.ici_mesh_shape, config.axis_names);
   check_shape("dcn_mesh_shape", config.dcn_mesh_shape, config.axis_names);
-  const bool automatic = config.ici_mesh_shape.empty();
   std::vector<MeshAxis> axes;
   for (size_t i = 0; i < config.axis_names.size(); ++i) {
     MeshAxis axis{config.axis_names[i], 1, 1};
-    if (!automatic) axis.ici = config.ici_mesh_shape[i];
+    if (!config.ici_mesh_shape.empty()) axis.ici = config.ici_mesh_shape[i];
     if (!config.dcn_mesh_shape.empty()) axis.dcn = config.dcn_mesh_shape[i];
     axes.push_back(axis);
   }
-  if (automatic) {
-    const int64_t slices = Mesh(axes).num_devices();
-    if (devices % slices != 0)
-      fail("mesh: {} devices cannot be shared out among {} slices (dcn_mesh_shape)", devices,
-           slices);
-    const auto data = std::find_if(axes.begin(), axes.end(),
-                                   [](const MeshAxis& axis) { return axis.name == "data"; });
-    if (data == axes.end() && devices != slices)
-      fail("mesh: there is no axis 'data' for the {} devices; set mesh.ici_mesh_shape", devices);
-    if (data != axes.end()) data->ici = devices / slices;
+  return axes;
+}
+
+// Without an ICI shape: all devices of a slice go to `data`.
+Mesh automatic_mesh(std::vector<MeshAxis> axes, int64_t devices) {
+  const int64_t slices = Mesh(axes).num_devices();
+  if (devices % slices != 0)
+    fail("mesh: {} devices cannot be shared out among {} slices (dcn_mesh_shape)", devices, slices);
+  const auto data = std::find_if(axes.begin(), axes.end(),
+                                 [](const MeshAxis& axis) { return axis.name == "data"; });
+  if (data == axes.end() && devices != slices)
+    fail("mesh: there is no axis 'data' for the {} devices; set mesh.ici_mesh_shape", devices);
+  if (data != axes.end()) data->ici = devices / slices;
+  return Mesh(std::move(axes));
+}
+
+// A shape of `devices` devices like that of a mesh of one slice: its inner axes are kept as far as
+// they go into it, and the rest goes to the others, the outer ones last.
+std::vector<int64_t> shape_for(const Mesh& mesh, int64_t devices) {
+  std::vector<int64_t> shape(mesh.axes().size(), 1);
+  for (size_t i = shape.size(); i-- > 0;) {
+    shape[i] = std::gcd(mesh.axes()[i].ici, devices);
+    devices /= shape[i];
   }
+  const size_t rest = mesh.has("data") ? static_cast<size_t>(mesh.position("data")) : 0;
+  shape[rest] *= devices;
+  return shape;
+}
+
+[[noreturn]] void refuse(const Mesh& mesh, const DevicesAtHand& devices) {
+  const int64_t wanted = mesh.num_devices();
+  const std::string there =
+      devices.processes == 1
+          ? fmt::format("there {} {}", devices.total() == 1 ? "is" : "are", devices.total())
+          : fmt::format("{} processes of {} have {}", devices.processes, devices.per_process,
+                        devices.total());
+  const std::string more = wanted % devices.processes == 0
+                               ? fmt::format("give --devices={}", wanted / devices.processes)
+                               : fmt::format("start a number of processes that divides {}", wanted);
+  const bool one_slice = std::all_of(mesh.axes().begin(), mesh.axes().end(),
+                                     [](const MeshAxis& axis) { return axis.dcn == 1; });
+  const std::string fewer = one_slice
+                                ? fmt::format("--set ici_mesh_shape=[{}]",
+                                              fmt::join(shape_for(mesh, devices.total()), ","))
+                                : std::string("change ici_mesh_shape or dcn_mesh_shape");
+  fail("mesh {} takes {} device{}, but {}; {}, or {}", mesh.text(), wanted, wanted == 1 ? "" : "s",
+       there, more, fewer);
+}
+
+}  // namespace
+
+Mesh make_mesh(const MeshConfig& config, const DevicesAtHand& devices) {
+  std::vector<MeshAxis> axes = configured_axes(config);
+  if (config.ici_mesh_shape.empty()) return automatic_mesh(std::move(axes), devices.total());
   Mesh mesh(std::move(axes));
-  if (mesh.num_devices() != devices)
-    fail("mesh {} takes {} devices, but there are {}; change ici_mesh_shape or --devices",
-         mesh.text(), mesh.num_devices(), devices);
+  if (mesh.num_devices() != devices.total()) refuse(mesh, devices);
   return mesh;
+}
+
+Mesh planned_mesh(const MeshConfig& config, int64_t devices) {
+  std::vector<MeshAxis> axes = configured_axes(config);
+  if (config.ici_mesh_shape.empty()) return automatic_mesh(std::move(axes), devices);
+  return Mesh(std::move(axes));
 }
 
 AxisRules make_rules(const RulesConfig& config) {

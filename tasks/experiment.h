@@ -27,8 +27,19 @@ struct MeshConfig {
   FIELDS(axis_names, ici_mesh_shape, dcn_mesh_shape)
 };
 
-// The mesh for this number of devices; Error if the shapes ask for another number.
-Mesh make_mesh(const MeshConfig& config, int64_t devices);
+// What a run has to lay a mesh on.
+struct DevicesAtHand {
+  DevicesAtHand(int64_t per_process, int64_t processes = 1)
+      : per_process(per_process), processes(processes) {}
+  int64_t per_process;
+  int64_t processes;
+  int64_t total() const { return per_process * processes; }
+};
+
+// The mesh for these devices; Error, with ways to mend it, if the shapes ask for another number.
+Mesh make_mesh(const MeshConfig& config, const DevicesAtHand& devices);
+// The mesh the shapes ask for, with no such devices at hand; without a shape, as make_mesh.
+Mesh planned_mesh(const MeshConfig& config, int64_t devices);
 
 // Axis rules as text, "embed -> data, mlp -> mdl, residual: seq -> mdl" (core/graph/rules.h).
 struct RulesConfig {

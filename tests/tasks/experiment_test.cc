@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/experiment.h"
 
+#include "core/base/error.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -18,10 +19,43 @@ TEST_CASE("shapes multiply, and must come to the devices there are") {
   REQUIRE(mesh.size("data") == 2);
   REQUIRE(mesh.size("mdl") == 2);
   REQUIRE_THROWS_WITH(make_mesh(config, 4), Catch::Contains("takes 8 devices, but there are 4"));
+  REQUIRE_THROWS_WITH(make_mesh(config, 4), Catch::Contains("give --devices=8, or change ici_"));
   REQUIRE_THROWS_WITH(make_mesh({.ici_mesh_shape = {2, 2}}, 4),
                       Catch::Contains("mesh.ici_mesh_shape has 2 sizes, expected one for each"));
   REQUIRE_THROWS_WITH(make_mesh({.dcn_mesh_shape = {3, 1, 1}}, 8),
                       Catch::Contains("8 devices cannot be shared out among 3 slices"));
+}
+
+TEST_CASE("a mesh of another number of devices is refused with both ways to mend it") {
+  const auto message = [](std::vector<int64_t> shape, const DevicesAtHand& devices) {
+    try {
+      make_mesh({.ici_mesh_shape = std::move(shape)}, devices);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  REQUIRE(message({1, 4, 2}, 4) ==
+          "mesh replica=1 data=4 mdl=2 takes 8 devices, but there are 4; give --devices=8, or "
+          "--set ici_mesh_shape=[1,2,2]");
+  REQUIRE(message({1, 1, 1}, 2) ==
+          "mesh replica=1 data=1 mdl=1 takes 1 device, but there are 2; give --devices=1, or "
+          "--set ici_mesh_shape=[1,2,1]");
+  REQUIRE(message({1, 4, 1}, 1) ==
+          "mesh replica=1 data=4 mdl=1 takes 4 devices, but there is 1; give --devices=4, or "
+          "--set ici_mesh_shape=[1,1,1]");
+  REQUIRE(message({2, 2, 4}, {2, 4}) ==
+          "mesh replica=2 data=2 mdl=4 takes 16 devices, but 4 processes of 2 have 8; give "
+          "--devices=4, or --set ici_mesh_shape=[1,2,4]");
+  REQUIRE(message({1, 4, 1}, {2, 3}) ==
+          "mesh replica=1 data=4 mdl=1 takes 4 devices, but 3 processes of 2 have 6; start a "
+          "number of processes that divides 4, or --set ici_mesh_shape=[1,6,1]");
+}
+
+TEST_CASE("a mesh is planned with no such devices at hand") {
+  const MeshConfig config{.ici_mesh_shape = {1, 12, 16}, .dcn_mesh_shape = {8, 1, 1}};
+  REQUIRE(planned_mesh(config, 1).num_devices() == 1536);
+  REQUIRE(planned_mesh({}, 8).size("data") == 8);
 }
 
 TEST_CASE("axis rules come from their text") {
