@@ -48,23 +48,23 @@ Fans fans_of(const Parameter& parameter) {
   return {rest * static_cast<double>(axes[axes.size() - 2].size), rest * last};
 }
 
-// One layer's weight as draws of one stream; runs of it may be made in any order.
-constexpr int64_t kRun = 1 << 16;  // Elements a thread makes at a time.
+constexpr int64_t kRun = 1 << 16;  // Elements a thread makes at a time, or one row.
 
-void draw_run(const Draw& draw, uint64_t key, int64_t first, std::span<float> out) {
+// Rows of one layer's weight, which is one stream.
+void draw_rows(const Draw& draw, uint64_t key, const StreamRows& rows, std::span<float> out) {
   const float factor = static_cast<float>(draw.factor);
   switch (draw.distribution) {
     case Distribution::kConstant:
       std::fill(out.begin(), out.end(), factor);
       return;
     case Distribution::kNormal:
-      draw_normal(key, first, out);
+      draw_normal(key, rows, out);
       break;
     case Distribution::kTruncatedNormal:
-      draw_truncated_normal(key, first, out);
+      draw_truncated_normal(key, rows, out);
       break;
     case Distribution::kUniform:
-      draw_uniform(key, first, out);
+      draw_uniform(key, rows, out);
       for (float& value : out) value = 2.0f * value - 1.0f;
       break;
     case Distribution::kOrthogonal:
@@ -79,7 +79,7 @@ void draw_run(const Draw& draw, uint64_t key, int64_t first, std::span<float> ou
 void draw_orthogonal(double factor, uint64_t key, const std::vector<Axis>& axes,
                      std::span<float> out) {
   const int64_t rows = axes[0].size, columns = axes[1].size;
-  draw_normal(key, 0, out);
+  draw_normal(key, {.length = rows * columns}, out);
   const bool by_rows = rows <= columns;
   const int64_t count = by_rows ? rows : columns, length = by_rows ? columns : rows;
   std::vector<std::vector<double>> basis;
@@ -113,6 +113,85 @@ void store(std::span<const float> values, DType dtype, std::byte* destination) {
   auto* narrow = reinterpret_cast<BFloat16*>(destination);
   for (size_t i = 0; i < values.size(); ++i) narrow[i] = BFloat16(values[i]);
 }
+
+// What a thread makes at a time of one layer's block.
+struct Portion {
+  int64_t at = 0;  // In the block, in elements.
+  int64_t elements = 0;
+  StreamRows rows;  // In the layer's weight.
+};
+
+// One layer's block as rows of its weight: the last axes that the block has whole, and its part of
+// the axis before them, are a row; it has such rows at equal distances along the next axis, and as
+// many such groups of rows as the axes before that say.
+class BlockRows {
+ public:
+  // Of the block's axes those from `first` on are the layer's.
+  BlockRows(const std::vector<Axis>& axes, const Block& block, size_t first) {
+    size_t axis = axes.size();
+    int64_t inner = 1;  // Elements of the weight below `axis`.
+    for (bool whole = true; axis > 0 && whole;) {
+      --axis;
+      start_ += block.origin[first + axis] * inner;
+      length_ *= block.shape[first + axis];
+      inner *= axes[axis].size;
+      whole = block.shape[first + axis] == axes[axis].size;
+    }
+    stride_ = inner;
+    if (axis > 0) {
+      --axis;
+      start_ += block.origin[first + axis] * inner;
+      count_ = block.shape[first + axis];
+      inner *= axes[axis].size;
+    }
+    groups_ = {start_};
+    while (axis > 0) {
+      --axis;
+      std::vector<int64_t> more;
+      for (int64_t i = 0; i < block.shape[first + axis]; ++i)
+        for (const int64_t group : groups_)
+          more.push_back((block.origin[first + axis] + i) * inner + group);
+      groups_ = std::move(more);
+      inner *= axes[axis].size;
+    }
+  }
+
+  std::vector<Portion> portions() const {
+    std::vector<Portion> portions;
+    int64_t at = 0;
+    const auto add = [&](const StreamRows& rows, int64_t elements) {
+      portions.push_back({at, elements, rows});
+      at += elements;
+    };
+    const int64_t together = std::max<int64_t>(kRun / length_, 1);
+    for (const int64_t group : groups_) {
+      for (int64_t row = 0; row < count_; row += together) {
+        const int64_t begin = group + row * stride_;
+        if (length_ > kRun) {  // A row at a time, and that in several.
+          for (int64_t done = 0; done < length_; done += kRun) {
+            const int64_t run = std::min(kRun, length_ - done);
+            add({begin + done, run, 0}, run);
+          }
+        } else {
+          add({begin, length_, stride_}, length_ * std::min(together, count_ - row));
+        }
+      }
+    }
+    return portions;
+  }
+
+  // The block of a layer's whole weight.
+  void copy(std::span<const float> layer, std::span<float> block) const {
+    auto to = block.begin();
+    for (const int64_t group : groups_)
+      for (int64_t row = 0; row < count_; ++row)
+        to = std::copy_n(layer.begin() + group + row * stride_, length_, to);
+  }
+
+ private:
+  int64_t start_ = 0, length_ = 1, stride_ = 0, count_ = 1;
+  std::vector<int64_t> groups_;  // Where each begins.
+};
 
 // Calls work(i) for i in [0, count), each once, on up to `threads` threads.
 template <typename Work>
@@ -178,30 +257,57 @@ Draw draw_of(const Parameter& parameter) {
   return {};
 }
 
+void initialize(const Parameter& parameter, uint64_t seed, const Block& block,
+                std::span<std::byte> destination, int threads) {
+  const Type& type = parameter.type;
+  CHECK(block.shape.size() == type.axes.size() && block.origin.size() == type.axes.size(),
+        "'{}': a block of another rank", parameter.path);
+  int64_t elements = 1;
+  for (size_t i = 0; i < type.axes.size(); ++i) {
+    CHECK(block.origin[i] >= 0 && block.shape[i] > 0 &&
+              block.origin[i] + block.shape[i] <= type.axes[i].size,
+          "'{}': a block outside of {}", parameter.path, type.text_sized());
+    elements *= block.shape[i];
+  }
+  CHECK(static_cast<int64_t>(destination.size()) == elements * dtype_bytes(type.dtype));
+  if (type.dtype != DType::kF32 && type.dtype != DType::kBF16)
+    fail("{}: weights are f32 or bf16, got {}", parameter.path, dtype_name(type.dtype));
+  const Draw draw = draw_of(parameter);
+  const bool stacked = parameter.stack > 0;
+  const int64_t first_layer = stacked ? block.origin[0] : parameter.layer;
+  const int64_t layers = stacked ? block.shape[0] : 1;
+  const BlockRows rows(layer_axes(parameter), block, stacked ? 1 : 0);
+  const int64_t layer_elements = elements / layers;
+  const bool whole_matrix = draw.distribution == Distribution::kOrthogonal;
+  const std::vector<Portion> portions =
+      whole_matrix ? std::vector<Portion>{{0, layer_elements, {}}} : rows.portions();
+  const int64_t count = static_cast<int64_t>(portions.size());
+  share_out(layers * count, threads, [&](int64_t i) {
+    const int64_t layer = i / count;
+    const Portion& portion = portions[static_cast<size_t>(i % count)];
+    const uint64_t key = random_key(seed, parameter.random_path, first_layer + layer);
+    std::vector<float> values(static_cast<size_t>(portion.elements));
+    if (whole_matrix) {
+      std::vector<float> matrix(
+          static_cast<size_t>(type.elements() / std::max<int64_t>(parameter.stack, 1)));
+      draw_orthogonal(draw.factor, key, layer_axes(parameter), matrix);
+      rows.copy(matrix, values);
+    } else {
+      draw_rows(draw, key, portion.rows, values);
+    }
+    store(values, type.dtype,
+          destination.data() + (layer * layer_elements + portion.at) * dtype_bytes(type.dtype));
+  });
+}
+
 void initialize(const Parameter& parameter, uint64_t seed, std::span<std::byte> destination,
                 int threads) {
-  const DType dtype = parameter.type.dtype;
-  CHECK(static_cast<int64_t>(destination.size()) == parameter.type.bytes());
-  if (dtype != DType::kF32 && dtype != DType::kBF16)
-    fail("{}: weights are f32 or bf16, got {}", parameter.path, dtype_name(dtype));
-  const Draw draw = draw_of(parameter);
-  const std::vector<Axis> axes = layer_axes(parameter);
-  const int64_t layers = std::max<int64_t>(parameter.stack, 1);
-  const int64_t elements = parameter.type.elements() / layers;
-  const int64_t run = draw.distribution == Distribution::kOrthogonal ? elements : kRun;
-  const int64_t runs = (elements + run - 1) / run;
-  share_out(layers * runs, threads, [&](int64_t i) {
-    const int64_t layer = i / runs, first = i % runs * run;
-    const uint64_t key =
-        random_key(seed, parameter.random_path, parameter.stack > 0 ? layer : parameter.layer);
-    std::vector<float> values(static_cast<size_t>(std::min(run, elements - first)));
-    if (draw.distribution == Distribution::kOrthogonal) {
-      draw_orthogonal(draw.factor, key, axes, values);
-    } else {
-      draw_run(draw, key, first, values);
-    }
-    store(values, dtype, destination.data() + (layer * elements + first) * dtype_bytes(dtype));
-  });
+  Block whole;
+  for (const Axis& axis : parameter.type.axes) {
+    whole.origin.push_back(0);
+    whole.shape.push_back(axis.size);
+  }
+  initialize(parameter, seed, whole, destination, threads);
 }
 
 }  // namespace tessera

@@ -8,12 +8,18 @@
 #include <cstdint>
 #include <span>
 
+#include "core/graph/shard.h"
 #include "layers/parameter.h"
 
 namespace tessera {
 
-// Fills `destination`, the whole weight row-major in its dtype (f32 or bf16), on up to `threads`
-// threads (0: all the machine has). Error if the initialiser does not suit the weight's axes.
+// Fills `destination`, this block of the weight row-major in its dtype (f32 or bf16), on up to
+// `threads` threads (0: all the machine has). The bits are those of the block of the whole weight,
+// which is never made, but for orthogonal ones: there, a layer's matrix at a time. Error if the
+// initialiser does not suit the weight's axes.
+void initialize(const Parameter& parameter, uint64_t seed, const Block& block,
+                std::span<std::byte> destination, int threads = 0);
+// The whole weight.
 void initialize(const Parameter& parameter, uint64_t seed, std::span<std::byte> destination,
                 int threads = 0);
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/normal.h"
@@ -18,14 +19,14 @@ namespace {
 constexpr int64_t kBlocks = 64;  // Philox blocks worked on side by side.
 using Lane = std::array<uint32_t, kBlocks>;
 
-// The blocks of counters first, first + 1, …: word w of block b is words[w][b]. As philox() does,
-// one round after another over all lanes.
-void philox_lanes(uint64_t key, uint64_t first, std::array<Lane, 4>& words) {
-  for (int64_t b = 0; b < kBlocks; ++b) {
-    const uint64_t counter = first + static_cast<uint64_t>(b);
-    words[0][static_cast<size_t>(b)] = static_cast<uint32_t>(counter);
-    words[1][static_cast<size_t>(b)] = static_cast<uint32_t>(counter >> 32);
-    words[2][static_cast<size_t>(b)] = words[3][static_cast<size_t>(b)] = 0;
+// The blocks of these counters: word w of lane b is words[w][b]. As philox() does, one round after
+// another over all lanes.
+void philox_lanes(uint64_t key, const std::array<uint64_t, kBlocks>& counters,
+                  std::array<Lane, 4>& words) {
+  for (size_t b = 0; b < kBlocks; ++b) {
+    words[0][b] = static_cast<uint32_t>(counters[b]);
+    words[1][b] = static_cast<uint32_t>(counters[b] >> 32);
+    words[2][b] = words[3][b] = 0;
   }
   PhiloxRounds round(key);
   for (int i = 0; i < PhiloxRounds::kCount; ++i, round.advance()) {
@@ -34,20 +35,59 @@ void philox_lanes(uint64_t key, uint64_t first, std::array<Lane, 4>& words) {
   }
 }
 
-// Calls make(words, values) for runs of blocks, and stores what it makes of them.
+// Lanes that hold consecutive blocks of one row.
+struct Stretch {
+  int64_t lane = 0;     // The first of them.
+  int64_t skipped = 0;  // Elements of that lane which come before the row.
+  int64_t count = 0;    // Elements of the row.
+};
+
+using Values = std::array<std::array<float, kBlocks>, 4>;
+
+void store(const Values& values, const Stretch& stretch, float* out) {
+  const int64_t from = 4 * stretch.lane + stretch.skipped;
+  for (int64_t i = 0; i < stretch.count; ++i)
+    out[i] = values[static_cast<size_t>((from + i) % 4)][static_cast<size_t>((from + i) / 4)];
+}
+
+// Calls make(words, values) for lanes filled with as many rows as they hold, and stores what it
+// makes of them.
 template <typename Make>
-void draw(uint64_t key, int64_t first, std::span<float> out, Make make) {
-  CHECK(first % 4 == 0, "a run of draws begins at element {}", first);
-  std::array<Lane, 4> words;
-  std::array<std::array<float, kBlocks>, 4> values;
+void draw(uint64_t key, const StreamRows& rows, std::span<float> out, Make make) {
   const int64_t count = static_cast<int64_t>(out.size());
-  for (int64_t done = 0; done < count; done += 4 * kBlocks) {
-    philox_lanes(key, static_cast<uint64_t>((first + done) / 4), words);
+  CHECK(rows.first >= 0 && rows.length > 0 && count % rows.length == 0, "rows of {} in {} elements",
+        rows.length, count);
+  std::array<uint64_t, kBlocks> counters{};
+  std::array<Lane, 4> words;
+  Values values;
+  std::vector<Stretch> stretches;
+  int64_t in_row = 0, row = 0;  // What comes next.
+  for (int64_t done = 0; done < count;) {
+    stretches.clear();
+    int64_t lanes = 0, planned = done;
+    while (lanes < kBlocks && planned < count) {
+      const int64_t element = rows.first + row * rows.stride + in_row;
+      Stretch stretch{lanes, element % 4, 0};
+      const int64_t wanted = (stretch.skipped + rows.length - in_row + 3) / 4;
+      const int64_t taken = std::min(wanted, kBlocks - lanes);
+      for (int64_t b = 0; b < taken; ++b)
+        counters[static_cast<size_t>(lanes + b)] = static_cast<uint64_t>(element / 4 + b);
+      stretch.count = std::min(rows.length - in_row, 4 * taken - stretch.skipped);
+      lanes += taken;
+      planned += stretch.count;
+      in_row += stretch.count;
+      if (in_row == rows.length) {
+        in_row = 0;
+        ++row;
+      }
+      stretches.push_back(stretch);
+    }
+    philox_lanes(key, counters, words);
     make(words, values);
-    const int64_t run = std::min(count - done, 4 * kBlocks);
-    for (int64_t i = 0; i < run; ++i)
-      out[static_cast<size_t>(done + i)] =
-          values[static_cast<size_t>(i % 4)][static_cast<size_t>(i / 4)];
+    for (const Stretch& stretch : stretches) {
+      store(values, stretch, out.data() + done);
+      done += stretch.count;
+    }
   }
 }
 
@@ -69,16 +109,16 @@ inline float inverse_erf(float x) {
 
 }  // namespace
 
-void draw_uniform(uint64_t key, int64_t first, std::span<float> out) {
-  draw(key, first, out, [](const auto& words, auto& values) {
+void draw_uniform(uint64_t key, const StreamRows& rows, std::span<float> out) {
+  draw(key, rows, out, [](const auto& words, auto& values) {
     for (size_t word = 0; word < 4; ++word) {
       for (size_t b = 0; b < kBlocks; ++b) values[word][b] = uniform_from_bits(words[word][b]);
     }
   });
 }
 
-void draw_normal(uint64_t key, int64_t first, std::span<float> out) {
-  draw(key, first, out, [](const auto& words, auto& values) {
+void draw_normal(uint64_t key, const StreamRows& rows, std::span<float> out) {
+  draw(key, rows, out, [](const auto& words, auto& values) {
     for (size_t pair = 0; pair < 4; pair += 2) {
       for (size_t b = 0; b < kBlocks; ++b) {
         const NormalPair normals = box_muller(words[pair][b], words[pair + 1][b]);
@@ -89,10 +129,10 @@ void draw_normal(uint64_t key, int64_t first, std::span<float> out) {
   });
 }
 
-void draw_truncated_normal(uint64_t key, int64_t first, std::span<float> out) {
+void draw_truncated_normal(uint64_t key, const StreamRows& rows, std::span<float> out) {
   constexpr float kRootTwo = 1.41421356f;
   constexpr float kErfOfRootTwo = 0.954499736f;
-  draw(key, first, out, [](const auto& words, auto& values) {
+  draw(key, rows, out, [](const auto& words, auto& values) {
     for (size_t word = 0; word < 4; ++word) {
       for (size_t b = 0; b < kBlocks; ++b) {
         // The middle of each of 2^24 equal slices of probability.

@@ -3,8 +3,11 @@
 #include "layers/initialize.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <ctime>
+#include <random>
 
 #include "core/base/draws.h"
 #include "core/base/error.h"
@@ -117,17 +120,102 @@ TEST_CASE("values depend on seed and path, not on threads") {
   REQUIRE(values != values_of(parameter, 5, 1));
 }
 
-TEST_CASE("runs of draws are the elements the one formula gives") {
+TEST_CASE("rows of draws are the elements the one formula gives") {
   const uint64_t key = random_key(3, "w");
-  std::vector<float> uniform(1003), normal(1003);
-  draw_uniform(key, 8, uniform);
-  draw_normal(key, 8, normal);
-  for (size_t i = 0; i < uniform.size(); ++i) {
-    const size_t element = i + 8;
-    const PhiloxBlock block = philox(key, element / 4, 0);
-    REQUIRE(uniform[i] == uniform_from_bits(block[element % 4]));
-    REQUIRE(normal[i] == normals_from_block(block)[element % 4]);
+  for (const StreamRows& rows :
+       {StreamRows{8, 1003, 0}, StreamRows{0, 1, 5}, StreamRows{7, 3, 3}, StreamRows{3, 17, 1000},
+        StreamRows{5, 300, 4001}, StreamRows{1, 256, 256}, StreamRows{2, 1030, 1031}}) {
+    const int64_t count = 5;
+    std::vector<float> uniform(static_cast<size_t>(count * rows.length));
+    std::vector<float> normal(uniform.size());
+    draw_uniform(key, rows, uniform);
+    draw_normal(key, rows, normal);
+    for (size_t i = 0; i < uniform.size(); ++i) {
+      const auto at = static_cast<int64_t>(i);
+      const auto element =
+          static_cast<uint64_t>(rows.first + at / rows.length * rows.stride + at % rows.length);
+      const PhiloxBlock block = philox(key, element / 4, 0);
+      REQUIRE(uniform[i] == uniform_from_bits(block[element % 4]));
+      REQUIRE(normal[i] == normals_from_block(block)[element % 4]);
+    }
   }
+}
+
+// Every element of a block, picked out of the whole.
+std::vector<float> part_of(const std::vector<float>& whole, const std::vector<Axis>& axes,
+                           const Block& block) {
+  std::vector<float> part;
+  int64_t elements = 1;
+  for (const int64_t size : block.shape) elements *= size;
+  for (int64_t i = 0; i < elements; ++i) {
+    int64_t rest = i, element = 0, inner = 1;
+    for (size_t axis = axes.size(); axis-- > 0; rest /= block.shape[axis]) {
+      element += (block.origin[axis] + rest % block.shape[axis]) * inner;
+      inner *= axes[axis].size;
+    }
+    part.push_back(whole[static_cast<size_t>(element)]);
+  }
+  return part;
+}
+
+TEST_CASE("a block is made as the whole has it, for every initialiser") {
+  std::mt19937_64 random(11);
+  const auto below = [&](int64_t bound) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
+  };
+  for (int kind = 0; kind <= static_cast<int>(InitKind::kScaledDeltaOrthogonal); ++kind) {
+    const bool matrix = static_cast<InitKind>(kind) == InitKind::kScaledDeltaOrthogonal;
+    for (int trial = 0; trial < 30; ++trial) {
+      Parameter parameter = parameter_of(static_cast<InitKind>(kind), 0.7, {});
+      const int64_t rank = matrix ? 2 : below(5);
+      std::vector<Axis>& axes = parameter.type.axes;
+      for (int64_t i = 0; i < rank; ++i)
+        axes.push_back(
+            {std::string(1, static_cast<char>('a' + i)), 1 + below(i + 1 == rank ? 300 : 12), {}});
+      if (trial % 3 == 0) {
+        parameter.stack = 1 + below(5);
+        axes.insert(axes.begin(), {"layers", parameter.stack, {}});
+      }
+      if (trial % 2 == 1) parameter.type.dtype = DType::kBF16;
+      Block block;
+      int64_t elements = 1;
+      for (const Axis& axis : axes) {
+        block.origin.push_back(below(4) == 0 ? 0 : below(axis.size));
+        const int64_t room = axis.size - block.origin.back();
+        block.shape.push_back(below(3) == 0 ? room : 1 + below(room));
+        elements *= block.shape.back();
+      }
+      const int64_t width = dtype_bytes(parameter.type.dtype);
+      std::vector<std::byte> whole(static_cast<size_t>(parameter.type.bytes()));
+      std::vector<std::byte> made(static_cast<size_t>(elements * width));
+      initialize(parameter, 5, whole, 1);
+      initialize(parameter, 5, block, made, 2);
+      const auto widened = [&](const std::vector<std::byte>& bytes) {
+        std::vector<float> values;
+        for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(width)) {
+          uint32_t bits = 0;
+          std::memcpy(&bits, bytes.data() + at, static_cast<size_t>(width));
+          values.push_back(std::bit_cast<float>(width == 2 ? bits << 16 : bits));
+        }
+        return values;
+      };
+      CAPTURE(kind, trial, parameter.type.text_sized(), block.origin, block.shape);
+      REQUIRE(widened(made) == part_of(widened(whole), axes, block));
+    }
+  }
+}
+
+TEST_CASE("a block of a weight too large for the machine is made") {
+  Parameter parameter =
+      parameter_of(InitKind::kGaussian, 0.02, {{"vocab", 1000000, {}}, {"embed", 12288, {}}});
+  parameter.stack = 96;  // Nearly five terabytes.
+  parameter.type.axes.insert(parameter.type.axes.begin(), {"layers", 96, {}});
+  std::vector<float> block(2 * 8 * 5), row(12288);
+  initialize(parameter, 9, {{94, 999992, 12283}, {2, 8, 5}},
+             std::as_writable_bytes(std::span(block)), 1);
+  initialize(parameter, 9, {{95, 999993, 0}, {1, 1, 12288}}, std::as_writable_bytes(std::span(row)),
+             1);
+  REQUIRE(std::equal(row.end() - 5, row.end(), block.begin() + 8 * 5 + 5));
 }
 
 TEST_CASE("normals are Box and Muller's to f32 accuracy") {
