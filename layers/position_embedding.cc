@@ -42,7 +42,7 @@ Tensor PositionalEmbedding::fprop(Tensor positions) const {
   // Packed rows count from each document's start, always below the row's length: one row of sines
   // for each position serves the whole batch.
   const Tensor table = sinusoids(iota({"positions", positions.size("seq"), {}}));
-  return place(gather(table, positions, "positions"), "residual");
+  return place(gather(table, place(positions, "residual"), "positions"), "residual");
 }
 
 TrainablePositionalEmbedding::TrainablePositionalEmbedding(const HParams& p)
@@ -56,7 +56,9 @@ Tensor TrainablePositionalEmbedding::fprop(Tensor positions) const {
   if (positions.size("seq") > p_.max_seq_length.get())
     fail("the sequence has {} positions, but the table only max_seq_length={}",
          positions.size("seq"), p_.max_seq_length.get());
-  return place(gather(param(table_), positions, "positions"), "residual");
+  // Where the residual is split along its sequence each device looks up its own positions: what
+  // the mesh then adds up is the table's gradient, not the activations'.
+  return place(gather(param(table_), place(positions, "residual"), "positions"), "residual");
 }
 
 }  // namespace tessera

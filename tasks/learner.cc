@@ -4,7 +4,6 @@
 #include "core/base/error.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
-#include "core/graph/ops/reduce.h"
 #include "core/graph/trace.h"
 #include "tasks/optimizers/update_ops.h"
 
@@ -27,16 +26,6 @@ Tensor f32(double value) { return constant(value, DType::kF32); }
 
 // min(1, limit / norm); a norm that is no number skips the step anyway.
 Tensor clip_scale(double limit, const Tensor& norm) { return minimum(f32(limit) / norm, f32(1.0)); }
-
-Tensor global_norm(const std::vector<Tensor>& gradients) {
-  Tensor total;
-  for (const Tensor& gradient : gradients) {
-    Tensor squares = sum_of_squares(gradient);
-    if (squares.type().rank() > 0) squares = reduce_sum(squares);
-    total = total ? total + squares : squares;
-  }
-  return sqrt(total);
-}
 
 bool is_vector(const Parameter& parameter) {
   return parameter.type.rank() - (parameter.stack > 0 ? 1 : 0) <= 1;
@@ -108,7 +97,7 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
   const Tensor skipped = scalar_state(kSkipped);
   const Tensor in_a_row = scalar_state(kSkippedInARow);
 
-  const Tensor norm = global_norm(gradients);
+  const Tensor norm = norm_of_all(gradients);
   Tensor apply = less_equal(f32(0.0), f32(0.0));
   if (p_.skip_nonfinite_steps) apply = logical_and(is_finite(norm), is_finite(loss));
   if (p_.skip_step_gradient_norm_value > 0.0)

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/optimizers/update_ops.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/reduce.h"
 #include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
 #include "layers/parameter.h"
 
 namespace tessera {
@@ -12,6 +17,18 @@ namespace {
 
 bool is_stack_axis(const Type& type, size_t position) {
   return position == 0 && type.axes[0].name == kLayersAxis;
+}
+
+// Pending over the mesh axes that split the tensor; one for each layer of a stack.
+Tensor unfinished_sum_of_squares(const Tensor& x) {
+  const Tensor wide = x.dtype() == DType::kF32 ? x : cast(x, DType::kF32);
+  return reduce_sum(square(wide), tensor_axes(x.type()));
+}
+
+Tensor pending_over(const Tensor& scalar, const std::vector<std::string>& mesh_axes) {
+  Type type = make_type(scalar.dtype(), {});
+  if (!mesh_axes.empty()) type.partial = {PartialKind::kSum, mesh_axes};
+  return scalar.type() == type ? scalar : reshard(scalar, type);
 }
 
 }  // namespace
@@ -31,12 +48,37 @@ int64_t tensor_elements(const Type& type) {
 }
 
 Tensor sum_of_squares(const Tensor& x) {
-  const Tensor wide = x.dtype() == DType::kF32 ? x : cast(x, DType::kF32);
-  const Tensor sum = reduce_sum(square(wide), tensor_axes(x.type()));
+  const Tensor sum = unfinished_sum_of_squares(x);
   Type replicated = sum.type();
   for (Axis& axis : replicated.axes) axis.split.clear();
   replicated.partial = {};
   return reshard(sum, replicated);
+}
+
+Tensor norm_of_all(const std::vector<Tensor>& tensors) {
+  // Sums by the mesh axes over which they are pending. They come together as pending over all of
+  // these; a tensor that is whole on several devices counts once, on the first of them.
+  std::vector<std::pair<std::vector<std::string>, Tensor>> sums;
+  std::vector<std::string> all_axes;
+  for (const Tensor& tensor : tensors) {
+    Tensor squares = unfinished_sum_of_squares(tensor);
+    if (squares.type().rank() > 0) squares = reduce_sum(squares);
+    const std::vector<std::string> mesh_axes = squares.type().partial.mesh_axes;
+    const auto same = std::find_if(sums.begin(), sums.end(),
+                                   [&](const auto& each) { return each.first == mesh_axes; });
+    if (same == sums.end()) {
+      sums.emplace_back(mesh_axes, squares);
+      all_axes = mesh_union(traced_mesh(), all_axes, mesh_axes);
+    } else {
+      same->second = same->second + squares;
+    }
+  }
+  Tensor total;
+  for (const auto& [mesh_axes, sum] : sums) {
+    const Tensor pending = pending_over(sum, all_axes);
+    total = total ? total + pending : pending;
+  }
+  return sqrt(pending_over(total, {}));
 }
 
 Tensor cap_rms(const Tensor& x, double threshold) {

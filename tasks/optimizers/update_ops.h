@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/graph/tensor.h"
 #include "tasks/optimizers/base_optimizer.h"
@@ -16,6 +17,8 @@ int64_t tensor_elements(const Type& type);
 
 // Σx² of each tensor: a scalar, or one for each layer of a stack. Replicated.
 Tensor sum_of_squares(const Tensor& x);
+// √Σx² over all of these tensors: a scalar, for which the mesh is reduced over once.
+Tensor norm_of_all(const std::vector<Tensor>& tensors);
 // x / max(1, rms(x) / threshold), for each tensor.
 Tensor cap_rms(const Tensor& x, double threshold);
 

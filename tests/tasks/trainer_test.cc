@@ -270,7 +270,7 @@ TEST_CASE("what cannot work is said before the first step") {
     ExperimentConfig config = tiny_config(2);
     config.mesh.ici_mesh_shape = {1, 1, 1};
     REQUIRE_THAT(message_of(config, directory.path(), options),
-                 Catch::Contains("takes 1 devices, but there are 2"));
+                 Catch::Contains("takes 1 device, but there are 2"));
   }
   SECTION("an unknown metric to stop by") {
     ExperimentConfig config = tiny_config(2);

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/spmd_case.h"
+
+#include <algorithm>
+#include <random>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/passes/lower.h"
+#include "core/passes/remat.h"
+#include "layers/repeated.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference_models.h"
+
+namespace tessera {
+namespace {
+
+// Every size is divided by eight devices, but for Llama's key heads, by four.
+constexpr int64_t kVocab = 64, kEmbed = 32, kHeads = 8, kKeyHeads = 4, kHidden = 64;
+constexpr int64_t kBatch = 16, kSeq = 16;
+
+constexpr std::string_view kData = "batch -> (replica, data)";
+constexpr std::string_view kTensor = "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
+
+std::string joined(std::string_view first, std::string_view second, std::string_view third = "") {
+  return third.empty() ? fmt::format("{}, {}", first, second)
+                       : fmt::format("{}, {}, {}", first, second, third);
+}
+
+std::vector<Strategy> all_strategies() {
+  const std::string tensor = joined(kData, kTensor);
+  const std::string sequence = joined(tensor, "residual: seq -> mdl");
+  const std::string heads = "mlp -> mdl, heads -> mdl, kv_heads -> mdl";
+  return {{"replica", "", std::string(kData)},
+          {"fsdp", "embed -> data", std::string(kData)},
+          {"fsdp over replicas", "embed -> (replica, data)", std::string(kData)},
+          {"fsdp over mlp", "mlp -> data, heads -> data, vocab -> data", std::string(kData)},
+          {"vocabulary", "vocab -> mdl", joined(kData, "vocab -> mdl")},
+          {"tensor, whole vocabulary", heads, joined(kData, heads)},
+          {"tensor", std::string(kTensor), tensor},
+          {"sequence", std::string(kTensor), sequence},
+          {"fsdp and tensor", joined("embed -> data", kTensor), tensor},
+          {"fsdp and sequence", joined("embed -> data", kTensor), sequence},
+          {"fsdp over all, and sequence", joined("embed -> (replica, data)", kTensor), sequence},
+          {"fsdp inside tensor",
+           "mlp -> (mdl, data), heads -> mdl, kv_heads -> mdl, vocab -> (mdl, data)", tensor}};
+}
+
+void resize(TransformerLm::HParams& lm) {
+  lm.vocab_size = kVocab;
+  lm.model_dims = kEmbed;
+  lm.num_heads = kHeads;
+  lm.hidden_dims = kHidden;
+}
+
+LanguageModel::HParams model_of(const SpmdCase& trial) {
+  LanguageModel::HParams model = trial.model == TrialModel::kGpt2    ? small_gpt2()
+                                 : trial.model == TrialModel::kLlama ? small_llama()
+                                                                     : small_pax();
+  TransformerLm::HParams& lm = model.lm_tpl.as<TransformerLm::HParams>();
+  resize(lm);
+  lm.packed_input = trial.packed;
+  if (trial.model == TrialModel::kGpt2)
+    lm.position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = kSeq};
+  // Small models learn little from the usual small weights, and would show little.
+  if (trial.model != TrialModel::kPax) lm.params_init = WeightInit{InitKind::kGaussian, 0.1};
+
+  Template<SequenceLayer>& stack = lm.stacked_transformer_tpl;
+  const bool was_repeated = stack.name() == Repeated::HParams::kName;
+  TransformerBlock::HParams block =
+      (was_repeated ? stack.as<Repeated::HParams>().block_tpl
+                    : stack.as<StackedTransformer::HParams>().block_tpl)
+          .as<TransformerBlock::HParams>();
+  auto& attention = block.attention_tpl.as<DotProductAttention::HParams>();
+  if (trial.model == TrialModel::kLlama) {
+    attention.num_kv_heads = kKeyHeads;
+    attention.dims_per_head = 8;
+  }
+  if (trial.dropout) {
+    lm.embedding_dropout_rate = 0.1;
+    block.residual_dropout_rate = 0.1;
+    attention.dropout_rate = 0.1;
+    block.ffn_tpl.as<FeedForward::HParams>().dropout_rate = 0.2;
+  }
+  if (trial.repeated) {
+    stack = Repeated::HParams{.block_tpl = block};
+  } else {
+    stack = StackedTransformer::HParams{.block_tpl = block};
+  }
+  return model;
+}
+
+HostArray array_of(DType dtype) {
+  HostArray array{dtype, {"batch", "seq"}, {kBatch, kSeq}, {}};
+  array.bytes.resize(static_cast<size_t>(kBatch * kSeq * dtype_bytes(dtype)));
+  return array;
+}
+
+// One row: documents of chance lengths that follow a rule of their own, and padding after the last.
+// A document's last token predicts nothing.
+void fill_row(std::mt19937& random, bool packed, size_t row, Batch& batch) {
+  const auto place = [&](const char* name, size_t at) {
+    return batch.at(name).data<int32_t>() + row * kSeq + at;
+  };
+  size_t at = 0;
+  for (int32_t segment = 1; at < kSeq; ++segment) {
+    const size_t length = packed ? std::min<size_t>(2 + random() % 9, kSeq - at) : kSeq;
+    const bool is_padding = packed && segment > 2 && random() % 3 == 0;
+    uint32_t token = random() % kVocab;
+    const uint32_t stride = 1 + random() % 3;
+    for (size_t i = 0; i < length; ++i, ++at) {
+      *place("ids", at) = is_padding ? 0 : static_cast<int32_t>(token);
+      token = (token * 5 + stride) % kVocab;
+      *place("labels", at) = is_padding ? 0 : static_cast<int32_t>(token);
+      *place("segment_ids", at) = is_padding ? 0 : segment;
+      *place("segment_pos", at) = static_cast<int32_t>(i);
+      const bool is_scored = !is_padding && i + 1 < length;
+      batch.at("weights").data<float>()[row * kSeq + at] = is_scored ? 1.0f : 0.0f;
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<Strategy>& strategies() {
+  static const std::vector<Strategy> all = all_strategies();
+  return all;
+}
+
+const Strategy& strategy(const std::string& name) {
+  const auto found = std::find_if(strategies().begin(), strategies().end(),
+                                  [&](const Strategy& each) { return each.name == name; });
+  INFO("strategy " << name);
+  REQUIRE(found != strategies().end());
+  return *found;
+}
+
+const Strategy& SpmdCase::rules() const {
+  return own_rules ? *own_rules : tessera::strategy(strategy);
+}
+
+std::string SpmdCase::text() const {
+  const char* models[] = {"gpt2", "llama", "pax"};
+  const std::string by =
+      own_rules ? fmt::format("weights: {}; activations: {}", rules().weights, rules().activations)
+                : strategy;
+  return fmt::format("{} on {}{} by '{}'{}{}{}, remat {}, {} microbatches, {}",
+                     models[static_cast<int>(model)], ici,
+                     dcn.empty() ? "" : fmt::format(" × {}", dcn), by, repeated ? ", repeated" : "",
+                     packed ? ", packed" : "", dropout ? ", dropout" : "", remat, microbatches,
+                     dtype_name(compute));
+}
+
+SpmdCase SpmdCase::on_one_device() const {
+  SpmdCase one = *this;
+  one.ici = {1, 1, 1};
+  one.dcn = {};
+  one.strategy = "replica";
+  one.own_rules.reset();
+  return one;
+}
+
+SingleTask::HParams spmd_task(const SpmdCase& trial) {
+  return {.dtypes = DTypePolicy{.compute = trial.compute},
+          .model = model_of(trial),
+          .learner = {.optimizer_tpl = AdamW::HParams{.learning_rate = trial.learning_rate}},
+          .train = {.num_train_steps = trial.steps,
+                    .num_microbatches = trial.microbatches,
+                    .remat_policy = trial.remat}};
+}
+
+Batch spmd_batch(const SpmdCase& trial, int64_t step) {
+  std::mt19937 random(static_cast<uint32_t>(step) + 17);
+  Batch batch{{"ids", array_of(DType::kI32)},
+              {"labels", array_of(DType::kI32)},
+              {"segment_ids", array_of(DType::kI32)},
+              {"segment_pos", array_of(DType::kI32)},
+              {"weights", array_of(DType::kF32)}};
+  for (size_t row = 0; row < kBatch; ++row) fill_row(random, trial.packed, row, batch);
+  return batch;
+}
+
+Graph traced_step(const SpmdCase& trial) {
+  const Strategy& rules = trial.rules();
+  Batch specification = spmd_batch(trial, 0);
+  for (auto& [name, array] : specification) array.bytes.clear();
+  return Template<BaseTask>(spmd_task(trial))
+      .instantiate()
+      ->train_graph({trial.mesh(),
+                     {parse_rules(rules.weights), parse_rules(rules.activations)},
+                     specification});
+}
+
+Graph lowered_step(const SpmdCase& trial) {
+  return lower(rematerialize(traced_step(trial), parse_remat_policy(trial.remat)), trial.mesh());
+}
+
+}  // namespace tessera
