@@ -45,7 +45,6 @@ class Interpreter {
     return outputs;
   }
 
- private:
   std::vector<ReferenceArray> run_node(const Graph& graph, const Node& node,
                                        const std::vector<const ReferenceArray*>& operands) const {
     if (node.op->name == "repeat") return run_repeat(graph, node, operands);
@@ -63,6 +62,7 @@ class Interpreter {
          node.op->name);
   }
 
+ private:
   // Traces the composite's plain definition on the node's types, and runs that.
   std::vector<ReferenceArray> run_plain(const Graph& graph, const Node& node,
                                         const std::vector<const ReferenceArray*>& operands) const {
@@ -133,6 +133,12 @@ class Interpreter {
 
 bool has_reference(std::string_view op) {
   return op == "repeat" || op == "fused" || find_reference(op) != nullptr;
+}
+
+std::vector<ReferenceArray> evaluate_node(const Graph& graph, const Node& node,
+                                          const std::vector<const ReferenceArray*>& operands,
+                                          const Mesh& mesh) {
+  return Interpreter(mesh).run_node(graph, node, operands);
 }
 
 std::map<std::string, ReferenceArray> evaluate(const Graph& graph, const ReferenceInputs& inputs,

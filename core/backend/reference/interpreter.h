@@ -23,6 +23,11 @@ using ReferenceInputs = std::map<std::string, std::vector<double>>;
 std::map<std::string, ReferenceArray> evaluate(const Graph& graph, const ReferenceInputs& inputs,
                                                const Mesh& mesh = {});
 
+// The results of one node of a graph.
+std::vector<ReferenceArray> evaluate_node(const Graph& graph, const Node& node,
+                                          const std::vector<const ReferenceArray*>& operands,
+                                          const Mesh& mesh = {});
+
 // Whether the interpreter itself knows this op (composites need not be known).
 bool has_reference(std::string_view op);
 

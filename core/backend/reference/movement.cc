@@ -70,6 +70,11 @@ std::vector<double> run_concat(const ReferenceCall& call) {
   return result;
 }
 
+std::vector<double> run_keep_or_zero(const ReferenceCall& call) {
+  if (call.node.attributes.get<int64_t>("keep") != 0) return call.input(0).values;
+  return std::vector<double>(static_cast<size_t>(call.type.elements()), 0.0);
+}
+
 std::vector<double> run_constant(const ReferenceCall& call) {
   return std::vector<double>(static_cast<size_t>(call.type.elements()),
                              call.node.attributes.get<double>("value"));
@@ -77,7 +82,8 @@ std::vector<double> run_constant(const ReferenceCall& call) {
 
 std::vector<double> run_iota(const ReferenceCall& call) {
   std::vector<double> result;
-  for (int64_t i = 0; i < call.type.elements(); ++i) result.push_back(static_cast<double>(i));
+  for (int64_t i = 0; i < call.type.elements(); ++i)
+    result.push_back(static_cast<double>(call.origin(0) + i));
   return result;
 }
 
@@ -85,16 +91,17 @@ std::vector<double> run_causal_mask(const ReferenceCall& call) {
   std::vector<double> result;
   for (int64_t query = 0; query < call.type.axes[0].size; ++query) {
     for (int64_t key = 0; key < call.type.axes[1].size; ++key)
-      result.push_back(key <= query ? 1.0 : 0.0);
+      result.push_back(call.origin(1) + key <= call.origin(0) + query ? 1.0 : 0.0);
   }
   return result;
 }
 
 std::vector<double> run_one_hot(const ReferenceCall& call) {
   std::vector<double> result;
+  const int64_t first = call.origin(call.type.axes.size() - 1);
   for (const double id : call.input(0).values) {
     for (int64_t i = 0; i < call.type.axes.back().size; ++i)
-      result.push_back(id == static_cast<double>(i) ? 1.0 : 0.0);
+      result.push_back(id == static_cast<double>(first + i) ? 1.0 : 0.0);
   }
   return result;
 }
@@ -110,6 +117,7 @@ const ReferenceOp kOps[] = {
     {"pad", run_pad},
     {"shift_right", run_shift_right},
     {"concat", run_concat},
+    {"keep_or_zero", run_keep_or_zero},
     {"constant", run_constant},
     {"iota", run_iota},
     {"causal_mask", run_causal_mask},

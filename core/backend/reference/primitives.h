@@ -9,6 +9,7 @@
 
 #include "core/backend/reference/array.h"
 #include "core/graph/graph.h"
+#include "core/graph/ops/collective.h"
 
 namespace tessera {
 
@@ -18,6 +19,12 @@ struct ReferenceCall {
   const Type& type;  // Of the result.
 
   const ReferenceArray& input(size_t i) const { return *inputs[i]; }
+  // Of a shard of the op's anchor (core/graph/ops/collective.h), the global index of its first
+  // element along an axis; 0 where it is no shard.
+  int64_t origin(size_t axis) const {
+    const std::vector<int64_t> none(axis + 1, 0);
+    return node.attributes.get_or(kOrigin, none)[axis];
+  }
 };
 
 // A row of a family's table: the values of the op's one result.

@@ -20,15 +20,26 @@ std::vector<double> run_random_uniform(const ReferenceCall& call) {
   const int64_t first = stride != 0 ? next() : 0;
   const uint64_t key = random_key(static_cast<uint64_t>(attributes.get<int64_t>("seed")),
                                   attributes.get<std::string>("stream"), layer);
-  const int64_t count = call.type.elements();
-  const int64_t width = stride == 0 ? count : count / call.type.axes.front().size;
+  // Counted in the global array, whose examples are `stride` apart from `first` on.
+  const std::vector<Axis>& axes = call.type.axes;
+  std::vector<int64_t> extent;
+  for (const Axis& axis : axes) extent.push_back(axis.size);
+  extent = call.node.attributes.get_or(kExtent, extent);
+  std::vector<int64_t> strides(axes.size(), 1);
+  for (size_t i = axes.size(); i-- > 1;) strides[i - 1] = strides[i] * extent[i];
+  int64_t begin = 0;
+  if (stride != 0) {
+    begin = first * strides[0];
+    strides[0] *= stride;
+  }
+  for (size_t i = 0; i < axes.size(); ++i) begin += call.origin(i) * strides[i];
   std::vector<double> result;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t element = (first + i / width * stride) * width + i % width;
+  for_each_index(axes, {strides}, [&](int64_t, const std::vector<int64_t>& at) {
+    const int64_t element = begin + at[0];
     const PhiloxBlock block =
         philox(key, static_cast<uint64_t>(element / 4), static_cast<uint64_t>(step));
     result.push_back(uniform_from_bits(block[static_cast<size_t>(element % 4)]));
-  }
+  });
   return result;
 }
 

@@ -77,7 +77,7 @@ std::vector<double> run_gather(const ReferenceCall& call) {
   const size_t width = table.values.size() / static_cast<size_t>(rows);
   std::vector<double> result = filled(call, 0.0);
   for (size_t i = 0; i < ids.values.size(); ++i) {
-    const int64_t id = static_cast<int64_t>(ids.values[i]);
+    const int64_t id = static_cast<int64_t>(ids.values[i]) - call.origin(0);
     if (id < 0 || id >= rows) continue;
     std::copy_n(table.values.begin() + id * static_cast<int64_t>(width), width,
                 result.begin() + static_cast<int64_t>(i * width));
@@ -91,7 +91,7 @@ std::vector<double> run_scatter_add(const ReferenceCall& call) {
   std::vector<double> result = filled(call, 0.0);
   const size_t width = result.size() / static_cast<size_t>(rows);
   for (size_t i = 0; i < ids.values.size(); ++i) {
-    const int64_t id = static_cast<int64_t>(ids.values[i]);
+    const int64_t id = static_cast<int64_t>(ids.values[i]) - call.origin(0);
     if (id < 0 || id >= rows) continue;
     for (size_t j = 0; j < width; ++j)
       result[static_cast<size_t>(id) * width + j] += updates.values[i * width + j];
@@ -104,11 +104,14 @@ std::vector<double> run_pick(const ReferenceCall& call) {
   const std::string& name = call.node.attributes.get<std::string>("axis");
   const Axis axis = axes_named(x.axes, {name}).front();
   const int64_t stride = strides_along(x, {axis}).front();
+  size_t place = 0;
+  while (x.axes[place].name != name) ++place;
+  const int64_t origin = call.origin(place);
   std::vector<double> result = filled(call, 0.0);
   for_each_index(
       call.type.axes, {strides_along(x, call.type.axes)},
       [&](int64_t position, const std::vector<int64_t>& at) {
-        const int64_t id = static_cast<int64_t>(ids.values[static_cast<size_t>(position)]);
+        const int64_t id = static_cast<int64_t>(ids.values[static_cast<size_t>(position)]) - origin;
         if (id < 0 || id >= axis.size) return;
         result[static_cast<size_t>(position)] = x.values[static_cast<size_t>(at[0] + id * stride)];
       });

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/simulated_mesh.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/ops/collective.h"
+#include "core/graph/shard.h"
+#include "core/passes/loop.h"
+#include "core/passes/lower.h"
+
+namespace tessera {
+namespace {
+
+using Arrays = std::vector<ReferenceArray>;  // One a device, or one a value.
+
+// Calls visit(global, local) for the place of each element of a block in both.
+template <typename Visit>
+void each_place(const Type& type, const Block& block, const Visit& visit) {
+  std::vector<Axis> local = type.axes;
+  for (size_t i = 0; i < local.size(); ++i) local[i].size = block.shape[i];
+  const std::vector<int64_t> strides = strides_along({type.axes, {}}, type.axes);
+  int64_t begin = 0;
+  for (size_t i = 0; i < strides.size(); ++i) begin += block.origin[i] * strides[i];
+  for_each_index(local, {strides}, [&](int64_t position, const std::vector<int64_t>& at) {
+    visit(static_cast<size_t>(begin + at[0]), static_cast<size_t>(position));
+  });
+}
+
+// Along `axis`, the rows [begin, end) of x.
+ReferenceArray rows_of(const ReferenceArray& x, const std::string& axis, int64_t begin,
+                       int64_t end) {
+  Block block;
+  Type type{DType::kF64, x.axes, {}};
+  for (const Axis& each : x.axes) {
+    block.origin.push_back(each.name == axis ? begin : 0);
+    block.shape.push_back(each.name == axis ? end - begin : each.size);
+  }
+  ReferenceArray part{x.axes, {}};
+  for (Axis& each : part.axes)
+    if (each.name == axis) each.size = end - begin;
+  part.values.resize(static_cast<size_t>(element_count(part.axes)));
+  each_place(type, block, [&](size_t from, size_t to) { part.values[to] = x.values[from]; });
+  return part;
+}
+
+ReferenceArray joined(const std::vector<const ReferenceArray*>& parts, const std::string& axis) {
+  Type type{DType::kF64, parts[0]->axes, {}};
+  Block block;
+  int64_t along = -1;
+  for (size_t i = 0; i < type.axes.size(); ++i) {
+    block.origin.push_back(0);
+    block.shape.push_back(type.axes[i].size);
+    if (type.axes[i].name == axis) along = static_cast<int64_t>(i);
+  }
+  CHECK(along >= 0, "no axis {}", axis);
+  const size_t at = static_cast<size_t>(along);
+  type.axes[at].size *= static_cast<int64_t>(parts.size());
+  ReferenceArray whole{type.axes, std::vector<double>(static_cast<size_t>(type.elements()))};
+  for (const ReferenceArray* part : parts) {
+    each_place(type, block, [&](size_t to, size_t from) { whole.values[to] = part->values[from]; });
+    block.origin[at] += block.shape[at];
+  }
+  return whole;
+}
+
+ReferenceArray reduced(const std::vector<const ReferenceArray*>& parts, bool maximum) {
+  ReferenceArray result = *parts[0];
+  for (size_t k = 1; k < parts.size(); ++k) {
+    for (size_t i = 0; i < result.values.size(); ++i) {
+      double& value = result.values[i];
+      value = maximum ? std::max(value, parts[k]->values[i]) : value + parts[k]->values[i];
+    }
+  }
+  return result;
+}
+
+int64_t size_along(const ReferenceArray& x, const std::string& axis) {
+  for (const Axis& each : x.axes)
+    if (each.name == axis) return each.size;
+  fail("no axis {}", axis);
+}
+
+// What the device of `node` gets, when each device has `operands[device]`.
+ReferenceArray exchanged(const Node& node, const std::vector<const ReferenceArray*>& operands) {
+  const Attributes& attributes = node.attributes;
+  const std::string_view op = node.op->name;
+  if (op == "permute") return *operands[static_cast<size_t>(attributes.get<int64_t>("from"))];
+  std::vector<const ReferenceArray*> group;
+  for (const int64_t device : attributes.get<std::vector<int64_t>>("group"))
+    group.push_back(operands[static_cast<size_t>(device)]);
+  const int64_t index = attributes.get<int64_t>("index");
+  const auto my_part = [&](const ReferenceArray& x, const std::string& axis) {
+    const int64_t size = size_along(x, axis) / static_cast<int64_t>(group.size());
+    return rows_of(x, axis, index * size, (index + 1) * size);
+  };
+  if (op == "all_gather") return joined(group, attributes.get<std::string>("axis"));
+  if (op == "reduce_scatter")
+    return my_part(reduced(group, false), attributes.get<std::string>("axis"));
+  if (op == "all_reduce") return reduced(group, attributes.get<std::string>("reduction") == "max");
+  CHECK(op == "all_to_all", "no collective '{}'", op);
+  std::vector<ReferenceArray> parts;
+  for (const ReferenceArray* each : group)
+    parts.push_back(my_part(*each, attributes.get<std::string>("split_axis")));
+  std::vector<const ReferenceArray*> pointers;
+  for (const ReferenceArray& part : parts) pointers.push_back(&part);
+  return joined(pointers, attributes.get<std::string>("concat_axis"));
+}
+
+// All devices' graphs, node by node.
+class Lockstep {
+ public:
+  using PerDevice = std::vector<Arrays>;  // By device, then by value or operand.
+
+  PerDevice run(const std::vector<const Graph*>& graphs, PerDevice inputs) const {
+    const size_t devices = graphs.size();
+    PerDevice values(devices);
+    for (size_t d = 0; d < devices; ++d) {
+      values[d].resize(graphs[d]->values().size());
+      for (size_t i = 0; i < inputs[d].size(); ++i)
+        values[d][static_cast<size_t>(graphs[d]->inputs()[i].value)] = std::move(inputs[d][i]);
+    }
+    for (NodeId id = 0; id < static_cast<NodeId>(graphs[0]->nodes().size()); ++id) {
+      PerDevice results = run_node(graphs, id, values);
+      for (size_t d = 0; d < devices; ++d)
+        for (size_t i = 0; i < results[d].size(); ++i)
+          values[d][static_cast<size_t>(graphs[d]->node(id).outputs[i])] = std::move(results[d][i]);
+    }
+    PerDevice outputs(devices);
+    for (size_t d = 0; d < devices; ++d)
+      for (const GraphOutput& output : graphs[d]->outputs())
+        outputs[d].push_back(values[d][static_cast<size_t>(output.value)]);
+    return outputs;
+  }
+
+ private:
+  PerDevice run_node(const std::vector<const Graph*>& graphs, NodeId id,
+                     const PerDevice& values) const {
+    const Node& first = graphs[0]->node(id);
+    if (is_repeat(first)) return run_loop(graphs, id, values);
+    PerDevice results(graphs.size());
+    std::vector<const ReferenceArray*> all;
+    for (size_t d = 0; d < graphs.size(); ++d)
+      if (is_collective(first)) all.push_back(&values[d][static_cast<size_t>(first.inputs[0])]);
+    for (size_t d = 0; d < graphs.size(); ++d) {
+      const Node& node = graphs[d]->node(id);
+      if (is_collective(node)) {
+        results[d] = {exchanged(node, all)};
+        continue;
+      }
+      std::vector<const ReferenceArray*> operands;
+      for (const ValueId value : node.inputs)
+        operands.push_back(&values[d][static_cast<size_t>(value)]);
+      results[d] = evaluate_node(*graphs[d], node, operands);
+    }
+    return results;
+  }
+
+  PerDevice run_loop(const std::vector<const Graph*>& graphs, NodeId id,
+                     const PerDevice& values) const {
+    const Loop loop(graphs[0]->node(id));
+    std::vector<const Graph*> bodies;
+    PerDevice carries(graphs.size()), results(graphs.size());
+    for (size_t d = 0; d < graphs.size(); ++d) {
+      const Node& node = graphs[d]->node(id);
+      bodies.push_back(node.bodies[0].get());
+      for (int64_t i = 0; i < loop.carries(); ++i)
+        carries[d].push_back(values[d][static_cast<size_t>(loop.initial(i))]);
+      for (int64_t k = 0; k < loop.results(); ++k) {
+        const Type& type = graphs[d]->type(loop.result(k));
+        results[d].push_back(
+            {type.axes, std::vector<double>(static_cast<size_t>(type.elements()))});
+      }
+    }
+    for (int64_t step = 0; step < loop.count(); ++step) {
+      const int64_t index = loop.iteration(step);
+      PerDevice inputs(graphs.size());
+      for (size_t d = 0; d < graphs.size(); ++d)
+        inputs[d] = iteration_inputs(loop, index, carries[d], values[d]);
+      PerDevice outputs = run(bodies, std::move(inputs));
+      for (size_t d = 0; d < graphs.size(); ++d) {
+        for (size_t k = 0; k < results[d].size(); ++k) {
+          const std::vector<double>& slice =
+              outputs[d][static_cast<size_t>(loop.carries()) + k].values;
+          std::copy(slice.begin(), slice.end(),
+                    results[d][k].values.begin() + index * static_cast<int64_t>(slice.size()));
+        }
+        outputs[d].resize(static_cast<size_t>(loop.carries()));
+        carries[d] = std::move(outputs[d]);
+      }
+    }
+    for (size_t d = 0; d < graphs.size(); ++d)
+      std::move(results[d].begin(), results[d].end(), std::back_inserter(carries[d]));
+    return carries;
+  }
+
+  static Arrays iteration_inputs(const Loop& loop, int64_t index, const Arrays& carries,
+                                 const Arrays& values) {
+    Arrays inputs = {{{}, {static_cast<double>(index)}}};
+    inputs.insert(inputs.end(), carries.begin(), carries.end());
+    for (int64_t i = 0; i < loop.slices(); ++i) {
+      const ReferenceArray& stack = values[static_cast<size_t>(loop.stacked(i))];
+      ReferenceArray slice = rows_of(stack, stack.axes[0].name, index, index + 1);
+      slice.axes.erase(slice.axes.begin());
+      inputs.push_back(std::move(slice));
+    }
+    for (int64_t k = 0; k < loop.constants(); ++k)
+      inputs.push_back(values[static_cast<size_t>(loop.constant(k))]);
+    return inputs;
+  }
+};
+
+// The same nodes in the same order with the same types.
+void check_alike(const Graph& a, const Graph& b) {
+  CHECK(a.nodes().size() == b.nodes().size() && a.values().size() == b.values().size());
+  for (NodeId id = 0; id < static_cast<NodeId>(a.nodes().size()); ++id) {
+    const Node &left = a.node(id), &right = b.node(id);
+    CHECK(left.op == right.op && left.inputs == right.inputs && left.outputs == right.outputs,
+          "node {} is {} and {}", id, left.op->name, right.op->name);
+    for (size_t i = 0; i < left.bodies.size(); ++i) check_alike(*left.bodies[i], *right.bodies[i]);
+  }
+  for (ValueId id = 0; id < static_cast<ValueId>(a.values().size()); ++id)
+    CHECK(a.type(id) == b.type(id), "value {} is {} and {}", id, a.type(id).text_sized(),
+          b.type(id).text_sized());
+}
+
+}  // namespace
+
+std::vector<double> shard_of(const std::vector<double>& global, const Type& type, const Mesh& mesh,
+                             int64_t device) {
+  const Type local = local_type(type, mesh);
+  std::vector<double> part(static_cast<size_t>(local.elements()), 0.0);
+  const bool holds = type.partial.kind != PartialKind::kSum ||
+                     mesh.index_along(device, type.partial.mesh_axes) == 0;
+  if (!holds) return part;
+  each_place(type, shard_block(type, mesh, device),
+             [&](size_t from, size_t to) { part[to] = global[from]; });
+  return part;
+}
+
+std::vector<double> assembled(const std::vector<std::vector<double>>& parts, const Type& type,
+                              const Mesh& mesh) {
+  // The terms of a block, each from the first device that holds it.
+  struct Block {
+    std::map<int64_t, const std::vector<double>*> terms;
+  };
+  std::map<std::vector<int64_t>, Block> blocks;
+  for (int64_t device = 0; device < mesh.num_devices(); ++device) {
+    const std::vector<double>& part = parts[static_cast<size_t>(device)];
+    Block& block = blocks[shard_block(type, mesh, device).origin];
+    const int64_t term = mesh.index_along(device, type.partial.mesh_axes);
+    const auto [found, fresh] = block.terms.emplace(term, &part);
+    if (!fresh && *found->second != part)
+      fail("replicas of {} differ on device {}", type.text_sized(), device);
+  }
+  std::vector<double> global(static_cast<size_t>(type.elements()));
+  const auto place = shard_block(type, mesh, 0);
+  for (const auto& [origin, block] : blocks) {
+    std::vector<double> whole = *block.terms.at(0);
+    for (const auto& [term, part] : block.terms) {
+      if (term == 0) continue;
+      for (size_t i = 0; i < whole.size(); ++i)
+        whole[i] = type.partial.kind == PartialKind::kMax ? std::max(whole[i], (*part)[i])
+                                                          : whole[i] + (*part)[i];
+    }
+    each_place(type, {origin, place.shape},
+               [&](size_t to, size_t from) { global[to] = whole[from]; });
+  }
+  return global;
+}
+
+SimulatedMesh::SimulatedMesh(const Graph& traced, const Mesh& mesh, const LinkCosts& costs)
+    : traced_(traced), mesh_(mesh) {
+  for (int64_t device = 0; device < mesh.num_devices(); ++device) {
+    graphs_.push_back(lower(traced, mesh, device, costs));
+    check_alike(graphs_.front(), graphs_.back());
+  }
+}
+
+std::map<std::string, std::vector<double>> SimulatedMesh::run(const ReferenceInputs& inputs) const {
+  std::vector<const Graph*> graphs;
+  Lockstep::PerDevice parts(graphs_.size());
+  for (size_t d = 0; d < graphs_.size(); ++d) {
+    graphs.push_back(&graphs_[d]);
+    for (const GraphInput& input : traced_.inputs()) {
+      const Type& type = traced_.type(input.value);
+      parts[d].push_back({local_type(type, mesh_).axes,
+                          shard_of(inputs.at(input.name), type, mesh_, static_cast<int64_t>(d))});
+    }
+  }
+  const Lockstep::PerDevice outputs = Lockstep().run(graphs, std::move(parts));
+  std::map<std::string, std::vector<double>> results;
+  for (size_t i = 0; i < traced_.outputs().size(); ++i) {
+    std::vector<std::vector<double>> by_device;
+    for (const Arrays& each : outputs) by_device.push_back(each[i].values);
+    const GraphOutput& output = traced_.outputs()[i];
+    results[output.name] = assembled(by_device, traced_.type(output.value), mesh_);
+  }
+  return results;
+}
+
+}  // namespace tessera
