@@ -17,19 +17,6 @@ constexpr int64_t kMaxChunkBytes = int64_t{16} << 20;
 // Chunks read at random (shuffled tokens) are found again in this cache, per dataset.
 constexpr size_t kChunkCacheBytes = size_t{32} << 20;
 
-// Whole trailing axes first, then as much of the next as fits in 16 MiB: rows stay together. That
-// axis is cut evenly, because the file holds a last chunk at full size.
-std::vector<int64_t> choose_chunk(const std::vector<int64_t>& shape, int64_t element_bytes) {
-  std::vector<int64_t> chunk(shape.size(), 1);
-  int64_t room = kMaxChunkBytes / element_bytes;
-  for (size_t i = shape.size(); i-- > 0 && room > 1;) {
-    const int64_t pieces = (shape[i] + room - 1) / room;
-    chunk[i] = (shape[i] + pieces - 1) / pieces;
-    room = pieces == 1 ? room / chunk[i] : 1;
-  }
-  return chunk;
-}
-
 Hdf5Handle creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& shape,
                          int64_t element_bytes) {
   Hdf5Handle list(H5Pcreate(H5P_DATASET_CREATE));
@@ -38,7 +25,7 @@ Hdf5Handle creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& s
     H5Pset_layout(list.id(), H5D_COMPACT);
     return list;
   }
-  const auto chunk = layout.chunk.empty() ? choose_chunk(shape, element_bytes) : layout.chunk;
+  const auto chunk = layout.chunk.empty() ? hdf5_chunk(shape, element_bytes) : layout.chunk;
   H5Pset_chunk(list.id(), static_cast<int>(chunk.size()), sizes(chunk).data());
   if (layout.compression > 0) {
     H5Pset_shuffle(list.id());
@@ -49,6 +36,19 @@ Hdf5Handle creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& s
 }
 
 }  // namespace
+
+// The axis that is cut is cut evenly, because the file holds a last chunk at full size.
+std::vector<int64_t> hdf5_chunk(const std::vector<int64_t>& shape, int64_t element_bytes) {
+  std::vector<int64_t> chunk(shape.size(), 1);
+  int64_t room = kMaxChunkBytes / element_bytes;
+  for (size_t i = shape.size(); i-- > 0 && room > 1;) {
+    if (shape[i] == 0) continue;
+    const int64_t pieces = (shape[i] + room - 1) / room;
+    chunk[i] = (shape[i] + pieces - 1) / pieces;
+    room = pieces == 1 ? room / chunk[i] : 1;
+  }
+  return chunk;
+}
 
 Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   silence();

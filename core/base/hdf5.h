@@ -74,8 +74,12 @@ class Hdf5Dataset {
   std::vector<int64_t> shape_;
 };
 
+// The chunks of a dataset that asks for none: whole trailing axes first, then as much of the next
+// as fits in 16 MiB, so that a chunk is a run of the row-major elements.
+std::vector<int64_t> hdf5_chunk(const std::vector<int64_t>& shape, int64_t element_bytes);
+
 struct Hdf5Layout {
-  std::vector<int64_t> chunk;  // Empty: chosen, at most 16 MiB.
+  std::vector<int64_t> chunk;  // Empty: hdf5_chunk.
   int compression = 0;         // Deflate level 1-9 after a byte shuffle; 0 for none.
   bool growable = false;       // One-dimensional only; `append` adds to it.
 };

@@ -10,15 +10,10 @@
 #include "core/base/error.h"
 #include "core/base/hdf5.h"
 #include "core/runtime/checkpoint_files.h"
+#include "core/runtime/checkpoint_tiles.h"
 
 namespace tessera {
 namespace {
-
-int64_t product(const std::vector<int64_t>& shape) {
-  int64_t elements = 1;
-  for (int64_t size : shape) elements *= size;
-  return elements;
-}
 
 DType dtype_of(std::string_view stored_name, const std::string& where) {
   for (DType dtype :
@@ -53,44 +48,14 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 struct Piece {
   Hdf5Block block;  // Of the whole array.
   Hdf5Dataset dataset;
-  uint32_t checksum = 0;
+  Tiles tiles;
+  std::vector<int64_t> checksums;  // One a tile.
 };
 
-// The part of `piece` that `wanted` asks for, if any.
-bool intersect(const Hdf5Block& piece, const Hdf5Block& wanted, Hdf5Block* common) {
-  *common = wanted;
-  for (size_t i = 0; i < wanted.shape.size(); ++i) {
-    const int64_t begin = std::max(piece.offset[i], wanted.offset[i]);
-    const int64_t end =
-        std::min(piece.offset[i] + piece.shape[i], wanted.offset[i] + wanted.shape[i]);
-    if (begin >= end) return false;
-    common->offset[i] = begin;
-    common->shape[i] = end - begin;
-  }
-  return true;
-}
-
-std::vector<int64_t> minus(std::vector<int64_t> a, const std::vector<int64_t>& b) {
-  for (size_t i = 0; i < a.size(); ++i) a[i] -= b[i];
-  return a;
-}
-
-// Copies row-major `source` into `target`, an array of `target_shape`, at `offset`.
-void place_block(std::span<const std::byte> source, const Hdf5Block& block,
-                 std::span<std::byte> target, const std::vector<int64_t>& target_shape,
-                 int64_t element_bytes) {
-  const size_t rank = block.shape.size();
-  const int64_t run = block.shape[rank - 1] * element_bytes;
-  std::vector<int64_t> at(rank, 0);
-  for (int64_t row = 0; row < product(block.shape) / block.shape[rank - 1]; ++row) {
-    int64_t element = 0;
-    for (size_t i = 0; i < rank; ++i) element = element * target_shape[i] + block.offset[i] + at[i];
-    std::copy_n(source.begin() + row * run, run, target.begin() + element * element_bytes);
-    for (size_t i = rank - 1; i-- > 0;) {
-      if (++at[i] < block.shape[i]) break;
-      at[i] = 0;
-    }
-  }
+// A block of a piece, as one of the array.
+Hdf5Block moved(Hdf5Block block, const std::vector<int64_t>& by) {
+  for (size_t i = 0; i < by.size(); ++i) block.offset[i] += by[i];
+  return block;
 }
 
 }  // namespace
@@ -99,23 +64,33 @@ struct Checkpoint::Impl {
   std::filesystem::path directory;
   CheckpointInfo info;
   std::map<std::string, Entry> entries;
+  int64_t version = 0;
   std::vector<Hdf5File> shards;
   std::map<std::string, std::vector<Piece>> pieces;
 
+  const Entry& entry(const std::string& path) const;
   void open_index();
   void open_shard(int64_t host, int64_t bytes, int64_t num_hosts);
-  void add_piece(const Hdf5File& shard, const std::string& path, const std::string& where);
+  void add_piece(const Hdf5File& shard, const std::string& name, const std::string& where);
   void check_whole() const;
-  void check_checksum(const Piece& piece, const std::string& path,
-                      std::span<const std::byte> bytes) const;
+  void read_tile(const Piece& piece, int64_t number, const std::string& path,
+                 std::span<std::byte> bytes) const;
 };
+
+const Checkpoint::Entry& Checkpoint::Impl::entry(const std::string& path) const {
+  const auto found = entries.find(path);
+  if (found != entries.end()) return found->second;
+  std::vector<std::string> paths;
+  for (const auto& [name, unused] : entries) paths.push_back(name);
+  fail("{}: no array '{}'{}", directory.string(), path, did_you_mean(path, paths));
+}
 
 void Checkpoint::Impl::open_index() {
   const std::string index_path = (directory / kCheckpointIndexName).string();
   const Hdf5File index = Hdf5File::open(index_path);
-  const int64_t version = index.integer_attribute("/", "format_version");
-  if (version != kCheckpointVersion)
-    fail("{}: a checkpoint of format {}; this build reads format {}", index_path, version,
+  version = index.integer_attribute("/", "format_version");
+  if (version < 1 || version > kCheckpointVersion)
+    fail("{}: a checkpoint of format {}; this build reads formats 1 to {}", index_path, version,
          kCheckpointVersion);
   info.step = index.integer_attribute("/", "step");
   info.seed = static_cast<uint64_t>(index.integer_attribute("/", "seed"));
@@ -150,51 +125,61 @@ void Checkpoint::Impl::open_shard(int64_t host, int64_t bytes, int64_t num_hosts
   shards.push_back(std::move(shard));
 }
 
-void Checkpoint::Impl::add_piece(const Hdf5File& shard, const std::string& path,
+void Checkpoint::Impl::add_piece(const Hdf5File& shard, const std::string& name,
                                  const std::string& where) {
-  Piece piece;
-  piece.dataset = shard.dataset(path);
-  piece.block = {shard.integers_attribute(path, "offset"), piece.dataset.shape()};
-  piece.checksum = static_cast<uint32_t>(shard.integer_attribute(path, "crc32c"));
+  const std::string path = checkpoint_array_name(name);
   const auto entry = entries.find(path);
   if (entry == entries.end()) fail("{}: the index does not know this array", where);
   const std::vector<int64_t>& whole = entry->second.shape;
-  if (piece.dataset.type() != stored_type(entry->second.dtype) ||
-      piece.block.shape.size() != whole.size() || piece.block.offset.size() != whole.size())
+  Hdf5Dataset dataset = shard.dataset(name);
+  const Hdf5Block block{shard.integers_attribute(name, "offset"), dataset.shape()};
+  if (dataset.type() != stored_type(entry->second.dtype) || block.shape.size() != whole.size() ||
+      block.offset.size() != whole.size())
     fail("{}: {}{} is no part of the {}{} that the index shows", where,
-         stored_type_name(piece.dataset.type()), shape_text(piece.block.shape),
-         dtype_name(entry->second.dtype), shape_text(whole));
+         stored_type_name(dataset.type()), shape_text(block.shape), dtype_name(entry->second.dtype),
+         shape_text(whole));
   for (size_t i = 0; i < whole.size(); ++i)
-    if (piece.block.offset[i] < 0 || piece.block.offset[i] + piece.block.shape[i] > whole[i])
-      fail("{}: the piece at {} of shape {} lies outside {}", where, shape_text(piece.block.offset),
-           shape_text(piece.block.shape), shape_text(whole));
-  if (!piece.dataset.fully_stored()) fail("{}: part of it was never written", where);
+    if (block.offset[i] < 0 || block.offset[i] + block.shape[i] > whole[i])
+      fail("{}: the piece at {} of shape {} lies outside {}", where, shape_text(block.offset),
+           shape_text(block.shape), shape_text(whole));
+  if (!dataset.fully_stored()) fail("{}: part of it was never written", where);
+  // Format 1 has one checksum of the whole piece.
+  const std::vector<int64_t> chunk = shard.has_attribute(name, "chunk")
+                                         ? shard.integers_attribute(name, "chunk")
+                                         : dataset.shape();
+  if (chunk.size() != block.shape.size() ||
+      std::any_of(chunk.begin(), chunk.end(), [](int64_t size) { return size < 0; }) ||
+      (dataset.elements() > 0 && block_elements(chunk) <= 0))
+    fail("{}: chunks of {} are none of {}", where, shape_text(chunk), shape_text(block.shape));
+  Piece piece{block, std::move(dataset), Tiles(block.shape, chunk),
+              shard.integers_attribute(name, "crc32c")};
+  if (version > 1 && static_cast<int64_t>(piece.checksums.size()) != piece.tiles.count())
+    fail("{}: {} checksums of {} chunks", where, piece.checksums.size(), piece.tiles.count());
   pieces[path].push_back(std::move(piece));
 }
 
 // Pieces that do not overlap and have as many elements as the whole are the whole.
 void Checkpoint::Impl::check_whole() const {
   for (const auto& [path, entry] : entries) {
-    const auto found = pieces.find(path);
+    std::vector<Hdf5Block> blocks;
     int64_t elements = 0;
-    if (found != pieces.end()) {
-      for (size_t i = 0; i < found->second.size(); ++i) {
-        elements += found->second[i].dataset.elements();
-        Hdf5Block common;
-        for (size_t j = 0; j < i; ++j)
-          if (intersect(found->second[i].block, found->second[j].block, &common))
-            fail("{}: two pieces of '{}' overlap", directory.string(), path);
+    if (const auto found = pieces.find(path); found != pieces.end()) {
+      for (const Piece& piece : found->second) {
+        elements += piece.dataset.elements();
+        blocks.push_back(piece.block);
       }
     }
-    if (elements != product(entry.shape))
+    if (!disjoint(blocks)) fail("{}: two pieces of '{}' overlap", directory.string(), path);
+    if (elements != block_elements(entry.shape))
       fail("{}: the shards hold {} of the {} elements of '{}'", directory.string(), elements,
-           product(entry.shape), path);
+           block_elements(entry.shape), path);
   }
 }
 
-void Checkpoint::Impl::check_checksum(const Piece& piece, const std::string& path,
-                                      std::span<const std::byte> bytes) const {
-  if (crc32c(bytes) != piece.checksum)
+void Checkpoint::Impl::read_tile(const Piece& piece, int64_t number, const std::string& path,
+                                 std::span<std::byte> bytes) const {
+  piece.dataset.read(piece.tiles.at(number), bytes);
+  if (static_cast<int64_t>(crc32c(bytes)) != piece.checksums[static_cast<size_t>(number)])
     fail("{}: '{}' is damaged: its checksum does not match", directory.string(), path);
 }
 
@@ -212,54 +197,61 @@ const std::map<std::string, Checkpoint::Entry>& Checkpoint::entries() const {
   return impl_->entries;
 }
 
+void Checkpoint::expect(const std::string& path, DType dtype,
+                        const std::vector<int64_t>& shape) const {
+  const Entry& entry = impl_->entry(path);
+  if (entry.dtype != dtype || entry.shape != shape)
+    fail("{}: '{}' is {}{}; expected {}{}", impl_->directory.string(), path,
+         dtype_name(entry.dtype), shape_text(entry.shape), dtype_name(dtype), shape_text(shape));
+}
+
 void Checkpoint::read(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
                       std::span<std::byte> bytes) const {
-  const auto entry = impl_->entries.find(path);
-  if (entry != impl_->entries.end() &&
-      (entry->second.dtype != dtype || entry->second.shape != shape))
-    fail("{}: '{}' is {}{}; expected {}{}", impl_->directory.string(), path,
-         dtype_name(entry->second.dtype), shape_text(entry->second.shape), dtype_name(dtype),
-         shape_text(shape));
+  expect(path, dtype, shape);
   read_block(path, std::vector<int64_t>(shape.size(), 0), shape, bytes);
 }
 
 void Checkpoint::read_block(const std::string& path, const std::vector<int64_t>& offset,
                             const std::vector<int64_t>& shape, std::span<std::byte> bytes) const {
-  const auto entry = impl_->entries.find(path);
-  if (entry == impl_->entries.end()) {
-    std::vector<std::string> paths;
-    for (const auto& [name, unused] : impl_->entries) paths.push_back(name);
-    fail("{}: no array '{}'{}", impl_->directory.string(), path, did_you_mean(path, paths));
-  }
-  const int64_t element_bytes = dtype_bytes(entry->second.dtype);
-  CHECK(static_cast<int64_t>(bytes.size()) == product(shape) * element_bytes);
-  const std::vector<int64_t>& whole = entry->second.shape;
+  const Entry& entry = impl_->entry(path);
+  const int64_t element_bytes = dtype_bytes(entry.dtype);
+  CHECK(static_cast<int64_t>(bytes.size()) == block_elements(shape) * element_bytes);
+  const std::vector<int64_t>& whole = entry.shape;
   CHECK(offset.size() == whole.size() && shape.size() == whole.size(), "'{}': rank", path);
   for (size_t i = 0; i < whole.size(); ++i)
     CHECK(offset[i] >= 0 && offset[i] + shape[i] <= whole[i], "'{}': block outside", path);
   const Hdf5Block wanted{offset, shape};
-  for (const Piece& piece : impl_->pieces[path]) {
+  const auto pieces = impl_->pieces.find(path);
+  if (pieces == impl_->pieces.end()) return;  // No elements: check_whole has counted.
+  std::vector<std::byte> buffer;
+  for (const Piece& piece : pieces->second) {
     Hdf5Block common;
     if (!intersect(piece.block, wanted, &common)) continue;
-    const bool whole_piece = common.shape == piece.block.shape;
-    const Hdf5Block in_piece{minus(common.offset, piece.block.offset), common.shape};
-    if (common.shape == shape) {  // All from this piece: straight to where it is wanted.
-      piece.dataset.read(in_piece, bytes);
-      if (whole_piece) impl_->check_checksum(piece, path, bytes);
-      continue;
+    for (int64_t i = 0; i < piece.tiles.count(); ++i) {
+      const Hdf5Block tile = moved(piece.tiles.at(i), piece.block.offset);
+      if (!intersect(tile, wanted, &common)) continue;
+      const std::span<std::byte> run = run_within(tile, wanted, bytes, element_bytes);
+      if (!run.empty()) {  // Straight to where it is wanted.
+        impl_->read_tile(piece, i, path, run);
+        continue;
+      }
+      buffer.resize(static_cast<size_t>(block_elements(tile.shape) * element_bytes));
+      impl_->read_tile(piece, i, path, buffer);
+      copy_common(tile, buffer, wanted, bytes, element_bytes);
     }
-    std::vector<std::byte> part(static_cast<size_t>(product(common.shape) * element_bytes));
-    piece.dataset.read(in_piece, part);
-    if (whole_piece) impl_->check_checksum(piece, path, part);
-    place_block(part, {minus(common.offset, offset), common.shape}, bytes, shape, element_bytes);
   }
 }
 
 void Checkpoint::verify() const {
-  for (const auto& [path, entry] : impl_->entries) {
-    std::vector<std::byte> bytes(
-        static_cast<size_t>(product(entry.shape) * dtype_bytes(entry.dtype)));
-    read(path, entry.dtype, entry.shape, bytes);
+  std::vector<std::byte> bytes;
+  for (const auto& [path, pieces] : impl_->pieces) {
+    const int64_t element_bytes = dtype_bytes(impl_->entries.at(path).dtype);
+    for (const Piece& piece : pieces) {
+      for (int64_t i = 0; i < piece.tiles.count(); ++i) {
+        bytes.resize(static_cast<size_t>(block_elements(piece.tiles.at(i).shape) * element_bytes));
+        impl_->read_tile(piece, i, path, bytes);
+      }
+    }
   }
 }
 

@@ -17,9 +17,10 @@
 
 namespace tessera {
 
-constexpr int64_t kCheckpointVersion = 1;
+constexpr int64_t kCheckpointVersion = 2;
 
-// A piece of an array of the run. A host that holds all of it leaves `offset` and `piece` empty.
+// A piece of an array of the run. A host that holds all of it leaves `offset` and `piece` empty;
+// one that holds several pieces gives several of these.
 struct CheckpointArray {
   std::string path;  // "params/embedding/table", "learner/m/embedding/table", …
   DType dtype = DType::kF32;
@@ -45,11 +46,12 @@ struct CheckpointHost {
   int64_t count = 1;
 };
 
-// The two halves of writing one: every host writes its shard into `directory`; when all are done,
-// one of them writes the index, which reads the shards' tables. Both sync what they wrote.
-void write_checkpoint_shard(const std::filesystem::path& directory, const CheckpointInfo& info,
-                            const std::vector<CheckpointArray>& arrays,
-                            const CheckpointHost& host = {});
+// The two halves of writing one: every host writes its shard into `directory`, and returns its
+// file's bytes; when all are done, one of them writes the index, which reads the shards' tables.
+// Both sync what they wrote.
+int64_t write_checkpoint_shard(const std::filesystem::path& directory, const CheckpointInfo& info,
+                               const std::vector<CheckpointArray>& arrays,
+                               const CheckpointHost& host = {});
 void write_checkpoint_index(const std::filesystem::path& directory, const CheckpointInfo& info,
                             int64_t num_hosts = 1);
 
@@ -69,8 +71,10 @@ class Checkpoint {
   const CheckpointInfo& info() const;
   const std::map<std::string, Entry>& entries() const;  // By path.
 
-  // An array whole, or a block of it. Error if there is none of this name (with the nearest), or
-  // if it is of another dtype or shape.
+  // Error if there is no array of this name (with the nearest), or if it is of another dtype or
+  // shape.
+  void expect(const std::string& path, DType dtype, const std::vector<int64_t>& shape) const;
+  // An array whole, or a block of it: what holds it is read, in tiles that are checked. Any thread.
   void read(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
             std::span<std::byte> bytes) const;
   void read_block(const std::string& path, const std::vector<int64_t>& offset,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,13 @@ inline constexpr const char* kCheckpointIndexName = "index.h5";
 inline std::string checkpoint_shard_name(int64_t host) {
   return fmt::format("host_{:05}.h5", host);
 }
+
+// A piece is a dataset named as the array, or, if it is not the whole, with where it begins behind:
+// "params/w@0_1024". A host may so hold several of one array.
+std::string checkpoint_piece_name(const std::string& array, const std::vector<int64_t>& shape,
+                                  const std::vector<int64_t>& offset,
+                                  const std::vector<int64_t>& piece);
+std::string checkpoint_array_name(const std::string& piece_name);
 
 // Texts of the index beside arrays. kCheckpointArrays lists them, a line each, "f32 [300 64] path":
 // readers go by it and by the shards, because HDF5 checks a virtual dataset's map only after it has

@@ -20,9 +20,12 @@ double seconds_since(Clock::time_point begin) {
 
 }  // namespace
 
-CheckpointSaver::CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy)
-    : store_(std::move(store)), policy_(policy) {
-  remove_temporaries(store_.directory());
+CheckpointSaver::CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy,
+                                 std::unique_ptr<Processes> processes)
+    : store_(std::move(store)),
+      policy_(policy),
+      processes_(processes ? std::move(processes) : std::make_unique<Processes>()) {
+  if (processes_->is_first()) remove_temporaries(store_.directory());
 }
 
 CheckpointSaver::~CheckpointSaver() {
@@ -69,13 +72,10 @@ void CheckpointSaver::write(const CheckpointInfo& info) {
   try {
     std::vector<CheckpointArray> arrays;
     Saved saved{.step = info.step};
-    for (const Copy& copy : copies_) {
-      arrays.push_back(copy.array);
-      saved.bytes += static_cast<int64_t>(copy.bytes.size());
-    }
-    store_.add(info, arrays);
+    for (const Copy& copy : copies_) arrays.push_back(copy.array);
+    saved.bytes = store_.add(info, arrays, *processes_);
     const std::lock_guard lock(mutex_);
-    saved.removed = store_.apply(policy_);
+    if (processes_->is_first()) saved.removed = store_.apply(policy_);
     saved.seconds = seconds_since(begin);
     saved_.push_back(std::move(saved));
   } catch (...) {

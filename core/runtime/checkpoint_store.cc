@@ -2,13 +2,17 @@
 #include "core/runtime/checkpoint_store.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <set>
+#include <thread>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/runtime/checkpoint_files.h"
+#include "core/runtime/together.h"
 
 namespace tessera {
 namespace {
@@ -45,6 +49,31 @@ class Unfinished {
  private:
   fs::path path_;
 };
+
+int64_t array_bytes(const std::vector<CheckpointArray>& arrays) {
+  int64_t bytes = 0;
+  for (const CheckpointArray& array : arrays) bytes += static_cast<int64_t>(array.bytes.size());
+  return bytes;
+}
+
+// Network file systems may show a host's file to another host some seconds late.
+constexpr std::chrono::seconds kPatience{60};
+
+void wait_for_shards(const fs::path& place, const std::vector<int64_t>& shard_bytes) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  for (size_t host = 0; host < shard_bytes.size(); ++host) {
+    const fs::path shard = place / checkpoint_shard_name(static_cast<int64_t>(host));
+    std::error_code error;
+    while (static_cast<int64_t>(fs::file_size(shard, error)) != shard_bytes[host]) {
+      if (std::chrono::steady_clock::now() > deadline)
+        fail(
+            "{}: process {} wrote {} bytes there, which process 0 does not see; is the directory "
+            "shared by all hosts?",
+            shard.string(), host, shard_bytes[host]);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+}
 
 }  // namespace
 
@@ -111,19 +140,48 @@ Checkpoint CheckpointStore::open(int64_t step) const {
   }
 }
 
-void CheckpointStore::add(const CheckpointInfo& info,
-                          const std::vector<CheckpointArray>& arrays) const {
+int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
+                             Processes& processes) const {
   const fs::path path = path_of(info.step);
+  const std::string save = fmt::format("saving step {}", info.step);
+  std::optional<Unfinished> unfinished;  // Of process 0: gone again if anything below throws.
   try {
-    const Unfinished unfinished(temporary_beside(path, "new"));
-    write_checkpoint_shard(unfinished.path(), info, arrays);
-    write_checkpoint_index(unfinished.path(), info);
-    rename_or_exchange(unfinished.path(), path);
-    sync_directory(directory_);
-    sync_directory(directory_ / "..");  // Where the first save made directory_.
+    // A name alone is sent round: hosts may have mounted the directory in different places.
+    const std::string name = together(processes, save + ", making its directory", [&] {
+      if (!processes.is_first()) return std::string();
+      return unfinished.emplace(temporary_beside(path, "new")).path().filename().string();
+    })[0];
+    const fs::path place = directory_ / name;
+    const std::vector<std::string> written = together(processes, save + ", writing shards", [&] {
+      const int64_t shard =
+          write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()});
+      return fmt::format("{} {}", shard, array_bytes(arrays));
+    });
+    std::vector<int64_t> shard_bytes;
+    int64_t bytes = 0;
+    for (const std::string& text : written) {
+      shard_bytes.push_back(std::stoll(text));
+      bytes += std::stoll(text.substr(text.find(' ')));
+    }
+    together(processes, save + ", giving it its name", [&] {
+      if (!processes.is_first()) return "";
+      wait_for_shards(place, shard_bytes);
+      write_checkpoint_index(place, info, processes.size());
+      rename_or_exchange(place, path);
+      sync_directory(directory_);
+      sync_directory(directory_ / "..");  // Where the first save made directory_.
+      return "";
+    });
+    return bytes;
   } catch (const std::exception& error) {
     fail("cannot save the checkpoint of step {}: {}", info.step, error.what());
   }
+}
+
+int64_t CheckpointStore::add(const CheckpointInfo& info,
+                             const std::vector<CheckpointArray>& arrays) const {
+  Processes alone;
+  return add(info, arrays, alone);
 }
 
 // By a rename first, so that half a checkpoint never bears a checkpoint's name.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/runtime/checkpoint.h"
+#include "core/runtime/processes.h"
 
 namespace tessera {
 
@@ -38,9 +39,14 @@ class CheckpointStore {
   // to go on from the one before: falling back is the user's decision).
   Checkpoint open(int64_t step) const;
 
-  // Writes a checkpoint of one host and gives it its name; one of the same step is replaced. If
-  // anything fails, every earlier one is as it was, and nothing else is left.
-  void add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) const;
+  // Writes a checkpoint and gives it its name; one of the same step is replaced. Every process of
+  // the run calls it, each with the pieces it owns; process 0 adds the index and does the renaming
+  // when all have written. If anything fails anywhere, all of them throw the same Error, every
+  // earlier checkpoint is as it was, and nothing else is left. Returns the bytes of all arrays.
+  int64_t add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
+              Processes& processes) const;
+  // The same of a process that is alone.
+  int64_t add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) const;
 
   // An eval's result at a step, for RetentionPolicy::best.
   void set_metric(int64_t step, double value) { metrics_[step] = value; }

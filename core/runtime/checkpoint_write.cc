@@ -10,8 +10,20 @@
 #include "core/base/hdf5.h"
 #include "core/runtime/checkpoint.h"
 #include "core/runtime/checkpoint_files.h"
+#include "core/runtime/checkpoint_tiles.h"
 
 namespace tessera {
+
+std::string checkpoint_piece_name(const std::string& array, const std::vector<int64_t>& shape,
+                                  const std::vector<int64_t>& offset,
+                                  const std::vector<int64_t>& piece) {
+  return piece == shape ? array : fmt::format("{}@{}", array, fmt::join(offset, "_"));
+}
+
+std::string checkpoint_array_name(const std::string& piece_name) {
+  return piece_name.substr(0, piece_name.rfind('@'));
+}
+
 namespace {
 
 // An array as the shards hold it.
@@ -26,7 +38,7 @@ void collect(const Hdf5File& shard, const std::string& shard_name,
              std::map<std::string, Assembled>* arrays) {
   for (const std::string& path : shard.dataset_paths()) {
     const Hdf5Dataset dataset = shard.dataset(path);
-    Assembled& array = (*arrays)[path];
+    Assembled& array = (*arrays)[checkpoint_array_name(path)];
     array.type = dataset.type();
     array.shape = shard.integers_attribute(path, "shape");
     const Hdf5Block block{shard.integers_attribute(path, "offset"), dataset.shape()};
@@ -39,10 +51,25 @@ void collect(const Hdf5File& shard, const std::string& shard_name,
   }
 }
 
-int64_t product(const std::vector<int64_t>& shape) {
-  int64_t elements = 1;
-  for (int64_t size : shape) elements *= size;
-  return elements;
+void write_piece(Hdf5File& shard, const CheckpointArray& array, const std::vector<int64_t>& piece,
+                 const std::vector<int64_t>& offset) {
+  const std::string name = checkpoint_piece_name(array.path, array.shape, offset, piece);
+  const std::vector<int64_t> chunk = hdf5_chunk(piece, dtype_bytes(array.dtype));
+  const Tiles tiles(piece, chunk);
+  std::vector<int64_t> checksums;
+  auto rest = array.bytes;
+  for (int64_t i = 0; i < tiles.count(); ++i) {
+    const auto bytes =
+        static_cast<size_t>(block_elements(tiles.at(i).shape) * dtype_bytes(array.dtype));
+    checksums.push_back(static_cast<int64_t>(crc32c(rest.first(bytes))));
+    rest = rest.subspan(bytes);
+  }
+  CHECK(rest.empty(), "'{}': its tiles are not all of it", array.path);
+  shard.create_dataset(name, stored_type(array.dtype), piece).write(array.bytes);
+  shard.set_attribute(name, "shape", array.shape);
+  shard.set_attribute(name, "offset", offset);
+  shard.set_attribute(name, "chunk", chunk);
+  shard.set_attribute(name, "crc32c", checksums);
 }
 
 void write_info(Hdf5File& index, const CheckpointInfo& info) {
@@ -59,9 +86,9 @@ void write_info(Hdf5File& index, const CheckpointInfo& info) {
 
 }  // namespace
 
-void write_checkpoint_shard(const std::filesystem::path& directory, const CheckpointInfo& info,
-                            const std::vector<CheckpointArray>& arrays,
-                            const CheckpointHost& host) {
+int64_t write_checkpoint_shard(const std::filesystem::path& directory, const CheckpointInfo& info,
+                               const std::vector<CheckpointArray>& arrays,
+                               const CheckpointHost& host) {
   const std::filesystem::path path = directory / checkpoint_shard_name(host.index);
   Hdf5File shard = Hdf5File::create(path);
   shard.set_attribute("/", "format_version", kCheckpointVersion);
@@ -71,16 +98,16 @@ void write_checkpoint_shard(const std::filesystem::path& directory, const Checkp
   for (const CheckpointArray& array : arrays) {
     const bool whole = array.piece.empty() && array.offset.empty();
     const std::vector<int64_t>& piece = whole ? array.shape : array.piece;
-    CHECK(static_cast<int64_t>(array.bytes.size()) == product(piece) * dtype_bytes(array.dtype),
+    CHECK(static_cast<int64_t>(array.bytes.size()) ==
+              block_elements(piece) * dtype_bytes(array.dtype),
           "'{}': {} bytes", array.path, array.bytes.size());
-    shard.create_dataset(array.path, stored_type(array.dtype), piece).write(array.bytes);
-    shard.set_attribute(array.path, "shape", array.shape);
-    shard.set_attribute(array.path, "offset",
-                        whole ? std::vector<int64_t>(array.shape.size(), 0) : array.offset);
-    shard.set_attribute(array.path, "crc32c", static_cast<int64_t>(crc32c(array.bytes)));
+    write_piece(shard, array, piece,
+                whole ? std::vector<int64_t>(array.shape.size(), 0) : array.offset);
   }
   shard.close();
   sync_file(path);
+  sync_directory(directory);
+  return static_cast<int64_t>(std::filesystem::file_size(path));
 }
 
 void write_checkpoint_index(const std::filesystem::path& directory, const CheckpointInfo& info,
@@ -101,7 +128,7 @@ void write_checkpoint_index(const std::filesystem::path& directory, const Checkp
     list += fmt::format("{} [{}] {}\n", stored_type_name(array.type), fmt::join(array.shape, " "),
                         name);
     // HDF5 has no virtual scalars, so the index holds single values itself.
-    if (product(array.shape) <= 1) {
+    if (block_elements(array.shape) <= 1) {
       index.create_dataset(name, array.type, array.shape).write(array.only);
     } else {
       index.create_virtual(name, array.type, array.shape, array.sources);

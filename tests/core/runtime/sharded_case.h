@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run's arrays on a mesh, for checkpoint tests: every element is a function of the array, its
+// index and the step, so that a block in the wrong place or of another step shows.
+#pragma once
+
+#include <cstring>
+#include <list>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/graph/shard.h"
+#include "core/runtime/checkpoint_store.h"
+#include "tests/support/loopback_transport.h"
+
+namespace tessera {
+
+struct ShardedArray {
+  std::string path;
+  Type type;  // Global.
+};
+
+// Weights at rest under FSDP and tensor parallelism, in each axis order, and what is replicated.
+inline std::vector<ShardedArray> sharded_arrays() {
+  const auto array = [](const char* path, DType dtype, std::vector<Axis> axes) {
+    return ShardedArray{path, make_type(dtype, std::move(axes))};
+  };
+  return {
+      array("params/up", DType::kF32, {{"embed", 16, {"data"}}, {"mlp", 24, {"mdl"}}}),
+      array("params/down", DType::kBF16, {{"mlp", 24, {"mdl", "data"}}, {"embed", 16, {}}}),
+      array("params/table", DType::kF32, {{"vocab", 48, {"data", "mdl"}}, {"embed", 3, {}}}),
+      array(
+          "params/stack", DType::kF32,
+          {{"layers", 3, {}}, {"heads", 8, {"mdl"}}, {"embed", 16, {"data"}}, {"head_dim", 2, {}}}),
+      array("params/scale", DType::kF32, {{"embed", 16, {}}}),
+      array("learner/m/up", DType::kF32, {{"embed", 16, {"data"}}, {"mlp", 24, {"mdl"}}}),
+      array("learner/count", DType::kF32, {}),
+  };
+}
+
+inline std::vector<int64_t> shape_of(const ShardedArray& array) {
+  std::vector<int64_t> shape;
+  for (const Axis& axis : array.type.axes) shape.push_back(axis.size);
+  return shape;
+}
+
+// The bytes of a block: element i of the whole array holds salt + i, as far as its dtype can.
+inline std::vector<std::byte> block_bytes(const ShardedArray& array, const Block& block,
+                                          int64_t salt) {
+  const auto width = static_cast<size_t>(dtype_bytes(array.type.dtype));
+  size_t elements = 1;
+  for (const int64_t size : block.shape) elements *= static_cast<size_t>(size);
+  std::vector<std::byte> bytes(elements * width);
+  for (size_t i = 0; i < elements; ++i) {
+    int64_t rest = static_cast<int64_t>(i), element = 0, inner = 1;
+    for (size_t axis = block.shape.size(); axis-- > 0; rest /= block.shape[axis]) {
+      element += (block.origin[axis] + rest % block.shape[axis]) * inner;
+      inner *= array.type.axes[axis].size;
+    }
+    const auto value = static_cast<uint32_t>(element + salt);
+    std::memcpy(bytes.data() + i * width, &value, width);
+  }
+  return bytes;
+}
+
+inline int64_t salt_of(const ShardedArray& array, int64_t step) {
+  return 100000 * step + static_cast<int64_t>(array.path.size()) * 131;
+}
+
+// What one process of a run holds and owns, and lives as long as this.
+class ShardedProcess {
+ public:
+  ShardedProcess(const Mesh& mesh, int rank, int size, int64_t step)
+      : info{.step = step, .seed = 3, .input_position = step, .hparams = "x = 1\n"} {
+    const int64_t local = mesh.num_devices() / size;
+    for (const ShardedArray& array : sharded_arrays()) {
+      for (int64_t device = rank * local; device < (rank + 1) * local; ++device) {
+        if (!owns_block(array.type, mesh, device)) continue;
+        const Block block = shard_block(array.type, mesh, device);
+        const auto& bytes = storage_.emplace_back(block_bytes(array, block, salt_of(array, step)));
+        pieces.push_back(
+            {array.path, array.type.dtype, shape_of(array), block.origin, block.shape, bytes});
+      }
+    }
+  }
+  ShardedProcess(const ShardedProcess&) = delete;
+
+  CheckpointInfo info;
+  std::vector<CheckpointArray> pieces;
+
+ private:
+  std::list<std::vector<std::byte>> storage_;
+};
+
+// Whether each device of a mesh finds its block of everything saved at the checkpoint's step.
+inline bool loads_on(const Checkpoint& checkpoint, const Mesh& mesh) {
+  if (checkpoint.entries().size() != sharded_arrays().size()) return false;
+  for (const ShardedArray& array : sharded_arrays()) {
+    checkpoint.expect(array.path, array.type.dtype, shape_of(array));
+    for (int64_t device = 0; device < mesh.num_devices(); ++device) {
+      const Block block = shard_block(array.type, mesh, device);
+      const std::vector<std::byte> expected =
+          block_bytes(array, block, salt_of(array, checkpoint.info().step));
+      std::vector<std::byte> bytes(expected.size(), std::byte{0xee});
+      checkpoint.read_block(array.path, block.origin, block.shape, bytes);
+      if (bytes != expected) return false;
+    }
+  }
+  return true;
+}
+
+// Runs work(rank, transport) for each of `size` processes, which here are threads.
+template <typename Work>
+void on_processes(int size, Work work) {
+  const auto transports = make_loopback(size);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] { work(rank, transports[static_cast<size_t>(rank)]); });
+}
+
+// Saves this step on a mesh held by `size` processes.
+inline void save_sharded(const std::filesystem::path& directory, const Mesh& mesh, int size,
+                         int64_t step) {
+  on_processes(size, [&](int rank, const std::shared_ptr<Transport>& transport) {
+    Processes processes(transport);
+    const ShardedProcess held(mesh, rank, size, step);
+    CheckpointStore(directory).add(held.info, held.pieces, processes);
+  });
+}
+
+}  // namespace tessera
