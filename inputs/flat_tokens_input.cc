@@ -33,6 +33,11 @@ void FlatTokensInput::open(const Infeed& infeed) {
   std::filesystem::path path = p_.path.get();
   if (p_.path.get().starts_with(kRunDirectory))
     path = infeed.run_directory / p_.path.get().substr(kRunDirectory.size());
+  if (!std::filesystem::exists(path))
+    fail(
+        "input '{}': {}: no such file; write one with 'flat_tokens build', or name another in the "
+        "experiment or with --set",
+        name(), path.string());
   reader_ = std::make_unique<FlatTokensReader>(path, p_.split);
   if (reader_->tokenizer_name() == "bytes") {
     tokenizer_ = make_tokenizer("bytes");

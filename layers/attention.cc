@@ -105,7 +105,7 @@ DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) co
 DotProductAttention::Heads DotProductAttention::separate_projections(Tensor x) const {
   const auto project = [&](Weight matrix, Weight bias, std::string_view name) {
     Tensor y = place(einsum(x, param(matrix), over("embed")));
-    if (bias.valid()) y = y + param(bias);
+    if (bias.valid()) y = y + param_beside(bias, y);
     return save_for_backward(y, name);
   };
   return {project(query_, query_bias_, "query_proj"), project(key_, key_bias_, "key_proj"),
@@ -115,7 +115,7 @@ DotProductAttention::Heads DotProductAttention::separate_projections(Tensor x) c
 // Pax's per-dim scale: softplus(s)/softplus(0)/√head_dim, so that s = 0 is the usual scale.
 Tensor DotProductAttention::scaled_query(Tensor query) const {
   const double unit = 1.0 / (std::numbers::ln2 * std::sqrt(static_cast<double>(head_dim_)));
-  const Tensor factor = softplus(param(per_dim_scale_, DType::kF32)) * unit;
+  const Tensor factor = softplus(param_beside(per_dim_scale_, query, DType::kF32)) * unit;
   return query * cast(factor, query.dtype());
 }
 
@@ -149,7 +149,8 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   const Tensor context = save_for_backward(attend(heads, options), "context");
   // A sum over split heads is still partial here: placing it reduces.
   const Tensor y = place(einsum(context, param(output_), over("heads head_dim")), "residual");
-  return save_for_backward(output_bias_.valid() ? y + param(output_bias_) : y, "out_proj");
+  return save_for_backward(output_bias_.valid() ? y + param_beside(output_bias_, y) : y,
+                           "out_proj");
 }
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ Bias::Bias(const HParams& p) : UnaryLayer(p.dtypes) {
 
 Tensor Bias::fprop(Tensor x) const {
   const LayerScope scope(*this);
-  return x + param(b_);
+  return x + param_beside(b_, x);
 }
 
 }  // namespace tessera

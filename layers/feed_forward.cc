@@ -30,7 +30,7 @@ FeedForward::FeedForward(const HParams& p) : UnaryLayer(p.dtypes) {
 
 Tensor FeedForward::project(Tensor x, Weight matrix, Weight bias) const {
   const Tensor y = place(einsum(x, param(matrix), over("embed")));
-  return save_for_backward(bias.valid() ? y + param(bias) : y, "ffn1");
+  return save_for_backward(bias.valid() ? y + param_beside(bias, y) : y, "ffn1");
 }
 
 Tensor FeedForward::fprop(Tensor x) const {
@@ -45,7 +45,7 @@ Tensor FeedForward::fprop(Tensor x) const {
   hidden = dropout_->fprop(hidden);
   // A sum over a split mlp is still partial here: placing it reduces.
   const Tensor y = place(einsum(hidden, param(down_), over("mlp")), "residual");
-  return save_for_backward(down_bias_.valid() ? y + param(down_bias_) : y, "ffn2");
+  return save_for_backward(down_bias_.valid() ? y + param_beside(down_bias_, y) : y, "ffn2");
 }
 
 }  // namespace tessera

@@ -64,13 +64,27 @@ Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const Weight
   return {table_->add(std::move(parameter))};
 }
 
-Tensor Layer::param(Weight weight, DType dtype) const {
+Tensor Layer::unplaced(Weight weight, DType dtype) const {
   CHECK(weight.valid(), "{} reads a weight it has not declared", path_);
   const Parameter& parameter = table_->at(weight.index);
   Tensor value = FpropScope::current().parameter(weight.index);
   if (parameter.stack > 0) value = loop_slice(value);
-  if (value.dtype() != dtype) value = cast(value, dtype);
-  return place(value).named(parameter.path);
+  return value.dtype() == dtype ? value : cast(value, dtype);
+}
+
+Tensor Layer::param(Weight weight, DType dtype) const {
+  return place(unplaced(weight, dtype)).named(table_->at(weight.index).path);
+}
+
+Tensor Layer::param_beside(Weight weight, const Tensor& partner, DType dtype) const {
+  const Tensor value = unplaced(weight, dtype);
+  Type type = value.type();
+  for (Axis& axis : type.axes) {
+    const int64_t shared = partner.type().find(axis.name);
+    axis.split = shared < 0 ? std::vector<std::string>{}
+                            : partner.type().axes[static_cast<size_t>(shared)].split;
+  }
+  return reshard(value, type).named(table_->at(weight.index).path);
 }
 
 LayerScope::LayerScope(const Layer& layer)

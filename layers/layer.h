@@ -62,8 +62,15 @@ class Layer {
   // (the compute dtype) and only then placed, so that a gather moves the smaller bytes.
   Tensor param(Weight weight) const { return param(weight, dtypes_.compute); }
   Tensor param(Weight weight, DType dtype) const;
+  // A bias or scale for `partner`, laid out as the axes they share are there.
+  Tensor param_beside(Weight weight, const Tensor& partner) const {
+    return param_beside(weight, partner, dtypes_.compute);
+  }
+  Tensor param_beside(Weight weight, const Tensor& partner, DType dtype) const;
 
  private:
+  Tensor unplaced(Weight weight, DType dtype) const;
+
   friend class LayerScope;
 
   class ChildScope {

@@ -22,12 +22,12 @@ Tensor LayerNorm::fprop(Tensor x) const {
   const LayerScope scope(*this);
   Tensor multiplier, offset;
   if (p_.use_scale) {
-    multiplier = param(scale_, DType::kF32);
+    multiplier = param_beside(scale_, x, DType::kF32);
     if (!p_.direct_scale) multiplier = multiplier + 1.0;
   } else {
-    multiplier = constant(1.0, DType::kF32, {{p_.axis, p_.model_dims.get(), {}}});
+    multiplier = constant(1.0, DType::kF32, {x.type().axis(p_.axis)});
   }
-  if (p_.use_bias) offset = param(bias_, DType::kF32);
+  if (p_.use_bias) offset = param_beside(bias_, x, DType::kF32);
   return layer_norm(x, multiplier, offset, p_.axis, p_.epsilon);
 }
 

@@ -27,7 +27,7 @@ Linear::Linear(const HParams& p) : UnaryLayer(p.dtypes), p_(p) {
 Tensor Linear::fprop(Tensor x) const {
   const LayerScope scope(*this);
   Tensor y = place(einsum(x, param(w_), over(p_.input_axis)));
-  return bias_.valid() ? y + param(bias_) : y;
+  return bias_.valid() ? y + param_beside(bias_, y) : y;
 }
 
 }  // namespace tessera

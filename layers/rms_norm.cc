@@ -20,7 +20,7 @@ Tensor RmsNorm::fprop(Tensor x) const {
   const LayerScope scope(*this);
   Tensor multiplier;
   if (p_.use_scale) {
-    multiplier = param(scale_, DType::kF32);
+    multiplier = param_beside(scale_, x, DType::kF32);
     if (!p_.direct_scale) multiplier = multiplier + 1.0;
   }
   return rms_norm(x, multiplier, p_.axis, p_.epsilon);

@@ -87,6 +87,10 @@ ServeScope::~ServeScope() {
   speaker.path = outer_path_;
 }
 
+SiteScope::SiteScope(SourceSite site)
+    : outer_(std::exchange(speaker.served, speaker.served.known() ? speaker.served : site)) {}
+SiteScope::~SiteScope() { speaker.served = outer_; }
+
 BodyScope::BodyScope(Graph& body, std::string axis, int64_t count)
     : body_(body),
       axis_(std::move(axis)),

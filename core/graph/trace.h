@@ -87,6 +87,19 @@ class ServeScope {
   ErrorContext context_;
 };
 
+// Nodes traced under it take this source line, unless they serve a node already: an op made of
+// others speaks for its caller.
+class SiteScope {
+ public:
+  explicit SiteScope(SourceSite site);
+  ~SiteScope();
+  SiteScope(const SiteScope&) = delete;
+  SiteScope& operator=(const SiteScope&) = delete;
+
+ private:
+  SourceSite outer_;
+};
+
 // A tensor of the enclosing trace that a body reads, and the body's input that stands for it.
 struct Capture {
   Tensor outer;

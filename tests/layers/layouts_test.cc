@@ -45,6 +45,10 @@ const std::vector<Split>& splits() {
        "embed -> (replica, data), mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
        "batch -> (replica, data), mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl, "
        "residual: seq -> mdl"},
+      {"all, and the residual's width",
+       "embed -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl",
+       "residual: embed -> mdl, batch -> (replica, data), mlp -> mdl, heads -> mdl, "
+       "kv_heads -> mdl, vocab -> mdl"},
   };
   return all;
 }

@@ -131,6 +131,7 @@ CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis
                                  {"label_smoothing", options.label_smoothing},
                                  {"z_loss", options.z_loss},
                                  {"soft_cap", options.soft_cap}};
+  const SiteScope site(logits.site);  // Of what a split vocabulary needs.
   const bool split = logits.tensor.has(axis) && !logits.tensor.type().axis(axis).split.empty();
   const std::vector<Tensor> results =
       split ? losses(attributes, logits.tensor, labels.tensor)

@@ -14,6 +14,7 @@
 #include "core/graph/ops/composite.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/reduce.h"
+#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 
@@ -123,21 +124,32 @@ std::vector<Type> infer_norm(const InferContext& context) {
   return {x, statistic};
 }
 
-std::vector<Tensor> plain_norm(const Node& node, std::span<const Tensor> inputs) {
-  const NormAttributes norm(node.attributes);
+// A mean over a split axis is a pending sum; nothing happens to one that is not.
+Tensor whole(const Tensor& x) {
+  Type type = x.type();
+  type.partial = {};
+  return reshard(x, type);
+}
+
+// In primitive ops; the normalised axis may be split.
+std::vector<Tensor> normalised(const NormAttributes& norm, std::span<const Tensor> inputs) {
   Tensor x = widened(inputs[0]);
   Tensor mean;
   if (norm.centred) {
-    mean = reduce_mean(x, norm.axis);
+    mean = whole(reduce_mean(x, norm.axis));
     x = x - mean;
   }
-  const Tensor rstd = rsqrt(reduce_mean(square(x), norm.axis) + norm.epsilon);
+  const Tensor rstd = rsqrt(whole(reduce_mean(square(x), norm.axis)) + norm.epsilon);
   Tensor y = x * rstd;
   if (norm.has_scale) y = y * widened(inputs[1]);
   if (norm.has_bias) y = y + widened(inputs[2]);
   std::vector<Tensor> results = {as_dtype(y, inputs[0].dtype()), rstd};
   if (norm.centred) results.push_back(mean);
   return results;
+}
+
+std::vector<Tensor> plain_norm(const Node& node, std::span<const Tensor> inputs) {
+  return normalised(NormAttributes(node.attributes), inputs);
 }
 
 std::vector<Tensor> vjp_norm(const VjpContext& context) {
@@ -174,6 +186,11 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
                                  {"centred", int64_t{&op == &kLayerNorm}},
                                  {"scale", int64_t{scale.valid()}},
                                  {"bias", int64_t{bias.valid()}}};
+  if (x.tensor.has(axis) && !x.tensor.type().axis(axis).split.empty()) {
+    // Only the statistics cross devices, and they serve the caller's line.
+    const SiteScope site(x.site);
+    return in_order_of(normalised(NormAttributes(attributes), operands).front(), x.tensor.type());
+  }
   const Tensor y = trace_op(op, operands, attributes, x.site);
   return in_order_of({y, x.site}, x.tensor.type());
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm and LayerNorm over one axis; statistics and arithmetic in f32, result in x's dtype.
+// RMSNorm and LayerNorm over one axis; statistics and arithmetic in f32, result in x's dtype. A
+// split `axis` takes the plain path, whose means are summed across devices: scale and bias are then
+// split as it is.
 #pragma once
 
 #include <string_view>

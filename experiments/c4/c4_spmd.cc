@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/c4/c4_spmd.h"
+
+#include <cmath>
+
+#include "core/base/error.h"
+#include "inputs/flat_tokens_input.h"
+#include "inputs/synthetic_input.h"
+#include "layers/language_model.h"
+#include "layers/repeated.h"
+#include "tasks/schedules/linear_rampup_decay.h"
+#include "tasks/single_task.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kTrainSeed = 9876;  // Of the training data's order.
+constexpr int64_t kEvalBatches = 8;   // Of synthetic data, which has no end.
+
+}  // namespace
+
+int64_t C4Spmd::batch_size() const {
+  if (global_batch_size.has()) return global_batch_size.get();
+  if (ici_mesh_shape.empty())
+    fail(
+        "percore_batch_size={} is for each device of a declared mesh, but ici_mesh_shape is empty; "
+        "set it, or global_batch_size",
+        percore_batch_size);
+  int64_t devices = 1;
+  for (const int64_t size : ici_mesh_shape) devices *= size;
+  for (const int64_t size : dcn_mesh_shape) devices *= size;
+  return percore_batch_size * devices;
+}
+
+Template<BaseModel> C4Spmd::model() const {
+  const LayerNorm::HParams norm{.epsilon = 1e-6, .direct_scale = false};
+  const TransformerBlock::HParams block{
+      .norm_policy = NormPolicy::kPre,
+      .attention_tpl = DotProductAttention::HParams{.combine_qkv = true,
+                                                    .use_bias = false,
+                                                    .use_per_dim_scale = true,
+                                                    .logit_cap = 50.0,
+                                                    .last_two_axes_fans = true},
+      .ffn_tpl = FeedForward::HParams{.activation_tpl = GELU::HParams{.approximate = true},
+                                      .use_gated_activation = false,
+                                      .use_bias = true},
+      .norm_tpl = norm};
+  const WeightInit table_init{InitKind::kGaussian,
+                              1.0 / std::sqrt(static_cast<double>(model_dims))};
+  return LanguageModel::HParams{
+      .lm_tpl = TransformerLm::HParams{
+          .vocab_size = vocab_size,
+          .model_dims = model_dims,
+          .num_layers = num_layers,
+          .num_heads = num_heads,
+          .hidden_dims = hidden_dims,
+          .position_emb_tpl = PositionalEmbedding::HParams{},
+          .softmax_tpl = SharedEmbeddingSoftmax::HParams{.scale_sqrt_depth = true,
+                                                         .use_bias = true,
+                                                         .loss = {.soft_cap = 30.0},
+                                                         .params_init = table_init},
+          .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block},
+          .final_ln_tpl = norm,
+          .params_init = WeightInit{InitKind::kXavier, 1.0}}};
+}
+
+Learner::HParams C4Spmd::learner() const {
+  const LinearRampupExponentialDecay::HParams schedule{.warmup_steps = warmup_steps,
+                                                       .decay_start = warmup_steps + 1,
+                                                       .decay_end = decay_end,
+                                                       .min_ratio = 0.1};
+  return {.optimizer_tpl = Adam::HParams{.learning_rate = learning_rate,
+                                         .schedule_tpl = schedule,
+                                         .beta1 = 0.9,
+                                         .beta2 = 0.99,
+                                         .epsilon = 1e-6,
+                                         .clip_threshold = 1.0,
+                                         .weight_decay = weight_decay},
+          .clip_gradient_norm_to_value = 5.0};
+}
+
+// Evaluation reads each example of `validation` once.
+Template<BaseInput> C4Spmd::input(std::string_view split) const {
+  const bool train = split == "train";
+  if (data == C4Data::kSynthetic)
+    return SyntheticInput::HParams{.name = std::string(split),
+                                   .global_batch_size = batch_size(),
+                                   .seq_len = seq_len,
+                                   .num_batches = train ? -1 : kEvalBatches,
+                                   .seed = train ? kTrainSeed : kTrainSeed + 1};
+  return FlatTokensInput::HParams{.path = flat_tokens_path,
+                                  .split = std::string(split),
+                                  .global_batch_size = batch_size(),
+                                  .seq_len = seq_len,
+                                  .labels = Labels::kShiftRight,
+                                  .shuffle = train,
+                                  .repeat = train,
+                                  .seed = kTrainSeed};
+}
+
+ExperimentConfig C4Spmd::build() const {
+  return {.mesh = mesh(),
+          .rules = strategy_rules(strategy),
+          .task = SingleTask::HParams{.dtypes = DTypePolicy{.param = DType::kF32,
+                                                            .compute = compute_dtype},
+                                      .model = model(),
+                                      .learner = learner(),
+                                      .train = {.num_train_steps = num_train_steps,
+                                                .remat_policy = remat_policy,
+                                                .save_interval_steps = save_interval_steps,
+                                                .save_max_to_keep = 10,
+                                                .eval_interval_steps = eval_interval_steps,
+                                                .summary_interval_steps = summary_interval_steps}},
+          .input = input("train"),
+          .eval_inputs = {{"validation", input("validation")}}};
+}
+
+}  // namespace tessera

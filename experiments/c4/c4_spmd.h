@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Pax's c4 language models share (paxml/tasks/lm/params/c4.py), the defaults that nobody
+// writes down included: pre-norm blocks with a combined QKV projection, sinusoidal positions, one
+// table for embedding and softmax, capped logits, Adam with capped updates. A recipe derives and
+// sets sizes and its mesh. The data are a flat-tokens file of one's own: theirs is not public.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "core/hparams/enum_names.h"
+#include "core/hparams/field.h"
+#include "tasks/experiment.h"
+#include "tasks/strategies.h"
+
+namespace tessera {
+
+enum class C4Data {
+  kFlatTokens,  // The file at flat_tokens_path.
+  kSynthetic    // Sequences made from rules; needs no file.
+};
+
+constexpr std::array<EnumName<C4Data>, 2> enum_names(C4Data) {
+  return {{{C4Data::kFlatTokens, "flat_tokens"}, {C4Data::kSynthetic, "synthetic"}}};
+}
+
+struct C4Spmd : Experiment {
+  using Base = Experiment;
+  int64_t num_layers = 1;
+  int64_t model_dims = 128;
+  int64_t hidden_dims = 512;
+  int64_t num_heads = 1;
+  int64_t vocab_size = 32000;
+  int64_t seq_len = 1024;
+  // Examples a device and step; the batch is this times the devices that ici_mesh_shape and
+  // dcn_mesh_shape declare, unless global_batch_size is set.
+  int64_t percore_batch_size = 1;
+  Field<int64_t> global_batch_size;
+  DType compute_dtype = DType::kBF16;
+  Strategy strategy = Strategy::kPax;
+
+  C4Data data = C4Data::kFlatTokens;
+  std::string flat_tokens_path = "data/c4_en.h5";  // With splits `train` and `validation`.
+
+  int64_t num_train_steps = 10'000'000;
+  double learning_rate = 1e-3;
+  int64_t warmup_steps = 4000;
+  int64_t decay_end = 300'000;
+  double weight_decay = 1e-3;  // Of every weight, biases and norms too.
+  int64_t save_interval_steps = 1000;
+  int64_t eval_interval_steps = 100;
+  int64_t summary_interval_steps = 10;
+  std::string remat_policy = "save_nothing";
+  FIELDS(num_layers, model_dims, hidden_dims, num_heads, vocab_size, seq_len, percore_batch_size,
+         global_batch_size, compute_dtype, strategy, data, flat_tokens_path, num_train_steps,
+         learning_rate, warmup_steps, decay_end, weight_decay, save_interval_steps,
+         eval_interval_steps, summary_interval_steps, remat_policy)
+
+  ExperimentConfig build() const override;
+
+ protected:
+  int64_t batch_size() const;
+  Template<BaseModel> model() const;
+  Learner::HParams learner() const;
+  Template<BaseInput> input(std::string_view split) const;
+};
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The c4 recipes as a user meets them: listed, described, planned on a mesh that is not there, and
+// trained at the smoke variant's size.
+#include <fstream>
+
+#include "core/base/file.h"
+#include "tests/support/catch.h"
+#include "tests/support/child.h"
+#include "tests/support/metrics_lines.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+struct Outcome {
+  int code = 0;
+  std::string output;
+};
+
+Outcome run(const TemporaryDirectory& directory, const std::string& program,
+            const std::vector<std::string>& arguments) {
+  Child child(program, arguments, directory / "output.txt");
+  const int code = child.wait();
+  return {code, child.output()};
+}
+
+// Pairs of "--set" and its argument.
+std::vector<std::string> with_settings(std::vector<std::string> arguments,
+                                       const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    arguments.emplace_back("--set");
+    arguments.push_back(setting);
+  }
+  return arguments;
+}
+
+std::string text_for_training() {
+  std::string text;
+  for (int i = 0; i < 600; ++i)
+    text += i % 3 == 0 ? "the quick brown fox jumps over the lazy dog.\n"
+                       : "pack my box with five dozen liquor jugs.\n";
+  return text;
+}
+
+TEST_CASE("c4 experiments are listed, and described with Pax's hidden defaults") {
+  const TemporaryDirectory directory;
+  REQUIRE_THAT(run(directory, "runexp", {"--list"}).output,
+               Catch::Contains("c4.Spmd1B ") && Catch::Contains("c4.Spmd1BSmoke "));
+  const Outcome described = run(directory, "runexp", {"--exp=c4.Spmd1B", "--describe"});
+  REQUIRE(described.code == 0);
+  for (const std::string line :
+       {"mesh.ici_mesh_shape = [1, 4, 1]", "input.global_batch_size = 128",
+        "position_emb_tpl = PositionalEmbedding", "stacked_transformer_tpl = Repeated",
+        "attention_tpl.combine_qkv = true", "attention_tpl.use_per_dim_scale = true",
+        "attention_tpl.logit_cap = 50.0", "loss.soft_cap = 30.0", "scale_sqrt_depth = true",
+        "norm_tpl.direct_scale = false", "task.learner.clip_gradient_norm_to_value = 5.0",
+        "optimizer_tpl.clip_threshold = 1.0", "optimizer_tpl.weight_decay = 0.001",
+        "schedule_tpl.decay_end = 300000", "remat_policy = \"save_nothing\"",
+        "save_max_to_keep = 10"})
+    REQUIRE_THAT(described.output, Catch::Contains(line));
+  REQUIRE_THAT(run(directory, "runexp", {"--exp=c4.Spmd1B", "--diff=c4.Spmd1BSmoke"}).output,
+               Catch::Contains("task.model.lm_tpl.num_layers: 13 -> 2"));
+}
+
+TEST_CASE("c4.Spmd1B plans on its mesh of four without devices or data, with 1.10B parameters") {
+  const TemporaryDirectory directory;
+  const Outcome plan = run(directory, "runexp", {"--exp=c4.Spmd1B", "--mode=plan"});
+  INFO(plan.output);
+  REQUIRE(plan.code == 0);
+  REQUIRE_THAT(plan.output, Catch::Contains("1.10B") || Catch::Contains("1104619904"));
+}
+
+TEST_CASE("c4.Spmd1B without its data says which file is missing, and what to set") {
+  const TemporaryDirectory directory;
+  const Outcome got = run(directory, "runexp",
+                          {"--exp=c4.Spmd1B", "--devices=4", "--dry_run",
+                           "--job_log_dir=" + (directory / "run").string(), "--set",
+                           "flat_tokens_path=" + (directory / "missing.h5").string()});
+  REQUIRE(got.code == 2);
+  REQUIRE_THAT(got.output,
+               Catch::Contains((directory / "missing.h5").string() +
+                               ": no such file; write one with 'flat_tokens build', or name "
+                               "another in the experiment or with --set"));
+}
+
+TEST_CASE("a batch for each core needs a declared mesh") {
+  const TemporaryDirectory directory;
+  const Outcome got =
+      run(directory, "runexp", {"--exp=c4.Spmd1B", "--describe", "--set", "ici_mesh_shape=[]"});
+  REQUIRE(got.code == 2);
+  REQUIRE_THAT(got.output,
+               Catch::Contains("percore_batch_size=32 is for each device of a declared mesh, but "
+                               "ici_mesh_shape is empty; set it, or global_batch_size"));
+}
+
+TEST_CASE("c4.Spmd1BSmoke learns from synthetic data and from a flat-tokens file") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "text.txt", text_for_training());
+  const std::string tokens = (directory / "tokens.h5").string();
+  const Outcome built = run(directory, "flat_tokens",
+                            {"build", "--output=" + tokens, (directory / "text.txt").string()});
+  INFO(built.output);
+  REQUIRE(built.code == 0);
+  const auto train = [&](const std::string& name, const std::vector<std::string>& settings) {
+    const Outcome got =
+        run(directory, "runexp",
+            with_settings({"--exp=Spmd1BSmoke", "--job_log_dir=" + (directory / name).string()},
+                          settings));
+    INFO(got.output);
+    REQUIRE(got.code == 0);
+    const std::vector<std::string> losses = values_of(directory / name, "loss");
+    REQUIRE(losses.size() == 60);
+    REQUIRE(std::stod(losses.back()) < 0.75 * std::stod(losses.front()));
+    REQUIRE(!values_of(directory / name, "eval/validation/log_pplx").empty());
+  };
+  train("synthetic", {"num_train_steps=60"});
+  train("tokens", {"num_train_steps=60", "data=flat_tokens", "flat_tokens_path=" + tokens});
+}
+
+}  // namespace
+}  // namespace tessera
