@@ -182,7 +182,8 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
       if (source.kind == TileSource::Kind::kConstant) continue;
       const int64_t first = offset(source.strides);
       if (source.kind == TileSource::Kind::kCoordinate) {
-        fill_coordinates(source.strides, first, tile_rows, tile_columns, lanes);
+        fill_coordinates(source.strides, int64_t{source.constant} + first, tile_rows, tile_columns,
+                         lanes);
         continue;
       }
       if (everywhere_same(source.strides)) continue;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "core/backend/cpu/shard_elements.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 
@@ -107,7 +108,7 @@ class Compiler {
   void add_cast(int32_t from, DType source, const Node& node, DType target);
   int32_t source(TileSource source);
   int32_t constant(uint32_t bits);
-  int32_t coordinate(std::string_view axis);
+  int32_t coordinate(const Node& node, const Type& type, int64_t axis);
   // An instruction of fewer operands repeats the first.
   int32_t emit(TileCode code, int32_t a, int32_t b = kNone, int32_t c = kNone);
   int32_t of(ValueId id) const { return values_.at(id); }
@@ -137,11 +138,15 @@ int32_t Compiler::constant(uint32_t bits) {
       {.kind = TileSource::Kind::kConstant, .constant = bits, .strides = Strides(axes_.size(), 0)});
 }
 
-int32_t Compiler::coordinate(std::string_view axis) {
+// The global position along an axis of a generator's result.
+int32_t Compiler::coordinate(const Node& node, const Type& type, int64_t axis) {
+  const std::string& name = type.axes[static_cast<size_t>(axis)].name;
   Strides strides(axes_.size(), 0);
-  for (size_t d = 0; d < axes_.size(); ++d) strides[d] = axes_[d].name == axis;
-  return source(
-      {.kind = TileSource::Kind::kCoordinate, .dtype = DType::kI32, .strides = std::move(strides)});
+  for (size_t d = 0; d < axes_.size(); ++d) strides[d] = axes_[d].name == name;
+  return source({.kind = TileSource::Kind::kCoordinate,
+                 .dtype = DType::kI32,
+                 .constant = static_cast<uint32_t>(origin_along(node.attributes, axis)),
+                 .strides = std::move(strides)});
 }
 
 int32_t Compiler::emit(TileCode code, int32_t a, int32_t b, int32_t c) {
@@ -184,13 +189,11 @@ void Compiler::add_node(const Graph& graph, const Node& node) {
   if (op == "constant") {
     values_[result] = constant(lane_bits(node.attributes.get<double>("value"), type.dtype));
   } else if (op == "iota") {
-    values_[result] = coordinate(type.axes[0].name);
+    values_[result] = coordinate(node, type, 0);
   } else if (op == "causal_mask") {
-    values_[result] =
-        emit(kLessEqualInt, coordinate(type.axes[1].name), coordinate(type.axes[0].name));
+    values_[result] = emit(kLessEqualInt, coordinate(node, type, 1), coordinate(node, type, 0));
   } else if (op == "one_hot") {
-    const int32_t hit =
-        emit(kEqualInt, in(0), coordinate(node.attributes.get<std::string>("axis")));
+    const int32_t hit = emit(kEqualInt, in(0), coordinate(node, type, type.rank() - 1));
     values_[result] = lane_of(type.dtype) == Lane::kInt ? emit(kFloatToInt, hit) : hit;
   } else if (op == "broadcast" || op == "stop_gradient") {
     values_[result] = in(0);

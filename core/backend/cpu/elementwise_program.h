@@ -92,7 +92,7 @@ struct TileSource {
   enum class Kind {
     kInput,       // Of the node: `index`, walked by `strides`.
     kConstant,    // `constant`, everywhere.
-    kCoordinate,  // The position on an axis, as an integer, walked by `strides`.
+    kCoordinate,  // The position on an axis, as an integer, from `constant` walked by `strides`.
   } kind = Kind::kInput;
   int32_t slot = 0;
   int32_t index = 0;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of gather, scatter_add and pick. An id outside the axis selects nothing.
+// Kernels of gather, scatter_add and pick. An id outside the axis selects nothing; one outside the
+// shard of a split axis is another device's.
 #include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "core/backend/cpu/reduce_rows.h"
 #include "core/backend/cpu/registry.h"
+#include "core/backend/cpu/shard_elements.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 
@@ -18,7 +20,7 @@ const int32_t* ids_of(const LaunchArgs& args) {
 
 class GatherKernel final : public Kernel {
  public:
-  GatherKernel(int64_t ids, int64_t rows, int64_t row_bytes, ThreadTeam& team)
+  GatherKernel(int64_t ids, Range rows, int64_t row_bytes, ThreadTeam& team)
       : ids_(ids), rows_(rows), row_bytes_(row_bytes), team_(team) {}
 
   void run(const LaunchArgs& args) override {
@@ -28,8 +30,8 @@ class GatherKernel final : public Kernel {
       for (int64_t i = part.begin; i < part.end; ++i) {
         const int64_t id = ids_of(args)[i];
         std::byte* const to = args.outputs[0] + i * row_bytes_;
-        if (id >= 0 && id < rows_) {
-          std::memcpy(to, args.inputs[0] + id * row_bytes_, bytes);
+        if (id >= rows_.begin && id < rows_.end) {
+          std::memcpy(to, args.inputs[0] + (id - rows_.begin) * row_bytes_, bytes);
         } else {
           std::memset(to, 0, bytes);
         }
@@ -38,7 +40,9 @@ class GatherKernel final : public Kernel {
   }
 
  private:
-  int64_t ids_, rows_, row_bytes_;
+  int64_t ids_;
+  Range rows_;
+  int64_t row_bytes_;
   ThreadTeam& team_;
 };
 
@@ -46,8 +50,13 @@ class GatherKernel final : public Kernel {
 // order, by one thread: the same bits for any number of threads.
 class ScatterAddKernel final : public Kernel {
  public:
-  ScatterAddKernel(int64_t updates, int64_t rows, int64_t columns, DType dtype, ThreadTeam& team)
-      : updates_(updates), rows_(rows), columns_(columns), dtype_(dtype), team_(team) {}
+  ScatterAddKernel(int64_t updates, Range rows, int64_t columns, DType dtype, ThreadTeam& team)
+      : updates_(updates),
+        first_(rows.begin),
+        rows_(rows.size()),
+        columns_(columns),
+        dtype_(dtype),
+        team_(team) {}
 
   // Begins of rows in the order, the order, and a row of sums for each thread.
   int64_t scratch_bytes() const override {
@@ -109,26 +118,28 @@ class ScatterAddKernel final : public Kernel {
   void sort(const int32_t* ids, int32_t* begins, int32_t* order) const {
     std::fill_n(begins, rows_ + 1, 0);
     for (int64_t i = 0; i < updates_; ++i) {
-      if (ids[i] >= 0 && ids[i] < rows_) ++begins[ids[i] + 1];
+      const int64_t row = ids[i] - first_;
+      if (row >= 0 && row < rows_) ++begins[row + 1];
     }
     for (int64_t row = 0; row < rows_; ++row) begins[row + 1] += begins[row];
     for (int64_t i = 0; i < updates_; ++i) {
-      if (ids[i] >= 0 && ids[i] < rows_) order[begins[ids[i]]++] = static_cast<int32_t>(i);
+      const int64_t row = ids[i] - first_;
+      if (row >= 0 && row < rows_) order[begins[row]++] = static_cast<int32_t>(i);
     }
     // Each begin has moved to its row's end, which is the next row's begin.
     for (int64_t row = rows_; row > 0; --row) begins[row] = begins[row - 1];
     begins[0] = 0;
   }
 
-  int64_t updates_, rows_, columns_;
+  int64_t updates_, first_, rows_, columns_;
   DType dtype_;
   ThreadTeam& team_;
 };
 
 class PickKernel final : public Kernel {
  public:
-  PickKernel(int64_t outer, int64_t size, int64_t inner, int64_t bytes, ThreadTeam& team)
-      : outer_(outer), size_(size), inner_(inner), bytes_(bytes), team_(team) {}
+  PickKernel(int64_t outer, Range ids, int64_t inner, int64_t bytes, ThreadTeam& team)
+      : outer_(outer), ids_(ids), inner_(inner), bytes_(bytes), team_(team) {}
 
   void run(const LaunchArgs& args) override {
     const auto bytes = static_cast<size_t>(bytes_);
@@ -136,32 +147,41 @@ class PickKernel final : public Kernel {
       for (int64_t i = part.begin; i < part.end; ++i) {
         const int64_t id = ids_of(args)[i];
         std::byte* const to = args.outputs[0] + i * bytes_;
-        if (id < 0 || id >= size_) {
+        if (id < ids_.begin || id >= ids_.end) {
           std::memset(to, 0, bytes);
           continue;
         }
-        const int64_t from = (i / inner_ * size_ + id) * inner_ + i % inner_;
+        const int64_t from = (i / inner_ * ids_.size() + id - ids_.begin) * inner_ + i % inner_;
         std::memcpy(to, args.inputs[0] + from * bytes_, bytes);
       }
     });
   }
 
  private:
-  int64_t outer_, size_, inner_, bytes_;
+  int64_t outer_;
+  Range ids_;
+  int64_t inner_, bytes_;
   ThreadTeam& team_;
 };
+
+// The global indices of a shard's elements along an axis of the anchor.
+Range shard_range(const Node& node, const Type& anchor, int64_t axis) {
+  const int64_t origin = origin_along(node.attributes, axis);
+  return {origin, origin + anchor.axes[static_cast<size_t>(axis)].size};
+}
 
 std::unique_ptr<Kernel> make_gather(const Graph& graph, const Node& node, ThreadTeam& team) {
   const Type &table = graph.type(node.inputs[0]), &ids = graph.type(node.inputs[1]);
   const int64_t rows = table.axes[0].size;
-  return std::make_unique<GatherKernel>(ids.elements(), rows, table.bytes() / rows, team);
+  return std::make_unique<GatherKernel>(ids.elements(), shard_range(node, table, 0),
+                                        table.bytes() / rows, team);
 }
 
 std::unique_ptr<Kernel> make_scatter_add(const Graph& graph, const Node& node, ThreadTeam& team) {
   const Type &ids = graph.type(node.inputs[1]), &result = graph.type(node.outputs[0]);
   const int64_t rows = result.axes[0].size;
-  return std::make_unique<ScatterAddKernel>(ids.elements(), rows, result.elements() / rows,
-                                            result.dtype, team);
+  return std::make_unique<ScatterAddKernel>(ids.elements(), shard_range(node, result, 0),
+                                            result.elements() / rows, result.dtype, team);
 }
 
 std::unique_ptr<Kernel> make_pick(const Graph& graph, const Node& node, ThreadTeam& team) {
@@ -172,7 +192,7 @@ std::unique_ptr<Kernel> make_pick(const Graph& graph, const Node& node, ThreadTe
     if (i < axis) outer *= x.axes[static_cast<size_t>(i)].size;
     if (i > axis) inner *= x.axes[static_cast<size_t>(i)].size;
   }
-  return std::make_unique<PickKernel>(outer, x.axes[static_cast<size_t>(axis)].size, inner,
+  return std::make_unique<PickKernel>(outer, shard_range(node, x, axis), inner,
                                       dtype_bytes(x.dtype), team);
 }
 

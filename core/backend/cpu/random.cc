@@ -3,11 +3,11 @@
 // index alone.
 #include "core/base/random.h"
 
-#include <algorithm>
 #include <string>
 
 #include "core/backend/cpu/composite_kernel.h"
 #include "core/backend/cpu/random_loops.h"
+#include "core/backend/cpu/shard_elements.h"
 
 namespace tessera {
 namespace {
@@ -24,26 +24,20 @@ class StreamOperands {
         loop_(flag_attribute(node, "loop")),
         part_(node.attributes.get<int64_t>("part")),
         first_operand_(first_operand),
-        example_elements_(type.axes.empty() ? 1 : type.elements() / type.axes.front().size) {}
+        elements_(type, node.attributes) {}
 
   RandomStream stream(const LaunchArgs& args) const {
     const int64_t layer = loop_ ? *input_as<int32_t>(args, first_operand_ + 1) : layer_;
     return {random_key(seed_, path_, layer),
             static_cast<uint64_t>(int64_t{*input_as<int32_t>(args, first_operand_)})};
   }
-  // Calls run(offset, range) for the runs of `range` that lie together in the whole batch: element
-  // i of one is number offset + i there.
+  // Calls run(offset, begin, end) for the runs of `range` that lie together in the whole array:
+  // element i of one is number offset + i there.
   template <typename Run>
   void for_runs(const LaunchArgs& args, Range range, const Run& run) const {
-    if (part_ == 0) return run(int64_t{0}, range);
-    const int64_t first = *input_as<int32_t>(args, first_operand_ + (loop_ ? 2 : 1));
-    if (part_ == 1) return run(first * example_elements_, range);
-    while (range.begin < range.end) {
-      const int64_t example = range.begin / example_elements_;
-      const int64_t end = std::min(range.end, (example + 1) * example_elements_);
-      run((first + example * (part_ - 1)) * example_elements_, Range{range.begin, end});
-      range.begin = end;
-    }
+    Examples examples;
+    if (part_ != 0) examples = {*input_as<int32_t>(args, first_operand_ + (loop_ ? 2 : 1)), part_};
+    elements_.for_runs(range.begin, range.end, examples, run);
   }
 
  private:
@@ -53,7 +47,7 @@ class StreamOperands {
   bool loop_;
   int64_t part_;
   size_t first_operand_;
-  int64_t example_elements_;
+  ShardElements elements_;
 };
 
 class UniformKernel final : public Kernel {
@@ -67,8 +61,8 @@ class UniformKernel final : public Kernel {
     const RandomStream stream = operands_.stream(args);
     float* out = output_as<float>(args, 0);
     team_.parallel(count_, kGrain, [&](Range range, int) {
-      operands_.for_runs(args, range, [&](int64_t offset, Range part) {
-        uniform_elements(stream, offset + part.begin, offset + part.end, out + part.begin);
+      operands_.for_runs(args, range, [&](int64_t offset, int64_t begin, int64_t end) {
+        uniform_elements(stream, offset + begin, offset + end, out + begin);
       });
     });
   }
@@ -93,9 +87,9 @@ class DropoutKernel final : public Kernel {
   void run(const LaunchArgs& args) override {
     const RandomStream stream = operands_.stream(args);
     team_.parallel(count_, kGrain, [&](Range range, int) {
-      operands_.for_runs(args, range, [&](int64_t offset, Range part) {
-        dropout_elements(stream, offset, keep_, dtype_, args.inputs[0], args.outputs[0], part.begin,
-                         part.end);
+      operands_.for_runs(args, range, [&](int64_t offset, int64_t begin, int64_t end) {
+        dropout_elements(stream, offset, keep_, dtype_, args.inputs[0], args.outputs[0], begin,
+                         end);
       });
     });
   }

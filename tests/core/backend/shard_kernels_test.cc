@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of ops whose result depends on where a shard lies: what every device of a mesh computes,
+// put together, against the kernel of the unsplit op.
+#include <hwy/targets.h>
+
+#include "core/backend/cpu/device.h"
+#include "core/backend/cpu/shard_elements.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/gather.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/random.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/shard.h"
+#include "core/passes/lower.h"
+#include "tests/support/catch.h"
+#include "tests/support/cpu_graph.h"
+#include "tests/support/simulated_mesh.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+using Values = std::map<std::string, std::vector<double>>;
+
+const Mesh kMesh = Mesh::standard({2, 2, 2});
+
+// The type without splits.
+std::string unsplit(const std::string& text) {
+  Type type = parse_type(text);
+  for (Axis& axis : type.axes) axis.split.clear();
+  return type.text_sized();
+}
+
+// Integers in [0, integers); floats are small integers too, whose sums are exact in any order.
+ReferenceInputs whole_inputs(const Graph& graph, int64_t integers) {
+  ReferenceInputs inputs = random_inputs(graph, 7, integers);
+  for (auto& [name, values] : inputs)
+    for (double& value : values) value = std::round(8.0 * value) / 8.0;
+  return inputs;
+}
+
+// Runs the op on each device's shards and puts the results together.
+std::vector<double> on_mesh(const std::vector<std::string>& types, const Application& apply,
+                            const ReferenceInputs& whole, Device& device) {
+  Trial trial(kMesh, types);
+  const Tensor result = apply(trial.inputs());
+  trial.graph().add_output("result", result.id());
+  std::vector<std::vector<double>> parts;
+  for (int64_t number = 0; number < kMesh.num_devices(); ++number) {
+    ReferenceInputs shards;
+    for (const GraphInput& input : trial.graph().inputs())
+      shards[input.name] =
+          shard_of(whole.at(input.name), trial.graph().type(input.value), kMesh, number);
+    const Graph local = lower(trial.graph(), kMesh, number);
+    parts.push_back(run_on_cpu(local, shards, device).at("result"));
+  }
+  return assembled(parts, result.type(), kMesh);
+}
+
+// Whether shards give the bits of the whole, with every kind of vectors this processor has.
+bool shards_match(const std::vector<std::string>& types, const Application& apply,
+                  const Application& apply_whole, int64_t integers = 12) {
+  const auto device = make_cpu_device(2);
+  std::vector<std::string> whole_types;
+  for (const std::string& type : types) whole_types.push_back(unsplit(type));
+  Graph whole;
+  {
+    Trial trial(Mesh(), whole_types);
+    trial.graph().add_output("result", apply_whole(trial.inputs()).id());
+    whole = trial.graph();
+  }
+  const ReferenceInputs inputs = whole_inputs(whole, integers);
+  bool same = true;
+  for (int64_t targets = hwy::SupportedTargets(); targets != 0; targets &= targets - 1) {
+    hwy::SetSupportedTargetsForTest(targets & -targets);
+    const std::vector<double> expected = run_on_cpu(whole, inputs, *device).at("result");
+    same = same && on_mesh(types, apply, inputs, *device) == expected;
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  return same;
+}
+
+bool shards_match(const std::vector<std::string>& types, const Application& apply,
+                  int64_t integers = 12) {
+  return shards_match(types, apply, apply, integers);
+}
+
+Axis axis_of(const std::string& text) { return parse_layout(text).axes[0]; }
+Axis unsplit_axis(Axis axis) {
+  axis.split.clear();
+  return axis;
+}
+
+TEST_CASE("a shard's elements are found in the whole array, run by run") {
+  const Type local = parse_type("f32[\"batch=2 seq=3 embed=4\"]");
+  const Attributes place = {{"origin", std::vector<int64_t>{4, 3, 0}},
+                            {"extent", std::vector<int64_t>{8, 6, 4}}};
+  const ShardElements elements(local, place);
+  std::vector<std::vector<int64_t>> runs;
+  const auto note = [&](int64_t offset, int64_t begin, int64_t end) {
+    runs.push_back({offset + begin, begin, end});
+  };
+  elements.for_runs(2, 20, {}, note);
+  REQUIRE(runs == std::vector<std::vector<int64_t>>{{4 * 24 + 14, 2, 12}, {5 * 24 + 12, 12, 20}});
+  // Example e of the part is number 1 + 3e of the batch.
+  REQUIRE(elements.global(13, {1, 3}) == (1 + 3 * 5) * 24 + 12 + 1);
+  // A whole array is one run; its examples one each where they are apart.
+  runs.clear();
+  const ShardElements whole(local, {});
+  whole.for_runs(0, 24, {2, 1}, note);
+  whole.for_runs(0, 24, {0, 2}, note);
+  REQUIRE(runs == std::vector<std::vector<int64_t>>{{24, 0, 24}, {0, 0, 12}, {24, 12, 24}});
+  REQUIRE(ShardElements(parse_type("f32[\"\"]"), {}).global(0, {5, 2}) == 0);
+}
+
+TEST_CASE("generators make each shard's block of the whole") {
+  const std::string split = GENERATE("positions=24", "positions/mdl=24", "positions/data/mdl=24",
+                                     "positions/mdl/replica/data=24");
+  CAPTURE(split);
+  const Axis axis = axis_of(split), whole = unsplit_axis(axis);
+  REQUIRE(shards_match(
+      {}, [&](const Tensors&) { return iota(axis); }, [&](const Tensors&) { return iota(whole); }));
+  const Axis key{"key_seq", 5, {}};
+  REQUIRE(shards_match(
+      {}, [&](const Tensors&) { return causal_mask(axis, key); },
+      [&](const Tensors&) { return causal_mask(whole, key); }));
+  REQUIRE(shards_match(
+      {}, [&](const Tensors&) { return causal_mask(key, axis); },
+      [&](const Tensors&) { return causal_mask(key, whole); }));
+  const std::string ids =
+      axis.split.size() < 2 ? "i32[\"batch/data=4 seq=3\"]" : "i32[\"batch=4 seq=3\"]";
+  for (const DType dtype : {DType::kF32, DType::kI32})
+    REQUIRE(shards_match(
+        {ids}, [&](const Tensors& in) { return one_hot(in[0], axis, dtype); },
+        [&](const Tensors& in) { return one_hot(in[0], whole, dtype); }, 30));
+}
+
+TEST_CASE("a mask split along both axes has each device's rectangle") {
+  REQUIRE(shards_match(
+      {},
+      [](const Tensors&) {
+        return causal_mask({"seq", 8, {"data"}}, {"key_seq", 12, {"mdl", "replica"}});
+      },
+      [](const Tensors&) {
+        return causal_mask({"seq", 8, {}}, {"key_seq", 12, {}});
+      }));
+}
+
+TEST_CASE("random numbers and dropout of a shard are those of the whole, to the last bit") {
+  const std::string axes =
+      GENERATE("batch/data=4 embed/mdl=10", "batch=3 seq=7 embed/mdl/data=36",
+               "batch=3 seq=7 embed/data/mdl=36", "batch/replica=2 seq/data=6 embed/mdl=22",
+               "batch/mdl/data=8 embed=5", "batch=2 embed/replica=6");
+  CAPTURE(axes);
+  const Type layout = parse_type("f32[\"" + axes + "\"]");
+  const std::vector<Axis> split = layout.axes,
+                          whole = parse_type(unsplit(layout.text_sized())).axes;
+  const auto uniform = [](const std::vector<Axis>& made) {
+    return [made](const Tensors& in) { return random_uniform(made, in[0]); };
+  };
+  REQUIRE(shards_match({"i32[\"\"]"}, uniform(split), uniform(whole)));
+  for (const std::string dtype : {"f32", "bf16"})
+    REQUIRE(shards_match({dtype + "[\"" + axes + "\"]", "i32[\"\"]"},
+                         [](const Tensors& in) { return dropout(in[0], 0.4, in[1]); }));
+  // The same of a part of a batch, its examples together or apart.
+  for (const int64_t stride : {1, 3})
+    REQUIRE(
+        shards_match({"f32[\"" + axes + "\"]", "i32[\"\"]", "i32[\"\"]"}, [&](const Tensors& in) {
+          const ExampleScope part(in[2], stride);
+          return dropout(in[0], 0.4, in[1]);
+        }));
+}
+
+TEST_CASE("a device finds the rows it has, and nothing for others'") {
+  const std::string table = GENERATE("vocab/mdl=12 embed=3", "vocab/mdl/data=12 embed=3",
+                                     "vocab/data/mdl=12 embed/replica=4", "vocab=12 embed/mdl=6");
+  CAPTURE(table);
+  // Some ids are outside the whole table.
+  for (const std::string dtype : {"f32", "bf16"}) {
+    const std::string x = dtype + "[\"" + table + "\"]";
+    REQUIRE(shards_match(
+        {x, "i32[\"seq=29\"]"}, [](const Tensors& in) { return gather(in[0], in[1], "vocab"); },
+        15));
+    const Axis vocab = parse_type(x).axes[0];
+    const std::string updates = dtype + "[\"seq=29 embed=3\"]", ids = "i32[\"seq=29\"]";
+    REQUIRE(shards_match(
+        {updates, ids}, [&](const Tensors& in) { return scatter_add(in[0], in[1], vocab); },
+        [&](const Tensors& in) { return scatter_add(in[0], in[1], unsplit_axis(vocab)); }, 15));
+  }
+}
+
+TEST_CASE("updates split like the table's other axes are scattered where they belong") {
+  REQUIRE(shards_match(
+      {"f32[\"batch/data=4 seq=5 embed/replica=6\"]", "i32[\"batch/data=4 seq=5\"]"},
+      [](const Tensors& in) {
+        return scatter_add(in[0], in[1], {"vocab", 10, {"mdl"}});
+      },
+      [](const Tensors& in) {
+        return scatter_add(in[0], in[1], {"vocab", 10, {}});
+      },
+      12));
+}
+
+TEST_CASE("labels pick from the logits of a shard") {
+  REQUIRE(shards_match(
+      {"f32[\"batch/data=4 vocab/replica/mdl=12 seq=3\"]", "i32[\"batch/data=4 seq=3\"]"},
+      [](const Tensors& in) { return pick(in[0], in[1], "vocab"); }, 15));
+}
+
+TEST_CASE("one device keeps a value that the others then have as zeros") {
+  for (const std::string dtype : {"f32", "bf16", "i32"})
+    REQUIRE(shards_match({dtype + "[\"batch/data=4 embed=5\"]"}, [](const Tensors& in) {
+      if (in[0].type().axes[0].split.empty()) return in[0];
+      Type pending = in[0].type();
+      pending.partial = {PartialKind::kSum, {"replica", "mdl"}};
+      return reshard(in[0], pending);
+    }));
+}
+
+}  // namespace
+}  // namespace tessera
