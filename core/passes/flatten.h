@@ -42,6 +42,8 @@ struct FlatLaunch {
   NodeId node = kNone;
   std::vector<FlatValue> inputs, outputs;
   BufferId scratch = kNone;
+  LaunchKind kind = LaunchKind::kRun;
+  int32_t waits_for = kNone;  // Of a wait, which names the operands and results of its start.
 };
 
 struct FlatProgram {

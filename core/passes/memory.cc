@@ -98,6 +98,8 @@ class Planner {
     for (const FlatValue value : launch.inputs) result.inputs.push_back(offset(value));
     for (const FlatValue value : launch.outputs) result.outputs.push_back(offset(value));
     if (launch.scratch != kNone) result.scratch = offset({launch.scratch, 0, 0});
+    result.kind = launch.kind;
+    result.waits_for = launch.waits_for;
     return result;
   }
 

@@ -13,12 +13,17 @@
 
 namespace tessera {
 
+// A collective may be split into a start, which other launches run beside, and a wait.
+enum class LaunchKind { kRun, kStart, kWait };
+
 struct Launch {
   const Graph* graph = nullptr;  // The (body) graph the node is in; kept alive by the StepPlan.
   NodeId node = kNone;
   std::vector<int64_t> inputs;  // Offsets in the arena.
   std::vector<int64_t> outputs;
   int64_t scratch = 0;
+  LaunchKind kind = LaunchKind::kRun;
+  int32_t waits_for = kNone;  // Of a wait: which launch started it. It has the same node.
 };
 
 struct Placement {
