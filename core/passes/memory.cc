@@ -59,7 +59,7 @@ class Planner {
   void place_buffers() {
     for (size_t i = 0; i < plan_.inputs.size(); ++i)
       if (plan_.inputs[i].offset != kNone) offset_of(program_.inputs[i]) = plan_.inputs[i].offset;
-    std::vector<Block> blocks;
+    std::vector<PackedBlock> blocks;
     std::vector<size_t> owners;
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
       const FlatBuffer& buffer = program_.buffers[i];
@@ -111,7 +111,7 @@ class Planner {
                                                            : use.batch;
       bytes += aligned(input.type.bytes());
     }
-    std::vector<Block> crossing;
+    std::vector<PackedBlock> crossing;
     for (const FlatBuffer& buffer : program_.buffers) {
       const bool saved = buffer.parent == kNone && !buffer.is_input &&
                          buffer.written_in == Phase::kForward &&

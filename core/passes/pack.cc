@@ -11,9 +11,11 @@ namespace {
 // Beyond this many blocks the search by size, quadratic at worst, takes too long.
 constexpr size_t kMostBySize = 20000;
 
-bool overlap(const Block& a, const Block& b) { return a.first <= b.last && b.first <= a.last; }
+bool overlap(const PackedBlock& a, const PackedBlock& b) {
+  return a.first <= b.last && b.first <= a.last;
+}
 
-std::vector<size_t> ordered(const std::vector<Block>& blocks, auto before) {
+std::vector<size_t> ordered(const std::vector<PackedBlock>& blocks, auto before) {
   std::vector<size_t> order(blocks.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -71,14 +73,14 @@ class FreeList {
 };
 
 // In order of birth, each into the smallest gap that takes it.
-int64_t pack_by_time(std::vector<Block>& blocks) {
+int64_t pack_by_time(std::vector<PackedBlock>& blocks) {
   const std::vector<size_t> order =
-      ordered(blocks, [](const Block& a, const Block& b) { return a.first < b.first; });
+      ordered(blocks, [](const PackedBlock& a, const PackedBlock& b) { return a.first < b.first; });
   std::multimap<int64_t, size_t> alive;  // By last moment.
   FreeList memory;
   for (const size_t i : order) {
     while (!alive.empty() && alive.begin()->first < blocks[i].first) {
-      const Block& dead = blocks[alive.begin()->second];
+      const PackedBlock& dead = blocks[alive.begin()->second];
       memory.give(dead.offset, aligned(dead.bytes));
       alive.erase(alive.begin());
     }
@@ -89,9 +91,9 @@ int64_t pack_by_time(std::vector<Block>& blocks) {
 }
 
 // Largest first, each into the smallest gap left by those placed that live when it does.
-int64_t pack_by_size(std::vector<Block>& blocks) {
+int64_t pack_by_size(std::vector<PackedBlock>& blocks) {
   const std::vector<size_t> order =
-      ordered(blocks, [](const Block& a, const Block& b) { return a.bytes > b.bytes; });
+      ordered(blocks, [](const PackedBlock& a, const PackedBlock& b) { return a.bytes > b.bytes; });
   std::vector<size_t> placed;  // By offset.
   int64_t top = 0;
   for (const size_t i : order) {
@@ -118,19 +120,19 @@ int64_t pack_by_size(std::vector<Block>& blocks) {
 
 }  // namespace
 
-int64_t pack(std::vector<Block>& blocks) {
+int64_t pack(std::vector<PackedBlock>& blocks) {
   const int64_t by_time = pack_by_time(blocks);
   if (by_time == most_alive(blocks) || blocks.size() > kMostBySize) return by_time;
-  std::vector<Block> other = blocks;
+  std::vector<PackedBlock> other = blocks;
   const int64_t by_size = pack_by_size(other);
   if (by_size >= by_time) return by_time;
   blocks = std::move(other);
   return by_size;
 }
 
-int64_t most_alive(const std::vector<Block>& blocks) {
+int64_t most_alive(const std::vector<PackedBlock>& blocks) {
   std::map<int64_t, int64_t> change;  // Of the bytes alive, by moment.
-  for (const Block& block : blocks) {
+  for (const PackedBlock& block : blocks) {
     change[block.first] += aligned(block.bytes);
     change[block.last + 1] -= aligned(block.bytes);
   }

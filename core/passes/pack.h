@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-struct Block {
+struct PackedBlock {
   int64_t bytes = 0;
   int64_t first = 0, last = 0;  // The moments at which it lives, inclusive.
   int64_t offset = 0;           // Set by pack().
@@ -17,9 +17,9 @@ inline constexpr int64_t kAlignment = 64;
 inline int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Sets every offset (a multiple of kAlignment, from 0) and returns the bytes in all.
-int64_t pack(std::vector<Block>& blocks);
+int64_t pack(std::vector<PackedBlock>& blocks);
 
 // The most bytes that live at one moment: what no packing can beat.
-int64_t most_alive(const std::vector<Block>& blocks);
+int64_t most_alive(const std::vector<PackedBlock>& blocks);
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-bool share_a_byte(const Block& a, const Block& b) {
+bool share_a_byte(const PackedBlock& a, const PackedBlock& b) {
   const bool together = a.first <= b.last && b.first <= a.last;
   return together && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
@@ -16,7 +16,7 @@ bool share_a_byte(const Block& a, const Block& b) {
 TEST_CASE("blocks that live together never overlap, whatever their sizes and lives") {
   std::mt19937_64 random(1);
   for (int round = 0; round < 50; ++round) {
-    std::vector<Block> blocks;
+    std::vector<PackedBlock> blocks;
     for (int i = 0; i < 120; ++i) {
       const auto first = static_cast<int64_t>(random() % 60);
       blocks.push_back({.bytes = static_cast<int64_t>(1 + random() % 5000),
@@ -37,7 +37,7 @@ TEST_CASE("blocks that live together never overlap, whatever their sizes and liv
 }
 
 TEST_CASE("a stack of lives, as of activations, is packed without waste") {
-  std::vector<Block> blocks;
+  std::vector<PackedBlock> blocks;
   for (int64_t i = 0; i < 20; ++i)
     blocks.push_back({.bytes = 64 * (1 + i % 3), .first = i, .last = 40 - i});
   REQUIRE(pack(blocks) == most_alive(blocks));
