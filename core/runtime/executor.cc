@@ -2,108 +2,79 @@
 #include "core/runtime/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "core/base/error.h"
-#include "core/graph/verify.h"
-#include "core/passes/fuse.h"
-#include "core/passes/lower.h"
-#include "core/passes/pack.h"
-#include "core/passes/schedule.h"
 #include "core/runtime/available_memory.h"
-#include "core/runtime/kernel_cache.h"
+#include "core/runtime/device_executor.h"
+#include "core/runtime/device_threads.h"
+#include "core/runtime/sharded_copy.h"
 
 namespace tessera {
 namespace {
 
-#ifdef NDEBUG
-constexpr bool kAlwaysVerify = false;
-#else
-constexpr bool kAlwaysVerify = true;
-#endif
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0); }
-
-// One launch with its addresses resolved.
-struct PreparedLaunch {
-  Kernel* kernel = nullptr;
-  const Graph* graph = nullptr;
-  const Node* node = nullptr;
-  std::vector<const std::byte*> inputs;
-  std::vector<std::byte*> outputs;
-  std::byte* scratch = nullptr;
-};
 
 struct Program {
   StepPlan plan;
   std::vector<SavedValue> saved;
-  std::vector<PreparedLaunch> launches;
+  std::vector<std::shared_ptr<const Graph>> graphs;  // One a device; the first is the plan's.
+  std::vector<Type> inputs, outputs;                 // Global, as the plan's.
 };
 
-const Placement& find_placement(const std::vector<Placement>& placements, std::string_view name,
-                                std::string_view what) {
+size_t index_of(const std::vector<Placement>& placements, std::string_view name,
+                std::string_view what) {
   std::vector<std::string> names;
-  for (const Placement& placement : placements) {
-    if (placement.name == name) return placement;
-    names.push_back(placement.name);
+  for (size_t i = 0; i < placements.size(); ++i) {
+    if (placements[i].name == name) return i;
+    names.push_back(placements[i].name);
   }
   fail("the program has no {} '{}'{}", what, name, did_you_mean(name, names));
 }
 
-void check_size(const Placement& placement, size_t bytes) {
-  if (static_cast<int64_t>(bytes) == placement.type.bytes()) return;
-  fail("{} is {}, {} bytes; got {}", placement.name, placement.type.text_sized(),
-       placement.type.bytes(), bytes);
-}
-
-// The passes before planning, each checked and shown as asked.
-Graph compile(const Graph& traced, const CompileOptions& options, std::vector<SavedValue>& saved) {
-  const auto stage = [&](std::string_view name, const Graph& graph, const Mesh& mesh) {
-    if (options.verify_passes || kAlwaysVerify) verify(graph, mesh, name);
-    if (options.on_stage) options.on_stage(name, graph);
-  };
-  stage("trace", traced, options.mesh);
-  Graph graph = rematerialize(traced, options.remat, &saved);
-  stage("remat", graph, options.mesh);
-  const Mesh local;  // What follows is one device's.
-  graph = lower(graph, options.mesh);
-  stage("lower", graph, local);
-  graph = fuse(graph);
-  stage("fuse", graph, local);
-  graph = schedule(graph);
-  stage("schedule", graph, local);
-  return graph;
+std::vector<Type> global_types(const std::vector<Placement>& placements, const auto& find) {
+  std::vector<Type> types;
+  for (const Placement& placement : placements) types.push_back(find(placement.name));
+  return types;
 }
 
 }  // namespace
 
 struct Executor::Impl {
-  explicit Impl(Device& used) : device(used), kernels(used) {}
-
-  ~Impl() {
-    if (arena != nullptr) device.release(arena, bytes);
+  Impl(std::vector<Device*> devices, Fabric* joined, bool plans)
+      : fabric(joined), planning(plans), threads(static_cast<int64_t>(devices.size())) {
+    const int64_t first = joined != nullptr ? joined->first_device() : 0;
+    for (Device* device : devices) {
+      parts.push_back(std::make_unique<DeviceExecutor>(
+          *device, first + static_cast<int64_t>(parts.size()), joined));
+    }
   }
 
-  Program& program(int number) { return programs[static_cast<size_t>(number)]; }
+  const Program& program(int number) const { return programs[static_cast<size_t>(number)]; }
 
-  // Where a placement lies; CHECKs that there is an arena.
-  std::byte* at(const Placement& placement) const {
-    CHECK(arena != nullptr, "allocate() comes before data");
-    return arena + placement.offset;
+  size_t state_index(std::string_view name) const {
+    return index_of(persistent, name, "parameter or state");
   }
 
-  const Placement& state(std::string_view name) const {
-    return find_placement(persistent, name, "parameter or state");
+  ShardedPlace place(const Placement& placement, const Type& global) const {
+    CHECK(allocated, "allocate() comes before data");
+    return {placement.name, global, mesh, placement.offset};
+  }
+
+  // The devices this process drives, and the mesh the programs are for.
+  void check_mesh(const Mesh& wanted) {
+    const int64_t devices = fabric != nullptr ? fabric->num_devices() : 1;
+    if (!planning && wanted.num_devices() != devices) {
+      fail("the mesh ({}) has {} devices, but the run has {}; set ici_mesh_shape or --devices",
+           wanted.text(), wanted.num_devices(), devices);
+    }
+    CHECK(programs.empty() || wanted.axes() == mesh.axes(), "programs for two meshes");
+    mesh = wanted;
   }
 
   // Of one arena for all programs so far.
@@ -131,75 +102,109 @@ struct Executor::Impl {
     plan.persistent_bytes = persistent_bytes;
   }
 
-  void prepare(Program& program) {
-    program.launches.reserve(program.plan.launches.size());
-    for (const Launch& launch : program.plan.launches) {
-      const Node& node = launch.graph->node(launch.node);
-      PreparedLaunch& prepared = program.launches.emplace_back();
-      prepared.kernel = &kernels.get(*launch.graph, node);
-      prepared.graph = launch.graph;
-      prepared.node = &node;
-      for (const int64_t offset : launch.inputs) prepared.inputs.push_back(arena + offset);
-      for (const int64_t offset : launch.outputs) prepared.outputs.push_back(arena + offset);
-      prepared.scratch = arena + launch.scratch;
-    }
+  // work(part) for each device, on its thread.
+  void on_all(const std::function<void(DeviceExecutor&, size_t)>& work) {
+    threads.run([&](int64_t i) { work(*parts[static_cast<size_t>(i)], static_cast<size_t>(i)); },
+                [&](const std::string& reason) {
+                  if (fabric != nullptr) fabric->stop(reason);
+                });
   }
 
-  Device& device;
-  KernelCache kernels;
+  void add_persistent(const Program& program) {
+    for (size_t i = 0; i < program.plan.inputs.size(); ++i) {
+      const Placement& input = program.plan.inputs[i];
+      const bool stays = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
+      const bool known = std::any_of(persistent.begin(), persistent.end(),
+                                     [&](const Placement& p) { return p.name == input.name; });
+      if (!stays || known) continue;
+      persistent.push_back(input);
+      buffers.push_back({input.name, input.kind, program.inputs[i], input.type});
+    }
+    persistent_bytes = program.plan.persistent_bytes;
+  }
+
+  Fabric* fabric;
+  bool planning;
+  Mesh mesh;
   std::vector<Program> programs;
+  std::vector<std::unique_ptr<DeviceExecutor>> parts;
   std::vector<Placement> persistent;
   std::vector<Buffer> buffers;  // As `persistent`.
   int64_t persistent_bytes = 0;
-  std::byte* arena = nullptr;
   int64_t bytes = 0;
+  bool allocated = false;
   LaunchObserver observer;
+  DeviceThreads threads;
 };
 
-Executor::Executor(Device& device) : impl_(std::make_unique<Impl>(device)) {}
-Executor::~Executor() = default;
+Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Executor::Executor(Device& device)
+    : impl_(std::make_unique<Impl>(std::vector<Device*>{&device}, nullptr, false)) {}
+Executor::Executor(std::vector<Device*> devices, Fabric& fabric)
+    : impl_(std::make_unique<Impl>(std::move(devices), &fabric, false)) {
+  CHECK(static_cast<int64_t>(impl_->parts.size()) == fabric.local_devices());
+}
+Executor Executor::for_planning(Device& device) {
+  return Executor(std::make_unique<Impl>(std::vector<Device*>{&device}, nullptr, true));
+}
+Executor::Executor(Executor&&) noexcept = default;
+Executor::~Executor() {
+  // A thread that hangs still works on what is here.
+  if (impl_ && impl_->threads.is_lost()) static_cast<void>(impl_.release());
+}
 
 int Executor::add_program(const Graph& traced, const CompileOptions& options) {
-  CHECK(impl_->arena == nullptr, "programs are added before allocate()");
+  Impl& impl = *impl_;
+  CHECK(!impl.allocated, "programs are added before allocate()");
+  impl.check_mesh(options.mesh);
   Program program;
-  Graph graph = compile(traced, options, program.saved);
-  const KernelFacts facts = {
-      .scratch_bytes =
-          [this](const Graph& g, const Node& node) {
-            return impl_->kernels.get(g, node).scratch_bytes();
-          },
-      .may_overwrite =
-          [this](const Graph& g, const Node& node, int64_t output, int64_t input) {
-            return impl_->kernels.get(g, node).may_overwrite(output, input);
-          }};
-  program.plan = plan_memory(std::move(graph), facts, impl_->persistent);
-  for (const Placement& input : program.plan.inputs) {
-    const bool stays = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
-    const bool known = std::any_of(impl_->persistent.begin(), impl_->persistent.end(),
-                                   [&](const Placement& p) { return p.name == input.name; });
-    if (!stays || known) continue;
-    impl_->persistent.push_back(input);
-    impl_->buffers.push_back({input.name, input.kind, input.type});
+  const Graph shared = compile_shared(traced, options, program.saved);
+  // The first device is compiled here, so that mistakes are found in the caller's context.
+  Graph first = compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown);
+  program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.persistent);
+  program.graphs.resize(impl.parts.size());
+  program.graphs[0] = program.plan.graph;
+  if (impl.parts.size() > 1) {
+    impl.on_all([&](const DeviceExecutor& part, size_t i) {
+      if (i == 0) return;
+      program.graphs[i] = std::make_shared<const Graph>(
+          compile_for_device(shared, options, part.number(), Stages::kSilent));
+    });
   }
-  impl_->persistent_bytes = program.plan.persistent_bytes;
-  impl_->programs.push_back(std::move(program));
-  impl_->bytes = impl_->planned_bytes();
-  return static_cast<int>(impl_->programs.size()) - 1;
+  program.inputs = global_types(program.plan.inputs, [&](const std::string& name) {
+    return traced.type(traced.find_input(name)->value);
+  });
+  program.outputs = global_types(program.plan.outputs, [&](const std::string& name) {
+    return traced.type(traced.find_output(name)->value);
+  });
+  impl.add_persistent(program);
+  impl.programs.push_back(std::move(program));
+  impl.bytes = impl.planned_bytes();
+  return static_cast<int>(impl.programs.size()) - 1;
 }
 
 void Executor::allocate() {
-  CHECK(impl_->arena == nullptr, "allocate() is called once");
-  for (Program& program : impl_->programs) impl_->move_up(program.plan);
+  Impl& impl = *impl_;
+  CHECK(!impl.allocated, "allocate() is called once");
+  CHECK(!impl.planning, "an executor for planning has no devices");
+  for (Program& program : impl.programs) impl.move_up(program.plan);
+  const auto devices = static_cast<int64_t>(impl.parts.size());
   const int64_t there = available_memory();
-  if (impl_->bytes <= there) impl_->arena = impl_->device.allocate(impl_->bytes);
-  if (impl_->arena == nullptr) {
+  bool fits = impl.bytes <= there / devices;
+  for (size_t i = 0; fits && i < impl.parts.size(); ++i) fits = impl.parts[i]->allocate(impl.bytes);
+  if (!fits) {
+    const std::string each =
+        devices == 1 ? "" : fmt::format(" on each of {} devices of this process", devices);
     fail(
-        "the plan needs {:.2f} GiB ({} bytes), of which {:.2f} GiB parameters and state, but "
+        "the plan needs {:.2f} GiB ({} bytes){}, of which {:.2f} GiB parameters and state, but "
         "{:.2f} GiB are available; lower the batch or the model, or save less for the backward "
         "pass (remat policy)",
-        gib(impl_->bytes), impl_->bytes, gib(impl_->persistent_bytes), gib(there));
+        gib(impl.bytes), impl.bytes, each, gib(impl.persistent_bytes), gib(there));
   }
-  for (Program& program : impl_->programs) impl_->prepare(program);
+  impl.on_all([&](DeviceExecutor& part, size_t i) {
+    for (const Program& program : impl.programs) part.add_program(program.plan, *program.graphs[i]);
+  });
+  impl.allocated = true;
 }
 
 int64_t Executor::arena_bytes() const { return impl_->bytes; }
@@ -208,44 +213,68 @@ const std::vector<SavedValue>& Executor::saved_values(int program) const {
   return impl_->program(program).saved;
 }
 const std::vector<Buffer>& Executor::persistent() const { return impl_->buffers; }
+int64_t Executor::first_device() const { return impl_->parts[0]->number(); }
+int64_t Executor::local_devices() const { return static_cast<int64_t>(impl_->parts.size()); }
+
+std::vector<Shard> Executor::shards(std::string_view name) {
+  const size_t index = impl_->state_index(name);
+  const Placement& placement = impl_->persistent[index];
+  const Type& global = impl_->buffers[index].type;
+  CHECK(impl_->allocated, "allocate() comes before data");
+  std::vector<Shard> shards;
+  for (const auto& part : impl_->parts) {
+    shards.push_back(
+        {.device = part->number(),
+         .block = shard_block(global, impl_->mesh, part->number()),
+         .owned = owns_block(global, impl_->mesh, part->number()),
+         .bytes = {part->at(placement.offset), static_cast<size_t>(placement.type.bytes())}});
+  }
+  return shards;
+}
 
 void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
-  const Placement& placement = impl_->state(name);
-  check_size(placement, bytes.size());
-  impl_->device.write(impl_->at(placement), bytes);
+  const size_t index = impl_->state_index(name);
+  write_whole(impl_->place(impl_->persistent[index], impl_->buffers[index].type), impl_->parts,
+              bytes);
 }
 
 void Executor::read_state(std::string_view name, std::span<std::byte> bytes) const {
-  const Placement& placement = impl_->state(name);
-  check_size(placement, bytes.size());
-  impl_->device.read(bytes, impl_->at(placement));
+  const size_t index = impl_->state_index(name);
+  read_whole(impl_->place(impl_->persistent[index], impl_->buffers[index].type), impl_->parts,
+             bytes);
 }
 
 std::span<std::byte> Executor::host_view(std::string_view name) {
-  const Placement& placement = impl_->state(name);
-  return {impl_->at(placement), static_cast<size_t>(placement.type.bytes())};
+  CHECK(local_devices() == 1, "{} has a part on each of {} devices: use shards()", name,
+        local_devices());
+  return shards(name)[0].bytes;
+}
+
+std::vector<RowRange> Executor::input_rows(int program, std::string_view name) const {
+  const Program& it = impl_->program(program);
+  return rows_of(it.inputs[index_of(it.plan.inputs, name, "input")], impl_->mesh, first_device(),
+                 local_devices());
 }
 
 void Executor::write_input(int program, std::string_view name, std::span<const std::byte> bytes) {
-  const Placement& placement = find_placement(impl_->program(program).plan.inputs, name, "input");
-  check_size(placement, bytes.size());
-  impl_->device.write(impl_->at(placement), bytes);
+  const Program& it = impl_->program(program);
+  const size_t index = index_of(it.plan.inputs, name, "input");
+  write_rows(impl_->place(it.plan.inputs[index], it.inputs[index]), impl_->parts, bytes);
 }
 
 void Executor::run(int program) {
-  CHECK(impl_->arena != nullptr, "allocate() comes before run()");
-  for (const PreparedLaunch& launch : impl_->program(program).launches) {
-    const int64_t begin = impl_->observer ? now_ns() : 0;
-    launch.kernel->run(
-        {.inputs = launch.inputs, .outputs = launch.outputs, .scratch = launch.scratch});
-    if (impl_->observer) impl_->observer(*launch.graph, *launch.node, begin, now_ns());
+  CHECK(impl_->allocated, "allocate() comes before run()");
+  if (impl_->parts.size() == 1 && impl_->fabric == nullptr) {
+    impl_->parts[0]->run(program, impl_->observer);
+    return;
   }
+  impl_->on_all([&](DeviceExecutor& part, size_t) { part.run(program, impl_->observer); });
 }
 
 void Executor::read_output(int program, std::string_view name, std::span<std::byte> bytes) const {
-  const Placement& placement = find_placement(impl_->program(program).plan.outputs, name, "output");
-  check_size(placement, bytes.size());
-  impl_->device.read(bytes, impl_->at(placement));
+  const Program& it = impl_->program(program);
+  const size_t index = index_of(it.plan.outputs, name, "output");
+  read_whole(impl_->place(it.plan.outputs[index], it.outputs[index]), impl_->parts, bytes);
 }
 
 float Executor::read_scalar(int program, std::string_view name) const {

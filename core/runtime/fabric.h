@@ -24,6 +24,11 @@ struct FabricOptions {
   std::function<void(int64_t device, int64_t number)> before_joining;
 };
 
+// What planning must know of a collective's kernel. It depends on the node alone, not on how the
+// devices are spread over processes: a plan made without them holds.
+int64_t collective_scratch_bytes(const Graph& graph, const Node& node);
+bool collective_may_overwrite(const Node& node);  // Its result its operand.
+
 class Fabric {
  public:
   explicit Fabric(FabricOptions options);

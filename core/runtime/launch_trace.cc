@@ -2,6 +2,7 @@
 #include "core/runtime/launch_trace.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,71 +32,107 @@ std::string launch_name(const Node& node) {
 
 double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
+// Chrome's "process" and "thread" of a track: a device, and one of the two.
+struct TrackIds {
+  int64_t process = 0, thread = 0;
+};
+
+TrackIds ids_of(int64_t device, Track track) {
+  return {device + 1, track == Track::kCompute ? int64_t{1} : int64_t{2}};
+}
+
+// Names a process or a thread ("process_name", "thread_name").
+std::string named(std::string_view what, TrackIds ids, const std::string& name) {
+  JsonLine line;
+  line.add("name", what).add("ph", std::string_view("M"));
+  line.add("pid", ids.process).add("tid", ids.thread);
+  line.add_raw("args", JsonLine().add("name", std::string_view(name)).text());
+  return line.text();
+}
+
 // A slice from begin to end; `arguments` is a JSON object or empty.
-std::string slice(std::string_view name, int64_t begin_ns, int64_t end_ns,
+std::string slice(TrackIds ids, std::string_view name, int64_t begin_ns, int64_t end_ns,
                   const std::string& arguments = "") {
   JsonLine line;
   line.add("name", name).add("ph", std::string_view("X"));
   line.add("ts", microseconds(begin_ns)).add("dur", microseconds(end_ns - begin_ns));
-  line.add("pid", int64_t{1}).add("tid", int64_t{1});
+  line.add("pid", ids.process).add("tid", ids.thread);
   if (!arguments.empty()) line.add_raw("args", arguments);
   return line.text();
 }
 
 }  // namespace
 
-void LaunchTrace::begin_step(int64_t step) { step_ = step; }
+void LaunchTrace::begin_step(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  step_ = step;
+}
 
-Executor::LaunchObserver LaunchTrace::observer() {
-  return [this](const Graph& graph, const Node& node, int64_t begin_ns, int64_t end_ns) {
-    add(graph, node, begin_ns, end_ns);
+bool LaunchTrace::empty() const {
+  const std::lock_guard lock(mutex_);
+  return tracks_.empty();
+}
+
+LaunchObserver LaunchTrace::observer() {
+  return [this](const Graph& graph, const Node& node, const LaunchTimes& times) {
+    add(graph, node, times);
   };
 }
 
-void LaunchTrace::add(const Graph& graph, const Node& node, int64_t begin_ns, int64_t end_ns) {
+void LaunchTrace::add(const Graph& graph, const Node& node, const LaunchTimes& times) {
+  const std::lock_guard lock(mutex_);
   Launch launch{.name = launch_name(node),
                 .ancestry = {fmt::format("step {}", step_), std::string(phase_name(node.phase))},
                 .site = node.site.text(),
                 .result = node.outputs.empty() ? "" : graph.type(node.outputs[0]).text_sized(),
-                .begin_ns = begin_ns,
-                .end_ns = end_ns};
+                .begin_ns = times.begin_ns,
+                .end_ns = times.end_ns};
   std::string_view path = node.path;
   while (!path.empty()) {
     const size_t dot = std::min(path.find('.'), path.size());
     launch.ancestry.emplace_back(path.substr(0, dot));
     path.remove_prefix(std::min(dot + 1, path.size()));
   }
-  launches_.push_back(std::move(launch));
+  tracks_[{times.device, times.track}].push_back(std::move(launch));
 }
 
 std::string LaunchTrace::json() const {
-  const int64_t origin = launches_.empty() ? 0 : launches_.front().begin_ns;
-  std::string events =
-      R"({"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "tessera"}})";
-  const auto emit = [&](const std::string& event) { events += ",\n" + event; };
-  // The ancestors that the last launch lay under, and when each began.
-  std::vector<std::pair<std::string, int64_t>> open;
-  int64_t last_end = origin;
-  const auto close_to = [&](size_t depth) {
-    for (; open.size() > depth; open.pop_back())
-      emit(slice(open.back().first, open.back().second - origin, last_end - origin));
+  const std::lock_guard lock(mutex_);
+  int64_t origin = tracks_.empty() ? 0 : std::numeric_limits<int64_t>::max();
+  for (const auto& [key, launches] : tracks_) origin = std::min(origin, launches.front().begin_ns);
+  std::string events;
+  const auto emit = [&](const std::string& event) {
+    if (!events.empty()) events += ",\n";
+    events += event;
   };
-  for (const Launch& launch : launches_) {
-    size_t shared = 0;
-    while (shared < open.size() && shared < launch.ancestry.size() &&
-           open[shared].first == launch.ancestry[shared])
-      ++shared;
-    close_to(shared);
-    for (size_t i = shared; i < launch.ancestry.size(); ++i)
-      open.emplace_back(launch.ancestry[i], launch.begin_ns);
-    emit(slice(launch.name, launch.begin_ns - origin, launch.end_ns - origin,
-               JsonLine()
-                   .add("result", std::string_view(launch.result))
-                   .add("line", std::string_view(launch.site))
-                   .text()));
-    last_end = launch.end_ns;
+  for (const auto& [key, launches] : tracks_) {
+    const TrackIds ids = ids_of(key.first, key.second);
+    emit(named("process_name", ids, fmt::format("device {}", key.first)));
+    emit(named("thread_name", ids, key.second == Track::kCompute ? "compute" : "communication"));
+    // The ancestors that the last launch lay under, and when each began.
+    std::vector<std::pair<std::string, int64_t>> open;
+    int64_t last_end = origin;
+    const auto close_to = [&](size_t depth) {
+      for (; open.size() > depth; open.pop_back())
+        emit(slice(ids, open.back().first, open.back().second - origin, last_end - origin));
+    };
+    for (const Launch& launch : launches) {
+      size_t shared = 0;
+      while (shared < open.size() && shared < launch.ancestry.size() &&
+             open[shared].first == launch.ancestry[shared])
+        ++shared;
+      close_to(shared);
+      for (size_t i = shared; i < launch.ancestry.size(); ++i)
+        open.emplace_back(launch.ancestry[i], launch.begin_ns);
+      emit(slice(ids, launch.name, launch.begin_ns - origin, launch.end_ns - origin,
+                 JsonLine()
+                     .add("result", std::string_view(launch.result))
+                     .add("line", std::string_view(launch.site))
+                     .text()));
+      last_end = launch.end_ns;
+    }
+    close_to(0);
   }
-  close_to(0);
   return "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n" + events + "\n]}\n";
 }
 

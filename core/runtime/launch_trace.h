@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each launch of some steps ran, as a trace that Perfetto and chrome://tracing open: one
-// track, steps above phases above layer paths above launches.
+// When each launch of some steps ran, as a trace that Perfetto and chrome://tracing open: for each
+// device a track of what it computes and one of what it communicates; in both, steps above phases
+// above layer paths above launches.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/graph/graph.h"
-#include "core/runtime/executor.h"
+#include "core/runtime/launch_observer.h"
 
 namespace tessera {
 
@@ -18,9 +22,9 @@ class LaunchTrace {
   // Launches observed from now on belong to this step.
   void begin_step(int64_t step);
   // For Executor::observe; the trace must outlive its use.
-  Executor::LaunchObserver observer();
+  LaunchObserver observer();
 
-  bool empty() const { return launches_.empty(); }
+  bool empty() const;
   // Chrome's trace event format.
   std::string json() const;
   // The same, compressed by gzip.
@@ -34,10 +38,12 @@ class LaunchTrace {
     std::string result;  // The type of the first result.
     int64_t begin_ns = 0, end_ns = 0;
   };
-  void add(const Graph& graph, const Node& node, int64_t begin_ns, int64_t end_ns);
+  using TrackOfDevice = std::pair<int64_t, Track>;
+  void add(const Graph& graph, const Node& node, const LaunchTimes& times);
 
+  mutable std::mutex mutex_;  // Devices launch at the same time.
   int64_t step_ = 0;
-  std::vector<Launch> launches_;
+  std::map<TrackOfDevice, std::vector<Launch>> tracks_;
 };
 
 }  // namespace tessera

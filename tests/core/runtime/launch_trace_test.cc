@@ -6,6 +6,7 @@
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/reduce.h"
 #include "core/graph/trace.h"
+#include "core/runtime/executor.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"
 #include "tests/support/temporary_directory.h"

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/device_executor.h"
+
+#include <chrono>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/ops/collective.h"
+
+namespace tessera {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Pairs the graphs of a plan with this device's. CHECKs that they are alike.
+void pair_graphs(const Graph& planned, const Graph& own,
+                 std::map<const Graph*, const Graph*>& pairs) {
+  pairs[&planned] = &own;
+  CHECK(planned.nodes().size() == own.nodes().size(), "devices have {} and {} nodes",
+        planned.nodes().size(), own.nodes().size());
+  for (size_t i = 0; i < planned.nodes().size(); ++i) {
+    const Node &a = planned.nodes()[i], &b = own.nodes()[i];
+    CHECK(a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs &&
+              a.bodies.size() == b.bodies.size(),
+          "node {} is {} on one device and {} on another", i, a.op->name, b.op->name);
+    for (const ValueId value : a.outputs) CHECK(planned.type(value) == own.type(value));
+    for (size_t body = 0; body < a.bodies.size(); ++body)
+      pair_graphs(*a.bodies[body], *b.bodies[body], pairs);
+  }
+}
+
+}  // namespace
+
+DeviceExecutor::DeviceExecutor(Device& device, int64_t number, Fabric* fabric)
+    : device_(device), number_(number), fabric_(fabric), kernels_(device) {}
+
+DeviceExecutor::~DeviceExecutor() {
+  if (arena_ != nullptr) device_.release(arena_, bytes_);
+}
+
+KernelFacts DeviceExecutor::facts() {
+  return {.scratch_bytes =
+              [this](const Graph& graph, const Node& node) {
+                return is_collective(node) ? collective_scratch_bytes(graph, node)
+                                           : kernels_.get(graph, node).scratch_bytes();
+              },
+          .may_overwrite =
+              [this](const Graph& graph, const Node& node, int64_t output, int64_t input) {
+                return is_collective(node) ? collective_may_overwrite(node)
+                                           : kernels_.get(graph, node).may_overwrite(output, input);
+              }};
+}
+
+bool DeviceExecutor::allocate(int64_t bytes) {
+  CHECK(arena_ == nullptr);
+  arena_ = device_.allocate(bytes);
+  bytes_ = bytes;
+  return arena_ != nullptr;
+}
+
+Kernel& DeviceExecutor::kernel(const Graph& graph, const Node& node) {
+  if (!is_collective(node)) return kernels_.get(graph, node);
+  CHECK(fabric_ != nullptr, "a collective without a fabric");
+  std::unique_ptr<Kernel>& kernel = collectives_[&node];
+  if (!kernel) kernel = fabric_->prepare(number_, graph, node);
+  return *kernel;
+}
+
+void DeviceExecutor::add_program(const StepPlan& plan, const Graph& graph) {
+  CHECK(arena_ != nullptr);
+  std::map<const Graph*, const Graph*> own;
+  pair_graphs(*plan.graph, graph, own);
+  own[plan.helpers.get()] = plan.helpers.get();
+  std::vector<PreparedLaunch>& launches = programs_.emplace_back();
+  launches.reserve(plan.launches.size());
+  for (const Launch& launch : plan.launches) {
+    PreparedLaunch& prepared = launches.emplace_back();
+    prepared.graph = own.at(launch.graph);
+    prepared.node = &prepared.graph->node(launch.node);
+    prepared.kernel = &kernel(*prepared.graph, *prepared.node);
+    for (const int64_t offset : launch.inputs) prepared.inputs.push_back(at(offset));
+    for (const int64_t offset : launch.outputs) prepared.outputs.push_back(at(offset));
+    prepared.scratch = at(launch.scratch);
+  }
+}
+
+void DeviceExecutor::run(int program, const LaunchObserver& observer) {
+  for (const PreparedLaunch& launch : programs_[static_cast<size_t>(program)]) {
+    LaunchTimes times{.device = number_};
+    if (observer) times.begin_ns = now_ns();
+    launch.kernel->run(
+        {.inputs = launch.inputs, .outputs = launch.outputs, .scratch = launch.scratch});
+    if (!observer) continue;
+    times.end_ns = now_ns();
+    observer(*launch.graph, *launch.node, times);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// One device's part of an executor: its kernels, its arena and its launches. The plan is common to
+// all devices; it knows nothing of names, layouts or threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/passes/memory.h"
+#include "core/runtime/fabric.h"
+#include "core/runtime/kernel_cache.h"
+#include "core/runtime/launch_observer.h"
+
+namespace tessera {
+
+class DeviceExecutor {
+ public:
+  // `number` is the device's place in the mesh. Without a fabric, collectives can be planned only.
+  DeviceExecutor(Device& device, int64_t number, Fabric* fabric);
+  ~DeviceExecutor();
+  DeviceExecutor(const DeviceExecutor&) = delete;
+  DeviceExecutor& operator=(const DeviceExecutor&) = delete;
+
+  Device& device() { return device_; }
+  int64_t number() const { return number_; }
+
+  // For plan_memory; valid as long as this.
+  KernelFacts facts();
+  // Zeroed; false if there is not enough.
+  bool allocate(int64_t bytes);
+  // Makes the launches of a plan ready: those of `graph`, which is like the plan's but for the
+  // values of attributes (it may be the same). Both must outlive this.
+  void add_program(const StepPlan& plan, const Graph& graph);
+
+  std::byte* at(int64_t offset) const { return arena_ + offset; }
+  void run(int program, const LaunchObserver& observer);
+
+ private:
+  // One launch with its addresses resolved.
+  struct PreparedLaunch {
+    Kernel* kernel = nullptr;
+    const Graph* graph = nullptr;
+    const Node* node = nullptr;
+    std::vector<const std::byte*> inputs;
+    std::vector<std::byte*> outputs;
+    std::byte* scratch = nullptr;
+  };
+
+  Kernel& kernel(const Graph& graph, const Node& node);
+
+  Device& device_;
+  int64_t number_;
+  Fabric* fabric_;
+  KernelCache kernels_;
+  // Of collectives each node has its own, which can name the layer it serves.
+  std::map<const Node*, std::unique_ptr<Kernel>> collectives_;
+  std::vector<std::vector<PreparedLaunch>> programs_;
+  std::byte* arena_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// One persistent thread for each device of a process. A single device works on the caller's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace tessera {
+
+class DeviceThreads {
+ public:
+  explicit DeviceThreads(int64_t devices);
+  ~DeviceThreads();
+
+  // work(device) on each thread; returns when all have. The first error in time is handed to
+  // `on_error` at once, so that it may wake the others, and thrown here in the end. A thread that
+  // does not come back within a few seconds of an error is given up: is_lost() from then on.
+  void run(const std::function<void(int64_t device)>& work,
+           const std::function<void(const std::string& reason)>& on_error);
+
+  // Whether a thread was given up: what it works on must outlive it.
+  bool is_lost() const;
+
+ private:
+  struct Shared;
+  std::shared_ptr<Shared> shared_;  // With the threads, which may outlive this.
+};
+
+}  // namespace tessera

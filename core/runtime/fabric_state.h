@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the collectives of one process share: where its devices meet, where each of them is, and
+// whether the run has been stopped.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/runtime/collective_info.h"
+#include "core/runtime/fabric.h"
+#include "core/runtime/meeting.h"
+
+namespace tessera {
+
+class FabricState {
+ public:
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  explicit FabricState(FabricOptions options);
+
+  const FabricOptions& options() const { return options_; }
+  Transport* transport() const { return options_.transport.get(); }
+  int process() const { return transport() != nullptr ? transport()->rank() : 0; }
+  int num_processes() const { return transport() != nullptr ? transport()->size() : 1; }
+  int64_t first_device() const { return process() * options_.local_devices; }
+  int process_of(int64_t device) const { return static_cast<int>(device / options_.local_devices); }
+  bool is_local(int64_t device) const { return process_of(device) == process(); }
+
+  // Where the devices of a group that are in this process meet, in the order of their numbers.
+  std::shared_ptr<Meeting> meeting(const std::vector<int64_t>& group);
+
+  // A device of this process begins and ends a collective; begin() returns the collective's number
+  // and throws if the run was stopped.
+  int64_t begin(int64_t device, const std::shared_ptr<const CollectiveInfo>& info);
+  void end(int64_t device);
+
+  void count_sent(int64_t device, int64_t bytes);
+  int64_t bytes_sent(int64_t device) const;
+
+  void stop(const std::string& reason);
+  bool is_stopped() const { return stopped_.load(std::memory_order_acquire); }
+  [[noreturn]] void fail_stopped() const;
+  // With a report: `missing` are the devices that this one waits for in its collective.
+  [[noreturn]] void fail_timed_out(int64_t device, const std::vector<int64_t>& missing) const;
+
+ private:
+  struct Record {
+    mutable std::mutex mutex;
+    std::shared_ptr<const CollectiveInfo> info;  // Of the collective it is in, or was in last.
+    int64_t number = -1;                         // That collective's; counted from 0.
+    bool inside = false;
+    std::atomic<int64_t> sent{0};
+  };
+  Record& record(int64_t device) const;
+  std::string where_is(int64_t device) const;  // "computes after all_gather 36 over …".
+  std::string name_of(int64_t device) const;   // "device 5 (process 1, host b)".
+
+  FabricOptions options_;
+  std::vector<std::unique_ptr<Record>> records_;  // Of this process's devices.
+  mutable std::mutex mutex_;                      // Of what follows.
+  std::map<std::vector<int64_t>, std::shared_ptr<Meeting>> meetings_;
+  std::string reason_;
+  std::atomic<bool> stopped_{false};
+};
+
+}  // namespace tessera
