@@ -252,8 +252,9 @@ std::span<std::byte> Executor::host_view(std::string_view name) {
 
 std::vector<RowRange> Executor::input_rows(int program, std::string_view name) const {
   const Program& it = impl_->program(program);
-  return rows_of(it.inputs[index_of(it.plan.inputs, name, "input")], impl_->mesh, first_device(),
-                 local_devices());
+  const Type& type = it.inputs[index_of(it.plan.inputs, name, "input")];
+  if (type.rank() == 0) return {};
+  return rows_of(type, impl_->mesh, first_device(), local_devices());
 }
 
 void Executor::write_input(int program, std::string_view name, std::span<const std::byte> bytes) {

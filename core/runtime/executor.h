@@ -77,7 +77,8 @@ class Executor {
 
   // Batch inputs and outputs hold until another program runs: write before, read after. The bytes
   // of an input are this process's rows of it (input_rows, one range after the other), all other
-  // axes whole; of a scalar, its value. An output is read whole, so all its parts must be here.
+  // axes whole; of a scalar, which has no rows, its value. An output is read whole, so all its
+  // parts must be here.
   std::vector<RowRange> input_rows(int program, std::string_view name) const;
   void write_input(int program, std::string_view name, std::span<const std::byte> bytes);
   // Runs all devices of this process. The first error of any ends the others' (Fabric::stop) and is

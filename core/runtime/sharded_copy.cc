@@ -75,30 +75,28 @@ void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<s
 
 void write_rows(const ShardedPlace& place, const DeviceParts& parts,
                 std::span<const std::byte> bytes) {
+  if (place.type.rank() == 0) return write_whole(place, parts, bytes);
   const std::vector<RowRange> held =
       rows_of(place.type, place.mesh, parts[0]->number(), static_cast<int64_t>(parts.size()));
-  int64_t rows = 0;
-  for (const RowRange& range : held) rows += range.end - range.begin;
   std::vector<int64_t> shape = shape_of(place.type);
-  if (!shape.empty()) shape[0] = rows;
+  shape[0] = 0;
+  for (const RowRange& range : held) shape[0] += range.size();
   int64_t expected = dtype_bytes(place.type.dtype);
   for (const int64_t size : shape) expected *= size;
   if (static_cast<int64_t>(bytes.size()) != expected) {
-    fail("{} is {}, of which this process takes {} bytes; got {}", place.name,
-         place.type.text_sized(), expected, bytes.size());
+    fail("{} is {}, of which this process takes {} rows, {} bytes; got {}", place.name,
+         place.type.text_sized(), shape[0], expected, bytes.size());
   }
   for (const auto& part : parts) {
     BlockPlace from = block_place(place, part->number());
     from.array_shape = shape;
-    if (!shape.empty()) {
-      int64_t before = 0;  // Rows of the ranges before the block's own.
-      for (const RowRange& range : held) {
-        if (from.block.origin[0] < range.end) {
-          from.block.origin[0] += before - range.begin;
-          break;
-        }
-        before += range.end - range.begin;
+    int64_t before = 0;  // Rows of the ranges before the block's own.
+    for (const RowRange& range : held) {
+      if (from.block.origin[0] < range.end) {
+        from.block.origin[0] += before - range.begin;
+        break;
       }
+      before += range.size();
     }
     write_block(from, bytes, *part, place.offset);
   }
