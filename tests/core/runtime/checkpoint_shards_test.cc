@@ -205,11 +205,11 @@ def whole(path, *shape):
     bits = numpy.arange(numpy.prod(shape)).reshape(shape) + 900000 + 131 * len(path)
     assert f[path].shape == shape, f[path]
     return f[path][:], bits.astype(numpy.uint32)
-for path, shape in [("params/up", (16, 24)), ("params/table", (48, 3)),
-                    ("params/stack", (3, 8, 16, 2)), ("learner/m/up", (16, 24))]:
+for path, shape in [("params/up", (48, 24)), ("params/table", (48, 5)),
+                    ("params/stack", (3, 8, 48, 2)), ("learner/m/up", (48, 24))]:
     values, bits = whole(path, *shape)
     assert (values.view(numpy.uint32) == bits).all(), path
-values, bits = whole("params/down", 24, 16)
+values, bits = whole("params/down", 24, 48)
 assert ((values.view(numpy.uint32) >> 16) == (bits & 0xffff)).all()
 assert f.attrs["step"] == 9 and len(f.attrs["shard_bytes"]) == 4
 )");

@@ -26,14 +26,14 @@ inline std::vector<ShardedArray> sharded_arrays() {
     return ShardedArray{path, make_type(dtype, std::move(axes))};
   };
   return {
-      array("params/up", DType::kF32, {{"embed", 16, {"data"}}, {"mlp", 24, {"mdl"}}}),
-      array("params/down", DType::kBF16, {{"mlp", 24, {"mdl", "data"}}, {"embed", 16, {}}}),
-      array("params/table", DType::kF32, {{"vocab", 48, {"data", "mdl"}}, {"embed", 3, {}}}),
+      array("params/up", DType::kF32, {{"embed", 48, {"data"}}, {"mlp", 24, {"mdl"}}}),
+      array("params/down", DType::kBF16, {{"mlp", 24, {"mdl", "data"}}, {"embed", 48, {}}}),
+      array("params/table", DType::kF32, {{"vocab", 48, {"data", "mdl"}}, {"embed", 5, {}}}),
       array(
           "params/stack", DType::kF32,
-          {{"layers", 3, {}}, {"heads", 8, {"mdl"}}, {"embed", 16, {"data"}}, {"head_dim", 2, {}}}),
-      array("params/scale", DType::kF32, {{"embed", 16, {}}}),
-      array("learner/m/up", DType::kF32, {{"embed", 16, {"data"}}, {"mlp", 24, {"mdl"}}}),
+          {{"layers", 3, {}}, {"heads", 8, {"mdl"}}, {"embed", 48, {"data"}}, {"head_dim", 2, {}}}),
+      array("params/scale", DType::kF32, {{"embed", 48, {}}}),
+      array("learner/m/up", DType::kF32, {{"embed", 48, {"data"}}, {"mlp", 24, {"mdl"}}}),
       array("learner/count", DType::kF32, {}),
   };
 }

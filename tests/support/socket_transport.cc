@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/socket_transport.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+struct Header {
+  uint64_t tag = 0;
+  uint64_t bytes = 0;
+};
+
+bool read_all(int socket, void* to, size_t bytes) {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = ::recv(socket, at, bytes, 0);
+    if (got <= 0) return false;
+    at += got;
+    bytes -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool write_all(int socket, const void* from, size_t bytes) {
+  const auto* at = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const ssize_t sent = ::send(socket, at, bytes, MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    at += sent;
+    bytes -= static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+// What waits for bytes, or bytes that wait.
+struct Parcel {
+  std::span<std::byte> to;
+  bool done = false;
+};
+
+// The connection to one process.
+struct Peer {
+  int socket = -1;
+  std::mutex sending;
+  std::thread reader;
+  // Guarded by the transport's mutex.
+  std::map<uint64_t, std::deque<std::vector<std::byte>>> arrived;
+  std::map<uint64_t, std::deque<std::shared_ptr<Parcel>>> awaited;
+  bool broken = false;
+};
+
+class Arrival : public Message {
+ public:
+  Arrival(std::mutex& mutex, std::condition_variable& moved, const Peer* peer, int from,
+          std::shared_ptr<Parcel> parcel)
+      : mutex_(mutex), moved_(moved), peer_(peer), from_(from), parcel_(std::move(parcel)) {}
+
+  bool wait_until(std::chrono::steady_clock::time_point deadline) override {
+    std::unique_lock lock(mutex_);
+    const bool moved =
+        moved_.wait_until(lock, deadline, [this] { return parcel_->done || peer_->broken; });
+    if (moved && !parcel_->done) fail("the connection to process {} broke", from_);
+    return moved;
+  }
+
+ private:
+  std::mutex& mutex_;
+  std::condition_variable& moved_;
+  const Peer* peer_;
+  int from_;
+  std::shared_ptr<Parcel> parcel_;
+};
+
+// Sends are done when they return: the other side always reads.
+class Sent : public Message {
+  bool wait_until(std::chrono::steady_clock::time_point) override { return true; }
+};
+
+class SocketTransport : public Transport {
+ public:
+  SocketTransport(int rank, const std::vector<int>& sockets) : rank_(rank), host_("host") {
+    for (const int socket : sockets) {
+      peers_.push_back(std::make_unique<Peer>());
+      peers_.back()->socket = socket;
+    }
+    for (auto& peer : peers_)
+      if (peer->socket >= 0) peer->reader = std::thread([this, &peer] { read(*peer); });
+  }
+
+  ~SocketTransport() override {
+    for (auto& peer : peers_)
+      if (peer->socket >= 0) ::shutdown(peer->socket, SHUT_RDWR);
+    for (auto& peer : peers_)
+      if (peer->reader.joinable()) peer->reader.join();
+  }
+
+  std::string_view kind() const override { return "sockets"; }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(peers_.size()); }
+  const std::string& host(int) const override { return host_; }
+
+  std::unique_ptr<Message> send(int to, uint64_t tag, std::span<const std::byte> bytes) override {
+    Peer& peer = *peers_.at(static_cast<size_t>(to));
+    const Header header{tag, bytes.size()};
+    const std::lock_guard lock(peer.sending);
+    if (!write_all(peer.socket, &header, sizeof(header)) ||
+        !write_all(peer.socket, bytes.data(), bytes.size()))
+      fail("the connection to process {} broke", to);
+    return std::make_unique<Sent>();
+  }
+
+  std::unique_ptr<Message> receive(int from, uint64_t tag, std::span<std::byte> bytes) override {
+    Peer& peer = *peers_.at(static_cast<size_t>(from));
+    auto parcel = std::make_shared<Parcel>(Parcel{bytes});
+    {
+      const std::lock_guard lock(mutex_);
+      peer.awaited[tag].push_back(parcel);
+      match(peer, tag);
+    }
+    return std::make_unique<Arrival>(mutex_, moved_, &peer, from, std::move(parcel));
+  }
+
+  [[noreturn]] void abort(int exit_code) override { ::_exit(exit_code); }
+
+ private:
+  void match(Peer& peer, uint64_t tag) {
+    auto& arrived = peer.arrived[tag];
+    auto& awaited = peer.awaited[tag];
+    while (!arrived.empty() && !awaited.empty()) {
+      CHECK(arrived.front().size() == awaited.front()->to.size(), "a message of another size");
+      if (!arrived.front().empty())
+        std::memcpy(awaited.front()->to.data(), arrived.front().data(), arrived.front().size());
+      awaited.front()->done = true;
+      arrived.pop_front();
+      awaited.pop_front();
+    }
+    moved_.notify_all();
+  }
+
+  void read(Peer& peer) {
+    for (Header header; read_all(peer.socket, &header, sizeof(header));) {
+      std::vector<std::byte> bytes(header.bytes);
+      if (!read_all(peer.socket, bytes.data(), bytes.size())) break;
+      const std::lock_guard lock(mutex_);
+      peer.arrived[header.tag].push_back(std::move(bytes));
+      match(peer, header.tag);
+    }
+    const std::lock_guard lock(mutex_);
+    peer.broken = true;
+    moved_.notify_all();
+  }
+
+  int rank_;
+  std::string host_;
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+};
+
+}  // namespace
+
+std::vector<pid_t> fork_processes(int size,
+                                  const std::function<int(std::shared_ptr<Transport>)>& work) {
+  const auto count = static_cast<size_t>(size);
+  std::vector<std::vector<int>> sockets(count, std::vector<int>(count, -1));
+  for (size_t a = 0; a < count; ++a) {
+    for (size_t b = 0; b < a; ++b) {
+      int pair[2];
+      CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+      sockets[a][b] = pair[0];
+      sockets[b][a] = pair[1];
+    }
+  }
+  std::vector<pid_t> children;
+  for (size_t rank = 0; rank < count; ++rank) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (size_t other = 0; other < count; ++other)
+        for (const int socket : sockets[other])
+          if (other != rank && socket >= 0) ::close(socket);  // Else a death goes unnoticed.
+      int code = 1;
+      try {
+        code = work(std::make_shared<SocketTransport>(static_cast<int>(rank), sockets[rank]));
+      } catch (const Error&) {
+      }
+      ::_exit(code);
+    }
+    children.push_back(child);
+  }
+  for (const auto& row : sockets)
+    for (const int socket : row)
+      if (socket >= 0) ::close(socket);
+  return children;
+}
+
+}  // namespace tessera
