@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # One target per folder. `tessera_folder(core/base LINK …)` makes the shared library core_base
-# (libtessera_core_base.so) from every .cc below the folder, programs' main files (main_*.cc)
-# excepted.
+# (libtessera_core_base.so) from every .cc below the folder, excepted programs' main files
+# (main_*.cc) and what has a target of its own (plugins/mpi).
 function(tessera_folder folder)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   string(REPLACE "/" "_" target ${folder})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
-  list(FILTER sources EXCLUDE REGEX "/main_[a-z_]+\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "/main_[a-z_]+\\.cc$|/plugins/mpi/")
   if(NOT sources)
     add_library(${target} INTERFACE)
     string(REPLACE "PUBLIC" "INTERFACE" ARG_LINK "${ARG_LINK}")
@@ -66,11 +66,30 @@ function(tessera_experiments)
   endforeach()
 endfunction()
 
+# Where there is MPI: the plugin that joins processes by it, tessera/transports/mpi.so.
+function(tessera_transports)
+  find_package(MPI QUIET GLOBAL COMPONENTS C)
+  if(NOT MPI_C_FOUND)
+    message(STATUS "No MPI: runs of several processes need libopenmpi-dev and openmpi-bin")
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/mpi/*.cc)
+  add_library(tessera_mpi MODULE ${sources} ${TESSERA_PLUGIN_STAMP_SOURCE})
+  target_link_libraries(tessera_mpi PRIVATE plugins MPI::MPI_C Threads::Threads)
+  target_compile_definitions(tessera_mpi PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+  set_target_properties(tessera_mpi PROPERTIES PREFIX "" OUTPUT_NAME mpi
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/transports
+    INSTALL_RPATH "$ORIGIN/../..")
+  add_dependencies(tessera_mpi build_stamp)
+  set_property(GLOBAL APPEND PROPERTY TESSERA_TRANSPORTS tessera_mpi)
+endfunction()
+
 # What ./runexp and ./flat_tokens need built: the target `programs`.
 function(tessera_all_programs)
   get_property(programs GLOBAL PROPERTY TESSERA_PROGRAMS)
   get_property(experiments GLOBAL PROPERTY TESSERA_EXPERIMENTS)
-  add_custom_target(programs DEPENDS ${programs} ${experiments})
+  get_property(transports GLOBAL PROPERTY TESSERA_TRANSPORTS)
+  add_custom_target(programs DEPENDS ${programs} ${experiments} ${transports})
 endfunction()
 
 # tests/<folder>/*_test.cc make one Catch2 program per folder: test_core_graph and so on.
@@ -100,6 +119,7 @@ function(tessera_tests)
     target_sources(${name} PRIVATE ${test})
   endforeach()
   include(${CMAKE_SOURCE_DIR}/tests/plugins/fixtures.cmake)
+  include(${CMAKE_SOURCE_DIR}/tests/plugins/mpi/programs.cmake)
   include(${CMAKE_SOURCE_DIR}/tests/bench/programs.cmake)
   add_test(NAME out_of_tree
            COMMAND ${CMAKE_SOURCE_DIR}/tests/out_of_tree/run.sh ${CMAKE_BINARY_DIR})

@@ -6,12 +6,14 @@ include(CMakePackageConfigHelpers)
 get_property(folders GLOBAL PROPERTY TESSERA_FOLDERS)
 get_property(programs GLOBAL PROPERTY TESSERA_PROGRAMS)
 get_property(experiments GLOBAL PROPERTY TESSERA_EXPERIMENTS)
+get_property(transports GLOBAL PROPERTY TESSERA_TRANSPORTS)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 
 install(TARGETS ${folders} EXPORT TesseraTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${experiments} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/experiments)
+install(TARGETS ${transports} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/transports)
 install(DIRECTORY core layers inputs tasks plugins
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h"
         PATTERN "*_internal.h" EXCLUDE PATTERN "*-inl.h" EXCLUDE)

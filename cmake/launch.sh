@@ -14,6 +14,7 @@ give_up() { say "$*"; exit 2; }
 # than the last build.
 is_stale() {
   [[ -e $stamp && -x $build/bin/runexp && -x $build/bin/flat_tokens ]] || return 0
+  mpi_is_new && return 0
   local newer
   newer=$(find "$root"/{CMakeLists.txt,CMakePresets.json,cmake,core,layers,inputs,tasks} \
                "$root"/{plugins,experiments} -newer "$stamp" -print -quit) || return 0
@@ -23,6 +24,13 @@ is_stale() {
 under_mpirun() {
   [[ -n ${OMPI_COMM_WORLD_RANK-}${PMIX_RANK-}${PMI_RANK-}${MPI_LOCALRANKID-} ]] ||
     [[ -n ${SLURM_STEP_ID-} && ${SLURM_STEP_NUM_TASKS:-1} -gt 1 ]]
+}
+
+# Whether MPI was installed after the last build, which did without it.
+mpi_is_new() {
+  [[ -e $build/lib/tessera/transports/mpi.so ]] && return 1
+  local compiler
+  compiler=$(command -v mpicc) && [[ -n $(find "$compiler" -cnewer "$stamp" 2>/dev/null) ]]
 }
 
 # Installs the packages of cmake/packages.txt of the kinds named ("build", "test").
@@ -85,11 +93,11 @@ build_targets() {
   install_packages $kinds
   begun=$build/.launch_begun
   touch "$begun"  # What changes while the build runs is for the next one.
-  [[ -e $build/build.ninja ]] || {
-    say "building; the first time takes a few minutes"
+  if [[ ! -e $build/build.ninja ]] || mpi_is_new; then
+    [[ -e $build/build.ninja ]] || say "building; the first time takes a few minutes"
     run_logged "$build/configure.log" cmake -S "$root" --preset release ||
       give_up "configuring failed (all of it: $build/configure.log)"
-  }
+  fi
   run_logged "$build/build.log" ninja -C "$build" -j "$(compile_jobs)" "$@" ||
     give_up "building failed (all of it: $build/build.log)"
   mv "$begun" "$stamp"

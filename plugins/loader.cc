@@ -17,14 +17,6 @@ namespace {
 
 namespace filesystem = std::filesystem;
 
-// Beside this very library, so that a build tree and an installed tree both find their own.
-filesystem::path own_folder() {
-  boost::system::error_code error;
-  const auto library = boost::dll::this_line_location(error);
-  if (error) return "tessera/experiments";
-  return filesystem::weakly_canonical(library.string()).parent_path() / "tessera" / "experiments";
-}
-
 // Never destroyed: objects made by a plugin may outlive main.
 struct Opened {
   std::set<filesystem::path> files;
@@ -48,6 +40,14 @@ std::string reason_of(const boost::system::system_error& error, const filesystem
 
 }  // namespace
 
+// Beside this very library, so that a build tree and an installed tree both find their own.
+filesystem::path own_plugins(std::string_view kind) {
+  boost::system::error_code error;
+  const auto library = boost::dll::this_line_location(error);
+  if (error) return filesystem::path("tessera") / kind;
+  return filesystem::weakly_canonical(library.string()).parent_path() / "tessera" / kind;
+}
+
 std::vector<filesystem::path> plugin_path(const std::vector<filesystem::path>& given) {
   std::vector<filesystem::path> path;
   for (const filesystem::path& place : given) {
@@ -67,7 +67,7 @@ std::vector<filesystem::path> plugin_path(const std::vector<filesystem::path>& g
       path.push_back(place);
     }
   }
-  path.push_back(own_folder());
+  path.push_back(own_plugins("experiments"));
   return path;
 }
 

@@ -9,6 +9,10 @@
 
 namespace tessera {
 
+// The folder of our own plugins of one kind ("experiments", "transports"): tessera/<kind> beside
+// our libraries.
+std::filesystem::path own_plugins(std::string_view kind);
+
 // Where plugins are looked for, in order: those given (folders or single libraries), the folders in
 // TESSERA_PLUGIN_PATH, and tessera/experiments beside our own libraries. Error for one given that
 // does not exist.

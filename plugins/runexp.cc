@@ -2,8 +2,11 @@
 #include "plugins/runexp.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <functional>
 #include <new>
+#include <thread>
 
 #include <fmt/ostream.h>
 
@@ -12,9 +15,11 @@
 #include "core/base/file.h"
 #include "core/hparams/describe.h"
 #include "core/hparams/toml.h"
+#include "core/runtime/processes.h"
 #include "plugins/build_stamp.h"
 #include "plugins/command_line.h"
 #include "plugins/configure.h"
+#include "plugins/launch.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 
@@ -26,6 +31,9 @@ namespace filesystem = std::filesystem;
 constexpr int kDone = 0;
 constexpr int kFailed = 1;
 constexpr int kBadUsage = 2;
+
+// How long a process that failed waits for the others to hear of it, before it ends them.
+constexpr std::chrono::seconds kFailurePatience{5};
 
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -79,7 +87,13 @@ int diff_experiments(const ConfiguredExperiment& configured, const CommandLine& 
   return kDone;
 }
 
-int run(const ConfiguredExperiment& configured, const CommandLine& line) {
+// How a process ends, or would if it were alone.
+struct Ending {
+  int exit_code = kDone;
+  std::string error;
+};
+
+Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Processes& processes) {
   RunOptions options = line.run;
   options.experiment = configured.name;
   options.overrides = configured.overrides;
@@ -87,51 +101,94 @@ int run(const ConfiguredExperiment& configured, const CommandLine& line) {
   if (options.job_log_dir.empty()) options.job_log_dir = filesystem::path("runs") / configured.name;
   const std::unique_ptr<Device> device = make_cpu_device(line.threads);
   Trainer trainer(configured.config, options, *device);
+  processes.barrier("the start of the run");
   try {
-    return trainer.run();
+    return {trainer.run(), ""};
   } catch (const std::exception& error) {
     // Thrown on, it would be taken for bad configuration.
-    fmt::print(stderr, "runexp: {}\n", one_line(error.what()));
-    return kFailed;
+    return {kFailed, error.what()};
   }
 }
 
-int act(const CommandLine& line, std::ostream& out, std::ostream& errors) {
+Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std::ostream& errors) {
   using Action = CommandLine::Action;
   if (line.action == Action::kHelp) {
     out << help_text();
-    return kDone;
+    return {};
   }
   if (line.action == Action::kVersion) {
     fmt::print(out, "tessera {}\n", build_stamp());
-    return kDone;
+    return {};
   }
-  if (line.action == Action::kList) return list(line, out, errors);
+  if (line.action == Action::kList) return {list(line, out, errors), ""};
   const ExperimentEntry entry = find_experiment(line.experiment, plugin_path(line.plugin_path));
   const ConfiguredExperiment configured = configure(entry, line.sets);
-  if (line.action == Action::kDescribe) return describe_experiment(configured, out);
-  if (line.action == Action::kDiff) return diff_experiments(configured, line, out);
-  return run(configured, line);
+  if (line.action == Action::kDescribe) return {describe_experiment(configured, out), ""};
+  if (line.action == Action::kDiff) return {diff_experiments(configured, line, out), ""};
+  return run(configured, line, processes);
+}
+
+Ending catch_errors(const std::function<Ending()>& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    return {kBadUsage, error.what()};
+  } catch (const filesystem::filesystem_error& error) {
+    return {kBadUsage, error.what()};
+  } catch (const std::bad_alloc&) {
+    return {kFailed, "out of memory"};
+  } catch (const std::exception& error) {
+    return {kFailed, error.what()};
+  }
+}
+
+// Whether this process is the first with its error: the others do not repeat it.
+bool is_first_with_its_error(const SharedFailure& failure, int rank) {
+  const std::string& own = failure.errors[static_cast<size_t>(rank)];
+  return !own.empty() &&
+         std::find(failure.errors.begin(), failure.errors.end(), own) - failure.errors.begin() ==
+             rank;
+}
+
+// All processes end with one code, and each error is printed once.
+int end_together(Ending ending, Processes& processes, std::ostream& errors) {
+  if (ending.error.empty()) {
+    const Ending agreed = catch_errors([&]() -> Ending {
+      return {static_cast<int>(processes.agree_max(ending.exit_code, "the end of the run")), ""};
+    });
+    if (agreed.error.empty()) return agreed.exit_code;
+    ending = {kFailed, agreed.error};
+  }
+  const auto failure = processes.fail_together(ending.error, ending.exit_code, kFailurePatience);
+  const std::string text =
+      processes.is_first() ? ending.error : processes.name(processes.rank()) + ": " + ending.error;
+  if (!failure || is_first_with_its_error(*failure, processes.rank()))
+    fmt::print(errors, "runexp: {}\n", one_line(text));
+  errors.flush();
+  if (!failure) processes.transport()->abort(ending.exit_code);
+  return failure->exit_code;
 }
 
 }  // namespace
 
 int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& errors) {
+  const Launch launch = find_launch();
+  std::shared_ptr<Transport> transport;
   try {
-    return act(parse_command_line(arguments), out, errors);
+    transport = join_processes(launch);
   } catch (const Error& error) {
+    // The others cannot be asked, but those of this host say the same. The first to end ends all.
+    if (launch.local_rank != 0) std::this_thread::sleep_for(kFailurePatience);
     fmt::print(errors, "runexp: {}\n", one_line(error.what()));
     return kBadUsage;
-  } catch (const filesystem::filesystem_error& error) {
-    fmt::print(errors, "runexp: {}\n", one_line(error.what()));
-    return kBadUsage;
-  } catch (const std::bad_alloc&) {
-    fmt::print(errors, "runexp: out of memory\n");
-    return kFailed;
-  } catch (const std::exception& error) {
-    fmt::print(errors, "runexp: {}\n", one_line(error.what()));
-    return kFailed;
   }
+  Processes processes(transport);
+  std::ostream nowhere(nullptr);
+  const Ending ending = catch_errors([&] {
+    return act(parse_command_line(arguments), processes, processes.is_first() ? out : nowhere,
+               processes.is_first() ? errors : nowhere);
+  });
+  return end_together(ending, processes, errors);
 }
 
 }  // namespace tessera

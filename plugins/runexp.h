@@ -9,7 +9,8 @@
 namespace tessera {
 
 // `arguments` without the program's name. Returns the exit code: 0 done, 1 the run failed, 2 bad
-// usage or configuration. Errors are one line on `errors`.
+// usage or configuration. Errors are one line on `errors`. Started by mpirun or srun it is one of
+// several processes, which print once and end with one code.
 int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& errors);
 
 }  // namespace tessera

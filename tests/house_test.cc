@@ -44,7 +44,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
 };
 
 // What users of our headers must not need.
-const std::vector<std::string> kPrivate = {"boost/", "hdf5", "H5", "toml", "cuda"};
+const std::vector<std::string> kPrivate = {"boost/", "hdf5", "H5", "toml", "cuda", "mpi"};
 
 constexpr int64_t kLongestFile = 500;
 constexpr int64_t kLongestKernel = 600;  // An algorithm explained at its head may take longer.
@@ -156,7 +156,7 @@ TEST_CASE("every folder includes only what stands above it") {
   REQUIRE(order_breaks("tasks/x.cc", "#include \"core/passes/autodiff.h\"\n").empty());
 }
 
-TEST_CASE("public headers include no Boost, HDF5, toml++ or CUDA") {
+TEST_CASE("public headers include no Boost, HDF5, toml++, MPI or CUDA") {
   REQUIRE(over_all(sources(kCode, {".h"}), private_includes) == kNothing);
   REQUIRE(private_includes("x.h", "#include <boost/dll.hpp>\n").size() == 1);
 }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/launch.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/runtime/transport_registry.h"
+#include "plugins/loader.h"
+
+namespace tessera {
+namespace {
+
+namespace filesystem = std::filesystem;
+
+std::optional<int> number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return std::nullopt;
+  const std::string_view view = text;
+  int value = 0;
+  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
+  if (error != std::errc() || end != view.data() + view.size()) return std::nullopt;
+  return value;
+}
+
+// What a launcher tells the processes it starts.
+struct Launcher {
+  const char* name;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* also;  // A variable that must be set too; or null.
+};
+
+constexpr Launcher kLaunchers[] = {
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     nullptr},
+    {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", nullptr},
+    // A batch script has a SLURM_PROCID too, but only srun makes a step.
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_ID"},
+};
+
+constexpr std::string_view kTransport = "mpi";
+
+filesystem::path find_transport(const Launch& launch, const std::vector<filesystem::path>& given) {
+  std::vector<filesystem::path> folders = given;
+  folders.push_back(own_plugins("transports"));
+  for (const filesystem::path& folder : folders) {
+    const filesystem::path file = folder / fmt::format("{}.so", kTransport);
+    if (filesystem::exists(file)) return file;
+  }
+  fail(
+      "{} started {} processes, but the plugin that joins them is not built: {} is missing; "
+      "install "
+      "libopenmpi-dev and openmpi-bin, and build again (./runexp --version, without {})",
+      launch.by, launch.size, (folders.back() / fmt::format("{}.so", kTransport)).string(),
+      launch.by);
+}
+
+}  // namespace
+
+Launch find_launch() {
+  for (const Launcher& launcher : kLaunchers) {
+    if (launcher.also != nullptr && std::getenv(launcher.also) == nullptr) continue;
+    const std::optional<int> rank = number_in(launcher.rank), size = number_in(launcher.size);
+    if (rank && size && *size > 1)
+      return {launcher.name, *rank, *size, number_in(launcher.local_rank).value_or(0)};
+  }
+  return {};
+}
+
+std::shared_ptr<Transport> join_processes(const Launch& launch,
+                                          const std::vector<filesystem::path>& folders) {
+  if (launch.size == 1) return nullptr;
+  load_plugin(find_transport(launch, folders));
+  std::shared_ptr<Transport> transport = make_transport(kTransport);
+  if (transport->size() != launch.size)
+    fail(
+        "{} started {} processes, but MPI joins {} of them: it is another MPI's {}; use the mpirun "
+        "of the MPI that Tessera was built with, or srun --mpi=pmix",
+        launch.by, launch.size, transport->size(), launch.by);
+  return transport;
+}
+
+}  // namespace tessera

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport between processes that mpirun starts, and runexp as one of several.
+#include <algorithm>
+
+#include "tests/support/catch.h"
+#include "tests/support/mpirun.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// Whether tests of several processes can run here; if not, says so.
+bool can_run() {
+  const std::string reason = why_no_mpirun();
+  if (!reason.empty()) WARN("skipped: " + reason);
+  return reason.empty();
+}
+
+Outcome run(const std::string& options, const std::string& program, const std::string& arguments) {
+  const TemporaryDirectory folder;
+  Outcome outcome = mpirun(folder.path(), options, program, arguments);
+  UNSCOPED_INFO(outcome.out + outcome.errors);
+  return outcome;
+}
+
+int64_t count_of(const std::string& text, const std::string& what) {
+  int64_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+TEST_CASE("messages of all sizes and tags arrive whole and in order", "[mpi]") {
+  if (!can_run()) return;
+  const Outcome outcome = run("-n 3", "transport_trial", "messages");
+  REQUIRE(outcome.exit_code == 0);
+  REQUIRE(outcome.out == "passed\n");
+}
+
+TEST_CASE("a process that falls silent is named, and the rest ends", "[mpi]") {
+  if (!can_run()) return;
+  const Outcome outcome = run("-n 2", "transport_trial", "silent");
+  REQUIRE(outcome.exit_code == 3);
+  REQUIRE_THAT(outcome.out, Contains("process 0: process 1 (host ") &&
+                                Contains(") did not come to 'what comes next' within 0.5 s"));
+  REQUIRE(outcome.seconds < 30);
+}
+
+TEST_CASE("abort ends all processes with its code", "[mpi]") {
+  if (!can_run()) return;
+  const Outcome outcome = run("-n 3", "transport_trial", "abort");
+  REQUIRE(outcome.exit_code == 7);
+  REQUIRE(outcome.seconds < 30);
+}
+
+TEST_CASE("several processes print once", "[mpi]") {
+  if (!can_run()) return;
+  const Outcome outcome = run("-n 3", "runexp", "--list");
+  REQUIRE(outcome.exit_code == 0);
+  REQUIRE(count_of(outcome.out, "quickstart.SourceLm") == 1);
+}
+
+TEST_CASE("an error of all processes is printed once, and all end with 2", "[mpi]") {
+  if (!can_run()) return;
+  const Outcome outcome = run("-n 3", "runexp", "--exp=nowhere.X");
+  REQUIRE(outcome.exit_code == 2);
+  REQUIRE(count_of(outcome.errors, "runexp: no experiment 'nowhere.X'") == 1);
+  REQUIRE(count_of(outcome.errors, "runexp:") == 1);
+}
+
+TEST_CASE("an error of one process ends all with 2, and names the process", "[mpi]") {
+  if (!can_run()) return;
+  const std::string runexp = "'" TESSERA_BINARY_DIR "/bin/runexp'";
+  const std::string arguments = "--exp=quickstart.CharLm --set input.path=text.txt --dry_run";
+  const TemporaryDirectory folder;
+  write_bytes(folder / "text.txt", std::string(20000, 'x'));
+  const Outcome outcome =
+      mpirun(folder.path(), "-n 1", "runexp",
+             arguments + " : -n 1 " + runexp + " --set num_layers=x " + arguments);
+  INFO(outcome.errors);
+  REQUIRE(outcome.exit_code == 2);
+  REQUIRE_THAT(outcome.errors, Contains("runexp: process 1 (host ") && Contains("num_layers"));
+  REQUIRE(count_of(outcome.errors, "runexp:") == 1);
+  REQUIRE(outcome.seconds < 30);
+}
+
+}  // namespace
+}  // namespace tessera

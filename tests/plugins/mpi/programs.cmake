@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# What tests/plugins/mpi starts under mpirun.
+if(TARGET tessera_mpi)
+  add_executable(transport_trial ${CMAKE_SOURCE_DIR}/tests/plugins/mpi/transport_trial.cc)
+  target_link_libraries(transport_trial PRIVATE plugins MPI::MPI_C Threads::Threads)
+  target_compile_definitions(transport_trial PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+  add_dependencies(transport_trial tessera_mpi)
+  add_dependencies(test_plugins_mpi transport_trial)
+  target_compile_definitions(test_plugins_mpi PRIVATE TESSERA_HAS_MPI)
+endif()
+add_dependencies(test_plugins_mpi programs)
