@@ -2,7 +2,7 @@
 #include "layers/layer.h"
 
 #include "core/base/error.h"
-#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/cast.h"
 #include "core/graph/ops/random.h"
 #include "core/graph/ops/repeat.h"
 #include "core/graph/ops/reshard.h"
@@ -69,7 +69,7 @@ Tensor Layer::unplaced(Weight weight, DType dtype) const {
   const Parameter& parameter = table_->at(weight.index);
   Tensor value = FpropScope::current().parameter(weight.index);
   if (parameter.stack > 0) value = loop_slice(value);
-  return value.dtype() == dtype ? value : cast(value, dtype);
+  return cast_weight(value, dtype, dtypes_.reduce);
 }
 
 Tensor Layer::param(Weight weight, DType dtype) const {

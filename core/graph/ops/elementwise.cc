@@ -40,20 +40,6 @@ Types infer_scale(const InferContext& context) {
   return infer_linear(context);
 }
 
-Types infer_cast(const InferContext& context) {
-  refuse_maximum(context);
-  Type type = context.inputs[0];
-  type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
-  const bool through = context.attributes.get<int64_t>("through_partial") != 0;
-  if (type.partial && !(through && is_floating(type.dtype))) {
-    refuse(context, fmt::format("{} is partial over {} and would be rounded before it is added up; "
-                                "{}, or ask for CastPartial::kThrough",
-                                context.names[0], mesh_text(type.partial.mesh_axes),
-                                place_hint(context.names[0])));
-  }
-  return {type};
-}
-
 Types infer_sum(const InferContext& context) {
   check_numeric(context);
   const Partial partial = partial_of_sum(context, {0, 1});
@@ -144,11 +130,6 @@ Tensors scale_vjp(const VjpContext& c) {
   return {scale(c.cotangents[0], c.node.attributes.get<double>("factor"))};
 }
 
-Tensors cast_vjp(const VjpContext& c) {
-  if (!is_floating(c.inputs[0].dtype())) return {Tensor()};
-  return {cast(c.cotangents[0], c.inputs[0].dtype(), CastPartial::kThrough)};
-}
-
 Tensors exp_vjp(const VjpContext& c) { return {mul(c.cotangents[0], c.outputs[0])}; }
 Tensors log_vjp(const VjpContext& c) { return {div(c.cotangents[0], c.inputs[0])}; }
 Tensors sqrt_vjp(const VjpContext& c) { return {scale(div(c.cotangents[0], c.outputs[0]), 0.5)}; }
@@ -218,7 +199,6 @@ Tensors mask_vjp(const VjpContext& c) {
 const OpDef kOps[] = {
     linear_view(elementwise("neg", infer_neg, neg_vjp)),
     linear_view(elementwise("scale", infer_scale, scale_vjp)),
-    linear_view(elementwise("cast", infer_cast, cast_vjp)),
     elementwise("stop_gradient", infer_linear, no_vjp),
 
     elementwise("exp", infer_nonlinear_floating, exp_vjp),
@@ -271,12 +251,6 @@ Tensor scale(Operand x, double factor) {
   return trace_op(find_op("scale"), {x.tensor}, {{"factor", factor}}, x.site);
 }
 Tensor stop_gradient(Operand x) { return unary("stop_gradient", x); }
-Tensor cast(Operand x, DType dtype, CastPartial partial) {
-  const int64_t through = partial == CastPartial::kThrough ? 1 : 0;
-  return trace_op(find_op("cast"), {x.tensor},
-                  {{"dtype", std::string(dtype_name(dtype))}, {"through_partial", through}},
-                  x.site);
-}
 
 Tensor exp(Operand x) { return unary("exp", x); }
 Tensor log(Operand x) { return unary("log", x); }

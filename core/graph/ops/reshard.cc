@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/graph/ops/cast.h"
 #include "core/graph/ops/elementwise_rules.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
@@ -68,7 +69,7 @@ Tensors reshard_vjp(const VjpContext& c) {
     target.partial.kind = PartialKind::kSum;
     target.partial.mesh_axes.push_back(mesh_axis);
   }
-  return {reshard(c.cotangents[0], target)};
+  return {reshard_gradient(c.cotangents[0], target, c.inputs[0])};
 }
 
 Tensors save_vjp(const VjpContext& c) { return {c.cotangents[0]}; }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mixed precision on a mesh: weights are gathered in the dtype they are used in, their gradients
+// are summed over devices in the policy's reduce dtype and not rounded again after that.
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/graph/op.h"
+#include "core/graph/ops/cast.h"
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/collectives.h"
+#include "core/passes/lower.h"
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+struct Policy {
+  DType param, compute, reduce;
+};
+
+const Mesh& mesh() {
+  static const Mesh kMesh = Mesh::standard({2, 4, 1});
+  return kMesh;
+}
+
+Tensor loss_of(const Tensor& w, const Tensor& x, const Policy& policy) {
+  const Tensor placed = reshard(cast_weight(w, policy.compute, policy.reduce), "embed mlp");
+  return reduce_sum(square(cast(einsum(x, placed, over("embed")), DType::kF32)), "batch mlp");
+}
+
+// The gradient of a weight at rest in this layout, on examples split over replica and data.
+Graph gradient_graph(const std::string& layout, const Policy& policy) {
+  Graph graph;
+  const AxisRules rules;
+  const TraceScope trace(graph, mesh(), rules);
+  const Tensor w = input("w", InputKind::kParameter,
+                         parse_type(fmt::format("{}[\"{}\"]", dtype_name(policy.param), layout)));
+  const Tensor x = input(
+      "x", InputKind::kBatch,
+      parse_type(fmt::format("{}[\"batch/replica/data=8 embed=4\"]", dtype_name(policy.compute))));
+  output("gradient", gradients(place(loss_of(w, x, policy)), {w})[0]);
+  return graph;
+}
+
+// "all_gather(data) bf16", of weights and their gradients.
+std::vector<std::string> weight_traffic(const Graph& traced) {
+  std::vector<std::string> lines;
+  for (const CollectiveUse& use : collectives(lower(traced, mesh(), 0, LinkCosts::bytes_only())))
+    if (use.bytes > 16)  // Not the loss.
+      lines.push_back(
+          fmt::format("{}({}) {}", use.op, fmt::join(use.mesh_axes, ","), dtype_name(use.dtype)));
+  return lines;
+}
+
+// Casts that a lowered gradient went through after the first collective over `mesh_axis`.
+int64_t casts_after_reduction(const Graph& traced) {
+  const Graph graph = lower(traced, mesh(), 0, LinkCosts::bytes_only());
+  int64_t casts = 0;
+  for (ValueId value = graph.find_output("gradient")->value;;) {
+    const Node& node = graph.node(graph.value(value).producer);
+    if (node.op->name == "reduce_scatter") return casts;
+    casts += node.op->name == "cast" ? 1 : 0;
+    value = node.inputs[0];
+  }
+}
+
+using Lines = std::vector<std::string>;
+constexpr DType kWide = DType::kF32, kNarrow = DType::kBF16;
+
+TEST_CASE("a bf16 weight is gathered as bf16 and its gradient is scattered as f32") {
+  const Graph graph = gradient_graph("embed/data=4 mlp=16", {kWide, kNarrow, kWide});
+  REQUIRE(weight_traffic(graph) ==
+          Lines{"all_gather(data) bf16", "reduce_scatter(data) f32", "all_reduce(replica) f32"});
+  REQUIRE(casts_after_reduction(graph) == 0);
+}
+
+TEST_CASE("a bf16 weight that every device holds has its gradient summed as f32") {
+  REQUIRE(weight_traffic(gradient_graph("embed=4 mlp=16", {kWide, kNarrow, kWide})) ==
+          Lines{"all_reduce(replica,data) f32"});
+}
+
+TEST_CASE("gradients cross in bf16 where the policy says so") {
+  REQUIRE(weight_traffic(gradient_graph("embed/data=4 mlp=16", {kWide, kNarrow, kNarrow})) ==
+          Lines{"all_gather(data) bf16", "reduce_scatter(data) bf16", "all_reduce(replica) bf16"});
+  REQUIRE(weight_traffic(gradient_graph("embed=4 mlp=16", {kWide, kNarrow, kNarrow})) ==
+          Lines{"all_reduce(replica,data) bf16"});
+  REQUIRE(weight_traffic(gradient_graph("embed=4 mlp=16", {kWide, kWide, kNarrow})) ==
+          Lines{"all_reduce(replica,data) bf16"});
+}
+
+TEST_CASE("gradients of weights kept in bf16 are summed as f32 too") {
+  REQUIRE(weight_traffic(gradient_graph("embed=4 mlp=16", {kNarrow, kNarrow, kWide})) ==
+          Lines{"all_reduce(replica,data) f32"});
+  REQUIRE(weight_traffic(gradient_graph("embed/data=4 mlp=16", {kNarrow, kNarrow, kWide})) ==
+          Lines{"all_gather(data) bf16", "reduce_scatter(data) f32", "all_reduce(replica) f32"});
+}
+
+TEST_CASE("a policy of one dtype casts nothing") {
+  const Graph graph = gradient_graph("embed/data=4 mlp=16", {kWide, kWide, kWide});
+  for (const Node& node : graph.nodes()) REQUIRE(!node.attributes.has("reduce"));
+  REQUIRE(weight_traffic(graph) ==
+          Lines{"all_gather(data) f32", "reduce_scatter(data) f32", "all_reduce(replica) f32"});
+}
+
+}  // namespace
+}  // namespace tessera
