@@ -137,6 +137,8 @@ Processes::~Processes() = default;
 int Processes::rank() const { return transport_ ? transport_->rank() : 0; }
 int Processes::size() const { return transport_ ? transport_->size() : 1; }
 
+std::string Processes::host(int rank) const { return transport_ ? transport_->host(rank) : ""; }
+
 std::string Processes::name(int rank) const {
   if (!transport_) return "this process";
   return fmt::format("process {} (host {})", rank, transport_->host(rank));

@@ -37,6 +37,7 @@ class Processes {
   int rank() const;
   int size() const;
   bool is_first() const { return rank() == 0; }
+  std::string host(int rank) const;  // "" alone.
   std::string name(int rank) const;  // "process 3 (host b)"
   const std::shared_ptr<Transport>& transport() const { return transport_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
