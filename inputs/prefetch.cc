@@ -87,6 +87,11 @@ std::optional<Batch> Prefetch::peek() {
   return wait_front(lock).batch;
 }
 
+void Prefetch::await_next() {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  wait_front(lock);
+}
+
 void Prefetch::reset() {
   stop();
   input_->reset();

@@ -31,6 +31,8 @@ class Prefetch final : public BaseInput {
   // of every later one until `reset` or `restore`.
   std::optional<Batch> get_next() override;
   std::optional<Batch> peek() override;
+  // Waits until get_next need not; throws what it would throw.
+  void await_next();
   void reset() override;
   InputState state() const override;
   void restore(const InputState& state) override;
@@ -41,7 +43,8 @@ class Prefetch final : public BaseInput {
     return input_->text_to_ids(text);
   }
 
-  // Seconds that get_next and peek have waited for the thread since this was last asked.
+  // Seconds that get_next, peek and await_next have waited for the thread since this was last
+  // asked.
   double take_wait_seconds();
 
  private:

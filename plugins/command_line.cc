@@ -20,6 +20,8 @@ constexpr std::string_view kHelp = R"(Trains a language model that an experiment
   runexp --exp=quickstart.SourceLm                      train it, or go on where it stopped
   runexp --exp=SourceLm --set num_layers=6              any unique end of the name; change a knob
   runexp --exp=SourceLm --set task.train.seed=7         or any field of the configuration
+  runexp --exp=SourceLm --devices=4 --set ici_mesh_shape=[1,2,2]
+                                                        on a mesh of four: replica, data, mdl
   runexp --list                                         what experiments there are
 
 What to do
@@ -37,9 +39,12 @@ How
   --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name)
   --restart              set the directory's earlier run aside and start over
   --allow_config_change  go on with a configuration that differs from the run's
-  --threads=N            threads to use (default: all this process may)
+  --threads=N            threads to use, shared out among the devices (default: all this process
+                         may)
   --device=cpu           kind of device
-  --devices=N            devices to use
+  --devices=N            devices of each process (default: 1); the mesh's shape, ici_mesh_shape times
+                         dcn_mesh_shape, must come to them all, and without one they go to its axis
+                         `data`. A plan needs none: the mesh decides
   --plugin_path=DIR      also look for plugins here; may be repeated (or TESSERA_PLUGIN_PATH=A:B)
 
 Looking inside
@@ -51,6 +56,7 @@ Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
 )";
 
 constexpr int64_t kMostThreads = 4096;
+constexpr int64_t kMostDevices = 1024;  // Of one process; each takes a thread or two.
 const std::vector<std::string> kStages = {"trace", "remat", "lower", "fuse"};
 
 options::options_description description() {
@@ -179,9 +185,9 @@ void check_together(const CommandLine& line, const options::variables_map& value
     fail(
         "which experiment? Give --exp=FAMILY.Name; --list shows what there is, --help how to go "
         "on");
-  if (line.run.devices > 1)
-    fail("--devices={}: this version runs on one device; more come with Tessera 0.2",
-         line.run.devices);
+  if (line.run.devices > kMostDevices)
+    fail("--devices={}: a process drives at most {}; start more processes (mpirun, Slurm)",
+         line.run.devices, kMostDevices);
 }
 
 }  // namespace

@@ -99,8 +99,12 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Proc
   options.overrides = configured.overrides;
   options.threads = line.threads;
   if (options.job_log_dir.empty()) options.job_log_dir = filesystem::path("runs") / configured.name;
-  const std::unique_ptr<Device> device = make_cpu_device(line.threads);
-  Trainer trainer(configured.config, options, *device);
+  // A plan of any mesh asks one device about its kernels.
+  const std::vector<std::unique_ptr<Device>> devices =
+      make_cpu_devices(options.mode == RunMode::kPlan ? 1 : options.devices, line.threads);
+  std::vector<Device*> in_order;
+  for (const auto& device : devices) in_order.push_back(device.get());
+  Trainer trainer(configured.config, options, in_order, processes);
   processes.barrier("the start of the run");
   try {
     return {trainer.run(), ""};

@@ -54,7 +54,7 @@ class BaseTask {
   virtual Graph train_graph(const TraceSetting& setting) const = 0;
   // Metric sums and weights of one batch, the loss among them.
   virtual Graph eval_graph(const TraceSetting& setting, Weights weights) const = 0;
-  // The logits of a batch.
+  // The logits of one example, of which the batch holds copies: ["seq vocab"], whole everywhere.
   virtual Graph logits_graph(const TraceSetting& setting, Weights weights) const = 0;
 };
 

@@ -30,40 +30,77 @@ bool persists(const Executor& executor, std::string_view name) {
                      [&](const Buffer& buffer) { return buffer.name == name; });
 }
 
-// Averages of weights begin as the weights.
+// Fills each distinct block that this process's devices hold of an array once, and copies it to the
+// devices that hold the same.
+template <typename Fill>
+void fill_shards(Executor& executor, std::string_view name, Fill fill) {
+  const std::vector<Shard> shards = executor.shards(name);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const auto same =
+        std::find_if(shards.begin(), shards.begin() + static_cast<int64_t>(i),
+                     [&](const Shard& earlier) { return earlier.block == shards[i].block; });
+    if (same == shards.begin() + static_cast<int64_t>(i)) {
+      fill(shards[i]);
+    } else {
+      std::copy(same->bytes.begin(), same->bytes.end(), shards[i].bytes.begin());
+    }
+  }
+}
+
+// Averages of weights begin as the weights, whose layout they have.
 void start_averages(Executor& executor, const ParameterTable& table) {
-  for (const Parameter& parameter : table.parameters())
-    if (persists(executor, ema_name(parameter.path)) && persists(executor, parameter.path))
-      executor.write_state(ema_name(parameter.path), executor.host_view(parameter.path));
+  for (const Parameter& parameter : table.parameters()) {
+    const std::string average = ema_name(parameter.path);
+    if (!persists(executor, average) || !persists(executor, parameter.path)) continue;
+    const std::vector<Shard> from = executor.shards(parameter.path), to = executor.shards(average);
+    for (size_t i = 0; i < to.size(); ++i) {
+      CHECK(from[i].block == to[i].block, "{} lies otherwise than {}", average, parameter.path);
+      std::copy(from[i].bytes.begin(), from[i].bytes.end(), to[i].bytes.begin());
+    }
+  }
+}
+
+void read_shards(Executor& executor, const std::string& name, const Checkpoint& checkpoint,
+                 const std::string& path, const Type& type) {
+  checkpoint.expect(path, type.dtype, shape_of(type));
+  fill_shards(executor, name, [&](const Shard& shard) {
+    checkpoint.read_block(path, shard.block.origin, shard.block.shape, shard.bytes);
+  });
 }
 
 }  // namespace
 
 void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads) {
   for (const Buffer& buffer : executor.persistent()) {
-    const std::span<std::byte> bytes = executor.host_view(buffer.name);
-    if (buffer.kind == InputKind::kState) std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    if (buffer.kind != InputKind::kState) continue;
+    for (const Shard& shard : executor.shards(buffer.name))
+      std::fill(shard.bytes.begin(), shard.bytes.end(), std::byte{0});
   }
   for (const Parameter& parameter : table.parameters())
     if (persists(executor, parameter.path))  // Else no program reads it.
-      initialize(parameter, seed, executor.host_view(parameter.path), threads);
+      fill_shards(executor, parameter.path, [&](const Shard& shard) {
+        initialize(parameter, seed, shard.block, shard.bytes, threads);
+      });
   start_averages(executor, table);
 }
 
 std::vector<CheckpointArray> checkpoint_arrays(Executor& executor) {
   std::vector<CheckpointArray> arrays;
   for (const Buffer& buffer : executor.persistent())
-    arrays.push_back({.path = checkpoint_path(buffer),
-                      .dtype = buffer.type.dtype,
-                      .shape = shape_of(buffer.type),
-                      .bytes = executor.host_view(buffer.name)});
+    for (const Shard& shard : executor.shards(buffer.name))
+      if (shard.owned)
+        arrays.push_back({.path = checkpoint_path(buffer),
+                          .dtype = buffer.type.dtype,
+                          .shape = shape_of(buffer.type),
+                          .offset = shard.block.origin,
+                          .piece = shard.block.shape,
+                          .bytes = shard.bytes});
   return arrays;
 }
 
 void restore_state(Executor& executor, const Checkpoint& checkpoint) {
   for (const Buffer& buffer : executor.persistent())
-    checkpoint.read(checkpoint_path(buffer), buffer.type.dtype, shape_of(buffer.type),
-                    executor.host_view(buffer.name));
+    read_shards(executor, buffer.name, checkpoint, checkpoint_path(buffer), buffer.type);
 }
 
 std::vector<std::string> load_weights(Executor& executor, const ParameterTable& table,
@@ -78,8 +115,8 @@ std::vector<std::string> load_weights(Executor& executor, const ParameterTable& 
   const ErrorContext where("task.train.init_from");
   for (const NameMatch& match : match_names(here, there, rules)) {
     const Type& type = table.find(match.destination)->type;
-    checkpoint.read(std::string(kParameters) + match.source, type.dtype, shape_of(type),
-                    executor.host_view(match.destination));
+    read_shards(executor, match.destination, checkpoint, std::string(kParameters) + match.source,
+                type);
     taken.push_back(fmt::format("{} <- {}", match.destination, match.source));
   }
   if (taken.empty()) fail("no parameter is matched by load_rules, so nothing would be loaded");

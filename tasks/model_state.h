@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of a run, between the executor's arena and where they come from or go to: fresh
-// initial values, checkpoints, another run's weights.
+// The numbers of a run, between the arenas of this process's devices and where they come from or go
+// to: fresh initial values, checkpoints, another run's weights. Each device's part alone is made or
+// read.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ namespace tessera {
 // averages of weights are the weights.
 void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads);
 
-// Everything that persists, as a checkpoint names it: "params/<path>" and "learner/…". The spans
-// look into the arena.
+// What this process writes to a checkpoint: the blocks its devices own of everything that persists,
+// as a checkpoint names it: "params/<path>" and "learner/…". The spans look into the arenas.
 std::vector<CheckpointArray> checkpoint_arrays(Executor& executor);
 
 // Fills everything that persists. Error for what the checkpoint lacks, or has in another shape.

@@ -35,6 +35,15 @@ std::vector<std::string> outputs_after(const Executor& executor, int program,
   return found;
 }
 
+// Rows of a batch that this process's devices hold.
+int64_t local_rows(const Executor& executor, int program) {
+  int64_t rows = 0;
+  for (const Placement& input : executor.plan(program).inputs)
+    if (input.kind == InputKind::kBatch && rows == 0)
+      for (const RowRange& range : executor.input_rows(program, input.name)) rows += range.size();
+  return rows;
+}
+
 void add_metrics(const Executor& executor, int program, const std::vector<std::string>& metrics,
                  MetricMeans* means) {
   for (const std::string& name : metrics)
@@ -81,11 +90,13 @@ EvalProgram::EvalProgram(Executor& executor, int program)
       program_(program),
       metrics_(outputs_after(executor, program, names::kSumPrefix)) {}
 
-std::map<std::string, double> EvalProgram::run(BaseInput& input, int64_t max_batches) {
+std::map<std::string, double> EvalProgram::run(BaseInput& input, int64_t max_batches,
+                                               Processes& processes) {
   MetricMeans means;
   input.reset();
   for (int64_t i = 0; max_batches < 0 || i < max_batches; ++i) {
     const std::optional<Batch> batch = input.get_next();
+    processes.barrier("a batch of evaluation");  // One that cannot be read is told here.
     if (!batch) break;
     write_batch(executor_, program_, *batch);
     executor_.run(program_);
@@ -99,14 +110,11 @@ std::map<std::string, double> EvalProgram::run(BaseInput& input, int64_t max_bat
   return result;
 }
 
-Batch single_example(Batch specification) {
-  for (auto& [name, array] : specification) array.shape[0] = 1;
-  return specification;
-}
-
 LogitsProgram::LogitsProgram(Executor& executor, int program, Batch batch)
     : executor_(executor), program_(program), batch_(std::move(batch)) {
+  const int64_t rows = local_rows(executor, program);
   for (auto& [name, array] : batch_) {
+    array.shape[0] = rows;
     int64_t bytes = dtype_bytes(array.dtype);
     for (const int64_t size : array.shape) bytes *= size;
     array.bytes.assign(static_cast<size_t>(bytes), std::byte{0});
@@ -124,7 +132,8 @@ std::vector<float> LogitsProgram::next_token(const std::vector<int32_t>& ids) {
     const auto found = batch_.find(name);
     if (found == batch_.end()) return;
     auto* values = found->second.data<int32_t>();
-    for (size_t i = 0; i < used; ++i) values[i] = value_at(i);
+    for (int64_t row = 0; row < found->second.shape[0]; ++row, values += window())
+      for (size_t i = 0; i < used; ++i) values[i] = value_at(i);
   };
   fill("ids", [&](size_t i) { return ids[ids.size() - used + i]; });
   fill("segment_ids", [](size_t) { return 1; });

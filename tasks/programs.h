@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/runtime/executor.h"
+#include "core/runtime/processes.h"
 #include "inputs/base_input.h"
 #include "tasks/base_task.h"
 #include "tasks/metric_means.h"
@@ -44,9 +45,10 @@ class TrainProgram {
 class EvalProgram {
  public:
   EvalProgram(Executor& executor, int program);
-  // Mean metrics over the dataset from its beginning, at most `max_batches` batches (-1: all). The
-  // input is reset before and after. Error if there is nothing in it.
-  std::map<std::string, double> run(BaseInput& input, int64_t max_batches);
+  // Mean metrics over the dataset from its beginning, at most `max_batches` batches (-1: all); all
+  // processes read their rows of it and get the same means. The input is reset before and after.
+  // Error if there is nothing in it.
+  std::map<std::string, double> run(BaseInput& input, int64_t max_batches, Processes& processes);
   // What `run` gives.
   const std::vector<std::string>& metrics() const { return metrics_; }
 
@@ -58,7 +60,8 @@ class EvalProgram {
 
 class LogitsProgram {
  public:
-  // `batch` is the specification the graph was traced for.
+  // `batch` is the specification the graph was traced for: copies of one example, as many as the
+  // mesh splits a batch into.
   LogitsProgram(Executor& executor, int program, Batch batch);
   int64_t window() const;  // Tokens it looks at.
   // Scores of the token that follows `ids`; of more than `window()` only the last count.
@@ -70,8 +73,5 @@ class LogitsProgram {
   Batch batch_;
   std::vector<float> logits_;
 };
-
-// The specification of a batch of one example.
-Batch single_example(Batch specification);
 
 }  // namespace tessera

@@ -27,6 +27,8 @@ struct RunLog::Impl {
   }
 };
 
+RunLog::RunLog() = default;
+
 RunLog::RunLog(const std::filesystem::path& run_directory, int64_t restored_step)
     : impl_(new Impl{.summaries = run_directory / "summaries",
                      .first_step = restored_step + 1,
@@ -35,6 +37,7 @@ RunLog::RunLog(const std::filesystem::path& run_directory, int64_t restored_step
 RunLog::~RunLog() = default;
 
 void RunLog::train(const TrainLine& line) {
+  if (!impl_) return;
   JsonLine json;
   json.add("step", line.step).add("loss", line.loss);
   for (const auto& [name, value] : line.metrics)
@@ -51,6 +54,7 @@ void RunLog::train(const TrainLine& line) {
 }
 
 void RunLog::summarise(const TrainLine& line) {
+  if (!impl_) return;
   EventFile& file = impl_->events_of("train");
   file.scalar(line.step, "loss", line.loss);
   for (const auto& [name, value] : line.metrics)
@@ -67,6 +71,7 @@ void RunLog::summarise(const TrainLine& line) {
 }
 
 void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics) {
+  if (!impl_) return;
   JsonLine json;
   json.add("step", step);
   for (const auto& [name, value] : metrics) {
@@ -83,6 +88,7 @@ void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics) {
 
 void RunLog::event(std::string_view name, int64_t step,
                    const std::map<std::string, double>& details) {
+  if (!impl_) return;
   JsonLine json;
   json.add("event", name).add("step", step);
   for (const auto& [key, value] : details) json.add(key, value);
@@ -90,6 +96,7 @@ void RunLog::event(std::string_view name, int64_t step,
 }
 
 void RunLog::text(std::string_view name, std::string_view markdown) {
+  if (!impl_) return;
   impl_->events_of("train").text(0, name, markdown);
   impl_->flush();
 }

@@ -30,6 +30,7 @@ struct TrainLine {
 
 class RunLog {
  public:
+  RunLog();  // Records nothing: of a process whose log another one writes.
   // Appends to the directory's files; lines after `restored_step` are cut first.
   RunLog(const std::filesystem::path& run_directory, int64_t restored_step);
   ~RunLog();

@@ -4,21 +4,14 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/graph/shard.h"
+#include "tasks/mesh_hosts.h"
 #include "tasks/run_config.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::string_view kVocabAxis = "vocab";
-
-std::unique_ptr<BaseInput> open_input(const Template<BaseInput>& input_tpl,
-                                      const std::string& where, const SessionOptions& options) {
-  const ErrorContext context(where);
-  std::unique_ptr<BaseInput> input = input_tpl.instantiate();
-  input->attach(
-      {.run_directory = options.run_directory, .run_begun = run_has_begun(options.run_directory)});
-  return input;
-}
 
 bool same_shapes(const Batch& a, const Batch& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
@@ -27,27 +20,92 @@ bool same_shapes(const Batch& a, const Batch& b) {
   });
 }
 
+// The least batch that the mesh can hold: one example on a single device, elsewhere as many copies
+// of one as a batch is split into.
+Batch copies_of_one_example(const TraceSetting& setting, const BaseInput& input) {
+  const Type batch = apply_rules(setting.rules.activations, setting.mesh,
+                                 make_type(DType::kI32, {{"batch", 0, {}}}));
+  Batch specification = input.specification();
+  for (auto& [name, array] : specification)
+    array.shape[0] = setting.mesh.size_along(batch.axes[0].split);
+  return specification;
+}
+
+std::unique_ptr<BaseTask> make_task(const Template<BaseTask>& task_tpl) {
+  const ErrorContext where("task");
+  return task_tpl.instantiate();
+}
+
+Mesh mesh_of(const MeshConfig& config, const SessionOptions& options, const Processes& processes) {
+  if (!options.allocates) return planned_mesh(config, options.devices * processes.size());
+  return make_mesh(config, {options.devices, processes.size()});
+}
+
 }  // namespace
 
-Session::Session(const ExperimentConfig& config, const SessionOptions& options, Device& device)
-    : mesh_(make_mesh(config.mesh, options.devices)),
+Session::Session(const ExperimentConfig& config, const SessionOptions& options,
+                 const std::vector<Device*>& devices, Processes& processes)
+    : processes_(processes),
+      mesh_(mesh_of(config.mesh, options, processes)),
       rules_(make_rules(config.rules)),
-      executor_(device) {
-  {
-    const ErrorContext where("task");
-    task_ = config.task.instantiate();
-  }
+      task_(make_task(config.task)),
+      executor_(make_executor(options, devices)) {
+  if (options.allocates) remark_ = check_hosts(mesh_, hosts_of_devices(processes, options.devices));
   open_inputs(config, options);
   compile(options);
+  processes_.barrier("compiling the step");
+}
+
+Executor Session::make_executor(const SessionOptions& options,
+                                const std::vector<Device*>& devices) {
+  if (!options.allocates) return Executor::for_planning(*devices.at(0));
+  CHECK(static_cast<int64_t>(devices.size()) == options.devices);
+  const std::chrono::seconds timeout(train().collective_timeout_seconds);
+  processes_.set_timeout(timeout);
+  if (mesh_.num_devices() == 1) return Executor(*devices[0]);
+  fabric_ = std::make_unique<Fabric>(FabricOptions{
+      .local_devices = options.devices, .transport = processes_.transport(), .timeout = timeout});
+  return Executor(devices, *fabric_);
+}
+
+// The rows of a global batch that this process's devices hold. A plan reads none.
+Infeed Session::infeed(int64_t global_batch_size, const SessionOptions& options) const {
+  Infeed infeed{.infeed_host_index = processes_.rank(),
+                .num_infeed_hosts = processes_.size(),
+                .run_directory = options.run_directory,
+                // Only the first process may freeze a corpus anew.
+                .run_begun = !processes_.is_first() || run_has_begun(options.run_directory)};
+  const Type batch = apply_rules(rules_.activations, mesh_,
+                                 make_type(DType::kI32, {{"batch", global_batch_size, {}}}));
+  if (const auto problem = type_problem(batch, mesh_)) fail("global_batch_size: {}", *problem);
+  if (options.allocates) {
+    const int64_t first = processes_.rank() * options.devices;
+    infeed.rows = rows_of(batch, mesh_, first, options.devices);
+  } else {
+    infeed.infeed_host_index = 0;
+    infeed.num_infeed_hosts = 1;
+  }
+  return infeed;
+}
+
+std::unique_ptr<BaseInput> Session::open_input(const Template<BaseInput>& input_tpl,
+                                               const std::string& where,
+                                               const SessionOptions& options) {
+  const ErrorContext context(where);
+  std::unique_ptr<BaseInput> input = input_tpl.instantiate();
+  input->attach(infeed(input->global_batch_size(), options));
+  return input;
 }
 
 void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& options) {
-  // The training input comes first: it may freeze a corpus that the others read.
+  // The first process's training input comes first: it may freeze a corpus that the others read.
+  if (!processes_.is_first()) processes_.barrier("opening the inputs");
   input_ = std::make_unique<Prefetch>(open_input(config.input, "input", options),
                                       train().prefetch_batches);
   for (const auto& [name, input_tpl] : config.eval_inputs)
     eval_datasets_.push_back(
         {name, open_input(input_tpl, "eval_inputs." + name, options), std::nullopt});
+  if (processes_.is_first()) processes_.barrier("opening the inputs");
 }
 
 int Session::add_program(const Graph& graph, const SessionOptions& options) {
@@ -59,7 +117,7 @@ int Session::add_program(const Graph& graph, const SessionOptions& options) {
 }
 
 void Session::compile(const SessionOptions& options) {
-  TraceSetting setting{mesh_, rules_, input_->specification()};
+  TraceSetting setting{mesh_, rules_, global_specification(*input_)};
   std::optional<int> train_number, logits_number;
   if (options.trains) {
     train_graph_ = task_->train_graph(setting);
@@ -69,7 +127,7 @@ void Session::compile(const SessionOptions& options) {
   std::vector<std::pair<Batch, int>> eval_numbers;
   std::vector<int> number_of;
   for (const EvalDataset& dataset : eval_datasets_) {
-    setting.batch = dataset.input->specification();
+    setting.batch = global_specification(*dataset.input);
     const auto known =
         std::find_if(eval_numbers.begin(), eval_numbers.end(),
                      [&](const auto& entry) { return same_shapes(entry.first, setting.batch); });
@@ -81,7 +139,7 @@ void Session::compile(const SessionOptions& options) {
       number_of.push_back(known->second);
     }
   }
-  setting.batch = single_example(input_->specification());
+  setting.batch = copies_of_one_example(setting, *input_);
   const Graph logits_graph = task_->logits_graph(setting, eval_weights());
   check_vocabulary(logits_graph);
   if (train().sample.length > 0) logits_number = add_program(logits_graph, options);
@@ -114,8 +172,15 @@ Weights Session::eval_weights() const {
                                                             : Weights::kTrained;
 }
 
+int64_t Session::bytes_sent() const {
+  int64_t bytes = 0;
+  for (int64_t i = 0; fabric_ && i < fabric_->local_devices(); ++i)
+    bytes += fabric_->bytes_sent(fabric_->first_device() + i);
+  return bytes;
+}
+
 int64_t Session::tokens_per_step() const {
-  const HostArray ids = input_->specification().at("ids");
+  const HostArray ids = global_specification(*input_).at("ids");
   int64_t tokens = 1;
   for (const int64_t size : ids.shape) tokens *= size;
   return tokens;
@@ -134,7 +199,7 @@ std::map<std::string, double> Session::evaluate() {
   for (EvalDataset& dataset : eval_datasets_) {
     const ErrorContext where("eval_inputs." + dataset.name);
     for (const auto& [name, value] :
-         dataset.program->run(*dataset.input, train().eval_loop_num_batches))
+         dataset.program->run(*dataset.input, train().eval_loop_num_batches, processes_))
       metrics[fmt::format("eval/{}/{}", dataset.name, name)] = value;
   }
   return metrics;

@@ -118,9 +118,13 @@ Graph SingleTask::logits_graph(const TraceSetting& setting, Weights weights) con
   const TraceScope trace(graph, setting.mesh, setting.rules);
   const Features features = batch_features(setting.batch, Mode::kEval);
   const FpropScope scope(weight_inputs(model_->parameters(), weights), features);
-  const Tensor logits = model_->logits(features);
-  output(std::string(names::kLogits),
-         logits.dtype() == DType::kF32 ? logits : cast(logits, DType::kF32));
+  Tensor logits = model_->logits(features);
+  if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
+  // The copies are alike, so their maximum is any of them.
+  const Tensor one = reduce_max(logits, "batch");
+  std::vector<Axis> whole = one.type().axes;
+  for (Axis& axis : whole) axis.split.clear();
+  output(std::string(names::kLogits), reshard(one, make_type(DType::kF32, whole)));
   return graph;
 }
 

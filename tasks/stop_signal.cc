@@ -2,14 +2,14 @@
 #include "tasks/stop_signal.h"
 
 #include <csignal>
-
-#include "core/base/error.h"
+#include <mutex>
 
 namespace tessera {
 namespace {
 
 volatile std::sig_atomic_t received = 0;
-bool listening = false;
+std::mutex mutex;  // Of what follows.
+int listeners = 0;
 struct sigaction before_terminate, before_interrupt;
 
 extern "C" void on_stop_signal(int signal) { received = signal; }
@@ -17,8 +17,8 @@ extern "C" void on_stop_signal(int signal) { received = signal; }
 }  // namespace
 
 StopSignal::StopSignal() {
-  CHECK(!listening, "two StopSignals at once");
-  listening = true;
+  const std::lock_guard lock(mutex);
+  if (++listeners > 1) return;
   received = 0;
   struct sigaction action = {};
   action.sa_handler = on_stop_signal;
@@ -29,9 +29,10 @@ StopSignal::StopSignal() {
 }
 
 StopSignal::~StopSignal() {
+  const std::lock_guard lock(mutex);
+  if (--listeners > 0) return;
   sigaction(SIGTERM, &before_terminate, nullptr);
   sigaction(SIGINT, &before_interrupt, nullptr);
-  listening = false;
 }
 
 bool StopSignal::requested() const { return received != 0; }

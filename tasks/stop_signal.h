@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-// Listens while it lives; what was installed before is put back. One at a time.
+// Listens while it lives; what was installed before is put back. Several hear the same signal.
 class StopSignal {
  public:
   StopSignal();

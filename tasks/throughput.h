@@ -16,7 +16,8 @@ std::map<DType, double> model_flops(const Graph& traced);
 
 class Throughput {
  public:
-  // `flops` over all devices; `peak` of each of `devices` devices, by dtype.
+  // `tokens_per_step` and `flops` are those of all devices together. `devices` like this one
+  // compute at once: fewer than the run has, where several share a processor.
   Throughput(int64_t tokens_per_step, const std::map<DType, double>& flops, const Device& device,
              int64_t devices);
 

@@ -72,7 +72,9 @@ struct TrainHParams {
   int64_t metrics_interval_steps = 1;   // Lines of metrics.jsonl.
   int64_t summary_interval_steps = 20;  // TensorBoard.
   int64_t prefetch_batches = 4;
-  bool parameter_norms = false;  // Per-parameter norms of weights and gradients.
+  int64_t collective_timeout_seconds = 600;  // How long devices and processes wait for each other.
+  int64_t stop_deadline_seconds = 120;       // To save in, once told to stop.
+  bool parameter_norms = false;              // Per-parameter norms of weights and gradients.
 
   InitFrom init_from;
   EarlyStopping early_stopping;
@@ -80,7 +82,8 @@ struct TrainHParams {
   FIELDS(num_train_steps, seed, num_microbatches, remat_policy, save_interval_steps,
          save_max_to_keep, save_keep_every_steps, save_keep_best, eval_interval_steps,
          eval_loop_num_batches, eval_on_ema, metrics_interval_steps, summary_interval_steps,
-         prefetch_batches, parameter_norms, init_from, early_stopping, sample)
+         prefetch_batches, collective_timeout_seconds, stop_deadline_seconds, parameter_norms,
+         init_from, early_stopping, sample)
 };
 
 }  // namespace tessera

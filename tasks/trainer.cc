@@ -4,26 +4,26 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <span>
 
 #include <fmt/format.h>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/graph/svg.h"
 #include "core/graph/text.h"
 #include "core/runtime/checkpoint_saver.h"
 #include "core/runtime/launch_trace.h"
 #include "tasks/console.h"
+#include "tasks/deadline.h"
 #include "tasks/early_stopper.h"
 #include "tasks/line_log.h"
+#include "tasks/loop_state.h"
 #include "tasks/model_state.h"
 #include "tasks/plan_report.h"
 #include "tasks/printable.h"
-#include "tasks/run_config.h"
-#include "tasks/run_directory.h"
 #include "tasks/run_log.h"
+#include "tasks/run_start.h"
 #include "tasks/sample_text.h"
 #include "tasks/session.h"
 #include "tasks/stop_signal.h"
@@ -41,45 +41,14 @@ double seconds_since(Clock::time_point begin) {
 
 bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
 
-std::string hash_of(const Graph& graph) {
-  const std::string text = graph_text(graph);
-  return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
-}
-
-// --dump_graph: the training step at one stage, as text and as a drawing.
-std::function<void(std::string_view, const Graph&)> dump(const RunOptions& options) {
-  if (options.dump_graph.empty()) return nullptr;
-  return [&options](std::string_view stage, const Graph& graph) {
-    if (stage != options.dump_graph) return;
-    const fs::path file = options.job_log_dir / fmt::format("graph_{}", stage);
-    write_file_atomically(file.string() + ".txt", graph_text(graph));
-    write_file_atomically(file.string() + ".svg", graph_svg(graph));
-  };
-}
-
-// Whoever only reads takes no lock.
-std::unique_ptr<RunLock> locked(const RunOptions& options) {
-  if (options.mode != RunMode::kTrain) return nullptr;
-  return take_run_directory(options.job_log_dir,
-                            options.restart ? Earlier::kSetAside : Earlier::kKeep);
-}
-
-// Whoever only reads leaves the directory as it is, and may evaluate on other datasets.
-std::string settled(const ExperimentConfig& config, const RunOptions& options) {
-  if (options.mode != RunMode::kTrain) return "";
-  return settle_config(options.job_log_dir, options.experiment, config, options.overrides,
-                       options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse);
-}
-
-// Why a run ended before its last step, kept in its last checkpoint.
-constexpr const char* kStopReason = "trainer/stop_reason";
-constexpr const char* kBestMetric = "trainer/best_metric";
-constexpr const char* kEvalsSinceBest = "trainer/evals_since_best";
+// Processes agree about saving beside the steps; those have channel 0.
+constexpr uint64_t kSavingChannel = 1;
 
 }  // namespace
 
 struct Trainer::Impl {
-  Impl(const ExperimentConfig& config, const RunOptions& options, Device& device);
+  Impl(const ExperimentConfig& config, const RunOptions& options,
+       const std::vector<Device*>& devices, Processes& processes);
   int run();
 
  private:
@@ -87,11 +56,17 @@ struct Trainer::Impl {
   void check_metric(std::string_view field, const std::string& metric) const;
   void start_from(const InitFrom& other);
   void restore(int64_t step);
+  std::optional<int64_t> newest_checkpoint();
   void introduce();
   int train();
   int evaluate_only();
-  void train_step();
+  void open_logs();
+  bool stop_agreed(const StopSignal& stop);
+  void leave(const StopSignal& stop);
+  void train_step(Clock::time_point begin);
   StepResult run_step(const Batch& batch);
+  StepResult count_traffic(const Batch& batch);
+  std::map<std::string, double> traffic() const;
   void check_health(const StepResult& result);
   void record(const StepResult& result, double input_wait);
   void evaluate();
@@ -103,53 +78,59 @@ struct Trainer::Impl {
   bool complete() const { return step_ >= p().num_train_steps || !stop_reason_.empty(); }
 
   RunOptions options_;
-  Device& device_;
+  Device& device_;  // The first; the others are like it.
+  Processes& processes_;
   fs::path directory_;
-  std::unique_ptr<RunLock> lock_;  // Of those that write: null unless training.
+  std::unique_ptr<RunLock> lock_;  // Of whoever writes: null unless process 0 of a training run.
   std::string hparams_toml_;
   Session session_;
   Throughput throughput_;
   EarlyStopper early_stopper_;
   CheckpointStore store_;
   std::unique_ptr<CheckpointSaver> saver_;
-  std::unique_ptr<RunLog> log_;
+  std::unique_ptr<RunLog> log_;  // Of a process other than the first it records nothing.
   Console console_;
   LaunchTrace launch_trace_;
   int64_t step_ = 0;         // Steps done.
-  int64_t steps_taken_ = 0;  // By this process.
+  int64_t steps_taken_ = 0;  // Since this start.
+  int64_t bytes_sent_ = 0;   // In those, by the devices of this process.
   int64_t saved_step_ = -1;  // Of the last checkpoint.
   std::string stop_reason_;  // Why to end before num_train_steps; empty: go on.
   std::string graph_hash_;   // Of the training step as traced.
 };
 
-Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options, Device& device)
+Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
+                    const std::vector<Device*>& devices, Processes& processes)
     : options_(options),
-      device_(device),
+      device_(*devices.at(0)),
+      processes_(processes),
       directory_(options.job_log_dir),
-      lock_(locked(options)),
-      hparams_toml_(settled(config, options)),
+      lock_(lock_run(options, processes)),
+      hparams_toml_(settle_run(config, options, processes)),
       session_(config,
                {.run_directory = directory_,
                 .devices = options.devices,
                 .trains = options.mode != RunMode::kEval,
                 .allocates = options.mode != RunMode::kPlan,
-                .on_stage = dump(options_)},
-               device),
-      throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device,
-                  options.devices),
+                .on_stage = graph_dumper(options_, processes)},
+               devices, processes),
+      throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
+                  devices_at_once(options, processes)),
       early_stopper_(p().early_stopping),
       store_(directory_ / "checkpoints"),
-      console_(options.verbosity == Verbosity::kSilent ? Console::Mode::kSilent
-                                                       : Console::detect()) {
+      console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
+                   ? Console::Mode::kSilent
+                   : Console::detect()) {
   begin();
 }
 
 void Trainer::Impl::begin() {
   check_metric("early_stopping.metric", p().early_stopping.metric);
   check_metric("save_keep_best", p().save_keep_best);
-  graph_hash_ = hash_of(session_.train_graph());
+  const std::string graph = graph_text(session_.train_graph());
+  graph_hash_ = fmt::format("{:08x}", crc32c(std::as_bytes(std::span(graph))));
   if (options_.mode == RunMode::kPlan) return;
-  const std::optional<int64_t> newest = store_.newest();
+  const std::optional<int64_t> newest = newest_checkpoint();
   if (newest) {
     restore(*newest);
   } else if (options_.mode == RunMode::kEval) {
@@ -159,7 +140,16 @@ void Trainer::Impl::begin() {
                      static_cast<uint64_t>(p().seed), options_.threads);
     if (!p().init_from.directory.empty()) start_from(p().init_from);
   }
-  if (options_.mode == RunMode::kTrain) write_plan_files(directory_, session_);
+  if (options_.mode == RunMode::kTrain && processes_.is_first())
+    write_plan_files(directory_, session_);
+}
+
+// Process 0 looks for all, so that a checkpoint that comes or goes meanwhile divides nobody.
+std::optional<int64_t> Trainer::Impl::newest_checkpoint() {
+  std::optional<int64_t> newest;
+  if (processes_.is_first()) newest = store_.newest();
+  const int64_t agreed = processes_.agree_max(newest.value_or(-1), "the checkpoint to go on from");
+  return agreed < 0 ? std::nullopt : std::optional(agreed);
 }
 
 // Weights of another run in place of fresh ones.
@@ -187,21 +177,20 @@ void Trainer::Impl::restore(int64_t step) {
   restore_state(session_.executor(), checkpoint);
   const CheckpointInfo& info = checkpoint.info();
   if (options_.mode == RunMode::kTrain) {
-    InputState state{info.input_position, info.input_extra};
-    const auto take = [&](const char* name) {
-      const auto node = state.extra.extract(name);
-      return node ? node.mapped() : std::string();
-    };
-    stop_reason_ = take(kStopReason);
-    if (info.hparams != hparams_toml_) {
-      stop_reason_.clear();  // Asked to go on differently.
-    } else if (info.graph_hash != graph_hash_) {
+    const LoopState state = loop_state_of(info);
+    const std::string mesh = session_.mesh().text();
+    // With another configuration it is asked to go on differently.
+    if (info.hparams == hparams_toml_) stop_reason_ = state.stop_reason;
+    if (!state.mesh.empty() && state.mesh != mesh) {
+      console_.say(
+          fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
+                      step, state.mesh, mesh));
+    } else if (info.hparams == hparams_toml_ && info.graph_hash != graph_hash_) {
       console_.say("note: this build computes a step in another way than the one that saved step " +
                    std::to_string(step) + "; losses may differ by rounding");
     }
-    const std::string best = take(kBestMetric), since = take(kEvalsSinceBest);
-    if (!best.empty()) early_stopper_.restore({std::stod(best), std::stoll(since)});
-    session_.input().restore(state);
+    early_stopper_.restore(state.early_stopper);
+    session_.input().restore(state.input);
   }
   step_ = info.step;
   saved_step_ = info.step;
@@ -210,7 +199,11 @@ void Trainer::Impl::restore(int64_t step) {
 void Trainer::Impl::introduce() {
   const ParameterTable& table = session_.task().model().parameters();
   console_.say(fmt::format("{} in {}", options_.experiment, directory_.string()));
-  console_.say(device_.description());
+  const int64_t devices = session_.mesh().num_devices();
+  console_.say(devices == 1 ? device_.description()
+                            : fmt::format("{} devices (mesh {}), each {}", devices,
+                                          session_.mesh().text(), device_.description()));
+  if (!session_.remark().empty()) console_.say(session_.remark());
   console_.say(table.text());
   console_.say(plan_summary(session_));
 }
@@ -240,43 +233,79 @@ int Trainer::Impl::evaluate_only() {
   return 0;
 }
 
+void Trainer::Impl::open_logs() {
+  log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
+                               : std::make_unique<RunLog>();
+  log_->event("start", step_,
+              {{"devices", session_.mesh().num_devices()}, {"processes", processes_.size()}});
+  if (saved_step_ < 0) return;
+  log_->event("restore", step_);
+  console_.say(fmt::format("restored step {}", step_));
+}
+
 int Trainer::Impl::train() {
-  StopSignal stop;
-  const bool restored = saved_step_ >= 0;
-  log_ = std::make_unique<RunLog>(directory_, step_);
+  const StopSignal stop;
+  open_logs();
   saver_ = std::make_unique<CheckpointSaver>(
-      store_, RetentionPolicy{.newest = p().save_max_to_keep,
-                              .every_steps = p().save_keep_every_steps,
-                              .best = !p().save_keep_best.empty()});
+      store_,
+      RetentionPolicy{.newest = p().save_max_to_keep,
+                      .every_steps = p().save_keep_every_steps,
+                      .best = !p().save_keep_best.empty()},
+      std::make_unique<Processes>(processes_.transport(),
+                                  std::chrono::seconds(p().collective_timeout_seconds),
+                                  kSavingChannel));
   for (const auto& [step, value] : values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
     saver_->set_metric(step, value);
-  log_->event("start", step_, {{"devices", options_.devices}, {"processes", 1}});
-  if (restored) {
-    log_->event("restore", step_);
-    console_.say(fmt::format("restored step {}", step_));
-  }
   while (!complete()) {
     // Pax's order: save the state before the step, train, evaluate, stop early.
     if (is_due(step_, p().save_interval_steps)) save();
-    train_step();
-    if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
-    report_saves();
-    if (stop.requested() && !complete()) {
-      save();
-      saver_->wait();
-      report_saves();
-      log_->event("preempt", step_);
-      console_.say(fmt::format("{}: saved step {}; the same command goes on from there",
-                               stop.name(), step_));
+    const Clock::time_point begin = Clock::now();
+    if (stop_agreed(stop)) {
+      leave(stop);
       return 0;
     }
+    train_step(begin);
+    if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
+    report_saves();
   }
   finish();
   return 0;
 }
 
-void Trainer::Impl::train_step() {
-  const Clock::time_point begin = Clock::now();
+// Between steps. What keeps a process from its next batch is known to all before any begins a step
+// that it would wait in for ever.
+bool Trainer::Impl::stop_agreed(const StopSignal& stop) {
+  session_.input().await_next();
+  return processes_.agree_max(stop.requested() ? 1 : 0, fmt::format("step {}", step_ + 1)) != 0;
+}
+
+// Saves and says how to go on. Whoever stops a run waits only so long before it is killed.
+void Trainer::Impl::leave(const StopSignal& stop) {
+  const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
+    fmt::print(stderr,
+               "runexp: told to stop, but step {} was not saved within {} s "
+               "(task.train.stop_deadline_seconds); an earlier checkpoint remains\n",
+               step_, p().stop_deadline_seconds);
+    if (processes_.transport()) processes_.transport()->abort(1);
+    std::_Exit(1);
+  });
+  save();
+  saver_->wait();
+  report_saves();
+  log_->event("preempt", step_, traffic());
+  console_.say(step_ == 0 ? fmt::format("{}: no step was taken yet", stop.name())
+                          : fmt::format("{}: saved step {}; the same command goes on from there",
+                                        stop.name(), step_));
+}
+
+// Of the steps since this start: what each device sent in one, on average; the plan foretells it.
+std::map<std::string, double> Trainer::Impl::traffic() const {
+  if (session_.mesh().num_devices() == 1 || steps_taken_ == 0) return {};
+  return {{"sent_bytes_per_step", static_cast<double>(bytes_sent_) /
+                                      static_cast<double>(steps_taken_ * options_.devices)}};
+}
+
+void Trainer::Impl::train_step(Clock::time_point begin) {
   const std::optional<Batch> batch = session_.input().get_next();
   if (!batch)
     fail(
@@ -295,11 +324,12 @@ void Trainer::Impl::train_step() {
 StepResult Trainer::Impl::run_step(const Batch& batch) {
   const int64_t taken = steps_taken_++;
   const int64_t end = options_.profile ? options_.profile->start + options_.profile->steps : 0;
-  const bool observed = options_.profile && taken >= options_.profile->start && taken < end;
-  if (!observed) return session_.train_program().run(batch, step_);
+  const bool observed =
+      options_.profile && processes_.is_first() && taken >= options_.profile->start && taken < end;
+  if (!observed) return count_traffic(batch);
   launch_trace_.begin_step(step_);
   session_.executor().observe(launch_trace_.observer());
-  const StepResult result = session_.train_program().run(batch, step_);
+  const StepResult result = count_traffic(batch);
   session_.executor().observe({});
   if (taken + 1 == end || step_ + 1 == p().num_train_steps) {
     launch_trace_.write(directory_ / "trace.json.gz");
@@ -307,6 +337,13 @@ StepResult Trainer::Impl::run_step(const Batch& batch) {
                              (directory_ / "trace.json.gz").string(),
                              taken + 1 - options_.profile->start));
   }
+  return result;
+}
+
+StepResult Trainer::Impl::count_traffic(const Batch& batch) {
+  const int64_t before = session_.bytes_sent();
+  StepResult result = session_.train_program().run(batch, step_);
+  bytes_sent_ += session_.bytes_sent() - before;
   return result;
 }
 
@@ -361,21 +398,20 @@ void Trainer::Impl::evaluate() {
   for (const auto& [name, value] : metrics) text += fmt::format("  {} {:.4f}", name, value);
   console_.say(text);
   if (!p().save_keep_best.empty()) saver_->set_metric(step_, metrics.at(p().save_keep_best));
-  stop_reason_ = early_stopper_.observe(metrics);
+  stop_reason_ = processes_.broadcast(early_stopper_.observe(metrics), "whether to stop early");
 }
 
 void Trainer::Impl::save() {
   if (step_ == saved_step_ || step_ == 0) return;
-  const InputState input = session_.input().state();
   CheckpointInfo info{.step = step_,
                       .seed = static_cast<uint64_t>(p().seed),
-                      .input_position = input.position,
-                      .input_extra = input.extra,
                       .hparams = hparams_toml_,
                       .graph_hash = graph_hash_};
-  if (!stop_reason_.empty()) info.input_extra[kStopReason] = stop_reason_;
-  info.input_extra[kBestMetric] = fmt::format("{}", early_stopper_.state().best);
-  info.input_extra[kEvalsSinceBest] = fmt::format("{}", early_stopper_.state().evals_since_best);
+  put_loop_state({.input = session_.input().state(),
+                  .stop_reason = stop_reason_,
+                  .early_stopper = early_stopper_.state(),
+                  .mesh = session_.mesh().text()},
+                 &info);
   saver_->save(info, checkpoint_arrays(session_.executor()));
   saved_step_ = step_;
 }
@@ -389,17 +425,19 @@ void Trainer::Impl::finish() {
   save();
   saver_->wait();
   report_saves();
-  log_->event("done", step_);
+  log_->event("done", step_, traffic());
   if (!stop_reason_.empty()) console_.say("stopped early: " + stop_reason_);
   console_.say(fmt::format("done: {} steps in {}", step_, directory_.string()));
   if (LogitsProgram* logits = session_.logits_program()) {
+    const std::string sample = sample_text(*logits, session_.input(), p().sample);
     console_.say("\nA sample of what it has learnt:\n");
-    console_.say(printable(sample_text(*logits, session_.input(), p().sample)));
+    console_.say(printable(sample));
   }
 }
 
-Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options, Device& device)
-    : impl_(std::make_unique<Impl>(config, options, device)) {}
+Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
+                 const std::vector<Device*>& devices, Processes& processes)
+    : impl_(std::make_unique<Impl>(config, options, devices, processes)) {}
 Trainer::~Trainer() = default;
 int Trainer::run() { return impl_->run(); }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/runtime/processes.h"
 #include "tasks/experiment.h"
 
 namespace tessera {
@@ -30,8 +31,8 @@ struct RunOptions {
   std::string experiment;             // "quickstart.SourceLm", for headings and hparams.toml.
   std::filesystem::path job_log_dir;  // The run's directory.
   RunMode mode = RunMode::kTrain;
-  int64_t devices = 1;
-  int threads = 0;       // For drawing initial weights; 0: all hardware threads.
+  int64_t devices = 1;   // Of this process. A plan of a mesh that has a shape needs none.
+  int threads = 0;       // Of this process; 0: all it may use.
   bool restart = false;  // Start over: the directory's earlier run is set aside.
   bool allow_config_change = false;
   bool dry_run = false;    // All but stepping.
@@ -42,13 +43,19 @@ struct RunOptions {
 };
 
 // An Error from the constructor is bad configuration, found before step 0 (exit code 2); one from
-// run() is a run that failed (exit code 1).
+// run() is a run that failed (exit code 1). Whoever catches it in one of several processes tells
+// the others (Processes::fail_together).
 class Trainer {
  public:
-  Trainer(const ExperimentConfig& config, const RunOptions& options, Device& device);
+  // The devices are this process's, in the order of their numbers: options.devices of them, or one
+  // for a plan. They and the processes outlive the trainer. Only process 0 writes to the run's
+  // directory and to the console.
+  Trainer(const ExperimentConfig& config, const RunOptions& options,
+          const std::vector<Device*>& devices, Processes& processes);
   ~Trainer();
 
-  // Returns the process's exit code: 0 when done, or when stopped by SIGTERM or Ctrl-C and saved.
+  // Returns the process's exit code: 0 when done, or when any process of the run was stopped by
+  // SIGTERM or Ctrl-C and the run was saved.
   int run();
 
  private:

@@ -62,8 +62,10 @@ TEST_CASE("values that cannot be are errors") {
           "--threads=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--threads=two"}) ==
           "--threads=two: expected a whole number, 1 or more");
-  REQUIRE(error_for({"--exp=a", "--devices=8"}) ==
-          "--devices=8: this version runs on one device; more come with Tessera 0.2");
+  REQUIRE(error_for({"--exp=a", "--devices=5000"}) ==
+          "--devices=5000: a process drives at most 1024; start more processes (mpirun, Slurm)");
+  REQUIRE(error_for({"--exp=a", "--devices=0"}) ==
+          "--devices=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--device=cuda"}) ==
           "--device=cuda: this build has no CUDA device; it has cpu");
   REQUIRE(error_for({"--exp=a", "--mode=decode"}) ==

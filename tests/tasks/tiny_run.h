@@ -4,6 +4,8 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
+#include <vector>
 
 #include "tasks/experiment.h"
 #include "tasks/single_task.h"
@@ -16,8 +18,22 @@ namespace tessera {
 ExperimentConfig tiny_config(int64_t num_train_steps = 6, DType compute = DType::kF32);
 SingleTask::HParams& task_of(ExperimentConfig& config);
 
-// Constructs a Trainer and runs it; returns its exit code.
+// Devices of one thread each, and what a Trainer takes of them.
+class TinyDevices {
+ public:
+  explicit TinyDevices(int64_t count = 1);
+  const std::vector<Device*>& in_order() const { return in_order_; }
+
+ private:
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<Device*> in_order_;
+};
+
+// Constructs a Trainer of options.devices devices and runs it; returns its exit code.
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
              RunOptions options = {});
+// The same as one of several processes.
+int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
+             RunOptions options, Processes& processes);
 
 }  // namespace tessera

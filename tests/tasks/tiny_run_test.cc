@@ -41,13 +41,23 @@ SingleTask::HParams& task_of(ExperimentConfig& config) {
   return config.task.as<SingleTask::HParams>();
 }
 
+TinyDevices::TinyDevices(int64_t count) : devices_(make_cpu_devices(count, 1)) {
+  for (const auto& device : devices_) in_order_.push_back(device.get());
+}
+
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
              RunOptions options) {
+  Processes alone;
+  return run_tiny(config, directory, std::move(options), alone);
+}
+
+int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
+             RunOptions options, Processes& processes) {
   options.experiment = "tests.Tiny";
   options.job_log_dir = directory;
   options.verbosity = Verbosity::kSilent;
-  const std::unique_ptr<Device> device = make_cpu_device(1);
-  Trainer trainer(config, options, *device);
+  const TinyDevices devices(options.mode == RunMode::kPlan ? 1 : options.devices);
+  Trainer trainer(config, options, devices.in_order(), processes);
   return trainer.run();
 }
 

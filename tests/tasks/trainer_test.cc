@@ -7,7 +7,6 @@
 #include <csignal>
 #include <thread>
 
-#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
 #include "core/runtime/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
@@ -289,8 +288,9 @@ TEST_CASE("two runs in one directory: the second is refused") {
   options.experiment = "tests.Tiny";
   options.job_log_dir = path;
   options.verbosity = Verbosity::kSilent;
-  const std::unique_ptr<Device> device = make_cpu_device(1);
-  const Trainer first(config, options, *device);
+  const TinyDevices devices;
+  Processes alone;
+  const Trainer first(config, options, devices.in_order(), alone);
   REQUIRE_THAT(message_of(config, path), Catch::Contains("process"));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend/cpu/device.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -56,5 +57,15 @@ class CpuDevice final : public Device {
 std::unique_ptr<Device> make_cpu_device(int threads) {
   return std::make_unique<CpuDevice>(threads);
 }
+
+std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads) {
+  const int64_t budget = threads > 0 ? threads : usable_cpu_threads();
+  std::vector<std::unique_ptr<Device>> devices;
+  for (int64_t i = 0; i < count; ++i)
+    devices.push_back(make_cpu_device(static_cast<int>(std::max<int64_t>(1, budget / count))));
+  return devices;
+}
+
+int usable_cpu_threads() { return usable_processors(); }
 
 }  // namespace tessera

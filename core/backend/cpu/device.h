@@ -2,7 +2,9 @@
 // The CPU device: a thread team, huge-page memory and the kernels of this folder.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/backend/backend.h"
 
@@ -10,5 +12,11 @@ namespace tessera {
 
 // `threads` <= 0: all hardware threads this process may use.
 std::unique_ptr<Device> make_cpu_device(int threads);
+
+// `count` devices that share `threads` out, at least one thread each.
+std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads);
+
+// Threads that this process may use.
+int usable_cpu_threads();
 
 }  // namespace tessera

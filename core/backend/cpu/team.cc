@@ -26,12 +26,6 @@ void watch_forks() {
   CHECK(registered == 0);
 }
 
-int usable_processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 void pause_briefly() {
 #if defined(__x86_64__)
   for (int i = 0; i < 16; ++i) _mm_pause();
@@ -55,6 +49,12 @@ uint32_t await_change(const std::atomic<uint32_t>& word, uint32_t old) {
 }
 
 }  // namespace
+
+int usable_processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 Range part_of(int64_t count, int thread, int threads, int64_t grain) {
   const int64_t grains = (count + grain - 1) / grain;

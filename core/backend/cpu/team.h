@@ -13,6 +13,8 @@
 
 namespace tessera {
 
+int usable_processors();  // By this process.
+
 struct Range {
   int64_t begin = 0;
   int64_t end = 0;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint keeps of the training loop beside arrays: where the input is, why to stop, and
+// what it was computed on.
+#pragma once
+
+#include <string>
+
+#include "core/runtime/checkpoint.h"
+#include "inputs/base_input.h"
+#include "tasks/early_stopper.h"
+
+namespace tessera {
+
+struct LoopState {
+  InputState input;
+  std::string stop_reason;  // Why the run ended before its last step; empty if it did not.
+  EarlyStopper::State early_stopper;
+  std::string mesh;  // "replica=1 data=4 mdl=2"; empty in files that do not say.
+};
+
+void put_loop_state(const LoopState& state, CheckpointInfo* info);
+LoopState loop_state_of(const CheckpointInfo& info);
+
+}  // namespace tessera

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/run_start.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/backend/cpu/device.h"
+#include "core/base/file.h"
+#include "core/graph/svg.h"
+#include "core/graph/text.h"
+#include "tasks/run_config.h"
+#include "tasks/run_directory.h"
+#include "tasks/shared_directory.h"
+
+namespace tessera {
+
+std::unique_ptr<RunLock> lock_run(const RunOptions& options, const Processes& processes) {
+  if (options.mode != RunMode::kTrain || !processes.is_first()) return nullptr;
+  return take_run_directory(options.job_log_dir,
+                            options.restart ? Earlier::kSetAside : Earlier::kKeep);
+}
+
+std::string settle_run(const ExperimentConfig& config, const RunOptions& options,
+                       Processes& processes) {
+  if (options.mode != RunMode::kTrain) return "";
+  check_shared(options.job_log_dir, processes);
+  std::string text;
+  if (processes.is_first())
+    text =
+        settle_config(options.job_log_dir, options.experiment, config, options.overrides,
+                      options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse);
+  return processes.broadcast(text, "the configuration");
+}
+
+std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
+                                                                 const Processes& processes) {
+  if (options.dump_graph.empty() || !processes.is_first()) return nullptr;
+  return [&options](std::string_view stage, const Graph& graph) {
+    if (stage != options.dump_graph) return;
+    const std::filesystem::path file = options.job_log_dir / fmt::format("graph_{}", stage);
+    write_file_atomically(file.string() + ".txt", graph_text(graph));
+    write_file_atomically(file.string() + ".svg", graph_svg(graph));
+  };
+}
+
+int64_t devices_at_once(const RunOptions& options, const Processes& processes) {
+  const int64_t threads = options.threads > 0 ? options.threads : usable_cpu_threads();
+  return processes.size() * std::min(options.devices, threads);
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the processes of a run take its directory and settle its configuration before anything is
+// built. Process 0 acts for all.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/graph/graph.h"
+#include "core/runtime/processes.h"
+#include "tasks/run_lock.h"
+#include "tasks/trainer.h"
+
+namespace tessera {
+
+// The lock of process 0 of a training run; null for whoever writes nothing.
+std::unique_ptr<RunLock> lock_run(const RunOptions& options, const Processes& processes);
+
+// The text of hparams.toml, in a directory that all processes see. Whoever only reads leaves the
+// directory as it is, may evaluate on other datasets, and gets "".
+std::string settle_run(const ExperimentConfig& config, const RunOptions& options,
+                       Processes& processes);
+
+// --dump_graph: writes the training step at one stage, as text and as a drawing. Null if not asked
+// for. The options must outlive it.
+std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
+                                                                 const Processes& processes);
+
+// Devices that compute at once in the whole run: those of a process share its threads.
+int64_t devices_at_once(const RunOptions& options, const Processes& processes);
+
+}  // namespace tessera
