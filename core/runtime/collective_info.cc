@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/collective_info.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -33,27 +34,6 @@ size_t position(const Type& type, const Node& node, std::string_view attribute) 
   return static_cast<size_t>(position);
 }
 
-// `part`: the type of one device's shard of the longer array.
-void read_axis(const Node& node, const Type& part, CollectiveInfo& info) {
-  const size_t axis = position(part, node, "axis");
-  info.outer = product(part, 0, axis);
-  info.run = product(part, axis, part.axes.size()) * dtype_bytes(part.dtype);
-}
-
-void read_all_to_all(const Node& node, Type type, CollectiveInfo& info) {
-  const size_t split = position(type, node, "split_axis");
-  const size_t concat = position(type, node, "concat_axis");
-  CHECK(split != concat);
-  type.axes[split].size /= info.size();  // Now the type of what goes to one device.
-  const size_t first = std::min(split, concat), second = std::max(split, concat);
-  info.splits_first = split < concat;
-  info.outer = product(type, 0, first);
-  info.first = type.axes[first].size;
-  info.middle = product(type, first + 1, second);
-  info.second = type.axes[second].size;
-  info.run = product(type, second + 1, type.axes.size()) * dtype_bytes(type.dtype);
-}
-
 std::string place_of(const Node& node) {
   const std::string line = node.site.text();
   if (node.path.empty()) return line.empty() ? "the step" : line;
@@ -61,6 +41,75 @@ std::string place_of(const Node& node) {
 }
 
 }  // namespace
+
+void CollectiveInfo::read_axis(const Node& node, const Type& shard) {
+  const size_t axis = position(shard, node, "axis");
+  outer_ = product(shard, 0, axis);
+  run_ = product(shard, axis, shard.axes.size()) * dtype_bytes(dtype);
+}
+
+void CollectiveInfo::read_all_to_all(const Node& node, Type type) {
+  const size_t split = position(type, node, "split_axis");
+  const size_t concat = position(type, node, "concat_axis");
+  CHECK(split != concat);
+  type.axes[split].size /= size();  // Now the type of what goes to one device.
+  const size_t first = std::min(split, concat), second = std::max(split, concat);
+  splits_first_ = split < concat;
+  outer_ = product(type, 0, first);
+  first_ = type.axes[first].size;
+  middle_ = product(type, first + 1, second);
+  second_ = type.axes[second].size;
+  run_ = product(type, second + 1, type.axes.size()) * dtype_bytes(dtype);
+}
+
+int64_t CollectiveInfo::scratch_bytes() const {
+  if (kind == CollectiveKind::kPermute || size() == 1) return 0;
+  // At least the smallest pieces for as many messages as there can be; beyond some megabytes
+  // larger pieces are no faster.
+  const int64_t least = size() * 256, most = std::max(least, int64_t{4} << 20);
+  const int64_t bytes = std::clamp(4 * std::max(bytes_in(), bytes_out()), least, most);
+  return (bytes + 63) / 64 * 64;
+}
+
+StridedPart CollectiveInfo::part(int64_t index) const {
+  if (kind == CollectiveKind::kAllReduce) {
+    const int64_t width = dtype_bytes(dtype);
+    const int64_t begin = elements_in * index / size(), end = elements_in * (index + 1) / size();
+    return StridedPart::contiguous(begin * width, (end - begin) * width);
+  }
+  StridedPart part = shard();
+  part.begin = index * run_;
+  part.steps[2] = size() * run_;
+  return part;
+}
+
+StridedPart CollectiveInfo::shard() const {
+  return {.begin = 0, .run = run_, .sizes = {1, 1, outer_}, .steps = {0, 0, run_}};
+}
+
+StridedPart CollectiveInfo::outer_axis(int64_t index) const {
+  const int64_t run = second_ * run_, row = middle_ * run;
+  return {.begin = index * first_ * row,
+          .run = run,
+          .sizes = {outer_, first_, middle_},
+          .steps = {size() * first_ * row, row, run}};
+}
+
+StridedPart CollectiveInfo::inner_axis(int64_t index) const {
+  const int64_t run = second_ * run_, row = middle_ * size() * run;
+  return {.begin = index * run,
+          .run = run,
+          .sizes = {outer_, first_, middle_},
+          .steps = {first_ * row, row, size() * run}};
+}
+
+StridedPart CollectiveInfo::part_to(int64_t index) const {
+  return splits_first_ ? outer_axis(index) : inner_axis(index);
+}
+
+StridedPart CollectiveInfo::part_from(int64_t index) const {
+  return splits_first_ ? inner_axis(index) : outer_axis(index);
+}
 
 CollectiveInfo read_collective(const Graph& graph, const Node& node) {
   const Type& in = graph.type(node.inputs[0]);
@@ -78,10 +127,10 @@ CollectiveInfo read_collective(const Graph& graph, const Node& node) {
   info.text = fmt::format("{} over {} [{}]", node.op->name, fmt::join(axes, ","), place_of(node));
   switch (info.kind) {
     case CollectiveKind::kAllGather:
-      read_axis(node, in, info);
+      info.read_axis(node, in);
       break;
     case CollectiveKind::kReduceScatter:
-      read_axis(node, out, info);
+      info.read_axis(node, out);
       break;
     case CollectiveKind::kAllReduce:
       info.reduction = node.attributes.get_or<std::string>("reduction", "sum") == "max"
@@ -90,7 +139,7 @@ CollectiveInfo read_collective(const Graph& graph, const Node& node) {
       info.signature += info.reduction == Reduction::kMax ? " max" : " sum";
       break;
     case CollectiveKind::kAllToAll:
-      read_all_to_all(node, in, info);
+      info.read_all_to_all(node, in);
       break;
     case CollectiveKind::kPermute:
       info.to = node.attributes.get<int64_t>("to");

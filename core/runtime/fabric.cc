@@ -5,14 +5,17 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/runtime/collective_info.h"
 #include "core/runtime/collective_kernel.h"
 #include "core/runtime/fabric_state.h"
 
 namespace tessera {
 
-int64_t collective_scratch_bytes(const Graph&, const Node&) { return 0; }
+int64_t collective_scratch_bytes(const Graph& graph, const Node& node) {
+  return read_collective(graph, node).scratch_bytes();
+}
 
-// Each device is the only writer of its part while parts are reduced, and the only reader.
+// While an all_reduce reads operands, each device writes only the part that it alone reads.
 bool collective_may_overwrite(const Node& node) { return node.op->name == "all_reduce"; }
 
 struct Fabric::Impl {

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Step programs on meshes: what all devices compute together is what one trace says.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "core/backend/cpu/device.h"
+#include "core/base/error.h"
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/collectives.h"
+#include "core/runtime/executor.h"
+#include "tests/support/catch.h"
+#include "tests/support/fabric_trial.h"
+#include "tests/support/reference_device.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+Bytes encoded(DType dtype, const std::vector<double>& values) {
+  Bytes bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
+  encode(dtype, values, bytes.data());
+  return bytes;
+}
+
+// The devices of one process.
+std::vector<std::unique_ptr<Device>> make_devices(int64_t number) {
+  std::vector<std::unique_ptr<Device>> devices;
+  for (int64_t i = 0; i < number; ++i) devices.push_back(make_cpu_device(1));
+  return devices;
+}
+
+std::vector<Device*> pointers(const std::vector<std::unique_ptr<Device>>& devices) {
+  std::vector<Device*> all;
+  for (const auto& device : devices) all.push_back(device.get());
+  return all;
+}
+
+// A step of gradient descent of a product, FSDP times tensor parallel: every kind of collective
+// that training uses.
+Graph trace_step(const Mesh& mesh) {
+  Graph graph;
+  const AxisRules rules;
+  const TraceScope trace(graph, mesh, rules);
+  const PathScope path("lm");
+  const Tensor x = input("x", InputKind::kBatch, parse_type("f32[\"batch/data=8 embed=12\"]"));
+  const Tensor w =
+      input("w", InputKind::kParameter, parse_type("f32[\"embed/data=12 mlp/mdl=16\"]"));
+  const Tensor v = input("v", InputKind::kState, parse_type("f32[\"mlp/mdl=16 out=6\"]"));
+  const Tensor rate = input("rate", InputKind::kScalar, parse_type("f32[]"));
+  const Tensor whole = reshard(w, parse_type("f32[\"embed=12 mlp/mdl=16\"]"));
+  const Tensor h = silu(einsum(x, whole, over("embed")));
+  const Tensor y = reshard(einsum(h, v, over("mlp")), parse_type("f32[\"batch/data=8 out=6\"]"));
+  const Tensor loss = reshard(reduce_sum(square(y)), parse_type("f32[]"));
+  output("loss", loss);
+  output("y", y);
+  const std::vector<Tensor> gradient = gradients(loss, {w, v});
+  const PhaseScope update(Phase::kUpdate);
+  graph.add_update("w", (w - gradient[0] * rate).id());
+  graph.add_update("v", (v - gradient[1] * rate).id());
+  return graph;
+}
+
+std::vector<double> values_of(const Type& type, int seed) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < type.elements(); ++i)
+    values.push_back(std::sin(static_cast<double>(seed * 1000 + i)));
+  return values;
+}
+
+struct Outcome {
+  float loss = 0.0f;
+  std::vector<double> y, w, v;
+};
+
+Outcome take_steps(Executor& executor, const Graph& graph, const Mesh& mesh) {
+  CompileOptions options;
+  options.mesh = mesh;
+  options.verify_passes = true;
+  const int program = executor.add_program(graph, options);
+  executor.allocate();
+  const auto type = [&](const char* name) { return graph.type(graph.find_input(name)->value); };
+  executor.write_state("w", encoded(DType::kF32, values_of(type("w"), 1)));
+  executor.write_state("v", encoded(DType::kF32, values_of(type("v"), 2)));
+  const Bytes batch = encoded(DType::kF32, values_of(type("x"), 3));
+  const int64_t row_bytes = 12 * 4;
+  for (int step = 0; step < 3; ++step) {
+    Bytes rows;
+    for (const RowRange& range : executor.input_rows(program, "x"))
+      rows.insert(rows.end(), batch.begin() + range.begin * row_bytes,
+                  batch.begin() + range.end * row_bytes);
+    executor.write_input(program, "x", rows);
+    executor.write_input(program, "rate", encoded(DType::kF32, {0.01}));
+    executor.run(program);
+  }
+  Outcome outcome;
+  outcome.loss = executor.read_scalar(program, "loss");
+  if (executor.local_devices() < mesh.num_devices()) return outcome;
+  Bytes y(8 * 6 * 4), w(12 * 16 * 4), v(16 * 6 * 4);
+  executor.read_output(program, "y", y);
+  executor.read_state("w", w);
+  executor.read_state("v", v);
+  outcome.y = decode(parse_type("f32[\"batch=8 out=6\"]"), y.data());
+  outcome.w = decode(parse_type("f32[\"embed=12 mlp=16\"]"), w.data());
+  outcome.v = decode(parse_type("f32[\"mlp=16 out=6\"]"), v.data());
+  return outcome;
+}
+
+Outcome one_device() {
+  const Mesh mesh({{"data", 1}, {"mdl", 1}});
+  const auto device = make_cpu_device(1);
+  Executor executor(*device);
+  return take_steps(executor, trace_step(mesh), mesh);
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double worst = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+constexpr double kRounding = 1e-5;  // Of f32 sums of some dozen terms near 1.
+
+TEST_CASE("a step on a mesh is the step of one device, to rounding") {
+  const Outcome expected = one_device();
+  for (const Mesh& mesh : {Mesh({{"data", 2}, {"mdl", 2}}), Mesh({{"data", 4}, {"mdl", 1}}),
+                           Mesh({{"data", 4}, {"mdl", 2}}), Mesh({{"data", 1}, {"mdl", 4}})}) {
+    INFO(mesh.text());
+    const auto devices = make_devices(mesh.num_devices());
+    Fabric fabric({.local_devices = mesh.num_devices()});
+    Executor executor(pointers(devices), fabric);
+    const Outcome got = take_steps(executor, trace_step(mesh), mesh);
+    REQUIRE(got.loss == Approx(expected.loss).epsilon(kRounding));
+    REQUIRE(difference(got.y, expected.y) < kRounding);
+    REQUIRE(difference(got.w, expected.w) < kRounding);
+    REQUIRE(difference(got.v, expected.v) < kRounding);
+    // What was sent is what the plan says.
+    const int64_t planned = 3 * bytes_per_step(collectives(*executor.plan(0).graph));
+    int64_t sent = 0;
+    for (int64_t device = 0; device < mesh.num_devices(); ++device)
+      sent += fabric.bytes_sent(device);
+    // The loss is a scalar, whose share of a device is not whole.
+    REQUIRE(std::abs(sent - planned * mesh.num_devices()) <= 3 * 4 * 2 * mesh.num_devices());
+  }
+}
+
+TEST_CASE("processes of a run give the same bits as one process of all its devices") {
+  const Mesh mesh({{"data", 4}, {"mdl", 2}});
+  const Graph graph = trace_step(mesh);
+  std::map<int, std::vector<float>> losses;
+  std::map<int, std::vector<Bytes>> states;
+  for (const int processes : {1, 2, 4, 8}) {
+    const auto fabrics = make_fabrics(8, processes);
+    std::vector<float> loss(static_cast<size_t>(processes));
+    std::vector<Bytes> state(8);
+    std::vector<std::string> errors(static_cast<size_t>(processes));
+    std::vector<std::thread> threads;
+    for (int process = 0; process < processes; ++process) {
+      threads.emplace_back([&, process] {
+        try {
+          Fabric& fabric = *fabrics[static_cast<size_t>(process)];
+          const auto devices = make_devices(fabric.local_devices());
+          Executor executor(pointers(devices), fabric);
+          loss[static_cast<size_t>(process)] = take_steps(executor, graph, mesh).loss;
+          for (const Shard& shard : executor.shards("w"))
+            state[static_cast<size_t>(shard.device)] = {shard.bytes.begin(), shard.bytes.end()};
+        } catch (const Error& error) {
+          errors[static_cast<size_t>(process)] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& error : errors) REQUIRE(error == "");
+    for (const float each : loss) REQUIRE(each == loss[0]);
+    losses[processes] = {loss[0]};
+    states[processes] = state;
+    REQUIRE(losses[processes] == losses[1]);
+    REQUIRE(states[processes] == states[1]);
+  }
+}
+
+TEST_CASE("shards say which part of an array each device holds, and which device owns it") {
+  const Mesh mesh({{"data", 2}, {"mdl", 2}});
+  const auto devices = make_devices(4);
+  Fabric fabric({.local_devices = 4});
+  Executor executor(pointers(devices), fabric);
+  CompileOptions options;
+  options.mesh = mesh;
+  executor.add_program(trace_step(mesh), options);
+  executor.allocate();
+  std::vector<double> counted(16 * 6);
+  std::iota(counted.begin(), counted.end(), 0.0);
+  executor.write_state("v", encoded(DType::kF32, counted));
+  const std::vector<Shard> shards = executor.shards("v");
+  REQUIRE(shards.size() == 4);
+  for (int64_t device = 0; device < 4; ++device) {
+    const Shard& shard = shards[static_cast<size_t>(device)];
+    REQUIRE(shard.device == device);
+    REQUIRE(shard.block == Block{{device % 2 * 8, 0}, {8, 6}});
+    REQUIRE(shard.owned == (device < 2));  // Along data they are the same.
+    REQUIRE(decode(parse_type("f32[\"mlp=8 out=6\"]"), shard.bytes.data()).at(0) ==
+            static_cast<double>(device % 2 * 8 * 6));
+  }
+  const auto buffer = std::find_if(executor.persistent().begin(), executor.persistent().end(),
+                                   [](const Buffer& each) { return each.name == "w"; });
+  REQUIRE(buffer->type.text_sized() == "f32[\"embed/data=12 mlp/mdl=16\"]");
+  REQUIRE(buffer->local.text_sized() == "f32[\"embed=6 mlp=8\"]");
+}
+
+TEST_CASE("a plan for more devices than there are is the plan of their first") {
+  const Mesh mesh({{"data", 4}, {"mdl", 2}});
+  const auto device = make_cpu_device(1);
+  Executor planning = Executor::for_planning(*device);
+  CompileOptions options;
+  options.mesh = mesh;
+  planning.add_program(trace_step(mesh), options);
+
+  const auto devices = make_devices(8);
+  Fabric fabric({.local_devices = 8});
+  Executor executor(pointers(devices), fabric);
+  executor.add_program(trace_step(mesh), options);
+  executor.allocate();
+  REQUIRE(planning.arena_bytes() == executor.arena_bytes());
+  REQUIRE(planning.plan(0).launches.size() == executor.plan(0).launches.size());
+  REQUIRE(planning.plan(0).use.peak == executor.plan(0).use.peak);
+}
+
+TEST_CASE("a mesh of another number of devices is refused with the way out") {
+  const auto device = make_cpu_device(1);
+  Executor executor(*device);
+  CompileOptions options;
+  options.mesh = Mesh({{"data", 2}, {"mdl", 2}});
+  REQUIRE_THAT(error_of([&] { executor.add_program(trace_step(options.mesh), options); }),
+               Catch::Contains("the mesh (data=2 mdl=2) has 4 devices, but the run has 1; set "
+                               "ici_mesh_shape or --devices"));
+}
+
+TEST_CASE("rows of the wrong number are refused with both figures") {
+  const Mesh mesh({{"data", 2}, {"mdl", 1}});
+  const auto devices = make_devices(2);
+  Fabric fabric({.local_devices = 2});
+  Executor executor(pointers(devices), fabric);
+  CompileOptions options;
+  options.mesh = mesh;
+  executor.add_program(trace_step(mesh), options);
+  executor.allocate();
+  REQUIRE_THAT(error_of([&] { executor.write_input(0, "x", Bytes(12)); }),
+               Catch::Contains("x is f32[\"batch/data=8 embed=12\"], of which this process takes "
+                               "8 rows, 384 bytes; got 12"));
+}
+
+}  // namespace
+}  // namespace tessera
