@@ -27,7 +27,8 @@ const Type* anchor(const Graph& graph, const Node& node) {
   for (const std::string_view of_result :
        {"iota", "causal_mask", "one_hot", "random_uniform", "scatter_add"})
     if (op == of_result) return &graph.type(node.outputs[0]);
-  for (const std::string_view of_operand : {"dropout", "gather", "pick"})
+  for (const std::string_view of_operand :
+       {"dropout", "gather", "pick", "cross_entropy_shard", "cross_entropy_shard_grad"})
     if (op == of_operand) return &graph.type(node.inputs[0]);
   return nullptr;
 }

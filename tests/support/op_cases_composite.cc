@@ -2,6 +2,7 @@
 #include "core/graph/op.h"
 #include "core/graph/ops/attention.h"
 #include "core/graph/ops/cross_entropy.h"
+#include "core/graph/ops/cross_entropy_shard.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/norm.h"
 #include "core/graph/ops/optimizer.h"
@@ -36,6 +37,62 @@ void add_norms(std::vector<OpCase>& rows) {
                   }});
 }
 
+// The gradient of a composite op, called as a gradient rule does: every kernel of its own is
+// reached through the ops themselves; here it stands alone.
+OpCase gradient_of(const OpCase& forward) {
+  OpCase row = forward;
+  row.op += "_grad";
+  row.differentiable = false;
+  row.build = [build = forward.build](const Tensors& in) -> Tensors {
+    const Tensors results = build(in);
+    Tensor output = results[0];
+    Graph& graph = traced_graph();
+    const Node* node = &graph.node(graph.value(output.id()).producer);
+    while (node->op->plain == nullptr) {  // Past the transpose that follows some.
+      output = Tensor(&graph, node->inputs[0]);
+      node = &graph.node(graph.value(output.id()).producer);
+    }
+    Tensors inputs, outputs, cotangents;
+    for (const ValueId id : node->inputs) inputs.emplace_back(&graph, id);
+    for (const ValueId id : node->outputs) outputs.emplace_back(&graph, id);
+    cotangents.resize(outputs.size());
+    cotangents[0] = output * output + 0.5;
+    Tensors gradients;
+    const Node copy = *node;
+    for (const Tensor& each : copy.op->vjp({copy, inputs, outputs, cotangents}))
+      if (each.valid()) gradients.push_back(each);
+    return gradients;
+  };
+  return row;
+}
+
+// Of a vocabulary that is split, if over one device: the whole loss, and the shard's part alone.
+void add_split_cross_entropies(std::vector<OpCase>& rows,
+                               const std::vector<CrossEntropyOptions>& options) {
+  const std::string logits = "float[\"batch=2 seq=3 vocab/mdl=7\"]";
+  const std::string labels = "i32[\"batch=2 seq=3\"]";
+  for (const CrossEntropyOptions& each : options) {
+    rows.push_back({.op = "cross_entropy_shard",
+                    .inputs = {logits, labels},
+                    .build = [each](const Tensors& in) -> Tensors {
+                      return {cross_entropy(in[0], in[1], "vocab", each).loss};
+                    },
+                    .ids = 7});
+    const OpCase alone{
+        .op = "cross_entropy_shard",
+        .inputs = {logits, labels, "f32[\"batch=2 seq=3\"]"},
+        .build = [each](const Tensors& in) -> Tensors {
+          return {cross_entropy_shard(
+              in[0], in[1], in[2] + 1.0, "vocab", each.soft_cap,
+              each.label_smoothing > 0.0 ? ShardTotal::kOfLogits : ShardTotal::kNone)};
+        },
+        .differentiable = false,  // Not by the maximum, which only keeps the range.
+        .ids = 9};                // Some with another shard.
+    rows.push_back(alone);
+    rows.push_back(gradient_of(alone));
+  }
+}
+
 void add_cross_entropies(std::vector<OpCase>& rows) {
   const std::vector<CrossEntropyOptions> options = {
       {},
@@ -58,6 +115,7 @@ void add_cross_entropies(std::vector<OpCase>& rows) {
     row.differentiable = false;  // What is only reported has no gradient.
     rows.push_back(row);
   }
+  add_split_cross_entropies(rows, options);
 }
 
 Tensors attend(const Tensors& in, AttentionOptions options) {
@@ -172,40 +230,12 @@ void add_large(std::vector<OpCase>& rows) {
       [](const Tensors& in) { return attend(in, {.scale = 0.25}); });
 }
 
-// The gradient of a composite op, called as a gradient rule does: every kernel of its own is
-// reached through the ops above; here the op stands alone.
 void add_gradient_ops(std::vector<OpCase>& rows) {
-  const auto add = [&](const OpCase& forward, const std::string& op) {
-    OpCase row = forward;
-    row.op = op;
-    row.differentiable = false;
-    row.build = [build = forward.build](const Tensors& in) -> Tensors {
-      const Tensors results = build(in);
-      Tensor output = results[0];
-      Graph& graph = traced_graph();
-      const Node* node = &graph.node(graph.value(output.id()).producer);
-      while (node->op->plain == nullptr) {  // Past the transpose that follows some.
-        output = Tensor(&graph, node->inputs[0]);
-        node = &graph.node(graph.value(output.id()).producer);
-      }
-      Tensors inputs, outputs, cotangents;
-      for (const ValueId id : node->inputs) inputs.emplace_back(&graph, id);
-      for (const ValueId id : node->outputs) outputs.emplace_back(&graph, id);
-      cotangents.resize(outputs.size());
-      cotangents[0] = output * output + 0.5;
-      Tensors gradients;
-      const Node copy = *node;
-      for (const Tensor& each : copy.op->vjp({copy, inputs, outputs, cotangents}))
-        if (each.valid()) gradients.push_back(each);
-      return gradients;
-    };
-    rows.push_back(row);
-  };
   const size_t forward_rows = rows.size();
   for (size_t i = 0; i < forward_rows; ++i) {
     const OpCase forward = rows[i];
     for (const std::string op : {"rms_norm", "layer_norm", "softmax", "cross_entropy", "attention"})
-      if (forward.op == op) add(forward, op + "_grad");
+      if (forward.op == op) rows.push_back(gradient_of(forward));
   }
 }
 

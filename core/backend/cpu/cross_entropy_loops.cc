@@ -19,8 +19,15 @@ namespace {
 
 constexpr int64_t kChunk = 1024;  // Logits worked on at a time, in first-level cache.
 
+// The logits after capping, and the factor the cap puts on their gradient.
 HWY_INLINE Vec capped(Vec logits, float cap) {
+  if (cap <= 0.0f) return logits;
   return hn::Mul(tanh_of(hn::Mul(logits, splat(1.0f / cap))), splat(cap));
+}
+HWY_INLINE Vec through_cap(Vec slope, Vec z, float cap) {
+  if (cap <= 0.0f) return slope;
+  const Vec part = hn::Mul(z, splat(1.0f / cap));
+  return hn::Mul(slope, hn::NegMulAdd(part, part, splat(1.0f)));
 }
 
 // What one pass over a row finds.
@@ -35,10 +42,8 @@ struct RowSummary {
 template <typename T>
 HWY_INLINE float read_chunk(const T* logits, int64_t count, float cap, float* z, double& total) {
   const float lowest = -std::numeric_limits<float>::infinity();
-  const auto capped_at = [&](int64_t i, int64_t left) HWY_ATTR {
-    const Vec value = load(logits + i, left);
-    return cap > 0.0f ? capped(value, cap) : value;
-  };
+  const auto capped_at = [&](int64_t i, int64_t left)
+                             HWY_ATTR { return capped(load(logits + i, left), cap); };
   Vec maximum = splat(lowest);
   Vec sum = splat(0.0f);
   const int64_t whole = count / lanes() * lanes();
@@ -60,6 +65,14 @@ HWY_INLINE float read_chunk(const T* logits, int64_t count, float cap, float* z,
   return max_of(maximum);
 }
 
+// Of exp(z - centre), over a chunk that read_chunk has read.
+HWY_INLINE double sum_of_exponentials(const float* z, int64_t count, float centre) {
+  const Vec middle = splat(centre);
+  return static_cast<double>(sum_of(sum_over(count, [&](int64_t i, int64_t) HWY_ATTR {
+    return falling_exp(hn::Sub(hn::Load(kFloats, z + i), middle));
+  })));
+}
+
 template <typename T>
 RowSummary summarise(const CrossEntropyRows& rows, int64_t row) {
   HWY_ALIGN float z[kChunk];
@@ -76,10 +89,7 @@ RowSummary summarise(const CrossEntropyRows& rows, int64_t row) {
       summary.maximum = maximum;
     }
     if (summary.maximum == -std::numeric_limits<float>::infinity()) continue;
-    const Vec centre = splat(summary.maximum);
-    summary.sum += static_cast<double>(sum_of(sum_over(count, [&](int64_t i, int64_t) HWY_ATTR {
-      return falling_exp(hn::Sub(hn::Load(kFloats, z + i), centre));
-    })));
+    summary.sum += sum_of_exponentials(z, count, summary.maximum);
   }
   return summary;
 }
@@ -113,12 +123,9 @@ void grad_row(const CrossEntropyGradRows& rows, int64_t row) {
   const float rise = cotangent * (1.0f + 2.0f * rows.z_loss * rows.lse[row]);
   const Vec lse = splat(rows.lse[row]);
   const auto gradient = [&](Vec logit, float target) HWY_ATTR {
-    const Vec z = cap > 0.0f ? capped(logit, cap) : logit;
+    const Vec z = capped(logit, cap);
     const Vec p = falling_exp(hn::Sub(z, lse));
-    const Vec slope = hn::MulSub(p, splat(rise), splat(level + target));
-    if (cap <= 0.0f) return slope;
-    const Vec part = hn::Mul(z, splat(1.0f / cap));
-    return hn::Mul(slope, hn::NegMulAdd(part, part, splat(1.0f)));
+    return through_cap(hn::MulSub(p, splat(rise), splat(level + target)), z, cap);
   };
   const int64_t label = rows.labels[row];
   const bool labelled = label >= 0 && label < vocab;
@@ -137,6 +144,58 @@ void CrossEntropyGradLoop(const CrossEntropyGradRows& rows, int64_t begin, int64
     rows.dtype == DType::kBF16 ? grad_row<BFloat16>(rows, row) : grad_row<float>(rows, row);
 }
 
+template <typename T>
+void shard_row(const CrossEntropyShardRows& rows, int64_t row) {
+  HWY_ALIGN float z[kChunk];
+  const T* logits = static_cast<const T*>(rows.logits) + row * rows.vocab;
+  const float maximum = rows.maximum[row];
+  double sum = 0.0, total = 0.0;
+  for (int64_t begin = 0; begin < rows.vocab; begin += kChunk) {
+    const int64_t count = std::min(kChunk, rows.vocab - begin);
+    read_chunk(logits + begin, count, rows.soft_cap, z, total);
+    // Nothing but -inf anywhere: a sum of nothing.
+    if (maximum == -std::numeric_limits<float>::infinity()) continue;
+    sum += sum_of_exponentials(z, count, maximum);
+  }
+  const int64_t label = rows.labels[row] - rows.origin;
+  const bool here = label >= 0 && label < rows.vocab;
+  rows.sum[row] = static_cast<float>(sum);
+  rows.picked[row] = here ? static_cast<float>(logits[label]) : 0.0f;
+  if (rows.total != nullptr) rows.total[row] = static_cast<float>(total);
+}
+
+void CrossEntropyShardLoop(const CrossEntropyShardRows& rows, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row)
+    rows.dtype == DType::kBF16 ? shard_row<BFloat16>(rows, row) : shard_row<float>(rows, row);
+}
+
+template <typename T>
+void shard_grad_row(const CrossEntropyShardGradRows& rows, int64_t row) {
+  const int64_t vocab = rows.vocab;
+  const T* logits = static_cast<const T*>(rows.logits) + row * vocab;
+  T* dlogits = static_cast<T*>(rows.dlogits) + row * vocab;
+  const Vec maximum = splat(rows.maximum[row]), rise = splat(rows.sum[row]);
+  const Vec level = splat(rows.total != nullptr ? rows.total[row] : 0.0f);
+  const auto gradient = [&](Vec logit) HWY_ATTR {
+    const Vec z = capped(logit, rows.soft_cap);
+    const Vec p = falling_exp(hn::Sub(z, maximum));
+    return through_cap(hn::MulAdd(p, rise, level), z, rows.soft_cap);
+  };
+  const int64_t label = rows.labels[row] - rows.origin;
+  const bool here = label >= 0 && label < vocab;
+  // Before dlogits overwrites it.
+  const float at_label = here ? static_cast<float>(logits[label]) : 0.0f;
+  for (int64_t i = 0; i < vocab; i += lanes())
+    store(gradient(load(logits + i, vocab - i)), dlogits + i, vocab - i);
+  if (here) dlogits[label] = T(hn::GetLane(gradient(splat(at_label))) + rows.picked[row]);
+}
+
+void CrossEntropyShardGradLoop(const CrossEntropyShardGradRows& rows, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row)
+    rows.dtype == DType::kBF16 ? shard_grad_row<BFloat16>(rows, row)
+                               : shard_grad_row<float>(rows, row);
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
@@ -147,6 +206,8 @@ namespace tessera {
 namespace {
 HWY_EXPORT(CrossEntropyLoop);
 HWY_EXPORT(CrossEntropyGradLoop);
+HWY_EXPORT(CrossEntropyShardLoop);
+HWY_EXPORT(CrossEntropyShardGradLoop);
 }  // namespace
 
 void cross_entropy_rows(const CrossEntropyRows& rows, int64_t begin, int64_t end) {
@@ -155,6 +216,15 @@ void cross_entropy_rows(const CrossEntropyRows& rows, int64_t begin, int64_t end
 
 void cross_entropy_grad_rows(const CrossEntropyGradRows& rows, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(CrossEntropyGradLoop)(rows, begin, end);
+}
+
+void cross_entropy_shard_rows(const CrossEntropyShardRows& rows, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(CrossEntropyShardLoop)(rows, begin, end);
+}
+
+void cross_entropy_shard_grad_rows(const CrossEntropyShardGradRows& rows, int64_t begin,
+                                   int64_t end) {
+  HWY_DYNAMIC_DISPATCH(CrossEntropyShardGradLoop)(rows, begin, end);
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "core/graph/op.h"
 #include "core/graph/ops/composite.h"
+#include "core/graph/ops/cross_entropy_shard.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/gather.h"
 #include "core/graph/ops/generator.h"
@@ -41,20 +42,40 @@ Tensor whole(const Tensor& x) {
   return reshard(x, type);
 }
 
-// Loss, log-likelihood, correctness and logsumexp, in primitive ops; the vocabulary may be split.
-std::vector<Tensor> losses(const Terms& terms, const Tensor& logits, const Tensor& labels) {
-  const Tensor z = capped(widened(logits), terms.soft_cap);
-  const Tensor maximum = whole(reduce_max(stop_gradient(z), terms.axis));
-  const Tensor lse = maximum + log(whole(reduce_sum(exp(z - maximum), terms.axis)));
-  const Tensor picked = whole(pick(z, labels, terms.axis));
+// What a row of logits comes down to, after capping: the greatest, the sum of exp(z - maximum), the
+// label's, and the sum of all (where labels are smoothed).
+struct Row {
+  Tensor maximum, sum, picked, total;
+};
 
-  Tensor loss = lse - picked * (1.0 - terms.smoothing);
-  if (terms.smoothing > 0.0) {
-    const double share = terms.smoothing / static_cast<double>(z.size(terms.axis));
-    loss = loss - whole(reduce_sum(z, terms.axis)) * share;
-  }
+// Loss, log-likelihood, correctness and logsumexp.
+std::vector<Tensor> losses(const Terms& terms, const Row& row, int64_t vocab) {
+  const Tensor lse = row.maximum + log(row.sum);
+  Tensor loss = lse - row.picked * (1.0 - terms.smoothing);
+  if (terms.smoothing > 0.0)
+    loss = loss - row.total * (terms.smoothing / static_cast<double>(vocab));
   if (terms.z_loss > 0.0) loss = loss + square(lse) * terms.z_loss;
-  return {loss, picked - lse, cast(equal(picked, maximum), z.dtype()), lse};
+  const Tensor correct = cast(equal(row.picked, row.maximum), lse.dtype());
+  return {loss, row.picked - lse, correct, lse};
+}
+
+// On a split vocabulary: a maximum and one sum cross the mesh, nothing of the size of the logits.
+std::vector<Tensor> split_losses(const Terms& terms, const Operand& logits, const Tensor& labels) {
+  const double cap = terms.soft_cap;
+  const Tensor largest = reduce_max({stop_gradient(logits), logits.site}, terms.axis);
+  Row row;
+  row.maximum = capped(widened(whole(largest)), cap);
+  const bool smooth = terms.smoothing > 0.0;
+  const Tensor sums =
+      whole(cross_entropy_shard(logits, labels, row.maximum, terms.axis, cap,
+                                smooth ? ShardTotal::kOfLogits : ShardTotal::kNone));
+  const auto term = [&](double number) {
+    return pick(sums, constant(number, DType::kI32, row.maximum.type().axes), "terms");
+  };
+  row.sum = term(0);
+  row.picked = capped(term(1), cap);
+  if (smooth) row.total = term(2);
+  return losses(terms, row, logits.tensor.size(terms.axis));
 }
 
 void check_operands(const InferContext& context) {
@@ -104,7 +125,14 @@ std::vector<Type> infer_cross_entropy(const InferContext& context) {
 }
 
 std::vector<Tensor> plain_cross_entropy(const Node& node, std::span<const Tensor> inputs) {
-  return losses(node.attributes, inputs[0], inputs[1]);
+  const Terms terms(node.attributes);
+  const Tensor z = capped(widened(inputs[0]), terms.soft_cap);
+  Row row;
+  row.maximum = reduce_max(stop_gradient(z), terms.axis);
+  row.sum = reduce_sum(exp(z - row.maximum), terms.axis);
+  row.picked = pick(z, inputs[1], terms.axis);
+  if (terms.smoothing > 0.0) row.total = reduce_sum(z, terms.axis);
+  return losses(terms, row, z.size(terms.axis));
 }
 
 std::vector<Tensor> vjp_cross_entropy(const VjpContext& context) {
@@ -134,7 +162,7 @@ CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis
   const SiteScope site(logits.site);  // Of what a split vocabulary needs.
   const bool split = logits.tensor.has(axis) && !logits.tensor.type().axis(axis).split.empty();
   const std::vector<Tensor> results =
-      split ? losses(attributes, logits.tensor, labels.tensor)
+      split ? split_losses(attributes, logits, labels.tensor)
             : trace_node(kCrossEntropy, {axis_last(logits, axis), labels.tensor}, attributes,
                          logits.site);
   return {results[0], stop_gradient({results[1], logits.site}),

@@ -20,7 +20,8 @@ struct CrossEntropy {
   Tensor correct;         // f32[…]: 1 where the label's logit is the largest; no gradient.
 };
 
-// logits["… vocab"], labels i32[…]. A split `axis` takes the plain path with explicit reshards.
+// logits["… vocab"], labels i32[…]. Where `axis` is split, a maximum and one sum are reduced over
+// its mesh axes, each with an entry a row.
 CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis,
                            const CrossEntropyOptions& options = {});
 

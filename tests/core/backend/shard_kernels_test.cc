@@ -208,6 +208,24 @@ TEST_CASE("labels pick from the logits of a shard") {
       [](const Tensors& in) { return pick(in[0], in[1], "vocab"); }, 15));
 }
 
+// Loss, log-likelihood and correctness of split logits, and their gradient, run by CPU kernels shard
+// by shard, the sums between them by the reference.
+TEST_CASE("A shard's part of the cross-entropy is its terms of the whole's") {
+  const std::string split = GENERATE("batch/data=4 vocab/mdl=300", "batch=4 vocab/mdl/data=300",
+                                     "batch=4 vocab/data/replica/mdl=304");
+  const double cap = GENERATE(0.0, 2.0);
+  CAPTURE(split, cap);
+  const std::vector<Axis> axes = parse_layout(split).axes;
+  const std::string rows = axes[0].text() + "=4";
+  const auto terms = [&](const Tensors& in) {
+    return cross_entropy_shard(in[0], in[1], in[2], "vocab", cap, ShardTotal::kOfLogits);
+  };
+  for (const std::string dtype : {"f32", "bf16"})
+    REQUIRE(shards_agree({dtype + "[\"" + split + "\"]", "i32[\"" + rows + "\"]",
+                          "f32[\"" + rows + "\"]"},
+                         terms, 310));
+}
+
 TEST_CASE("one device keeps a value that the others then have as zeros") {
   for (const std::string dtype : {"f32", "bf16", "i32"})
     REQUIRE(shards_match({dtype + "[\"batch/data=4 embed=5\"]"}, [](const Tensors& in) {

@@ -65,7 +65,7 @@ TEST_CASE("Softmax refuses a split axis") {
           }) == "softmax: embed of x is split over mdl; reshard it to unsplit embed");
 }
 
-TEST_CASE("Cross-entropy on a whole vocabulary is one op, on a split one explicit reshards") {
+TEST_CASE("Cross-entropy on a whole vocabulary is one op, on a split one two reshards besides") {
   const Types whole = {"bf16[\"batch/data=4 vocab=8\"]", "i32[\"batch/data=4\"]"};
   const Types split = {"bf16[\"batch/data=4 vocab/mdl=8\"]", "i32[\"batch/data=4\"]"};
   const Application loss = [](const Tensors& in) {
@@ -83,7 +83,8 @@ TEST_CASE("Cross-entropy on a whole vocabulary is one op, on a split one explici
   };
   REQUIRE(count(whole, "reshard") == 0);
   REQUIRE(count(split, "cross_entropy") == 0);
-  REQUIRE(count(split, "reshard") == 4);  // Of the maximum, the sum, the label's logit, the mean.
+  REQUIRE(count(split, "cross_entropy_shard") == 1);
+  REQUIRE(count(split, "reshard") == 2);  // Of the maximum, and of all sums together.
 }
 
 TEST_CASE("Cross-entropy refuses labels unlike its rows and pending logits") {

@@ -9,6 +9,7 @@
 #include "core/graph/op.h"
 #include "core/graph/ops/attention.h"
 #include "core/graph/ops/cross_entropy.h"
+#include "core/graph/ops/cross_entropy_shard.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/gather.h"
@@ -135,6 +136,12 @@ std::vector<Subject> composite_subjects() {
           {"cross_entropy",
            {"f32[\"b=8 v=8\"]", "i32[\"b=8\"]"},
            [](T t) { return cross_entropy(t[0], t[1], "v").loss; }},
+          {"cross_entropy_shard",
+           {"f32[\"b=8 v=8\"]", "i32[\"b=8\"]"},
+           [](T t) {
+             const Tensor maximum = constant(1.0, DType::kF32, t[1].type().axes);
+             return cross_entropy_shard(t[0], t[1], maximum, "v", 3.0, ShardTotal::kOfLogits);
+           }},
           {"attention",
            {"f32[\"batch=8 seq=8 heads=8 head_dim=8\"]",
             "f32[\"batch=8 key_seq=8 kv_heads=8 head_dim=8\"]",
