@@ -80,7 +80,7 @@ void add_split_cross_entropies(std::vector<OpCase>& rows,
                     .ids = 7});
     const OpCase alone{
         .op = "cross_entropy_shard",
-        .inputs = {logits, labels, "f32[\"batch=2 seq=3\"]"},
+        .inputs = {"float[\"batch=2 seq=3 vocab=7\"]", labels, "f32[\"batch=2 seq=3\"]"},
         .build = [each](const Tensors& in) -> Tensors {
           return {cross_entropy_shard(
               in[0], in[1], in[2] + 1.0, "vocab", each.soft_cap,

@@ -13,6 +13,7 @@
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/gather.h"
+#include "core/graph/ops/generator.h"
 #include "core/graph/ops/layout.h"
 #include "core/graph/ops/norm.h"
 #include "core/graph/ops/random.h"
