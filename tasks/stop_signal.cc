@@ -2,6 +2,7 @@
 #include "tasks/stop_signal.h"
 
 #include <csignal>
+#include <iterator>
 #include <mutex>
 
 namespace tessera {
@@ -10,7 +11,8 @@ namespace {
 volatile std::sig_atomic_t received = 0;
 std::mutex mutex;  // Of what follows.
 int listeners = 0;
-struct sigaction before_terminate, before_interrupt;
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
+struct sigaction before[std::size(kSignals)];
 
 extern "C" void on_stop_signal(int signal) { received = signal; }
 
@@ -24,19 +26,20 @@ StopSignal::StopSignal() {
   action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   sigemptyset(&action.sa_mask);
-  sigaction(SIGTERM, &action, &before_terminate);
-  sigaction(SIGINT, &action, &before_interrupt);
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &before[i]);
 }
 
 StopSignal::~StopSignal() {
   const std::lock_guard lock(mutex);
   if (--listeners > 0) return;
-  sigaction(SIGTERM, &before_terminate, nullptr);
-  sigaction(SIGINT, &before_interrupt, nullptr);
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before[i], nullptr);
 }
 
 bool StopSignal::requested() const { return received != 0; }
 
-const char* StopSignal::name() const { return received == SIGINT ? "Ctrl-C" : "SIGTERM"; }
+const char* StopSignal::name() const {
+  if (received == SIGINT) return "Ctrl-C";
+  return received == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
+}
 
 }  // namespace tessera

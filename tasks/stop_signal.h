@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGTERM and Ctrl-C as a wish to stop at the next step boundary. A second Ctrl-C kills as usual.
+// SIGTERM, Ctrl-C and SIGUSR1 (which mpirun and Slurm pass on without haste) as a wish to stop at
+// the next step boundary. A second Ctrl-C kills as usual.
 #pragma once
 
 namespace tessera {
@@ -13,7 +14,7 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   bool requested() const;
-  const char* name() const;  // "SIGTERM", "Ctrl-C"
+  const char* name() const;  // "SIGTERM", "Ctrl-C", "SIGUSR1"
 };
 
 }  // namespace tessera

@@ -28,16 +28,26 @@ std::string mpirun_command(const std::string& options, const std::string& progra
       options, TESSERA_BINARY_DIR, program, arguments);
 }
 
-Outcome mpirun(const std::filesystem::path& folder, const std::string& options,
-               const std::string& program, const std::string& arguments) {
+std::string two_hosts_command(const std::string& options, const std::string& command) {
+  return fmt::format("'{}/tests/support/two_hosts.sh' {} {}", TESSERA_SOURCE_DIR, options, command);
+}
+
+std::string why_no_two_hosts() {
+  const std::string reason = why_no_mpirun();
+  if (!reason.empty()) return reason;
+  const TemporaryDirectory folder;
+  const Outcome outcome = shell(folder.path(), two_hosts_command("", "true"));
+  return outcome.exit_code == 0 ? "" : outcome.errors.substr(0, outcome.errors.find('\n'));
+}
+
+Outcome shell(const std::filesystem::path& folder, const std::string& command) {
   using Clock = std::chrono::steady_clock;
   const TemporaryDirectory scratch;
   const Clock::time_point begin = Clock::now();
-  const std::string command =
-      fmt::format("cd '{}' && timeout -k 5 60 {} >'{}' 2>'{}' </dev/null", folder.string(),
-                  mpirun_command(options, program, arguments), (scratch / "out").string(),
-                  (scratch / "errors").string());
-  const int status = std::system(command.c_str());
+  const std::string whole =
+      fmt::format("cd '{}' && timeout -k 5 60 {} >'{}' 2>'{}' </dev/null", folder.string(), command,
+                  (scratch / "out").string(), (scratch / "errors").string());
+  const int status = std::system(whole.c_str());
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   constexpr int kTimedOut = 124;
   return {.exit_code = code == kTimedOut ? -1 : code,

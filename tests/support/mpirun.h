@@ -19,13 +19,17 @@ struct Outcome {
 // need it WARN so and return.
 std::string why_no_mpirun();
 
-// `mpirun <options> bin/<program> <arguments>` in `folder`, as a shell reads it. More processes
-// than processors are fine. Killed after a minute: -1.
-Outcome mpirun(const std::filesystem::path& folder, const std::string& options,
-               const std::string& program, const std::string& arguments);
+// Why there cannot be two hosts besides (tests/support/two_hosts.sh); empty if there can.
+std::string why_no_two_hosts();
 
-// The shell command that mpirun() runs, without its redirections.
+// Runs a shell command in `folder`. Killed after a minute: -1.
+Outcome shell(const std::filesystem::path& folder, const std::string& command);
+
+// `mpirun <options> bin/<program> <arguments>`; more processes than processors are fine.
 std::string mpirun_command(const std::string& options, const std::string& program,
                            const std::string& arguments);
+
+// The same command on two hosts, with options of two_hosts.sh.
+std::string two_hosts_command(const std::string& options, const std::string& command);
 
 }  // namespace tessera

@@ -20,7 +20,7 @@ bool can_run() {
 
 Outcome run(const std::string& options, const std::string& program, const std::string& arguments) {
   const TemporaryDirectory folder;
-  Outcome outcome = mpirun(folder.path(), options, program, arguments);
+  Outcome outcome = shell(folder.path(), mpirun_command(options, program, arguments));
   UNSCOPED_INFO(outcome.out + outcome.errors);
   return outcome;
 }
@@ -76,8 +76,9 @@ TEST_CASE("an error of one process ends all with 2, and names the process", "[mp
   const TemporaryDirectory folder;
   write_bytes(folder / "text.txt", std::string(20000, 'x'));
   const Outcome outcome =
-      mpirun(folder.path(), "-n 1", "runexp",
-             arguments + " : -n 1 " + runexp + " --set num_layers=x " + arguments);
+      shell(folder.path(),
+            mpirun_command("-n 1", "runexp",
+                           arguments + " : -n 1 " + runexp + " --set num_layers=x " + arguments));
   INFO(outcome.errors);
   REQUIRE(outcome.exit_code == 2);
   REQUIRE_THAT(outcome.errors, Contains("runexp: process 1 (host ") && Contains("num_layers"));

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same run by one process and by several, on one host and on two.
+#include <cmath>
+#include <cstdlib>
+
+#include "tests/support/catch.h"
+#include "tests/support/metrics_lines.h"
+#include "tests/support/mpirun.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Matchers::Contains;
+using Losses = std::map<std::string, std::string>;
+
+// A transformer small enough for a run of a second, its weights and work split over both axes.
+const std::string kTiny =
+    "--exp=quickstart.CharLm --job_log_dir=run --set input.path=text.txt --set num_layers=2 "
+    "--set model_dims=16 --set num_heads=4 --set hidden_dims=32 --set seq_len=16 "
+    "--set global_batch_size=4 --set warmup_steps=1 --set sample_length=0 --set num_train_steps=8 "
+    "--set task.train.metrics_interval_steps=1 --threads=2 "
+    "--set rules.weights='embed -> data, mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl' "
+    "--set rules.activations='batch -> (replica, data), mlp -> mdl, heads -> mdl, kv_heads -> mdl, "
+    "vocab -> mdl' ";
+
+void write_text(const std::filesystem::path& folder) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "the quick brown fox jumps over the lazy dog\n";
+  write_bytes(folder / "text.txt", text);
+}
+
+// The losses of a run that must succeed.
+Losses losses(const std::string& command) {
+  const TemporaryDirectory folder;
+  write_text(folder.path());
+  const Outcome outcome = shell(folder.path(), command);
+  INFO(command << '\n' << outcome.out << outcome.errors);
+  REQUIRE(outcome.exit_code == 0);
+  Losses found = losses_of(folder / "run");
+  REQUIRE(found.size() == 8);
+  return found;
+}
+
+std::string alone(const std::string& arguments) {
+  return "'" TESSERA_BINARY_DIR "/bin/runexp' " + arguments;
+}
+
+void require_near(const Losses& one, const Losses& other) {
+  for (const auto& [step, loss] : one) {
+    INFO("step " << step << ": " << loss << " and " << other.at(step));
+    REQUIRE(std::fabs(std::stod(loss) / std::stod(other.at(step)) - 1) < 1e-5);
+  }
+}
+
+TEST_CASE("two processes of two devices learn as one of four, and as one device", "[mpi]") {
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) {
+    WARN("skipped: " + reason);
+    return;
+  }
+  const Losses one = losses(alone(kTiny));
+  const std::string four = kTiny + "--set ici_mesh_shape=[1,2,2] ";
+  require_near(losses(alone(four + "--devices=4")), one);
+  require_near(losses(mpirun_command("-n 2", "runexp", four + "--devices=2")), one);
+  // The other way round: the processes share each block of rows.
+  const std::string crossed = kTiny + "--set ici_mesh_shape=[1,1,2] --set dcn_mesh_shape=[1,1,2] ";
+  require_near(losses(mpirun_command("-n 2", "runexp", crossed + "--devices=2")), one);
+}
+
+TEST_CASE("two hosts train as one device does", "[mpi]") {
+  if (const std::string reason = why_no_two_hosts(); !reason.empty()) {
+    WARN("skipped: " + reason);
+    return;
+  }
+  const Losses one = losses(alone(kTiny));
+  const std::string mesh = kTiny + "--set ici_mesh_shape=[1,1,2] --set dcn_mesh_shape=[1,2,1] ";
+  require_near(
+      losses(two_hosts_command("", mpirun_command("-n 2", "runexp", mesh + "--devices=2"))), one);
+}
+
+TEST_CASE("a mesh that mixes its hosts is refused before step 0", "[mpi]") {
+  if (const std::string reason = why_no_two_hosts(); !reason.empty()) {
+    WARN("skipped: " + reason);
+    return;
+  }
+  const TemporaryDirectory folder;
+  write_text(folder.path());
+  const std::string mesh = kTiny + "--set ici_mesh_shape=[1,2,1] --set dcn_mesh_shape=[1,2,1] ";
+  const Outcome outcome =
+      shell(folder.path(),
+            two_hosts_command("--slots=2", mpirun_command("--map-by node -n 4", "runexp", mesh)));
+  INFO(outcome.out + outcome.errors);
+  REQUIRE(outcome.exit_code == 2);
+  REQUIRE_THAT(outcome.errors, Contains("runexp: slice 0 of the mesh (devices 0 to 1) is spread "
+                                        "over the hosts left, right"));
+}
+
+}  // namespace
+}  // namespace tessera
