@@ -36,7 +36,8 @@ std::optional<int64_t> view_offset(const Graph& graph, const Node& node) {
   const Type& to = graph.type(node.outputs[0]);
   if (node.op->op_class == OpClass::kView) return 0;
   const std::string_view op = node.op->name;
-  if (op == "slice") return slice_offset(from, node);
+  // A shard begins elsewhere on each device, but one plan serves them all.
+  if (op == "slice" && !node.attributes.has("mesh_axes")) return slice_offset(from, node);
   const bool same_order = axes_beyond_one(from) == axes_beyond_one(to);
   if ((op == "transpose" || op == "broadcast") && same_order) return 0;
   return std::nullopt;

@@ -16,6 +16,7 @@
 #include "core/passes/autodiff.h"
 #include "core/passes/loop.h"
 #include "core/passes/remat.h"
+#include "core/passes/views.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
@@ -43,6 +44,21 @@ TEST_CASE("types become local, and what only concerns layouts vanishes") {
   for (const char* op : {"reshard", "save_for_backward", "stop_gradient", "cast"})
     REQUIRE(count(lowered, op) == 0);
   REQUIRE(lowered.type(lowered.find_input("x")->value).text() == "f32[\"batch embed\"]");
+}
+
+TEST_CASE("devices differ in attributes alone, and where a shard begins is no place in memory") {
+  const Mesh mesh({{"data", 2}, {"mdl", 2}});
+  Trial trial(mesh, {"f32[\"batch=8\"]"});
+  output("a", reshard(trial.inputs()[0], "batch/data"));
+  output("b", reshard(trial.inputs()[0], "batch/mdl"));
+  const Graph first = lower(trial.graph(), mesh, 0), last = lower(trial.graph(), mesh, 3);
+  REQUIRE(count(first, "slice") == 2);  // On device 0 both begin at 0.
+  REQUIRE(count(last, "slice") == 2);
+  for (NodeId id = 0; id < 2; ++id) {
+    REQUIRE(first.node(id).attributes.get<int64_t>("begin") == 0);
+    REQUIRE(last.node(id).attributes.get<int64_t>("begin") == 4);
+    REQUIRE(!view_offset(last, last.node(id)));
+  }
 }
 
 TEST_CASE("equal nodes are one, but the backward pass does not read back cheap forward work") {
