@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/passes/flatten.h"
 #include "core/passes/lifetimes.h"
+#include "core/passes/overlap.h"
 #include "core/passes/pack.h"
 
 namespace tessera {
@@ -131,8 +132,9 @@ class Planner {
 }  // namespace
 
 StepPlan plan_memory(Graph lowered, const KernelFacts& facts,
-                     const std::vector<Placement>& persistent) {
+                     const std::vector<Placement>& persistent, Communication communication) {
   FlatProgram program = flatten(std::make_shared<const Graph>(std::move(lowered)), facts);
+  if (communication == Communication::kOverlapped) overlap(program);
   write_in_place(program, facts);
   return Planner(std::move(program), persistent).plan();
 }

@@ -59,8 +59,12 @@ struct KernelFacts {
   std::function<bool(const Graph&, const Node&, int64_t output, int64_t input)> may_overwrite;
 };
 
+// Whether collectives are split into starts and waits (overlap.h) or run where they stand.
+enum class Communication { kInline, kOverlapped };
+
 // `persistent` fixes the offsets of inputs another program of the same arena has placed already.
 StepPlan plan_memory(Graph lowered, const KernelFacts& facts,
-                     const std::vector<Placement>& persistent = {});
+                     const std::vector<Placement>& persistent = {},
+                     Communication communication = Communication::kInline);
 
 }  // namespace tessera

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives beside compute: every order that the pass makes is legal, the same on all devices,
+// hides what can be hidden, and costs no more memory than it says.
+#include "core/passes/overlap.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/graph/op.h"
+#include "core/graph/ops/cast.h"
+#include "core/graph/ops/collective.h"
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/lower.h"
+#include "core/passes/remat.h"
+#include "core/passes/schedule.h"
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kLayers = 6, kEmbed = 64, kMlp = 128;
+// Of the two gathered bf16 weights of a layer.
+constexpr int64_t kLayerBytes = 2 * kEmbed * kMlp * 2;
+
+enum class Layers { kRepeated, kUnrolled };
+
+Tensor block(const Tensor& x, const Tensor& up, const Tensor& down) {
+  const auto whole = [](const Tensor& w) {
+    return reshard(cast_weight(w, DType::kBF16, DType::kF32),
+                   w.type().axes[0].name == "embed" ? "embed mlp" : "mlp embed");
+  };
+  const Tensor hidden = tanh(einsum(x, whole(up), over("embed")));
+  return x + einsum(hidden, whole(down), over("mlp"));
+}
+
+// One step of plain gradient descent on fully sharded weights.
+Graph step(const Mesh& mesh, Layers layers) {
+  Graph graph;
+  const AxisRules rules;
+  const TraceScope trace(graph, mesh, rules);
+  const auto weight = [&](const std::string& name, const std::string& axes) {
+    return input(name, InputKind::kParameter, parse_type("f32[\"" + axes + "\"]"));
+  };
+  const std::string up = "embed/data=64 mlp=128", down = "mlp=128 embed/data=64";
+  Tensor x = input("x", InputKind::kBatch, parse_type("bf16[\"batch/data=32 embed=64\"]"));
+  std::vector<Tensor> weights;
+  if (layers == Layers::kRepeated) {
+    weights = {weight("up", "layers=6 " + up), weight("down", "layers=6 " + down)};
+    x = repeat("layers", kLayers, {x}, {}, [&](Tensor, std::vector<Tensor> carries, auto) {
+          const RematScope remat;
+          return RepeatBody{{block(carries[0], loop_slice(weights[0]), loop_slice(weights[1]))},
+                            {}};
+        }).carries[0];
+  } else {
+    for (int64_t i = 0; i < kLayers; ++i) {
+      const PathScope path("layers[" + std::to_string(i) + "]");
+      const RematScope remat;
+      weights.push_back(weight("up" + std::to_string(i), up));
+      weights.push_back(weight("down" + std::to_string(i), down));
+      x = block(x, weights[weights.size() - 2], weights.back());
+    }
+  }
+  const Tensor loss = place(reduce_sum(square(cast(x, DType::kF32))));
+  output("loss", loss);
+  const std::vector<Tensor> slopes = gradients(loss, weights);
+  const PhaseScope phase(Phase::kUpdate);
+  for (size_t i = 0; i < weights.size(); ++i)
+    graph.add_update(graph.value(weights[i].id()).name, (weights[i] - slopes[i] * 0.1).id());
+  return graph;
+}
+
+Graph lowered(const Mesh& mesh, Layers layers, int64_t device) {
+  const Graph traced = step(mesh, layers);
+  return schedule(lower(rematerialize(traced, parse_remat_policy("save_nothing")), mesh, device));
+}
+
+FlatProgram overlapped(const Mesh& mesh, Layers layers, int64_t device = 0) {
+  FlatProgram program = flatten(std::make_shared<const Graph>(lowered(mesh, layers, device)), {});
+  overlap(program);
+  return program;
+}
+
+const Node& node_of(const FlatLaunch& launch) { return launch.graph->node(launch.node); }
+
+bool touches(const FlatProgram& program, FlatValue a, FlatValue b) {
+  a = program.root(a);
+  b = program.root(b);
+  return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+// What is read has been written and, if by a start, waited for; other starts excepted. Every start
+// has one wait, and waits come in the order of their starts.
+void check_legal(const FlatProgram& program) {
+  std::vector<FlatValue> written, under_way;
+  std::vector<int32_t> started, waited;
+  const auto reads = [&](const std::vector<FlatValue>& values, FlatValue value) {
+    return std::any_of(values.begin(), values.end(),
+                       [&](FlatValue each) { return touches(program, each, value); });
+  };
+  for (size_t i = 0; i < program.launches.size(); ++i) {
+    const FlatLaunch& launch = program.launches[i];
+    if (launch.kind == LaunchKind::kWait) {
+      waited.push_back(launch.waits_for);
+      const FlatLaunch& start = program.launches[static_cast<size_t>(launch.waits_for)];
+      REQUIRE((start.kind == LaunchKind::kStart && start.node == launch.node));
+      for (const FlatValue& value : start.outputs) {
+        std::erase_if(under_way, [&](FlatValue each) {
+          return each.buffer == value.buffer && each.offset == value.offset;
+        });
+        written.push_back(value);
+      }
+      continue;
+    }
+    REQUIRE(is_collective(node_of(launch)) == (launch.kind == LaunchKind::kStart));
+    for (const FlatValue& value : launch.inputs) {
+      INFO("launch " << i << ", " << node_of(launch).op->name);
+      const bool is_input =
+          program.buffers[static_cast<size_t>(program.root(value).buffer)].is_input;
+      const bool may_chain = launch.kind == LaunchKind::kStart;
+      REQUIRE((is_input || reads(written, value) || (may_chain && reads(under_way, value))));
+      if (!may_chain) REQUIRE(!reads(under_way, value));
+    }
+    if (launch.kind == LaunchKind::kStart) started.push_back(static_cast<int32_t>(i));
+    for (const FlatValue& value : launch.outputs)
+      (launch.kind == LaunchKind::kStart ? under_way : written).push_back(value);
+  }
+  REQUIRE(started == waited);
+}
+
+std::vector<Mesh> meshes() {
+  return {Mesh({{"data", 4}}), Mesh({{"replica", 2}, {"data", 4}}), Mesh({{"data", 2}, {"x", 2}})};
+}
+
+TEST_CASE("starts and waits are legal, and no collective is left between them") {
+  for (const Mesh& mesh : meshes())
+    for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled})
+      check_legal(overlapped(mesh, layers));
+}
+
+TEST_CASE("every device starts and waits in the same order") {
+  const Mesh mesh({{"data", 4}});
+  const auto order = [&](int64_t device) {
+    std::vector<std::pair<NodeId, LaunchKind>> result;
+    for (const FlatLaunch& launch : overlapped(mesh, Layers::kRepeated, device).launches)
+      result.emplace_back(launch.node, launch.kind);
+    return result;
+  };
+  REQUIRE(order(0) == order(3));
+}
+
+// For each collective of this name, how many products of matrices run beside it.
+std::vector<int64_t> products_beside(const FlatProgram& program, std::string_view op) {
+  std::map<int32_t, int64_t> since;
+  std::vector<int64_t> result;
+  int64_t products = 0;
+  for (size_t i = 0; i < program.launches.size(); ++i) {
+    const FlatLaunch& launch = program.launches[i];
+    products += node_of(launch).op->name == "einsum" ? 1 : 0;
+    if (node_of(launch).op->name != op) continue;
+    if (launch.kind == LaunchKind::kStart) since[static_cast<int32_t>(i)] = products;
+    if (launch.kind == LaunchKind::kWait) result.push_back(products - since.at(launch.waits_for));
+  }
+  return result;
+}
+
+TEST_CASE("the next layer's weights are gathered while this layer computes") {
+  for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
+    const std::vector<int64_t> beside =
+        products_beside(overlapped(Mesh({{"data", 4}}), layers), "all_gather");
+    // In both passes each weight of each layer; the first layer's have nothing to hide behind.
+    REQUIRE(beside.size() == 4 * kLayers);
+    for (size_t i = 2; i < beside.size(); ++i) REQUIRE(beside[i] >= 1);
+  }
+}
+
+TEST_CASE("gradients are scattered while the layers before them compute") {
+  for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
+    const std::vector<int64_t> beside =
+        products_beside(overlapped(Mesh({{"data", 4}}), layers), "reduce_scatter");
+    REQUIRE(beside.size() == 2 * kLayers);
+    for (size_t i = 0; i + 2 < beside.size(); ++i) REQUIRE(beside[i] >= 1);
+  }
+}
+
+TEST_CASE("overlap takes at most a layer's gathered weights and two layers' gradients more") {
+  const Mesh mesh({{"data", 4}});
+  for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
+    const int64_t plain = plan_memory(lowered(mesh, layers, 0), {}).arena_bytes;
+    const int64_t overlapped_bytes =
+        plan_memory(lowered(mesh, layers, 0), {}, {}, Communication::kOverlapped).arena_bytes;
+    // Gradients cross as f32: twice a layer's gathered bytes, and a quarter of that comes out.
+    const int64_t gradients = 2 * kLayerBytes + kLayerBytes / 2;
+    REQUIRE(overlapped_bytes > plain);
+    REQUIRE(overlapped_bytes <= plain + kLayerBytes + 2 * gradients);
+  }
+}
+
+TEST_CASE("a program that does not communicate stays as it is") {
+  const Mesh mesh({{"data", 1}});
+  FlatProgram program =
+      flatten(std::make_shared<const Graph>(lowered(mesh, Layers::kRepeated, 0)), {});
+  const size_t before = program.launches.size();
+  overlap(program);
+  REQUIRE(program.launches.size() == before);
+  for (const FlatLaunch& launch : program.launches) REQUIRE(launch.kind == LaunchKind::kRun);
+}
+
+}  // namespace
+}  // namespace tessera
