@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 // How often a device that waits for a message looks whether the run was stopped.
-constexpr auto kLook = std::chrono::milliseconds(100);
+constexpr auto kLook = std::chrono::milliseconds(50);
 // Tags of this fabric's messages; processes.h has others.
 constexpr uint64_t kTags = uint64_t{1} << 60;
 // Pieces of strided messages that are received at the same time.
@@ -40,7 +40,10 @@ CollectiveKernel::CollectiveKernel(FabricState& state, int64_t device,
 
 void CollectiveKernel::run(const LaunchArgs& args) {
   state_.begin(device_, info_);
-  deadline_ = std::chrono::steady_clock::now() + state_.options().timeout;
+  const std::chrono::milliseconds timeout = state_.options().timeout;
+  const auto now = std::chrono::steady_clock::now();
+  deadline_ = now + timeout;
+  warning_ = now + timeout * 9 / 10;
   meeting_->offer(static_cast<int>(place_.self().position)) = {args.inputs[0], args.outputs[0],
                                                                info_.get()};
   meet();
@@ -64,7 +67,13 @@ void CollectiveKernel::check_agreement() const {
 
 void CollectiveKernel::meet() {
   const auto own = static_cast<int>(place_.self().position);
-  switch (meeting_->meet(own, deadline_)) {
+  const Meeting::Ticket ticket = meeting_->come(own);
+  Meeting::Outcome outcome = meeting_->wait(ticket, warning_);
+  if (outcome == Meeting::Outcome::kTimedOut) {
+    state_.tell_others();
+    outcome = meeting_->wait(ticket, deadline_);
+  }
+  switch (outcome) {
     case Meeting::Outcome::kMet:
       return;
     case Meeting::Outcome::kStopped:
@@ -105,8 +114,9 @@ void CollectiveKernel::await(Mail& mail) {
     while (
         !each.message->wait_until(std::min(deadline_, std::chrono::steady_clock::now() + kLook))) {
       if (state_.is_stopped()) state_.fail_stopped();
-      if (std::chrono::steady_clock::now() >= deadline_)
-        state_.fail_timed_out(device_, {each.with});
+      const auto now = std::chrono::steady_clock::now();
+      if (now >= warning_) state_.tell_others();
+      if (now >= deadline_) state_.fail_timed_out(device_, {each.with});
     }
   }
   mail.pending_.clear();

@@ -95,6 +95,7 @@ class CollectiveKernel : public Kernel {
   GroupPlace place_;
   std::shared_ptr<Meeting> meeting_;
   FabricState::Deadline deadline_;
+  FabricState::Deadline warning_;  // From then on the other processes are told where all are.
 };
 
 // One of each family; they are in files of their own.

@@ -16,9 +16,6 @@
 namespace tessera {
 namespace {
 
-// How long an error waits for the threads that it has woken.
-constexpr auto kGrace = std::chrono::seconds(5);
-
 std::string reason_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -80,7 +77,8 @@ struct DeviceThreads::Shared {
   }
 };
 
-DeviceThreads::DeviceThreads(int64_t devices) : shared_(std::make_shared<Shared>()) {
+DeviceThreads::DeviceThreads(int64_t devices, std::chrono::milliseconds grace)
+    : grace_(grace), shared_(std::make_shared<Shared>()) {
   CHECK(devices > 0);
   shared_->busy.resize(static_cast<size_t>(devices));
   if (devices == 1) return;
@@ -130,7 +128,7 @@ void DeviceThreads::run(const std::function<void(int64_t)>& work,
   shared.start.notify_all();
   shared.finish.wait(lock, [&] { return shared.num_busy() == 0 || shared.error; });
   if (!shared.error) return;
-  if (!shared.finish.wait_for(lock, kGrace, [&] { return shared.num_busy() == 0; }))
+  if (!shared.finish.wait_for(lock, grace_, [&] { return shared.num_busy() == 0; }))
     shared.lost = true;
   std::rethrow_exception(shared.error);
 }

@@ -2,6 +2,7 @@
 // One persistent thread for each device of a process. A single device works on the caller's.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,12 +12,13 @@ namespace tessera {
 
 class DeviceThreads {
  public:
-  explicit DeviceThreads(int64_t devices);
+  // After an error the others have `grace` to come back.
+  DeviceThreads(int64_t devices, std::chrono::milliseconds grace);
   ~DeviceThreads();
 
   // work(device) on each thread; returns when all have. The first error in time is handed to
   // `on_error` at once, so that it may wake the others, and thrown here in the end. A thread that
-  // does not come back within a few seconds of an error is given up: is_lost() from then on.
+  // does not come back within the grace is given up: is_lost() from then on.
   void run(const std::function<void(int64_t device)>& work,
            const std::function<void(const std::string& reason)>& on_error);
 
@@ -25,6 +27,7 @@ class DeviceThreads {
 
  private:
   struct Shared;
+  std::chrono::milliseconds grace_;
   std::shared_ptr<Shared> shared_;  // With the threads, which may outlive this.
 };
 

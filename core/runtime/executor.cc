@@ -2,9 +2,8 @@
 #include "core/runtime/executor.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
-#include <optional>
+#include <chrono>
+#include <mutex>
 #include <utility>
 
 #include <fmt/core.h>
@@ -27,6 +26,12 @@ struct Program {
   std::vector<Type> inputs, outputs;                 // Global, as the plan's.
 };
 
+// How long an error waits for the devices that it has woken.
+std::chrono::milliseconds grace(const Fabric* fabric) {
+  constexpr auto kMost = std::chrono::milliseconds(5000);
+  return fabric != nullptr ? std::min(kMost, fabric->timeout()) : kMost;
+}
+
 size_t index_of(const std::vector<Placement>& placements, std::string_view name,
                 std::string_view what) {
   std::vector<std::string> names;
@@ -47,7 +52,9 @@ std::vector<Type> global_types(const std::vector<Placement>& placements, const a
 
 struct Executor::Impl {
   Impl(std::vector<Device*> devices, Fabric* joined, bool plans)
-      : fabric(joined), planning(plans), threads(static_cast<int64_t>(devices.size())) {
+      : fabric(joined),
+        planning(plans),
+        threads(static_cast<int64_t>(devices.size()), grace(joined)) {
     const int64_t first = joined != nullptr ? joined->first_device() : 0;
     for (Device* device : devices) {
       parts.push_back(std::make_unique<DeviceExecutor>(
@@ -149,8 +156,16 @@ Executor Executor::for_planning(Device& device) {
 }
 Executor::Executor(Executor&&) noexcept = default;
 Executor::~Executor() {
-  // A thread that hangs still works on what is here.
-  if (impl_ && impl_->threads.is_lost()) static_cast<void>(impl_.release());
+  // After a failure a thread that hangs may still work on what is here, or a message be on its way
+  // to it: it stays for ever.
+  const bool in_use = impl_ && (impl_->threads.is_lost() ||
+                                (impl_->fabric != nullptr && impl_->fabric->is_stopped() &&
+                                 impl_->fabric->num_processes() > 1));
+  if (!in_use) return;
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<Impl>>;
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(impl_));
 }
 
 int Executor::add_program(const Graph& traced, const CompileOptions& options) {

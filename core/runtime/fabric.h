@@ -40,6 +40,7 @@ class Fabric {
   int process() const;
   int num_processes() const;
   Transport* transport() const;  // Null if alone.
+  std::chrono::milliseconds timeout() const;
 
   // A collective node of device `device`'s graph, made ready to run. Every device of the group
   // prepares and runs it; the calls meet by the order in which each device runs its collectives.
@@ -51,6 +52,7 @@ class Fabric {
   // Wakes every device of this process that waits: their calls throw an Error with the reason, and
   // so do all later ones.
   void stop(const std::string& reason);
+  bool is_stopped() const;
 
   // Bytes that device `device` has sent in collectives so far.
   int64_t bytes_sent(int64_t device) const;

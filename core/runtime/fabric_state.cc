@@ -3,6 +3,8 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,6 +23,9 @@ std::chrono::microseconds spin_for(int64_t devices) {
       sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) >= devices && devices > 1;
   return enough ? kSpin : std::chrono::microseconds(0);
 }
+
+// The one tag of messages about positions; collectives have others.
+constexpr uint64_t kTidingsTag = uint64_t{3} << 59;
 
 std::string seconds(std::chrono::milliseconds time) {
   return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0);
@@ -104,15 +109,63 @@ std::string FabricState::name_of(int64_t device) const {
 }
 
 std::string FabricState::where_is(int64_t device) const {
-  if (!is_local(device)) return "of which this process has not heard";
   const Record& it = record(device);
   const std::lock_guard lock(it.mutex);
-  if (!it.info) return "before its first collective";
-  return fmt::format("{} {} {}", it.inside ? "waits in collective" : "has left collective",
+  if (!it.info) return "has not come to a collective yet";
+  return fmt::format("{} collective {}, {}", it.inside ? "waits in" : "has come as far as",
                      it.number, it.info->text);
 }
 
+std::string FabricState::positions() const {
+  std::vector<std::string> all;
+  for (int64_t i = 0; i < options_.local_devices; ++i) {
+    const int64_t device = first_device() + i;
+    all.push_back(fmt::format("{} {}", name_of(device), where_is(device)));
+  }
+  return fmt::format("{}", fmt::join(all, "; "));
+}
+
+void FabricState::tell_others() {
+  if (num_processes() == 1) return;
+  const std::string text = positions();
+  const std::lock_guard lock(mutex_);
+  if (!tidings_.empty()) return;
+  for (int other = 0; other < num_processes(); ++other) {
+    auto& tidings = *tidings_.emplace_back(std::make_unique<Tidings>());
+    if (other == process()) continue;
+    std::copy_n(text.begin(), std::min(text.size(), kTidingsBytes - 1), tidings.mine.begin());
+    tidings.received =
+        transport()->receive(other, kTidingsTag, std::as_writable_bytes(std::span(tidings.theirs)));
+    tidings.sent = transport()->send(other, kTidingsTag, std::as_bytes(std::span(tidings.mine)));
+  }
+}
+
+FabricState::~FabricState() {
+  // Of a process that never answers, the messages may not be destroyed.
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<Tidings>>;
+  const std::lock_guard lock(mutex);
+  for (auto& each : tidings_) kept->push_back(std::move(each));
+}
+
+std::string FabricState::answer_of(int process) const {
+  const std::string name = fmt::format("process {} (host {})", process, transport()->host(process));
+  const std::lock_guard lock(mutex_);
+  const bool answered =
+      !tidings_.empty() && tidings_[static_cast<size_t>(process)]->received->wait_until(
+                               std::chrono::steady_clock::now());
+  if (!answered) return name + " does not answer";
+  return fmt::format("{} says: {}", name, tidings_[static_cast<size_t>(process)]->theirs.data());
+}
+
 void FabricState::fail_timed_out(int64_t device, const std::vector<int64_t>& missing) const {
+  std::vector<std::string> absent, known;
+  for (const int64_t each : missing)
+    absent.push_back(is_local(each) ? fmt::format("{}, which {}", name_of(each), where_is(each))
+                                    : name_of(each));
+  known.push_back(positions());
+  for (int other = 0; other < num_processes(); ++other)
+    if (other != process()) known.push_back(answer_of(other));
   std::string text;
   int64_t number = 0;
   {
@@ -121,16 +174,8 @@ void FabricState::fail_timed_out(int64_t device, const std::vector<int64_t>& mis
     text = it.info->text;
     number = it.number;
   }
-  std::vector<std::string> absent, others;
-  for (const int64_t each : missing)
-    absent.push_back(fmt::format("{}, {}", name_of(each), where_is(each)));
-  for (int64_t i = 0; i < options_.local_devices; ++i) {
-    const int64_t each = first_device() + i;
-    if (std::find(missing.begin(), missing.end(), each) == missing.end())
-      others.push_back(fmt::format("{}, {}", name_of(each), where_is(each)));
-  }
-  fail("no progress for {} in collective {} {}: missing {}; here {}", seconds(options_.timeout),
-       number, text, fmt::join(absent, "; "), fmt::join(others, "; "));
+  fail("{} has waited {} in collective {}, {}, for {}. Where all are: {}", name_of(device),
+       seconds(options_.timeout), number, text, fmt::join(absent, ", "), fmt::join(known, "; "));
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 // whether the run has been stopped.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -23,6 +24,7 @@ class FabricState {
   using Deadline = std::chrono::steady_clock::time_point;
 
   explicit FabricState(FabricOptions options);
+  ~FabricState();
 
   const FabricOptions& options() const { return options_; }
   Transport* transport() const { return options_.transport.get(); }
@@ -46,6 +48,9 @@ class FabricState {
   void stop(const std::string& reason);
   bool is_stopped() const { return stopped_.load(std::memory_order_acquire); }
   [[noreturn]] void fail_stopped() const;
+  // Tells the other processes where this one's devices are, and hears the same from them: for the
+  // report of a collective whose time is nearly up. Once in a run; it does not wait.
+  void tell_others();
   // With a report: `missing` are the devices that this one waits for in its collective.
   [[noreturn]] void fail_timed_out(int64_t device, const std::vector<int64_t>& missing) const;
 
@@ -57,15 +62,25 @@ class FabricState {
     bool inside = false;
     std::atomic<int64_t> sent{0};
   };
+  // Between this process and another, told once.
+  static constexpr size_t kTidingsBytes = 2048;
+  struct Tidings {
+    std::array<char, kTidingsBytes> mine{}, theirs{};
+    std::unique_ptr<Message> sent, received;
+  };
+
   Record& record(int64_t device) const;
-  std::string where_is(int64_t device) const;  // "computes after all_gather 36 over …".
-  std::string name_of(int64_t device) const;   // "device 5 (process 1, host b)".
+  std::string where_is(int64_t device) const;  // "waits in collective 36, all_gather over …"
+  std::string name_of(int64_t device) const;   // "device 5 (process 1, host b)"
+  std::string positions() const;               // Of all devices of this process.
+  std::string answer_of(int process) const;    // What it has told, or that it has told nothing.
 
   FabricOptions options_;
   std::vector<std::unique_ptr<Record>> records_;  // Of this process's devices.
   mutable std::mutex mutex_;                      // Of what follows.
   std::map<std::vector<int64_t>, std::shared_ptr<Meeting>> meetings_;
   std::string reason_;
+  std::vector<std::unique_ptr<Tidings>> tidings_;  // By process; empty until told.
   std::atomic<bool> stopped_{false};
 };
 

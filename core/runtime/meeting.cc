@@ -34,21 +34,23 @@ void wake_all(const std::atomic<uint32_t>& word) {
 Meeting::Meeting(int members, std::chrono::microseconds spin)
     : members_(static_cast<size_t>(members)), spin_(spin) {}
 
-Meeting::Outcome Meeting::meet(int member, Deadline deadline) {
-  const uint32_t before = word_.load(std::memory_order_acquire);
+Meeting::Ticket Meeting::come(int member) {
+  const uint32_t before = word_.load(std::memory_order_acquire) & ~kStop;
   members_[static_cast<size_t>(member)].times.fetch_add(1, std::memory_order_relaxed);
-  if (before & kStop) return Outcome::kStopped;
   if (come_.fetch_add(1, std::memory_order_acq_rel) + 1 == members()) {
     come_.store(0, std::memory_order_relaxed);
     word_.fetch_add(2, std::memory_order_acq_rel);
     wake_all(word_);
-    return Outcome::kMet;
   }
+  return before;
+}
+
+Meeting::Outcome Meeting::wait(Ticket ticket, Deadline deadline) const {
   const auto spin_until =
       spin_.count() > 0 ? steady_clock::now() + spin_ : steady_clock::time_point::min();
   while (true) {
     const uint32_t now = word_.load(std::memory_order_acquire);
-    if ((now & ~kStop) != before) return Outcome::kMet;
+    if ((now & ~kStop) != ticket) return Outcome::kMet;
     if (now & kStop) return Outcome::kStopped;
     const auto time = steady_clock::now();
     if (time >= deadline) return Outcome::kTimedOut;

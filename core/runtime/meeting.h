@@ -30,11 +30,14 @@ class Meeting {
   Meeting(int members, std::chrono::microseconds spin);
 
   int members() const { return static_cast<int>(members_.size()); }
-  // Written before a member's own meet() and read after it, until the next one.
+  // Written before a member comes and read after it has met the others, until it comes again.
   Offer& offer(int member) { return members_[static_cast<size_t>(member)].offer; }
 
-  // Returns kMet when every member has called it as often as this one.
-  Outcome meet(int member, Deadline deadline);
+  // A member comes; then it waits until all others have come as often, as often as it likes.
+  // Between the two it touches nothing that they may still use.
+  using Ticket = uint32_t;
+  Ticket come(int member);
+  Outcome wait(Ticket ticket, Deadline deadline) const;
   // Wakes all that wait, now and later.
   void stop();
   // How often a member has come.
