@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/shard.h"
+#include "tasks/check_rules.h"
 #include "tasks/mesh_hosts.h"
 #include "tasks/run_config.h"
 
@@ -121,6 +122,7 @@ void Session::compile(const SessionOptions& options) {
   std::optional<int> train_number, logits_number;
   if (options.trains) {
     train_graph_ = task_->train_graph(setting);
+    check_rules(rules_, train_graph_);
     train_number = add_program(train_graph_, options);
   }
   // Datasets with batches of one shape share a program.

@@ -22,9 +22,11 @@
 #include "tasks/model_state.h"
 #include "tasks/plan_report.h"
 #include "tasks/printable.h"
+#include "tasks/run_config.h"
 #include "tasks/run_log.h"
 #include "tasks/run_start.h"
 #include "tasks/sample_text.h"
+#include "tasks/scratch_directory.h"
 #include "tasks/session.h"
 #include "tasks/stop_signal.h"
 #include "tasks/throughput.h"
@@ -83,6 +85,7 @@ struct Trainer::Impl {
   fs::path directory_;
   std::unique_ptr<RunLock> lock_;  // Of whoever writes: null unless process 0 of a training run.
   std::string hparams_toml_;
+  std::unique_ptr<ScratchDirectory> scratch_;  // Of a plan, which leaves nothing behind.
   Session session_;
   Throughput throughput_;
   EarlyStopper early_stopper_;
@@ -107,8 +110,11 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
       directory_(options.job_log_dir),
       lock_(lock_run(options, processes)),
       hparams_toml_(settle_run(config, options, processes)),
+      scratch_(options.mode == RunMode::kPlan && !run_has_begun(directory_)
+                   ? std::make_unique<ScratchDirectory>()
+                   : nullptr),
       session_(config,
-               {.run_directory = directory_,
+               {.run_directory = scratch_ ? scratch_->path() : directory_,
                 .devices = options.devices,
                 .trains = options.mode != RunMode::kEval,
                 .allocates = options.mode != RunMode::kPlan,
