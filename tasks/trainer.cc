@@ -63,8 +63,8 @@ struct Trainer::Impl {
   int train();
   int evaluate_only();
   void open_logs();
-  bool stop_agreed(const StopSignal& stop);
-  void leave(const StopSignal& stop);
+  int agreed_signal(const StopSignal& stop);
+  void leave(int signal);
   void train_step(Clock::time_point begin);
   StepResult run_step(const Batch& batch);
   StepResult count_traffic(const Batch& batch);
@@ -266,8 +266,8 @@ int Trainer::Impl::train() {
     // Pax's order: save the state before the step, train, evaluate, stop early.
     if (is_due(step_, p().save_interval_steps)) save();
     const Clock::time_point begin = Clock::now();
-    if (stop_agreed(stop)) {
-      leave(stop);
+    if (const int signal = agreed_signal(stop); signal != 0) {
+      leave(signal);
       return 0;
     }
     train_step(begin);
@@ -278,19 +278,20 @@ int Trainer::Impl::train() {
   return 0;
 }
 
-// Between steps. What keeps a process from its next batch is known to all before any begins a step
-// that it would wait in for ever.
-bool Trainer::Impl::stop_agreed(const StopSignal& stop) {
+// Between steps: the signal that some process got, or 0. What keeps a process from its next batch
+// is known to all before any begins a step that it would wait in for ever.
+int Trainer::Impl::agreed_signal(const StopSignal& stop) {
   session_.input().await_next();
-  return processes_.agree_max(stop.requested() ? 1 : 0, fmt::format("step {}", step_ + 1)) != 0;
+  return static_cast<int>(
+      processes_.agree_max(stop.requested(), fmt::format("step {}", step_ + 1)));
 }
 
 // Saves and says how to go on. Whoever stops a run waits only so long before it is killed.
-void Trainer::Impl::leave(const StopSignal& stop) {
+void Trainer::Impl::leave(int signal) {
   const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
     fmt::print(stderr,
                "runexp: told to stop, but step {} was not saved within {} s "
-               "(task.train.stop_deadline_seconds); an earlier checkpoint remains\n",
+               "(task.train.stop_deadline_seconds); what was saved before remains\n",
                step_, p().stop_deadline_seconds);
     if (processes_.transport()) processes_.transport()->abort(1);
     std::_Exit(1);
@@ -299,9 +300,9 @@ void Trainer::Impl::leave(const StopSignal& stop) {
   saver_->wait();
   report_saves();
   log_->event("preempt", step_, traffic());
-  console_.say(step_ == 0 ? fmt::format("{}: no step was taken yet", stop.name())
+  console_.say(step_ == 0 ? fmt::format("{}: no step was taken yet", StopSignal::name(signal))
                           : fmt::format("{}: saved step {}; the same command goes on from there",
-                                        stop.name(), step_));
+                                        StopSignal::name(signal), step_));
 }
 
 // Of the steps since this start: what each device sent in one, on average; the plan foretells it.
