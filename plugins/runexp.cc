@@ -35,7 +35,7 @@ constexpr int kFailed = 1;
 constexpr int kBadUsage = 2;
 
 // How long a process that failed waits for the others to hear of it, before it ends them.
-constexpr std::chrono::seconds kFailurePatience{5};
+constexpr std::chrono::seconds kFailurePatience{2};
 
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -43,8 +44,10 @@ std::string progress_text(const Progress& progress) {
 
 Console::Console(Mode mode) : mode_(mode) {}
 
+// Open MPI gives each process a terminal of its own and copies what it prints to who knows where.
 Console::Mode Console::detect() {
-  return isatty(STDOUT_FILENO) != 0 ? Mode::kTerminal : Mode::kPlain;
+  const bool is_copied = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  return isatty(STDOUT_FILENO) != 0 && !is_copied ? Mode::kTerminal : Mode::kPlain;
 }
 
 void Console::progress(const Progress& progress) {

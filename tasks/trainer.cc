@@ -28,6 +28,7 @@
 #include "tasks/sample_text.h"
 #include "tasks/scratch_directory.h"
 #include "tasks/session.h"
+#include "tasks/stall_watch.h"
 #include "tasks/stop_signal.h"
 #include "tasks/throughput.h"
 
@@ -251,6 +252,7 @@ void Trainer::Impl::open_logs() {
 
 int Trainer::Impl::train() {
   const StopSignal stop;
+  const StallWatch watch(stop, processes_, session_.fabric());
   open_logs();
   saver_ = std::make_unique<CheckpointSaver>(
       store_,

@@ -114,6 +114,7 @@ void CollectiveKernel::await(Mail& mail) {
     while (
         !each.message->wait_until(std::min(deadline_, std::chrono::steady_clock::now() + kLook))) {
       if (state_.is_stopped()) state_.fail_stopped();
+      state_.note_waiting(device_, each.with);
       const auto now = std::chrono::steady_clock::now();
       if (now >= warning_) state_.tell_others();
       if (now >= deadline_) state_.fail_timed_out(device_, {each.with});

@@ -39,6 +39,9 @@ std::unique_ptr<Kernel> Fabric::prepare(int64_t device, const Graph& graph, cons
 void Fabric::stop(const std::string& reason) { impl_->state.stop(reason); }
 bool Fabric::is_stopped() const { return impl_->state.is_stopped(); }
 std::chrono::milliseconds Fabric::timeout() const { return impl_->state.options().timeout; }
+std::string Fabric::stalled(std::chrono::milliseconds least) const {
+  return impl_->state.stalled(least);
+}
 int64_t Fabric::bytes_sent(int64_t device) const { return impl_->state.bytes_sent(device); }
 
 }  // namespace tessera

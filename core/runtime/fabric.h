@@ -54,6 +54,11 @@ class Fabric {
   void stop(const std::string& reason);
   bool is_stopped() const;
 
+  // What a device of this process has been waiting for since `least` or longer: in which collective
+  // of which layer, for which device of which process. Empty if none waits for another process. For
+  // threads that watch.
+  std::string stalled(std::chrono::milliseconds least) const;
+
   // Bytes that device `device` has sent in collectives so far.
   int64_t bytes_sent(int64_t device) const;
 

@@ -67,7 +67,28 @@ int64_t FabricState::begin(int64_t device, const std::shared_ptr<const Collectiv
   it.info = info;
   it.number = number;
   it.inside = true;
+  it.awaited = -1;
+  it.begin = std::chrono::steady_clock::now();
   return number;
+}
+
+void FabricState::note_waiting(int64_t device, int64_t other) {
+  Record& it = record(device);
+  const std::lock_guard lock(it.mutex);
+  it.awaited = other;
+}
+
+std::string FabricState::stalled(std::chrono::milliseconds least) const {
+  for (int64_t i = 0; i < options_.local_devices; ++i) {
+    const int64_t device = first_device() + i;
+    const Record& it = record(device);
+    const std::lock_guard lock(it.mutex);
+    if (!it.inside || it.awaited < 0 || std::chrono::steady_clock::now() - it.begin < least)
+      continue;
+    return fmt::format("{} waits in collective {}, {}, for {}", name_of(device), it.number,
+                       it.info->text, name_of(it.awaited));
+  }
+  return "";
 }
 
 void FabricState::end(int64_t device) {

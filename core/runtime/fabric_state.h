@@ -41,6 +41,10 @@ class FabricState {
   // and throws if the run was stopped.
   int64_t begin(int64_t device, const std::shared_ptr<const CollectiveInfo>& info);
   void end(int64_t device);
+  // In its collective it waits for a message of `other`, and not only for a moment.
+  void note_waiting(int64_t device, int64_t other);
+  // Fabric::stalled.
+  std::string stalled(std::chrono::milliseconds least) const;
 
   void count_sent(int64_t device, int64_t bytes);
   int64_t bytes_sent(int64_t device) const;
@@ -60,6 +64,8 @@ class FabricState {
     std::shared_ptr<const CollectiveInfo> info;  // Of the collective it is in, or was in last.
     int64_t number = -1;                         // That collective's; counted from 0.
     bool inside = false;
+    int64_t awaited = -1;  // The device it waits for, once that takes long.
+    std::chrono::steady_clock::time_point begin;
     std::atomic<int64_t> sent{0};
   };
   // Between this process and another, told once.

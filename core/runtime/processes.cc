@@ -144,6 +144,19 @@ std::string Processes::name(int rank) const {
   return fmt::format("process {} (host {})", rank, transport_->host(rank));
 }
 
+void Processes::note_waiting(int other, const std::string& what) {
+  const std::lock_guard lock(waiting_mutex_);
+  awaited_ = other;
+  awaited_at_ = what;
+  awaited_since_ = Clock::now();
+}
+
+std::string Processes::stalled(Milliseconds least) const {
+  const std::lock_guard lock(waiting_mutex_);
+  if (awaited_ < 0 || Clock::now() - awaited_since_ < least) return "";
+  return fmt::format("{} waits at '{}' for {}", name(rank()), awaited_at_, name(awaited_));
+}
+
 // Process 0's side of a round.
 Processes::Round Processes::lead(Contribution mine, Milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
@@ -159,6 +172,7 @@ Processes::Round Processes::lead(Contribution mine, Milliseconds timeout) {
   std::vector<int> present;
   for (int rank = 1; rank < count; ++rank) {
     Letter& letter = *letters[static_cast<size_t>(rank)];
+    note_waiting(rank, mine.what);
     const bool came = read_letter(*transport_, rank, tag_, letter, deadline);
     texts.push_back(came ? letter.text() : "");
     errors.emplace_back(came && letter.head.failed != 0 ? letter.text() : "");
@@ -178,6 +192,7 @@ Processes::Round Processes::lead(Contribution mine, Milliseconds timeout) {
                              name(rank), letter.what(), name(0), mine.what);
     }
   }
+  note_waiting(-1, "");
   // Whoever failed says why others are missing or astray.
   if (!round.failed && !missing.empty()) {
     broken_ = fmt::format("{} did not come to '{}' within {:g} s: stopped, dead or much slower",
@@ -209,6 +224,7 @@ Processes::Round Processes::lead(Contribution mine, Milliseconds timeout) {
 Processes::Round Processes::follow(const Contribution& mine, Milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout + kLeadersGrace;
   const Head head{.round = round_, .value = mine.value, .failed = mine.failed ? 1u : 0u};
+  note_waiting(0, mine.what);
   const auto question = send_letter(*transport_, 0, tag_, head, mine.what, mine.text);
   const auto answer = expect_letter(*transport_, 0, tag_);
   if (!wait_all(*question, deadline) || !read_letter(*transport_, 0, tag_, *answer, deadline)) {
@@ -219,6 +235,7 @@ Processes::Round Processes::follow(const Contribution& mine, Milliseconds timeou
         mine.what, seconds(timeout));
     fail("{}", broken_);
   }
+  note_waiting(-1, "");
   return {.failed = answer->head.failed != 0,
           .value = answer->head.value,
           .texts = unpack(answer->text())};

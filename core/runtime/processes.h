@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,17 +57,26 @@ class Processes {
                                              std::chrono::milliseconds patience);
   const std::optional<SharedFailure>& failure() const { return failure_; }
 
+  // "process 0 (host a) waits at 'step 12' for process 1 (host b)" if it has since `least` or
+  // longer, else "". For threads that watch.
+  std::string stalled(std::chrono::milliseconds least) const;
+
  private:
   struct Round;
   struct Contribution;
   Round agree(Contribution mine, std::chrono::milliseconds timeout);
   Round lead(Contribution mine, std::chrono::milliseconds timeout);
   Round follow(const Contribution& mine, std::chrono::milliseconds timeout);
+  void note_waiting(int other, const std::string& what);  // -1: for nobody.
 
   std::shared_ptr<Transport> transport_;
   std::chrono::milliseconds timeout_;
   uint64_t tag_;
   uint64_t round_ = 0;
+  mutable std::mutex waiting_mutex_;  // Of the next three.
+  int awaited_ = -1;
+  std::string awaited_at_;
+  std::chrono::steady_clock::time_point awaited_since_;
   std::optional<SharedFailure> failure_;
   std::string broken_;                               // Why no more can be agreed on; or empty.
   std::vector<std::shared_ptr<void>> never_waited_;  // Messages that nobody answered.
