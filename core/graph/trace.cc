@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/graph/trace.h"
 
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -17,6 +18,7 @@ struct Frame {
   const AxisRules* rules = nullptr;
   BodyScope* body = nullptr;
   int32_t next_remat_block = 0;
+  std::multimap<ValueId, NodeId> conversions;  // Reshards and casts, by what they convert.
 };
 
 // What tracing on this thread knows besides the frames.
@@ -46,6 +48,21 @@ std::string unused_input_name(const Graph& graph, const std::string& wanted) {
   std::string name = wanted;
   for (int i = 2; graph.find_input(name) != nullptr; ++i) name = fmt::format("{}#{}", wanted, i);
   return name;
+}
+
+// The result of an equal reshard or cast of the same region, or nothing. Cotangents of all its
+// readers then meet before they are reduced over the mesh: a tied table is scattered once.
+Tensor converted_before(const OpDef& op, const Tensor& from, const Attributes& attributes) {
+  const Frame& frame = innermost();
+  const int32_t block = speaker.phase == Phase::kForward ? speaker.remat_block : kNone;
+  const auto [begin, end] = frame.conversions.equal_range(from.id());
+  for (auto each = begin; each != end; ++each) {
+    const Node& node = frame.graph->node(each->second);
+    if (node.op == &op && node.attributes == attributes && node.phase == speaker.phase &&
+        node.remat_block == block)
+      return {frame.graph, node.outputs.front()};
+  }
+  return {};
 }
 
 }  // namespace
@@ -101,6 +118,7 @@ BodyScope::BodyScope(Graph& body, std::string axis, int64_t count)
   frame.graph = &body;
   frame.body = this;
   frame.next_remat_block = 0;
+  frame.conversions.clear();
   frames.push_back(frame);
 }
 
@@ -208,9 +226,16 @@ std::vector<Tensor> trace_node(const OpDef& op, std::vector<Tensor> inputs, Attr
   return outputs;
 }
 
+// Equal reshards and casts of one value in one region are one.
 Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
                 SourceSite site) {
-  return trace_node(op, std::move(inputs), std::move(attributes), site).front();
+  if (op.name != "reshard" && op.name != "cast")
+    return trace_node(op, std::move(inputs), std::move(attributes), site).front();
+  const Tensor from = imported(inputs.front());
+  if (const Tensor same = converted_before(op, from, attributes)) return same;
+  const Tensor result = trace_node(op, {from}, std::move(attributes), site).front();
+  innermost().conversions.emplace(from.id(), result.graph()->value(result.id()).producer);
+  return result;
 }
 
 Tensor input(std::string name, InputKind kind, Type type) {

@@ -52,6 +52,12 @@ std::vector<Group> grouped(const std::vector<Tensor>& contributions) {
   return groups;
 }
 
+// A sum over axes of size 1 is a view: of one matrix among those that are stored together, say.
+bool drops_unit_axes(const Graph& graph, const Node& node) {
+  return node.op->name == "reduce_sum" &&
+         graph.type(node.inputs[0]).elements() == graph.type(node.outputs[0]).elements();
+}
+
 }  // namespace
 
 Type cotangent_type(const Type& primal) {
@@ -87,7 +93,7 @@ bool Boundary::keeps_partial(ValueId value) const {
        producer = graph_.value(value).producer) {
     const Node& node = graph_.node(producer);
     if (node.op->name == "reshard") return true;
-    if (!node.op->linear_view) return false;
+    if (!node.op->linear_view && !drops_unit_axes(graph_, node)) return false;
     value = node.inputs[0];
   }
   return std::find(reduced_.begin(), reduced_.end(), value) == reduced_.end();

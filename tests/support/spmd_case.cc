@@ -181,6 +181,10 @@ Batch spmd_batch(const SpmdCase& trial, int64_t step) {
   return batch;
 }
 
+Type spmd_tokens() { return make_type(DType::kI32, {{"batch", kBatch, {}}, {"seq", kSeq, {}}}); }
+
+int64_t spmd_model_dims() { return kEmbed; }
+
 Graph traced_step(const SpmdCase& trial) {
   const Strategy& rules = trial.rules();
   Batch specification = spmd_batch(trial, 0);

@@ -51,6 +51,10 @@ struct SpmdCase {
 SingleTask::HParams spmd_task(const SpmdCase& trial);
 Batch spmd_batch(const SpmdCase& trial, int64_t step);
 
+// Tokens of a batch ["batch seq"], and the model's width.
+Type spmd_tokens();
+int64_t spmd_model_dims();
+
 // Its training graph as traced, and as device 0 runs it.
 Graph traced_step(const SpmdCase& trial);
 Graph lowered_step(const SpmdCase& trial);

@@ -100,7 +100,7 @@ std::vector<Piece> pieces_of(const Graph& graph, const Node& node) {
   const std::string_view op = node.op->name;
   const Type& x = graph.type(node.inputs[0]);
   const Type& y = graph.type(node.outputs[0]);
-  if (op == "transpose") {
+  if (op == "transpose" || op == "copy") {
     Piece piece{.input = 0};
     piece.space = collapse(sizes_of(y), {strides_in(x, y.axes), strides_in(y, y.axes)});
     return {piece};
@@ -142,7 +142,7 @@ std::unique_ptr<Kernel> make_movement(const Graph& graph, const Node& node, Thre
   return std::make_unique<MovementKernel>(pieces_of(graph, node), element_bytes, team);
 }
 
-const KernelRegistrar kRegister{{"transpose", "slice", "pad", "concat", "shift_right"},
+const KernelRegistrar kRegister{{"copy", "transpose", "slice", "pad", "concat", "shift_right"},
                                 make_movement};
 
 }  // namespace

@@ -79,8 +79,8 @@ int64_t collective_bytes(const Graph& graph, const Node& node) {
   const int64_t devices = group_size(node.attributes);
   if (node.op->name == "all_gather") return out / devices * (devices - 1);
   // What does not divide is sent in parts that differ by an element; the total is the same.
-  const int64_t once = in * (devices - 1) / devices;
-  return node.op->name == "all_reduce" ? 2 * once : once;
+  const int64_t times = node.op->name == "all_reduce" ? 2 : 1;
+  return times * in * (devices - 1) / devices;
 }
 
 }  // namespace tessera

@@ -210,16 +210,16 @@ constexpr OpDef movement(std::string_view name, decltype(OpDef::infer) infer,
       .name = name, .op_class = OpClass::kMovement, .infer = infer, .vjp = vjp, .flops = no_flops};
 }
 
-// Rearranges all of its one operand; a view does so without moving anything.
-constexpr OpDef transposition(std::string_view name, decltype(OpDef::infer) infer,
-                              decltype(OpDef::vjp) vjp) {
+// Takes or rearranges elements of its one operand, each once; a view moves nothing.
+constexpr OpDef selection(std::string_view name, decltype(OpDef::infer) infer,
+                          decltype(OpDef::vjp) vjp) {
   OpDef op = movement(name, infer, vjp);
   op.linear_view = true;
   return op;
 }
 constexpr OpDef view(std::string_view name, decltype(OpDef::infer) infer,
                      decltype(OpDef::vjp) vjp) {
-  OpDef op = transposition(name, infer, vjp);
+  OpDef op = selection(name, infer, vjp);
   op.op_class = OpClass::kView;
   return op;
 }
@@ -228,8 +228,8 @@ const OpDef kOps[] = {
     view("rename", infer_rename, rename_vjp),
     view("split_axis", infer_split, split_vjp),
     view("merge_axes", infer_merge, merge_vjp),
-    transposition("transpose", infer_transpose, transpose_vjp),
-    movement("slice", infer_slice, slice_vjp),
+    selection("transpose", infer_transpose, transpose_vjp),
+    selection("slice", infer_slice, slice_vjp),
     movement("pad", infer_pad, pad_vjp),
     movement("concat", infer_concat, concat_vjp),
     movement("shift_right", infer_shift, shift_vjp),

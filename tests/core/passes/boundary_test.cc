@@ -157,6 +157,30 @@ TEST_CASE("a tied table is gathered once and scattered once") {
           Lines{R"(f32["vocab embed" + sum(data)] -> f32["vocab embed/data"])"});
 }
 
+TEST_CASE("a tied table that each reader places for itself is scattered once, too") {
+  const auto loss = [](const NamedTensors& p) {
+    const auto table = [&] { return reshard(cast(p.at("table"), DType::kBF16), "vocab embed"); };
+    const Tensor ids = iota(Axis{"batch", 4, {"data"}});
+    const Tensor h = tanh(gather(table(), ids, "vocab"));
+    return total(square(cast(einsum(h, table(), over("embed")), DType::kF32)));
+  };
+  REQUIRE(backward_reshards({{"table", "f32[\"vocab=6 embed/data=2\"]"}}, loss) ==
+          Lines{R"(bf16["vocab embed" + sum(data)] -> bf16["vocab embed/data"])"});
+}
+
+TEST_CASE("a matrix stored with others is reduced where they are stored, all at once") {
+  const auto loss = [](const NamedTensors& p) {
+    const Tensor both = reshard(p.at("both"), "pair embed mlp");
+    const auto nth = [&](int64_t i) { return reduce_sum(slice(both, "pair", i, i + 1), "pair"); };
+    const Tensor h = einsum(p.at("x"), nth(0), over("embed"));
+    return total(square(h * einsum(p.at("x"), nth(1), over("embed"))));
+  };
+  REQUIRE(
+      backward_reshards(
+          {{"x", "f32[\"batch/data=4 embed=2\"]"}, {"both", "f32[\"pair=2 embed=2 mlp/data=4\"]"}},
+          loss) == Lines{R"(f32["pair embed mlp" + sum(data)] -> f32["pair embed mlp/data"])"});
+}
+
 TEST_CASE("at a boundary a whole cotangent joins a pending one by a free mask") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor w = reshard(p.at("w"), "embed");

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// When devices run at chance speeds, a step still gives the same bits: sums are added in an order
+// of their own, never in that of arrival.
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "tests/support/catch.h"
+#include "tests/support/spmd_trial.h"
+
+namespace tessera {
+namespace {
+
+// Lets each device lag, another one at every collective, by up to 200 microseconds.
+BeforeJoining chance_delays(uint32_t seed) {
+  return [seed](int64_t device, int64_t number) {
+    std::mt19937 random(seed + static_cast<uint32_t>(device * 7919 + number));
+    if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+  };
+}
+
+void require_same_bits_under_delays(SpmdCase trial, uint32_t seeds) {
+  INFO(trial.text());
+  const SpmdRun calm = run_spmd(trial);
+  for (uint32_t seed = 1; seed <= seeds; ++seed) {
+    INFO("seed " << seed);
+    const SpmdRun delayed = run_spmd(trial, chance_delays(seed));
+    REQUIRE(delayed.losses == calm.losses);
+    REQUIRE(delayed.norms == calm.norms);
+    REQUIRE(same_bits(delayed.gradients, calm.gradients));
+    REQUIRE(same_bits(delayed.trained, calm.trained));
+  }
+}
+
+TEST_CASE("chance delays of devices change no bit of a run") {
+  require_same_bits_under_delays({.model = TrialModel::kGpt2,
+                                  .ici = {2, 2, 1},
+                                  .strategy = "fsdp over replicas",
+                                  .dropout = true,
+                                  .steps = 3},
+                                 2);
+}
+
+TEST_CASE("chance delays change no bit, on eight devices, by each strategy", "[full]") {
+  for (const Strategy& each : strategies())
+    require_same_bits_under_delays({.model = TrialModel::kGpt2,
+                                    .ici = {2, 2, 2},
+                                    .strategy = each.name,
+                                    .repeated = true,
+                                    .dropout = true,
+                                    .remat = "save_nothing",
+                                    .microbatches = 2,
+                                    .steps = 20},
+                                   4);
+}
+
+}  // namespace
+}  // namespace tessera

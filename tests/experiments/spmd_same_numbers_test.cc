@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same experiment gives the same numbers on every mesh: initial weights, first loss, gradients
+// and curve, against one device, through the executor on real CPU devices.
+#include <set>
+
+#include "tests/support/catch.h"
+#include "tests/support/spmd_trial.h"
+
+namespace tessera {
+namespace {
+
+using enum TrialModel;
+
+// Replica, data, mdl. The shapes of one, two, four and eight devices.
+const std::vector<std::vector<int64_t>>& shapes() {
+  static const std::vector<std::vector<int64_t>> all = {
+      {1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {1, 4, 1}, {1, 1, 4},
+      {2, 2, 1}, {2, 1, 2}, {1, 2, 2}, {8, 1, 1}, {1, 8, 1}, {1, 1, 8}, {2, 2, 2},
+      {4, 2, 1}, {2, 4, 1}, {1, 4, 2}, {1, 2, 4}, {4, 1, 2}, {2, 1, 4}};
+  return all;
+}
+
+TEST_CASE("a model has one device's numbers on a mesh, by each strategy") {
+  const std::vector<SpmdCase> cases = {
+      {.model = kGpt2, .ici = {2, 2, 1}, .strategy = "replica"},
+      {.model = kLlama,
+       .ici = {1, 4, 1},
+       .strategy = "fsdp",
+       .repeated = true,
+       .remat = "save_nothing"},
+      {.model = kGpt2, .ici = {1, 1, 2}, .strategy = "tensor", .dropout = true},
+      {.model = kLlama, .ici = {1, 1, 4}, .strategy = "sequence", .microbatches = 2},
+      {.model = kPax,
+       .ici = {1, 2, 2},
+       .strategy = "fsdp and tensor",
+       .repeated = true,
+       .remat = "save_context_and_out_proj"},
+      {.model = kGpt2,
+       .ici = {2, 2, 2},
+       .strategy = "fsdp over all, and sequence",
+       .repeated = true,
+       .dropout = true,
+       .microbatches = 2},
+      {.model = kPax, .ici = {1, 1, 8}, .strategy = "vocabulary", .packed = false},
+      {.model = kLlama, .ici = {1, 2, 2}, .strategy = "fsdp inside tensor", .dropout = true},
+      // The slow links between two slices.
+      {.model = kGpt2, .ici = {1, 2, 2}, .dcn = {2, 1, 1}, .strategy = "fsdp and sequence"}};
+  for (const SpmdCase& trial : cases) require_same_numbers(trial);
+}
+
+// Whether a strategy has something to do on each axis that a shape splits, and no more.
+bool suits(const Strategy& rules, const std::vector<int64_t>& shape) {
+  const std::string text = rules.weights + rules.activations;
+  return (shape[2] == 1 || text.find("mdl") != text.npos) &&
+         (shape[1] == 1 || shape[2] > 1 || rules.weights.find("mdl") == std::string::npos);
+}
+
+// Options in turn, each at a pace of its own, so that they meet in all combinations.
+SpmdCase numbered_case(const std::vector<int64_t>& shape, const Strategy& rules, size_t number) {
+  const std::vector<std::string> policies = {"save_everything", "save_nothing",
+                                             "save_context_and_out_proj", "save_dot_only",
+                                             "query_proj,ffn1"};
+  SpmdCase trial{.model = std::vector{kGpt2, kLlama, kPax}[number % 3],
+                 .ici = shape,
+                 .strategy = rules.name,
+                 .repeated = number / 2 % 2 == 0,
+                 .packed = number % 5 != 0,
+                 .dropout = number / 3 % 2 == 0,
+                 .remat = policies[number % policies.size()],
+                 .microbatches = number % 4 == 3 ? 2 : 1,
+                 .steps = 50};
+  // Four key heads do not divide by eight.
+  if (trial.model == kLlama && shape[2] == 8) trial.model = kGpt2;
+  return trial;
+}
+
+TEST_CASE("fifty steps on twenty mesh shapes, by each strategy that suits", "[full]") {
+  size_t number = 0;
+  std::set<std::vector<int64_t>> met;
+  for (const std::vector<int64_t>& shape : shapes()) {
+    for (const Strategy& rules : strategies()) {
+      if (!suits(rules, shape)) continue;
+      require_same_numbers(numbered_case(shape, rules, number++));
+      met.insert(shape);
+    }
+  }
+  REQUIRE(met.size() == shapes().size());
+}
+
+TEST_CASE("fifty steps under every remat policy, repeated and unrolled", "[full]") {
+  for (const std::string remat :
+       {"save_everything", "save_nothing", "save_dot_only", "save_dot_with_no_batch_dims",
+        "save_qkv_out_proj", "save_qkv_out_proj_separate", "save_context",
+        "save_context_and_out_proj", "save_dot_for_mlperf_200b", "save_dot_except_logits_ffn1",
+        "save_dot_except_logits", "save_iteration_input", "save_transformer_layer_output"})
+    for (const bool repeated : {false, true})
+      for (const TrialModel model : {kGpt2, kLlama, kPax})
+        require_same_numbers({.model = model,
+                              .ici = {1, 2, 2},
+                              .strategy = "fsdp and sequence",
+                              .repeated = repeated,
+                              .dropout = repeated,
+                              .remat = remat,
+                              .steps = 50});
+}
+
+TEST_CASE("the same mesh gives the same bits again") {
+  const SpmdCase trial{.model = kLlama,
+                       .ici = {2, 1, 2},
+                       .strategy = "sequence",
+                       .repeated = true,
+                       .dropout = true,
+                       .remat = "save_nothing",
+                       .microbatches = 2,
+                       .steps = 5};
+  const SpmdRun first = run_spmd(trial), second = run_spmd(trial);
+  REQUIRE(first.losses == second.losses);
+  REQUIRE(first.norms == second.norms);
+  REQUIRE(same_bits(first.trained, second.trained));
+}
+
+}  // namespace
+}  // namespace tessera

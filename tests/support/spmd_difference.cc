@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What "the same numbers" means (spmd_trial.h).
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "tests/support/catch.h"
+#include "tests/support/spmd_trial.h"
+
+namespace tessera {
+namespace {
+
+double relative(double got, double expected) {
+  return std::abs(got - expected) / std::abs(expected);
+}
+
+// A key's bias adds the same to all scores of a query, which softmax takes off again: what its
+// gradient holds is rounding, and has no digits to agree in.
+bool vanishes(const std::string& path) { return path.ends_with(".key_bias"); }
+
+// The same weights, bit for bit, NaNs included.
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+double gradient_norm(const std::vector<float>& gradient) {
+  double square = 0.0;
+  for (const double value : gradient) square += value * value;
+  return std::sqrt(square);
+}
+
+double gradient_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double square = 0.0;
+  for (size_t i = 0; i < a.size(); ++i)
+    square += (double{a[i]} - double{b[i]}) * (double{a[i]} - double{b[i]});
+  return std::sqrt(square);
+}
+
+bool same_bits(const NamedFloats& a, const NamedFloats& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && same_bits(x.second, y.second);
+  });
+}
+
+SpmdDifference difference(const SpmdRun& got, const SpmdRun& expected) {
+  SpmdDifference result;
+  result.same_weights = same_bits(got.weights, expected.weights);
+  result.loss = relative(got.losses.at(0), expected.losses.at(0));
+  const double global = expected.norms.at(0);
+  result.norm = relative(got.norms.at(0), global);
+  REQUIRE(got.gradients.size() == expected.gradients.size());
+  for (const auto& [path, gradient] : expected.gradients) {
+    const std::vector<float>& other = got.gradients.at(path);
+    const double norm = gradient_norm(gradient);
+    if (vanishes(path)) {
+      result.vanishing = std::max({result.vanishing, norm / global, gradient_norm(other) / global});
+      continue;
+    }
+    const double error = gradient_distance(other, gradient) / std::max(norm, 1e-6 * global);
+    if (!(error <= result.gradient)) {  // Also of NaN.
+      result.gradient = error;
+      result.worst = path;
+    }
+  }
+  REQUIRE(got.losses.size() == expected.losses.size());
+  for (size_t step = 0; step < expected.losses.size(); ++step)
+    result.curve = std::max(result.curve, relative(got.losses[step], expected.losses[step]));
+  return result;
+}
+
+const SpmdRun& one_device_run(const SpmdCase& trial) {
+  static std::map<std::string, SpmdRun> runs;
+  const SpmdCase one = trial.on_one_device();
+  const auto [found, is_new] =
+      runs.try_emplace(fmt::format("{} {} {}", one.text(), one.steps, one.learning_rate));
+  if (is_new) found->second = run_spmd(one);
+  return found->second;
+}
+
+// In f32: sums of some ten thousand terms in another order differ by about 1e-6 of their size, and
+// fifty steps at a small learning rate multiply that by less than a hundred.
+void require_same_numbers(const SpmdCase& trial) {
+  INFO(trial.text());
+  const SpmdRun& one = one_device_run(trial);
+  const SpmdRun run = run_spmd(trial);
+  const SpmdDifference apart = difference(run, one);
+  REQUIRE(apart.same_weights);
+  REQUIRE(apart.loss <= 1e-5);
+  REQUIRE(apart.norm <= 1e-5);
+  INFO(apart.worst);
+  REQUIRE(apart.gradient <= 1e-4);
+  REQUIRE(apart.vanishing <= 1e-6);
+  REQUIRE(apart.curve <= 1e-4);
+  // An all-reduce of fewer elements than devices is some devices' work; together they send as much.
+  const int64_t sent = std::accumulate(run.bytes_sent.begin(), run.bytes_sent.end(), int64_t{0});
+  const int64_t device_steps = std::ssize(run.bytes_sent) * trial.steps;
+  REQUIRE(sent >= run.planned_bytes * device_steps);
+  REQUIRE(sent <= (run.planned_bytes + run.planned_moves) * device_steps);
+}
+
+}  // namespace tessera
