@@ -62,8 +62,15 @@ void check_same_axes(const InferContext& context, size_t i, const std::vector<Ax
   if (type.axes == expected) return;
   Type wanted = type;
   wanted.axes = expected;
-  refuse(context, fmt::format("{} is {}, expected {}", context.names[i], type.text_sized(),
-                              wanted.text_sized()));
+  Type laid_out = type;
+  for (size_t axis = 0; axis < std::min(expected.size(), type.axes.size()); ++axis)
+    laid_out.axes[axis].split = expected[axis].split;
+  const bool only_layout = laid_out.axes == expected;
+  refuse(context, fmt::format("{} is {}, expected {}{}", context.names[i], type.text_sized(),
+                              wanted.text_sized(),
+                              only_layout ? fmt::format("; reshard {} to \"{}\"", context.names[i],
+                                                        make_type(type.dtype, expected).layout())
+                                          : ""));
 }
 
 Type sum_to_axis_type(const InferContext& context, const Type& summed, std::string_view axis,

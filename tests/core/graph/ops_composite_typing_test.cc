@@ -35,7 +35,7 @@ TEST_CASE("A norm keeps the layout of its rows and refuses a split or pending ax
   REQUIRE(of({"f32[\"batch=4 embed=8\" + sum(mdl)]", scale}, normed) ==
           "rms_norm is not linear; x is partial over mdl; place(x)");
   REQUIRE(of({"f32[\"batch=4 embed=8\"]", "f32[\"embed/mdl=8\"]"}, normed) ==
-          "rms_norm: y is f32[\"embed/mdl=8\"], expected f32[\"embed=8\"]");
+          "rms_norm: y is f32[\"embed/mdl=8\"], expected f32[\"embed=8\"]; reshard y to \"embed\"");
   REQUIRE(of({"f32[\"batch=4 embed=8\"]", "f32[\"embed=4\"]"}, normed) ==
           "rms_norm: y is f32[\"embed=4\"], expected f32[\"embed=8\"]");
   REQUIRE(of({"f32[\"batch=4 embed=8\"]", scale},
@@ -92,7 +92,8 @@ TEST_CASE("Cross-entropy refuses labels unlike its rows and pending logits") {
     return cross_entropy(in[0], in[1], "vocab").loss;
   };
   REQUIRE(of({"f32[\"batch/data=4 vocab=8\"]", "i32[\"batch=4\"]"}, loss) ==
-          "cross_entropy: y is i32[\"batch=4\"], expected i32[\"batch/data=4\"]");
+          "cross_entropy: y is i32[\"batch=4\"], expected i32[\"batch/data=4\"]; reshard y to "
+          "\"batch/data\"");
   REQUIRE(of({"f32[\"batch=4 vocab=8\"]", "f32[\"batch=4\"]"}, loss) ==
           "cross_entropy: y is f32, expected i32");
   REQUIRE(of({"f32[\"batch=4 vocab=8\" + sum(mdl)]", "i32[\"batch=4\"]"}, loss) ==
@@ -195,7 +196,8 @@ TEST_CASE("Adam's operands have one layout") {
   };
   REQUIRE(of({slot, slot, slot, scalar, "bool[\"\"]"}, update) == "f32[\"embed/data\"]");
   REQUIRE(of({slot, slot, "f32[\"embed=8\"]", scalar, "bool[\"\"]"}, update) ==
-          "adam_update: z is f32[\"embed=8\"], expected f32[\"embed/data=8\"]");
+          "adam_update: z is f32[\"embed=8\"], expected f32[\"embed/data=8\"]; reshard z to "
+          "\"embed/data\"");
   REQUIRE(of({slot, slot, "f32[\"embed/data=8\" + sum(mdl)]", scalar, "bool[\"\"]"}, update) ==
           "adam_update is not linear; z is partial over mdl; place(z)");
 }

@@ -107,5 +107,70 @@ TEST_CASE("an outer split that leaves is permuted inwards before it is gathered"
   REQUIRE(plan_bytes(mesh, parse_type(from), parse_type(to)) == 4 * (8 + 8));
 }
 
+TEST_CASE("plans shrink first and gather last, and fuse mesh axes that follow one another") {
+  const Mesh mesh = Mesh::standard({2, 4, 2});
+  const std::string sum = "f32[\"x=64\" + sum(replica, data)]";
+  REQUIRE(plan_text(mesh, sum, "f32[\"x/data=64\"]") ==
+          "reduce_scatter(data) x; all_reduce(replica)");
+  REQUIRE(plan_text(mesh, sum, "f32[\"x=64\"]") == "all_reduce(replica,data)");
+  REQUIRE(plan_text(mesh, sum, "f32[\"x/data/replica=64\"]") == "reduce_scatter(data,replica) x");
+  REQUIRE(plan_text(mesh, sum, "f32[\"x=64\" + sum(replica)]") == "all_reduce(data)");
+  REQUIRE(plan_text(mesh, "f32[\"x/data/mdl=64\"]", "f32[\"x=64\"]") == "all_gather(data,mdl) x");
+  REQUIRE(plan_text(mesh, "f32[\"x/data=64 y=64\" + sum(mdl)]", "f32[\"x/data=64 y/mdl=64\"]") ==
+          "reduce_scatter(mdl) y");
+  REQUIRE(plan_text(mesh, "f32[\"x=64 y=64\" + max(mdl)]", "f32[\"x=64 y=64\"]") ==
+          "all_reduce(mdl)");
+}
+
+TEST_CASE("what costs nothing sends nothing") {
+  const Mesh mesh = Mesh::standard({2, 4, 2});
+  REQUIRE(plan_text(mesh, "f32[\"x=64\"]", "f32[\"x/data=64\"]") == "slice(data) x");
+  REQUIRE(plan_text(mesh, "f32[\"x=64\"]", "f32[\"x=64\" + sum(data, mdl)]") ==
+          "keep_or_zero(data,mdl)");
+  REQUIRE(plan_text(mesh, "f32[\"x/data=64\"]", "f32[\"x=64\" + sum(data)]") == "pad(data) x");
+  const Mesh one = Mesh::standard({1, 1, 1});
+  REQUIRE(plan_text(one, "f32[\"x/data=64\" + sum(mdl)]", "f32[\"x/mdl=64\"]") == "");
+}
+
+TEST_CASE("a split moves from axis to axis by one exchange") {
+  const Mesh mesh = Mesh::standard({2, 4, 2});
+  REQUIRE(plan_text(mesh, "f32[\"x/data=64 y=64\"]", "f32[\"x=64 y/data=64\"]") ==
+          "all_to_all(data) x->y");
+  // A quarter of the shard stays.
+  REQUIRE(plan_bytes(mesh, parse_type("f32[\"x/data=64 y=64\"]"),
+                     parse_type("f32[\"x=64 y/data=64\"]")) == 4 * 1024 * 3 / 4);
+}
+
+TEST_CASE("at rest the axes that stay go outermost, those that vanish innermost") {
+  const Mesh mesh = Mesh::standard({1, 4, 2});
+  const Type compute = parse_type("f32[\"mlp/mdl=64\"]");
+  REQUIRE(plan_text(mesh, "f32[\"mlp/mdl/data=64\"]", "f32[\"mlp/mdl=64\"]") ==
+          "all_gather(data) mlp");
+  REQUIRE(plan_bytes(mesh, parse_type("f32[\"mlp/data/mdl=64\"]"), compute) >
+          plan_bytes(mesh, parse_type("f32[\"mlp/mdl/data=64\"]"), compute));
+}
+
+TEST_CASE("latency and slow links decide between plans of equal bytes") {
+  const Mesh mesh({{"replica", 1, 2}, {"data", 4}});
+  const std::string small = "f32[\"x=64\" + sum(replica, data)]", split = "f32[\"x/data=64\"]";
+  // One slow collective of everything beats a fast and a slow one where bytes do not count.
+  REQUIRE(plan_text(mesh, small, split, LinkCosts{}) == "all_reduce(replica,data); slice(data) x");
+  REQUIRE(plan_text(mesh, "f32[\"x=6400000\" + sum(replica, data)]", "f32[\"x/data=6400000\"]",
+                    LinkCosts{}) == "reduce_scatter(data) x; all_reduce(replica)");
+  // Of a sum over both, only a slice's share crosses the slow links.
+  ReshardPlanner planner(mesh);
+  const LinkUse use = planner.plan(parse_type(small), parse_type("f32[\"x=64\"]")).use;
+  REQUIRE(use.ici_bytes == 2 * 256 * 3 / 4);
+  REQUIRE(use.dcn_bytes == 2 * 64 / 2);
+  REQUIRE(use.dcn_collectives == 1);
+}
+
+TEST_CASE("the same plan comes out each time") {
+  const Mesh mesh({{"a", 2}, {"b", 2}, {"c", 3}});
+  const char *from = "f32[\"x/a/b/c=12 y=24\"]", *to = "f32[\"x/c=12 y/b/a=24\"]";
+  const std::string first = plan_text(mesh, from, to);
+  for (int i = 0; i < 5; ++i) REQUIRE(plan_text(mesh, from, to) == first);
+}
+
 }  // namespace
 }  // namespace tessera
