@@ -6,6 +6,7 @@
 #include "core/graph/ops/random.h"
 #include "core/graph/ops/repeat.h"
 #include "core/graph/ops/reshard.h"
+#include "core/graph/trace.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {
@@ -72,11 +73,14 @@ Tensor Layer::unplaced(Weight weight, DType dtype) const {
   return cast_weight(value, dtype, dtypes_.reduce);
 }
 
-Tensor Layer::param(Weight weight, DType dtype) const {
+Tensor Layer::param(Weight weight, DType dtype, SourceSite site) const {
+  const SiteScope from(site);
   return place(unplaced(weight, dtype)).named(table_->at(weight.index).path);
 }
 
-Tensor Layer::param_beside(Weight weight, const Tensor& partner, DType dtype) const {
+Tensor Layer::param_beside(Weight weight, const Tensor& partner, DType dtype,
+                           SourceSite site) const {
+  const SiteScope from(site);
   const Tensor value = unplaced(weight, dtype);
   Type type = value.type();
   for (Axis& axis : type.axes) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/source_site.h"
 #include "core/graph/tensor.h"
 #include "core/graph/trace.h"
 #include "core/hparams/dtype_policy.h"
@@ -60,13 +61,18 @@ class Layer {
 
   // The weight as the layer computes with it: this iteration's slice if stacked, cast to `dtype`
   // (the compute dtype) and only then placed, so that a gather moves the smaller bytes.
-  Tensor param(Weight weight) const { return param(weight, dtypes_.compute); }
-  Tensor param(Weight weight, DType dtype) const;
-  // A bias or scale for `partner`, laid out as the axes they share are there.
-  Tensor param_beside(Weight weight, const Tensor& partner) const {
-    return param_beside(weight, partner, dtypes_.compute);
+  // What that communicates is the caller's line.
+  Tensor param(Weight weight, SourceSite site = SourceSite::current()) const {
+    return param(weight, dtypes_.compute, site);
   }
-  Tensor param_beside(Weight weight, const Tensor& partner, DType dtype) const;
+  Tensor param(Weight weight, DType dtype, SourceSite site = SourceSite::current()) const;
+  // A bias or scale for `partner`, laid out as the axes they share are there.
+  Tensor param_beside(Weight weight, const Tensor& partner,
+                      SourceSite site = SourceSite::current()) const {
+    return param_beside(weight, partner, dtypes_.compute, site);
+  }
+  Tensor param_beside(Weight weight, const Tensor& partner, DType dtype,
+                      SourceSite site = SourceSite::current()) const;
 
  private:
   Tensor unplaced(Weight weight, DType dtype) const;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step will cost, known before it is taken: parameters, FLOPs, memory by class and
-// communication, as plan.txt for people and plan.json for programs.
+// A plan as text for people (plan.txt, --mode=plan) and as JSON for programs (plan.json); what its
+// members mean is in docs/formats.md.
 #pragma once
 
 #include <filesystem>
 #include <string>
 
-#include "tasks/session.h"
+#include "tasks/plan.h"
 
 namespace tessera {
 
-std::string plan_text(Session& session);
-std::string plan_json(Session& session);
+std::string plan_text(const Plan& plan);
+std::string plan_json(const Plan& plan);
 // One line of it, for the start of a run.
-std::string plan_summary(Session& session);
+std::string plan_summary(const Plan& plan);
 // plan.txt, plan.json and graph.svg of the training step.
 void write_plan_files(const std::filesystem::path& run_directory, Session& session);
 

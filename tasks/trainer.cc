@@ -206,12 +206,12 @@ void Trainer::Impl::introduce() {
                                           session_.mesh().text(), device_.description()));
   if (!session_.remark().empty()) console_.say(session_.remark());
   console_.say(table.text());
-  console_.say(plan_summary(session_));
+  console_.say(plan_summary(make_plan(session_)));
 }
 
 int Trainer::Impl::run() {
   if (options_.mode == RunMode::kPlan) {
-    console_.say(plan_text(session_));
+    console_.say(plan_text(make_plan(session_)));
     return 0;
   }
   if (options_.mode == RunMode::kEval) return evaluate_only();

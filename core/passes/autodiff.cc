@@ -2,6 +2,8 @@
 #include "core/passes/autodiff.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
@@ -45,6 +47,30 @@ void trace_vjp(Graph& graph, const Node& node, const std::vector<bool>& active,
       cotangents.add(node.inputs[i], gradients[i]);
 }
 
+// The first of the nodes [0, end) that reads each value; kNone if none does.
+std::vector<NodeId> first_readers(const Graph& graph, NodeId end) {
+  std::vector<NodeId> readers(graph.values().size(), kNone);
+  for (NodeId id = end - 1; id >= 0; --id)
+    for (const ValueId value : graph.node(id).inputs) readers[static_cast<size_t>(value)] = id;
+  return readers;
+}
+
+// Whom the reduction of a target's gradient serves: the layer that reads the target; of a loop, the
+// one in its body.
+const Node* served(const Graph& graph, ValueId value, const std::vector<NodeId>& readers) {
+  const NodeId reader = readers[static_cast<size_t>(value)];
+  if (reader == kNone) return nullptr;
+  const Node& node = graph.node(reader);
+  if (!is_repeat(node)) return &node;
+  const Graph& body = Loop(node).body();
+  const auto operand = std::find(node.inputs.begin(), node.inputs.end(), value);
+  const auto position = static_cast<size_t>(operand - node.inputs.begin());
+  const Node* within =
+      served(body, body.inputs()[1 + position].value,  // The loop's index comes first.
+             first_readers(body, static_cast<NodeId>(body.nodes().size())));
+  return within != nullptr ? within : &node;
+}
+
 Tensor zeros(const Type& type) { return constant(0.0, type.dtype, type.axes); }
 
 }  // namespace
@@ -83,6 +109,7 @@ std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& tar
   cotangents.add(loss.id(), seed ? imported(seed) : constant(1.0, DType::kF32));
   trace_backward(graph, end, active, cotangents);
 
+  const std::vector<NodeId> readers = first_readers(graph, end);
   std::vector<Tensor> result;
   for (const ValueId value : wanted) {
     const Type type = graph.type(value);
@@ -90,9 +117,13 @@ std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& tar
       fail("gradients: {} is {}, which has no gradient", graph.describe(value), type.text());
     if (type.partial)
       fail("gradients: {} is partial ({}); place it", graph.describe(value), type.text());
+    std::optional<ServeScope> serve;
+    if (const Node* reader = served(graph, value, readers)) serve.emplace(*reader);
     Tensor gradient = active[static_cast<size_t>(value)] ? cotangents.sum(value) : Tensor();
     if (!gradient) gradient = zeros(type);
-    result.push_back(gradient.type() == type ? gradient : reshard(gradient, type));
+    if (gradient.type() != type)
+      gradient = reshard(gradient, type).named("gradient of " + graph.describe(value));
+    result.push_back(gradient);
   }
   return result;
 }

@@ -112,16 +112,45 @@ class Planner {
                                                            : use.batch;
       bytes += aligned(input.type.bytes());
     }
-    std::vector<PackedBlock> crossing;
-    for (const FlatBuffer& buffer : program_.buffers) {
-      const bool saved = buffer.parent == kNone && !buffer.is_input &&
-                         buffer.written_in == Phase::kForward &&
-                         buffer.last_read_in != Phase::kForward;
-      if (saved) crossing.push_back({buffer.bytes, buffer.first, buffer.last});
-    }
-    use.activations = most_alive(crossing);
+    measure_fullest_moment();
     use.peak = plan_.arena_bytes;
-    use.temporaries = use.peak - plan_.persistent_bytes - use.batch - use.activations;
+    use.temporaries =
+        use.peak - plan_.persistent_bytes - use.batch - use.activations - use.gradients;
+  }
+
+  void measure_fullest_moment() {
+    // Bytes that come (and go) at each moment; inputs are there at all of them.
+    struct Change {
+      int64_t all = 0, activations = 0, gradients = 0;
+    };
+    std::vector<Change> changes(program_.launches.size() + 2);
+    for (const FlatBuffer& buffer : program_.buffers) {
+      if (buffer.parent != kNone || buffer.is_input || buffer.first > buffer.last) continue;
+      const int64_t bytes = aligned(buffer.bytes);
+      const bool gradient =
+          buffer.last_read_in == Phase::kUpdate && buffer.written_in != Phase::kUpdate;
+      const bool activation =
+          buffer.last_read_in == Phase::kBackward && buffer.written_in == Phase::kForward;
+      const auto add = [&](int64_t moment, int64_t sign) {
+        Change& change = changes[static_cast<size_t>(moment)];
+        change.all += sign * bytes;
+        if (activation) change.activations += sign * bytes;
+        if (gradient) change.gradients += sign * bytes;
+      };
+      add(buffer.first, 1);
+      add(buffer.last + 1, -1);
+    }
+    Change now;
+    int64_t most = -1;
+    for (const Change& change : changes) {
+      now.all += change.all;
+      now.activations += change.activations;
+      now.gradients += change.gradients;
+      if (now.all <= most) continue;
+      most = now.all;
+      plan_.use.activations = now.activations;
+      plan_.use.gradients = now.gradients;
+    }
   }
 
   FlatProgram program_;

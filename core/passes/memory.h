@@ -33,10 +33,13 @@ struct Placement {
   int64_t offset = 0;
 };
 
-// Bytes by class. `activations` is the most that lives from the forward pass to the backward pass
-// at one moment; `temporaries` is the rest of the peak, with what packing could not fill.
+// What lies in the arena at the fullest moment of a step, by class. `activations` is what the
+// forward pass has left for the backward pass, `gradients` what waits for the update; `temporaries`
+// is the rest of the peak, with what packing could not fill.
 struct MemoryUse {
-  int64_t parameters = 0, state = 0, batch = 0, activations = 0, temporaries = 0, peak = 0;
+  int64_t parameters = 0, state = 0, batch = 0;
+  int64_t activations = 0, gradients = 0, temporaries = 0;
+  int64_t peak = 0;
 };
 
 // A flat list of launches, loops unrolled to concrete offsets. Persistent inputs (parameters and

@@ -150,7 +150,7 @@ void list_saved(const Graph& graph, std::vector<SavedValue>& saved) {
     if (node.phase != Phase::kForward) continue;
     for (const ValueId value : node.outputs)
       if (crosses[static_cast<size_t>(value)])
-        saved.push_back({name_of(graph, value), node.path, graph.type(value).bytes()});
+        saved.push_back({name_of(graph, value), node.path, graph.type(value)});
   }
 }
 

@@ -34,7 +34,7 @@ RematPolicy parse_remat_policy(std::string_view text);
 struct SavedValue {
   std::string name;  // As marked, else the op's.
   std::string path;
-  int64_t bytes = 0;  // Of all iterations.
+  Type type;  // Global; of all iterations of a loop together.
 };
 
 // The graph with recomputation inserted before first backward use. Under every policy, elementwise

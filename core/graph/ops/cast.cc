@@ -96,15 +96,21 @@ Tensor cast_weight(Operand x, DType dtype, DType reduce) {
   return trace_op(find_op("cast"), {x.tensor}, std::move(attributes), x.site);
 }
 
-Tensor reshard_gradient(const Tensor& cotangent, const Type& target, const Tensor& x) {
+Tensor reshard_gradient(const Tensor& cotangent, const Type& target, const Tensor& x,
+                        const Tensor& resharded) {
   const Node* const made_by = producer(x);
   const DType dtype = cotangent.dtype();
   const DType reduce = made_by == nullptr ? dtype : reduce_dtype(*made_by).value_or(dtype);
   const bool reduces = cotangent.type().partial && cotangent.type().partial != target.partial;
-  if (reduce == dtype || !reduces) return reshard(cotangent, target);
+  const auto named = [&](const Tensor& gradient) {
+    const std::string& name = resharded.graph()->value(resharded.id()).name;
+    if (!name.empty() && gradient.id() != cotangent.id()) gradient.named("gradient of " + name);
+    return gradient;
+  };
+  if (reduce == dtype || !reduces) return named(reshard(cotangent, target));
   Type wide = target;
   wide.dtype = reduce;
-  const Tensor summed = reshard(cast(cotangent, reduce, CastPartial::kThrough), wide);
+  const Tensor summed = named(reshard(cast(cotangent, reduce, CastPartial::kThrough), wide));
   return rounded_in_excess(summed, dtype);
 }
 

@@ -11,9 +11,10 @@ namespace tessera {
 // weight was gathered or where it was cast.
 Tensor cast_weight(Operand x, DType dtype, DType reduce);
 
-// reshard(cotangent, target), the cotangent of a reshard of `x`: in x's
-// reduce dtype if it is a weight's cast. What is rounded back after that is not rounded if a cast
-// to the reduce dtype follows.
-Tensor reshard_gradient(const Tensor& cotangent, const Type& target, const Tensor& x);
+// reshard(cotangent, target), the cotangent of a reshard of `x` to `resharded`, after which it is
+// named: in x's reduce dtype if it is a weight's cast. What is rounded back after that is not
+// rounded if a cast to the reduce dtype follows.
+Tensor reshard_gradient(const Tensor& cotangent, const Type& target, const Tensor& x,
+                        const Tensor& resharded);
 
 }  // namespace tessera

@@ -69,7 +69,7 @@ Tensors reshard_vjp(const VjpContext& c) {
     target.partial.kind = PartialKind::kSum;
     target.partial.mesh_axes.push_back(mesh_axis);
   }
-  return {reshard_gradient(c.cotangents[0], target, c.inputs[0])};
+  return {reshard_gradient(c.cotangents[0], target, c.inputs[0], c.outputs[0])};
 }
 
 Tensors save_vjp(const VjpContext& c) { return {c.cotangents[0]}; }

@@ -97,7 +97,7 @@ TEST_CASE("what is saved is reported with its layer and the bytes of all iterati
   const auto ffn1 = std::find_if(saved.begin(), saved.end(),
                                  [](const SavedValue& value) { return value.name == "ffn1"; });
   REQUIRE(ffn1 != saved.end());
-  REQUIRE(ffn1->bytes == 2 * 2 * 4 * 4);  // layers x batch x mlp x bytes.
+  REQUIRE(ffn1->type.bytes() == 2 * 2 * 4 * 4);  // layers x batch x mlp x bytes.
 }
 
 TEST_CASE("saved names stop recomputation") {

@@ -206,7 +206,9 @@ TEST_CASE("the planned peak is what is allocated, and all that launches touch li
     }
     REQUIRE(end <= plan.arena_bytes);
     const MemoryUse& use = plan.use;
-    REQUIRE(use.parameters + use.state + use.batch + use.activations + use.temporaries == use.peak);
+    REQUIRE(use.parameters + use.state + use.batch + use.activations + use.gradients +
+                use.temporaries ==
+            use.peak);
     REQUIRE(use.temporaries >= 0);
   }
 }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of any mesh: plan.json has the members that docs/formats.md promises, the text says the
+// same, and both say what adds up.
+#include "tasks/plan.h"
+
+#include <set>
+#include <sstream>
+
+#include <boost/property_tree/json_parser.hpp>
+#include <boost/property_tree/ptree.hpp>
+
+#include "tasks/plan_report.h"
+#include "tasks/strategies.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+using Json = boost::property_tree::ptree;
+
+Json parsed(const std::string& text) {
+  std::istringstream stream(text);
+  Json json;
+  boost::property_tree::read_json(stream, json);
+  return json;
+}
+
+Plan plan_of(const MeshConfig& mesh, Strategy strategy) {
+  ExperimentConfig config = tiny_config();
+  config.mesh = mesh;
+  config.rules = strategy_rules(strategy);
+  const TemporaryDirectory directory;
+  TinyDevices devices;
+  Processes alone;
+  Session session(config, {.run_directory = directory.path(), .allocates = false},
+                  devices.in_order(), alone);
+  return make_plan(session);
+}
+
+Plan fully_sharded() {
+  return plan_of({.ici_mesh_shape = {1, 2, 2}, .dcn_mesh_shape = {1, 2, 1}},
+                 Strategy::kFullyShardedTensor);
+}
+
+std::set<std::string> members(const Json& json) {
+  std::set<std::string> names;
+  for (const auto& [name, value] : json) names.insert(name);
+  return names;
+}
+
+TEST_CASE("plan.json has the members that the documentation lists, and no others") {
+  const Json json = parsed(plan_json(fully_sharded()));
+  REQUIRE(members(json) == std::set<std::string>{"parameters", "devices", "mesh", "tokens_per_step",
+                                                 "flops_per_step", "flops_per_device",
+                                                 "launches_per_step", "memory_per_device",
+                                                 "peak_bytes", "arena_bytes", "saved_for_backward",
+                                                 "communication", "collectives"});
+  REQUIRE(members(json.get_child("memory_per_device")) ==
+          std::set<std::string>{"parameters", "optimizer_state", "batch", "gradients",
+                                "activations", "temporaries"});
+  for (const auto& [unused, one] : json.get_child("collectives"))
+    REQUIRE(members(one) == std::set<std::string>{"op", "value", "mesh_axes", "link", "dtype",
+                                                  "bytes", "count", "phase", "path", "source"});
+  for (const auto& [unused, total] : json.get_child("communication"))
+    REQUIRE(members(total) == std::set<std::string>{"mesh_axes", "link", "count", "bytes"});
+  REQUIRE(json.get_child("mesh").size() == 3);
+  REQUIRE(json.get<int64_t>("devices") == 8);
+}
+
+TEST_CASE("a plan adds up") {
+  const Plan plan = fully_sharded();
+  int64_t memory = 0;
+  for (const auto& [name, bytes] : plan.memory) {
+    REQUIRE(bytes >= 0);
+    memory += bytes;
+  }
+  REQUIRE(memory == plan.peak);
+  REQUIRE(plan.peak <= plan.arena);
+  int64_t sent = 0, total = 0, slow = 0;
+  for (const PlannedCollective& one : plan.collectives) {
+    sent += one.bytes_per_step();
+    // `data` is two slices of two devices here, so what crosses it takes the slow links.
+    const bool data =
+        std::find(one.mesh_axes.begin(), one.mesh_axes.end(), "data") != one.mesh_axes.end();
+    REQUIRE((one.link == Link::kDcn) == data);
+    if (one.link == Link::kDcn) slow += one.bytes_per_step();
+  }
+  for (const AxisTotal& axes : plan.totals) {
+    total += axes.bytes;
+    if (axes.link == Link::kDcn) slow -= axes.bytes;
+  }
+  REQUIRE(sent > 0);
+  REQUIRE(total == sent);
+  REQUIRE(slow == 0);
+}
+
+TEST_CASE("every collective says which line of code it serves, and that line is no pass") {
+  for (const Strategy strategy : {Strategy::kReplicas, Strategy::kFullySharded, Strategy::kSequence,
+                                  Strategy::kFullyShardedSequence}) {
+    const Plan plan = plan_of({.ici_mesh_shape = {1, 2, 2}}, strategy);
+    REQUIRE(plan.collectives.size() > 3);
+    for (const PlannedCollective& one : plan.collectives) {
+      CAPTURE(one.op, one.value, one.path, one.source);
+      REQUIRE((one.source.starts_with("layers/") || one.source.starts_with("tasks/")));
+      REQUIRE_FALSE(one.source.starts_with("layers/layer.cc"));
+    }
+  }
+}
+
+TEST_CASE("FSDP's gathers and scatters are attributed to the layer that reads the weight") {
+  const Plan plan = plan_of({.ici_mesh_shape = {1, 4, 1}}, Strategy::kFullySharded);
+  std::map<std::string, std::string> source;  // By op, of the feed-forward layer's up projection.
+  for (const PlannedCollective& one : plan.collectives)
+    if (one.value.ends_with("ffn.up")) source[one.op] = one.source;
+  REQUIRE(source.size() == 2);
+  REQUIRE(source.at("all_gather").starts_with("layers/feed_forward.cc:"));
+  REQUIRE(source.at("reduce_scatter") == source.at("all_gather"));
+}
+
+TEST_CASE("text and JSON say the same, in 100 columns") {
+  const Plan plan = fully_sharded();
+  const std::string text = plan_text(plan);
+  const Json json = parsed(plan_json(plan));
+  const auto says = [&](const std::string& words) {
+    CAPTURE(text, words);
+    REQUIRE(text.find(words) != std::string::npos);
+  };
+  says("parameters         " + json.get<std::string>("parameters"));
+  says("8 (replica=1 data=4 (2 within a slice x 2 slices) mdl=2)");
+  says(json.get<std::string>("peak_bytes") + " bytes");
+  says(json.get<std::string>("arena_bytes") + " bytes, for all programs");
+  for (const auto& [name, bytes] : json.get_child("saved_for_backward")) says("  " + name + " ");
+  std::map<std::string, int> rows;  // By source.
+  int all_rows = 0;
+  for (const auto& [unused, one] : json.get_child("collectives")) {
+    ++rows[one.get<std::string>("source")];
+    ++all_rows;
+    REQUIRE(one.get<int64_t>("bytes") > 0);
+    REQUIRE(one.get<int64_t>("count") > 0);
+  }
+  // Beneath each source line stand as many rows as JSON has for it.
+  std::map<std::string, int> printed;
+  std::istringstream lines(text.substr(text.find("collectives of a device, by")));
+  std::string source;
+  for (std::string line; std::getline(lines, line);) {
+    REQUIRE(line.size() <= 100);
+    if (rows.contains(line))
+      source = line;
+    else if (line.find(" x ") != std::string::npos)
+      ++printed[source];
+  }
+  REQUIRE(printed == rows);
+  for (const auto& [unused, total] : json.get_child("communication"))
+    says(total.get<std::string>("count") + " collectives");
+}
+
+TEST_CASE("one device communicates nothing, and its plan says so") {
+  const Plan plan = plan_of({.ici_mesh_shape = {1, 1, 1}}, Strategy::kFullyShardedTensor);
+  REQUIRE(plan.collectives.empty());
+  REQUIRE_THAT(plan_text(plan), Catch::Contains("communication      none"));
+  REQUIRE(parsed(plan_json(plan)).get_child("collectives").empty());
+}
+
+}  // namespace
+}  // namespace tessera
