@@ -56,10 +56,11 @@ class BaseInput {
   virtual ~BaseInput() = default;
   virtual const std::string& name() const = 0;  // Of the dataset, for eval lines.
   virtual int64_t global_batch_size() const = 0;
-  // Opens what the input reads; called once, before anything below.
+  // Opens what the input reads; called once, before anything below but `specification`.
   virtual void attach(const Infeed& infeed) = 0;
-  virtual int64_t vocab_size() const = 0;       // No id of a batch reaches it.
-  virtual Batch specification() const = 0;      // This host's rows, bytes empty.
+  virtual int64_t vocab_size() const = 0;  // No id of a batch reaches it.
+  // This host's rows, bytes empty; before `attach`, the whole batch's.
+  virtual Batch specification() const = 0;
   virtual std::optional<Batch> get_next() = 0;  // nullopt at the end of a finite set.
   virtual std::optional<Batch> peek() = 0;      // The next one, without moving on.
   virtual void reset() = 0;

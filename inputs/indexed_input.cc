@@ -64,6 +64,7 @@ void IndexedInput::attach(const Infeed& infeed) {
 }
 
 int64_t IndexedInput::host_rows() const {
+  if (!attached_) return stream_.global_batch_size;
   int64_t rows = 0;
   for (const RowRange& range : rows_) rows += range.size();
   return rows;

@@ -5,6 +5,7 @@
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/layout.h"
+#include "core/graph/ops/shared_heads.h"
 #include "core/graph/ops/softmax.h"
 
 namespace tessera {
@@ -27,6 +28,8 @@ Tensor visible(const Tensor& scores, const AttentionOptions& options) {
 
 Tensor attention_by_scores(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
                            const UnaryLayer& dropout) {
+  k = shared_heads(k, q.type().axis("heads"));
+  v = shared_heads(v, q.type().axis("heads"));
   const int64_t kv_heads = k.size("kv_heads");
   const Tensor grouped =
       split_axis(q, "heads", {"kv_heads", kv_heads, {}}, {"group", q.size("heads") / kv_heads, {}});

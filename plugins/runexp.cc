@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/runexp.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -93,15 +95,27 @@ struct Ending {
   std::string error;
 };
 
+// Unless told, a process takes the processors it may run on; those of a host that are not bound to
+// some of their own share them.
+int thread_budget(const CommandLine& line, const Processes& processes) {
+  if (line.threads > 0 || processes.size() == 1) return line.threads;
+  const int usable = usable_cpu_threads();
+  if (usable < sysconf(_SC_NPROCESSORS_ONLN)) return usable;
+  int together = 0;
+  for (int rank = 0; rank < processes.size(); ++rank)
+    if (processes.host(rank) == processes.host(processes.rank())) ++together;
+  return std::max(1, usable / together);
+}
+
 Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Processes& processes) {
   RunOptions options = line.run;
   options.experiment = configured.name;
   options.overrides = configured.overrides;
-  options.threads = line.threads;
+  options.threads = thread_budget(line, processes);
   if (options.job_log_dir.empty()) options.job_log_dir = filesystem::path("runs") / configured.name;
   // A plan of any mesh asks one device about its kernels.
   const std::vector<std::unique_ptr<Device>> devices =
-      make_cpu_devices(options.mode == RunMode::kPlan ? 1 : options.devices, line.threads);
+      make_cpu_devices(options.mode == RunMode::kPlan ? 1 : options.devices, options.threads);
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
   Trainer trainer(configured.config, options, in_order, processes);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/nearest_multiple.h"
 
 namespace tessera {
 namespace {
@@ -36,7 +37,10 @@ std::vector<MeshAxis> configured_axes(const MeshConfig& config) {
 Mesh automatic_mesh(std::vector<MeshAxis> axes, int64_t devices) {
   const int64_t slices = Mesh(axes).num_devices();
   if (devices % slices != 0)
-    fail("mesh: {} devices cannot be shared out among {} slices (dcn_mesh_shape)", devices, slices);
+    fail(
+        "mesh: {} devices cannot be shared out among {} slices (dcn_mesh_shape); the nearest "
+        "number that can is {}",
+        devices, slices, nearest_multiple(devices, slices));
   const auto data = std::find_if(axes.begin(), axes.end(),
                                  [](const MeshAxis& axis) { return axis.name == "data"; });
   if (data == axes.end() && devices != slices)

@@ -3,7 +3,10 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
+#include "core/base/nearest_multiple.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/layout.h"
@@ -52,6 +55,14 @@ Tensor into_microbatches(const Tensor& x, int64_t count) {
         "a batch of {} does not divide into {} microbatches; change num_microbatches or "
         "global_batch_size",
         size, count);
+  int64_t devices = 1;
+  for (const std::string& name : x.type().axis(kBatch).split) devices *= traced_mesh().size(name);
+  if (size / count % devices != 0)
+    fail(
+        "a batch of {} in {} microbatches leaves {} examples each, which {} devices ({}) cannot "
+        "share; the nearest global_batch_size that can is {}, or change num_microbatches",
+        size, count, size / count, devices, fmt::join(x.type().axis(kBatch).split, "*"),
+        nearest_multiple(size, count * devices));
   const Tensor split = split_axis(x, kBatch, {"batch_in_microbatch", size / count, {}},
                                   {std::string(kMicrobatch), count, {}});
   std::string order(kMicrobatch);

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/shard.h"
+#include "tasks/check_rules.h"
 #include "tasks/mesh_hosts.h"
 #include "tasks/run_config.h"
 
@@ -68,7 +69,7 @@ Executor Session::make_executor(const SessionOptions& options,
   return Executor(devices, *fabric_);
 }
 
-// The rows of a global batch that this process's devices hold. A plan reads none.
+// The rows of a global batch that this process's devices hold.
 Infeed Session::infeed(int64_t global_batch_size, const SessionOptions& options) const {
   Infeed infeed{.infeed_host_index = processes_.rank(),
                 .num_infeed_hosts = processes_.size(),
@@ -81,9 +82,6 @@ Infeed Session::infeed(int64_t global_batch_size, const SessionOptions& options)
   if (options.allocates) {
     const int64_t first = processes_.rank() * options.devices;
     infeed.rows = rows_of(batch, mesh_, first, options.devices);
-  } else {
-    infeed.infeed_host_index = 0;
-    infeed.num_infeed_hosts = 1;
   }
   return infeed;
 }
@@ -93,7 +91,8 @@ std::unique_ptr<BaseInput> Session::open_input(const Template<BaseInput>& input_
                                                const SessionOptions& options) {
   const ErrorContext context(where);
   std::unique_ptr<BaseInput> input = input_tpl.instantiate();
-  input->attach(infeed(input->global_batch_size(), options));
+  const Infeed rows = infeed(input->global_batch_size(), options);
+  if (options.allocates) input->attach(rows);  // A plan needs no data.
   return input;
 }
 
@@ -121,6 +120,7 @@ void Session::compile(const SessionOptions& options) {
   std::optional<int> train_number, logits_number;
   if (options.trains) {
     train_graph_ = task_->train_graph(setting);
+    check_rules(rules_, train_graph_);
     train_number = add_program(train_graph_, options);
   }
   // Datasets with batches of one shape share a program.
@@ -141,7 +141,7 @@ void Session::compile(const SessionOptions& options) {
   }
   setting.batch = copies_of_one_example(setting, *input_);
   const Graph logits_graph = task_->logits_graph(setting, eval_weights());
-  check_vocabulary(logits_graph);
+  if (options.allocates) check_vocabulary(logits_graph);
   if (train().sample.length > 0) logits_number = add_program(logits_graph, options);
 
   if (options.allocates) executor_.allocate();

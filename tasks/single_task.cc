@@ -64,6 +64,7 @@ Tensor norm_of(const Tensor& x) {
 
 SingleTask::SingleTask(const HParams& p)
     : p_(p), model_(p.model.instantiate()), learner_(p.learner) {
+  check(p.train);
   learner_.check(model_->parameters());
 }
 

@@ -35,11 +35,11 @@ StopSignal::~StopSignal() {
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before[i], nullptr);
 }
 
-bool StopSignal::requested() const { return received != 0; }
+int StopSignal::requested() const { return received; }
 
-const char* StopSignal::name() const {
-  if (received == SIGINT) return "Ctrl-C";
-  return received == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
+const char* StopSignal::name(int signal) {
+  if (signal == SIGINT) return "Ctrl-C";
+  return signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
 }
 
 }  // namespace tessera

@@ -13,8 +13,8 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  bool requested() const;
-  const char* name() const;  // "SIGTERM", "Ctrl-C", "SIGUSR1"
+  int requested() const;                // The signal's number; 0: none came.
+  static const char* name(int signal);  // "SIGTERM", "Ctrl-C", "SIGUSR1"
 };
 
 }  // namespace tessera

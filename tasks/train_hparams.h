@@ -86,4 +86,7 @@ struct TrainHParams {
          init_from, early_stopping, sample)
 };
 
+// Error for a number that can be none.
+void check(const TrainHParams& p);
+
 }  // namespace tessera

@@ -22,9 +22,11 @@
 #include "tasks/model_state.h"
 #include "tasks/plan_report.h"
 #include "tasks/printable.h"
+#include "tasks/run_config.h"
 #include "tasks/run_log.h"
 #include "tasks/run_start.h"
 #include "tasks/sample_text.h"
+#include "tasks/scratch_directory.h"
 #include "tasks/session.h"
 #include "tasks/stall_watch.h"
 #include "tasks/stop_signal.h"
@@ -62,8 +64,8 @@ struct Trainer::Impl {
   int train();
   int evaluate_only();
   void open_logs();
-  bool stop_agreed(const StopSignal& stop);
-  void leave(const StopSignal& stop);
+  int agreed_signal(const StopSignal& stop);
+  void leave(int signal);
   void train_step(Clock::time_point begin);
   StepResult run_step(const Batch& batch);
   StepResult count_traffic(const Batch& batch);
@@ -84,6 +86,7 @@ struct Trainer::Impl {
   fs::path directory_;
   std::unique_ptr<RunLock> lock_;  // Of whoever writes: null unless process 0 of a training run.
   std::string hparams_toml_;
+  std::unique_ptr<ScratchDirectory> scratch_;  // Of a plan, which leaves nothing behind.
   Session session_;
   Throughput throughput_;
   EarlyStopper early_stopper_;
@@ -108,8 +111,11 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
       directory_(options.job_log_dir),
       lock_(lock_run(options, processes)),
       hparams_toml_(settle_run(config, options, processes)),
+      scratch_(options.mode == RunMode::kPlan && !run_has_begun(directory_)
+                   ? std::make_unique<ScratchDirectory>()
+                   : nullptr),
       session_(config,
-               {.run_directory = directory_,
+               {.run_directory = scratch_ ? scratch_->path() : directory_,
                 .devices = options.devices,
                 .trains = options.mode != RunMode::kEval,
                 .allocates = options.mode != RunMode::kPlan,
@@ -262,8 +268,8 @@ int Trainer::Impl::train() {
     // Pax's order: save the state before the step, train, evaluate, stop early.
     if (is_due(step_, p().save_interval_steps)) save();
     const Clock::time_point begin = Clock::now();
-    if (stop_agreed(stop)) {
-      leave(stop);
+    if (const int signal = agreed_signal(stop); signal != 0) {
+      leave(signal);
       return 0;
     }
     train_step(begin);
@@ -274,19 +280,20 @@ int Trainer::Impl::train() {
   return 0;
 }
 
-// Between steps. What keeps a process from its next batch is known to all before any begins a step
-// that it would wait in for ever.
-bool Trainer::Impl::stop_agreed(const StopSignal& stop) {
+// Between steps: the signal that some process got, or 0. What keeps a process from its next batch
+// is known to all before any begins a step that it would wait in for ever.
+int Trainer::Impl::agreed_signal(const StopSignal& stop) {
   session_.input().await_next();
-  return processes_.agree_max(stop.requested() ? 1 : 0, fmt::format("step {}", step_ + 1)) != 0;
+  return static_cast<int>(
+      processes_.agree_max(stop.requested(), fmt::format("step {}", step_ + 1)));
 }
 
 // Saves and says how to go on. Whoever stops a run waits only so long before it is killed.
-void Trainer::Impl::leave(const StopSignal& stop) {
+void Trainer::Impl::leave(int signal) {
   const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
     fmt::print(stderr,
                "runexp: told to stop, but step {} was not saved within {} s "
-               "(task.train.stop_deadline_seconds); an earlier checkpoint remains\n",
+               "(task.train.stop_deadline_seconds); what was saved before remains\n",
                step_, p().stop_deadline_seconds);
     if (processes_.transport()) processes_.transport()->abort(1);
     std::_Exit(1);
@@ -295,9 +302,9 @@ void Trainer::Impl::leave(const StopSignal& stop) {
   saver_->wait();
   report_saves();
   log_->event("preempt", step_, traffic());
-  console_.say(step_ == 0 ? fmt::format("{}: no step was taken yet", stop.name())
+  console_.say(step_ == 0 ? fmt::format("{}: no step was taken yet", StopSignal::name(signal))
                           : fmt::format("{}: saved step {}; the same command goes on from there",
-                                        stop.name(), step_));
+                                        StopSignal::name(signal), step_));
 }
 
 // Of the steps since this start: what each device sent in one, on average; the plan foretells it.

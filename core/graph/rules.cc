@@ -75,7 +75,10 @@ class RuleReader {
     }
     while (!skip(")")) {
       if (!rule.mesh.empty()) expect(",");
-      rule.mesh.push_back(read_name("a mesh axis or ')'"));
+      const std::string name = read_name("a mesh axis or ')'");
+      if (std::find(rule.mesh.begin(), rule.mesh.end(), name) != rule.mesh.end())
+        fail("rules \"{}\": {} is split over {} twice", text_, rule.axis, name);
+      rule.mesh.push_back(name);
     }
     return rule;
   }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/nearest_multiple.h"
 
 namespace tessera {
 namespace {
@@ -130,11 +131,6 @@ int64_t shards_of(const Axis& axis, const Mesh& mesh) {
   int64_t shards = 1;
   for (const std::string& name : axis.split) shards *= mesh.size(name);
   return shards;
-}
-
-// The multiple of `step` nearest to `size`, but not zero.
-int64_t nearest_multiple(int64_t size, int64_t step) {
-  return std::max<int64_t>(1, (size + step / 2) / step) * step;
 }
 
 }  // namespace

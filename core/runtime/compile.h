@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
+#include "core/passes/memory.h"
 #include "core/passes/remat.h"
 
 namespace tessera {
@@ -16,6 +18,9 @@ namespace tessera {
 struct CompileOptions {
   Mesh mesh;
   RematPolicy remat;
+  // Unset: collectives overlap compute where the run has several processes; of plans without
+  // devices, where the mesh has several slices.
+  std::optional<Communication> communication;
   bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
   // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for
   // --dump_graph; of stages that differ between devices, with the first device's of this process.

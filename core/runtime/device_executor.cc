@@ -39,6 +39,7 @@ DeviceExecutor::DeviceExecutor(Device& device, int64_t number, Fabric* fabric)
     : device_(device), number_(number), fabric_(fabric), kernels_(device) {}
 
 DeviceExecutor::~DeviceExecutor() {
+  communication_.reset();  // It works in the arena.
   if (arena_ != nullptr) device_.release(arena_, bytes_);
 }
 
@@ -75,28 +76,55 @@ void DeviceExecutor::add_program(const StepPlan& plan, const Graph& graph) {
   std::map<const Graph*, const Graph*> own;
   pair_graphs(*plan.graph, graph, own);
   own[plan.helpers.get()] = plan.helpers.get();
-  std::vector<PreparedLaunch>& launches = programs_.emplace_back();
-  launches.reserve(plan.launches.size());
+  Program& program = programs_.emplace_back();
+  program.launches.reserve(plan.launches.size());
   for (const Launch& launch : plan.launches) {
-    PreparedLaunch& prepared = launches.emplace_back();
+    PreparedLaunch& prepared = program.launches.emplace_back();
     prepared.graph = own.at(launch.graph);
     prepared.node = &prepared.graph->node(launch.node);
     prepared.kernel = &kernel(*prepared.graph, *prepared.node);
     for (const int64_t offset : launch.inputs) prepared.inputs.push_back(at(offset));
     for (const int64_t offset : launch.outputs) prepared.outputs.push_back(at(offset));
     prepared.scratch = at(launch.scratch);
+    prepared.kind = launch.kind;
+    if (launch.kind == LaunchKind::kStart) {
+      prepared.start = static_cast<int64_t>(program.starts.size());
+      program.starts.push_back(program.launches.size() - 1);
+    } else if (launch.kind == LaunchKind::kWait) {
+      prepared.start = program.launches[static_cast<size_t>(launch.waits_for)].start;
+    }
   }
+  if (program.starts.empty() || communication_) return;
+  communication_ = std::make_unique<SideThread>([this](int64_t number) {
+    launch(running_->launches[running_->starts[static_cast<size_t>(number)]],
+           Track::kCommunication);
+  });
+}
+
+void DeviceExecutor::launch(const PreparedLaunch& launch, Track track) const {
+  LaunchTimes times{.device = number_, .track = track, .kind = launch.kind};
+  if (*observer_) times.begin_ns = now_ns();
+  if (launch.kind == LaunchKind::kWait) {
+    communication_->wait(launch.start);
+  } else {
+    launch.kernel->run(
+        {.inputs = launch.inputs, .outputs = launch.outputs, .scratch = launch.scratch});
+  }
+  if (!*observer_) return;
+  times.end_ns = now_ns();
+  (*observer_)(*launch.graph, *launch.node, times);
 }
 
 void DeviceExecutor::run(int program, const LaunchObserver& observer) {
-  for (const PreparedLaunch& launch : programs_[static_cast<size_t>(program)]) {
-    LaunchTimes times{.device = number_};
-    if (observer) times.begin_ns = now_ns();
-    launch.kernel->run(
-        {.inputs = launch.inputs, .outputs = launch.outputs, .scratch = launch.scratch});
-    if (!observer) continue;
-    times.end_ns = now_ns();
-    observer(*launch.graph, *launch.node, times);
+  if (communication_) communication_->begin();
+  running_ = &programs_[static_cast<size_t>(program)];
+  observer_ = &observer;
+  for (const PreparedLaunch& each : running_->launches) {
+    if (each.kind == LaunchKind::kStart) {
+      communication_->start();
+    } else {
+      launch(each, Track::kCompute);
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include "core/runtime/fabric.h"
 #include "core/runtime/kernel_cache.h"
 #include "core/runtime/launch_observer.h"
+#include "core/runtime/side_thread.h"
 
 namespace tessera {
 
@@ -37,6 +38,7 @@ class DeviceExecutor {
   void add_program(const StepPlan& plan, const Graph& graph);
 
   std::byte* at(int64_t offset) const { return arena_ + offset; }
+  // Starts run on a thread beside this one, in their order; waits wait for them.
   void run(int program, const LaunchObserver& observer);
 
  private:
@@ -48,8 +50,15 @@ class DeviceExecutor {
     std::vector<const std::byte*> inputs;
     std::vector<std::byte*> outputs;
     std::byte* scratch = nullptr;
+    LaunchKind kind = LaunchKind::kRun;
+    int64_t start = kNone;  // Of starts and waits: which start of the program it is.
+  };
+  struct Program {
+    std::vector<PreparedLaunch> launches;
+    std::vector<size_t> starts;  // Which launches are starts.
   };
 
+  void launch(const PreparedLaunch& launch, Track track) const;
   Kernel& kernel(const Graph& graph, const Node& node);
 
   Device& device_;
@@ -58,9 +67,13 @@ class DeviceExecutor {
   KernelCache kernels_;
   // Of collectives each node has its own, which can name the layer it serves.
   std::map<const Node*, std::unique_ptr<Kernel>> collectives_;
-  std::vector<std::vector<PreparedLaunch>> programs_;
+  std::vector<Program> programs_;
   std::byte* arena_ = nullptr;
   int64_t bytes_ = 0;
+  // Of the program that runs.
+  const Program* running_ = nullptr;
+  const LaunchObserver* observer_ = nullptr;
+  std::unique_ptr<SideThread> communication_;  // If any program has starts.
 };
 
 }  // namespace tessera

@@ -84,6 +84,12 @@ struct Executor::Impl {
     mesh = wanted;
   }
 
+  Communication usual_communication() const {
+    bool beside = fabric != nullptr && fabric->num_processes() > 1;
+    for (const MeshAxis& axis : mesh.axes()) beside = beside || (planning && axis.dcn > 1);
+    return beside ? Communication::kOverlapped : Communication::kInline;
+  }
+
   // Of one arena for all programs so far.
   int64_t planned_bytes() const {
     int64_t above = 0;
@@ -176,7 +182,8 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
   const Graph shared = compile_shared(traced, options, program.saved);
   // The first device is compiled here, so that mistakes are found in the caller's context.
   Graph first = compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown);
-  program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.persistent);
+  program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.persistent,
+                             options.communication.value_or(impl.usual_communication()));
   program.graphs.resize(impl.parts.size());
   program.graphs[0] = program.plan.graph;
   if (impl.parts.size() > 1) {

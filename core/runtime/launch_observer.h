@@ -6,15 +6,18 @@
 #include <functional>
 
 #include "core/graph/graph.h"
+#include "core/passes/memory.h"
 
 namespace tessera {
 
-// A device computes and communicates on tracks of their own.
+// A device computes and communicates on tracks of their own. Only what runs beside compute is on
+// the second; collectives that compute waits for at once are on the first.
 enum class Track { kCompute, kCommunication };
 
 struct LaunchTimes {
   int64_t device = 0;  // Its number in the mesh.
   Track track = Track::kCompute;
+  LaunchKind kind = LaunchKind::kRun;
   int64_t begin_ns = 0, end_ns = 0;  // Steady clock.
 };
 

@@ -18,7 +18,8 @@ namespace {
 // A fused launch is called after the first of its ops.
 constexpr size_t kMostOpsNamed = 5;
 
-std::string launch_name(const Node& node) {
+std::string launch_name(const Node& node, LaunchKind kind) {
+  if (kind == LaunchKind::kWait) return fmt::format("wait for {}", node.op->name);
   if (node.op->name != "fused") return std::string(node.op->name);
   std::string name = "fused";
   size_t named = 0;
@@ -81,7 +82,7 @@ LaunchObserver LaunchTrace::observer() {
 
 void LaunchTrace::add(const Graph& graph, const Node& node, const LaunchTimes& times) {
   const std::lock_guard lock(mutex_);
-  Launch launch{.name = launch_name(node),
+  Launch launch{.name = launch_name(node, times.kind),
                 .ancestry = {fmt::format("step {}", step_), std::string(phase_name(node.phase))},
                 .site = node.site.text(),
                 .result = node.outputs.empty() ? "" : graph.type(node.outputs[0]).text_sized(),

@@ -75,6 +75,18 @@ TEST_CASE("c4.Spmd1B without its data says which file is missing, and what to se
                                "another in the experiment or with --set"));
 }
 
+TEST_CASE("c4.Spmd1B is planned on its four devices, with neither data nor devices at hand") {
+  const TemporaryDirectory directory;
+  const Outcome got = run(directory, "runexp",
+                          {"--exp=c4.Spmd1B", "--mode=plan", "--set",
+                           "flat_tokens_path=" + (directory / "missing.h5").string(),
+                           "--job_log_dir=" + (directory / "run").string()});
+  INFO(got.output);
+  REQUIRE(got.code == 0);
+  REQUIRE_THAT(got.output, Catch::Contains("1104619904"));
+  REQUIRE_THAT(got.output, Catch::Contains("replica=1 data=4 mdl=1"));
+}
+
 TEST_CASE("a batch for each core needs a declared mesh") {
   const TemporaryDirectory directory;
   const Outcome got =

@@ -22,8 +22,10 @@ TEST_CASE("shapes multiply, and must come to the devices there are") {
   REQUIRE_THROWS_WITH(make_mesh(config, 4), Catch::Contains("give --devices=8, or change ici_"));
   REQUIRE_THROWS_WITH(make_mesh({.ici_mesh_shape = {2, 2}}, 4),
                       Catch::Contains("mesh.ici_mesh_shape has 2 sizes, expected one for each"));
-  REQUIRE_THROWS_WITH(make_mesh({.dcn_mesh_shape = {3, 1, 1}}, 8),
-                      Catch::Contains("8 devices cannot be shared out among 3 slices"));
+  REQUIRE_THROWS_WITH(
+      make_mesh({.dcn_mesh_shape = {3, 1, 1}}, 8),
+      Catch::Contains("8 devices cannot be shared out among 3 slices (dcn_mesh_shape); "
+                      "the nearest number that can is 9"));
 }
 
 TEST_CASE("a mesh of another number of devices is refused with both ways to mend it") {

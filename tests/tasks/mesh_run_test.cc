@@ -250,10 +250,26 @@ TEST_CASE("what a mesh cannot hold is refused before step 0, with what would fit
                                "ici_mesh_shape=[1,1,4]"));
   ExperimentConfig microbatches = on_mesh(tiny_config(2), {1, 4, 1}, Strategy::kReplicas);
   task_of(microbatches).train.num_microbatches = 4;
-  REQUIRE_THAT(message_of(microbatches, 4), Catch::Contains("microbatch"));
+  REQUIRE_THAT(message_of(microbatches, 4),
+               Catch::Contains("a batch of 8 in 4 microbatches leaves 2 examples each, which 4 "
+                               "devices (replica*data) cannot share; the nearest "
+                               "global_batch_size that can is 16, or change num_microbatches"));
   ExperimentConfig misspelt = on_mesh(tiny_config(2), {1, 2, 1}, Strategy::kReplicas);
   misspelt.rules.weights = "embed -> dta";
   REQUIRE_THAT(message_of(misspelt, 2), Catch::Contains("did you mean 'data'"));
+  misspelt.rules.weights = "embd -> data";
+  REQUIRE_THAT(
+      message_of(misspelt, 2),
+      Catch::Contains("rules.weights: no tensor has an axis 'embd'; did you mean 'embed'?"));
+  misspelt.rules.weights = "";
+  misspelt.rules.activations = "batch -> data, residul: seq -> mdl";
+  REQUIRE_THAT(message_of(misspelt, 2),
+               Catch::Contains("rules.activations: no layer places anything as 'residul'; did you "
+                               "mean 'residual'?"));
+  misspelt.rules.activations = "batch -> (data, data)";
+  REQUIRE_THAT(message_of(misspelt, 2), Catch::Contains("batch is split over data twice"));
+  REQUIRE_THAT(message_of(on_mesh(tiny_config(2), {0, 2, 1}, Strategy::kReplicas), 2),
+               Catch::Contains("axis 'replica' has size 0"));
 }
 
 }  // namespace

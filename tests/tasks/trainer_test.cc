@@ -271,6 +271,20 @@ TEST_CASE("what cannot work is said before the first step") {
     REQUIRE_THAT(message_of(config, directory.path(), options),
                  Catch::Contains("takes 1 device, but there are 2"));
   }
+  SECTION("numbers that can be none") {
+    ExperimentConfig config = tiny_config(2);
+    TrainHParams& train = task_of(config).train;
+    train.prefetch_batches = 0;
+    REQUIRE_THAT(message_of(config, directory.path()),
+                 Catch::Contains("task.train.prefetch_batches is 0; expected at least 1"));
+    train.prefetch_batches = 1;
+    train.collective_timeout_seconds = 0;
+    REQUIRE_THAT(message_of(config, directory.path()),
+                 Catch::Contains("collective_timeout_seconds is 0; expected at least 1"));
+    train.collective_timeout_seconds = 1;
+    train.eval_loop_num_batches = 0;
+    REQUIRE_THAT(message_of(config, directory.path()), Catch::Contains("-1 (the whole set)"));
+  }
   SECTION("an unknown metric to stop by") {
     ExperimentConfig config = tiny_config(2);
     task_of(config).train.early_stopping.metric = "eval/validation/los";

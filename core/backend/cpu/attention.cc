@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention and its gradient: blocks of queries of all heads are shared out among threads;
-// backward, key heads are, since all that read a key head add to its gradient.
-#include <algorithm>
-
+// backward, key heads are, since all that read a key head add to its gradient. Where there are
+// fewer of them than threads, blocks of keys are, and then blocks of queries.
 #include "core/backend/cpu/attention_loops.h"
 #include "core/backend/cpu/composite_kernel.h"
 
@@ -32,6 +31,9 @@ AttentionOperands operands_of(const LaunchArgs& args, bool segments) {
           .key_segments = segments ? input_as<int32_t>(args, 4) : nullptr};
 }
 
+// 0, last, 1, last but one, …: halves of a causal head then cost the same.
+int64_t interleaved(int64_t i, int64_t count) { return i % 2 == 0 ? i / 2 : count - 1 - i / 2; }
+
 class AttentionKernel final : public Kernel {
  public:
   AttentionKernel(const Graph& graph, const Node& node, ThreadTeam& team)
@@ -59,11 +61,6 @@ class AttentionKernel final : public Kernel {
   }
 
  private:
-  // 0, last, 1, last but one, …: halves of a causal head then cost the same.
-  static int64_t interleaved(int64_t i, int64_t count) {
-    return i % 2 == 0 ? i / 2 : count - 1 - i / 2;
-  }
-
   AttentionShape shape_;
   bool segments_;
   int64_t thread_floats_;
@@ -79,7 +76,7 @@ class AttentionGradKernel final : public Kernel {
         team_(team) {}
 
   int64_t scratch_bytes() const override {
-    return threads() * thread_floats_ * static_cast<int64_t>(sizeof(float));
+    return team_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
   }
 
   void run(const LaunchArgs& args) override {
@@ -91,17 +88,32 @@ class AttentionGradKernel final : public Kernel {
                                          .dq = args.outputs[0],
                                          .dk = args.outputs[1],
                                          .dv = args.outputs[2]};
-    team_.parallel(shape_.batch * shape_.kv_heads, 1, [&](Range range, int thread) {
-      float* scratch = reinterpret_cast<float*>(args.scratch) + thread * thread_floats_;
-      for (int64_t head = range.begin; head < range.end; ++head)
-        attention_grad_head(shape_, operands, head / shape_.kv_heads, head % shape_.kv_heads,
-                            scratch);
-    });
+    using Kind = AttentionGradPart::Kind;
+    const int64_t heads = shape_.batch * shape_.kv_heads;
+    if (heads >= team_.size()) {
+      share_out(args, operands, Kind::kHead, heads, 1, 1);
+    } else {
+      share_out(args, operands, Kind::kKeys, heads, 1, shape_.key_blocks());
+      share_out(args, operands, Kind::kQueries, heads, shape_.group(), shape_.query_blocks());
+    }
   }
 
  private:
-  int64_t threads() const {
-    return std::min<int64_t>(team_.size(), shape_.batch * shape_.kv_heads);
+  void share_out(const LaunchArgs& args, const AttentionGradOperands& operands,
+                 AttentionGradPart::Kind kind, int64_t heads, int64_t members, int64_t blocks) {
+    team_.parallel(heads * members * blocks, 1, [&](Range range, int thread) {
+      float* scratch = reinterpret_cast<float*>(args.scratch) + thread * thread_floats_;
+      for (int64_t item = range.begin; item < range.end; ++item) {
+        const int64_t member = item / blocks, head = member / members;
+        attention_grad(shape_, operands,
+                       {.kind = kind,
+                        .batch = head / shape_.kv_heads,
+                        .kv_head = head % shape_.kv_heads,
+                        .member = member % members,
+                        .block = interleaved(item % blocks, blocks)},
+                       scratch);
+      }
+    });
   }
 
   AttentionShape shape_;

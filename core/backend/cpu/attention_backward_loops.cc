@@ -69,26 +69,55 @@ class HeadGradient {
   void run() {
     find_delta();
     std::fill_n(dq_, shape_.group() * shape_.queries * width_, 0.0f);
-    for (int64_t from = 0; from < shape_.keys; from += kKeyBlock) {
-      const int64_t keys = std::min(kKeyBlock, shape_.keys - from);
-      key_ = wide_rows<T>(key_block<const T>(operands_.forward.k, from), keys, shape_.head_dim,
-                          key_rows_);
-      value_ = wide_rows<T>(key_block<const T>(operands_.forward.v, from), keys, shape_.head_dim,
-                            value_rows_);
-      std::fill_n(dk_, keys * width_, 0.0f);
-      std::fill_n(dv_, keys * width_, 0.0f);
-      for (int64_t member = 0; member < shape_.group(); ++member)
-        for (int64_t first = 0; first < shape_.queries; first += kQueryBlock)
-          add_block(member, first, from);
-      write(dk_, keys, shape_.scale, key_block<T>(operands_.dk, from));
-      write(dv_, keys, 1.0f, key_block<T>(operands_.dv, from));
-    }
+    for (int64_t from = 0; from < shape_.keys; from += kKeyBlock) sum_keys<Sums::kAll>(from);
     for (int64_t member = 0; member < shape_.group(); ++member)
       write(dq_ + member * shape_.queries * width_, shape_.queries, shape_.scale,
             query_block<T>(operands_.dq, member, 0));
   }
 
+  // In parts, with sums in the same order: dk and dv of one block of keys…
+  void run_keys(int64_t from) {
+    find_delta();
+    sum_keys<Sums::kOfKeys>(from);
+  }
+  // …and dq of one block of queries of one head.
+  void run_queries(int64_t member, int64_t first) {
+    const int64_t queries = std::min(kQueryBlock, shape_.queries - first);
+    find_delta(member, first, first + queries);
+    float* const dq = dq_ + (member * shape_.queries + first) * width_;
+    std::fill_n(dq, queries * width_, 0.0f);
+    for (int64_t from = 0; from < visible_keys(shape_, first + queries); from += kKeyBlock) {
+      read_keys(from);
+      add_block<Sums::kOfQueries>(member, first, from);
+    }
+    write(dq, queries, shape_.scale, query_block<T>(operands_.dq, member, first));
+  }
+
  private:
+  enum class Sums { kAll, kOfKeys, kOfQueries };
+
+  void read_keys(int64_t from) {
+    const int64_t keys = std::min(kKeyBlock, shape_.keys - from);
+    key_ = wide_rows<T>(key_block<const T>(operands_.forward.k, from), keys, shape_.head_dim,
+                        key_rows_);
+    value_ = wide_rows<T>(key_block<const T>(operands_.forward.v, from), keys, shape_.head_dim,
+                          value_rows_);
+  }
+
+  // What all queries add for one block of keys.
+  template <Sums kSums>
+  void sum_keys(int64_t from) {
+    const int64_t keys = std::min(kKeyBlock, shape_.keys - from);
+    read_keys(from);
+    std::fill_n(dk_, keys * width_, 0.0f);
+    std::fill_n(dv_, keys * width_, 0.0f);
+    for (int64_t member = 0; member < shape_.group(); ++member)
+      for (int64_t first = 0; first < shape_.queries; first += kQueryBlock)
+        add_block<kSums>(member, first, from);
+    write(dk_, keys, shape_.scale, key_block<T>(operands_.dk, from));
+    write(dv_, keys, 1.0f, key_block<T>(operands_.dv, from));
+  }
+
   template <typename U, typename Void>
   HeadRows<U> query_block(Void* tensor, int64_t member, int64_t first) const {
     return head_rows<U>(tensor, shape_.queries, shape_.heads, shape_.head_dim, batch_, head(member),
@@ -106,19 +135,22 @@ class HeadGradient {
 
   // The sum of out times its cotangent, for each query: what the softmax's gradient takes off.
   void find_delta() {
-    std::fill_n(delta_, shape_.group() * shape_.query_blocks() * kQueryBlock, 0.0f);
-    for (int64_t member = 0; member < shape_.group(); ++member) {
-      const HeadRows<const T> out = query_block<const T>(operands_.out, member, 0);
-      const HeadRows<const T> cotangent = query_block<const T>(operands_.cotangent, member, 0);
-      for (int64_t i = 0; i < shape_.queries; ++i)
-        delta(member, 0)[i] =
-            sum_of(sum_over(shape_.head_dim, [&](int64_t j, int64_t left) HWY_ATTR {
-              return hn::Mul(load(out.row(i) + j, left), load(cotangent.row(i) + j, left));
-            }));
-    }
+    for (int64_t member = 0; member < shape_.group(); ++member)
+      find_delta(member, 0, shape_.queries);
+  }
+  void find_delta(int64_t member, int64_t begin, int64_t end) {
+    const HeadRows<const T> out = query_block<const T>(operands_.out, member, 0);
+    const HeadRows<const T> cotangent = query_block<const T>(operands_.cotangent, member, 0);
+    for (int64_t i = begin; i < end; ++i)
+      delta(member, 0)[i] = sum_of(sum_over(shape_.head_dim, [&](int64_t j, int64_t left) HWY_ATTR {
+        return hn::Mul(load(out.row(i) + j, left), load(cotangent.row(i) + j, left));
+      }));
+    const int64_t blocks_end = (end + kQueryBlock - 1) / kQueryBlock * kQueryBlock;
+    std::fill(delta(member, 0) + end, delta(member, 0) + blocks_end, 0.0f);
   }
 
   // What one block of queries of one head adds for one block of keys.
+  template <Sums kSums>
   void add_block(int64_t member, int64_t first, int64_t from) {
     const AttentionOperands& forward = operands_.forward;
     const int64_t head_dim = shape_.head_dim;
@@ -151,12 +183,15 @@ class HeadGradient {
       differentiate_block<true>(mask, shape_.cap, keys, lse_, delta(member, first), scores_,
                                 slopes_);
     }
-    small_product<true>(keys, width_, queries, {scores_, kQueryBlock, 1},
-                        wide_rows<T>(cotangent, queries, head_dim, cotangent_rows_), dv_, width_);
-    small_product<true>(keys, width_, queries, {slopes_, kQueryBlock, 1},
-                        wide_rows<T>(query, queries, head_dim, query_rows_), dk_, width_);
-    small_product<true>(queries, width_, keys, {slopes_, 1, kQueryBlock}, key_,
-                        dq_ + (member * shape_.queries + first) * width_, width_);
+    if constexpr (kSums != Sums::kOfQueries) {
+      small_product<true>(keys, width_, queries, {scores_, kQueryBlock, 1},
+                          wide_rows<T>(cotangent, queries, head_dim, cotangent_rows_), dv_, width_);
+      small_product<true>(keys, width_, queries, {slopes_, kQueryBlock, 1},
+                          wide_rows<T>(query, queries, head_dim, query_rows_), dk_, width_);
+    }
+    if constexpr (kSums != Sums::kOfKeys)
+      small_product<true>(queries, width_, keys, {slopes_, 1, kQueryBlock}, key_,
+                          dq_ + (member * shape_.queries + first) * width_, width_);
   }
 
   void write(const float* rows, int64_t count, float factor, HeadRows<T> to) const {
@@ -179,12 +214,26 @@ class HeadGradient {
   float* dq_;  // Sums of all queries.
 };
 
-void AttentionGradHead(const AttentionShape& shape, const AttentionGradOperands& operands,
-                       int64_t batch, int64_t kv_head, float* scratch) {
+template <typename T>
+void run_part(const AttentionShape& shape, const AttentionGradOperands& operands,
+              const AttentionGradPart& part, float* scratch) {
+  HeadGradient<T> gradient(shape, operands, part.batch, part.kv_head, scratch);
+  switch (part.kind) {
+    case AttentionGradPart::Kind::kHead:
+      return gradient.run();
+    case AttentionGradPart::Kind::kKeys:
+      return gradient.run_keys(part.block * kKeyBlock);
+    case AttentionGradPart::Kind::kQueries:
+      return gradient.run_queries(part.member, part.block * kQueryBlock);
+  }
+}
+
+void AttentionGrad(const AttentionShape& shape, const AttentionGradOperands& operands,
+                   const AttentionGradPart& part, float* scratch) {
   if (shape.dtype == DType::kBF16) {
-    HeadGradient<BFloat16>(shape, operands, batch, kv_head, scratch).run();
+    run_part<BFloat16>(shape, operands, part, scratch);
   } else {
-    HeadGradient<float>(shape, operands, batch, kv_head, scratch).run();
+    run_part<float>(shape, operands, part, scratch);
   }
 }
 
@@ -196,13 +245,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera {
 namespace {
-HWY_EXPORT(AttentionGradHead);
+HWY_EXPORT(AttentionGrad);
 }  // namespace
 
-void attention_grad_head(const AttentionShape& shape, const AttentionGradOperands& operands,
-                         int64_t batch, int64_t kv_head, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(AttentionGradHead)(shape, operands, batch, kv_head, scratch);
+void attention_grad(const AttentionShape& shape, const AttentionGradOperands& operands,
+                    const AttentionGradPart& part, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(AttentionGrad)(shape, operands, part, scratch);
 }
+
+int64_t AttentionShape::key_blocks() const { return (keys + kKeyBlock - 1) / kKeyBlock; }
 
 int64_t attention_grad_scratch_floats(const AttentionShape& shape) {
   const int64_t width = padded_width(shape.head_dim);

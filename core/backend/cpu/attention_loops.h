@@ -20,6 +20,7 @@ struct AttentionShape {
 
   int64_t group() const { return heads / kv_heads; }
   int64_t query_blocks() const;
+  int64_t key_blocks() const;  // Of the gradient.
 };
 
 struct AttentionOperands {
@@ -51,9 +52,16 @@ struct AttentionGradOperands {
   void* dv = nullptr;
 };
 
-// All queries and keys of one key head and the query heads that read it.
-void attention_grad_head(const AttentionShape& shape, const AttentionGradOperands& operands,
-                         int64_t batch, int64_t kv_head, float* scratch);
+// Of one key head and the query heads that read it: all; or dk and dv of a block of keys; or dq of
+// a block of queries of the `member`th of those heads. The two kinds of parts together give the
+// same bits as all at once, and compute the scores twice.
+struct AttentionGradPart {
+  enum class Kind { kHead, kKeys, kQueries } kind = Kind::kHead;
+  int64_t batch = 0, kv_head = 0;
+  int64_t member = 0, block = 0;
+};
+void attention_grad(const AttentionShape& shape, const AttentionGradOperands& operands,
+                    const AttentionGradPart& part, float* scratch);
 int64_t attention_grad_scratch_floats(const AttentionShape& shape);
 
 }  // namespace tessera

@@ -15,11 +15,14 @@
 namespace tessera {
 namespace {
 
-// Long enough to bridge the gaps between the launches of a step, short enough that an idle team,
-// or one that shares its processors with others, does not burn them.
+// Long enough to bridge the gaps between the launches of a step, short enough that an idle team
+// does not burn its processors.
 constexpr auto kSpin = std::chrono::microseconds(60);
 
 std::atomic<uint32_t> forks{0};
+
+// Of all teams that are alive in this process, callers included.
+std::atomic<int> team_threads{0};
 
 void watch_forks() {
   static const int registered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
@@ -34,26 +37,34 @@ void pause_briefly() {
 #endif
 }
 
-// Returns once `word` differs from `old`: spins first, then sleeps.
+// Returns once `word` differs from `old`: sleeps, after spinning for a while if each thread can
+// have a processor of its own. (Where it cannot, who spins may hold the one that is waited for.)
 uint32_t await_change(const std::atomic<uint32_t>& word, uint32_t old) {
-  const auto deadline = std::chrono::steady_clock::now() + kSpin;
-  do {
-    for (int i = 0; i < 32; ++i) {
-      const uint32_t now = word.load(std::memory_order_acquire);
-      if (now != old) return now;
-      pause_briefly();
-    }
-  } while (std::chrono::steady_clock::now() < deadline);
+  if (team_threads.load(std::memory_order_relaxed) <= usable_processors()) {
+    const auto deadline = std::chrono::steady_clock::now() + kSpin;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        const uint32_t now = word.load(std::memory_order_acquire);
+        if (now != old) return now;
+        pause_briefly();
+      }
+    } while (std::chrono::steady_clock::now() < deadline);
+  }
   word.wait(old, std::memory_order_acquire);
   return word.load(std::memory_order_acquire);
 }
 
 }  // namespace
 
-int usable_processors() {
+int count_processors() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int usable_processors() {
+  static const int processors = count_processors();
+  return processors;
 }
 
 Range part_of(int64_t count, int thread, int threads, int64_t grain) {
@@ -84,10 +95,12 @@ struct ThreadTeam::Shared {
 
 ThreadTeam::ThreadTeam(int threads) : size_(threads > 0 ? threads : usable_processors()) {
   watch_forks();
+  team_threads.fetch_add(size_, std::memory_order_relaxed);
   spawn();
 }
 
 ThreadTeam::~ThreadTeam() {
+  team_threads.fetch_sub(size_, std::memory_order_relaxed);
   if (fork_generation_ != forks.load()) {
     // The threads live in the parent process only: there is nothing to join.
     workers_.release();  // NOLINT(bugprone-unused-return-value): leaked on purpose.

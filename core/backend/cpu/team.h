@@ -26,6 +26,9 @@ struct Range {
 // `grain`, sizes as equal as that allows.
 Range part_of(int64_t count, int thread, int threads, int64_t grain = 1);
 
+// Processors that this process may use.
+int usable_processors();
+
 class ThreadTeam {
  public:
   // `threads` includes the caller of `run`; <= 0: every processor this process may use.

@@ -15,6 +15,7 @@
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/layout.h"
 #include "core/graph/ops/reduce.h"
+#include "core/graph/ops/shared_heads.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 
@@ -254,6 +255,10 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
                                  {"scale", options.scale},
                                  {"logit_cap", options.logit_cap}};
   std::vector<Tensor> operands = {q.tensor, k.tensor, v.tensor};
+  // One key head serves all as it is; several must be given out.
+  for (const size_t i : {kKey, kValue})
+    if (q.tensor.has("heads") && operands[i].has("kv_heads") && operands[i].size("kv_heads") > 1)
+      operands[i] = shared_heads({operands[i], q.site}, q.tensor.type().axis("heads"));
   if (options.key_segment_ids && !options.segment_ids)
     fail("attention: key_segment_ids are given, segment_ids are not");
   if (options.segment_ids) {

@@ -175,6 +175,20 @@ const OpDef kLayerNorm = norm_op("layer_norm");
 const OpRegistrar kRegisterRmsNorm{kRmsNorm};
 const OpRegistrar kRegisterLayerNorm{kLayerNorm};
 
+// Scale and bias lie as the axis they multiply does.
+void check_split_alike(const OpDef& op, std::span<const Tensor> operands, std::string_view axis,
+                       const SourceSite& site) {
+  const ErrorPrefix where(site.text());
+  const auto name = [](const Tensor& tensor) { return tensor.graph()->describe(tensor.id()); };
+  const Axis& split = operands[0].type().axis(axis);
+  for (const Tensor& weight : operands.subspan(1)) {
+    const Type& type = weight.type();
+    if (type.has(axis) && type.axis(axis).split == split.split) continue;
+    fail("{}: {} has {}, {} is {}; reshard it to {} as well", op.name, name(operands[0]),
+         split.text(), name(weight), type.text(), split.text());
+  }
+}
+
 Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const Tensor& bias,
                   std::string_view axis, double epsilon) {
   if (bias && !scale) fail("{}: a bias needs a scale beside it", op.name);
@@ -189,6 +203,7 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
   if (x.tensor.has(axis) && !x.tensor.type().axis(axis).split.empty()) {
     // Only the statistics cross devices, and they serve the caller's line.
     const SiteScope site(x.site);
+    check_split_alike(op, operands, axis, x.site);
     return in_order_of(normalised(NormAttributes(attributes), operands).front(), x.tensor.type());
   }
   const Tensor y = trace_op(op, operands, attributes, x.site);

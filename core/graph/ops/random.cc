@@ -106,7 +106,7 @@ std::vector<Tensor> plain_dropout(const Node& node, std::span<const Tensor> inpu
   const Tensor uniform =
       trace_op(kRandomUniform, {inputs.begin() + 1, inputs.end()}, attributes, node.site);
   const Tensor kept = less(uniform, constant(keep, DType::kF32));
-  return {as_dtype(where(kept, x / keep, constant(0.0, x.dtype())), inputs[0].dtype())};
+  return {as_dtype(mask(x / keep, kept), inputs[0].dtype())};
 }
 
 // The same mask, drawn again from the same counters.

@@ -3,8 +3,10 @@
 // without tails, grouped queries, several blocks of queries and keys, masks of both kinds.
 #include <fmt/core.h>
 
+#include "core/backend/cpu/device.h"
 #include "core/graph/ops/attention.h"
 #include "tests/support/catch.h"
+#include "tests/support/cpu_graph.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/trial.h"
 
@@ -69,6 +71,22 @@ TEST_CASE("Documents packed in order are kept apart block by block") {
   for (int i = 0; i < 600; ++i) segments.push_back(i < 290 ? 1 : i < 300 ? 2 : 3);
   const KernelCheck check{.given = {{"u", segments}, {"v", segments}}};
   REQUIRE(attention_mismatch(sizes, "f32", {.scale = 0.4}, true, check) == "");
+}
+
+TEST_CASE("Attention and its gradient have the same bits for any number of threads") {
+  const std::string dtype = GENERATE("f32", "bf16");
+  const Sizes sizes = GENERATE(Sizes{1, 600, 600, 4, 1, 16}, Sizes{2, 130, 300, 2, 2, 20});
+  Trial trial({}, types_of(sizes, dtype));
+  const std::vector<Tensor>& in = trial.inputs();
+  attention(in[0], in[1], in[2], {.scale = 0.3});
+  const std::vector<Tensor> results =
+      traced_gradient(trial.graph(), Node(trial.graph().nodes().back()));
+  for (size_t i = 0; i < 3; ++i)
+    trial.graph().add_output(fmt::format("gradient {}", i), results[i].id());
+  const ReferenceInputs inputs = random_inputs(trial.graph(), 3);
+  const auto one = run_on_cpu(trial.graph(), inputs, *make_cpu_device(1));
+  for (const int threads : {2, 3, 7})  // More than key heads, too.
+    REQUIRE(run_on_cpu(trial.graph(), inputs, *make_cpu_device(threads)) == one);
 }
 
 }  // namespace

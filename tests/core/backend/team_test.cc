@@ -48,6 +48,28 @@ TEST_CASE("Every thread of a team works once per launch, over many launches") {
   for (size_t thread = 0; thread < 4; ++thread) REQUIRE(calls[thread * 16] == 20000);
 }
 
+TEST_CASE("Teams beside each other, with more threads than processors, each do their own work") {
+  constexpr int kTeams = 4, kLaunches = 500;
+  const int threads = usable_processors() + 1;
+  std::vector<std::vector<int64_t>> sums(kTeams);
+  std::vector<std::thread> callers;
+  for (int t = 0; t < kTeams; ++t) {
+    callers.emplace_back([&, t] {
+      ThreadTeam team(threads);
+      std::vector<int64_t> own(static_cast<size_t>(threads), 0);
+      for (int launch = 0; launch < kLaunches; ++launch)
+        team.run([&](int thread) { own[static_cast<size_t>(thread)] += launch + t; });
+      sums[static_cast<size_t>(t)] = own;
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  for (int t = 0; t < kTeams; ++t) {
+    const int64_t expected = kLaunches * (kLaunches - 1) / 2 + kLaunches * t;
+    REQUIRE(sums[static_cast<size_t>(t)] ==
+            std::vector<int64_t>(static_cast<size_t>(threads), expected));
+  }
+}
+
 TEST_CASE("A team that has gone to sleep wakes up") {
   ThreadTeam team(3);
   for (int launch = 0; launch < 5; ++launch) {

@@ -26,12 +26,14 @@ std::string of(const Types& types, const Application& apply) {
 
 Tensor normed(const Tensors& in) { return rms_norm(in[0], in[1], "embed", 1e-6); }
 
-TEST_CASE("A norm keeps the layout of its rows and refuses a split or pending axis") {
+TEST_CASE("A norm keeps its layout, along a split axis too, and refuses what is pending") {
   const std::string scale = "f32[\"embed=8\"]";
   REQUIRE(of({"bf16[\"batch/data=4 seq/mdl=4 embed=8\"]", scale}, normed) ==
           "bf16[\"batch/data seq/mdl embed\"]");
+  REQUIRE(of({"f32[\"batch=4 embed/mdl=8\"]", "f32[\"embed/mdl=8\"]"}, normed) ==
+          "f32[\"batch embed/mdl\"]");
   REQUIRE(of({"f32[\"batch=4 embed/mdl=8\"]", scale}, normed) ==
-          "rms_norm: embed of x is split over mdl; reshard it to unsplit embed");
+          "rms_norm: x has embed/mdl, y is f32[\"embed\"]; reshard it to embed/mdl as well");
   REQUIRE(of({"f32[\"batch=4 embed=8\" + sum(mdl)]", scale}, normed) ==
           "rms_norm is not linear; x is partial over mdl; place(x)");
   REQUIRE(of({"f32[\"batch=4 embed=8\"]", "f32[\"embed/mdl=8\"]"}, normed) ==

@@ -80,27 +80,27 @@ TEST_CASE("a device that fails ends the run at once with its own error, and noth
               }});
   const auto begin = steady_clock::now();
   REQUIRE_THAT(error_of([&] { run.result(); }), Catch::Equals("device 2 lost its power supply"));
-  REQUIRE(seconds_since(begin) < 5.0);
+  REQUIRE(seconds_since(begin) < 20.0);
   REQUIRE_THAT(error_of([&] { run.result(); }),
                Catch::Contains("the run was stopped: device 2 lost its power supply"));
 }
 
 TEST_CASE("a device that hangs is named with the collective it misses, its layer and line") {
   std::atomic<bool> release{false};
-  MeshRun run(4,
-              {.timeout = milliseconds(300), .before_joining = [&](int64_t device, int64_t number) {
-                 while (device == 3 && number == 1 && !release)
-                   std::this_thread::sleep_for(milliseconds(1));
-               }});
+  MeshRun run(
+      4, {.timeout = milliseconds(1000), .before_joining = [&](int64_t device, int64_t number) {
+            while (device == 3 && number == 1 && !release)
+              std::this_thread::sleep_for(milliseconds(1));
+          }});
   const auto begin = steady_clock::now();
   std::thread releaser([&] {
-    std::this_thread::sleep_for(milliseconds(450));
+    std::this_thread::sleep_for(milliseconds(1300));
     release = true;
   });
   const std::string error = error_of([&] { run.result(); });
   releaser.join();
-  REQUIRE(seconds_since(begin) < 5.0);
-  REQUIRE_THAT(error, Catch::Contains("has waited 0.3 s in collective 1, all_reduce over data "
+  REQUIRE(seconds_since(begin) < 20.0);
+  REQUIRE_THAT(error, Catch::Contains("has waited 1 s in collective 1, all_reduce over data "
                                       "[lm.loss, "));
   REQUIRE_THAT(error, Catch::Contains("fabric_faults_test.cc:"));
   REQUIRE_THAT(error, Catch::Contains("], for device 3, which has come as far as collective 0, "
@@ -109,25 +109,18 @@ TEST_CASE("a device that hangs is named with the collective it misses, its layer
 }
 
 TEST_CASE("a device that hangs for good is given up, and the run still ends") {
-  // What it needs outlives the test, as it does.
-  static std::atomic<bool> release{false}, done{false};
-  {
-    MeshRun run(2, {.timeout = milliseconds(100), .before_joining = [](int64_t device, int64_t) {
-                      while (device == 1 && !release) std::this_thread::sleep_for(milliseconds(1));
-                      if (device == 1) done = true;
-                      if (device == 1) fail("too late");
-                    }});
-    const auto begin = steady_clock::now();
-    REQUIRE_THAT(error_of([&] { run.result(); }),
-                 Catch::Contains("for device 1, which has not come to a collective yet"));
-    REQUIRE(seconds_since(begin) < 5.0);
-    REQUIRE_THAT(error_of([&] { run.result(); }),
-                 Catch::Contains("a device of this run hangs; nothing more can be run"));
-    run.executor.reset();  // Leaves behind what the thread works on.
-    release = true;
-    while (!done) std::this_thread::sleep_for(milliseconds(1));
-    std::this_thread::sleep_for(milliseconds(50));
-  }
+  // Its thread outlives the test, and so does all that it may touch.
+  static auto* const run =
+      new MeshRun(2, {.timeout = milliseconds(300), .before_joining = [](int64_t device, int64_t) {
+                        if (device == 1) std::this_thread::sleep_for(std::chrono::hours(1));
+                      }});
+  const auto begin = steady_clock::now();
+  REQUIRE_THAT(error_of([&] { run->result(); }),
+               Catch::Contains("for device 1, which has not come to a collective yet"));
+  REQUIRE(seconds_since(begin) < 20.0);
+  REQUIRE_THAT(error_of([&] { run->result(); }),
+               Catch::Contains("a device of this run hangs; nothing more can be run"));
+  run->executor.reset();  // Leaves behind what the thread works on.
 }
 
 TEST_CASE("stop wakes all that wait, with its reason") {
@@ -147,7 +140,7 @@ TEST_CASE("stop wakes all that wait, with its reason") {
   });
   for (const std::string& error : errors)
     REQUIRE(error == "the run was stopped: the user asked for it");
-  REQUIRE(seconds_since(begin) < 5.0);
+  REQUIRE(seconds_since(begin) < 20.0);
 }
 
 // Each device's error, where device `hangs` comes late to collective 1 of `number`.
@@ -158,10 +151,10 @@ std::vector<std::string> errors_with_hanging(int64_t hangs, int processes) {
                           parse_type("f32[\"x=4 y=3\"]"),
                           {{"axis", std::string("x")}}};
   FabricOptions options;
-  options.timeout = milliseconds(400);
+  options.timeout = milliseconds(1000);
   options.before_joining = [=](int64_t device, int64_t number) {
     if (device != hangs || number != 1) return;
-    std::this_thread::sleep_for(milliseconds(900));
+    std::this_thread::sleep_for(milliseconds(1800));
     fail("released");
   };
   const auto fabrics = make_fabrics(4, processes, options);

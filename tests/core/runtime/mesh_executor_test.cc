@@ -2,8 +2,8 @@
 // Step programs on meshes: what all devices compute together is what one trace says.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "core/backend/cpu/device.h"
@@ -16,6 +16,7 @@
 #include "core/passes/autodiff.h"
 #include "core/passes/collectives.h"
 #include "core/runtime/executor.h"
+#include "core/runtime/launch_trace.h"
 #include "tests/support/catch.h"
 #include "tests/support/fabric_trial.h"
 #include "tests/support/reference_device.h"
@@ -80,8 +81,10 @@ struct Outcome {
   std::vector<double> y, w, v;
 };
 
-Outcome take_steps(Executor& executor, const Graph& graph, const Mesh& mesh) {
+Outcome take_steps(Executor& executor, const Graph& graph, const Mesh& mesh,
+                   std::optional<Communication> communication = {}) {
   CompileOptions options;
+  options.communication = communication;
   options.mesh = mesh;
   options.verify_passes = true;
   const int program = executor.add_program(graph, options);
@@ -152,39 +155,62 @@ TEST_CASE("a step on a mesh is the step of one device, to rounding") {
   }
 }
 
-TEST_CASE("processes of a run give the same bits as one process of all its devices") {
+// The loss and each device's part of w after steps on eight devices in so many processes.
+struct MeshOutcome {
+  std::vector<float> losses;  // By process.
+  std::vector<Bytes> parts;   // By device.
+};
+
+MeshOutcome steps_of(int processes, std::optional<Communication> communication) {
   const Mesh mesh({{"data", 4}, {"mdl", 2}});
   const Graph graph = trace_step(mesh);
-  std::map<int, std::vector<float>> losses;
-  std::map<int, std::vector<Bytes>> states;
-  for (const int processes : {1, 2, 4, 8}) {
-    const auto fabrics = make_fabrics(8, processes);
-    std::vector<float> loss(static_cast<size_t>(processes));
-    std::vector<Bytes> state(8);
-    std::vector<std::string> errors(static_cast<size_t>(processes));
-    std::vector<std::thread> threads;
-    for (int process = 0; process < processes; ++process) {
-      threads.emplace_back([&, process] {
-        try {
-          Fabric& fabric = *fabrics[static_cast<size_t>(process)];
-          const auto devices = make_devices(fabric.local_devices());
-          Executor executor(pointers(devices), fabric);
-          loss[static_cast<size_t>(process)] = take_steps(executor, graph, mesh).loss;
-          for (const Shard& shard : executor.shards("w"))
-            state[static_cast<size_t>(shard.device)] = {shard.bytes.begin(), shard.bytes.end()};
-        } catch (const Error& error) {
-          errors[static_cast<size_t>(process)] = error.what();
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const std::string& error : errors) REQUIRE(error == "");
-    for (const float each : loss) REQUIRE(each == loss[0]);
-    losses[processes] = {loss[0]};
-    states[processes] = state;
-    REQUIRE(losses[processes] == losses[1]);
-    REQUIRE(states[processes] == states[1]);
+  const auto fabrics = make_fabrics(8, processes);
+  MeshOutcome outcome{std::vector<float>(static_cast<size_t>(processes)), std::vector<Bytes>(8)};
+  std::vector<std::string> errors(static_cast<size_t>(processes));
+  std::vector<std::thread> threads;
+  for (size_t process = 0; process < fabrics.size(); ++process) {
+    threads.emplace_back([&, process] {
+      try {
+        Fabric& fabric = *fabrics[process];
+        const auto devices = make_devices(fabric.local_devices());
+        Executor executor(pointers(devices), fabric);
+        outcome.losses[process] = take_steps(executor, graph, mesh, communication).loss;
+        for (const Shard& shard : executor.shards("w"))
+          outcome.parts[static_cast<size_t>(shard.device)] = {shard.bytes.begin(),
+                                                              shard.bytes.end()};
+      } catch (const Error& error) {
+        errors[process] = error.what();
+      }
+    });
   }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) REQUIRE(error == "");
+  return outcome;
+}
+
+TEST_CASE("neither processes nor overlap change a bit") {
+  const MeshOutcome one = steps_of(1, Communication::kInline);
+  const auto check = [&](const MeshOutcome& other) {
+    for (const float loss : other.losses) REQUIRE(loss == one.losses[0]);
+    REQUIRE(other.parts == one.parts);
+  };
+  for (const int processes : {2, 4, 8}) check(steps_of(processes, {}));
+  check(steps_of(1, Communication::kOverlapped));
+  check(steps_of(2, Communication::kInline));
+}
+
+TEST_CASE("a trace shows what each device computes and communicates") {
+  const Mesh mesh({{"data", 2}, {"mdl", 1}});
+  const auto devices = make_devices(2);
+  Fabric fabric({.local_devices = 2});
+  Executor executor(pointers(devices), fabric);
+  LaunchTrace trace;
+  executor.observe(trace.observer());
+  take_steps(executor, trace_step(mesh), mesh, Communication::kOverlapped);
+  const std::string json = trace.json();
+  for (const char* part : {"\"device 0\"", "\"device 1\"", "\"compute\"", "\"communication\"",
+                           "\"all_gather\"", "\"wait for all_gather\"", "\"reduce_scatter\""})
+    REQUIRE_THAT(json, Catch::Contains(part));
 }
 
 TEST_CASE("shards say which part of an array each device holds, and which device owns it") {

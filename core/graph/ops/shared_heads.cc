@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/graph/ops/shared_heads.h"
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/gather.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/layout.h"
+#include "core/graph/trace.h"
+#include "core/graph/vjp.h"
+
+namespace tessera {
+
+Tensor shared_heads(Operand x, const Axis& heads) {
+  const Type& type = x.tensor.type();
+  const Axis& kv_heads = type.axis("kv_heads");
+  if (heads.split.empty() || !kv_heads.split.empty()) return x.tensor;
+  const int64_t devices = traced_mesh().size_along(heads.split);
+  if (kv_heads.size % devices == 0) return x.tensor;
+  if (devices % kv_heads.size != 0) {
+    fail(
+        "{}: attention: heads are split by {}={}, which kv_heads={} can neither be split by nor "
+        "divide; the nearest legal kv_heads is {}, or leave heads unsplit",
+        x.site.text(), fmt::join(heads.split, "*"), devices, kv_heads.size,
+        std::gcd(kv_heads.size, devices));
+  }
+  const std::vector<std::string> names = type.names();
+  std::vector<std::string> order = names;
+  std::erase(order, "kv_heads");
+  order.insert(order.begin(), "kv_heads");
+  const Tensor table = names == order ? x.tensor : transpose(x, joined(order));
+  // Device d of n reads head ⌊d·kv_heads/n⌋.
+  const Tensor number = cast(iota({"shared", devices, heads.split}), DType::kF32);
+  const double share = static_cast<double>(kv_heads.size) / static_cast<double>(devices);
+  const Tensor ids = cast((number + 0.5) * share, DType::kI32);
+  const Tensor repeated = rename({gather(table, ids, "kv_heads"), x.site}, "shared", "kv_heads");
+  return names == order ? repeated : transpose({repeated, x.site}, joined(names));
+}
+
+}  // namespace tessera

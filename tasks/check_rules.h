@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds axis rules that can never apply: of an axis that no tensor of the step has, or of a role
+// that looks misspelt. Whether the layouts they give are sound is the types' business.
+#pragma once
+
+#include "core/graph/graph.h"
+#include "core/graph/rules.h"
+
+namespace tessera {
+
+// Error, with the nearest name, for a rule of an axis that neither `traced` nor the vocabulary
+// (docs/graph.md) has.
+void check_rules(const AxisRules& rules, const Graph& traced);
+
+}  // namespace tessera

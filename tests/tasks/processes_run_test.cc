@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run of several processes, which here are threads over a loopback transport: the numbers of one
+// process, one writer, one end.
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/runtime/checkpoint_store.h"
+#include "inputs/synthetic_input.h"
+#include "tasks/strategies.h"
+#include "tests/support/catch.h"
+#include "tests/support/loopback_transport.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The synthetic input, but process `broken_host` cannot read its batch number `broken_batch`.
+class BreakingInput final : public BaseInput {
+ public:
+  struct HParams {
+    using Instance = BreakingInput;
+    static constexpr std::string_view kName = "BreakingInput";
+    int64_t broken_host = 0;
+    int64_t broken_batch = 0;
+    Required<int64_t> global_batch_size;
+    FIELDS(broken_host, broken_batch, global_batch_size)
+  };
+  explicit BreakingInput(const HParams& p)
+      : p_(p),
+        input_({.task = SyntheticTask::kCopy,
+                .global_batch_size = p.global_batch_size.get(),
+                .seq_len = 16,
+                .num_letters = 8,
+                .distance = 2}) {}
+  const std::string& name() const override { return input_.name(); }
+  int64_t global_batch_size() const override { return input_.global_batch_size(); }
+  void attach(const Infeed& infeed) override {
+    host_ = infeed.infeed_host_index;
+    input_.attach(infeed);
+  }
+  int64_t vocab_size() const override { return input_.vocab_size(); }
+  Batch specification() const override { return input_.specification(); }
+  std::optional<Batch> get_next() override {
+    if (host_ == p_.broken_host && input_.state().position == p_.broken_batch)
+      fail("disk of host {} gone", host_);
+    return input_.get_next();
+  }
+  std::optional<Batch> peek() override { return input_.peek(); }
+  void reset() override { input_.reset(); }
+  InputState state() const override { return input_.state(); }
+  void restore(const InputState& state) override { input_.restore(state); }
+  std::string ids_to_text(const std::vector<int32_t>& ids) const override {
+    return input_.ids_to_text(ids);
+  }
+  std::vector<int32_t> text_to_ids(const std::string& text) const override {
+    return input_.text_to_ids(text);
+  }
+
+ private:
+  HParams p_;
+  SyntheticInput input_;
+  int64_t host_ = 0;
+};
+const TemplateRegistrar<BaseInput, BreakingInput> kRegister;
+
+// How each process ended: its exit code, or its error.
+struct Outcome {
+  int exit_code = -1;
+  std::string error;
+};
+
+std::vector<Outcome> run_processes(int count, const ExperimentConfig& config,
+                                   const fs::path& directory, const RunOptions& options) {
+  const auto transports = make_loopback(count);
+  std::vector<Outcome> outcomes(static_cast<size_t>(count));
+  {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < outcomes.size(); ++rank)
+      threads.emplace_back([&, rank] {
+        Processes processes(transports[rank], std::chrono::seconds(60));
+        try {
+          outcomes[rank].exit_code = run_tiny(config, directory, options, processes);
+        } catch (const Error& error) {
+          // As runexp does.
+          outcomes[rank].error = error.what();
+          processes.fail_together(error.what(), 1, std::chrono::seconds(20));
+        }
+      });
+  }
+  return outcomes;
+}
+
+ExperimentConfig on_mesh(const std::vector<int64_t>& shape, int64_t steps = 8) {
+  ExperimentConfig config = tiny_config(steps);
+  config.mesh.ici_mesh_shape = shape;
+  config.rules = strategy_rules(Strategy::kFullyShardedTensor);
+  task_of(config).train.eval_interval_steps = steps;
+  return config;
+}
+
+void require_same_losses(const fs::path& a, const fs::path& b) {
+  const auto expected = losses_of(a), losses = losses_of(b);
+  REQUIRE(expected.size() == losses.size());
+  for (const auto& [step, loss] : expected) {
+    INFO("step " << step);
+    REQUIRE(std::stod(losses.at(step)) == Approx(std::stod(loss)).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("processes train together as one would, and the first writes for all") {
+  const TemporaryDirectory directory;
+  RunOptions options;
+  REQUIRE(run_tiny(on_mesh({1, 1, 1}), directory / "one") == 0);
+  for (const int count : {2, 4}) {
+    INFO(count << " processes");
+    options.devices = 4 / count;
+    const fs::path run = directory / std::to_string(count);
+    for (const Outcome& outcome : run_processes(count, on_mesh({1, 2, 2}), run, options)) {
+      INFO(outcome.error);
+      REQUIRE(outcome.exit_code == 0);
+    }
+    require_same_losses(directory / "one", run);
+    REQUIRE(values_of(run, "loss").size() == 8);  // One line a step.
+    REQUIRE(values_of(run, "processes") == std::vector<std::string>{std::to_string(count)});
+    REQUIRE(values_of(run, "devices") == std::vector<std::string>{"4"});
+    REQUIRE(values_of(run, "eval/validation/weight") ==
+            values_of(directory / "one", "eval/validation/weight"));
+    REQUIRE(values_of(run, "event") ==
+            std::vector<std::string>{"\"start\"", "\"save\"", "\"done\""});
+  }
+}
+
+TEST_CASE("a run goes on with another number of processes on another mesh") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = on_mesh({1, 1, 1}, 8);
+  REQUIRE(run_tiny(config, directory / "one") == 0);
+  config = on_mesh({1, 2, 1}, 8);
+  task_of(config).train.save_interval_steps = 4;
+  RunOptions options;
+  for (const Outcome& outcome : run_processes(2, config, directory / "moved", options))
+    REQUIRE(outcome.exit_code == 0);
+  fs::remove_all(directory / "moved/checkpoints/step_0000000008");
+  config.mesh.ici_mesh_shape = {2, 1, 2};
+  options.devices = 2;
+  options.allow_config_change = true;
+  for (const Outcome& outcome : run_processes(2, config, directory / "moved", options)) {
+    INFO(outcome.error);
+    REQUIRE(outcome.exit_code == 0);
+  }
+  require_same_losses(directory / "one", directory / "moved");
+}
+
+TEST_CASE("an input that breaks in one process ends all, and nothing is saved") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = on_mesh({1, 2, 1});
+  config.input =
+      BreakingInput::HParams{.broken_host = 1, .broken_batch = 3, .global_batch_size = 8};
+  const std::vector<Outcome> outcomes = run_processes(2, config, directory.path(), {});
+  for (const Outcome& outcome : outcomes) REQUIRE(outcome.exit_code == -1);
+  REQUIRE(outcomes[1].error == "disk of host 1 gone");
+  REQUIRE_THAT(outcomes[0].error, Catch::Contains("disk of host 1 gone"));
+  REQUIRE(values_of(directory.path(), "loss").size() == 3);
+  REQUIRE(CheckpointStore(directory / "checkpoints").steps().empty());
+}
+
+TEST_CASE("a directory that is taken is refused to all processes") {
+  const TemporaryDirectory directory;
+  RunOptions options;
+  options.job_log_dir = directory.path();
+  options.verbosity = Verbosity::kSilent;
+  const TinyDevices devices;
+  Processes alone;
+  const Trainer first(on_mesh({1, 1, 1}), options, devices.in_order(), alone);
+  for (const Outcome& outcome : run_processes(2, on_mesh({1, 2, 1}), directory.path(), {}))
+    REQUIRE_THAT(outcome.error, Catch::Contains("process"));
+}
+
+TEST_CASE("a mesh that the processes do not come to is refused by all") {
+  const TemporaryDirectory directory;
+  for (const Outcome& outcome : run_processes(2, on_mesh({1, 2, 2}), directory.path(), {}))
+    REQUIRE_THAT(outcome.error,
+                 Catch::Contains("takes 4 devices, but 2 processes of 1 have 2; give --devices=2"));
+}
+
+}  // namespace
+}  // namespace tessera
