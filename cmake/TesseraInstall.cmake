@@ -13,7 +13,9 @@ install(TARGETS ${folders} EXPORT TesseraTargets LIBRARY DESTINATION ${CMAKE_INS
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${experiments} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/experiments)
-install(TARGETS ${transports} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/transports)
+if(transports)
+  install(TARGETS ${transports} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/transports)
+endif()
 install(DIRECTORY core layers inputs tasks plugins
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h"
         PATTERN "*_internal.h" EXCLUDE PATTERN "*-inl.h" EXCLUDE)

@@ -29,10 +29,12 @@ constexpr auto kPatience = 60s;
 class Background {
  public:
   Background(const filesystem::path& folder, const std::string& command) : folder_(folder) {
+    filesystem::remove(folder / "out");
+    filesystem::remove(folder / "errors");
     pid_ = ::fork();
     CHECK(pid_ >= 0);
+    ::setpgid(pid_, pid_);  // In both, or the other may come too early.
     if (pid_ > 0) return;
-    ::setpgid(0, 0);
     const std::string line =
         fmt::format("cd '{}' && exec {} >out 2>errors </dev/null", folder.string(), command);
     ::execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
@@ -144,10 +146,13 @@ Outcome strike(const TemporaryDirectory& folder, int timeout_seconds, int signal
 void require_resumes(const TemporaryDirectory& folder, int timeout_seconds) {
   const int64_t saved = last_saved(folder.path());
   Background run(folder.path(), mpirun_command("-n 2", "runexp", endless(timeout_seconds)));
-  const bool goes_on = comes_true([&] { return last_step(folder.path()) >= saved + 5; });
+  const std::string restored = fmt::format("restored step {}\n", saved);
+  const bool goes_on = comes_true([&] {
+    return run.output().find(restored) != std::string::npos &&
+           last_step(folder.path()) >= saved + 5;
+  });
   UNSCOPED_INFO(run.output());
   REQUIRE(goes_on);
-  REQUIRE_THAT(run.output(), Contains(fmt::format("restored step {}", saved)));
   ::kill(run.pid(), SIGUSR1);  // mpirun passes it on.
   REQUIRE(run.wait(kPatience) == 0);
   const int64_t stopped = last_step(folder.path());
