@@ -47,6 +47,13 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 // Processes agree about saving beside the steps; those have channel 0.
 constexpr uint64_t kSavingChannel = 1;
 
+// A launcher gives its processes terminals that are none.
+Console::Mode console_mode(const RunOptions& options, const Processes& processes) {
+  if (options.verbosity == Verbosity::kSilent || !processes.is_first())
+    return Console::Mode::kSilent;
+  return processes.size() > 1 ? Console::Mode::kPlain : Console::detect();
+}
+
 }  // namespace
 
 struct Trainer::Impl {
@@ -57,6 +64,7 @@ struct Trainer::Impl {
  private:
   void begin();
   void check_metric(std::string_view field, const std::string& metric) const;
+  void check_prompt();
   void start_from(const InitFrom& other);
   void restore(int64_t step);
   std::optional<int64_t> newest_checkpoint();
@@ -125,9 +133,7 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
                   devices_at_once(options, processes)),
       early_stopper_(p().early_stopping),
       store_(directory_ / "checkpoints"),
-      console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
-                   ? Console::Mode::kSilent
-                   : Console::detect()) {
+      console_(console_mode(options, processes)) {
   begin();
 }
 
@@ -136,6 +142,7 @@ void Trainer::Impl::begin() {
   check_metric("save_keep_best", p().save_keep_best);
   const std::string graph = graph_text(session_.train_graph());
   graph_hash_ = fmt::format("{:08x}", crc32c(std::as_bytes(std::span(graph))));
+  check_prompt();
   if (options_.mode == RunMode::kPlan) return;
   const std::optional<int64_t> newest = newest_checkpoint();
   if (newest) {
@@ -157,6 +164,13 @@ std::optional<int64_t> Trainer::Impl::newest_checkpoint() {
   if (processes_.is_first()) newest = store_.newest();
   const int64_t agreed = processes_.agree_max(newest.value_or(-1), "the checkpoint to go on from");
   return agreed < 0 ? std::nullopt : std::optional(agreed);
+}
+
+// A sample at the end needs an input that knows text, which is better known at the start.
+void Trainer::Impl::check_prompt() {
+  if (p().sample.length == 0) return;
+  const ErrorContext where("task.train.sample");
+  session_.input().text_to_ids(p().sample.prompt);
 }
 
 // Weights of another run in place of fresh ones.

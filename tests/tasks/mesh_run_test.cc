@@ -10,6 +10,7 @@
 #include "core/runtime/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/model_state.h"
+#include "tasks/schedules/piecewise.h"
 #include "tasks/session.h"
 #include "tasks/strategies.h"
 #include "tests/support/catch.h"
@@ -172,6 +173,20 @@ TEST_CASE("a run's last line says what a device sent, as planned") {
           static_cast<double>(bytes_per_step(collectives(machine.lowered))));
 }
 
+TEST_CASE("all devices skip the steps that one device would skip") {
+  ExperimentConfig config = tiny_config(6);
+  task_of(config).learner.optimizer_tpl = AdamW::HParams{
+      .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {2}, .values = {1.0, std::nan("")}}};
+  const TemporaryDirectory directory;
+  REQUIRE(run_tiny(config, directory / "one") == 0);
+  REQUIRE(run_tiny(on_mesh(config, {1, 2, 2}, Strategy::kFullyShardedTensor), directory / "four",
+                   with_devices(4)) == 0);
+  const std::vector<std::string> skipped = values_of(directory / "four", "skipped");
+  REQUIRE(skipped == values_of(directory / "one", "skipped"));
+  REQUIRE(skipped.front() == "0");
+  REQUIRE(std::stoi(skipped.back()) >= 2);
+}
+
 TEST_CASE("the closing sample does not depend on the mesh") {
   ExperimentConfig config = tiny_config(1);
   task_of(config).train.sample = {.length = 6, .temperature = 0.0};
@@ -224,6 +239,7 @@ TEST_CASE("a plan of any mesh needs no devices") {
   RunOptions plan;
   plan.mode = RunMode::kPlan;
   REQUIRE(run_tiny(config, directory.path(), plan) == 0);
+  REQUIRE(fs::is_empty(directory.path()));
 }
 
 std::string message_of(const ExperimentConfig& config, int64_t devices) {

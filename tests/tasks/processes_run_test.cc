@@ -74,8 +74,12 @@ struct Outcome {
   std::string error;
 };
 
+// Whether a process that fails tells the others, as runexp does, or is gone as if killed.
+enum class Farewell { kNone, kSaid };
+
 std::vector<Outcome> run_processes(int count, const ExperimentConfig& config,
-                                   const fs::path& directory, const RunOptions& options) {
+                                   const fs::path& directory, const RunOptions& options,
+                                   Farewell farewell = Farewell::kSaid) {
   const auto transports = make_loopback(count);
   std::vector<Outcome> outcomes(static_cast<size_t>(count));
   {
@@ -86,9 +90,9 @@ std::vector<Outcome> run_processes(int count, const ExperimentConfig& config,
         try {
           outcomes[rank].exit_code = run_tiny(config, directory, options, processes);
         } catch (const Error& error) {
-          // As runexp does.
           outcomes[rank].error = error.what();
-          processes.fail_together(error.what(), 1, std::chrono::seconds(20));
+          if (farewell == Farewell::kSaid)
+            processes.fail_together(error.what(), 1, std::chrono::seconds(20));
         }
       });
   }
@@ -166,6 +170,28 @@ TEST_CASE("an input that breaks in one process ends all, and nothing is saved") 
   REQUIRE_THAT(outcomes[0].error, Catch::Contains("disk of host 1 gone"));
   REQUIRE(values_of(directory.path(), "loss").size() == 3);
   REQUIRE(CheckpointStore(directory / "checkpoints").steps().empty());
+}
+
+TEST_CASE(
+    "a process that vanishes ends the others in time; nothing is saved, and the run goes on") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = on_mesh({1, 2, 1});
+  task_of(config).train.save_interval_steps = 2;
+  task_of(config).train.collective_timeout_seconds = 2;
+  ExperimentConfig broken = config;
+  broken.input =
+      BreakingInput::HParams{.broken_host = 1, .broken_batch = 3, .global_batch_size = 8};
+  const std::vector<Outcome> outcomes =
+      run_processes(2, broken, directory.path(), {}, Farewell::kNone);
+  REQUIRE_THAT(outcomes[0].error, Catch::Contains("process 1") && Catch::Contains("step 4"));
+  REQUIRE(CheckpointStore(directory / "checkpoints").steps() == std::vector<int64_t>{2});
+  RunOptions options;
+  options.allow_config_change = true;
+  for (const Outcome& outcome : run_processes(2, config, directory.path(), options)) {
+    INFO(outcome.error);
+    REQUIRE(outcome.exit_code == 0);
+  }
+  REQUIRE(losses_of(directory.path()).size() == 8);
 }
 
 TEST_CASE("a directory that is taken is refused to all processes") {
