@@ -22,11 +22,9 @@
 #include "tasks/model_state.h"
 #include "tasks/plan_report.h"
 #include "tasks/printable.h"
-#include "tasks/run_config.h"
 #include "tasks/run_log.h"
 #include "tasks/run_start.h"
 #include "tasks/sample_text.h"
-#include "tasks/scratch_directory.h"
 #include "tasks/session.h"
 #include "tasks/stall_watch.h"
 #include "tasks/stop_signal.h"
@@ -46,13 +44,6 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 
 // Processes agree about saving beside the steps; those have channel 0.
 constexpr uint64_t kSavingChannel = 1;
-
-// A launcher gives its processes terminals that are none.
-Console::Mode console_mode(const RunOptions& options, const Processes& processes) {
-  if (options.verbosity == Verbosity::kSilent || !processes.is_first())
-    return Console::Mode::kSilent;
-  return processes.size() > 1 ? Console::Mode::kPlain : Console::detect();
-}
 
 }  // namespace
 
@@ -94,7 +85,6 @@ struct Trainer::Impl {
   fs::path directory_;
   std::unique_ptr<RunLock> lock_;  // Of whoever writes: null unless process 0 of a training run.
   std::string hparams_toml_;
-  std::unique_ptr<ScratchDirectory> scratch_;  // Of a plan, which leaves nothing behind.
   Session session_;
   Throughput throughput_;
   EarlyStopper early_stopper_;
@@ -119,11 +109,8 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
       directory_(options.job_log_dir),
       lock_(lock_run(options, processes)),
       hparams_toml_(settle_run(config, options, processes)),
-      scratch_(options.mode == RunMode::kPlan && !run_has_begun(directory_)
-                   ? std::make_unique<ScratchDirectory>()
-                   : nullptr),
       session_(config,
-               {.run_directory = scratch_ ? scratch_->path() : directory_,
+               {.run_directory = directory_,
                 .devices = options.devices,
                 .trains = options.mode != RunMode::kEval,
                 .allocates = options.mode != RunMode::kPlan,
@@ -133,7 +120,9 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
                   devices_at_once(options, processes)),
       early_stopper_(p().early_stopping),
       store_(directory_ / "checkpoints"),
-      console_(console_mode(options, processes)) {
+      console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
+                   ? Console::Mode::kSilent
+                   : Console::detect()) {
   begin();
 }
 
@@ -142,8 +131,8 @@ void Trainer::Impl::begin() {
   check_metric("save_keep_best", p().save_keep_best);
   const std::string graph = graph_text(session_.train_graph());
   graph_hash_ = fmt::format("{:08x}", crc32c(std::as_bytes(std::span(graph))));
-  check_prompt();
   if (options_.mode == RunMode::kPlan) return;
+  check_prompt();
   const std::optional<int64_t> newest = newest_checkpoint();
   if (newest) {
     restore(*newest);
