@@ -11,6 +11,7 @@
 #include "core/graph/ops/cast.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/layout.h"
 #include "core/graph/ops/reduce.h"
 #include "core/graph/ops/repeat.h"
 #include "core/graph/ops/reshard.h"
@@ -102,6 +103,35 @@ TEST_CASE("gradients of weights kept in bf16 are summed as f32 too") {
           Lines{"all_reduce(replica,data) f32"});
   REQUIRE(weight_traffic(gradient_graph("embed/data=4 mlp=16", {kNarrow, kNarrow, kWide})) ==
           Lines{"all_gather(data) bf16", "reduce_scatter(data) f32", "all_reduce(replica) f32"});
+}
+
+TEST_CASE("a repeated layer's gradients are summed as f32 in each iteration, and stay so") {
+  Graph graph;
+  {
+    const AxisRules rules;
+    const TraceScope trace(graph, mesh(), rules);
+    const Tensor stack =
+        input("w", InputKind::kParameter, parse_type("f32[\"layers=3 embed/data=4 mlp=4\"]"));
+    const Tensor x =
+        input("x", InputKind::kBatch, parse_type("bf16[\"batch/replica/data=8 embed=4\"]"));
+    const Tensor y =
+        repeat("layers", 3, {x}, {}, [&](Tensor, std::vector<Tensor> carries, auto) {
+          const Tensor w = cast_weight(loop_slice(stack), kNarrow, kWide);
+          const Tensor placed = reshard(w, "embed mlp");
+          return RepeatBody{
+              {rename(tanh(einsum(carries[0], placed, over("embed"))), "mlp", "embed")}, {}};
+        }).carries[0];
+    const Tensor loss = place(reduce_sum(square(cast(y, DType::kF32))));
+    output("gradient", gradients(loss, {stack})[0]);
+  }
+  std::vector<std::string> lines;
+  for (const CollectiveUse& use : collectives(lower(graph, mesh(), 0, LinkCosts::bytes_only())))
+    if (use.bytes > 16)  // Not the loss.
+      lines.push_back(fmt::format("{} x {}({}) {}", use.count, use.op,
+                                  fmt::join(use.mesh_axes, ","), dtype_name(use.dtype)));
+  // Over replicas all layers' gradients go at once.
+  REQUIRE(lines == Lines{"3 x all_gather(data) bf16", "3 x reduce_scatter(data) f32",
+                         "1 x all_reduce(replica) f32"});
 }
 
 TEST_CASE("a policy of one dtype casts nothing") {
