@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -17,51 +18,65 @@
 namespace tessera {
 namespace {
 
-// The body of one fused node: the group's nodes, with the generators they read.
+// The body of one fused node: the group's nodes, with the generators they read. A graph has many
+// small groups, so nothing here is of the graph's size.
 class FusedBody {
  public:
-  FusedBody(const Graph& graph, const std::vector<NodeId>& nodes,
-            const std::vector<bool>& read_outside)
-      : graph_(graph), rewriter_(graph) {
+  // `leaves(value)`: whether anything but these nodes reads it.
+  template <typename Leaves>
+  FusedBody(const Graph& graph, const std::vector<NodeId>& nodes, Leaves leaves) : graph_(graph) {
     for (const NodeId id : nodes) copy(id);
     for (const NodeId id : nodes) {
       const ValueId value = graph.node(id).outputs[0];
-      if (!read_outside[static_cast<size_t>(value)]) continue;
+      if (!leaves(value)) continue;
       outputs_.push_back(value);
-      rewriter_.to().add_output(fmt::format("{}", outputs_.size() - 1), rewriter_.at(value));
+      body_.add_output(fmt::format("{}", outputs_.size() - 1), map_.at(value));
     }
   }
 
   // Values of the graph that the node reads and makes.
   const std::vector<ValueId>& inputs() const { return inputs_; }
   const std::vector<ValueId>& outputs() const { return outputs_; }
-  const Graph& body() const { return rewriter_.to(); }
+  Graph& body() { return body_; }
 
  private:
   void copy(NodeId id) {
     for (const ValueId value : graph_.node(id).inputs)
-      if (!rewriter_.has(value)) bring_in(value);
-    rewriter_.copy_node(id);
+      if (!map_.contains(value)) bring_in(value);
+    Node node = graph_.node(id);
+    for (ValueId& value : node.inputs) value = map_.at(value);
+    const ValueId made = node.outputs[0];
+    const std::vector<Type> types = output_types(graph_, node);
+    node.outputs.clear();
+    const NodeId copied = body_.add_node(std::move(node), types);
+    const ValueId inner = body_.node(copied).outputs[0];
+    body_.value(inner).name = graph_.value(made).name;
+    map_[made] = inner;
   }
 
   void bring_in(ValueId value) {
     const NodeId producer = graph_.value(value).producer;
     if (producer != kNone && is_foldable(graph_.node(producer))) return copy(producer);
-    const ValueId inner = rewriter_.to().add_input(fmt::format("{}", inputs_.size()),
-                                                   InputKind::kLoop, graph_.type(value));
-    rewriter_.to().value(inner).name = graph_.value(value).name;
-    rewriter_.set(value, inner);
+    const ValueId inner =
+        body_.add_input(fmt::format("{}", inputs_.size()), InputKind::kLoop, graph_.type(value));
+    body_.value(inner).name = graph_.value(value).name;
+    map_[value] = inner;
     inputs_.push_back(value);
   }
 
   const Graph& graph_;
-  Rewriter rewriter_;
+  Graph body_;
+  std::unordered_map<ValueId, ValueId> map_;  // What a value of the graph is in the body.
   std::vector<ValueId> inputs_, outputs_;
 };
 
 class Fuser {
  public:
-  explicit Fuser(const Graph& graph) : graph_(graph), rewriter_(graph) {}
+  explicit Fuser(const Graph& graph)
+      : graph_(graph), is_output_(graph.values().size(), false), rewriter_(graph) {
+    for (const GraphOutput& output : graph.outputs())
+      is_output_[static_cast<size_t>(output.value)] = true;
+  }
 
   Graph fuse() {
     rewriter_.copy_inputs();
@@ -96,27 +111,23 @@ class Fuser {
     rewriter_.copy_node_as(id, std::move(node), output_types(graph_, graph_.node(id)));
   }
 
-  // Whether anything but these nodes reads each value.
-  std::vector<bool> read_outside(const std::vector<NodeId>& nodes) const {
-    std::vector<bool> outside(graph_.values().size(), false);
-    for (const NodeId id : nodes)
-      for (const ValueId value : graph_.node(id).outputs)
-        for (const NodeId reader : readers_[static_cast<size_t>(value)])
-          if (!std::binary_search(nodes.begin(), nodes.end(), reader))
-            outside[static_cast<size_t>(value)] = true;
-    for (const GraphOutput& output : graph_.outputs())
-      outside[static_cast<size_t>(output.value)] = true;
-    return outside;
+  // Whether anything but these nodes reads a value.
+  bool leaves(ValueId value, const std::vector<NodeId>& nodes) const {
+    const std::vector<NodeId>& readers = readers_[static_cast<size_t>(value)];
+    return is_output_[static_cast<size_t>(value)] ||
+           std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
+             return !std::binary_search(nodes.begin(), nodes.end(), reader);
+           });
   }
 
   void add_fused(const std::vector<NodeId>& nodes) {
-    const FusedBody body(graph_, nodes, read_outside(nodes));
+    FusedBody body(graph_, nodes, [&](ValueId value) { return leaves(value, nodes); });
     Node node = graph_.node(nodes.back());  // The line and layer it serves.
     node.op = &find_op("fused");
     node.attributes = {};
     node.inputs.clear();
     for (const ValueId value : body.inputs()) node.inputs.push_back(rewriter_.at(value));
-    node.bodies = {std::make_shared<const Graph>(body.body())};
+    node.bodies = {std::make_shared<const Graph>(std::move(body.body()))};
     std::vector<Type> types;
     for (const ValueId value : body.outputs()) types.push_back(graph_.type(value));
     Graph& to = rewriter_.to();
@@ -130,6 +141,7 @@ class Fuser {
 
   const Graph& graph_;
   std::vector<std::vector<NodeId>> readers_ = consumers(graph_);
+  std::vector<bool> is_output_;
   Rewriter rewriter_;
 };
 

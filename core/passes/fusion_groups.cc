@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 #include <string_view>
 
 #include "core/graph/op.h"
@@ -34,6 +33,8 @@ FusionGroups::FusionGroups(const Graph& graph) : graph_(graph), readers_(consume
   const auto end = static_cast<NodeId>(graph.nodes().size());
   for (NodeId id = 0; id < end; ++id) {
     unit_.push_back(id);
+    foldable_.push_back(is_foldable(graph.node(id)));
+    refused_.push_back(0);
     units_.push_back({{id}, id});
   }
   for (NodeId id = 0; id < end; ++id) {
@@ -50,13 +51,20 @@ void FusionGroups::join_producers(NodeId id) {
   }
 }
 
-// Loops that read the same array, whole, read it once.
+// Loops that read the same array, whole, read it once. Thousands may read one scalar: a unit that
+// could not be joined is not asked again until this one has changed.
 void FusionGroups::join_siblings(NodeId id) {
   const Type& space = graph_.type(graph_.node(id).outputs[0]);
+  ++round_;
   for (const ValueId value : graph_.node(id).inputs) {
     if (graph_.type(value).axes != space.axes) continue;
-    for (const NodeId sibling : readers_[static_cast<size_t>(value)])
-      if (sibling < id) try_merge(sibling, id);
+    for (const NodeId sibling : readers_[static_cast<size_t>(value)]) {
+      if (sibling >= id) break;
+      int64_t& refused = refused_[static_cast<size_t>(unit_[static_cast<size_t>(sibling)])];
+      if (refused == round_) continue;
+      refused = round_;
+      if (try_merge(sibling, id)) ++round_;
+    }
   }
 }
 
@@ -67,36 +75,45 @@ bool FusionGroups::alike(NodeId first, NodeId second) const {
          graph_.type(a.outputs[0]).axes == graph_.type(b.outputs[0]).axes;
 }
 
-void FusionGroups::try_merge(NodeId first, NodeId second) {
-  if (&unit_of(first) == &unit_of(second) || !alike(first, second)) return;
+bool FusionGroups::try_merge(NodeId first, NodeId second) {
+  if (&unit_of(first) == &unit_of(second) || !alike(first, second)) return false;
   Unit &from = unit_of(first), &into = unit_of(second);
+  if (from.nodes.size() + into.nodes.size() > kMostNodes) return false;
   std::vector<NodeId> nodes;
   std::merge(from.nodes.begin(), from.nodes.end(), into.nodes.begin(), into.nodes.end(),
              std::back_inserter(nodes));
-  if (!small_enough(nodes)) return;
+  if (!small_enough(nodes)) return false;
   const NodeId position = find_position(nodes);
-  if (position == kNone) return;
+  if (position == kNone) return false;
   from.nodes.clear();
   const int32_t unit = unit_[static_cast<size_t>(second)];
   for (const NodeId id : nodes) unit_[static_cast<size_t>(id)] = unit;
   into.nodes = std::move(nodes);
   into.position = position;
+  return true;
 }
 
 bool FusionGroups::small_enough(const std::vector<NodeId>& nodes) const {
-  if (nodes.size() > kMostNodes) return false;
-  std::set<ValueId> operands;
+  std::vector<ValueId> operands;  // So few that a search is cheap.
+  const auto count = [&](ValueId value) {
+    if (std::find(operands.begin(), operands.end(), value) == operands.end())
+      operands.push_back(value);
+    return operands.size() <= kMostOperands;
+  };
   for (const NodeId id : nodes) {
     for (const ValueId value : graph_.node(id).inputs) {
       const NodeId producer = graph_.value(value).producer;
-      if (producer != kNone && is_foldable(graph_.node(producer))) continue;
-      if (producer == kNone || !contains(nodes, producer)) operands.insert(value);
+      if (producer != kNone && foldable_[static_cast<size_t>(producer)]) continue;
+      if ((producer == kNone || !contains(nodes, producer)) && !count(value)) return false;
     }
     for (const ValueId value : graph_.node(id).outputs)
       for (const NodeId reader : readers_[static_cast<size_t>(value)])
-        if (!contains(nodes, reader)) operands.insert(value);
+        if (!contains(nodes, reader)) {
+          if (!count(value)) return false;
+          break;
+        }
   }
-  return operands.size() <= kMostOperands;
+  return true;
 }
 
 // The latest place of a member that comes after all the group reads and before all that read it;

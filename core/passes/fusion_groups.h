@@ -3,6 +3,7 @@
 // producers' positions come before their readers', so that no grouping makes a cycle.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "core/graph/graph.h"
@@ -33,7 +34,7 @@ class FusionGroups {
   }
   void join_producers(NodeId id);
   void join_siblings(NodeId id);
-  void try_merge(NodeId first, NodeId second);
+  bool try_merge(NodeId first, NodeId second);
   bool alike(NodeId first, NodeId second) const;
   bool small_enough(const std::vector<NodeId>& nodes) const;
   NodeId find_position(const std::vector<NodeId>& nodes) const;
@@ -41,7 +42,10 @@ class FusionGroups {
   const Graph& graph_;
   std::vector<std::vector<NodeId>> readers_;  // By value.
   std::vector<Unit> units_;
-  std::vector<int32_t> unit_;  // By node.
+  std::vector<int32_t> unit_;     // By node.
+  std::vector<bool> foldable_;    // By node.
+  std::vector<int64_t> refused_;  // By unit: the round in which it was last refused.
+  int64_t round_ = 0;
 };
 
 }  // namespace tessera
