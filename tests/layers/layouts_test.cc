@@ -85,6 +85,7 @@ Values traced(const LanguageModel::HParams& p, const Split& split) {
     const TraceScope trace(graph, mesh, rules);
     const std::vector<Tensor> parameters = parameter_inputs(model->parameters());
     Features features;
+    features.step = input("step", InputKind::kScalar, make_type(DType::kI32, {}));
     for (const std::string name : {"ids", "labels", "segment_ids", "segment_pos", "weights"}) {
       const DType dtype = name == "weights" ? DType::kF32 : DType::kI32;
       const Type type = make_type(dtype, {{"batch", 4, {}}, {"seq", 12, {}}});
@@ -125,6 +126,22 @@ TEST_CASE("a GPT-2 is the same model however it is split") {
 TEST_CASE("a Llama is the same model however it is split") {
   check_model(divisible(small_llama(), false));
   check_model(divisible(small_llama(), true));
+}
+
+TEST_CASE("query heads that are split further than key heads make the same model") {
+  const int64_t kv_heads = GENERATE(1, 2);
+  const double dropout = GENERATE(0.0, 0.3);
+  CAPTURE(kv_heads, dropout);
+  LanguageModel::HParams p = divisible(small_llama(), false);
+  auto& block = p.lm_tpl.as<TransformerLm::HParams>()
+                    .stacked_transformer_tpl.as<StackedTransformer::HParams>()
+                    .block_tpl.as<TransformerBlock::HParams>();
+  auto& attention = block.attention_tpl.as<DotProductAttention::HParams>();
+  attention.num_kv_heads = kv_heads;
+  attention.dropout_rate = dropout;  // Then it is not one op.
+  const Split split{"heads over mdl and data", "embed -> replica, heads -> (mdl, data)",
+                    "batch -> replica, heads -> (mdl, data)"};
+  REQUIRE(worst_difference(traced(p, splits().front()), traced(p, split)) < kRounding);
 }
 
 TEST_CASE("a c4 model is the same model however it is split") {

@@ -63,7 +63,13 @@ class Interpreter {
   }
 
  private:
-  // Traces the composite's plain definition on the node's types, and runs that.
+  static Type without_layout(Type type) {
+    for (Axis& axis : type.axes) axis.split.clear();
+    type.partial = {};
+    return type;
+  }
+
+  // Traces the composite's plain definition on whole arrays of the node's types, and runs that.
   std::vector<ReferenceArray> run_plain(const Graph& graph, const Node& node,
                                         const std::vector<const ReferenceArray*>& operands) const {
     const AxisRules no_rules;
@@ -73,7 +79,8 @@ class Interpreter {
       const ServeScope serve(node);  // Random keys are those of the node's path.
       std::vector<Tensor> inputs;
       for (size_t i = 0; i < node.inputs.size(); ++i)
-        inputs.push_back(input(fmt::format("{}", i), InputKind::kLoop, graph.type(node.inputs[i])));
+        inputs.push_back(input(fmt::format("{}", i), InputKind::kLoop,
+                               without_layout(graph.type(node.inputs[i]))));
       const std::vector<Tensor> results = node.op->plain(node, inputs);
       for (size_t i = 0; i < results.size(); ++i)
         body.add_output(fmt::format("{}", i), imported(results[i]).id());

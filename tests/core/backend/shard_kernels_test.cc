@@ -6,11 +6,18 @@
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/shard_elements.h"
 #include "core/graph/op.h"
+#include "core/graph/ops/attention.h"
+#include "core/graph/ops/cross_entropy.h"
 #include "core/graph/ops/cross_entropy_shard.h"
+#include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/gather.h"
 #include "core/graph/ops/generator.h"
+#include "core/graph/ops/norm.h"
+#include "core/graph/ops/optimizer.h"
 #include "core/graph/ops/random.h"
 #include "core/graph/ops/reshard.h"
+#include "core/graph/ops/rotary.h"
+#include "core/graph/ops/softmax.h"
 #include "core/passes/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_graph.h"
@@ -160,7 +167,8 @@ TEST_CASE("random numbers and dropout of a shard are those of the whole, to the 
   const std::string axes =
       GENERATE("batch/data=4 embed/mdl=10", "batch=3 seq=7 embed/mdl/data=36",
                "batch=3 seq=7 embed/data/mdl=36", "batch/replica=2 seq/data=6 embed/mdl=22",
-               "batch/mdl/data=8 embed=5", "batch=2 embed/replica=6");
+               "batch/mdl/data=8 embed=5", "batch=2 embed/replica=6",
+               "batch/replica/data/mdl=8 embed=3", "batch=1 embed/data/mdl/replica=8");
   CAPTURE(axes);
   const Type layout = parse_type("f32[\"" + axes + "\"]");
   const std::vector<Axis> split = layout.axes,
@@ -183,7 +191,8 @@ TEST_CASE("random numbers and dropout of a shard are those of the whole, to the 
 
 TEST_CASE("a device finds the rows it has, and nothing for others'") {
   const std::string table = GENERATE("vocab/mdl=12 embed=3", "vocab/mdl/data=12 embed=3",
-                                     "vocab/data/mdl=12 embed/replica=4", "vocab=12 embed/mdl=6");
+                                     "vocab/data/mdl=12 embed/replica=4", "vocab=12 embed/mdl=6",
+                                     "vocab/data/mdl/replica=8 embed=1");
   CAPTURE(table);
   // Some ids are outside the whole table.
   for (const std::string dtype : {"f32", "bf16"}) {
@@ -218,8 +227,9 @@ TEST_CASE("labels pick from the logits of a shard") {
 }
 
 TEST_CASE("a shard's part of the cross-entropy is its terms of the whole's") {
-  const std::string split = GENERATE("batch/data=4 vocab/mdl=300", "batch=4 vocab/mdl/data=300",
-                                     "batch=4 vocab/data/replica/mdl=304");
+  const std::string split =
+      GENERATE("batch/data=4 vocab/mdl=300", "batch=4 vocab/mdl/data=300",
+               "batch=4 vocab/data/replica/mdl=304", "batch/data=2 vocab/mdl=2");
   const double cap = GENERATE(0.0, 2.0);
   CAPTURE(split, cap);
   const Type logits = parse_layout(split);
@@ -258,6 +268,53 @@ TEST_CASE("one device keeps a value that the others then have as zeros") {
       Type pending = in[0].type();
       pending.partial = {PartialKind::kSum, {"replica", "mdl"}};
       return reshard(in[0], pending);
+    }));
+}
+
+// Shards here have odd and unit sizes.
+TEST_CASE("composite ops of a shard give their block of the whole, to the last bit") {
+  const std::string dtype = GENERATE("f32", "bf16");
+  const std::string rows =
+      GENERATE("batch/data=6 seq/mdl=10 embed=37", "batch/replica/data=4 seq/mdl=2 embed=1");
+  CAPTURE(dtype, rows);
+  const std::string x = dtype + "[\"" + rows + "\"]";
+  const Type hidden = parse_type(x);
+  const Type scale{DType::kF32, {hidden.axes[2]}, {}};
+  const Type labels{DType::kI32, {hidden.axes[0], hidden.axes[1]}, {}};
+  REQUIRE(shards_match({x, scale.text_sized()},
+                       [](const Tensors& in) { return rms_norm(in[0], in[1], "embed", 1e-5); }));
+  REQUIRE(shards_match({x, scale.text_sized(), scale.text_sized()}, [](const Tensors& in) {
+    return layer_norm(in[0], in[1], in[2], "embed", 1e-5);
+  }));
+  REQUIRE(shards_match({x}, [](const Tensors& in) { return softmax(in[0], "embed"); }));
+  REQUIRE(shards_match({x, labels.text_sized()}, [](const Tensors& in) {
+    return cross_entropy(in[0], in[1], "embed", {.label_smoothing = 0.1, .z_loss = 0.1}).loss;
+  }));
+}
+
+TEST_CASE("rotation and attention of split heads and examples are blocks of the whole's") {
+  const std::string dtype = GENERATE("f32", "bf16");
+  REQUIRE(shards_match(
+      {dtype + "[\"batch/data=2 seq/mdl=6 heads/replica=2 head_dim=6\"]", "i32[\"seq/mdl=6\"]"},
+      [](const Tensors& in) { return rotary(in[0], in[1], "head_dim"); }));
+  const std::string kv = dtype + "[\"batch/data=2 key_seq=9 kv_heads/mdl=2 head_dim=5\"]";
+  REQUIRE(shards_match(
+      {dtype + "[\"batch/data=2 seq=9 heads/mdl=6 head_dim=5\"]", kv, kv},
+      [](const Tensors& in) { return attention(in[0], in[1], in[2], {.scale = 0.4}); }));
+}
+
+TEST_CASE("Adam updates each shard as it updates the whole") {
+  const std::string axes = GENERATE("embed/mdl/data=12 mlp=5", "embed=3 mlp/data=2",
+                                    "embed/replica/data/mdl=8", "embed=7 mlp/mdl=6");
+  CAPTURE(axes);
+  const std::string state = "f32[\"" + axes + "\"]";
+  for (const double apply : {0.0, 1.0})
+    REQUIRE(shards_match({state, state, state, state}, [&](const Tensors& in) {
+      const AdamState updated =
+          adam_update({in[0], in[1], square(in[2])}, in[3], constant(0.1, DType::kF32),
+                      constant(4.0, DType::kF32), constant(0.5, DType::kF32),
+                      constant(apply, DType::kBool), {.weight_decay = 0.1});
+      return updated.parameter + updated.first_moment + updated.second_moment;
     }));
 }
 
