@@ -2,6 +2,7 @@
 #include "core/runtime/executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <utility>
