@@ -7,10 +7,12 @@
 
 The model is bench.Gpt2Small (13.8M parameters). Runs are interleaved, so that a busy machine
 disturbs all alike; a step's figure is the median over all rounds without each run's first steps,
-and a ratio that of medians. Losses are compared as well: a case that computes something else is an
+and a ratio that of medians. "in collectives" is the share of the last step that the first device
+spends in them, waiting for the others included. Losses are compared as well: a case that computes something else is an
 error. Needs `ninja runexp experiment_bench`; docs/performance.md holds the results.
 """
 import argparse
+import gzip
 import json
 import pathlib
 import shutil
@@ -20,7 +22,7 @@ import sys
 import tempfile
 
 ALL = "batch -> (replica, data)"
-TENSOR = "mlp -> mdl, heads -> mdl, vocab -> mdl"
+TENSOR = "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl"
 CASES = {  # mesh, weights, activations
     "one": ([1, 1, 1], "", ALL),
     "replica-2": ([2, 1, 1], "", ALL),
@@ -29,6 +31,7 @@ CASES = {  # mesh, weights, activations
     "fsdp-8": ([1, 8, 1], "embed -> data", ALL),
     "tensor-2": ([1, 1, 2], TENSOR, f"{ALL}, {TENSOR}"),
 }
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 SEQ_LEN = 256
 TOLERANCE = 1e-3  # Of losses: rounding, in bf16 too.
 
@@ -42,10 +45,18 @@ def run(args, name, folder):
         f"--threads={args.threads}", f"--devices={devices}", f"--set=ici_mesh_shape={mesh}",
         f"--set=rules.weights={weights}", f"--set=rules.activations={activations}",
         f"--set=global_batch_size={args.tokens // SEQ_LEN}",
-        f"--set=num_train_steps={args.steps + args.warmup}", f"--set=compute_dtype={args.dtype}"]
+        f"--set=num_train_steps={args.steps + args.warmup}", f"--set=compute_dtype={args.dtype}",
+        f"--profile={args.steps + args.warmup - 1}:1"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [line for line in lines if "loss" in line]
+    return [line for line in lines if "loss" in line], in_collectives(folder / "trace.json.gz")
+
+
+def in_collectives(trace):
+    events = json.loads(gzip.open(trace).read())["traceEvents"]
+    first = [event for event in events if event["ph"] == "X" and event["pid"] == 1]
+    whole = sum(event["dur"] for event in first if event["name"].startswith("step "))
+    return sum(event["dur"] for event in first if event["name"] in COLLECTIVES) / whole
 
 
 def main():
@@ -62,11 +73,11 @@ def main():
     args = parser.parse_args()
     names = ["one"] + args.cases.split(",")
     times = {name: [] for name in names}
-    losses = {}
+    losses, shares = {}, {}
     with tempfile.TemporaryDirectory() as temporary:
         for _ in range(args.rounds):
             for name in names:
-                lines = run(args, name, pathlib.Path(temporary) / name)
+                lines, shares[name] = run(args, name, pathlib.Path(temporary) / name)
                 times[name] += [line["step_time"] for line in lines[args.warmup:]]
                 losses[name] = [line["loss"] for line in lines]
     one = statistics.median(times["one"])
@@ -74,7 +85,8 @@ def main():
         worst = max(abs(a - b) / abs(b) for a, b in zip(losses[name], losses["one"]))
         median = statistics.median(times[name])
         print(f"{name}: {median * 1e3:.0f} ms a step, {args.tokens / median:.0f} tokens/s, "
-              f"{one / median:.3f} of one device, losses within {worst:.1e}", flush=True)
+              f"{one / median:.3f} of one device, {shares[name]:.1%} in collectives, "
+              f"losses within {worst:.1e}", flush=True)
         if worst > TOLERANCE:
             sys.exit(f"{name} computes something else")
 
