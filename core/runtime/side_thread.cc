@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/runtime/prompt_thread.h"
 
 namespace tessera {
 
@@ -41,6 +42,7 @@ void SideThread::wait(int64_t number) {
 }
 
 void SideThread::serve() {
+  make_thread_prompt();
   std::unique_lock lock(mutex_);
   while (true) {
     started_changed_.wait(lock, [&] { return leaving_ || (done_ < started_ && !error_); });

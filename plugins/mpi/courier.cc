@@ -2,7 +2,6 @@
 #include <mpi.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/runtime/prompt_thread.h"
 #include "plugins/mpi/courier_internal.h"
 #include "plugins/mpi/mailbox_internal.h"
 
@@ -24,7 +24,6 @@ using namespace std::chrono_literals;
 constexpr int kEagerRounds = 100;
 constexpr std::chrono::microseconds kShortestSleep{20};
 constexpr std::chrono::microseconds kLongestSleep{200};
-constexpr unsigned long kTimerSlackNanoseconds = 1000;  // NOLINT: prctl's type.
 
 constexpr auto kAbortPatience = 3s;
 constexpr auto kClosePatience = 60s;
@@ -165,7 +164,7 @@ bool Courier::rest(int idle_rounds, bool expects_something) {
 }
 
 void Courier::work() {
-  ::prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds);
+  make_thread_prompt();
   // While it starts and ends, MPI waits by spinning; with more processes than processors that takes
   // the time of those it waits for.
   ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);

@@ -3,7 +3,7 @@
 """Communication beside compute: training steps of two hosts over a link of limited rate.
 
     tests/bench/slow_link.py [--build=build/release] [--rates=1gbit,2gbit] [--strategies=fsdp,dp]
-        [--batch=8] [--steps=8] [--rounds=2] [--under="nice -n -15"]
+        [--batch=8] [--steps=8] [--rounds=2] [--under="chrt -r 1"]
 
 Two network namespaces are the hosts (tests/support/two_hosts.sh, needs root), each with one process,
 one device and one thread. Four times are taken of the same model (GPT-2's, small vocabulary):
@@ -115,7 +115,7 @@ def main():
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--under", default="nice -n -15")
+    parser.add_argument("--under", default="")
     parser.add_argument("--unbound", action="store_true", help="do not bind processes to cores")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
