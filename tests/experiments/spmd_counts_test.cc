@@ -2,8 +2,8 @@
 // What a training step communicates, against the textbook: the collectives of each strategy and
 // their bytes, from the sizes of weights and activations. (That devices send what the plan says is
 // part of spmd_same_numbers_test.cc.)
+#include <algorithm>
 #include <map>
-#include <numeric>
 
 #include <fmt/ranges.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of transpose, slice, pad, concat and shift_right: lists of strided copies and fills,
-// resolved when the kernel is made.
+// Kernels of copy, transpose, slice, pad, concat and shift_right: lists of strided copies and
+// fills, resolved when the kernel is made.
 #include <bit>
 #include <string>
 #include <vector>
