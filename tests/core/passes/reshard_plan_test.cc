@@ -99,6 +99,21 @@ TEST_CASE("every layout becomes every other on three axes", "[full]") {
   check_all_pairs(Mesh({{"a", 2}, {"b", 3}, {"c", 4}}), parse_type("f32[\"x=24 y=48\"]"), 7);
 }
 
+TEST_CASE("a pending maximum becomes whole, whatever else changes beside it") {
+  const Mesh mesh({{"a", 2}, {"b", 3}});
+  const Mesh others({{"b", 3}});
+  const std::vector<Type> layouts =
+      all_layouts(parse_type("f32[\"x=6 y=12\"]"), others, Partials::kNone);
+  for (Type from : layouts) {
+    from.partial = {PartialKind::kMax, {"a"}};
+    for (Type to : layouts) {
+      check_pair(mesh, from, to);  // Put together,
+      to.partial = from.partial;
+      check_pair(mesh, from, to);  // or left pending.
+    }
+  }
+}
+
 TEST_CASE("an outer split that leaves is permuted inwards before it is gathered") {
   const Mesh mesh({{"a", 2}, {"b", 4}});
   const char *from = "f32[\"x/a/b=64\"]", *to = "f32[\"x/b=64\"]";
