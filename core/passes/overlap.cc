@@ -176,6 +176,37 @@ int64_t layer_bytes(const FlatProgram& program, const Chosen& chosen) {
   return layers.empty() ? largest_alone : largest_layer;
 }
 
+// Whether `later` must stay behind `earlier`.
+bool depends(const FlatProgram& program, const FlatLaunch& later, const FlatLaunch& earlier) {
+  const auto meet = [&](const std::vector<FlatValue>& ones, const std::vector<FlatValue>& others) {
+    return std::any_of(ones.begin(), ones.end(), [&](FlatValue one) {
+      return std::any_of(others.begin(), others.end(), [&](FlatValue other) {
+        return overlaps(program.root(one), program.root(other));
+      });
+    });
+  };
+  return meet(earlier.outputs, later.inputs) || meet(earlier.outputs, later.outputs) ||
+         meet(earlier.inputs, later.outputs) ||
+         (later.scratch != kNone && later.scratch == earlier.scratch);
+}
+
+// Collectives that were not moved on purpose go to where their operands are there, in the order
+// they have: a schedule for one thread puts off what frees no memory, as all-reduces of gradients.
+void start_when_ready(const FlatProgram& program, std::vector<FlatLaunch>& launches,
+                      std::vector<bool>& ahead) {
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const Node& node = launches[i].graph->node(launches[i].node);
+    if (!is_collective(node) || ahead[i]) continue;
+    size_t place = i;
+    while (place > 0 && !depends(program, launches[i], launches[place - 1])) --place;
+    const auto at = [](auto& items, size_t index) {
+      return items.begin() + static_cast<std::ptrdiff_t>(index);
+    };
+    std::rotate(at(launches, place), at(launches, i), at(launches, i + 1));
+    std::rotate(at(ahead, place), at(ahead, i), at(ahead, i + 1));
+  }
+}
+
 }  // namespace
 
 void overlap(FlatProgram& program) {
@@ -201,6 +232,7 @@ void overlap(FlatProgram& program) {
     ordered.push_back(launches[i]);
     ahead.push_back(weights.is_early(i));
   }
+  start_when_ready(program, ordered, ahead);
   Splitter(program).split(std::move(ordered), ahead, budget);
 }
 

@@ -12,8 +12,8 @@ namespace tessera {
 //
 // A wait stands before the first other launch that reads the result. Gathers of weights start up to
 // one layer's worth of gathered bytes ahead, the casts they need with them. Other collectives,
-// gradients' above all, start where they stand, and are waited for early only where more than a
-// layer's worth of them would be under way. So memory grows by no more than that.
+// gradients' above all, start as soon as their operands are there, and are waited for early only
+// where more than a layer's worth of them would be under way. So memory grows by no more than that.
 void overlap(FlatProgram& program);
 
 }  // namespace tessera
