@@ -78,6 +78,36 @@ TEST_CASE("two hosts train as one device does", "[mpi]") {
       losses(two_hosts_command("", mpirun_command("-n 2", "runexp", mesh + "--devices=2"))), one);
 }
 
+TEST_CASE("a run of one process on 4 x 2 devices goes on in two, and back on one device", "[mpi]") {
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) {
+    WARN("skipped: " + reason);
+    return;
+  }
+  const Losses one = losses(alone(kTiny));
+  const TemporaryDirectory folder;
+  write_text(folder.path());
+  const auto run = [&](const std::string& command) {
+    const Outcome outcome = shell(folder.path(), command);
+    INFO(command << '\n' << outcome.out << outcome.errors);
+    REQUIRE(outcome.exit_code == 0);
+    require_near(losses_of(folder / "run"), one);
+  };
+  const std::string saving = kTiny + "--set task.train.save_interval_steps=3 ";
+  const std::string moved = saving + "--allow_config_change ";
+  const auto forget = [&](int step) {
+    std::filesystem::remove_all(folder / fmt::format("run/checkpoints/step_{:010}", step));
+  };
+  run(alone(saving + "--set ici_mesh_shape=[1,4,2] --devices=8"));
+  forget(8);  // Step 6 is the newest now.
+  run(mpirun_command("-n 2", "runexp", moved + "--set ici_mesh_shape=[1,2,1] --devices=1"));
+  REQUIRE(std::filesystem::exists(folder / "run/checkpoints/step_0000000008/host_00001.h5"));
+  forget(8);
+  forget(6);  // Step 3 was saved by one process.
+  run(mpirun_command("-n 2", "runexp", moved + "--set ici_mesh_shape=[2,2,2] --devices=4"));
+  forget(8);  // Step 6 was saved by two.
+  run(alone(moved));
+}
+
 TEST_CASE("a mesh that mixes its hosts is refused before step 0", "[mpi]") {
   if (const std::string reason = why_no_two_hosts(); !reason.empty()) {
     WARN("skipped: " + reason);
