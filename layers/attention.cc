@@ -28,15 +28,10 @@ int64_t head_dim_of(const DotProductAttention::HParams& p) {
   return dims / heads;
 }
 
-// Number `index` along the qkv axis of a weight.
-Tensor nth(Tensor weight, int64_t index) {
-  return reduce_sum(slice(weight, "qkv", index, index + 1), "qkv");
-}
-
 }  // namespace
 
 DotProductAttention::DotProductAttention(const HParams& p)
-    : SequenceLayer(p.dtypes), p_(p), head_dim_(head_dim_of(p)) {
+    : SequenceLayer(p.dtypes, p.rules), p_(p), head_dim_(head_dim_of(p)) {
   const int64_t heads = p.num_heads.get();
   const int64_t kv_heads = p.num_kv_heads.get_or(heads);
   if (kv_heads < 1 || heads % kv_heads != 0)
@@ -91,11 +86,9 @@ void DotProductAttention::declare_projections(const HParams& p) {
 
 // The weight is one; the products are three, since parting it costs less than parting their result.
 DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) const {
-  const Tensor matrix = param(combined_);
-  const Tensor bias = combined_bias_.valid() ? param(combined_bias_) : Tensor();
   const auto project = [&](int64_t index) {
-    Tensor y = place(einsum(x, nth(matrix, index), over("embed")));
-    if (bias.valid()) y = y + nth(bias, index);
+    Tensor y = place(einsum(x, param_part(combined_, "qkv", index), over("embed")));
+    if (combined_bias_.valid()) y = y + param_part(combined_bias_, "qkv", index);
     return save_for_backward(y, "combined_qkv_proj");
   };
   return {project(0), rename(project(1), "heads", "kv_heads"),

@@ -40,10 +40,11 @@ class DotProductAttention final : public SequenceLayer {
     Field<WeightInit> params_init;
     Field<WeightInit> query_init;   // params_init unless set.
     Field<WeightInit> output_init;  // params_init unless set.
+    LayerRules rules;               // Of its own tensors.
     FIELDS(model_dims, num_heads, num_kv_heads, dims_per_head, causal, combine_qkv, use_bias,
            use_output_bias, query_scale, use_per_dim_scale, logit_cap, dropout_rate, rotary_tpl,
            query_norm_tpl, key_norm_tpl, last_two_axes_fans, dtypes, params_init, query_init,
-           output_init)
+           output_init, rules)
   };
   explicit DotProductAttention(const HParams& p);
 

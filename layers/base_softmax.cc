@@ -35,8 +35,9 @@ Tensor join(Tensor parts) {
 
 }  // namespace
 
-BaseSoftmax::BaseSoftmax(const Field<DTypePolicy>& dtypes, const SoftmaxOptions& options)
-    : Layer(dtypes), options_(options) {
+BaseSoftmax::BaseSoftmax(const Field<DTypePolicy>& dtypes, const LayerRules& rules,
+                         const SoftmaxOptions& options)
+    : Layer(dtypes, rules), options_(options) {
   if (options.num_chunks < 1) fail("num_chunks is {}, expected at least 1", options.num_chunks);
 }
 

@@ -32,7 +32,8 @@ class BaseSoftmax : public Layer {
   virtual Tensor embed_ids(Tensor ids) const;
 
  protected:
-  BaseSoftmax(const Field<DTypePolicy>& dtypes, const SoftmaxOptions& options);
+  BaseSoftmax(const Field<DTypePolicy>& dtypes, const LayerRules& rules,
+              const SoftmaxOptions& options);
 
   struct Projection {
     Tensor matrix;  // ["vocab embed"] or ["embed vocab"].

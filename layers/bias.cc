@@ -10,7 +10,7 @@ const TemplateRegistrar<UnaryLayer, Bias> kRegister;
 
 }  // namespace
 
-Bias::Bias(const HParams& p) : UnaryLayer(p.dtypes) {
+Bias::Bias(const HParams& p) : UnaryLayer(p.dtypes, p.rules) {
   b_ = weight("b", {{p.axis, p.dims.get()}}, zeros());
 }
 

@@ -16,7 +16,8 @@ class Bias final : public UnaryLayer {
     Required<int64_t> dims;
     std::string axis = "embed";
     Field<DTypePolicy> dtypes;
-    FIELDS(dims, axis, dtypes)
+    LayerRules rules;  // Of its own tensors.
+    FIELDS(dims, axis, dtypes, rules)
   };
   explicit Bias(const HParams& p);
   Tensor fprop(Tensor x) const override;

@@ -14,7 +14,7 @@ const TemplateRegistrar<Embedding, Embedding> kRegister;
 
 }  // namespace
 
-Embedding::Embedding(const HParams& p) : Layer(p.dtypes), p_(p) {
+Embedding::Embedding(const HParams& p) : Layer(p.dtypes, p.rules), p_(p) {
   table_ = weight("w", {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
                   p.params_init.get_or(WeightInit{}));
 }

@@ -16,7 +16,8 @@ class Embedding final : public Layer {
     bool scale_sqrt_depth = false;  // Multiply looked-up rows by √model_dims.
     Field<DTypePolicy> dtypes;
     Field<WeightInit> params_init;
-    FIELDS(vocab_size, model_dims, scale_sqrt_depth, dtypes, params_init)
+    LayerRules rules;  // Of its own tensors.
+    FIELDS(vocab_size, model_dims, scale_sqrt_depth, dtypes, params_init, rules)
   };
   explicit Embedding(const HParams& p);
 

@@ -12,7 +12,7 @@ const TemplateRegistrar<UnaryLayer, FeedForward> kRegister;
 
 }  // namespace
 
-FeedForward::FeedForward(const HParams& p) : UnaryLayer(p.dtypes) {
+FeedForward::FeedForward(const HParams& p) : UnaryLayer(p.dtypes, p.rules) {
   const Axis embed{"embed", p.model_dims.get(), {}};
   const Axis mlp{"mlp", p.hidden_dims.get(), {}};
   const WeightInit init = p.params_init.get_or(WeightInit{});

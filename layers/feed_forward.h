@@ -25,8 +25,9 @@ class FeedForward final : public UnaryLayer {
     Field<DTypePolicy> dtypes;
     Field<WeightInit> params_init;
     Field<WeightInit> down_init;  // Of the second matrix; params_init unless set.
+    LayerRules rules;             // Of its own tensors.
     FIELDS(model_dims, hidden_dims, activation_tpl, use_gated_activation, use_bias, dropout_rate,
-           dtypes, params_init, down_init)
+           dtypes, params_init, down_init, rules)
   };
   explicit FeedForward(const HParams& p);
 

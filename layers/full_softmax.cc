@@ -8,7 +8,7 @@ const TemplateRegistrar<BaseSoftmax, FullSoftmax> kRegister;
 
 }  // namespace
 
-FullSoftmax::FullSoftmax(const HParams& p) : BaseSoftmax(p.dtypes, p.loss) {
+FullSoftmax::FullSoftmax(const HParams& p) : BaseSoftmax(p.dtypes, p.rules, p.loss) {
   w_ = weight("w", {{"embed", p.model_dims.get()}, {"vocab", p.vocab_size.get()}},
               p.params_init.get_or(WeightInit{}));
   if (p.use_bias) bias_ = weight("b", {{"vocab", p.vocab_size.get()}}, zeros());

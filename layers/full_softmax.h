@@ -17,7 +17,8 @@ class FullSoftmax final : public BaseSoftmax {
     SoftmaxOptions loss;
     Field<DTypePolicy> dtypes;
     Field<WeightInit> params_init;
-    FIELDS(vocab_size, model_dims, use_bias, loss, dtypes, params_init)
+    LayerRules rules;  // Of its own tensors.
+    FIELDS(vocab_size, model_dims, use_bias, loss, dtypes, params_init, rules)
   };
   explicit FullSoftmax(const HParams& p);
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/layer.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/graph/ops/cast.h"
+#include "core/graph/ops/layout.h"
 #include "core/graph/ops/random.h"
+#include "core/graph/ops/reduce.h"
 #include "core/graph/ops/repeat.h"
 #include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
@@ -39,12 +43,13 @@ Layer::ChildScope::ChildScope(const Layer& parent, std::string_view name, int64_
 
 Layer::ChildScope::~ChildScope() { birth = std::move(saved_->outer); }
 
-Layer::Layer(const Field<DTypePolicy>& dtypes)
+Layer::Layer(const Field<DTypePolicy>& dtypes, const LayerRules& rules)
     : table_(birth.table ? birth.table : std::make_shared<ParameterTable>()),
       name_(birth.name),
       path_(traced_path()),
       stack_(birth.stack),
-      dtypes_(dtypes.get_or(DTypePolicy{})) {}
+      dtypes_(dtypes.get_or(DTypePolicy{})),
+      rules_{parse_rules(rules.weights), parse_rules(rules.activations)} {}
 
 Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const WeightInit& init,
                      FanAxes fans) {
@@ -59,18 +64,36 @@ Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const Weight
   parameter.layer = stream.layer;
   parameter.stack = stack_;
   if (stack_ > 0) axes.insert(axes.begin(), Axis{std::string(kLayersAxis), stack_, {}});
+  if (std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return !axis.split.empty(); }))
+    parameter.layout = axes;
+  for (Axis& axis : axes) axis.split.clear();
+  parameter.rules = rules_.weights;
   parameter.type = make_type(dtypes_.param, std::move(axes));
   parameter.init = init;
   parameter.fans = std::move(fans);
   return {table_->add(std::move(parameter))};
 }
 
-Tensor Layer::unplaced(Weight weight, DType dtype) const {
+Tensor Layer::at_rest(Weight weight) const {
   CHECK(weight.valid(), "{} reads a weight it has not declared", path_);
-  const Parameter& parameter = table_->at(weight.index);
-  Tensor value = FpropScope::current().parameter(weight.index);
-  if (parameter.stack > 0) value = loop_slice(value);
-  return cast_weight(value, dtype, dtypes_.reduce);
+  return FpropScope::current().parameter(weight.index);
+}
+
+Tensor Layer::one_layer(Weight weight) const {
+  const Tensor value = at_rest(weight);
+  return table_->at(weight.index).stack > 0 ? loop_slice(value) : value;
+}
+
+Tensor Layer::unplaced(Weight weight, DType dtype) const {
+  return cast_weight(one_layer(weight), dtype, dtypes_.reduce);
+}
+
+Tensor Layer::param_part(Weight weight, std::string_view axis, int64_t index,
+                         SourceSite site) const {
+  const SiteScope from(site);
+  const Tensor part = reduce_sum(slice(one_layer(weight), axis, index, index + 1), axis);
+  return place(cast_weight(part, dtypes_.compute, dtypes_.reduce))
+      .named(fmt::format("{}[{}={}]", table_->at(weight.index).path, axis, index));
 }
 
 Tensor Layer::param(Weight weight, DType dtype, SourceSite site) const {
@@ -92,7 +115,8 @@ Tensor Layer::param_beside(Weight weight, const Tensor& partner, DType dtype,
 }
 
 LayerScope::LayerScope(const Layer& layer)
-    : path_(layer.name_.empty() ? nullptr : std::make_unique<PathScope>(layer.name_)) {}
+    : path_(layer.name_.empty() ? nullptr : std::make_unique<PathScope>(layer.name_)),
+      rules_(layer.rules_) {}
 LayerScope::~LayerScope() = default;
 
 }  // namespace tessera

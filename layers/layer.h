@@ -15,6 +15,7 @@
 #include "core/graph/trace.h"
 #include "core/hparams/dtype_policy.h"
 #include "core/hparams/fields.h"
+#include "core/hparams/layer_rules.h"
 #include "core/hparams/template.h"
 #include "core/hparams/weight_init.h"
 #include "layers/parameter.h"
@@ -39,9 +40,10 @@ class Layer {
   const DTypePolicy& dtypes() const { return dtypes_; }
 
  protected:
-  explicit Layer(const Field<DTypePolicy>& dtypes);
+  explicit Layer(const Field<DTypePolicy>& dtypes, const LayerRules& rules = {});
 
-  // Declares a weight of these axes. In a layer under Repeated it is stacked on `layers`.
+  // Declares a weight of these axes. In a layer under Repeated it is stacked on `layers`. Axes that
+  // carry splits lie so at rest, whatever the rules.
   Weight weight(std::string_view name, std::vector<Axis> axes, const WeightInit& init,
                 FanAxes fans = {});
 
@@ -61,11 +63,17 @@ class Layer {
 
   // The weight as the layer computes with it: this iteration's slice if stacked, cast to `dtype`
   // (the compute dtype) and only then placed, so that a gather moves the smaller bytes.
-  // What that communicates is the caller's line.
+  // What that costs is said of the line that asks.
   Tensor param(Weight weight, SourceSite site = SourceSite::current()) const {
     return param(weight, dtypes_.compute, site);
   }
   Tensor param(Weight weight, DType dtype, SourceSite site = SourceSite::current()) const;
+  // Number `index` along an axis of it, parted before it moves, so that its gradient is scattered
+  // as a weight's is.
+  Tensor param_part(Weight weight, std::string_view axis, int64_t index,
+                    SourceSite site = SourceSite::current()) const;
+  // The weight as it lies, whole if stacked, in its own dtype: for models that write out layouts.
+  Tensor at_rest(Weight weight) const;
   // A bias or scale for `partner`, laid out as the axes they share are there.
   Tensor param_beside(Weight weight, const Tensor& partner,
                       SourceSite site = SourceSite::current()) const {
@@ -75,6 +83,7 @@ class Layer {
                       SourceSite site = SourceSite::current()) const;
 
  private:
+  Tensor one_layer(Weight weight) const;  // This iteration's slice if stacked.
   Tensor unplaced(Weight weight, DType dtype) const;
 
   friend class LayerScope;
@@ -97,9 +106,11 @@ class Layer {
   std::string path_;
   int64_t stack_ = 0;
   DTypePolicy dtypes_;
+  AxisRules rules_;
 };
 
-// Opened on the first line of every fprop: nodes and errors below carry the layer's path.
+// Opened on the first line of every fprop: nodes and errors below carry the layer's path, and its
+// own axis rules are in force.
 class LayerScope {
  public:
   explicit LayerScope(const Layer& layer);
@@ -109,6 +120,7 @@ class LayerScope {
 
  private:
   std::unique_ptr<PathScope> path_;
+  RulesScope rules_;
 };
 
 // The commonest signature: one tensor in, one out.

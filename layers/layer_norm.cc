@@ -12,7 +12,7 @@ const TemplateRegistrar<UnaryLayer, LayerNorm> kRegister;
 
 }  // namespace
 
-LayerNorm::LayerNorm(const HParams& p) : UnaryLayer(p.dtypes), p_(p) {
+LayerNorm::LayerNorm(const HParams& p) : UnaryLayer(p.dtypes, p.rules), p_(p) {
   const Axis axis{p.axis, p.model_dims.get(), {}};
   if (p.use_scale) scale_ = weight("scale", {axis}, p.direct_scale ? ones() : zeros());
   if (p.use_bias) bias_ = weight("bias", {axis}, zeros());

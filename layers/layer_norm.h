@@ -20,7 +20,8 @@ class LayerNorm final : public UnaryLayer {
     bool use_bias = true;
     bool direct_scale = true;  // false: stored as scale - 1, from 0 (Pax's default).
     Field<DTypePolicy> dtypes;
-    FIELDS(model_dims, axis, epsilon, use_scale, use_bias, direct_scale, dtypes)
+    LayerRules rules;  // Of its own tensors.
+    FIELDS(model_dims, axis, epsilon, use_scale, use_bias, direct_scale, dtypes, rules)
   };
   explicit LayerNorm(const HParams& p);
   Tensor fprop(Tensor x) const override;

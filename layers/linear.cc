@@ -13,7 +13,7 @@ const TemplateRegistrar<UnaryLayer, Linear> kRegister;
 
 }  // namespace
 
-Linear::Linear(const HParams& p) : UnaryLayer(p.dtypes), p_(p) {
+Linear::Linear(const HParams& p) : UnaryLayer(p.dtypes, p.rules), p_(p) {
   if (p.input_axis == p.output_axis)
     fail(
         "Linear: input_axis and output_axis are both '{}'; name the output differently and "

@@ -20,7 +20,8 @@ class Linear final : public UnaryLayer {
     bool use_bias = false;
     Field<DTypePolicy> dtypes;
     Field<WeightInit> params_init;
-    FIELDS(input_dims, output_dims, input_axis, output_axis, use_bias, dtypes, params_init)
+    LayerRules rules;  // Of its own tensors.
+    FIELDS(input_dims, output_dims, input_axis, output_axis, use_bias, dtypes, params_init, rules)
   };
   explicit Linear(const HParams& p);
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/graph/rules.h"
 #include "core/graph/tensor.h"
 #include "core/hparams/weight_init.h"
 
@@ -32,9 +33,11 @@ struct Parameter {
   Type type;         // Global, unsplit, in the param dtype; stacked: `layers` leads.
   WeightInit init;
   FanAxes fans;
-  std::string random_path;  // `path` with its first layer index left out: x_layers[].
-  int64_t layer = -1;       // That index, or -1. Slice i of a stacked weight has index i.
-  int64_t stack = 0;        // Layers stacked; 0: not stacked.
+  std::string random_path;      // `path` with its first layer index left out: x_layers[].
+  int64_t layer = -1;           // That index, or -1. Slice i of a stacked weight has index i.
+  int64_t stack = 0;            // Layers stacked; 0: not stacked.
+  std::vector<AxisRule> rules;  // Its layer's own, before the experiment's.
+  std::vector<Axis> layout;     // As declared, if that splits axes; no rule then counts.
 };
 
 class ParameterTable {
@@ -52,8 +55,11 @@ class ParameterTable {
   std::vector<Parameter> parameters_;
 };
 
+// Its type as it lies on the traced mesh: as declared, or as the rules say.
+Type type_at_rest(const Parameter& parameter);
+
 // One graph input for each parameter, of kind kParameter and named by its path, laid out at rest as
-// the traced weight rules say.
+// type_at_rest says. Error for a layer's rule about an axis that none of its weights has.
 std::vector<Tensor> parameter_inputs(const ParameterTable& table);
 
 }  // namespace tessera

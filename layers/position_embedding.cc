@@ -46,7 +46,7 @@ Tensor PositionalEmbedding::fprop(Tensor positions) const {
 }
 
 TrainablePositionalEmbedding::TrainablePositionalEmbedding(const HParams& p)
-    : BasePositionEmbedding(p.dtypes), p_(p) {
+    : BasePositionEmbedding(p.dtypes, p.rules), p_(p) {
   table_ = weight("w", {{"positions", p.max_seq_length.get()}, {"embed", p.model_dims.get()}},
                   p.params_init.get_or(WeightInit{}));
 }

@@ -48,7 +48,8 @@ class TrainablePositionalEmbedding final : public BasePositionEmbedding {
     Required<int64_t> model_dims;
     Field<DTypePolicy> dtypes;
     Field<WeightInit> params_init;
-    FIELDS(max_seq_length, model_dims, dtypes, params_init)
+    LayerRules rules;  // Of its own tensors.
+    FIELDS(max_seq_length, model_dims, dtypes, params_init, rules)
   };
   explicit TrainablePositionalEmbedding(const HParams& p);
   Tensor fprop(Tensor positions) const override;

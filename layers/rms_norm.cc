@@ -11,7 +11,7 @@ const TemplateRegistrar<UnaryLayer, RmsNorm> kRegister;
 
 }  // namespace
 
-RmsNorm::RmsNorm(const HParams& p) : UnaryLayer(p.dtypes), p_(p) {
+RmsNorm::RmsNorm(const HParams& p) : UnaryLayer(p.dtypes, p.rules), p_(p) {
   if (p.use_scale)
     scale_ = weight("scale", {{p.axis, p.model_dims.get()}}, p.direct_scale ? ones() : zeros());
 }

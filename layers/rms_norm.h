@@ -19,7 +19,8 @@ class RmsNorm final : public UnaryLayer {
     bool use_scale = true;
     bool direct_scale = true;  // false: stored as scale - 1, from 0 (Pax).
     Field<DTypePolicy> dtypes;
-    FIELDS(model_dims, axis, epsilon, use_scale, direct_scale, dtypes)
+    LayerRules rules;  // Of its own tensors.
+    FIELDS(model_dims, axis, epsilon, use_scale, direct_scale, dtypes, rules)
   };
   explicit RmsNorm(const HParams& p);
   Tensor fprop(Tensor x) const override;

@@ -15,7 +15,7 @@ const TemplateRegistrar<BaseSoftmax, SharedEmbeddingSoftmax> kRegister;
 }  // namespace
 
 SharedEmbeddingSoftmax::SharedEmbeddingSoftmax(const HParams& p)
-    : BaseSoftmax(p.dtypes, p.loss), p_(p) {
+    : BaseSoftmax(p.dtypes, p.rules, p.loss), p_(p) {
   w_ = weight("w", {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
               p.params_init.get_or(WeightInit{}));
   if (p.use_bias) bias_ = weight("b", {{"vocab", p.vocab_size.get()}}, zeros());

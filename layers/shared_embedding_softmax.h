@@ -18,7 +18,8 @@ class SharedEmbeddingSoftmax final : public BaseSoftmax {
     SoftmaxOptions loss;
     Field<DTypePolicy> dtypes;
     Field<WeightInit> params_init;
-    FIELDS(vocab_size, model_dims, scale_sqrt_depth, use_bias, loss, dtypes, params_init)
+    LayerRules rules;  // Of its own tensors.
+    FIELDS(vocab_size, model_dims, scale_sqrt_depth, use_bias, loss, dtypes, params_init, rules)
   };
   explicit SharedEmbeddingSoftmax(const HParams& p);
 

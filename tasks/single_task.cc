@@ -38,8 +38,7 @@ std::vector<Tensor> weight_inputs(const ParameterTable& table, Weights weights) 
   if (weights == Weights::kTrained) return parameter_inputs(table);
   std::vector<Tensor> inputs;
   for (const Parameter& each : table.parameters())
-    inputs.push_back(input(ema_name(each.path), InputKind::kState,
-                           apply_rules(traced_rules().weights, traced_mesh(), each.type)));
+    inputs.push_back(input(ema_name(each.path), InputKind::kState, type_at_rest(each)));
   return inputs;
 }
 

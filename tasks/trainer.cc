@@ -12,6 +12,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/graph/text.h"
+#include "core/passes/layout_warnings.h"
 #include "core/runtime/checkpoint_saver.h"
 #include "core/runtime/launch_trace.h"
 #include "tasks/console.h"
@@ -60,6 +61,7 @@ struct Trainer::Impl {
   void restore(int64_t step);
   std::optional<int64_t> newest_checkpoint();
   void introduce();
+  void warn_of_layouts();
   int train();
   int evaluate_only();
   void open_logs();
@@ -216,10 +218,17 @@ void Trainer::Impl::introduce() {
   if (!session_.remark().empty()) console_.say(session_.remark());
   console_.say(table.text());
   console_.say(plan_summary(make_plan(session_)));
+  warn_of_layouts();
+}
+
+void Trainer::Impl::warn_of_layouts() {
+  for (const std::string& warning : layout_warnings(session_.train_graph(), session_.mesh()))
+    console_.say("warning: " + warning);
 }
 
 int Trainer::Impl::run() {
   if (options_.mode == RunMode::kPlan) {
+    warn_of_layouts();
     console_.say(plan_text(make_plan(session_)));
     return 0;
   }

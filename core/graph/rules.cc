@@ -103,6 +103,18 @@ std::string rules_text(const std::vector<AxisRule>& rules) {
   return text;
 }
 
+std::vector<AxisRule> overlay_rules(const std::vector<AxisRule>& own,
+                                    const std::vector<AxisRule>& general) {
+  std::vector<AxisRule> rules = own;
+  for (const AxisRule& rule : general) {
+    const bool spoken_for = std::any_of(own.begin(), own.end(), [&](const AxisRule& each) {
+      return each.axis == rule.axis && (each.role.empty() || each.role == rule.role);
+    });
+    if (!spoken_for) rules.push_back(rule);
+  }
+  return rules;
+}
+
 Type apply_rules(const std::vector<AxisRule>& rules, const Mesh& mesh, Type type,
                  std::string_view role) {
   type.partial = {};

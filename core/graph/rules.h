@@ -29,6 +29,11 @@ struct AxisRules {
 std::vector<AxisRule> parse_rules(std::string_view text);
 std::string rules_text(const std::vector<AxisRule>& rules);
 
+// `own` first, then those of `general` for axes that `own` does not name in the same role or for
+// all roles: a layer's rules before the experiment's.
+std::vector<AxisRule> overlay_rules(const std::vector<AxisRule>& own,
+                                    const std::vector<AxisRule>& general);
+
 // The layout the rules give a tensor with these axes: rules of `role` come before general ones, a
 // mesh axis serves the first axis of the tensor that claims it, existing splits are replaced, and
 // partials end. Mesh axes the mesh lacks are an Error with the nearest name.

@@ -15,7 +15,8 @@ namespace {
 struct Frame {
   Graph* graph = nullptr;
   const Mesh* mesh = nullptr;
-  const AxisRules* rules = nullptr;
+  const AxisRules* rules = nullptr;          // Those in force…
+  const AxisRules* general_rules = nullptr;  // … and the TraceScope's.
   BodyScope* body = nullptr;
   int32_t next_remat_block = 0;
   std::multimap<ValueId, NodeId> conversions;  // Reshards and casts, by what they convert.
@@ -68,7 +69,7 @@ Tensor converted_before(const OpDef& op, const Tensor& from, const Attributes& a
 }  // namespace
 
 TraceScope::TraceScope(Graph& graph, const Mesh& mesh, const AxisRules& rules) {
-  frames.push_back({&graph, &mesh, &rules});
+  frames.push_back({&graph, &mesh, &rules, &rules});
 }
 TraceScope::~TraceScope() { frames.pop_back(); }
 
@@ -107,6 +108,18 @@ ServeScope::~ServeScope() {
 SiteScope::SiteScope(SourceSite site)
     : outer_(std::exchange(speaker.served, speaker.served.known() ? speaker.served : site)) {}
 SiteScope::~SiteScope() { speaker.served = outer_; }
+
+RulesScope::RulesScope(const AxisRules& own) : outer_(innermost().rules) {
+  Frame& frame = innermost();
+  if (own == AxisRules{}) {
+    frame.rules = frame.general_rules;
+    return;
+  }
+  rules_ = {overlay_rules(own.weights, frame.general_rules->weights),
+            overlay_rules(own.activations, frame.general_rules->activations)};
+  frame.rules = &rules_;
+}
+RulesScope::~RulesScope() { innermost().rules = outer_; }
 
 BodyScope::BodyScope(Graph& body, std::string axis, int64_t count)
     : body_(body),

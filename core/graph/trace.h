@@ -100,6 +100,20 @@ class SiteScope {
   SourceSite outer_;
 };
 
+// While alive, traced_rules() are a layer's own before those of the TraceScope. A nested one stands
+// in its place: a layer's rules are not those of the layers below it.
+class RulesScope {
+ public:
+  explicit RulesScope(const AxisRules& own);
+  ~RulesScope();
+  RulesScope(const RulesScope&) = delete;
+  RulesScope& operator=(const RulesScope&) = delete;
+
+ private:
+  AxisRules rules_;
+  const AxisRules* outer_;
+};
+
 // A tensor of the enclosing trace that a body reads, and the body's input that stands for it.
 struct Capture {
   Tensor outer;

@@ -107,12 +107,26 @@ const OpDef kEinsum = {.name = "einsum",
                        .flops = einsum_flops};
 const OpRegistrar kRegister{kEinsum};
 
-Names equation_axes(std::string_view equation, std::string_view part) {
+// "batch/data seq" of an equation: sizes are not written there.
+Type equation_part(std::string_view equation, std::string_view part) {
   if (part.find_first_not_of(' ') == std::string_view::npos) return {};
   try {
-    return parse_names(part);
+    Type type = parse_layout(part);
+    for (const Axis& axis : type.axes)
+      if (axis.size != 0) fail("sizes have no place here, got '{}={}'", axis.text(), axis.size);
+    return type;
   } catch (const Error& error) {
     fail("einsum \"{}\": {}", equation, error.what());
+  }
+}
+
+// An equation that writes layouts holds of all of them.
+void check_layout(std::string_view equation, const Type& written, const Tensor& tensor) {
+  Type sized = tensor.type();
+  for (const Axis& axis : written.axes) {
+    if (sized.axis(axis.name).split == axis.split && written.partial == sized.partial) continue;
+    fail("einsum \"{}\": {} is {}, the equation says {}; reshard it, or write what it is", equation,
+         tensor.graph()->describe(tensor.id()), sized.layout(), written.layout());
   }
 }
 
@@ -146,17 +160,25 @@ Tensor einsum(std::string_view equation, Operand a, Operand b) {
   if (comma == std::string_view::npos || arrow == std::string_view::npos || arrow < comma) {
     fail("einsum \"{}\": expected \"a b, b c -> a c\"", equation);
   }
-  const Names a_axes = equation_axes(equation, equation.substr(0, comma));
-  const Names b_axes = equation_axes(equation, equation.substr(comma + 1, arrow - comma - 1));
-  const Names output = equation_axes(equation, equation.substr(arrow + 2));
+  const Type a_type = equation_part(equation, equation.substr(0, comma));
+  const Type b_type = equation_part(equation, equation.substr(comma + 1, arrow - comma - 1));
+  const Type result_type = equation_part(equation, equation.substr(arrow + 2));
+  const Names a_axes = a_type.names(), b_axes = b_type.names(), output = result_type.names();
   check_operand_axes(equation, a_axes, a.tensor);
   check_operand_axes(equation, b_axes, b.tensor);
+  const bool layouts = equation.find_first_of("/(") != std::string_view::npos;
+  if (layouts) {
+    check_layout(equation, a_type, a.tensor);
+    check_layout(equation, b_type, b.tensor);
+  }
   Names contracted;
   for (const std::string& name : a_axes) {
     if (contains(b_axes, name) && !contains(output, name)) contracted.push_back(name);
   }
-  return trace_op(find_op("einsum"), {a.tensor, b.tensor},
-                  {{"contracted", contracted}, {"output", output}}, a.site);
+  const Tensor result = trace_op(find_op("einsum"), {a.tensor, b.tensor},
+                                 {{"contracted", contracted}, {"output", output}}, a.site);
+  if (layouts) check_layout(equation, result_type, result);
+  return result;
 }
 
 }  // namespace tessera

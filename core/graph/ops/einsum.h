@@ -21,6 +21,8 @@ Over over(std::string_view axes);
 Tensor einsum(Operand a, Operand b, const Over& contracted);
 // The same with the result's axis order given: einsum("batch seq embed, embed mlp -> batch seq
 // mlp", x, w). Names must match the operands' axes; unknown or missing ones are errors.
+// It may write layouts, "batch/data mlp/mdl, mlp/mdl embed -> batch/data embed + sum(mdl)": all of
+// them are then checked.
 Tensor einsum(std::string_view equation, Operand a, Operand b);
 
 }  // namespace tessera

@@ -58,6 +58,18 @@ TEST_CASE("The first rule of an axis speaks for it, and rules of a role come fir
   REQUIRE(layout("mlp -> mdl, inner: mlp -> ()", "mlp", "inner") == "mlp");
 }
 
+TEST_CASE("A layer's rules replace those of the same axis in the same role") {
+  const auto overlaid = [](const std::string& own, const std::string& general) {
+    return rules_text(overlay_rules(parse_rules(own), parse_rules(general)));
+  };
+  const std::string general = "residual: seq -> mdl, batch -> data, seq -> ()";
+  REQUIRE(overlaid("", general) == general);
+  REQUIRE(overlaid("mlp -> mdl", general) == "mlp -> mdl, " + general);
+  REQUIRE(overlaid("seq -> data", general) == "seq -> data, batch -> data");
+  REQUIRE(overlaid("residual: seq -> ()", general) ==
+          "residual: seq -> (), batch -> data, seq -> ()");
+}
+
 TEST_CASE("Rules replace splits and end partials") {
   REQUIRE(layout("embed -> data", "batch/mdl embed + sum(replica)") == "batch embed/data");
 }

@@ -104,6 +104,23 @@ TEST_CASE("einsum: equations") {
        {"", inputs, equation("b e, e m"), "einsum \"b e, e m\": expected \"a b, b c -> a c\""}});
 }
 
+TEST_CASE("einsum: an equation that writes layouts is held to them") {
+  const auto equation = [](const char* text) {
+    return [text](T t) { return einsum(text, t[0], t[1]); };
+  };
+  const std::vector<std::string> inputs = {"f32[\"b/data=8 e/mdl=16\"]", "f32[\"e/mdl=16 m=32\"]"};
+  run({{"", inputs, equation("b/data e/mdl, e/mdl m -> b/data m + sum(mdl)"),
+        "f32[\"b/data m\" + sum(mdl)]"},
+       {"", inputs, equation("b/data e, e/mdl m -> b/data m + sum(mdl)"),
+        "einsum \"b/data e, e/mdl m -> b/data m + sum(mdl)\": x is b/data e/mdl, the equation says "
+        "b/data e; reshard it, or write what it is"},
+       {"", inputs, equation("b/data e/mdl, e/mdl m -> b/data m"),
+        "einsum \"b/data e/mdl, e/mdl m -> b/data m\": einsum is b/data m + sum(mdl), the equation "
+        "says b/data m; reshard it, or write what it is"},
+       {"", inputs, equation("b=8 e, e m -> b m"),
+        "einsum \"b=8 e, e m -> b m\": sizes have no place here, got 'b=8'"}});
+}
+
 TEST_CASE("add and sub: all partial alike or none") {
   const Cases cases = {
       {{kWhole, kVector}, "f32[\"b e\"]"},

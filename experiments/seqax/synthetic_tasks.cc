@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/seqax/synthetic_tasks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/base/error.h"
+#include "core/hparams/template.h"
+#include "inputs/permutation.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<BaseInput, SeqaxTasks> kRegister;
+
+constexpr int64_t kLetters = 10;
+constexpr int64_t kLargestDraw = 100;  // Of task 5.
+constexpr uint64_t kHeldOut = 0x76616c6964u;
+
+Stream stream_of(const SeqaxTasks::HParams& p) {
+  return {.name = p.split,
+          .global_batch_size = p.global_batch_size.get(),
+          .seq_len = p.seq_len.get(),
+          .seed = static_cast<uint64_t>(p.seed),
+          .shuffle = p.shuffle,
+          .repeat = p.repeat};
+}
+
+uint32_t letter(RandomWords& words) { return static_cast<uint32_t>(words.between(1, kLetters)); }
+
+// `length` letters, of which those from `distance` on repeat.
+std::vector<uint32_t> repeating(int64_t length, int64_t distance, RandomWords& words) {
+  std::vector<uint32_t> tokens;
+  for (int64_t i = 0; i < length; ++i)
+    tokens.push_back(i < distance ? letter(words) : tokens[static_cast<size_t>(i - distance)]);
+  return tokens;
+}
+
+std::vector<uint32_t> gaussian_draws(int64_t length, RandomWords& words) {
+  double centres[3], deviations[3];
+  for (double& centre : centres) centre = static_cast<double>(kLargestDraw) * words.uniform();
+  for (double& deviation : deviations) deviation = 1.0 + 3.0 * words.uniform();
+  std::vector<uint32_t> tokens;
+  for (int64_t i = 0; i < length; ++i) {
+    const int64_t which = words.between(0, 2);
+    const double drawn = std::round(centres[which] + deviations[which] * words.normal());
+    tokens.push_back(
+        static_cast<uint32_t>(std::clamp(drawn, 1.0, static_cast<double>(kLargestDraw))));
+  }
+  return tokens;
+}
+
+}  // namespace
+
+uint64_t RandomWords::next() { return mix_bits(count_++, key_); }
+int64_t RandomWords::between(int64_t first, int64_t last) {
+  return first + static_cast<int64_t>(next() % static_cast<uint64_t>(last - first + 1));
+}
+double RandomWords::uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+// Twelve uniforms less six: near enough, and without a library's logarithm.
+double RandomWords::normal() {
+  double sum = -6.0;
+  for (int i = 0; i < 12; ++i) sum += uniform();
+  return sum;
+}
+
+std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomWords& words) {
+  std::vector<uint32_t> tokens = {static_cast<uint32_t>(task)};
+  const int64_t room = length - 1;
+  const auto append = [&](const std::vector<uint32_t>& more) {
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  };
+  const auto distance = [&] { return words.between(std::max<int64_t>(1, room / 4), room); };
+  if (room == 0) return tokens;
+  switch (task) {
+    case 1:
+      append(repeating(room, (room + 1) / 2, words));
+      break;
+    case 2: {
+      std::vector<uint32_t> letters = repeating((room + 1) / 2, room, words);
+      append(letters);
+      std::reverse(letters.begin(), letters.end());
+      append(letters);
+      tokens.resize(static_cast<size_t>(length));
+      break;
+    }
+    case 3: {
+      const int64_t stated = distance();
+      append({static_cast<uint32_t>(stated)});
+      append(repeating(room - 1, stated, words));
+      break;
+    }
+    case 4:
+      append(repeating(room, distance(), words));
+      break;
+    case 5:
+      append(gaussian_draws(room, words));
+      break;
+    default:
+      fail("SeqaxTasks: there is no task {}; expected 1 to 5", task);
+  }
+  return tokens;
+}
+
+SeqaxTasks::SeqaxTasks(const HParams& p) : IndexedInput(stream_of(p)), max_length_(p.max_length) {
+  if (p.split != "train" && p.split != "validation")
+    fail("SeqaxTasks: split is '{}'; expected train or validation", p.split);
+  if (p.num_sequences < 1 || p.max_length < kLargestDraw)
+    fail("SeqaxTasks: num_sequences={}, max_length={}; expected at least 1 and {}", p.num_sequences,
+         p.max_length, kLargestDraw);
+  const uint64_t key = mix_bits(static_cast<uint64_t>(p.seed), p.split == "train" ? 0 : kHeldOut);
+  for (int64_t i = 0; i < p.num_sequences; ++i) {
+    RandomWords words(mix_bits(static_cast<uint64_t>(i), key));
+    // Each sequence is the beginning of one of full length.
+    const int64_t task = words.between(1, 5), length = words.between(1, p.max_length);
+    std::vector<uint32_t> tokens = seqax_sequence(task, p.max_length, words);
+    tokens.resize(static_cast<size_t>(length));
+    for (size_t j = 0; j < tokens.size(); ++j) encoded_.push_back(2 * tokens[j] + (j == 0 ? 1 : 0));
+  }
+  if (*num_examples() < 1)
+    fail("SeqaxTasks: {} tokens make no row of seq_len={}", encoded_.size(), stream().seq_len);
+}
+
+std::optional<int64_t> SeqaxTasks::num_examples() const {
+  return static_cast<int64_t>(encoded_.size()) / stream().seq_len;
+}
+
+void SeqaxTasks::fill_example(int64_t, int64_t index, const TokenRow& row) const {
+  const auto length = static_cast<size_t>(stream().seq_len);
+  const auto begin = static_cast<size_t>(index) * length;
+  fill_row(Labels::kShiftRight, std::span(encoded_).subspan(begin, length), row);
+}
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// seqax's five synthetic tasks, made anew: sequences of random lengths that begin with the number
+// of their task, packed end to end into rows. A set of fixed size, the same on every host. Not
+// seqax's very numbers; the rules are.
+//
+//   1 copy       letters, then the same letters
+//   2 reversal   letters, then the same letters backwards
+//   3 stated     the distance, then letters that repeat at it
+//   4 hidden     the same without the distance
+//   5 Gaussians  draws from three normal distributions of the sequence's own
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/hparams/fields.h"
+#include "inputs/indexed_input.h"
+
+namespace tessera {
+
+// Uniform and normal numbers that are the same on every machine.
+class RandomWords {
+ public:
+  explicit RandomWords(uint64_t key) : key_(key) {}
+  int64_t between(int64_t first, int64_t last);  // Both included.
+  double uniform();                              // In [0, 1).
+  double normal();
+
+ private:
+  uint64_t next();
+  uint64_t key_;
+  uint64_t count_ = 0;
+};
+
+// One sequence of `length` tokens of the task (1 to 5), drawn from a stream of random words.
+std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomWords& words);
+
+class SeqaxTasks final : public IndexedInput {
+ public:
+  struct HParams {
+    using Instance = SeqaxTasks;
+    static constexpr std::string_view kName = "SeqaxTasks";
+    std::string split = "train";
+    Required<int64_t> global_batch_size;
+    Required<int64_t> seq_len;
+    int64_t num_sequences = 512;
+    int64_t max_length = 1024;  // Of a sequence; lengths are uniform from 1.
+    bool shuffle = true;
+    bool repeat = true;
+    int64_t seed = 1;
+    FIELDS(split, global_batch_size, seq_len, num_sequences, max_length, shuffle, repeat, seed)
+  };
+  explicit SeqaxTasks(const HParams& p);
+
+  int64_t vocab_size() const override { return max_length_ + 1; }
+  // 2·token + 1 where a sequence begins, else 2·token, as in flat tokens.
+  const std::vector<uint32_t>& encoded_tokens() const { return encoded_; }
+
+ private:
+  std::optional<int64_t> num_examples() const override;
+  void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
+
+  int64_t max_length_;
+  std::vector<uint32_t> encoded_;
+};
+
+}  // namespace tessera

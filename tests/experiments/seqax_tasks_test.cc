@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// seqax's synthetic tasks as its experiment gives them out: one long row is cut back into its
+// sequences, and each keeps the rule of its task.
+#include <algorithm>
+#include <map>
+
+#include "experiments/seqax/synthetic_tasks.h"
+#include "plugins/loader.h"
+#include "plugins/lookup.h"
+#include "plugins/registry.h"
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+// By task, without the token that names it. The last sequence of the row may be cut.
+std::map<int32_t, std::vector<Tokens>> sequences(const std::string& split) {
+  const ExperimentConfig config =
+      find_experiment("seqax.LocalSynthetic", plugin_path({})).make()->build();
+  Template<BaseInput> input_tpl =
+      split == "train" ? config.input : config.eval_inputs.at("validation");
+  auto& p = input_tpl.as<SeqaxTasks::HParams>();
+  p.global_batch_size = 1;
+  p.seq_len = 100000;
+  p.shuffle = false;
+  const std::unique_ptr<BaseInput> input = input_tpl.instantiate();
+  input->attach({});
+  const Batch batch = input->get_next().value();
+  std::vector<Tokens> all;
+  for (int64_t i = 0; i < 100000; ++i) {
+    if (batch.at("segment_pos").data<int32_t>()[i] == 0) all.emplace_back();
+    all.back().push_back(batch.at("labels").data<int32_t>()[i]);
+  }
+  std::map<int32_t, std::vector<Tokens>> by_task;
+  for (const Tokens& each : all)
+    by_task[each.front()].push_back(Tokens(each.begin() + 1, each.end()));
+  return by_task;
+}
+
+// The least distance at which all of them repeat; their number if they do not.
+int64_t period(const Tokens& tokens) {
+  for (size_t distance = 1; distance < tokens.size(); ++distance)
+    if (std::equal(tokens.begin() + static_cast<ptrdiff_t>(distance), tokens.end(), tokens.begin()))
+      return static_cast<int64_t>(distance);
+  return static_cast<int64_t>(tokens.size());
+}
+
+bool in_range(const Tokens& tokens, int32_t last) {
+  return std::all_of(tokens.begin(), tokens.end(),
+                     [&](int32_t token) { return token >= 1 && token <= last; });
+}
+
+// Whether tokens from `middle` on are those before it, backwards.
+bool mirrored(const Tokens& tokens, size_t middle) {
+  for (size_t i = middle; i < tokens.size(); ++i)
+    if (tokens[i] != tokens[2 * middle - 1 - i]) return false;
+  return true;
+}
+
+TEST_CASE("seqax's five tasks all occur, and each keeps its rule") {
+  auto by_task = sequences("train");
+  REQUIRE(by_task.size() == 5);
+  for (const auto& [task, of_task] : by_task) {
+    INFO("task " << task);
+    REQUIRE(of_task.size() >= 15);  // Of about 200, drawn evenly.
+    for (const Tokens& tokens : of_task) REQUIRE(tokens.size() < 1024);
+  }
+  // A full sequence has 1023 tokens after its task's, so its first half has 512.
+  for (const Tokens& tokens : by_task[1]) {
+    REQUIRE(in_range(tokens, 10));
+    if (tokens.size() > 600) REQUIRE(period(tokens) == 512);
+  }
+  for (const Tokens& tokens : by_task[2]) {
+    REQUIRE(in_range(tokens, 10));
+    if (tokens.size() > 600) REQUIRE(mirrored(tokens, 512));
+  }
+  for (const Tokens& tokens : by_task[3]) {
+    if (tokens.size() < 2) continue;
+    const int64_t stated = tokens.front();
+    REQUIRE(stated >= 1023 / 4);
+    REQUIRE(stated <= 1023);
+    const Tokens letters(tokens.begin() + 1, tokens.end());
+    REQUIRE(in_range(letters, 10));
+    if (static_cast<int64_t>(letters.size()) > stated + 20) REQUIRE(period(letters) == stated);
+  }
+  for (const Tokens& tokens : by_task[4]) {
+    REQUIRE(in_range(tokens, 10));
+    REQUIRE(period(tokens) >= std::min<int64_t>(1023 / 4, static_cast<int64_t>(tokens.size())) -
+                                  20);  // Chance may prolong the end of a short one.
+  }
+  int64_t distinct = 0;
+  for (const Tokens& tokens : by_task[5]) {
+    REQUIRE(in_range(tokens, 100));
+    Tokens sorted = tokens;
+    std::sort(sorted.begin(), sorted.end());
+    const auto count = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
+    REQUIRE(count <= 3 * 45);  // Three bells of deviation 4 at most, cut at six deviations.
+    distinct = std::max<int64_t>(distinct, count);
+  }
+  REQUIRE(distinct > 15);
+}
+
+TEST_CASE("seqax's tasks are the same each time, and the held-out ones are others") {
+  REQUIRE(sequences("train") == sequences("train"));
+  REQUIRE(sequences("train") != sequences("validation"));
+}
+
+}  // namespace
+}  // namespace tessera

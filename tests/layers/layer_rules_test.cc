@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// A layer's own axis rules, and weights that are declared with splits: where they lie, what they
+// leave alone, and what is refused.
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/ops/reshard.h"
+#include "layers/feed_forward.h"
+#include "layers/fprop_scope.h"
+#include "layers/transformer_block.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference_models.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+const std::string kTensorParallel = "mlp -> mdl, heads -> mdl, kv_heads -> mdl";
+
+// A model traced on replica=2 data=2 mdl=2 under tensor-parallel rules; its weights' types at rest.
+struct Traced {
+  explicit Traced(const LanguageModel::HParams& p, const Mesh& mesh = Mesh::standard({2, 2, 2})) {
+    const AxisRules rules{parse_rules("embed -> data, " + kTensorParallel),
+                          parse_rules("batch -> (replica, data), " + kTensorParallel)};
+    const std::unique_ptr<BaseModel> model = Template<BaseModel>(p).instantiate();
+    const TraceScope trace(graph, mesh, rules);
+    const std::vector<Tensor> parameters = parameter_inputs(model->parameters());
+    for (size_t i = 0; i < parameters.size(); ++i)
+      at_rest[model->parameters().parameters()[i].path] = parameters[i].type().layout();
+    Features features;
+    for (const std::string name : {"ids", "labels"})
+      features.tensors[name] =
+          input(name, InputKind::kBatch,
+                apply_rules(rules.activations, mesh,
+                            make_type(DType::kI32, {{"batch", 4, {}}, {"seq", 12, {}}})));
+    const FpropScope scope(parameters, features);
+    output("loss", place(model->fprop(features).loss.sum));
+  }
+  // The layouts of `op` nodes below a path.
+  std::vector<std::string> layouts(const std::string& op, const std::string& path) const {
+    std::vector<std::string> found;
+    for (const Node& node : graph.nodes())
+      if (node.op->name == op && node.path == path)
+        found.push_back(graph.type(node.outputs[0]).layout());
+    return found;
+  }
+  Graph graph;
+  std::map<std::string, std::string> at_rest;
+};
+
+FeedForward::HParams& feed_forward(LanguageModel::HParams& p) {
+  return p.lm_tpl.as<TransformerLm::HParams>()
+      .stacked_transformer_tpl.as<StackedTransformer::HParams>()
+      .block_tpl.as<TransformerBlock::HParams>()
+      .ffn_tpl.as<FeedForward::HParams>();
+}
+
+const std::string kFfn = "lm.transformer.x_layers[0].ffn";
+
+TEST_CASE("a layer's rules move its own weights and activations, and nobody else's") {
+  LanguageModel::HParams p = small_gpt2();
+  const Traced usual(p);
+  REQUIRE(usual.at_rest.at(kFfn + ".up") == "embed/data mlp/mdl");
+  REQUIRE(usual.layouts("einsum", kFfn).front() == "batch/replica/data seq mlp/mdl");
+
+  feed_forward(p).rules = {.weights = "embed -> replica, mlp -> data", .activations = "mlp -> ()"};
+  const Traced own(p);
+  REQUIRE(own.at_rest.at(kFfn + ".up") == "embed/replica mlp/data");
+  REQUIRE(own.at_rest.at(kFfn + ".down_bias") == "embed/replica");
+  REQUIRE(own.layouts("einsum", kFfn).front() == "batch/replica/data seq mlp");
+  const std::string attention = "lm.transformer.x_layers[0].attention";
+  REQUIRE(own.at_rest.at(attention + ".query") == usual.at_rest.at(attention + ".query"));
+  REQUIRE(own.layouts("einsum", attention) == usual.layouts("einsum", attention));
+}
+
+TEST_CASE("a layer's rules reach its instances in every layer of a stack") {
+  LanguageModel::HParams p = small_gpt2();
+  feed_forward(p).rules.weights = "mlp -> (mdl, data)";
+  const Traced traced(p);
+  REQUIRE(traced.at_rest.at("lm.transformer.x_layers[0].ffn.down") == "mlp/mdl/data embed");
+  REQUIRE(traced.at_rest.at("lm.transformer.x_layers[1].ffn.down") == "mlp/mdl/data embed");
+}
+
+TEST_CASE("mistakes in a layer's rules are found, and name the layer") {
+  const auto error = [](const std::string& weights, const std::string& activations) {
+    LanguageModel::HParams p = small_gpt2();
+    feed_forward(p).rules = {weights, activations};
+    return error_of([&] { Traced{p}; });
+  };
+  REQUIRE(error("mpl -> mdl", "") ==
+          "rules.weights \"mpl -> mdl\": no weight of this layer has an axis 'mpl'; they have "
+          "embed, mlp; did you mean 'mlp'? [in lm.transformer.x_layers[0].ffn]");
+  REQUIRE(error("mlp -> model", "") ==
+          "the mesh (replica=2 data=2 mdl=2) has no axis 'model'; did you mean 'mdl'? [in "
+          "lm.transformer.x_layers[0].ffn.up]");
+  REQUIRE(error("mlp = mdl", "") ==
+          "rules \"mlp = mdl\": expected '->' at character 5, got '= mdl' [in "
+          "lm.transformer.x_layers[0].ffn]");
+  REQUIRE_THAT(error("", "mlp -> mode"),
+               Catch::Contains("has no axis 'mode'; did you mean 'mdl'?") &&
+                   Catch::Contains("[in lm.transformer.x_layers[0].ffn]"));
+  // A rule that tears the layer's own tensors apart.
+  REQUIRE_THAT(error("", "residual: embed -> mdl"),
+               Catch::Contains("embed/mdl") && Catch::Contains("x_layers[0]"));
+}
+
+// Declares its weight with splits, and reads it as it lies.
+class Declared final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = Declared;
+    static constexpr std::string_view kName = "Declared";
+    FIELDS()
+  };
+  explicit Declared(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {
+    std::vector<Axis> axes = parse_axes("embed/mdl/data mlp");
+    axes[0].size = 8;
+    axes[1].size = 4;
+    w_ = weight("w", axes, ones());
+  }
+  Tensor fprop(Tensor) const override {
+    const LayerScope scope(*this);
+    return at_rest(w_);
+  }
+
+ private:
+  Weight w_;
+};
+
+TEST_CASE("a weight declared with splits lies so, whatever the rules say") {
+  const Template<UnaryLayer> tpl = Declared::HParams{};
+  const std::unique_ptr<UnaryLayer> layer = tpl.instantiate();
+  REQUIRE(layer->parameters().at(0).type.layout() == "embed mlp");
+  const Mesh mesh = Mesh::standard({1, 2, 2});
+  const AxisRules rules{parse_rules("mlp -> mdl, embed -> ()"), {}};
+  Graph graph;
+  const TraceScope trace(graph, mesh, rules);
+  const FpropScope scope(parameter_inputs(layer->parameters()), {});
+  REQUIRE(layer->fprop({}).type().layout() == "embed/mdl/data mlp");
+}
+
+}  // namespace
+}  // namespace tessera
