@@ -113,8 +113,8 @@ Tensor DotProductAttention::scaled_query(Tensor query) const {
 }
 
 Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& options) const {
-  const Tensor key = rename(heads.key, "seq", "key_seq");
-  const Tensor value = rename(heads.value, "seq", "key_seq");
+  const Tensor key = rename(heads.key, "seq", "key_seq").named("key");
+  const Tensor value = rename(heads.value, "seq", "key_seq").named("value");
   const bool drops = p_.dropout_rate > 0 && FpropScope::current().mode() == Mode::kTrain;
   return drops ? attention_by_scores(heads.query, key, value, options, *dropout_)
                : attention(heads.query, key, value, options);
@@ -127,7 +127,7 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   if (query_norm_) heads.query = query_norm_->fprop(heads.query);
   if (key_norm_) heads.key = key_norm_->fprop(heads.key);
   if (rotary_) {
-    heads.query = rotary_->fprop(heads.query, sequence.positions);
+    heads.query = rotary_->fprop(heads.query, sequence.positions).named("query");
     heads.key = rotary_->fprop(heads.key, sequence.positions);
   }
   AttentionOptions options;

@@ -121,5 +121,31 @@ TEST_CASE("c4.Spmd1BSmoke learns from synthetic data and from a flat-tokens file
   train("tokens", {"num_train_steps=60", "data=flat_tokens", "flat_tokens_path=" + tokens});
 }
 
+TEST_CASE("c4.Spmd1BSmoke takes the same steps on one, four and eight devices") {
+  const TemporaryDirectory directory;
+  const auto losses = [&](const std::string& name, const std::string& mesh) {
+    const int64_t devices = mesh == "[1,1,1]" ? 1 : mesh == "[1,4,1]" ? 4 : 8;
+    const Outcome got =
+        run(directory, "runexp",
+            with_settings({"--exp=Spmd1BSmoke", "--job_log_dir=" + (directory / name).string(),
+                           "--devices=" + std::to_string(devices)},
+                          {"ici_mesh_shape=" + mesh, "num_train_steps=5", "compute_dtype=f32",
+                           "task.train.eval_interval_steps=0", "save_interval_steps=5"}));
+    INFO(got.output);
+    REQUIRE(got.code == 0);
+    REQUIRE_THAT(got.output, !Catch::Contains("warning"));
+    return values_of(directory / name, "loss");
+  };
+  const std::vector<std::string> one = losses("one", "[1,1,1]");
+  REQUIRE(one.size() == 5);
+  for (const std::string mesh : {"[1,4,1]", "[1,4,2]"}) {
+    const std::vector<std::string> many = losses(mesh, mesh);
+    REQUIRE(many.size() == one.size());
+    // Sums in another order: f32 rounding, grown by a few steps.
+    for (size_t i = 0; i < one.size(); ++i)
+      REQUIRE(std::stod(many[i]) == Approx(std::stod(one[i])).epsilon(1e-4));
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a user is told whose rules do not fit the model or the mesh: the whole message, which names
+// the tensor, the layer, its line and what mends it. Every mistake that is not about sizes is found
+// on one device as on eight. (What ops refuse is in tests/core/graph/typing_test.cc.)
+#include <regex>
+
+#include "tests/support/catch.h"
+#include "tests/support/child.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+// The last line that planning prints, line numbers of sources as '#'; it ends with exit code 2.
+std::string refusal(const std::string& experiment, const Settings& settings) {
+  const TemporaryDirectory directory;
+  std::vector<std::string> arguments = {"--exp=" + experiment, "--mode=plan"};
+  for (const std::string& setting : settings) {
+    arguments.emplace_back("--set");
+    arguments.push_back(setting);
+  }
+  Child child("runexp", arguments, directory / "output.txt");
+  const int code = child.wait();
+  std::string output = child.output();
+  INFO(output);
+  REQUIRE(code == 2);
+  while (!output.empty() && output.back() == '\n') output.pop_back();
+  output = output.substr(output.rfind('\n') + 1);
+  return std::regex_replace(output, std::regex(R"(\.cc:\d+)"), ".cc:#");
+}
+
+// The same on a mesh of eight devices and on one of one, but for the mesh's sizes.
+std::string refused_alike(const std::string& experiment, const Settings& settings) {
+  const auto on = [&](const std::string& mesh) {
+    Settings with = settings;
+    with.push_back("ici_mesh_shape=" + mesh);
+    return std::regex_replace(refusal(experiment, with), std::regex(R"((data|mdl)=\d)"), "$1=#");
+  };
+  const std::string many = on("[1,2,4]");
+  REQUIRE(on("[1,1,1]") == many);
+  return many;
+}
+
+const std::string kLm = "quickstart.SourceLm";
+
+TEST_CASE("rules that tear operands apart are refused where they meet") {
+  REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, heads -> mdl"}) ==
+          "runexp: layers/attention.cc:#: attention: query has heads/mdl, key has kv_heads; split "
+          "both alike [in lm.transformer.x_layers[0].attention]");
+  REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, seq -> mdl"}) ==
+          "runexp: layers/attention.cc:#: attention: seq of query is split over mdl; reshard it to "
+          "unsplit seq [in lm.transformer.x_layers[0].attention]");
+  REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, head_dim -> mdl"}) ==
+          "runexp: layers/rotary_embedding.cc:#: rotary: head_dim of query_proj is split over mdl; "
+          "reshard it to unsplit head_dim [in lm.transformer.x_layers[0].attention.rotary]");
+}
+
+TEST_CASE("a layer's own rules that part it from its neighbours are refused where they meet") {
+  const std::string ffn =
+      "task.model.lm_tpl.stacked_transformer_tpl.block_tpl.ffn_tpl.rules.activations=";
+  const std::string message =
+      refused_alike("c4.Spmd1BSmoke", {"strategy=tensor", ffn + "residual: embed -> mdl"});
+  REQUIRE_THAT(message, Catch::Contains("layers/transformer_block.cc:#: add: ") &&
+                            Catch::Contains("has embed/mdl") && Catch::Contains("has embed; ") &&
+                            Catch::EndsWith("[in lm.transformer.x_layers[]]"));
+}
+
+TEST_CASE("mesh axes that are not there are refused, with the nearest") {
+  REQUIRE_THAT(refused_alike(kLm, {"rules.activations=batch -> data, mlp -> model"}),
+               Catch::StartsWith("runexp: ") &&
+                   Catch::Contains("the mesh (replica=1 data=# mdl=#) has no axis 'model'; did you "
+                                   "mean 'mdl'?"));
+  REQUIRE_THAT(refused_alike(kLm, {"rules.weights=embed -> dta"}),
+               Catch::Contains("has no axis 'dta'; did you mean 'data'?") &&
+                   Catch::EndsWith("[in lm.softmax.w]"));
+}
+
+TEST_CASE("rules that cannot be read are refused at a position") {
+  REQUIRE(refused_alike(kLm, {"rules.activations=batch data"}) ==
+          "runexp: rules \"batch data\": expected '->' at character 7, got 'data'");
+}
+
+TEST_CASE("sizes that the mesh does not divide are refused with the nearest that it does") {
+  REQUIRE(refusal(kLm, {"ici_mesh_shape=[1,1,3]", "rules.weights=heads -> mdl"}) ==
+          "runexp: lm.transformer.x_layers[0].attention.query: heads=4 cannot be split by mdl=3; "
+          "the nearest size that can is 3 [in lm.transformer.x_layers[0].attention.query]");
+  REQUIRE(refusal(kLm, {"ici_mesh_shape=[1,3,1]"}) ==
+          "runexp: global_batch_size: batch=16 cannot be split by replica*data=3; the nearest size "
+          "that can is 15 [in input]");
+}
+
+}  // namespace
+}  // namespace tessera
