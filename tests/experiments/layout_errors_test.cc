@@ -63,7 +63,7 @@ TEST_CASE("a layer's own rules that part it from its neighbours are refused wher
   const std::string message =
       refused_alike("c4.Spmd1BSmoke", {"strategy=tensor", ffn + "residual: embed -> mdl"});
   REQUIRE_THAT(message, Catch::Contains("layers/transformer_block.cc:#: add: ") &&
-                            Catch::Contains("has embed/mdl") && Catch::Contains("has embed; ") &&
+                            Catch::Contains("has embed/mdl") && Catch::Contains("has embed, ") &&
                             Catch::EndsWith("[in lm.transformer.x_layers[]]"));
 }
 
