@@ -12,5 +12,6 @@ target_include_directories(bench_kernels PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(bench_kernels PRIVATE core_backend core_passes)
 
 # Rates of collectives (ninja bench_collectives).
-add_executable(bench_collectives EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/collectives_bench.cc)
+add_executable(bench_collectives EXCLUDE_FROM_ALL
+               ${CMAKE_SOURCE_DIR}/tests/bench/collectives_bench.cc)
 target_link_libraries(bench_collectives PRIVATE core_runtime Threads::Threads)

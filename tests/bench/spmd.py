@@ -7,9 +7,10 @@
 
 The model is bench.Gpt2Small (13.8M parameters). Runs are interleaved, so that a busy machine
 disturbs all alike; a step's figure is the median over all rounds without each run's first steps,
-and a ratio that of medians. "in collectives" is the share of the last step that the first device
-spends in them, waiting for the others included. Losses are compared as well: a case that computes something else is an
-error. Needs `ninja runexp experiment_bench`; docs/performance.md holds the results.
+and a ratio that of medians. "In collectives" is the share of the last step that the first device
+spends in them, waiting for the others included. Losses are compared as well: a case that computes
+something else is an error. Needs `ninja runexp experiment_bench`; docs/performance.md holds the
+results.
 """
 import argparse
 import gzip
