@@ -108,16 +108,13 @@ const OpDef kEinsum = {.name = "einsum",
 const OpRegistrar kRegister{kEinsum};
 
 // "batch/data seq" of an equation: sizes are not written there.
-Type equation_part(std::string_view equation, std::string_view part) {
+Type equation_part(const SourceSite& site, std::string_view equation, std::string_view part) {
   if (part.find_first_not_of(' ') == std::string_view::npos) return {};
-  try {
-    Type type = parse_layout(part);
-    for (const Axis& axis : type.axes)
-      if (axis.size != 0) fail("sizes have no place here, got '{}={}'", axis.text(), axis.size);
-    return type;
-  } catch (const Error& error) {
-    fail("einsum \"{}\": {}", equation, error.what());
-  }
+  const ErrorPrefix where(fmt::format("{}: einsum \"{}\"", site.text(), equation));
+  Type type = parse_layout(part);
+  for (const Axis& axis : type.axes)
+    if (axis.size != 0) fail("sizes have no place here, got '{}={}'", axis.text(), axis.size);
+  return type;
 }
 
 // An equation that writes layouts holds of all of them.
@@ -160,9 +157,10 @@ Tensor einsum(std::string_view equation, Operand a, Operand b) {
   if (comma == std::string_view::npos || arrow == std::string_view::npos || arrow < comma) {
     fail("einsum \"{}\": expected \"a b, b c -> a c\"", equation);
   }
-  const Type a_type = equation_part(equation, equation.substr(0, comma));
-  const Type b_type = equation_part(equation, equation.substr(comma + 1, arrow - comma - 1));
-  const Type result_type = equation_part(equation, equation.substr(arrow + 2));
+  const Type a_type = equation_part(a.site, equation, equation.substr(0, comma));
+  const Type b_type =
+      equation_part(a.site, equation, equation.substr(comma + 1, arrow - comma - 1));
+  const Type result_type = equation_part(a.site, equation, equation.substr(arrow + 2));
   const Names a_axes = a_type.names(), b_axes = b_type.names(), output = result_type.names();
   check_operand_axes(equation, a_axes, a.tensor);
   check_operand_axes(equation, b_axes, b.tensor);
