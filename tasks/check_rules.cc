@@ -40,7 +40,18 @@ void check(std::string_view which, const std::vector<AxisRule>& rules,
   }
 }
 
+void check(std::string_view which, const std::vector<AxisRule>& rules, const Mesh& mesh) {
+  const ErrorPrefix where(fmt::format("rules.{}", which));
+  for (const AxisRule& rule : rules)
+    for (const std::string& mesh_axis : rule.mesh) mesh.position(mesh_axis);
+}
+
 }  // namespace
+
+void check_rules(const AxisRules& rules, const Mesh& mesh) {
+  check("weights", rules.weights, mesh);
+  check("activations", rules.activations, mesh);
+}
 
 void check_rules(const AxisRules& rules, const Graph& traced) {
   std::set<std::string> known(kVocabulary.begin(), kVocabulary.end());

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds axis rules that can never apply: of an axis that no tensor of the step has, or of a role
-// that looks misspelt. Whether the layouts they give are sound is the types' business.
+// Finds axis rules that can never apply: to a mesh axis that is not there, of an axis that no
+// tensor of the step has, or of a role that looks misspelt. Whether the layouts they give are sound
+// is the types' business.
 #pragma once
 
 #include "core/graph/graph.h"
 #include "core/graph/rules.h"
 
 namespace tessera {
+
+// Error, with the nearest name, for a rule that splits over an axis the mesh lacks.
+void check_rules(const AxisRules& rules, const Mesh& mesh);
 
 // Error, with the nearest name, for a rule of an axis that neither `traced` nor the vocabulary
 // (docs/graph.md) has.

@@ -51,6 +51,7 @@ Session::Session(const ExperimentConfig& config, const SessionOptions& options,
       rules_(make_rules(config.rules)),
       task_(make_task(config.task)),
       executor_(make_executor(options, devices)) {
+  check_rules(rules_, mesh_);
   if (options.allocates) remark_ = check_hosts(mesh_, hosts_of_devices(processes, options.devices));
   open_inputs(config, options);
   compile(options);

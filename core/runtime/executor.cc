@@ -210,7 +210,12 @@ void Executor::allocate() {
   Impl& impl = *impl_;
   CHECK(!impl.allocated, "allocate() is called once");
   CHECK(!impl.planning, "an executor for planning has no devices");
-  for (Program& program : impl.programs) impl.move_up(program.plan);
+  int64_t peak = 0;
+  for (Program& program : impl.programs) {
+    impl.move_up(program.plan);
+    peak = std::max(peak, program.plan.arena_bytes);
+  }
+  CHECK(peak == impl.bytes, "{} bytes are planned, {} would be allocated", peak, impl.bytes);
   const auto devices = static_cast<int64_t>(impl.parts.size());
   const int64_t there = available_memory();
   bool fits = impl.bytes <= there / devices;
