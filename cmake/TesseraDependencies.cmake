@@ -39,3 +39,8 @@ add_library(tessera_onednn INTERFACE)
 target_include_directories(tessera_onednn SYSTEM INTERFACE ${ONEDNN_INCLUDE})
 target_link_libraries(tessera_onednn INTERFACE ${ONEDNN_LIBRARY})
 add_library(Tessera::onednn ALIAS tessera_onednn)
+
+# JSON; and what token files, text files and tokenizers of other tools are read with.
+foreach(package simdjson sentencepiece libpcre2-8 libutf8proc libzstd blosc)
+  pkg_check_modules(${package} REQUIRED IMPORTED_TARGET GLOBAL ${package})
+endforeach()

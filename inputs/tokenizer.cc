@@ -10,12 +10,13 @@ class ByteTokenizer final : public Tokenizer {
  public:
   const std::string& name() const override { return name_; }
   const std::string& fingerprint() const override { return fingerprint_; }
+  const std::string& definition() const override { return name_; }
   int64_t vocab_size() const override { return 257; }
 
-  std::vector<int32_t> encode(std::string_view text) const override {
-    std::vector<int32_t> ids(text.size());
-    for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]) + 1;
-    return ids;
+  using Tokenizer::encode;
+  void encode(std::string_view text, std::vector<int32_t>* ids) const override {
+    ids->reserve(ids->size() + text.size());
+    for (const char c : text) ids->push_back(static_cast<unsigned char>(c) + 1);
   }
 
   std::string decode(const std::vector<int32_t>& ids) const override {
@@ -24,6 +25,10 @@ class ByteTokenizer final : public Tokenizer {
       if (id >= 1 && id < vocab_size()) text += static_cast<char>(id - 1);
     return text;
   }
+
+  int32_t byte_length(int32_t id) const override { return id >= 1 && id < vocab_size() ? 1 : 0; }
+  bool may_be_drawn(int32_t id) const override { return id >= 1 && id < vocab_size(); }
+  std::optional<int32_t> id_of(std::string_view) const override { return std::nullopt; }
 
  private:
   std::string name_ = "bytes";
@@ -35,6 +40,12 @@ class ByteTokenizer final : public Tokenizer {
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   fail("no tokenizer '{}'; there is: bytes{}", name, did_you_mean(name, {"bytes"}));
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of_definition(const std::string& name,
+                                                   const std::string& definition) {
+  if (definition == "bytes") return make_tokenizer("bytes");
+  fail("the definition of tokenizer '{}' is none that this build knows", name);
 }
 
 }  // namespace tessera

@@ -26,8 +26,9 @@ constexpr std::string_view kHelp = R"(Trains a language model that an experiment
 
 What to do
   --exp=FAMILY.Name      the experiment
-  --mode=MODE            train (default), eval: score the newest checkpoint, plan: say what a
-                         step needs and costs without running it
+  --mode=MODE            train (default); eval: score a checkpoint; decode: continue prompts or a
+                         dataset's; plan: say what a step needs and costs without running it;
+                         export, import: write or read weights in another tool's format
   --list                 list the experiments of all plugins
   --describe             print the experiment's knobs and configuration, and who set what
   --diff=OTHER           print how it differs from another experiment, a run's directory or its
@@ -46,6 +47,14 @@ How
                          dcn_mesh_shape, must come to them all, and without one they go to its axis
                          `data`. A plan needs none: the mesh decides
   --plugin_path=DIR      also look for plugins here; may be repeated (or TESSERA_PLUGIN_PATH=A:B)
+
+What of
+  --checkpoint=WHICH     eval, decode, export: newest (default) or a step's number; eval also: all,
+                         or follow, which scores each that a running job saves until it is done
+  --prompt=TEXT          decode: what to continue; may be repeated
+  --format=hf            export, import: a Hugging Face directory (safetensors and config.json)
+  --input=DIR            import: where it is; it becomes step 0 of the run's directory
+  --output=DIR           export: where to write it
 
 Looking inside
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse, as text and SVG
@@ -69,7 +78,7 @@ options::options_description description() {
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
   for (const char* name : {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff",
-                           "dump_graph", "profile", "format", "input", "output"})
+                           "dump_graph", "profile", "checkpoint", "format", "input", "output"})
     text(name);
   for (const char* name : {"set", "plugin_path", "prompt"}) texts(name);
   for (const char* name :
@@ -136,13 +145,26 @@ int64_t whole_number(std::string_view flag, std::string_view text, int64_t least
 }
 
 RunMode parse_mode(const std::string& mode) {
-  if (mode == "train") return RunMode::kTrain;
-  if (mode == "eval") return RunMode::kEval;
-  if (mode == "plan") return RunMode::kPlan;
-  if (mode == "decode" || mode == "import" || mode == "export")
-    fail("--mode={} comes with Tessera 0.2; this is {}", mode, kVersion);
-  fail("--mode={}: expected train, eval or plan{}", mode,
-       did_you_mean(mode, {"train", "eval", "plan", "decode", "import", "export"}));
+  static const std::vector<std::pair<std::string, RunMode>> kModes = {
+      {"train", RunMode::kTrain}, {"eval", RunMode::kEval},     {"decode", RunMode::kDecode},
+      {"plan", RunMode::kPlan},   {"export", RunMode::kExport}, {"import", RunMode::kImport}};
+  std::vector<std::string> names;
+  for (const auto& [name, value] : kModes) {
+    if (name == mode) return value;
+    names.push_back(name);
+  }
+  fail("--mode={}: expected one of {}{}", mode, fmt::join(names, ", "), did_you_mean(mode, names));
+}
+
+CheckpointChoice parse_checkpoint(const std::string& text) {
+  using Kind = CheckpointChoice::Kind;
+  if (text == "newest") return {};
+  if (text == "all") return {Kind::kAll};
+  if (text == "follow") return {Kind::kFollow};
+  if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos)
+    fail("--checkpoint={}: expected newest, all, follow or a step's number{}", text,
+         did_you_mean(text, {"newest", "all", "follow"}));
+  return {Kind::kStep, whole_number("checkpoint", text, 0)};
 }
 
 ProfileWindow parse_profile(const std::string& text) {
@@ -174,10 +196,33 @@ CommandLine::Action action_of(const options::variables_map& values) {
   return Action::kRun;
 }
 
+// Flags that only some modes read are mistakes in the others.
+void check_flags_of_modes(const RunOptions& run, const options::variables_map& values) {
+  const auto belongs = [&](const char* flag, std::string_view modes, bool applies) {
+    if (values.count(flag) != 0 && !applies) fail("--{} goes with --mode={}", flag, modes);
+  };
+  const RunMode mode = run.mode;
+  const bool moves = mode == RunMode::kExport || mode == RunMode::kImport;
+  using Kind = CheckpointChoice::Kind;
+  belongs("prompt", "decode", mode == RunMode::kDecode);
+  belongs("format", "export or import", moves);
+  belongs("input", "import", mode == RunMode::kImport);
+  belongs("output", "export", mode == RunMode::kExport);
+  belongs("checkpoint", "eval, decode or export",
+          mode == RunMode::kEval || mode == RunMode::kDecode || mode == RunMode::kExport);
+  const bool several = run.checkpoint.kind == Kind::kAll || run.checkpoint.kind == Kind::kFollow;
+  if (several && mode != RunMode::kEval)
+    fail("--checkpoint=all and follow go with --mode=eval; give newest or a step's number");
+  if (moves && run.format != "hf")
+    fail("--format={}: export and import know one format, hf", run.format);
+  if (mode == RunMode::kImport && run.input.empty())
+    fail("--mode=import reads a directory: give --input=DIR");
+  if (mode == RunMode::kExport && run.output.empty())
+    fail("--mode=export writes a directory: give --output=DIR");
+}
+
 void check_together(const CommandLine& line, const options::variables_map& values) {
-  for (const char* flag : {"prompt", "format", "input", "output"})
-    if (values.count(flag) != 0)
-      fail("--{} belongs to modes that come with Tessera 0.2; this is {}", flag, kVersion);
+  check_flags_of_modes(line.run, values);
   using Action = CommandLine::Action;
   const bool needs_experiment = line.action == Action::kRun || line.action == Action::kDescribe ||
                                 line.action == Action::kDiff;
@@ -214,6 +259,11 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("mode")) line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
   if (has("dump_graph")) line.run.dump_graph = parse_stage(text("dump_graph"));
+  if (has("checkpoint")) line.run.checkpoint = parse_checkpoint(text("checkpoint"));
+  if (has("prompt")) line.run.prompts = values["prompt"].as<std::vector<std::string>>();
+  line.run.format = has("format") ? text("format") : "hf";
+  line.run.input = text("input");
+  line.run.output = text("output");
   line.run.job_log_dir = text("job_log_dir");
   line.run.restart = has("restart");
   line.run.allow_config_change = has("allow_config_change");

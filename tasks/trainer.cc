@@ -46,6 +46,11 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 // Processes agree about saving beside the steps; those have channel 0.
 constexpr uint64_t kSavingChannel = 1;
 
+void check_mode(RunMode mode) {
+  if (mode == RunMode::kDecode || mode == RunMode::kExport || mode == RunMode::kImport)
+    fail("this build trains, evaluates and plans only");
+}
+
 }  // namespace
 
 struct Trainer::Impl {
@@ -129,6 +134,7 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
 }
 
 void Trainer::Impl::begin() {
+  check_mode(options_.mode);
   check_metric("early_stopping.metric", p().early_stopping.metric);
   check_metric("save_keep_best", p().save_keep_best);
   const std::string graph = graph_text(session_.train_graph());

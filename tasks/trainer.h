@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-enum class RunMode { kTrain, kEval, kPlan };
+enum class RunMode { kTrain, kEval, kDecode, kPlan, kExport, kImport };
 
 // --profile=START:N, in steps from the first of this process.
 struct ProfileWindow {
@@ -26,6 +26,18 @@ struct ProfileWindow {
 };
 
 enum class Verbosity { kSilent, kNormal };
+
+// Which checkpoints --mode=eval, decode and export look at.
+struct CheckpointChoice {
+  enum class Kind {
+    kNewest,
+    kStep,
+    kAll,     // Eval: each that there is, oldest first.
+    kFollow,  // Eval: each as a running job saves it, until that job is done.
+  };
+  Kind kind = Kind::kNewest;
+  int64_t step = 0;  // Of kStep.
+};
 
 struct RunOptions {
   std::string experiment;             // "quickstart.SourceLm", for headings and hparams.toml.
@@ -38,6 +50,11 @@ struct RunOptions {
   bool dry_run = false;    // All but stepping.
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
+  CheckpointChoice checkpoint;
+  std::vector<std::string> prompts;    // Of --mode=decode; none: the decode datasets.
+  std::string format;                  // Of --mode=export and import: "hf".
+  std::filesystem::path input;         // What import reads,
+  std::filesystem::path output;        // and export writes.
   std::vector<std::string> overrides;  // "path=value" of each --set, which hparams.toml cites.
   Verbosity verbosity = Verbosity::kNormal;
 };

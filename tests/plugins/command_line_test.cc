@@ -68,24 +68,38 @@ TEST_CASE("values that cannot be are errors") {
           "--devices=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--device=cuda"}) ==
           "--device=cuda: this build has no CUDA device; it has cpu");
-  REQUIRE(error_for({"--exp=a", "--mode=decode"}) ==
-          "--mode=decode comes with Tessera 0.2; this is 0.1.0");
+  REQUIRE(error_for({"--exp=a", "--mode=decod"}) ==
+          "--mode=decod: expected one of train, eval, decode, plan, export, import; did you mean "
+          "'decode'?");
+  REQUIRE(error_for({"--exp=a", "--mode=import"}) ==
+          "--mode=import reads a directory: give --input=DIR");
+  REQUIRE(error_for({"--exp=a", "--mode=export", "--output=x", "--format=onnx"}) ==
+          "--format=onnx: export and import know one format, hf");
+  REQUIRE(error_for({"--exp=a", "--checkpoint=all"}) ==
+          "--checkpoint goes with --mode=eval, decode or export");
+  REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=all"}) ==
+          "--checkpoint=all and follow go with --mode=eval; give newest or a step's number");
+  REQUIRE(error_for({"--exp=a", "--mode=eval", "--checkpoint=newst"}) ==
+          "--checkpoint=newst: expected newest, all, follow or a step's number; did you mean "
+          "'newest'?");
   REQUIRE(error_for({"--exp=a", "--mode=trian"}) ==
-          "--mode=trian: expected train, eval or plan; did you mean 'train'?");
+          "--mode=trian: expected one of train, eval, decode, plan, export, import; did you mean "
+          "'train'?");
   REQUIRE(error_for({"--exp=a", "--profile=10"}) == "--profile=10: expected START:N, such as 10:3");
   REQUIRE(error_for({"--exp=a", "--profile=10:0"}) ==
           "--profile=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--dump_graph=fused"}) ==
           "--dump_graph=fused: expected one of trace, remat, lower, fuse; did you mean 'fuse'?");
-  REQUIRE(error_for({"--exp=a", "--prompt=hello"}) ==
-          "--prompt belongs to modes that come with Tessera 0.2; this is 0.1.0");
+  REQUIRE(error_for({"--exp=a", "--prompt=hello"}) == "--prompt goes with --mode=decode");
 }
 
 TEST_CASE("help names every flag") {
   for (const char* flag :
-       {"--exp", "--mode", "--list", "--describe", "--diff", "--dry_run", "--set", "--job_log_dir",
-        "--restart", "--allow_config_change", "--threads", "--device", "--devices", "--plugin_path",
-        "--dump_graph", "--profile", "--version", "--help"})
+       {"--exp",     "--mode",    "--list",        "--describe",    "--diff",
+        "--dry_run", "--set",     "--job_log_dir", "--restart",     "--allow_config_change",
+        "--threads", "--device",  "--devices",     "--plugin_path", "--dump_graph",
+        "--profile", "--version", "--help",        "--checkpoint",  "--prompt",
+        "--format",  "--input",   "--output"})
     REQUIRE_THAT(help_text(), Catch::Contains(flag));
 }
 
