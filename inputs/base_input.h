@@ -34,7 +34,9 @@ struct HostArray {
 };
 using Batch = std::map<std::string, HostArray>;
 
-// Where a stream is: enough to go on exactly, on another number of hosts too.
+// Where a stream is: enough to go on exactly, on another number of hosts too. Each host's holds
+// what it knows of its own rows; a checkpoint holds the union of all hosts' (tasks/united_state.h),
+// and every host is restored from that.
 struct InputState {
   int64_t position = 0;  // Global batches given out so far.
   std::map<std::string, std::string> extra;
@@ -61,8 +63,11 @@ class BaseInput {
   virtual int64_t vocab_size() const = 0;  // No id of a batch reaches it.
   // This host's rows, bytes empty; before `attach`, the whole batch's.
   virtual Batch specification() const = 0;
-  virtual std::optional<Batch> get_next() = 0;  // nullopt at the end of a finite set.
-  virtual std::optional<Batch> peek() = 0;      // The next one, without moving on.
+  // nullopt at the end of a finite set. A host may end before others do whose rows hold more
+  // (streaming text); whoever reads batches agrees with all hosts, and gives those that have ended
+  // `padding_batch` until none has any.
+  virtual std::optional<Batch> get_next() = 0;
+  virtual std::optional<Batch> peek() = 0;  // The next one, without moving on.
   virtual void reset() = 0;
   virtual InputState state() const = 0;
   virtual void restore(const InputState& state) = 0;
@@ -73,5 +78,18 @@ class BaseInput {
 
 // The specification of the global batch: what is traced, whatever rows this host reads.
 Batch global_specification(const BaseInput& input);
+
+// A batch in which nothing weighs anything, of an input's specification.
+Batch padding_batch(const Batch& specification);
+
+// Documents that were passed over so far because they could not be read (BrokenDocuments::kSkip),
+// as a state tells it: each reader counts under keys of its own, which unite over hosts.
+struct BrokenDocumentCount {
+  int64_t count = 0;
+  std::string first;  // What was wrong with one of the first: "c4.jsonl.gz:17: …".
+};
+inline constexpr std::string_view kBrokenDocumentsPrefix = "broken/";  // Then any name.
+std::string broken_documents_entry(const BrokenDocumentCount& count);
+BrokenDocumentCount broken_documents(const InputState& state);
 
 }  // namespace tessera

@@ -87,9 +87,9 @@ std::optional<Batch> Prefetch::peek() {
   return wait_front(lock).batch;
 }
 
-void Prefetch::await_next() {
+bool Prefetch::await_next() {
   std::unique_lock lock(mutex_, std::defer_lock);
-  wait_front(lock);
+  return wait_front(lock).batch.has_value();
 }
 
 void Prefetch::reset() {

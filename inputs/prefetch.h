@@ -31,8 +31,8 @@ class Prefetch final : public BaseInput {
   // of every later one until `reset` or `restore`.
   std::optional<Batch> get_next() override;
   std::optional<Batch> peek() override;
-  // Waits until get_next need not; throws what it would throw.
-  void await_next();
+  // Waits until get_next need not; throws what it would throw. Whether there is a batch.
+  bool await_next();
   void reset() override;
   InputState state() const override;
   void restore(const InputState& state) override;

@@ -95,9 +95,10 @@ std::map<std::string, double> EvalProgram::run(BaseInput& input, int64_t max_bat
   MetricMeans means;
   input.reset();
   for (int64_t i = 0; max_batches < 0 || i < max_batches; ++i) {
-    const std::optional<Batch> batch = input.get_next();
-    processes.barrier("a batch of evaluation");  // One that cannot be read is told here.
-    if (!batch) break;
+    std::optional<Batch> batch = input.get_next();
+    // All end together; a batch that cannot be read is told here too.
+    if (processes.agree_max(batch ? 1 : 0, "a batch of evaluation") == 0) break;
+    if (!batch) batch = padding_batch(input.specification());
     write_batch(executor_, program_, *batch);
     executor_.run(program_);
     add_metrics(executor_, program_, metrics_, &means);

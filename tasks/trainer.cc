@@ -30,6 +30,7 @@
 #include "tasks/stall_watch.h"
 #include "tasks/stop_signal.h"
 #include "tasks/throughput.h"
+#include "tasks/united_state.h"
 
 namespace tessera {
 namespace {
@@ -70,9 +71,14 @@ struct Trainer::Impl {
   int train();
   int evaluate_only();
   void open_logs();
-  int agreed_signal(const StopSignal& stop);
+  // What all processes know before any begins a step.
+  struct Outlook {
+    int signal = 0;          // That some process got; 0: none.
+    bool has_batch = false;  // That some process has rows for the step.
+  };
+  Outlook agreed_outlook(const StopSignal& stop);
   void leave(int signal);
-  void train_step(Clock::time_point begin);
+  void train_step(Clock::time_point begin, bool has_batch);
   StepResult run_step(const Batch& batch);
   StepResult count_traffic(const Batch& batch);
   std::map<std::string, double> traffic() const;
@@ -286,11 +292,12 @@ int Trainer::Impl::train() {
     // Pax's order: save the state before the step, train, evaluate, stop early.
     if (is_due(step_, p().save_interval_steps)) save();
     const Clock::time_point begin = Clock::now();
-    if (const int signal = agreed_signal(stop); signal != 0) {
-      leave(signal);
+    const Outlook outlook = agreed_outlook(stop);
+    if (outlook.signal != 0) {
+      leave(outlook.signal);
       return 0;
     }
-    train_step(begin);
+    train_step(begin, outlook.has_batch);
     if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
     report_saves();
   }
@@ -298,12 +305,14 @@ int Trainer::Impl::train() {
   return 0;
 }
 
-// Between steps: the signal that some process got, or 0. What keeps a process from its next batch
-// is known to all before any begins a step that it would wait in for ever.
-int Trainer::Impl::agreed_signal(const StopSignal& stop) {
-  session_.input().await_next();
-  return static_cast<int>(
-      processes_.agree_max(stop.requested(), fmt::format("step {}", step_ + 1)));
+// Between steps. What keeps a process from its next batch is known to all before any begins a step
+// that it would wait in for ever.
+Trainer::Impl::Outlook Trainer::Impl::agreed_outlook(const StopSignal& stop) {
+  const int64_t has_batch = session_.input().await_next() ? 1 : 0;
+  const int64_t agreed =
+      processes_.agree_max(2 * stop.requested() + has_batch, fmt::format("step {}", step_ + 1));
+  // Of two processes the one with a signal is heard; then it does not matter who has a batch.
+  return {static_cast<int>(agreed / 2), agreed % 2 == 1};
 }
 
 // Saves and says how to go on. Whoever stops a run waits only so long before it is killed.
@@ -332,13 +341,14 @@ std::map<std::string, double> Trainer::Impl::traffic() const {
                                       static_cast<double>(steps_taken_ * options_.devices)}};
 }
 
-void Trainer::Impl::train_step(Clock::time_point begin) {
-  const std::optional<Batch> batch = session_.input().get_next();
-  if (!batch)
+void Trainer::Impl::train_step(Clock::time_point begin, bool has_batch) {
+  if (!has_batch)
     fail(
         "the training input ended after {} batches, before num_train_steps={}; let it repeat, or "
         "train for fewer steps",
         step_, p().num_train_steps);
+  std::optional<Batch> batch = session_.input().get_next();
+  if (!batch) batch = padding_batch(session_.input().specification());
   const double input_wait = session_.input().take_wait_seconds();
   const StepResult result = run_step(*batch);
   ++step_;
@@ -434,7 +444,7 @@ void Trainer::Impl::save() {
                       .seed = static_cast<uint64_t>(p().seed),
                       .hparams = hparams_toml_,
                       .graph_hash = graph_hash_};
-  put_loop_state({.input = session_.input().state(),
+  put_loop_state({.input = united_state(session_.input().state(), processes_),
                   .stop_reason = stop_reason_,
                   .early_stopper = early_stopper_.state(),
                   .mesh = session_.mesh().text()},
