@@ -108,7 +108,8 @@ function(tessera_tests)
       file(GLOB helpers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.cc)
       add_executable(${name} ${helpers})
       target_link_libraries(${name} PRIVATE tessera_test_main plugins core_backend Threads::Threads
-                            Tessera::hdf5 ZLIB::ZLIB tomlplusplus::tomlplusplus hwy::hwy)
+                            Tessera::hdf5 ZLIB::ZLIB PkgConfig::libzstd
+                            tomlplusplus::tomlplusplus hwy::hwy)
       target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                  TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
       add_test(NAME ${name} COMMAND ${name} "~[full]" WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

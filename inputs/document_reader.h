@@ -3,6 +3,7 @@
 // field (C4's form), each plain or compressed (.gz, .zst). Not tokens, and not the order of shards.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -32,11 +33,27 @@ struct ReadOptions {
   bool require_utf8 = true;  // Else bytes pass as they are.
   // Of a text file: the whole file is a document, unless this is not empty and parts it.
   std::string separator;
+  // What is longer is broken. A reader's memory is bounded by a few times this.
+  int64_t max_document_bytes = int64_t{1} << 30;
+  // Only documents number `first`, `first` + `every`, `first` + 2 `every`, … are given out, skipped
+  // or counted as broken.
+  int64_t every = 1;
+  int64_t first = 0;
 };
+
+// Of a shard. kAuto goes by its name: *.jsonl, *.ndjson and *.json are lines of JSON, all else is
+// text.
+enum class DocumentFormat { kAuto, kText, kJsonLines };
+
+constexpr std::array<EnumName<DocumentFormat>, 3> enum_names(DocumentFormat) {
+  return {{{DocumentFormat::kAuto, "auto"},
+           {DocumentFormat::kText, "text"},
+           {DocumentFormat::kJsonLines, "jsonl"}}};
+}
 
 // A place between two documents, to which a reader can return.
 struct ShardPosition {
-  int64_t document = 0;  // Those before it, broken ones included.
+  int64_t document = 0;  // Those before it, broken ones included; of JSON, lines, blank ones too.
   int64_t offset = 0;    // Bytes of (decompressed) text before it.
 };
 
@@ -48,8 +65,8 @@ struct SkipCounts {
 class DocumentReader {
  public:
   virtual ~DocumentReader() = default;
-  // The next document's text; nullopt at the end. An I/O error, or a stream cut short, is always an
-  // Error, whatever `broken` says.
+  // The next document's text; nullopt at the end. Blank lines of JSON are no documents. An I/O
+  // error, or a stream cut short, is always an Error, whatever `broken` says.
   virtual std::optional<std::string> next() = 0;
   // Moves past a document without parsing it; false at the end.
   virtual bool skip() = 0;
@@ -58,9 +75,18 @@ class DocumentReader {
   virtual const SkipCounts& skipped() const = 0;
 };
 
-// By the file's name: *.jsonl and *.json are lines of JSON, all else is text; .gz and .zst after it
-// are decompressed.
+// Files that end in .gz or .zst are decompressed (gzip of several members, Zstandard of several
+// frames). UTF-8's byte order mark at the beginning is left out, unless bytes pass as they are.
 std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path,
-                                               const ReadOptions& options = {});
+                                               const ReadOptions& options = {},
+                                               DocumentFormat format = DocumentFormat::kAuto);
+
+// The same of bytes in memory, as if they were that file's.
+std::unique_ptr<DocumentReader> documents_in_memory(std::string bytes, const std::string& path,
+                                                    const ReadOptions& options = {},
+                                                    DocumentFormat format = DocumentFormat::kAuto);
+
+// What kAuto stands for.
+DocumentFormat document_format(const std::filesystem::path& path);
 
 }  // namespace tessera
