@@ -20,6 +20,9 @@ namespace {
 constexpr int64_t kTokenChunk = 65536;
 constexpr int64_t kStartChunk = 16384;
 constexpr int64_t kSampleTokens = 65536;
+const std::string kDefinition = "/tokenizer";
+constexpr int kDefinitionCompression = 6;
+constexpr int64_t kLongestDefinition = int64_t{1} << 28;
 
 template <typename T>
 std::span<std::byte> bytes_of(std::span<T> values) {
@@ -165,6 +168,19 @@ const std::string& FlatTokensReader::tokenizer_fingerprint() const {
 const std::string& FlatTokensReader::source() const { return impl_->source; }
 const std::string& FlatTokensReader::fingerprint() const { return impl_->fingerprint; }
 
+std::string FlatTokensReader::tokenizer_definition() const {
+  if (!impl_->file.has(kDefinition)) return "";
+  const Hdf5Dataset stored = impl_->file.dataset(kDefinition);
+  if (stored.type() != StoredType::kU8 || stored.shape().size() != 1 ||
+      stored.elements() > kLongestDefinition || !stored.fully_stored())
+    fail("{}: '{}', the tokenizer's definition, is {} of {} elements; expected at most {} of u8",
+         impl_->where, kDefinition, stored_type_name(stored.type()), stored.elements(),
+         kLongestDefinition);
+  std::string definition(static_cast<size_t>(stored.elements()), '\0');
+  stored.read(std::as_writable_bytes(std::span(definition)));
+  return definition;
+}
+
 void FlatTokensReader::read(int64_t begin, std::span<uint32_t> encoded) const {
   impl_->read_tokens(begin, encoded);
 }
@@ -177,9 +193,7 @@ struct FlatTokensWriter::Impl {
   std::filesystem::path path;
   std::filesystem::path temporary;
   FlatTokensWriterOptions options;
-  std::string tokenizer_name;
-  std::string tokenizer_fingerprint;
-  int64_t vocab_size = 0;
+  TokenizerIdentity tokenizer;
   Hdf5File file;
   bool finished = false;
 
@@ -211,23 +225,32 @@ void FlatTokensWriter::Impl::end_split() {
   starts = {};
   file.set_attribute(split, "format_version", kFlatTokensVersion);
   file.set_attribute(split, "max_token_id", int64_t{max_token_id});
-  file.set_attribute(split, "vocab_size", vocab_size);
-  file.set_attribute(split, "tokenizer", tokenizer_name);
-  file.set_attribute(split, "tokenizer_fingerprint", tokenizer_fingerprint);
+  file.set_attribute(split, "vocab_size", tokenizer.vocab_size);
+  file.set_attribute(split, "tokenizer", tokenizer.name);
+  file.set_attribute(split, "tokenizer_fingerprint", tokenizer.fingerprint);
   file.set_attribute(split, "source", options.source);
   split.clear();
 }
 
-FlatTokensWriter::FlatTokensWriter(const std::filesystem::path& path, const Tokenizer& tokenizer,
+TokenizerIdentity identity_of(const Tokenizer& tokenizer) {
+  return {tokenizer.name(), tokenizer.fingerprint(), tokenizer.definition(),
+          tokenizer.vocab_size()};
+}
+
+FlatTokensWriter::FlatTokensWriter(const std::filesystem::path& path, TokenizerIdentity tokenizer,
                                    const FlatTokensWriterOptions& options)
     : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
   impl_->temporary = temporary_beside(path, "new");
   impl_->options = options;
-  impl_->tokenizer_name = tokenizer.name();
-  impl_->tokenizer_fingerprint = tokenizer.fingerprint();
-  impl_->vocab_size = tokenizer.vocab_size();
+  impl_->tokenizer = std::move(tokenizer);
   impl_->file = Hdf5File::create(impl_->temporary);
+  const std::string& definition = impl_->tokenizer.definition;
+  if (definition.empty()) return;
+  impl_->file
+      .create_dataset(kDefinition, StoredType::kU8, {static_cast<int64_t>(definition.size())},
+                      {.compression = kDefinitionCompression})
+      .write(std::as_bytes(std::span(definition)));
 }
 
 FlatTokensWriter::~FlatTokensWriter() {
@@ -259,7 +282,7 @@ void FlatTokensWriter::add_document(std::span<const int32_t> ids) {
   impl_->start_block.push_back(static_cast<uint64_t>(impl_->num_tokens));
   if (static_cast<int64_t>(impl_->start_block.size()) >= kStartChunk) impl_->flush_starts();
   for (size_t i = 0; i < ids.size(); ++i) {
-    CHECK(ids[i] >= 0 && ids[i] < impl_->vocab_size, "token id {}", ids[i]);
+    CHECK(ids[i] >= 0 && ids[i] < impl_->tokenizer.vocab_size, "token id {}", ids[i]);
     impl_->max_token_id = std::max(impl_->max_token_id, ids[i]);
     impl_->token_block.push_back(encode_token(ids[i], i == 0));
     if (static_cast<int64_t>(impl_->token_block.size()) >= kTokenChunk) impl_->flush_tokens();

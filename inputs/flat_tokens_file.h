@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flat tokens: documents as one long run of token ids in an HDF5 file (docs/formats.md). Group per
-// split with `encoded_tokens` (2 * id + is_start) and `seq_starts`. Files come from anywhere, so
+// split with `encoded_tokens` (2 * id + is_start) and `seq_starts`; beside them the tokenizer's
+// definition, so that a run needs no tokenizer file. Files come from anywhere, so
 // the reader trusts nothing: every id it gives out has been checked.
 #pragma once
 
@@ -39,6 +40,9 @@ class FlatTokensReader {
   int64_t vocab_size() const;
   const std::string& tokenizer_name() const;
   const std::string& tokenizer_fingerprint() const;
+  // For tokenizer_of_definition; "" if the file carries none, as those of other programs may. Read
+  // from the file at each call.
+  std::string tokenizer_definition() const;
   // What the file was built from, for people; "" if it does not say.
   const std::string& source() const;
   // Tells this data from other data, wherever the file lies: sizes, and a checksum of a sample.
@@ -54,6 +58,15 @@ class FlatTokensReader {
   std::unique_ptr<Impl> impl_;
 };
 
+// What a file says of the tokenizer that made its ids.
+struct TokenizerIdentity {
+  std::string name;
+  std::string fingerprint;
+  std::string definition;  // "": the file carries none.
+  int64_t vocab_size = 0;
+};
+TokenizerIdentity identity_of(const Tokenizer& tokenizer);
+
 struct FlatTokensWriterOptions {
   int compression = 0;  // Deflate level 1-9; 0 for none.
   std::string source;
@@ -62,8 +75,11 @@ struct FlatTokensWriterOptions {
 // Writes splits one after another; the file appears under its name in `finish`, whole.
 class FlatTokensWriter {
  public:
-  FlatTokensWriter(const std::filesystem::path& path, const Tokenizer& tokenizer,
+  FlatTokensWriter(const std::filesystem::path& path, TokenizerIdentity tokenizer,
                    const FlatTokensWriterOptions& options = {});
+  FlatTokensWriter(const std::filesystem::path& path, const Tokenizer& tokenizer,
+                   const FlatTokensWriterOptions& options = {})
+      : FlatTokensWriter(path, identity_of(tokenizer), options) {}
   ~FlatTokensWriter();  // Without `finish`, nothing is left behind.
 
   void begin_split(const std::string& split);

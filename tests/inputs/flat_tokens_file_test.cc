@@ -62,6 +62,47 @@ TEST_CASE("what the writer wrote the reader reads") {
   REQUIRE(std::equal(part.begin(), part.end(), encoded.begin() + 65000));
 }
 
+TEST_CASE("a file carries its tokenizer; one that carries none says so") {
+  const TemporaryDirectory directory;
+  write(directory / "t.h5", {{1, 2}});
+  const FlatTokensReader reader(directory / "t.h5", "train");
+  REQUIRE(tokenizer_of_definition(reader.tokenizer_name(), reader.tokenizer_definition())
+              ->fingerprint() == reader.tokenizer_fingerprint());
+  std::string large(300000, 'x');
+  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>(i * i % 251);
+  for (const std::string& definition : {std::string(), std::string("d"), large}) {
+    FlatTokensWriter writer(directory / "t.h5",
+                            TokenizerIdentity{"mine", "mine-1", definition, 10});
+    writer.begin_split("train");
+    writer.add_document(std::vector<int32_t>{9});
+    writer.finish();
+    const FlatTokensReader again(directory / "t.h5", "train");
+    REQUIRE(again.tokenizer_definition() == definition);
+    REQUIRE(again.vocab_size() == 10);
+  }
+}
+
+TEST_CASE("a tokenizer's definition of the wrong type is refused") {
+  const TemporaryDirectory directory;
+  Hdf5File file = Hdf5File::create(directory / "t.h5");
+  const std::vector<uint32_t> tokens = {3, 4};
+  file.create_dataset("train/encoded_tokens", StoredType::kU32, {2})
+      .write(std::as_bytes(std::span(tokens)));
+  file.create_dataset("tokenizer", StoredType::kU32, {2}).write(std::as_bytes(std::span(tokens)));
+  const std::vector<uint64_t> starts = {0, 2};
+  file.create_dataset("train/seq_starts", StoredType::kU64, {2})
+      .write(std::as_bytes(std::span(starts)));
+  file.set_attribute("train", "format_version", int64_t{1});
+  file.set_attribute("train", "max_token_id", int64_t{2});
+  file.set_attribute("train", "vocab_size", int64_t{3});
+  file.set_attribute("train", "tokenizer", "x");
+  file.set_attribute("train", "tokenizer_fingerprint", "x");
+  file.close();
+  const FlatTokensReader reader(directory / "t.h5", "train");
+  REQUIRE_THROWS_WITH(reader.tokenizer_definition(),
+                      Contains("the tokenizer's definition, is u32"));
+}
+
 TEST_CASE("a file that was not finished leaves nothing behind") {
   const TemporaryDirectory directory;
   {

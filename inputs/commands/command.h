@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A command of the program flat_tokens, and how its command line is read.
+#pragma once
+
+#include <charconv>
+#include <map>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace tessera {
+
+// A slip in how the program was called; everything else that goes wrong is the data's fault.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+// `--name=value` flags, and what else stands on the command line.
+struct Arguments {
+  std::map<std::string, std::string> flags;
+  std::vector<std::string> paths;
+
+  bool has(const std::string& name) const { return flags.contains(name); }
+  std::string text(const std::string& name, const std::string& fallback) const;
+  template <typename T>
+  T number(const std::string& name, T fallback, T least, T most) const;
+  // One of `names`, by its place among them.
+  size_t choice(const std::string& name, const std::vector<std::string>& names) const;
+};
+
+// Flags beyond `known`, given twice or without a value are UsageErrors.
+Arguments parse_arguments(const std::vector<std::string>& words,
+                          const std::vector<std::string>& known);
+
+struct Command {
+  std::string name;
+  std::string usage;  // What --help prints of it.
+  // `out` gets the result, `notes` what happens on the way.
+  void (*run)(const std::vector<std::string>& words, std::ostream& out, std::ostream& notes);
+};
+
+// One file each.
+Command build_command();
+Command inspect_command();
+
+template <typename T>
+T Arguments::number(const std::string& name, T fallback, T least, T most) const {
+  const auto found = flags.find(name);
+  if (found == flags.end()) return fallback;
+  const std::string& text = found->second;
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= least) ||
+      !(value <= most))
+    throw UsageError(
+        fmt::format("--{}={}: expected a number from {} to {}", name, text, least, most));
+  return value;
+}
+
+}  // namespace tessera
