@@ -53,6 +53,8 @@ class Tokenizer {
   virtual bool may_be_drawn(int32_t id) const { return id >= 0 && id < vocab_size(); }
   // The id of a token by its name, such as "<|endoftext|>"; nullopt if there is none.
   virtual std::optional<int32_t> id_of(std::string_view token) const = 0;
+  // Names of special tokens, which messages suggest for one that there is not.
+  virtual std::vector<std::string> special_tokens() const { return {}; }
 };
 
 // "bytes" (byte b is id b + 1, 257 ids; 0 is reserved), or a path: a SentencePiece model (*.model),

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Continues prompts, many at once: a finished prompt's rows of the batch take the next one. What a
+// prompt gives is a pure function of (seed, prompt, sample index), whatever is decoded beside it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tasks/decode/base_decode_program.h"
+#include "tasks/decode/decode_hparams.h"
+#include "tasks/decode/generation.h"
+#include "tasks/decode/stop_rules.h"
+#include "tasks/decode/token_text.h"
+
+namespace tessera {
+
+// One of a prompt's continuations, as it is shown.
+struct DecodedSample {
+  std::vector<int32_t> ids;  // A stop token at its end included.
+  std::string text;          // Without stop token and stop string.
+  double log_probability = 0.0;
+  double score = 0.0;
+  Finish finish = Finish::kLength;
+};
+
+class Decoder {
+ public:
+  // The program and the text outlive the decoder.
+  Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const TokenText& text);
+
+  // The samples of each prompt, in the order given. A prompt that is too long for the cache is an
+  // Error or loses its beginning (DecodeHParams::long_prompts). `on_done` hears how many samples
+  // are done.
+  using OnDone = std::function<void(int64_t)>;
+  std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts,
+                                                 const OnDone& on_done = {});
+  // Steps and prefills that were run, for reports.
+  int64_t steps_run() const { return steps_run_; }
+
+ private:
+  // A prompt's share of the rows: rows_per_prompt consecutive ones.
+  struct Slot {
+    std::unique_ptr<BaseGeneration> generation;  // Null: free.
+    size_t prompt = 0;
+    int64_t sample = 0;
+    int64_t position = 0;  // Tokens its rows hold.
+    bool reads = false;    // Its prompt, still.
+  };
+  std::vector<int32_t> fitted(const std::vector<int32_t>& prompt, size_t number) const;
+  std::unique_ptr<BaseGeneration> start(std::vector<int32_t> prompt, int64_t sample);
+  bool worth_filling(size_t waiting) const;
+  void read_prompts();
+  void step();
+  void reorder();
+  void advance(Slot& slot, std::span<const float> logits);
+  std::span<RowTokens> rows_of(const Slot& slot);
+  void idle_all();
+  std::vector<DecodedSample> collect(Slot& slot);
+
+  BaseDecodeProgram& program_;
+  DecodeHParams p_;
+  StopRules stop_;
+  DrawableIds drawable_;
+  Sampler sampler_;
+  int64_t slot_rows_;
+  std::vector<Slot> slots_;
+  std::vector<RowTokens> rows_;
+  int64_t steps_run_ = 0;
+};
+
+// Tokens of a row's cache that prompts of up to `longest_prompt` tokens take.
+int64_t cache_needed(const DecodeHParams& p, int64_t longest_prompt);
+
+}  // namespace tessera

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/decode/sampler.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "tasks/decode/top_ids.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kColdest = 1e-6;  // Below it only the most probable id is left.
+constexpr size_t kBlock = 256;     // Weights are added up in blocks, of which one is searched.
+
+// exp(x) for x <= 0, to 2e-7 of it, in a form that compilers vectorise: 2^n times a polynomial.
+// What is below e^-87 is 0, -infinity included.
+inline float exp_of_negative(float x) {
+  constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+  constexpr float kSmallest = -87.0f;
+  const float clamped = x < kSmallest ? kSmallest : x;
+  const auto n = static_cast<int32_t>(clamped * kLog2E - 0.5f);
+  const float power = static_cast<float>(n);
+  const float r = clamped - power * kLn2High - power * kLn2Low;
+  float y = 1.9875691500e-4f;  // Cephes' expf.
+  y = y * r + 1.3981999507e-3f;
+  y = y * r + 8.3334519073e-3f;
+  y = y * r + 4.1665795894e-2f;
+  y = y * r + 1.6666665459e-1f;
+  y = y * r + 5.0000001201e-1f;
+  y = y * r * r + r + 1.0f;
+  const float scale = std::bit_cast<float>((n + 127) << 23);
+  return x < kSmallest ? 0.0f : y * scale;
+}
+
+// The largest element; NaN if any is.
+float largest_of(std::span<const float> values) {
+  std::array<float, 8> lanes;
+  lanes.fill(kNeverScore);
+  std::array<float, 8> sums{};  // Infinite or NaN if an element is NaN.
+  size_t i = 0;
+  for (; i + lanes.size() <= values.size(); i += lanes.size())
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      const float value = values[i + lane];
+      lanes[lane] = value > lanes[lane] ? value : lanes[lane];
+      sums[lane] += value != value ? value : 0.0f;
+    }
+  for (; i < values.size(); ++i) {
+    lanes[0] = std::max(lanes[0], values[i]);
+    sums[0] += values[i] != values[i] ? values[i] : 0.0f;
+  }
+  for (const float sum : sums)
+    if (sum != sum) return sum;
+  return *std::max_element(lanes.begin(), lanes.end());
+}
+
+double sum_of(std::span<const float> values) {
+  std::array<double, 8> lanes{};
+  size_t i = 0;
+  for (; i + lanes.size() <= values.size(); i += lanes.size())
+    for (size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] += values[i + lane];
+  for (; i < values.size(); ++i) lanes[0] += values[i];
+  double sum = 0.0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+void check_finite(float largest) {
+  if (!std::isfinite(largest))
+    fail("the model's scores hold no finite maximum (it is {}); its weights may have diverged",
+         largest);
+}
+
+// Sums of blocks make a search of the whole a search of one block.
+int32_t find_weight(std::span<const float> weights, double uniform) {
+  std::vector<double> sums;
+  for (size_t i = 0; i < weights.size(); i += kBlock)
+    sums.push_back(sum_of(weights.subspan(i, std::min(kBlock, weights.size() - i))));
+  double total = 0.0;
+  for (const double sum : sums) total += sum;
+  double left = uniform * total;
+  size_t block = 0;
+  while (block + 1 < sums.size() && left >= sums[block]) left -= sums[block++];
+  int32_t last = -1;  // Of a positive weight, for when rounding leads beyond all.
+  for (size_t i = block * kBlock; i < weights.size(); ++i) {
+    if (!(weights[i] > 0.0f)) continue;
+    last = static_cast<int32_t>(i);
+    left -= static_cast<double>(weights[i]);
+    if (left < 0.0) return last;
+  }
+  for (size_t i = block * kBlock; last < 0 && i-- > 0;)
+    if (weights[i] > 0.0f) last = static_cast<int32_t>(i);
+  return last;
+}
+
+}  // namespace
+
+uint64_t sample_key(uint64_t seed, std::span<const int32_t> prompt, int64_t sample) {
+  const std::string_view bytes(reinterpret_cast<const char*>(prompt.data()), prompt.size_bytes());
+  return random_key(seed, bytes, sample);
+}
+
+double sample_uniform(uint64_t key, int64_t token) {
+  const PhiloxBlock bits = philox(key, static_cast<uint64_t>(token), 0);
+  // 53 bits: an id of a large vocabulary may well be less probable than 2^-24.
+  const uint64_t mantissa = (uint64_t{bits[0]} << 21) ^ (bits[1] >> 11);
+  return static_cast<double>(mantissa) * 0x1p-53;
+}
+
+double log_sum_exp(std::span<const float> logits) {
+  const float largest = largest_of(logits);
+  check_finite(largest);
+  std::array<double, 8> lanes{};
+  size_t i = 0;
+  for (; i + lanes.size() <= logits.size(); i += lanes.size())
+    for (size_t lane = 0; lane < lanes.size(); ++lane)
+      lanes[lane] += exp_of_negative(logits[i + lane] - largest);
+  for (; i < logits.size(); ++i) lanes[0] += exp_of_negative(logits[i] - largest);
+  double sum = 0.0;
+  for (const double lane : lanes) sum += lane;
+  return largest + std::log(sum);
+}
+
+void mask_scores(std::span<const float> logits, const DrawableIds& drawable,
+                 std::span<const int32_t> suppressed, std::span<float> scores) {
+  for (size_t i = 0; i < logits.size(); ++i) scores[i] = drawable[i] != 0 ? logits[i] : kNeverScore;
+  for (const int32_t id : suppressed) scores[static_cast<size_t>(id)] = kNeverScore;
+}
+
+Sampler::Sampler(const SamplerOptions& options, DrawableIds drawable)
+    : options_(options), drawable_(std::move(drawable)), scores_(drawable_.size()) {}
+
+Draw Sampler::draw(std::span<const float> logits, std::span<const int32_t> suppressed,
+                   double uniform) {
+  CHECK(logits.size() == drawable_.size(), "{} scores for {} ids", logits.size(), drawable_.size());
+  const double normaliser = log_sum_exp(logits);
+  mask_scores(logits, drawable_, suppressed, scores_);
+  largest_ = largest_of(scores_);
+  if (!std::isfinite(largest_))
+    fail("of {} ids none may be drawn: all are reserved, padding or suppressed", logits.size());
+  const int32_t id = choose(uniform);
+  return {id, static_cast<double>(logits[static_cast<size_t>(id)]) - normaliser};
+}
+
+int32_t Sampler::choose(double uniform) {
+  if (options_.temperature < kColdest || options_.top_k == 1)
+    return static_cast<int32_t>(std::find(scores_.begin(), scores_.end(), largest_) -
+                                scores_.begin());
+  const auto vocab = static_cast<int64_t>(scores_.size());
+  return options_.top_k > 0 && options_.top_k < vocab ? choose_among_kept(uniform)
+                                                      : choose_among_all(uniform);
+}
+
+int32_t Sampler::choose_among_kept(double uniform) {
+  top_ids(scores_, options_.top_k, &kept_);
+  std::vector<double> cumulative;
+  double total = 0.0;
+  for (const int32_t id : kept_) {
+    const double below = scores_[static_cast<size_t>(id)] - largest_;
+    cumulative.push_back(total += std::exp(below / options_.temperature));
+  }
+  const auto end =
+      options_.top_p >= 1.0
+          ? cumulative.end() - 1
+          : std::lower_bound(cumulative.begin(), cumulative.end() - 1, options_.top_p * total);
+  const auto drawn = std::upper_bound(cumulative.begin(), end, uniform * *end);
+  return kept_[static_cast<size_t>(drawn - cumulative.begin())];
+}
+
+double Sampler::weigh_all() {
+  weights_.resize(scores_.size());
+  const auto scale = static_cast<float>(1.0 / options_.temperature);
+  for (size_t i = 0; i < scores_.size(); ++i)
+    weights_[i] = exp_of_negative((scores_[i] - largest_) * scale);
+  return sum_of(weights_);
+}
+
+int32_t Sampler::choose_among_all(double uniform) {
+  const double total = weigh_all();
+  if (options_.top_p < 1.0) drop_beyond_top_p(total);
+  return find_weight(weights_, uniform);
+}
+
+// Buckets of scores, the best first, tell where the probabilities come to top_p; only the bucket
+// where they do is sorted.
+void Sampler::drop_beyond_top_p(double total) {
+  constexpr int kBuckets = 1024;
+  constexpr float kBucketsPerNat = 32.0f;
+  const auto scale = static_cast<float>(kBucketsPerNat / options_.temperature);
+  std::array<double, kBuckets> masses{};
+  buckets_.resize(scores_.size());
+  for (size_t i = 0; i < scores_.size(); ++i) {
+    const float place = (largest_ - scores_[i]) * scale;
+    buckets_[i] = static_cast<uint16_t>(place < kBuckets - 1 ? place : kBuckets - 1);
+  }
+  for (size_t i = 0; i < scores_.size(); ++i) masses[buckets_[i]] += weights_[i];
+  double left = options_.top_p * total;
+  uint16_t last = 0;
+  while (last + 1 < kBuckets && left > masses[last]) left -= masses[last++];
+
+  kept_.clear();
+  for (size_t i = 0; i < buckets_.size(); ++i)
+    if (buckets_[i] == last && weights_[i] > 0.0f) kept_.push_back(static_cast<int32_t>(i));
+  std::sort(kept_.begin(), kept_.end(),
+            [this](int32_t a, int32_t b) { return scores_before(scores_, a, b); });
+  for (size_t i = 0; i < weights_.size(); ++i)
+    if (buckets_[i] > last) weights_[i] = 0.0f;
+  for (const int32_t id : kept_) {
+    float& weight = weights_[static_cast<size_t>(id)];
+    if (left > 0.0) {
+      left -= static_cast<double>(weight);
+    } else {
+      weight = 0.0f;
+    }
+  }
+}
+
+}  // namespace tessera

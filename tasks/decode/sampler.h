@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the scores of one position to a token: the most probable, or one drawn after temperature,
+// top-k and top-p. Linear in the vocabulary; only what may be kept is ever sorted. Not a search
+// over continuations (beam_search.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera {
+
+// The key of a sample's random numbers, and its number for the token-th token, in [0, 1). They know
+// neither the batch nor the order of prompts.
+uint64_t sample_key(uint64_t seed, std::span<const int32_t> prompt, int64_t sample);
+double sample_uniform(uint64_t key, int64_t token);
+
+struct Draw {
+  int32_t id = 0;
+  double log_probability = 0.0;  // By the model: temperature 1, and of all its ids.
+};
+
+struct SamplerOptions {
+  double temperature = 1.0;  // 0: the most probable, of several the first.
+  int64_t top_k = 0;         // 0: all.
+  double top_p = 1.0;        // Of what top_k keeps.
+};
+
+// The ids that may be drawn: those of a padded vocabulary, say, may not. One byte an id, not bits,
+// because loops over it are vectorised.
+using DrawableIds = std::vector<uint8_t>;
+
+// The scores of what may be drawn; kNeverScore for the rest.
+void mask_scores(std::span<const float> logits, const DrawableIds& drawable,
+                 std::span<const int32_t> suppressed, std::span<float> scores);
+
+// log Σ exp(logits). Error if they are not finite.
+double log_sum_exp(std::span<const float> logits);
+
+class Sampler {
+ public:
+  Sampler(const SamplerOptions& options, DrawableIds drawable);
+
+  // `suppressed` ids are not drawn this time. Error if no id is left, or a score is not finite.
+  Draw draw(std::span<const float> logits, std::span<const int32_t> suppressed, double uniform);
+
+ private:
+  int32_t choose(double uniform);
+  int32_t choose_among_kept(double uniform);
+  int32_t choose_among_all(double uniform);
+  void drop_beyond_top_p(double total);
+  double weigh_all();
+
+  SamplerOptions options_;
+  DrawableIds drawable_;
+  // Scratch of the size of the vocabulary.
+  std::vector<float> scores_;   // kNeverScore: not to be drawn.
+  std::vector<float> weights_;  // exp((score - largest) / temperature)
+  std::vector<uint16_t> buckets_;
+  std::vector<int32_t> kept_;
+  float largest_ = 0.0f;
+};
+
+}  // namespace tessera

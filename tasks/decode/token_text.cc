@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/decode/token_text.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+TokenText::TokenText(const Tokenizer* tokenizer, int64_t vocab_size, int64_t model_vocab_size)
+    : tokenizer_(tokenizer),
+      vocab_size_(tokenizer != nullptr ? tokenizer->vocab_size() : vocab_size),
+      model_vocab_size_(model_vocab_size) {
+  if (vocab_size_ > model_vocab_size)
+    fail(
+        "the tokenizer '{}' has {} ids, but the model's vocabulary has {}; it was not trained with "
+        "this tokenizer",
+        tokenizer != nullptr ? tokenizer->name() : "(none)", vocab_size_, model_vocab_size);
+}
+
+int32_t TokenText::checked_id(std::string_view number) const {
+  int64_t id = -1;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
+  if (error != std::errc() || end != number.data() + number.size())
+    fail("'{}' is no token id: the data have no tokenizer, so a prompt is ids with spaces between",
+         number);
+  if (id < 0 || id >= vocab_size_)
+    fail("token id {} is beyond the vocabulary, whose ids are 0 to {}", number, vocab_size_ - 1);
+  return static_cast<int32_t>(id);
+}
+
+std::vector<int32_t> TokenText::prompt_ids(std::string_view prompt) const {
+  std::vector<int32_t> ids;
+  if (tokenizer_ != nullptr) {
+    ids = tokenizer_->encode_with_special(prompt);
+    for (const int32_t id : ids) CHECK(id >= 0 && id < vocab_size_, "id {}", id);
+  } else {
+    for (size_t at = 0; (at = prompt.find_first_not_of(" \t\n", at)) != std::string_view::npos;) {
+      const size_t end = std::min(prompt.find_first_of(" \t\n", at), prompt.size());
+      ids.push_back(checked_id(prompt.substr(at, end - at)));
+      at = end;
+    }
+  }
+  if (ids.empty()) fail("the prompt is empty; give it at least a token to go on from");
+  return ids;
+}
+
+std::vector<int32_t> TokenText::beginning() const {
+  if (tokenizer_ == nullptr) return {0};
+  if (const auto end = tokenizer_->end_id()) return {*end};
+  const std::vector<int32_t> newline = tokenizer_->encode("\n");
+  return newline.empty() ? std::vector<int32_t>{tokenizer_->start_id()} : newline;
+}
+
+std::string TokenText::text(const std::vector<int32_t>& ids) const {
+  return tokenizer_ != nullptr ? tokenizer_->decode(ids) : fmt::format("{}", fmt::join(ids, " "));
+}
+
+// A tokenizer may show a token otherwise at the beginning of a text than within one (SentencePiece
+// drops the first space), and a character may begin in the prompt.
+std::string TokenText::continuation(const std::vector<int32_t>& prompt,
+                                    const std::vector<int32_t>& ids) const {
+  if (tokenizer_ == nullptr) return text(ids);
+  std::vector<int32_t> all = prompt;
+  all.insert(all.end(), ids.begin(), ids.end());
+  const std::string before = text(prompt), whole = text(all);
+  return whole.starts_with(before) ? whole.substr(before.size()) : text(ids);
+}
+
+int32_t TokenText::id_of(const std::string& token) const {
+  if (is_number(token)) return checked_id(token);
+  if (tokenizer_ == nullptr)
+    fail("there is no token '{}': the data have no tokenizer, so tokens are numbers", token);
+  if (const auto id = tokenizer_->id_of(token)) return *id;
+  const std::vector<int32_t> ids = tokenizer_->encode(token);
+  if (ids.size() == 1) return ids.front();
+  fail(
+      "tokenizer '{}' has no token '{}'{}; ids are 0 to {}, and a text of several tokens is a stop "
+      "string",
+      tokenizer_->name(), token, did_you_mean(token, tokenizer_->special_tokens()),
+      vocab_size_ - 1);
+}
+
+std::optional<int32_t> TokenText::end_id() const {
+  return tokenizer_ != nullptr ? tokenizer_->end_id() : std::nullopt;
+}
+
+DrawableIds TokenText::drawable_ids() const {
+  DrawableIds drawable(static_cast<size_t>(model_vocab_size_), 0);
+  for (int64_t id = 0; id < vocab_size_; ++id)
+    drawable[static_cast<size_t>(id)] =
+        tokenizer_ == nullptr || tokenizer_->may_be_drawn(static_cast<int32_t>(id)) ? 1 : 0;
+  return drawable;
+}
+
+}  // namespace tessera

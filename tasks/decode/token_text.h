@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prompts to ids and ids to what is shown, by a tokenizer, or as numbers where the data have none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inputs/tokenizer.h"
+#include "tasks/decode/sampler.h"
+
+namespace tessera {
+
+class TokenText {
+ public:
+  // `tokenizer` may be null; it outlives this. Ids of the data are below `vocab_size`, those of the
+  // model below `model_vocab_size`. Error if the model knows fewer.
+  TokenText(const Tokenizer* tokenizer, int64_t vocab_size, int64_t model_vocab_size);
+
+  // Names of special tokens stand for them. Error for an empty prompt, and for one of numbers that
+  // are no ids.
+  std::vector<int32_t> prompt_ids(std::string_view prompt) const;
+  // What an unprompted text begins with: as after the end of a document.
+  std::vector<int32_t> beginning() const;
+  std::string text(const std::vector<int32_t>& ids) const;
+  // What `ids` add to the text of `prompt`.
+  std::string continuation(const std::vector<int32_t>& prompt,
+                           const std::vector<int32_t>& ids) const;
+  // Of a token's name, or of a number that is an id. Error with the nearest name.
+  int32_t id_of(const std::string& token) const;
+  std::optional<int32_t> end_id() const;
+  // Of the model's ids.
+  DrawableIds drawable_ids() const;
+  int64_t model_vocab_size() const { return model_vocab_size_; }
+
+ private:
+  int32_t checked_id(std::string_view number) const;
+
+  const Tokenizer* tokenizer_;
+  int64_t vocab_size_;
+  int64_t model_vocab_size_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/decode/decoder.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/support/catch.h"
+#include "tests/support/trial.h"
+#include "tests/tasks/decode/decode_trial.h"
+
+namespace tessera {
+namespace {
+
+void require_same(const std::vector<DecodedSample>& a, const std::vector<DecodedSample>& b) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    REQUIRE(a[i].ids == b[i].ids);
+    REQUIRE(a[i].text == b[i].text);
+    REQUIRE(a[i].log_probability == b[i].log_probability);
+    REQUIRE(a[i].score == b[i].score);
+    REQUIRE(a[i].finish == b[i].finish);
+  }
+}
+
+// One token at a time with the whole prefix before it: what the decoder must come to.
+DecodedSample by_hand(const std::vector<int32_t>& prompt, int64_t sample, const DecodeHParams& p,
+                      const std::vector<int32_t>& stops, const PrefixProgram::Sizes& sizes) {
+  Sampler sampler({p.strategy == DecodeStrategy::kGreedy ? 0.0 : p.temperature, p.top_k, p.top_p},
+                  DrawableIds(static_cast<size_t>(sizes.vocab_size), 1));
+  const uint64_t key = sample_key(static_cast<uint64_t>(p.seed), prompt, sample);
+  DecodedSample result;
+  std::vector<int32_t> tokens = prompt;
+  while (std::ssize(result.ids) < p.max_decode_steps) {
+    const int64_t number = std::ssize(result.ids);
+    const std::vector<int32_t> none;
+    const Draw draw =
+        sampler.draw(PrefixProgram::logits_after(tokens, sizes),
+                     number < p.min_decode_steps ? stops : none, sample_uniform(key, number));
+    result.ids.push_back(draw.id);
+    tokens.push_back(draw.id);
+    result.log_probability += draw.log_probability;
+    if (number >= p.min_decode_steps &&
+        std::find(stops.begin(), stops.end(), draw.id) != stops.end()) {
+      result.finish = Finish::kStopToken;
+      return result;
+    }
+  }
+  return result;
+}
+
+TEST_CASE("what is decoded in a batch is what each prompt gives by itself, token by token") {
+  for (const DecodeStrategy strategy : {DecodeStrategy::kGreedy, DecodeStrategy::kSample})
+    for (const int64_t rows : {1, 3, 8}) {
+      INFO(enum_name(strategy) << " " << rows);
+      const PrefixProgram::Sizes sizes{.rows = rows};
+      DecodeHParams p;
+      p.strategy = strategy;
+      p.temperature = 1.3;
+      p.top_k = 5;
+      p.max_decode_steps = 12;
+      p.min_decode_steps = 3;
+      p.num_samples = 3;
+      p.stop_tokens = {"2"};
+      const Prompts prompts = some_prompts(13);
+      const auto results = decode_with(sizes, p, prompts);
+      int64_t stopped = 0;
+      for (size_t i = 0; i < prompts.size(); ++i)
+        for (int64_t sample = 0; sample < 3; ++sample) {
+          const DecodedSample& got = results[i][static_cast<size_t>(sample)];
+          const DecodedSample expected = by_hand(prompts[i], sample, p, {2}, sizes);
+          INFO("prompt " << i << " sample " << sample);
+          REQUIRE(got.ids == expected.ids);
+          REQUIRE(got.finish == expected.finish);
+          REQUIRE(got.log_probability == expected.log_probability);
+          REQUIRE(got.score == got.log_probability);
+          stopped += got.finish == Finish::kStopToken ? 1 : 0;
+        }
+      REQUIRE(stopped > 0);
+    }
+}
+
+TEST_CASE("a sample depends on seed and prompt, not on its batch, its place or the other prompts") {
+  const Prompts prompts = some_prompts(17);
+  for (const DecodeStrategy strategy : {DecodeStrategy::kSample, DecodeStrategy::kBeam}) {
+    INFO(enum_name(strategy));
+    DecodeHParams p;
+    p.strategy = strategy;
+    p.temperature = 1.0;
+    p.beam_size = 3;
+    p.num_samples = 2;
+    p.max_decode_steps = 10;
+    p.stop_tokens = {"1"};
+    const auto expected = decode_with({.rows = 8}, p, prompts);
+    for (const int64_t rows : {3, 4, 11, 60}) {
+      INFO("rows " << rows);
+      const auto results = decode_with({.rows = rows}, p, prompts);
+      for (size_t i = 0; i < prompts.size(); ++i) require_same(results[i], expected[i]);
+    }
+    Prompts backwards(prompts.rbegin(), prompts.rend());
+    backwards.push_back(prompts[4]);  // Twice.
+    const auto reversed = decode_with({.rows = 8}, p, backwards);
+    for (size_t i = 0; i < prompts.size(); ++i)
+      require_same(reversed[prompts.size() - 1 - i], expected[i]);
+    require_same(reversed.back(), expected[4]);
+    for (const size_t i : {0u, 9u})
+      require_same(decode_with({.rows = 8}, p, {prompts[i]}).front(), expected[i]);
+    DecodeHParams other = p;
+    other.seed = p.seed + 1;
+    const bool same = decode_with({.rows = 8}, other, prompts)[3][0].ids == expected[3][0].ids;
+    REQUIRE(same == (strategy == DecodeStrategy::kBeam));
+  }
+}
+
+TEST_CASE("samples of one prompt differ, and more of them leave the first as they are") {
+  DecodeHParams p;
+  p.temperature = 1.0;
+  p.max_decode_steps = 16;
+  p.num_samples = 2;
+  const auto two = decode_with({}, p, {{1, 2}}).front();
+  p.num_samples = 7;
+  const auto seven = decode_with({}, p, {{1, 2}}).front();
+  REQUIRE(two[0].ids != two[1].ids);
+  require_same({seven[0], seven[1]}, two);
+}
+
+TEST_CASE("finished rows take the next prompts, and reading waits until a few are free") {
+  PrefixProgram program({.rows = 8, .cache_length = 200});
+  DecodeHParams p;
+  p.strategy = DecodeStrategy::kSample;
+  p.temperature = 1.0;
+  p.max_decode_steps = 60;
+  p.stop_tokens = {"0"};
+  const Prompts prompts = some_prompts(64);
+  const auto results = decode_with(program, p, prompts);
+  int64_t tokens = 0, longest = 0;
+  for (const auto& samples : results) {
+    tokens += std::ssize(samples[0].ids);
+    longest = std::max(longest, std::ssize(samples[0].ids));
+  }
+  // In whole batches of eight, each takes as long as its longest.
+  REQUIRE(program.steps < tokens / 8 * 2);
+  REQUIRE(program.steps >= tokens / 8 - longest);
+  REQUIRE(program.prefills <= 3 * 64 / 2);  // Prompts take up to three chunks; read two by two.
+}
+
+TEST_CASE("stop tokens are suppressed until the least length, and shown in ids but not in text") {
+  DecodeHParams p;
+  p.temperature = 1.5;
+  p.stop_tokens = {"0", "3", "4"};
+  p.max_decode_steps = 20;
+  for (const int64_t least : {0, 1, 6}) {
+    p.min_decode_steps = least;
+    for (const auto& samples : decode_with({}, p, some_prompts(20))) {
+      const std::vector<int32_t>& ids = samples[0].ids;
+      REQUIRE(std::ssize(ids) > least);
+      const auto stop = std::find_if(ids.begin(), ids.end(),
+                                     [](int32_t id) { return id == 0 || id == 3 || id == 4; });
+      REQUIRE(stop - ids.begin() >= least);
+      if (samples[0].finish == Finish::kLength) continue;
+      REQUIRE(stop == ids.end() - 1);
+      // "1 2 5" without the last.
+      REQUIRE(std::ssize(samples[0].text) == std::max<int64_t>(0, 2 * std::ssize(ids) - 3));
+    }
+  }
+}
+
+TEST_CASE("a stop string ends the text before it, also where it spans tokens") {
+  DecodeHParams p;
+  p.temperature = 1.0;
+  p.max_decode_steps = 40;
+  const auto whole = decode_with({}, p, some_prompts(10));
+  p.stop_strings = {"2 1", "never there"};
+  const auto cut = decode_with({}, p, some_prompts(10));
+  int64_t stopped = 0;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const size_t at = whole[i][0].text.find("2 1");
+    REQUIRE(cut[i][0].text == whole[i][0].text.substr(0, at));
+    REQUIRE((cut[i][0].finish == Finish::kStopString) == (at != std::string::npos));
+    if (at == std::string::npos) continue;
+    ++stopped;
+    // The ids hold what was drawn, and no more than that.
+    REQUIRE(std::ssize(cut[i][0].ids) == static_cast<int64_t>(at) / 2 + 2);
+  }
+  REQUIRE(stopped > 3);
+}
+
+TEST_CASE("a prompt as long as the cache allows is decoded; a longer one is refused or cut") {
+  const PrefixProgram::Sizes sizes{.rows = 2, .cache_length = 20};
+  DecodeHParams p;
+  p.temperature = 1.0;
+  p.max_decode_steps = 5;
+  std::vector<int32_t> prompt(16);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * i % 6);
+  REQUIRE(decode_with(sizes, p, {prompt}).front().front().ids.size() == 5);
+  std::vector<int32_t> longer = prompt;
+  longer.insert(longer.begin(), {3, 3, 1});
+  REQUIRE(error_of([&] {
+            decode_with(sizes, p, {{1}, longer});
+          }) ==
+          "prompt 2 has 19 tokens; with max_decode_steps=5 a cache of 20 tokens has room for 16. "
+          "Set task.decode.cache_length=23, decode fewer steps, or set "
+          "task.decode.long_prompts=truncate, which drops a prompt's beginning");
+  p.long_prompts = LongPrompts::kTruncate;
+  require_same(decode_with(sizes, p, {longer}).front(), decode_with(sizes, p, {prompt}).front());
+}
+
+TEST_CASE("values of task.decode that can be none are refused by name") {
+  const auto message = [](auto change) {
+    DecodeHParams p;
+    change(p);
+    return error_of([&] { check(p); });
+  };
+  REQUIRE(message([](DecodeHParams&) {}) == "no error");
+  REQUIRE(message([](DecodeHParams& p) { p.temperature = -0.5; }) ==
+          "task.decode.temperature is -0.5; expected 0 (greedy) or a positive number");
+  REQUIRE(message([](DecodeHParams& p) { p.top_p = 1.5; }) ==
+          "task.decode.top_p is 1.5; expected above 0 and at most 1 (all)");
+  REQUIRE(message([](DecodeHParams& p) { p.top_p = 0.0; }) != "no error");
+  REQUIRE(message([](DecodeHParams& p) { p.top_k = -1; }) ==
+          "task.decode.top_k is -1; expected at least 0");
+  REQUIRE(message([](DecodeHParams& p) { p.beam_size = 9; }) == "no error");  // Not used.
+  REQUIRE(message([](DecodeHParams& p) {
+            p.beam_size = 9;
+            p.strategy = DecodeStrategy::kBeam;
+          }) ==
+          "task.decode.beam_size is 9, more than the 8 rows decoded at once; set "
+          "task.decode.batch to at least 9");
+  REQUIRE(message([](DecodeHParams& p) {
+            p.num_samples = 5;
+            p.strategy = DecodeStrategy::kBeam;
+          }) == "task.decode.num_samples is 5, but a beam search of beam_size 4 gives at most 4");
+  REQUIRE(message([](DecodeHParams& p) { p.min_decode_steps = 200; }) ==
+          "task.decode.min_decode_steps is 200, more than max_decode_steps (128)");
+  REQUIRE(message([](DecodeHParams& p) { p.max_decode_steps = 0; }) ==
+          "task.decode.max_decode_steps is 0; expected at least 1");
+  REQUIRE(message([](DecodeHParams& p) { p.cache_length = 100; }) ==
+          "task.decode.max_decode_steps is 128, but a row's cache holds 100 tokens (cache_length), "
+          "of its prompt and its continuation together");
+  REQUIRE(message([](DecodeHParams& p) { p.stop_strings = {""}; }) ==
+          "task.decode.stop_strings holds an empty text, which is everywhere");
+}
+
+}  // namespace
+}  // namespace tessera
