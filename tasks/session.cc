@@ -6,7 +6,6 @@
 #include "core/base/error.h"
 #include "core/graph/shard.h"
 #include "tasks/check_rules.h"
-#include "tasks/mesh_hosts.h"
 #include "tasks/run_config.h"
 
 namespace tessera {
@@ -32,42 +31,15 @@ Batch copies_of_one_example(const TraceSetting& setting, const BaseInput& input)
   return specification;
 }
 
-std::unique_ptr<BaseTask> make_task(const Template<BaseTask>& task_tpl) {
-  const ErrorContext where("task");
-  return task_tpl.instantiate();
-}
-
-Mesh mesh_of(const MeshConfig& config, const SessionOptions& options, const Processes& processes) {
-  if (!options.allocates) return planned_mesh(config, options.devices * processes.size());
-  return make_mesh(config, {options.devices, processes.size()});
-}
-
 }  // namespace
 
 Session::Session(const ExperimentConfig& config, const SessionOptions& options,
                  const std::vector<Device*>& devices, Processes& processes)
-    : processes_(processes),
-      mesh_(mesh_of(config.mesh, options, processes)),
-      rules_(make_rules(config.rules)),
-      task_(make_task(config.task)),
-      executor_(make_executor(options, devices)) {
-  check_rules(rules_, mesh_);
-  if (options.allocates) remark_ = check_hosts(mesh_, hosts_of_devices(processes, options.devices));
+    : ModelSession(config, options.allocates ? Purpose::kRunning : Purpose::kPlanning, devices,
+                   options.devices, processes) {
   open_inputs(config, options);
   compile(options);
   processes_.barrier("compiling the step");
-}
-
-Executor Session::make_executor(const SessionOptions& options,
-                                const std::vector<Device*>& devices) {
-  if (!options.allocates) return Executor::for_planning(*devices.at(0));
-  CHECK(static_cast<int64_t>(devices.size()) == options.devices);
-  const std::chrono::seconds timeout(train().collective_timeout_seconds);
-  processes_.set_timeout(timeout);
-  if (mesh_.num_devices() == 1) return Executor(*devices[0]);
-  fabric_ = std::make_unique<Fabric>(FabricOptions{
-      .local_devices = options.devices, .transport = processes_.transport(), .timeout = timeout});
-  return Executor(devices, *fabric_);
 }
 
 // The rows of a global batch that this process's devices hold.
@@ -110,10 +82,8 @@ void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& 
 
 int Session::add_program(const Graph& graph, const SessionOptions& options) {
   CompileOptions compile;
-  compile.mesh = mesh_;
-  compile.remat = parse_remat_policy(train().remat_policy);
   if (&graph == &train_graph_) compile.on_stage = options.on_stage;
-  return executor_.add_program(graph, compile);
+  return ModelSession::add_program(graph, compile);
 }
 
 void Session::compile(const SessionOptions& options) {
@@ -166,18 +136,6 @@ void Session::check_vocabulary(const Graph& logits_graph) const {
   check(*input_, "input");
   for (const EvalDataset& dataset : eval_datasets_)
     check(*dataset.input, "eval_inputs." + dataset.name);
-}
-
-Weights Session::eval_weights() const {
-  return task_->learner().averages() && train().eval_on_ema ? Weights::kAveraged
-                                                            : Weights::kTrained;
-}
-
-int64_t Session::bytes_sent() const {
-  int64_t bytes = 0;
-  for (int64_t i = 0; fabric_ && i < fabric_->local_devices(); ++i)
-    bytes += fabric_->bytes_sent(fabric_->first_device() + i);
-  return bytes;
 }
 
 int64_t Session::tokens_per_step() const {

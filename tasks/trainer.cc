@@ -54,10 +54,10 @@ void check_mode(RunMode mode) {
 
 }  // namespace
 
-struct Trainer::Impl {
+struct Trainer::Impl final : BaseRun {
   Impl(const ExperimentConfig& config, const RunOptions& options,
        const std::vector<Device*>& devices, Processes& processes);
-  int run();
+  int run() override;
 
  private:
   void begin();
@@ -474,8 +474,8 @@ void Trainer::Impl::finish() {
 
 Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
                  const std::vector<Device*>& devices, Processes& processes)
-    : impl_(std::make_unique<Impl>(config, options, devices, processes)) {}
+    : run_(std::make_unique<Impl>(config, options, devices, processes)) {}
 Trainer::~Trainer() = default;
-int Trainer::run() { return impl_->run(); }
+int Trainer::run() { return run_->run(); }
 
 }  // namespace tessera

@@ -13,6 +13,7 @@
 
 #include "core/backend/backend.h"
 #include "core/runtime/processes.h"
+#include "tasks/base_run.h"
 #include "tasks/experiment.h"
 
 namespace tessera {
@@ -77,7 +78,7 @@ class Trainer {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<BaseRun> run_;  // Of the mode.
 };
 
 }  // namespace tessera
