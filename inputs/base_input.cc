@@ -5,8 +5,28 @@
 #include <charconv>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
 
 namespace tessera {
+
+std::string BaseInput::ids_to_text(const std::vector<int32_t>& ids) const {
+  if (const Tokenizer* known = tokenizer()) return known->decode(ids);
+  return fmt::format("{}", fmt::join(ids, " "));
+}
+
+std::vector<int32_t> BaseInput::text_to_ids(const std::string& text) const {
+  if (const Tokenizer* known = tokenizer()) return known->encode_with_special(text);
+  fail("input '{}' has no tokenizer, so text cannot be turned into ids", name());
+}
+
+bool same_shapes(const Batch& a, const Batch& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.dtype == y.second.dtype &&
+           x.second.shape == y.second.shape;
+  });
+}
 
 Batch global_specification(const BaseInput& input) {
   Batch specification = input.specification();

@@ -12,11 +12,14 @@
 
 #include "core/base/dtype.h"
 #include "core/graph/shard.h"
+#include "inputs/tokenizer.h"
 
 namespace tessera {
 
 // One named array of a batch on the host, row-major: ids, labels, weights, paddings, segment_ids,
-// segment_pos ["batch seq"]; eval_sample_weights ["batch"].
+// segment_pos ["batch seq"]; of each row (["batch"]) eval_sample_weights, label_bytes (bytes of
+// text of the labels that weigh something; 0 if the ids are not known to be text) and source (which
+// of BaseInput::sources it is from). Programs take what their graph uses of a batch.
 struct HostArray {
   DType dtype = DType::kI32;
   std::vector<std::string> axes;
@@ -71,10 +74,21 @@ class BaseInput {
   virtual void reset() = 0;
   virtual InputState state() const = 0;
   virtual void restore(const InputState& state) = 0;
-  // Text of ids, for samples and reports; inputs without a tokenizer print the numbers.
-  virtual std::string ids_to_text(const std::vector<int32_t>& ids) const = 0;
-  virtual std::vector<int32_t> text_to_ids(const std::string& text) const = 0;
+  // Takes back a batch that it gave out, so that the next one need not find memory anew.
+  virtual void recycle(Batch) {}
+
+  // Of the ids, once attached; null if they are not text's.
+  virtual const Tokenizer* tokenizer() const { return nullptr; }
+  // What rows come from, by name; a batch's `source` counts in it.
+  virtual std::vector<std::string> sources() const { return {name()}; }
+  // Text of ids, for samples and reports: without a tokenizer, the numbers.
+  std::string ids_to_text(const std::vector<int32_t>& ids) const;
+  // Of a prompt, in which names of special tokens stand for them. Error without a tokenizer.
+  std::vector<int32_t> text_to_ids(const std::string& text) const;
 };
+
+// Whether two batches hold the same arrays: names, types and shapes.
+bool same_shapes(const Batch& a, const Batch& b);
 
 // The specification of the global batch: what is traced, whatever rows this host reads.
 Batch global_specification(const BaseInput& input);

@@ -39,12 +39,8 @@ void FlatTokensInput::open(const Infeed& infeed) {
         "experiment or with --set",
         name(), path.string());
   reader_ = std::make_unique<FlatTokensReader>(path, p_.split);
-  if (reader_->tokenizer_name() == "bytes") {
-    tokenizer_ = make_tokenizer("bytes");
-    if (tokenizer_->fingerprint() != reader_->tokenizer_fingerprint())
-      fail("{}: its tokenizer is 'bytes' with fingerprint '{}'; this build's has '{}'",
-           path.string(), reader_->tokenizer_fingerprint(), tokenizer_->fingerprint());
-  }
+  open_tokenizer(path.string());
+  layout_ = std::make_unique<RowLayout>(p_.labels, tokenizer_.get());
   if (p_.packed) {
     count_packed_rows();
   } else {
@@ -54,6 +50,31 @@ void FlatTokensInput::open(const Infeed& infeed) {
   if (num_examples_ < 1)
     fail("{}:{}: {} tokens in {} documents leave nothing to predict", path.string(), p_.split,
          reader_->num_tokens(), reader_->num_documents());
+}
+
+// Ids mean what the tokenizer says that made them, so another one is refused.
+void FlatTokensInput::open_tokenizer(const std::string& path) {
+  const std::string& name = reader_->tokenizer_name();
+  if (!p_.tokenizer.empty()) {
+    tokenizer_ = make_tokenizer(p_.tokenizer);
+  } else if (const std::string definition = reader_->tokenizer_definition(); !definition.empty()) {
+    const ErrorContext where(path);
+    tokenizer_ = tokenizer_of_definition(name, definition);
+  } else if (name == "bytes") {
+    tokenizer_ = make_tokenizer(name);
+  } else {
+    return;
+  }
+  if (tokenizer_->fingerprint() != reader_->tokenizer_fingerprint())
+    fail(
+        "input '{}': {}: its tokens were made by tokenizer '{}' with fingerprint '{}'; {} '{}' has "
+        "'{}'. Build the tokens again, or name the tokenizer that made them",
+        this->name(), path, name, reader_->tokenizer_fingerprint(),
+        p_.tokenizer.empty() ? "this build's" : "the given", tokenizer_->name(),
+        tokenizer_->fingerprint());
+  if (reader_->max_token_id() >= tokenizer_->vocab_size())
+    fail("input '{}': {}: token ids reach {}, but its tokenizer '{}' has {}", this->name(), path,
+         reader_->max_token_id(), name, tokenizer_->vocab_size());
 }
 
 // Rows of shuffled training data begin elsewhere in each epoch, so that a token is not always
@@ -99,15 +120,7 @@ void FlatTokensInput::fill_example(int64_t epoch, int64_t index, const TokenRow&
       p_.packed ? packed_window(epoch, index) : document_windows_[static_cast<size_t>(index)];
   std::vector<uint32_t> encoded(static_cast<size_t>(window.size));
   reader_->read(window.begin, encoded);
-  fill_row(p_.labels, encoded, row);
-}
-
-std::string FlatTokensInput::ids_to_text(const std::vector<int32_t>& ids) const {
-  return tokenizer_ ? tokenizer_->decode(ids) : IndexedInput::ids_to_text(ids);
-}
-
-std::vector<int32_t> FlatTokensInput::text_to_ids(const std::string& text) const {
-  return tokenizer_ ? tokenizer_->encode(text) : IndexedInput::text_to_ids(text);
+  fill_row(*layout_, encoded, row);
 }
 
 }  // namespace tessera

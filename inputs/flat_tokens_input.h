@@ -26,6 +26,8 @@ class FlatTokensInput final : public IndexedInput {
     Required<std::string> path;  // Of the HDF5 file; "$RUN/corpus.h5": what the run has frozen.
     std::string split = "train";
     std::string name = "";  // Of the dataset, for eval lines; "": the split's.
+    // By name or path; it must be the one that the file was made with. "": what the file carries.
+    std::string tokenizer = "";
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;
     bool packed = true;  // Else one document a row; a longer one takes several.
@@ -34,14 +36,13 @@ class FlatTokensInput final : public IndexedInput {
     bool repeat = true;        // Epoch after epoch; false for eval: each row once.
     int64_t num_batches = -1;  // End after so many; -1: do not.
     Field<int64_t> seed;       // Of the order.
-    FIELDS(path, split, name, global_batch_size, seq_len, packed, labels, shuffle, repeat,
-           num_batches, seed)
+    FIELDS(path, split, name, tokenizer, global_batch_size, seq_len, packed, labels, shuffle,
+           repeat, num_batches, seed)
   };
   explicit FlatTokensInput(const HParams& p);
 
   int64_t vocab_size() const override { return reader_->vocab_size(); }
-  std::string ids_to_text(const std::vector<int32_t>& ids) const override;
-  std::vector<int32_t> text_to_ids(const std::string& text) const override;
+  const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
   // The order in epoch `epoch` begins its rows at this token (packed, shuffled and repeated).
   int64_t phase(int64_t epoch) const;
 
@@ -56,12 +57,14 @@ class FlatTokensInput final : public IndexedInput {
   void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
   std::string data_fingerprint() const override { return reader_->fingerprint(); }
   Window packed_window(int64_t epoch, int64_t index) const;
+  void open_tokenizer(const std::string& path);
   void count_packed_rows();
   void find_document_windows();
 
   HParams p_;
   std::unique_ptr<FlatTokensReader> reader_;
-  std::unique_ptr<Tokenizer> tokenizer_;  // Null if the file's is not one of ours.
+  std::unique_ptr<Tokenizer> tokenizer_;  // Null if the file names one that it does not carry.
+  std::unique_ptr<RowLayout> layout_;
   std::vector<Window> document_windows_;  // Unpacked.
   int64_t num_examples_ = 0;
   int64_t max_phase_ = 0;

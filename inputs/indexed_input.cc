@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/indexed_input.h"
 
+#include <algorithm>
 #include <charconv>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "inputs/permutation.h"
@@ -14,6 +12,7 @@ namespace {
 
 constexpr const char* kBatchSizeKey = "global_batch_size";
 constexpr const char* kDataKey = "data";
+constexpr size_t kMaxSpare = 8;  // Batches: as many as may be ahead of training, and some.
 
 int64_t parse_integer(const std::string& text, const std::string& key) {
   int64_t value = 0;
@@ -81,27 +80,47 @@ bool IndexedInput::ended(int64_t position) const {
 }
 
 // A row is the same example whichever host reads it. A batch may straddle two epochs.
-Batch IndexedInput::make_batch(int64_t position) const {
-  Batch batch = make_token_batch(host_rows(), stream_.seq_len);
+Batch IndexedInput::make_batch(int64_t position) {
+  Batch batch;
+  if (spare_.empty()) {
+    batch = make_token_batch(host_rows(), stream_.seq_len);
+  } else {
+    batch = std::move(spare_.back());
+    spare_.pop_back();
+  }
   int64_t row = 0;
   for (const RowRange& range : rows_)
     for (int64_t i = range.begin; i < range.end; ++i, ++row)
-      make_row(position * stream_.global_batch_size + i, batch, row);
+      make_row(position * stream_.global_batch_size + i, token_row(batch, row));
   return batch;
 }
 
+void IndexedInput::recycle(Batch batch) {
+  const auto whole = [](const auto& entry) {
+    int64_t bytes = dtype_bytes(entry.second.dtype);
+    for (const int64_t size : entry.second.shape) bytes *= size;
+    return static_cast<int64_t>(entry.second.bytes.size()) == bytes;
+  };
+  if (spare_.size() < kMaxSpare && same_shapes(batch, specification()) &&
+      std::all_of(batch.begin(), batch.end(), whole))
+    spare_.push_back(std::move(batch));
+}
+
 // The stream's example `number`; a finite set's rows after its last example stay padding.
-void IndexedInput::make_row(int64_t number, Batch& batch, int64_t row) const {
+void IndexedInput::make_row(int64_t number, const TokenRow& row) const {
   int64_t epoch = 0, index = number;
   if (const std::optional<int64_t> examples = num_examples()) {
     epoch = number / *examples;
     index = number % *examples;
-    if (epoch > 0 && !stream_.repeat) return;
+    if (epoch > 0 && !stream_.repeat) {
+      clear_row(row);
+      return;
+    }
     if (stream_.shuffle)
       index = Permutation(*examples, stream_.seed, static_cast<uint64_t>(epoch))(index);
   }
-  fill_example(epoch, index, token_row(batch, row));
-  batch.at("eval_sample_weights").data<float>()[row] = 1.0f;
+  fill_example(epoch, index, row);
+  *row.eval_sample_weight = 1.0f;
 }
 
 std::optional<Batch> IndexedInput::peek() {
@@ -143,14 +162,6 @@ void IndexedInput::restore(const InputState& state) {
     position = examples / stream_.global_batch_size;
   }
   position_ = position;
-}
-
-std::string IndexedInput::ids_to_text(const std::vector<int32_t>& ids) const {
-  return fmt::format("{}", fmt::join(ids, " "));
-}
-
-std::vector<int32_t> IndexedInput::text_to_ids(const std::string&) const {
-  fail("input '{}' has no tokenizer, so text cannot be turned into ids", stream_.name);
 }
 
 }  // namespace tessera

@@ -35,8 +35,7 @@ class IndexedInput : public BaseInput {
   void reset() override { position_ = 0; }
   InputState state() const override;
   void restore(const InputState& state) override;
-  std::string ids_to_text(const std::vector<int32_t>& ids) const override;
-  std::vector<int32_t> text_to_ids(const std::string& text) const override;
+  void recycle(Batch batch) override;
 
  protected:
   explicit IndexedInput(const Stream& stream);
@@ -45,6 +44,7 @@ class IndexedInput : public BaseInput {
   virtual void open(const Infeed&) {}
   // Of one epoch; nullopt if every index has an example of its own.
   virtual std::optional<int64_t> num_examples() const = 0;
+  // Fills every array of the row, of which nothing is known before.
   virtual void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const = 0;
   // Names the data, so that a run is not resumed on other data unawares; "" to leave it out.
   virtual std::string data_fingerprint() const { return ""; }
@@ -52,13 +52,14 @@ class IndexedInput : public BaseInput {
  private:
   int64_t host_rows() const;
   bool ended(int64_t position) const;
-  Batch make_batch(int64_t position) const;
-  void make_row(int64_t number, Batch& batch, int64_t row) const;
+  Batch make_batch(int64_t position);
+  void make_row(int64_t number, const TokenRow& row) const;
 
   Stream stream_;
   std::vector<RowRange> rows_;  // This host's, of the global batch.
   bool attached_ = false;
   int64_t position_ = 0;
+  std::vector<Batch> spare_;  // Given back, to be filled again.
 };
 
 }  // namespace tessera

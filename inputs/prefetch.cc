@@ -2,6 +2,7 @@
 #include "inputs/prefetch.h"
 
 #include <chrono>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -32,9 +33,10 @@ void Prefetch::stop() {
   ready_.clear();
 }
 
-Prefetch::Item Prefetch::make_item() {
+Prefetch::Item Prefetch::make_item(std::vector<Batch> returned) {
   Item item;
   try {
+    for (Batch& batch : returned) input_->recycle(std::move(batch));
     item.batch = input_->get_next();
     item.state_after = input_->state();
   } catch (...) {
@@ -48,8 +50,9 @@ void Prefetch::produce() {
   for (bool last = false; !last;) {
     changed_.wait(lock, [&] { return stopping_ || ready_.size() < depth_; });
     if (stopping_) return;
+    std::vector<Batch> returned = std::exchange(returned_, {});
     lock.unlock();
-    Item item = make_item();
+    Item item = make_item(std::move(returned));
     lock.lock();
     last = item.error || !item.batch;  // It will stay at the front for good.
     ready_.push_back(std::move(item));
@@ -85,6 +88,11 @@ std::optional<Batch> Prefetch::get_next() {
 std::optional<Batch> Prefetch::peek() {
   std::unique_lock lock(mutex_, std::defer_lock);
   return wait_front(lock).batch;
+}
+
+void Prefetch::recycle(Batch batch) {
+  const std::lock_guard lock(mutex_);
+  if (returned_.size() < depth_) returned_.push_back(std::move(batch));
 }
 
 bool Prefetch::await_next() {

@@ -36,12 +36,9 @@ class Prefetch final : public BaseInput {
   void reset() override;
   InputState state() const override;
   void restore(const InputState& state) override;
-  std::string ids_to_text(const std::vector<int32_t>& ids) const override {
-    return input_->ids_to_text(ids);
-  }
-  std::vector<int32_t> text_to_ids(const std::string& text) const override {
-    return input_->text_to_ids(text);
-  }
+  void recycle(Batch batch) override;
+  const Tokenizer* tokenizer() const override { return input_->tokenizer(); }
+  std::vector<std::string> sources() const override { return input_->sources(); }
 
   // Seconds that get_next, peek and await_next have waited for the thread since this was last
   // asked.
@@ -58,7 +55,7 @@ class Prefetch final : public BaseInput {
   void start();
   void stop();
   void produce();
-  Item make_item();
+  Item make_item(std::vector<Batch> returned);
   // Waits for the front item, starting the thread if there is none; rethrows its exception.
   Item& wait_front(std::unique_lock<std::mutex>& lock);
 
@@ -71,6 +68,7 @@ class Prefetch final : public BaseInput {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> ready_;
+  std::vector<Batch> returned_;  // On their way back to the input.
   bool stopping_ = false;
 };
 

@@ -144,6 +144,7 @@ SyntheticInput::Sequence SyntheticInput::sequence(int64_t index) const {
 
 void SyntheticInput::fill_example(int64_t, int64_t index, const TokenRow& row) const {
   const Sequence made = sequence(index);
+  clear_row(row);
   for (size_t i = 0; i < made.tokens.size(); ++i) {
     row.labels[i] = made.tokens[i];
     row.ids[i] = i == 0 ? 0 : made.tokens[i - 1];

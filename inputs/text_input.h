@@ -50,12 +50,8 @@ class TextInput final : public BaseInput {
   void reset() override { tokens_->reset(); }
   InputState state() const override { return tokens_->state(); }
   void restore(const InputState& state) override { tokens_->restore(state); }
-  std::string ids_to_text(const std::vector<int32_t>& ids) const override {
-    return tokens_->ids_to_text(ids);
-  }
-  std::vector<int32_t> text_to_ids(const std::string& text) const override {
-    return tokens_->text_to_ids(text);
-  }
+  void recycle(Batch batch) override { tokens_->recycle(std::move(batch)); }
+  const Tokenizer* tokenizer() const override { return tokens_->tokenizer(); }
 
  private:
   HParams p_;

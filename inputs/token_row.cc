@@ -16,51 +16,94 @@ std::span<T> row_of(Batch& batch, const std::string& name, int64_t row) {
   return {array.data<T>() + row * length, static_cast<size_t>(length)};
 }
 
-// Counts documents and positions in them along a row.
-class SegmentCounter {
- public:
-  // Of the token at the next position.
-  void next(bool is_start) {
-    if (is_start || segment_ == 0) {
-      ++segment_;
-      position_ = -1;
-    }
-    ++position_;
-  }
-  int32_t segment() const { return segment_; }
-  int32_t position() const { return position_; }
-
- private:
-  int32_t segment_ = 0;
-  int32_t position_ = 0;
+// Positions of a row that belong to one document.
+struct Run {
+  size_t begin = 0;
+  size_t end = 0;
 };
 
+// The end of the document that a position is in: the next start, or `size`.
+size_t end_of_run(std::span<const uint32_t> encoded, size_t begin, size_t size) {
+  // Starts are rare, so that a block is looked through as a whole first.
+  constexpr size_t kBlock = 32;
+  size_t i = begin + 1;
+  for (; i + kBlock <= size; i += kBlock) {
+    uint32_t any = 0;
+    for (size_t j = 0; j < kBlock; ++j) any |= encoded[i + j];
+    if (is_document_start(any)) break;
+  }
+  while (i < size && !is_document_start(encoded[i])) ++i;
+  return std::min(i, size);
+}
+
+void fill_positions(const Run& run, int32_t segment, const TokenRow& row) {
+  for (size_t i = run.begin; i < run.end; ++i) row.segment_ids[i] = segment;
+  for (size_t i = run.begin; i < run.end; ++i)
+    row.segment_pos[i] = static_cast<int32_t>(i - run.begin);
+}
+
+// Bytes of text of the labels at positions [begin, end).
+int64_t bytes_of_labels(const std::vector<int32_t>& id_bytes, const TokenRow& row, size_t begin,
+                        size_t end) {
+  int64_t bytes = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const auto id = static_cast<size_t>(row.labels[i]);
+    bytes += id < id_bytes.size() ? id_bytes[id] : 0;
+  }
+  return bytes;
+}
+
 }  // namespace
+
+RowLayout::RowLayout(Labels labels, const Tokenizer* tokenizer) : labels_(labels) {
+  if (tokenizer == nullptr) return;
+  start_id_ = tokenizer->start_id();
+  id_bytes_.resize(static_cast<size_t>(tokenizer->vocab_size()));
+  for (size_t i = 0; i < id_bytes_.size(); ++i)
+    id_bytes_[i] = tokenizer->byte_length(static_cast<int32_t>(i));
+}
 
 int64_t tokens_per_row(Labels labels, int64_t seq_len) {
   return labels == Labels::kNextToken ? seq_len + 1 : seq_len;
 }
 
-void fill_row(Labels labels, std::span<const uint32_t> encoded, const TokenRow& row) {
-  const size_t ahead = labels == Labels::kNextToken ? 1 : 0;
-  const size_t positions = encoded.size() < ahead ? 0 : encoded.size() - ahead;
-  CHECK(positions <= row.ids.size(), "{} positions in a row of {}", positions, row.ids.size());
-  SegmentCounter counter;
-  for (size_t i = 0; i < positions; ++i) {
-    counter.next(is_document_start(encoded[i]));
-    const uint32_t label = encoded[i + ahead];
-    row.labels[i] = token_id(label);
-    row.segment_ids[i] = counter.segment();
-    row.segment_pos[i] = counter.position();
-    row.paddings[i] = 0.0f;
-    if (labels == Labels::kShiftRight) {
-      row.ids[i] = counter.position() == 0 ? 0 : token_id(encoded[i - 1]);
-      row.weights[i] = 1.0f;
-    } else {
-      row.ids[i] = token_id(encoded[i]);
-      row.weights[i] = is_document_start(label) ? 0.0f : 1.0f;
+void clear_row(const TokenRow& row, size_t begin) {
+  for (const std::span<int32_t>& array : {row.ids, row.labels, row.segment_ids, row.segment_pos})
+    std::fill(array.begin() + static_cast<int64_t>(begin), array.end(), 0);
+  std::fill(row.weights.begin() + static_cast<int64_t>(begin), row.weights.end(), 0.0f);
+  std::fill(row.paddings.begin() + static_cast<int64_t>(begin), row.paddings.end(), 1.0f);
+  if (begin > 0) return;
+  *row.eval_sample_weight = 0.0f;
+  *row.label_bytes = 0.0f;
+  *row.source = 0;
+}
+
+void fill_row(const RowLayout& layout, std::span<const uint32_t> encoded, const TokenRow& row) {
+  const bool shifted = layout.labels() == Labels::kShiftRight;
+  const size_t ahead = shifted ? 0 : 1;
+  const size_t size = encoded.size() < ahead ? 0 : encoded.size() - ahead;
+  CHECK(size <= row.ids.size(), "{} positions in a row of {}", size, row.ids.size());
+  clear_row(row, size);
+  for (size_t i = 0; i < size; ++i) row.labels[i] = token_id(encoded[i + ahead]);
+  // Positions before the first id of a shifted row are dealt with below.
+  for (size_t i = shifted ? 1 : 0; i < size; ++i) row.ids[i] = token_id(encoded[i - (1 - ahead)]);
+  std::fill_n(row.weights.begin(), size, 1.0f);
+  std::fill_n(row.paddings.begin(), size, 0.0f);
+  int64_t bytes = bytes_of_labels(layout.id_bytes(), row, 0, size);
+  int32_t segment = 0;
+  for (Run run; run.begin < size; run.begin = run.end) {
+    run.end = end_of_run(encoded, run.begin, size);
+    fill_positions(run, ++segment, row);
+    if (shifted) {
+      row.ids[run.begin] = layout.start_id();
+    } else if (is_document_start(encoded[run.end])) {  // No document's first token is predicted.
+      row.weights[run.end - 1] = 0.0f;
+      bytes -= bytes_of_labels(layout.id_bytes(), row, run.end - 1, run.end);
     }
   }
+  *row.eval_sample_weight = 1.0f;
+  *row.label_bytes = static_cast<float>(bytes);
+  *row.source = 0;
 }
 
 Batch token_batch_specification(int64_t rows, int64_t seq_len) {
@@ -69,7 +112,9 @@ Batch token_batch_specification(int64_t rows, int64_t seq_len) {
     batch[name] = {DType::kI32, {"batch", "seq"}, {rows, seq_len}, {}};
   for (const char* name : {"weights", "paddings"})
     batch[name] = {DType::kF32, {"batch", "seq"}, {rows, seq_len}, {}};
-  batch["eval_sample_weights"] = {DType::kF32, {"batch"}, {rows}, {}};
+  for (const char* name : {"eval_sample_weights", "label_bytes"})
+    batch[name] = {DType::kF32, {"batch"}, {rows}, {}};
+  batch["source"] = {DType::kI32, {"batch"}, {rows}, {}};
   return batch;
 }
 
@@ -86,9 +131,15 @@ Batch make_token_batch(int64_t rows, int64_t seq_len) {
 }
 
 TokenRow token_row(Batch& batch, int64_t row) {
-  return {row_of<int32_t>(batch, "ids", row),         row_of<int32_t>(batch, "labels", row),
-          row_of<float>(batch, "weights", row),       row_of<float>(batch, "paddings", row),
-          row_of<int32_t>(batch, "segment_ids", row), row_of<int32_t>(batch, "segment_pos", row)};
+  return {row_of<int32_t>(batch, "ids", row),
+          row_of<int32_t>(batch, "labels", row),
+          row_of<float>(batch, "weights", row),
+          row_of<float>(batch, "paddings", row),
+          row_of<int32_t>(batch, "segment_ids", row),
+          row_of<int32_t>(batch, "segment_pos", row),
+          batch.at("eval_sample_weights").data<float>() + row,
+          batch.at("label_bytes").data<float>() + row,
+          batch.at("source").data<int32_t>() + row};
 }
 
 }  // namespace tessera

@@ -102,6 +102,7 @@ std::map<std::string, double> EvalProgram::run(BaseInput& input, int64_t max_bat
     write_batch(executor_, program_, *batch);
     executor_.run(program_);
     add_metrics(executor_, program_, metrics_, &means);
+    input.recycle(std::move(*batch));
   }
   input.reset();
   if (means.weight(std::string(names::kLoss)) <= 0.0)

@@ -13,13 +13,6 @@ namespace {
 
 constexpr std::string_view kVocabAxis = "vocab";
 
-bool same_shapes(const Batch& a, const Batch& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.first == y.first && x.second.dtype == y.second.dtype &&
-           x.second.shape == y.second.shape;
-  });
-}
-
 // The least batch that the mesh can hold: one example on a single device, elsewhere as many copies
 // of one as a batch is split into.
 Batch copies_of_one_example(const TraceSetting& setting, const BaseInput& input) {

@@ -353,6 +353,7 @@ void Trainer::Impl::train_step(Clock::time_point begin, bool has_batch) {
   const StepResult result = run_step(*batch);
   ++step_;
   throughput_.add_step(seconds_since(begin));
+  session_.input().recycle(std::move(*batch));
   record(result, input_wait);
   check_health(result);
 }

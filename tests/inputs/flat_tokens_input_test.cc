@@ -7,7 +7,10 @@
 #include <memory>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
+#include "core/base/hdf5.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
@@ -285,6 +288,93 @@ TEST_CASE("a stream may end after a number of batches") {
 TEST_CASE("another seed is another order") {
   const TokenFile file({3000});
   REQUIRE_FALSE(same(open(file, {.seed = 1})->get_next(), open(file, {.seed = 2})->get_next()));
+}
+
+TEST_CASE("a batch made in the memory of an earlier one is the same batch") {
+  const TokenFile file({100, 1, 2, 30, 7, 90});
+  const Labels labels = GENERATE(Labels::kNextToken, Labels::kShiftRight);
+  const Settings settings{.labels = labels, .repeat = false};
+  const auto fresh = open(file, settings);
+  const auto again = open(file, settings);
+  while (auto expected = fresh->get_next()) {
+    auto batch = again->get_next();
+    REQUIRE(same(batch, expected));
+    for (auto& [name, array] : *batch)
+      std::fill(array.bytes.begin(), array.bytes.end(), std::byte{0xff});
+    again->recycle(std::move(*batch));
+  }
+  REQUIRE_FALSE(again->get_next());
+}
+
+TEST_CASE("bytes of text are counted of labels that weigh something; there is one source") {
+  const TokenFile file({20, 13});
+  const auto input = open(file, {.batch = 4, .shuffle = false, .repeat = false});
+  const auto batch = input->get_next();
+  // Of 32 labels, one is a document's first token.
+  REQUIRE(total({*batch}, "label_bytes") == 31);
+  REQUIRE(total({*batch}, "weights") == 31);
+  REQUIRE(batch->at("source").data<int32_t>()[3] == 0);
+  REQUIRE(input->sources() == std::vector<std::string>{"train"});
+}
+
+// A file of one document, whose tokenizer is said to be `name`, of that fingerprint.
+std::string foreign_file(const TemporaryDirectory& directory, const std::string& name,
+                         const std::string& fingerprint, const std::string& definition) {
+  const std::string path =
+      (directory / fmt::format("{}_{}_{}.h5", name, fingerprint, definition)).string();
+  if (std::filesystem::exists(path)) return path;
+  Hdf5File file = Hdf5File::create(path);
+  const std::vector<uint32_t> tokens = {3, 4, 6, 8};
+  const std::vector<uint64_t> starts = {0, 4};
+  file.create_dataset("train/encoded_tokens", StoredType::kU32, {4})
+      .write(std::as_bytes(std::span(tokens)));
+  file.create_dataset("train/seq_starts", StoredType::kU64, {2})
+      .write(std::as_bytes(std::span(starts)));
+  file.set_attribute("train", "format_version", kFlatTokensVersion);
+  file.set_attribute("train", "max_token_id", int64_t{4});
+  file.set_attribute("train", "vocab_size", int64_t{257});
+  file.set_attribute("train", "tokenizer", name);
+  file.set_attribute("train", "tokenizer_fingerprint", fingerprint);
+  if (!definition.empty())
+    file.create_dataset("tokenizer", StoredType::kU8, {static_cast<int64_t>(definition.size())})
+        .write(std::as_bytes(std::span(definition)));
+  file.close();
+  return path;
+}
+
+TEST_CASE("the tokenizer is the one that the file was made with, or it is an error") {
+  const TemporaryDirectory directory;
+  const auto opened = [&](const std::string& path, const std::string& tokenizer) {
+    FlatTokensInput::HParams p;
+    p.path = path;
+    p.tokenizer = tokenizer;
+    p.global_batch_size = 1;
+    p.seq_len = 3;
+    auto input = std::make_unique<FlatTokensInput>(p);
+    input->attach({});
+    return input;
+  };
+  const std::string right = make_tokenizer("bytes")->fingerprint();
+  // Carried in the file, whatever it is called there.
+  const auto carried = opened(foreign_file(directory, "mine", right, "bytes"), "");
+  REQUIRE(carried->tokenizer() != nullptr);
+  REQUIRE(carried->ids_to_text({'h' + 1, 'i' + 1}) == "hi");
+  REQUIRE(carried->text_to_ids("hi") == Ints{'h' + 1, 'i' + 1});
+  // Neither carried nor known: ids are numbers.
+  const auto unknown = opened(foreign_file(directory, "mine", "mine-1", ""), "");
+  REQUIRE(unknown->tokenizer() == nullptr);
+  REQUIRE(unknown->ids_to_text({5, 6}) == "5 6");
+  REQUIRE_THROWS_WITH(unknown->text_to_ids("hi"), Contains("has no tokenizer"));
+  REQUIRE(unknown->get_next()->at("label_bytes").data<float>()[0] == 0);
+  // Named in the configuration.
+  REQUIRE(opened(foreign_file(directory, "mine", right, ""), "bytes")->tokenizer() != nullptr);
+  REQUIRE_THROWS_WITH(opened(foreign_file(directory, "mine", "mine-1", ""), "bytes"),
+                      Contains("made by tokenizer 'mine' with fingerprint 'mine-1'") &&
+                          Contains("the given 'bytes' has '" + right + "'"));
+  REQUIRE_THROWS_WITH(opened(foreign_file(directory, "bytes", "old", ""), ""),
+                      Contains("this build's 'bytes' has '" + right + "'"));
+  REQUIRE_THROWS_WITH(opened(foreign_file(directory, "mine", "mine-1", "no such"), ""),
+                      Contains("no such.h5"));
 }
 
 TEST_CASE("what cannot be is said in words") {

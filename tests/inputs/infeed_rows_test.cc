@@ -37,6 +37,7 @@ class Numbered final : public IndexedInput {
   std::optional<int64_t> num_examples() const override { return examples_; }
   void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override {
     ++examples_read_;
+    clear_row(row);
     row.ids[0] = static_cast<int32_t>(epoch * 1000 + index + 1);
     row.weights[0] = 1.0f;
   }

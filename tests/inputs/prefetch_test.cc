@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/prefetch.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <random>
@@ -13,6 +14,10 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+
+int64_t number(const std::optional<Batch>& batch) {
+  return batch ? *batch->at("ids").data<int64_t>() : -1;
+}
 
 // Batches that hold their number. It may be slow, end, and fail.
 class Counting final : public BaseInput {
@@ -42,22 +47,19 @@ class Counting final : public BaseInput {
     return batch;
   }
   std::optional<Batch> peek() override { return std::nullopt; }
+  void recycle(Batch batch) override { returned_.push_back(number(batch)); }
+  const std::vector<int64_t>& returned() const { return returned_; }
   void reset() override { position_ = 0; }
   InputState state() const override { return {position_, {}}; }
   void restore(const InputState& state) override { position_ = state.position; }
-  std::string ids_to_text(const std::vector<int32_t>&) const override { return "text"; }
-  std::vector<int32_t> text_to_ids(const std::string&) const override { return {1}; }
 
  private:
   Behaviour behaviour_;
   std::atomic<int64_t>* made_;
   std::string name_ = "counting";
   int64_t position_ = 0;
+  std::vector<int64_t> returned_;
 };
-
-int64_t number(const std::optional<Batch>& batch) {
-  return batch ? *batch->at("ids").data<int64_t>() : -1;
-}
 
 class Fixture {
  public:
@@ -146,6 +148,18 @@ TEST_CASE("prefetch survives being stopped and moved about at any moment") {
       }
     }
   }
+}
+
+TEST_CASE("a batch that is given back comes to the input before the batch after those made") {
+  std::atomic<int64_t> made = 0;
+  auto owned = std::make_unique<Counting>(Counting::Behaviour{.end = 10}, &made);
+  const Counting& input = *owned;
+  Prefetch prefetch(std::move(owned), 2);
+  for (int i = 0; i < 10; ++i) prefetch.recycle(*prefetch.get_next());
+  REQUIRE_FALSE(prefetch.get_next());
+  prefetch.reset();  // The thread is done with the input.
+  REQUIRE(input.returned().size() >= 6);
+  REQUIRE(std::is_sorted(input.returned().begin(), input.returned().end()));
 }
 
 }  // namespace

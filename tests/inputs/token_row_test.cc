@@ -2,6 +2,7 @@
 // The packing conventions, by examples written out by hand.
 #include "inputs/token_row.h"
 
+#include <random>
 #include <vector>
 
 #include "inputs/flat_tokens_file.h"
@@ -76,14 +77,91 @@ TEST_CASE("a single token leaves nothing to predict of the next one") {
   REQUIRE(row.segment_ids() == Ints{0, 0});
 }
 
+// Ids 0 to 99; an id stands for so many bytes as its last digit says.
+class DigitTokenizer final : public Tokenizer {
+ public:
+  const std::string& name() const override { return name_; }
+  const std::string& fingerprint() const override { return name_; }
+  const std::string& definition() const override { return name_; }
+  int64_t vocab_size() const override { return 100; }
+  using Tokenizer::encode;
+  void encode(std::string_view, std::vector<int32_t>*) const override {}
+  std::string decode(const std::vector<int32_t>&) const override { return ""; }
+  int32_t byte_length(int32_t id) const override { return id % 10; }
+  int32_t start_id() const override { return 77; }
+  std::optional<int32_t> id_of(std::string_view) const override { return std::nullopt; }
+
+ private:
+  std::string name_ = "digits";
+};
+
+TEST_CASE("the tokenizer says what stands before a document and how much text labels are") {
+  const DigitTokenizer tokenizer;
+  Row shifted(8), next(5);
+  fill_row({Labels::kShiftRight, &tokenizer}, kTokens, token_row(shifted.batch, 0));
+  REQUIRE(shifted.ids() == Ints{77, 11, 77, 21, 22, 77, 0, 0});
+  REQUIRE(*shifted.batch.at("label_bytes").data<float>() == 1 + 2 + 1 + 2 + 3 + 1);
+  // The first tokens of documents, 21 and 31, are not predicted.
+  fill_row({Labels::kNextToken, &tokenizer}, kTokens, token_row(next.batch, 0));
+  REQUIRE(*next.batch.at("label_bytes").data<float>() == 2 + 2 + 3);
+  fill_row(Labels::kNextToken, kTokens, token_row(next.batch, 0));
+  REQUIRE(*next.batch.at("label_bytes").data<float>() == 0);
+}
+
+// Filled a token at a time, as the conventions say it.
+Batch filled_plainly(Labels labels, const std::vector<uint32_t>& encoded, int64_t seq_len) {
+  Batch batch = make_token_batch(1, seq_len);
+  const TokenRow row = token_row(batch, 0);
+  const size_t ahead = labels == Labels::kNextToken ? 1 : 0;
+  for (size_t i = 0; i + ahead < encoded.size(); ++i) {
+    const bool start = i == 0 || is_document_start(encoded[i]);
+    const uint32_t label = encoded[i + ahead];
+    row.segment_ids[i] = i == 0 ? 1 : row.segment_ids[i - 1] + (start ? 1 : 0);
+    row.segment_pos[i] = start ? 0 : row.segment_pos[i - 1] + 1;
+    row.labels[i] = token_id(label);
+    row.ids[i] = ahead == 1 ? token_id(encoded[i]) : start ? 77 : token_id(encoded[i - 1]);
+    row.weights[i] = ahead == 1 && is_document_start(label) ? 0.0f : 1.0f;
+    row.paddings[i] = 0.0f;
+    *row.label_bytes += row.weights[i] * static_cast<float>(row.labels[i] % 10);
+  }
+  *row.eval_sample_weight = 1.0f;
+  return batch;
+}
+
+TEST_CASE("rows of any documents are filled as the conventions say, whatever was there before") {
+  const DigitTokenizer tokenizer;
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 2000; ++trial) {
+    const Labels labels = trial % 2 == 0 ? Labels::kNextToken : Labels::kShiftRight;
+    const auto seq_len = static_cast<int64_t>(1 + random() % 150);
+    const auto most = static_cast<size_t>(tokens_per_row(labels, seq_len));
+    std::vector<uint32_t> encoded(trial % 3 == 0 ? most : random() % (most + 1));
+    const uint32_t rarity = 1 + random() % 60;
+    for (uint32_t& token : encoded)
+      token = encode_token(static_cast<int32_t>(random() % 100), random() % rarity == 0);
+    Batch filled = make_token_batch(1, seq_len);
+    for (auto& [name, array] : filled)
+      for (std::byte& byte : array.bytes) byte = static_cast<std::byte>(random());
+    fill_row({labels, &tokenizer}, encoded, token_row(filled, 0));
+    const Batch expected = filled_plainly(labels, encoded, seq_len);
+    for (const auto& [name, array] : expected) {
+      INFO(name << " of trial " << trial);
+      REQUIRE(filled.at(name).bytes == array.bytes);
+    }
+  }
+}
+
 TEST_CASE("a batch says what its arrays are") {
   const Batch batch = token_batch_specification(3, 5);
-  REQUIRE(batch.size() == 7);
+  REQUIRE(batch.size() == 9);
   REQUIRE(batch.at("ids").dtype == DType::kI32);
   REQUIRE(batch.at("weights").dtype == DType::kF32);
   REQUIRE(batch.at("labels").axes == std::vector<std::string>{"batch", "seq"});
   REQUIRE(batch.at("segment_pos").shape == std::vector<int64_t>{3, 5});
   REQUIRE(batch.at("eval_sample_weights").shape == std::vector<int64_t>{3});
+  REQUIRE(batch.at("label_bytes").dtype == DType::kF32);
+  REQUIRE(batch.at("source").dtype == DType::kI32);
+  REQUIRE(batch.at("source").shape == std::vector<int64_t>{3});
   REQUIRE(batch.at("ids").bytes.empty());
 }
 

@@ -54,12 +54,6 @@ class BreakingInput final : public BaseInput {
   void reset() override { input_.reset(); }
   InputState state() const override { return input_.state(); }
   void restore(const InputState& state) override { input_.restore(state); }
-  std::string ids_to_text(const std::vector<int32_t>& ids) const override {
-    return input_.ids_to_text(ids);
-  }
-  std::vector<int32_t> text_to_ids(const std::string& text) const override {
-    return input_.text_to_ids(text);
-  }
 
  private:
   HParams p_;
