@@ -27,8 +27,9 @@ Tensor DecodeCache::positions(int64_t seq) const {
 
 Tensor DecodeCache::extended(std::string_view name, const Tensor& rows) {
   const Type& from = rows.type();
-  const Type type = make_type(rows.dtype(), {from.axis("batch"), from.axis("kv_heads"),
-                                             {"key_seq", length_, {}}, from.axis("head_dim")});
+  const Type type = make_type(
+      rows.dtype(),
+      {from.axis("batch"), from.axis("kv_heads"), {"key_seq", length_, {}}, from.axis("head_dim")});
   const std::string state = fmt::format("cache/{}/{}", traced_path(), name);
   BodyScope* const body = innermost_body();
   Type whole = type;
@@ -50,8 +51,7 @@ void DecodeCache::end_loop(const std::vector<Tensor>& stacked) {
   CHECK(stacked.size() >= names_.size(), "a loop stacked {} of {} caches", stacked.size(),
         names_.size());
   const size_t first = stacked.size() - names_.size();
-  for (size_t i = 0; i < names_.size(); ++i)
-    graph_.add_update(names_[i], stacked[first + i].id());
+  for (size_t i = 0; i < names_.size(); ++i) graph_.add_update(names_[i], stacked[first + i].id());
   names_.clear();
   slices_.clear();
 }

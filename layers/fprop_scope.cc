@@ -12,8 +12,7 @@ thread_local const FpropScope* innermost = nullptr;
 
 }  // namespace
 
-FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features,
-                       DecodeCache* cache)
+FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache)
     : parameters_(std::move(parameters)),
       mode_(features.mode),
       step_(features.step),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model's fprop needs beside its arguments: the tensors that stand for its weights, whether
-// it trains, the step that keys dropout, and the cache if it decodes. Opened by whoever calls the model (a task, a test).
+// it trains, the step that keys dropout, and the cache if it decodes. Opened by whoever calls the
+// model (a task, a test).
 #pragma once
 
 #include <vector>
@@ -26,7 +27,7 @@ class FpropScope {
 
   const Tensor& parameter(int32_t index) const;
   Mode mode() const { return mode_; }
-  const Tensor& step() const { return step_; }  // i32 scalar; invalid if none was given.
+  const Tensor& step() const { return step_; }   // i32 scalar; invalid if none was given.
   DecodeCache* cache() const { return cache_; }  // Null: whole sequences, from position 0.
 
  private:

@@ -2,8 +2,8 @@
 #include "tasks/single_task.h"
 
 #include "core/base/error.h"
-#include "core/graph/ops/elementwise.h"
 #include "core/graph/op.h"
+#include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/gather.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/layout.h"
@@ -78,7 +78,8 @@ void check_all_attention_is_cached(const Graph& graph) {
     if (op != "attention" && op != "causal_mask" && op != "shift_right") continue;
     fail(
         "{}: this model cannot decode token by token: {} knows nothing of earlier tokens, whose "
-        "keys and values are in a cache (see FpropScope::cache() and layers/decode_cache.h) [in {}]",
+        "keys and values are in a cache (see FpropScope::cache() and layers/decode_cache.h) [in "
+        "{}]",
         node.site.text(), op, node.path);
   }
 }

@@ -106,9 +106,9 @@ class InPlace {
     if (unchanged(update)) return true;
     if (next.parent != kNone || next.is_input || !is_whole(update.next, next)) return false;
     const FlatBuffer& state = buffer(update.state);
-    const bool in_one_go = state.last < next.first ||
-                           (state.last == next.first &&
-                            may_overwrite(next.first, update.next, update.state.buffer));
+    const bool in_one_go =
+        state.last < next.first ||
+        (state.last == next.first && may_overwrite(next.first, update.next, update.state.buffer));
     if (!in_one_go && !may_overwrite_by_parts(update)) return false;
     next.parent = update.state.buffer;
     next.parent_offset = 0;

@@ -10,8 +10,8 @@
 namespace tessera {
 
 // q["batch queries heads head_dim"], k and v["batch keys kv_heads head_dim"]; query head h reads
-// key head h / group(). `cached`: k and v are ["batch kv_heads keys head_dim"], and query i of a row
-// stands at key position starts[row] + i.
+// key head h / group(). `cached`: k and v are ["batch kv_heads keys head_dim"], and query i of a
+// row stands at key position starts[row] + i.
 struct AttentionShape {
   DType dtype = DType::kF32;  // Or bf16; of all tensors but lse.
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_dim = 0;

@@ -28,11 +28,10 @@ class CacheUpdateKernel final : public Kernel {
     const std::byte* const from = args.inputs[0];
     std::byte* const to = args.outputs[0];
     if (from != to) {
-      team_.parallel(batch_ * kv_heads_ * keys_ * row_bytes_, int64_t{1} << 16,
-                     [&](Range range, int) {
-                       std::memcpy(to + range.begin, from + range.begin,
-                                   static_cast<size_t>(range.size()));
-                     });
+      team_.parallel(
+          batch_ * kv_heads_ * keys_ * row_bytes_, int64_t{1} << 16, [&](Range range, int) {
+            std::memcpy(to + range.begin, from + range.begin, static_cast<size_t>(range.size()));
+          });
     }
     const auto* const starts = input_as<int32_t>(args, 2);
     const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 15) / (rows_ * row_bytes_));

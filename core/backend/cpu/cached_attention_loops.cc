@@ -137,9 +137,10 @@ void join(const AttentionShape& shape, const AttentionResults& results, int64_t 
               sums + j);
     }
     const Vec share = splat(sum == 0.0f ? 0.0f : 1.0f / sum);
-    T* const out = static_cast<T*>(results.out) + ((batch * shape.queries + i / group) * shape.heads +
-                                                   kv_head * group + i % group) *
-                                                      shape.head_dim;
+    T* const out =
+        static_cast<T*>(results.out) +
+        ((batch * shape.queries + i / group) * shape.heads + kv_head * group + i % group) *
+            shape.head_dim;
     for (int64_t j = 0; j < shape.head_dim; j += lanes())
       store(hn::Mul(load(sums + j), share), out + j, shape.head_dim - j);
   }

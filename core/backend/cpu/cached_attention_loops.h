@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-inline constexpr int64_t kCacheRun = 256;        // Keys of a run.
+inline constexpr int64_t kCacheRun = 256;         // Keys of a run.
 inline constexpr int64_t kMostCachedQueries = 8;  // Of one key head: queries times its group.
 
 // What the queries of a key head see in one run: for each, the maximum of its scores, the sum of

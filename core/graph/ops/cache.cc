@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/composite.h"
 #include "core/graph/ops/einsum.h"
@@ -35,11 +35,11 @@ void check_names(const InferContext& context, size_t i, const std::vector<std::s
 void check_floating_alike(const InferContext& context, size_t a, size_t b) {
   const DType dtype = context.inputs[a].dtype, other = context.inputs[b].dtype;
   if (!is_floating(dtype))
-    refuse(context, fmt::format("{} is {}, expected a floating dtype", context.names[a],
-                                dtype_name(dtype)));
+    refuse(context,
+           fmt::format("{} is {}, expected a floating dtype", context.names[a], dtype_name(dtype)));
   if (other != dtype)
-    refuse(context, fmt::format("{} is {}, {} is {}; cast one", context.names[a],
-                                dtype_name(dtype), context.names[b], dtype_name(other)));
+    refuse(context, fmt::format("{} is {}, {} is {}; cast one", context.names[a], dtype_name(dtype),
+                                context.names[b], dtype_name(other)));
 }
 
 void check_starts(const InferContext& context, size_t i, const Axis& batch) {
@@ -47,13 +47,8 @@ void check_starts(const InferContext& context, size_t i, const Axis& batch) {
   check_same_axes(context, i, {batch});
 }
 
-std::vector<Tensor> no_gradient(const VjpContext& context) {
-  fail(
-      "{}: {} has no gradient: a cache is for decoding; a model is trained by its whole forward "
-      "pass (attention, not cached_attention) [in {}]",
-      context.node.site.text(), context.node.op->name,
-      context.node.path.empty() ? "the step" : context.node.path);
-}
+constexpr std::string_view kTrain =
+    "a cache is for decoding: train by the whole forward pass, with attention";
 
 std::vector<Type> infer_cache_update(const InferContext& context) {
   refuse_partial(context);
@@ -82,9 +77,9 @@ std::vector<Tensor> plain_cache_update(const Node&, std::span<const Tensor> inpu
   const int64_t count = rows.size("seq");
   const Tensor wide = widened(rows);
   const Tensor chosen = one_hot(number, {.name = "seq", .size = count}, wide.dtype());
-  const Tensor moved = einsum(
-      "batch key_seq seq, batch seq kv_heads head_dim -> batch kv_heads key_seq head_dim", chosen,
-      wide);
+  const Tensor moved =
+      einsum("batch key_seq seq, batch seq kv_heads head_dim -> batch kv_heads key_seq head_dim",
+             chosen, wide);
   const Tensor written =
       logical_and(less_equal(constant(0.0, DType::kI32), number),
                   less(number, constant(static_cast<double>(count), DType::kI32)));
@@ -94,7 +89,7 @@ std::vector<Tensor> plain_cache_update(const Node&, std::span<const Tensor> inpu
 const OpDef kCacheUpdate{.name = "cache_update",
                          .op_class = OpClass::kMovement,
                          .infer = infer_cache_update,
-                         .vjp = no_gradient,
+                         .instead_of_gradient = kTrain,
                          .plain = plain_cache_update,
                          .flops = no_flops};
 const OpRegistrar kRegisterUpdate{kCacheUpdate};
@@ -166,14 +161,13 @@ std::vector<Tensor> plain_cached_attention(const Node& node, std::span<const Ten
 double flops_cached_attention(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[kQuery]);
   const Type& key = graph.type(node.inputs[kKey]);
-  return 4.0 * static_cast<double>(q.elements()) *
-         static_cast<double>(key.axis("key_seq").size);
+  return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(key.axis("key_seq").size);
 }
 
 const OpDef kCachedAttention{.name = "cached_attention",
                              .op_class = OpClass::kContraction,
                              .infer = infer_cached_attention,
-                             .vjp = no_gradient,
+                             .instead_of_gradient = kTrain,
                              .plain = plain_cached_attention,
                              .flops = flops_cached_attention};
 const OpRegistrar kRegisterAttention{kCachedAttention};
@@ -187,8 +181,8 @@ Tensor cache_update(Operand cache, Operand rows, Operand starts) {
 Tensor cached_attention(Operand q, Operand key, Operand value, Operand starts,
                         const CachedAttentionOptions& options) {
   const Attributes attributes = {{"scale", options.scale}, {"logit_cap", options.logit_cap}};
-  return trace_op(kCachedAttention, {q.tensor, key.tensor, value.tensor, starts.tensor},
-                  attributes, q.site);
+  return trace_op(kCachedAttention, {q.tensor, key.tensor, value.tensor, starts.tensor}, attributes,
+                  q.site);
 }
 
 }  // namespace tessera
