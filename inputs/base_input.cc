@@ -34,6 +34,26 @@ Batch global_specification(const BaseInput& input) {
   return specification;
 }
 
+std::vector<RowRange> rows_of_host(const BaseInput& input, const Infeed& infeed) {
+  CHECK(infeed.num_infeed_hosts >= 1 && infeed.infeed_host_index >= 0 &&
+        infeed.infeed_host_index < infeed.num_infeed_hosts);
+  const int64_t batch_size = input.global_batch_size();
+  if (infeed.rows.empty()) {
+    if (batch_size % infeed.num_infeed_hosts != 0)
+      fail("input '{}': global_batch_size {} is not divisible by {} hosts", input.name(),
+           batch_size, infeed.num_infeed_hosts);
+    const int64_t share = batch_size / infeed.num_infeed_hosts;
+    return {{infeed.infeed_host_index * share, (infeed.infeed_host_index + 1) * share}};
+  }
+  int64_t last = 0;
+  for (const RowRange& range : infeed.rows) {
+    CHECK(range.begin >= last && range.end > range.begin && range.end <= batch_size,
+          "rows {} to {} of a batch of {}", range.begin, range.end, batch_size);
+    last = range.end;
+  }
+  return infeed.rows;
+}
+
 Batch padding_batch(const Batch& specification) {
   Batch batch = specification;
   for (auto& [name, array] : batch) {
@@ -49,16 +69,21 @@ std::string broken_documents_entry(const BrokenDocumentCount& count) {
   return fmt::format("{} {}", count.count, count.first);
 }
 
+BrokenDocumentCount parse_broken_documents(const std::string& entry) {
+  int64_t count = 0;
+  const char* const last = entry.data() + entry.size();
+  const auto [end, error] = std::from_chars(entry.data(), last, count);
+  if (error != std::errc() || count < 1) return {};
+  return {count, end == last ? "" : std::string(end + 1, last)};
+}
+
 BrokenDocumentCount broken_documents(const InputState& state) {
   BrokenDocumentCount all;
   for (const auto& [key, entry] : state.extra) {
     if (!key.starts_with(kBrokenDocumentsPrefix)) continue;
-    int64_t count = 0;
-    const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), count);
-    if (error != std::errc() || count < 1) continue;
-    all.count += count;
-    if (all.first.empty() && end != entry.data() + entry.size())
-      all.first = entry.substr(static_cast<size_t>(end + 1 - entry.data()));
+    const BrokenDocumentCount one = parse_broken_documents(entry);
+    all.count += one.count;
+    if (all.first.empty()) all.first = one.first;
   }
   return all;
 }

@@ -93,6 +93,9 @@ bool same_shapes(const Batch& a, const Batch& b);
 // The specification of the global batch: what is traced, whatever rows this host reads.
 Batch global_specification(const BaseInput& input);
 
+// The rows of an input's global batch that a host reads.
+std::vector<RowRange> rows_of_host(const BaseInput& input, const Infeed& infeed);
+
 // A batch in which nothing weighs anything, of an input's specification.
 Batch padding_batch(const Batch& specification);
 
@@ -104,6 +107,7 @@ struct BrokenDocumentCount {
 };
 inline constexpr std::string_view kBrokenDocumentsPrefix = "broken/";  // Then any name.
 std::string broken_documents_entry(const BrokenDocumentCount& count);
+BrokenDocumentCount parse_broken_documents(const std::string& entry);  // 0 of what is none.
 BrokenDocumentCount broken_documents(const InputState& state);
 
 }  // namespace tessera

@@ -22,25 +22,6 @@ int64_t parse_integer(const std::string& text, const std::string& key) {
   return value;
 }
 
-std::vector<RowRange> rows_of_host(const Stream& stream, const Infeed& infeed) {
-  CHECK(infeed.num_infeed_hosts >= 1 && infeed.infeed_host_index >= 0 &&
-        infeed.infeed_host_index < infeed.num_infeed_hosts);
-  if (infeed.rows.empty()) {
-    if (stream.global_batch_size % infeed.num_infeed_hosts != 0)
-      fail("input '{}': global_batch_size {} is not divisible by {} hosts", stream.name,
-           stream.global_batch_size, infeed.num_infeed_hosts);
-    const int64_t share = stream.global_batch_size / infeed.num_infeed_hosts;
-    return {{infeed.infeed_host_index * share, (infeed.infeed_host_index + 1) * share}};
-  }
-  int64_t last = 0;
-  for (const RowRange& range : infeed.rows) {
-    CHECK(range.begin >= last && range.end > range.begin && range.end <= stream.global_batch_size,
-          "rows {} to {} of a batch of {}", range.begin, range.end, stream.global_batch_size);
-    last = range.end;
-  }
-  return infeed.rows;
-}
-
 }  // namespace
 
 IndexedInput::IndexedInput(const Stream& stream)
@@ -57,7 +38,7 @@ IndexedInput::IndexedInput(const Stream& stream)
 
 void IndexedInput::attach(const Infeed& infeed) {
   CHECK(!attached_, "input '{}' is attached twice", stream_.name);
-  rows_ = rows_of_host(stream_, infeed);
+  rows_ = rows_of_host(*this, infeed);
   open(infeed);
   attached_ = true;
 }

@@ -77,7 +77,10 @@ Prefetch::Item& Prefetch::wait_front(std::unique_lock<std::mutex>& lock) {
 std::optional<Batch> Prefetch::get_next() {
   std::unique_lock lock(mutex_, std::defer_lock);
   Item& front = wait_front(lock);
-  if (!front.batch) return std::nullopt;
+  if (!front.batch) {
+    given_out_ = front.state_after;
+    return std::nullopt;
+  }
   given_out_ = std::move(front.state_after);
   std::optional<Batch> batch = std::move(front.batch);
   ready_.pop_front();

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every input gives the same global batches whoever reads which of their rows, goes on from a
+// checkpoint on another number of hosts, and ends for all hosts at once.
+#include "tests/support/hosts.h"
+
+#include "inputs/flat_tokens_input.h"
+#include "inputs/streaming_text_input.h"
+#include "inputs/synthetic_input.h"
+#include "inputs/text_input.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int64_t kBatch = 8;
+constexpr int64_t kSeqLen = 12;
+
+// Documents of 1 to 40 bytes.
+std::string document(int number) {
+  std::string text = fmt::format("<{}>", number);
+  for (int i = 0; i < (number * 7) % 37; ++i) text += static_cast<char>('a' + (number + i) % 26);
+  return text;
+}
+
+struct Data {
+  Data() {
+    for (int shard = 0; shard < 11; ++shard) {
+      std::string lines;
+      for (int i = 0; i < 9; ++i)
+        lines += fmt::format("{{\"text\": \"{}\"}}\n", document(100 * shard + i));
+      write_bytes(directory / fmt::format("many/{:02}.jsonl", shard), lines);
+      if (shard < 3) write_bytes(directory / fmt::format("few/{}.jsonl", shard), lines);
+      write_bytes(directory / fmt::format("text/{}.txt", shard), lines);
+    }
+    FlatTokensWriter writer(directory / "tokens.h5", *make_tokenizer("bytes"));
+    writer.begin_split("train");
+    for (int i = 0; i < 60; ++i) writer.add_document(make_tokenizer("bytes")->encode(document(i)));
+    writer.finish();
+    fs::create_directories(directory / "run");
+  }
+  TemporaryDirectory directory;
+};
+
+template <typename Input>
+Hosts::Open opener(typename Input::HParams p) {
+  p.global_batch_size = kBatch;
+  p.seq_len = kSeqLen;
+  return [p] { return std::make_unique<Input>(p); };
+}
+
+struct Case {
+  std::string name;
+  Hosts::Open open;
+};
+
+std::vector<Case> cases(const Data& data) {
+  const std::string tokens = (data.directory / "tokens.h5").string();
+  const std::string many = (data.directory / "many").string();
+  const std::string few = (data.directory / "few/*.jsonl").string();
+  return {
+      {"flat tokens", opener<FlatTokensInput>({.path = tokens})},
+      {"flat tokens, one epoch",
+       opener<FlatTokensInput>({.path = tokens, .shuffle = false, .repeat = false})},
+      {"flat tokens, a document a row", opener<FlatTokensInput>({.path = tokens, .packed = false})},
+      {"text", opener<TextInput>({.path = (data.directory / "text").string()})},
+      {"text, one epoch", opener<TextInput>({.path = (data.directory / "text").string(),
+                                             .split = "validation",
+                                             .shuffle = false,
+                                             .repeat = false})},
+      {"synthetic", opener<SyntheticInput>({.num_letters = 8, .distance = 3})},
+      {"synthetic, five batches",
+       opener<SyntheticInput>({.num_letters = 8, .distance = 3, .num_batches = 5})},
+      {"streams of more shards than rows", opener<StreamingTextInput>({.path = many})},
+      {"streams of fewer shards than rows",
+       opener<StreamingTextInput>({.path = few, .shuffle_documents = 3})},
+      {"streams, one epoch", opener<StreamingTextInput>({.path = many,
+                                                         .split = StreamSplit::kAll,
+                                                         .labels = Labels::kShiftRight,
+                                                         .repeat = false})},
+      {"streams, held-out documents", opener<StreamingTextInput>({.path = few,
+                                                                  .split = StreamSplit::kValidation,
+                                                                  .validation_fraction = 0.4,
+                                                                  .repeat = false})},
+      {"streams, seven batches", opener<StreamingTextInput>({.path = many, .num_batches = 7})},
+  };
+}
+
+// What one host reads: at most `count` batches, and the states before each of them.
+struct Expected {
+  std::vector<std::optional<Batch>> batches;
+  std::vector<InputState> states;
+};
+
+Expected expected_of(const Case& one, const fs::path& run_directory, int count = 40) {
+  Hosts host(one.open, shares_of_eight()[0], run_directory);
+  Expected expected;
+  for (int i = 0; i < count; ++i) {
+    expected.states.push_back(host.state());
+    expected.batches.push_back(host.next());
+  }
+  return expected;
+}
+
+TEST_CASE("every input gives any hosts the rows of one host's batches, and ends for all at once") {
+  const Data data;
+  int finite = 0;
+  for (const Case& one : cases(data)) {
+    const Expected expected = expected_of(one, data.directory / "run");
+    finite += expected.batches.back() ? 0 : 1;
+    REQUIRE(expected.batches[1]);
+    for (const RowsOfHosts& rows : shares_of_eight()) {
+      INFO(one.name << " for " << text_of(rows));
+      Hosts hosts(one.open, rows, data.directory / "run");
+      for (const std::optional<Batch>& batch : expected.batches)
+        REQUIRE(same_batch(hosts.next(), batch));
+    }
+  }
+  REQUIRE(finite == 6);
+}
+
+TEST_CASE("every input goes on from a checkpoint on another number of hosts") {
+  const Data data;
+  for (const Case& one : cases(data)) {
+    const Expected expected = expected_of(one, data.directory / "run");
+    size_t from = 0;
+    for (const RowsOfHosts& before : shares_of_eight()) {
+      // Elsewhere each time, the end included.
+      from = (from + 7) % expected.batches.size();
+      INFO(one.name << " from batch " << from << " of " << text_of(before));
+      Hosts first(one.open, before, data.directory / "run");
+      for (size_t i = 0; i < from; ++i) first.next();
+      const InputState state = first.state();
+      REQUIRE(state.position == expected.states[from].position);
+      REQUIRE(state.extra == expected.states[from].extra);
+      for (const RowsOfHosts& after : {shares_of_eight()[3], shares_of_eight()[5]}) {
+        Hosts second(one.open, after, data.directory / "run");
+        second.next();
+        second.restore(state);
+        for (size_t i = from; i < expected.batches.size(); ++i)
+          REQUIRE(same_batch(second.next(), expected.batches[i]));
+        second.reset();
+        REQUIRE(same_batch(second.next(), expected.batches[0]));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
