@@ -120,7 +120,7 @@ std::vector<std::string> private_includes(const std::string& file, const std::st
   return shown;
 }
 
-// The macros that are ours, besides those that Catch2 and Highway ask for.
+// The macros that are ours, besides those that Catch2, Highway and PCRE2 ask for.
 std::vector<std::string> stray_macros(const std::string& file, const std::string& text) {
   static const std::regex kDefine(R"((?:^|\n)#define (\w+))");
   static const std::set<std::string> kKnown = {"FIELDS", "CHECK", "REGISTER_EXPERIMENT"};
@@ -128,8 +128,8 @@ std::vector<std::string> stray_macros(const std::string& file, const std::string
   for (auto at = std::sregex_iterator(text.begin(), text.end(), kDefine);
        at != std::sregex_iterator(); ++at) {
     const std::string name = (*at)[1];
-    const bool is_foreign =
-        name.starts_with("HWY_") || name.starts_with("CATCH_CONFIG_") || name.ends_with("_INL_H_");
+    const bool is_foreign = name.starts_with("HWY_") || name.starts_with("PCRE2_") ||
+                            name.starts_with("CATCH_CONFIG_") || name.ends_with("_INL_H_");
     if (!kKnown.contains(name) && !is_foreign)
       stray.push_back(fmt::format("{} defines {}", file, name));
   }

@@ -15,3 +15,7 @@ target_link_libraries(bench_kernels PRIVATE core_backend core_passes)
 add_executable(bench_collectives EXCLUDE_FROM_ALL
                ${CMAKE_SOURCE_DIR}/tests/bench/collectives_bench.cc)
 target_link_libraries(bench_collectives PRIVATE core_runtime Threads::Threads)
+
+# Speed and ids of tokenizers (ninja bench_tokenizers), for compare_tokenizers.py.
+add_executable(bench_tokenizers EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/tokenizers_bench.cc)
+target_link_libraries(bench_tokenizers PRIVATE inputs Threads::Threads)

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte-pair tokenizers: added tokens, normalizer, words, merges, in the order of Hugging Face's
+// library, and with its ids. Made of tokenizer.json or of GPT-2's two files.
+//
+// Text that is not UTF-8 is nowhere an error: a byte that is in no valid character is split as
+// U+FFFD would be, and encoded as the byte that it is (where bytes have tokens).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inputs/tokenizer.h"
+#include "inputs/tokenizers/added_tokens.h"
+#include "inputs/tokenizers/bpe_model.h"
+#include "inputs/tokenizers/normalizer.h"
+#include "inputs/tokenizers/pre_tokenizer.h"
+#include "inputs/tokenizers/token_text.h"
+
+namespace tessera {
+
+// Everything that makes a byte-pair tokenizer.
+struct BpeParts {
+  std::string name;
+  std::string definition;
+  BpeDefinition model;
+  std::unique_ptr<Normalizer> normalizer;  // Null: none.
+  std::unique_ptr<PreTokenizer> pre_tokenizer;
+  std::vector<AddedToken> added;
+  TokenDecoder decoder;
+  std::optional<int32_t> start_id;
+  std::optional<int32_t> end_id;
+};
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  explicit BpeTokenizer(BpeParts parts);
+  ~BpeTokenizer() override;
+
+  const std::string& name() const override { return name_; }
+  const std::string& fingerprint() const override { return fingerprint_; }
+  const std::string& definition() const override { return definition_; }
+  int64_t vocab_size() const override { return static_cast<int64_t>(texts_.size()); }
+
+  using Tokenizer::encode;
+  void encode(std::string_view text, std::vector<int32_t>* ids) const override;
+  std::vector<int32_t> encode_with_special(std::string_view text) const override;
+  std::string decode(const std::vector<int32_t>& ids) const override;
+  int32_t byte_length(int32_t id) const override;
+  int32_t start_id() const override { return start_id_; }
+  std::optional<int32_t> end_id() const override { return end_id_; }
+  bool may_be_drawn(int32_t id) const override;
+  std::optional<int32_t> id_of(std::string_view token) const override;
+
+ private:
+  struct Workspace;  // What one call at a time uses.
+  class Borrowed;
+
+  void add_texts(const BpeParts& parts);
+  void encode_text(std::string_view text, bool with_special, std::vector<int32_t>* ids) const;
+  void encode_piece(const TextPiece& piece, Workspace* workspace, std::vector<int32_t>* ids) const;
+  void encode_word(std::string_view word, Workspace* workspace, std::vector<int32_t>* ids) const;
+  bool has(int32_t id) const { return id >= 0 && id < vocab_size(); }
+
+  std::string name_;
+  std::string fingerprint_;
+  std::string definition_;
+  BpeModel model_;
+  std::unique_ptr<Normalizer> normalizer_;
+  std::unique_ptr<PreTokenizer> pre_tokenizer_;
+  const WordScanner* scanner_;  // Of pre_tokenizer_, if that is all it does.
+  std::unique_ptr<AddedTokens> before_normalizing_;
+  std::unique_ptr<AddedTokens> after_normalizing_;
+  std::vector<AddedToken> added_;
+  TokenDecoder decoder_;
+  std::vector<TokenText> texts_;  // By id.
+  int32_t start_id_ = 0;
+  std::optional<int32_t> end_id_;
+  // Workspaces that no call uses now.
+  struct Pool;
+  std::unique_ptr<Pool> pool_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/tokenizers/hugging_face.h"
+
+#include <limits>
+#include <set>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "inputs/tokenizers/bpe_tokenizer.h"
+#include "inputs/tokenizers/json_flag.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kEndNames[] = {"<|endoftext|>", "<|end_of_text|>", "</s>",      "<eos>",
+                                          "<EOT>",         "<|eot_id|>",      "<|im_end|>"};
+constexpr std::string_view kStartNames[] = {"<|begin_of_text|>", "<|startoftext|>", "<s>", "<bos>",
+                                            "<BOS>"};
+
+int32_t id_at(const Json& json) {
+  const int64_t id = json.as_integer();
+  if (id < 0 || id >= std::numeric_limits<int32_t>::max())
+    fail("{} is {}, expected an id from 0 on", json.where(), id);
+  return static_cast<int32_t>(id);
+}
+
+const Json& member(const Json& json, std::string_view name) {
+  static const Json kNull;
+  const Json* found = json.find(name);
+  return found == nullptr ? kNull : *found;
+}
+
+std::string text_of(const Json& json) { return json.is_null() ? "" : json.as_string(); }
+
+void read_vocabulary(const Json& json, BpeDefinition* model) {
+  for (const auto& [token, id] : json.as_object()) model->vocabulary.emplace_back(token, id_at(id));
+}
+
+// "a b", or ["a", "b"] where tokens may hold spaces.
+std::pair<std::string, std::string> merge_of(const Json& json) {
+  if (json.is_array()) {
+    if (json.as_array().size() != 2)
+      fail("{} has {} tokens, expected 2", json.where(), json.as_array().size());
+    return {json.as_array()[0].as_string(), json.as_array()[1].as_string()};
+  }
+  const std::string& text = json.as_string();
+  const size_t space = text.find(' ');
+  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
+    fail("{} is '{}', expected two tokens with a space between", json.where(), text);
+  return {text.substr(0, space), text.substr(space + 1)};
+}
+
+void read_merges(const Json& json, BpeDefinition* model) {
+  for (const Json& each : json.as_array()) {
+    if (each.is_string() && each.as_string().starts_with("#version")) continue;
+    model->merges.push_back(merge_of(each));
+  }
+}
+
+BpeDefinition read_model(const Json& json, bool is_byte_level) {
+  const Json& type = member(json, "type");
+  if (!type.is_null() && type.as_string() != "BPE")
+    fail("{} is '{}', of which only BPE is supported{}", type.where(), type.as_string(),
+         type.as_string() == "Unigram" ? "; if it has a SentencePiece model (*.model), use that"
+                                       : "");
+  const Json& dropout = member(json, "dropout");
+  if (!dropout.is_null() && dropout.as_number() != 0)
+    fail("{} is {}: merges left out at random are not supported", dropout.where(),
+         dropout.as_number());
+  BpeDefinition model;
+  model.is_byte_level = is_byte_level;
+  model.fuses_unknown = flag_of(json, "fuse_unk", false);
+  model.has_byte_fallback = flag_of(json, "byte_fallback", false);
+  model.ignores_merges = flag_of(json, "ignore_merges", false);
+  model.continuing_prefix = text_of(member(json, "continuing_subword_prefix"));
+  model.end_suffix = text_of(member(json, "end_of_word_suffix"));
+  const Json& unknown = member(json, "unk_token");
+  if (!unknown.is_null()) model.unknown_token = unknown.as_string();
+  read_vocabulary(json.at("vocab"), &model);
+  read_merges(json.at("merges"), &model);
+  return model;
+}
+
+std::vector<AddedToken> read_added(const Json& json) {
+  std::vector<AddedToken> added;
+  std::set<std::string> names;
+  if (json.is_null()) return added;
+  for (const Json& each : json.as_array()) {
+    AddedToken token;
+    token.content = each.at("content").as_string();
+    token.id = id_at(each.at("id"));
+    token.is_special = flag_of(each, "special", false);
+    token.is_single_word = flag_of(each, "single_word", false);
+    token.takes_left_space = flag_of(each, "lstrip", false);
+    token.takes_right_space = flag_of(each, "rstrip", false);
+    token.is_normalized = flag_of(each, "normalized", !token.is_special);
+    if (!names.insert(token.content).second)
+      fail("{}: the added token '{}' is there twice", each.where(), token.content);
+    added.push_back(std::move(token));
+  }
+  return added;
+}
+
+// The name of a token in tokenizer_config.json: text, or an object with it; "" for none.
+std::string configured_token(const Json& config, std::string_view name) {
+  const Json& token = config.is_object() ? member(config, name) : config;
+  if (token.is_object()) return text_of(member(token, "content"));
+  return token.is_string() ? token.as_string() : "";
+}
+
+// The token that the post-processor puts before a text; "" for none.
+std::string processed_start(const Json& json) {
+  if (!json.is_object()) return "";
+  const Json& processors = member(json, "processors");
+  if (processors.is_array()) {
+    for (const Json& each : processors.as_array())
+      if (std::string name = processed_start(each); !name.empty()) return name;
+    return "";
+  }
+  const Json& single = member(json, "single");
+  if (!single.is_array() || single.as_array().empty() || !single.as_array()[0].is_object())
+    return "";
+  const Json& special = member(single.as_array()[0], "SpecialToken");
+  return special.is_object() ? text_of(member(special, "id")) : "";
+}
+
+// Of special tokens only: "</s>" in a text's vocabulary is not the end of anything.
+std::optional<int32_t> special_id(const std::vector<AddedToken>& added, std::string_view name) {
+  for (const AddedToken& token : added)
+    if (token.is_special && token.content == name) return token.id;
+  return std::nullopt;
+}
+
+template <typename Names>
+std::optional<int32_t> first_special(const std::vector<AddedToken>& added, const Names& names) {
+  for (const std::string_view name : names)
+    if (const auto id = special_id(added, name)) return id;
+  return std::nullopt;
+}
+
+void choose_start_and_end(const Json& config, const Json& processor, BpeParts* parts) {
+  parts->end_id = special_id(parts->added, configured_token(config, "eos_token"));
+  if (!parts->end_id) parts->end_id = first_special(parts->added, kEndNames);
+  parts->start_id = special_id(parts->added, configured_token(config, "bos_token"));
+  if (!parts->start_id) parts->start_id = special_id(parts->added, processed_start(processor));
+  if (!parts->start_id) parts->start_id = first_special(parts->added, kStartNames);
+  // GPT-2's way: one token parts documents, and so stands before each.
+  if (!parts->start_id) parts->start_id = special_id(parts->added, "<|endoftext|>");
+}
+
+// Lines of "a b" under a line of the version.
+void read_merges_text(std::string_view text, const std::string& name, BpeDefinition* model) {
+  int64_t line_number = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++line_number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty() || line.starts_with("#version")) continue;
+    const size_t space = line.find(' ');
+    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
+      fail("{}: merges.txt:{} is '{}', expected two tokens with a space between", name, line_number,
+           line);
+    model->merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const std::string& name,
+                                                       const TokenizerFiles& files) {
+  const Json json = parse_json(files.at("tokenizer.json"), name);
+  const auto config = files.find("tokenizer_config.json");
+  BpeParts parts;
+  parts.name = name;
+  parts.definition = definition_of_files(files);
+  parts.pre_tokenizer = std::make_unique<PreTokenizer>(member(json, "pre_tokenizer"));
+  parts.normalizer = make_normalizer(member(json, "normalizer"));
+  parts.model = read_model(json.at("model"), parts.pre_tokenizer->is_byte_level());
+  parts.added = read_added(member(json, "added_tokens"));
+  if (!parts.model.is_byte_level) parts.decoder = make_token_decoder(member(json, "decoder"));
+  choose_start_and_end(
+      config == files.end() ? Json() : parse_json(config->second, name + ": tokenizer_config.json"),
+      member(json, "post_processor"), &parts);
+  return std::make_unique<BpeTokenizer>(std::move(parts));
+}
+
+std::unique_ptr<Tokenizer> make_gpt2_tokenizer(const std::string& name,
+                                               const TokenizerFiles& files) {
+  BpeParts parts;
+  parts.name = name;
+  parts.definition = definition_of_files(files);
+  std::vector<std::unique_ptr<SplitStep>> steps;
+  steps.push_back(make_scan_step({WordPattern::kGpt2}));
+  parts.pre_tokenizer = std::make_unique<PreTokenizer>(std::move(steps), true);
+  parts.model.is_byte_level = true;
+  read_vocabulary(parse_json(files.at("vocab.json"), name), &parts.model);
+  read_merges_text(files.at("merges.txt"), name, &parts.model);
+  for (const auto& [token, id] : parts.model.vocabulary)
+    if (token == "<|endoftext|>")
+      parts.added.push_back({.content = token, .id = id, .is_special = true});
+  choose_start_and_end(Json(), Json(), &parts);
+  return std::make_unique<BpeTokenizer>(std::move(parts));
+}
+
+}  // namespace tessera
