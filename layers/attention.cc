@@ -5,11 +5,13 @@
 #include <numbers>
 
 #include "core/base/error.h"
+#include "core/graph/ops/cache.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/layout.h"
 #include "core/graph/ops/reduce.h"
 #include "core/graph/ops/reshard.h"
+#include "core/graph/ops/shared_heads.h"
 #include "layers/attention_scores.h"
 #include "layers/dropout.h"
 #include "layers/fprop_scope.h"
@@ -120,6 +122,23 @@ Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& o
                : attention(heads.query, key, value, options);
 }
 
+// One key head serves query heads on all devices as it is; several are given out, and kept so.
+Tensor DotProductAttention::attend_to_cache(const Heads& heads, const AttentionOptions& options,
+                                            DecodeCache& cache) const {
+  if (!p_.causal)
+    fail(
+        "{} is not causal: what it computes of a token changes with those that follow, so it "
+        "cannot decode token by token; set causal=true",
+        path());
+  const Axis& split = heads.query.type().axis("heads");
+  const auto kept = [&](std::string_view name, const Tensor& rows) {
+    return cache.extended(name, rows.size("kv_heads") > 1 ? shared_heads(rows, split) : rows);
+  };
+  const Tensor key = kept("key", heads.key), value = kept("value", heads.value);
+  return cached_attention(heads.query, key, value, cache.starts(),
+                          {.scale = options.scale, .logit_cap = options.logit_cap});
+}
+
 Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const {
   const LayerScope scope(*this);
   x = place(x);  // Gathers a residual that is split along its sequence.
@@ -139,7 +158,10 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   } else {
     options.scale = p_.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   }
-  const Tensor context = save_for_backward(attend(heads, options), "context");
+  DecodeCache* const cache = FpropScope::current().cache();
+  const Tensor context = save_for_backward(
+      cache != nullptr ? attend_to_cache(heads, options, *cache) : attend(heads, options),
+      "context");
   // A sum over split heads is still partial here: placing it reduces.
   const Tensor y = place(einsum(context, param(output_), over("heads head_dim")), "residual");
   return save_for_backward(output_bias_.valid() ? y + param_beside(output_bias_, y) : y,

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/graph/ops/attention.h"
+#include "layers/decode_cache.h"
 #include "layers/layer.h"
 #include "layers/rotary_embedding.h"
 #include "layers/sequence_layer.h"
@@ -59,6 +60,8 @@ class DotProductAttention final : public SequenceLayer {
   Heads separate_projections(Tensor x) const;
   Tensor scaled_query(Tensor query) const;
   Tensor attend(const Heads& heads, const AttentionOptions& options) const;
+  Tensor attend_to_cache(const Heads& heads, const AttentionOptions& options,
+                         DecodeCache& cache) const;
 
   HParams p_;
   int64_t head_dim_ = 0;

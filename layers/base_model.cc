@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/base_model.h"
 
+#include "core/base/error.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/reduce.h"
@@ -16,6 +17,12 @@ ModelOutput weighted_output(const CrossEntropy& scores, Tensor weights) {
   output.metrics["log_pplx"] = mean(neg(scores.log_likelihood));
   output.metrics["accuracy"] = mean(scores.correct);
   return output;
+}
+
+Tensor BaseModel::next_logits(const Features&) const {
+  fail(
+      "this model cannot decode token by token: it does not override BaseModel::next_logits "
+      "(layers/language_model.h does; its attention keeps keys and values in a cache)");
 }
 
 }  // namespace tessera

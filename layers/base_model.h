@@ -33,6 +33,10 @@ class BaseModel : public Layer {
   virtual ModelOutput fprop(const Features& features) const = 0;
   // f32["batch seq vocab"] (or what the model scores), for sampling.
   virtual Tensor logits(const Features& features) const = 0;
+  // f32["batch vocab"]: scores of what follows the token number `last` (i32["batch"]) of each row's
+  // `ids`, which follow those in the FpropScope's cache. Unless overridden, an Error: the model
+  // cannot decode token by token.
+  virtual Tensor next_logits(const Features& features) const;
 
  protected:
   using Layer::Layer;

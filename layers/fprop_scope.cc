@@ -12,10 +12,11 @@ thread_local const FpropScope* innermost = nullptr;
 
 }  // namespace
 
-FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features)
+FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache)
     : parameters_(std::move(parameters)),
       mode_(features.mode),
       step_(features.step),
+      cache_(cache),
       outer_(std::exchange(innermost, this)) {}
 
 FpropScope::~FpropScope() { innermost = outer_; }

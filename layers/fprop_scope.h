@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model's fprop needs beside its arguments: the tensors that stand for its weights, whether
-// it trains, and the step that keys dropout. Opened by whoever calls the model (a task, a test).
+// it trains, the step that keys dropout, and the cache if it decodes. Opened by whoever calls the
+// model (a task, a test).
 #pragma once
 
 #include <vector>
 
 #include "core/graph/tensor.h"
+#include "layers/decode_cache.h"
 #include "layers/features.h"
 
 namespace tessera {
@@ -13,8 +15,10 @@ namespace tessera {
 class FpropScope {
  public:
   // `parameters` as parameter_inputs gives them, or other tensors of the same types and order (an
-  // average of the weights, say). Mode and step are the features'. Scopes nest.
-  FpropScope(std::vector<Tensor> parameters, const Features& features);
+  // average of the weights, say). Mode and step are the features'. With a cache, which outlives
+  // the scope, the model decodes. Scopes nest.
+  FpropScope(std::vector<Tensor> parameters, const Features& features,
+             DecodeCache* cache = nullptr);
   ~FpropScope();
   FpropScope(const FpropScope&) = delete;
   FpropScope& operator=(const FpropScope&) = delete;
@@ -23,12 +27,14 @@ class FpropScope {
 
   const Tensor& parameter(int32_t index) const;
   Mode mode() const { return mode_; }
-  const Tensor& step() const { return step_; }  // i32 scalar; invalid if none was given.
+  const Tensor& step() const { return step_; }   // i32 scalar; invalid if none was given.
+  DecodeCache* cache() const { return cache_; }  // Null: whole sequences, from position 0.
 
  private:
   std::vector<Tensor> parameters_;
   Mode mode_;
   Tensor step_;
+  DecodeCache* cache_;
   const FpropScope* outer_;
 };
 

@@ -22,4 +22,9 @@ Tensor LanguageModel::logits(const Features& features) const {
   return lm_->logits(features);
 }
 
+Tensor LanguageModel::next_logits(const Features& features) const {
+  const LayerScope scope(*this);
+  return lm_->next_logits(features);
+}
+
 }  // namespace tessera

@@ -23,6 +23,7 @@ class LanguageModel final : public BaseModel {
   // packed batches. Metrics: log_pplx (nats per token, without smoothing and z-loss), accuracy.
   ModelOutput fprop(const Features& features) const override;
   Tensor logits(const Features& features) const override;
+  Tensor next_logits(const Features& features) const override;
 
  private:
   std::unique_ptr<TransformerLm> lm_;

@@ -10,6 +10,7 @@
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/layout.h"
 #include "core/graph/ops/reshard.h"
+#include "layers/fprop_scope.h"
 
 namespace tessera {
 namespace {
@@ -38,7 +39,9 @@ Tensor PositionalEmbedding::sinusoids(Tensor positions) const {
 
 Tensor PositionalEmbedding::fprop(Tensor positions) const {
   const LayerScope scope(*this);
-  if (!positions.has("batch")) return place(sinusoids(positions), "residual");
+  // A cache's few new tokens each have a position of their own.
+  if (!positions.has("batch") || FpropScope::current().cache() != nullptr)
+    return place(sinusoids(positions), "residual");
   // Packed rows count from each document's start, always below the row's length: one row of sines
   // for each position serves the whole batch.
   const Tensor table = sinusoids(iota({"positions", positions.size("seq"), {}}));
@@ -53,9 +56,11 @@ TrainablePositionalEmbedding::TrainablePositionalEmbedding(const HParams& p)
 
 Tensor TrainablePositionalEmbedding::fprop(Tensor positions) const {
   const LayerScope scope(*this);
-  if (positions.size("seq") > p_.max_seq_length.get())
-    fail("the sequence has {} positions, but the table only max_seq_length={}",
-         positions.size("seq"), p_.max_seq_length.get());
+  const DecodeCache* const cache = FpropScope::current().cache();
+  const int64_t count = cache != nullptr ? cache->length() : positions.size("seq");
+  if (count > p_.max_seq_length.get())
+    fail("the {} has {} positions, but the table only max_seq_length={}",
+         cache != nullptr ? "cache" : "sequence", count, p_.max_seq_length.get());
   // Where the residual is split along its sequence each device looks up its own positions: what
   // the mesh then adds up is the table's gradient, not the activations'.
   return place(gather(param(table_), place(positions, "residual"), "positions"), "residual");

@@ -9,8 +9,8 @@ namespace tessera {
 
 class BasePositionEmbedding : public Layer {
  public:
-  // Positions i32["seq"], or ["batch seq"] below the length of seq; counted from 0 -> the same axes
-  // and "embed".
+  // Positions i32["seq"], or ["batch seq"] below the length of seq (of the cache, while decoding);
+  // counted from 0 -> the same axes and "embed".
   virtual Tensor fprop(Tensor positions) const = 0;
 
  protected:

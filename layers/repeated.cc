@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/graph/ops/repeat.h"
 #include "core/graph/ops/reshard.h"
+#include "layers/fprop_scope.h"
 
 namespace tessera {
 namespace {
@@ -22,12 +23,15 @@ Repeated::Repeated(const HParams& p)
 
 Tensor Repeated::fprop(Tensor x, const SequenceInfo& sequence) const {
   const LayerScope scope(*this);
+  DecodeCache* const cache = FpropScope::current().cache();
   const RepeatResult result =
       repeat(kLayersAxis, num_layers_, {place(x, "residual")}, {},
              [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor>) -> RepeatBody {
                const Tensor input = save_for_backward(carries[0], "iteration_input");
-               return {{x_layers_->fprop(input, sequence)}, {}};
+               const Tensor y = x_layers_->fprop(input, sequence);
+               return {{y}, cache != nullptr ? cache->loop_slices() : std::vector<Tensor>{}};
              });
+  if (cache != nullptr) cache->end_loop(result.stacked);
   return result.carries[0];
 }
 

@@ -5,6 +5,7 @@
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/reshard.h"
+#include "layers/fprop_scope.h"
 
 namespace tessera {
 namespace {
@@ -31,19 +32,27 @@ TransformerLm::TransformerLm(const HParams& p) : Layer(p.dtypes), p_(p) {
 
 SequenceInfo TransformerLm::sequence_info(const Features& features, Tensor ids) const {
   SequenceInfo sequence;
+  if (const DecodeCache* cache = FpropScope::current().cache()) {
+    sequence.positions = cache->positions(ids.size("seq"));
+    return sequence;  // A row is one document.
+  }
   if (p_.packed_input) sequence.segment_ids = features.find("segment_ids");
   if (p_.packed_input && p_.segment_positions) sequence.positions = features.find("segment_pos");
   if (!sequence.positions.valid()) sequence.positions = iota({"seq", ids.size("seq"), {}});
   return sequence;
 }
 
-Tensor TransformerLm::hidden_states(const Features& features) const {
+Tensor TransformerLm::block_outputs(const Features& features) const {
   const Tensor ids = features.get("ids");
   const SequenceInfo sequence = sequence_info(features, ids);
   Tensor x = embedding_ ? embedding_->fprop(ids) : softmax_->embed_ids(ids);
   if (position_emb_) x = x + position_emb_->fprop(sequence.positions);
   x = dropout_->fprop(x);
-  x = transformer_->fprop(x, sequence);
+  return transformer_->fprop(x, sequence);
+}
+
+Tensor TransformerLm::hidden_states(const Features& features) const {
+  const Tensor x = block_outputs(features);
   return final_ln_ ? final_ln_->fprop(x) : x;
 }
 
@@ -55,6 +64,12 @@ CrossEntropy TransformerLm::loss(const Features& features) const {
 Tensor TransformerLm::logits(const Features& features) const {
   const LayerScope scope(*this);
   return softmax_->logits(hidden_states(features));
+}
+
+Tensor TransformerLm::next_logits(const Features& features) const {
+  const LayerScope scope(*this);
+  const Tensor x = at_last(block_outputs(features), features.get("last"));
+  return softmax_->logits(final_ln_ ? final_ln_->fprop(x) : x);
 }
 
 }  // namespace tessera

@@ -48,8 +48,11 @@ class TransformerLm final : public Layer {
   CrossEntropy loss(const Features& features) const;
   // f32["batch seq vocab"].
   Tensor logits(const Features& features) const;
+  // f32["batch vocab"] of the token that `last` numbers in each row, while decoding.
+  Tensor next_logits(const Features& features) const;
 
  private:
+  Tensor block_outputs(const Features& features) const;
   Tensor hidden_states(const Features& features) const;
   SequenceInfo sequence_info(const Features& features, Tensor ids) const;
 

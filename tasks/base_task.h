@@ -23,6 +23,16 @@ struct TraceSetting {
   Batch batch;  // The input's specification, which becomes inputs "batch/ids", …
 };
 
+// What graphs that decode are traced for. Programs of one cache (a prompt, a step) differ in `seq`
+// alone.
+struct DecodeSetting {
+  Mesh mesh;
+  AxisRules rules;
+  int64_t batch = 1;  // Rows that decode at once; what the mesh splits a batch into, divides.
+  int64_t seq = 1;    // New tokens of each row.
+  int64_t cache_length = 0;  // Positions of a row: prompt and what is sampled.
+};
+
 // Which weights a graph reads: those being trained, or their average.
 enum class Weights { kTrained, kAveraged };
 
@@ -37,7 +47,12 @@ inline constexpr std::string_view kSkipped = "skipped";
 inline constexpr std::string_view kSkippedInARow = "skipped_in_a_row";
 inline constexpr std::string_view kLogits = "logits";
 inline constexpr std::string_view kBatchPrefix = "batch/";
-inline constexpr std::string_view kSumPrefix = "sum/";  // sum/<metric>, weight/<metric>
+inline constexpr std::string_view kIds = "batch/ids";          // Of a graph that decodes.
+inline constexpr std::string_view kStarts = "batch/starts";    // Likewise.
+inline constexpr std::string_view kLast = "batch/last";        // Likewise.
+inline constexpr std::string_view kParents = "batch/parents";  // Of one that reorders the cache.
+inline constexpr std::string_view kCachePrefix = "cache/";     // State: "cache/<layer>/key".
+inline constexpr std::string_view kSumPrefix = "sum/";         // sum/<metric>, weight/<metric>
 inline constexpr std::string_view kWeightPrefix = "weight/";
 inline constexpr std::string_view kParameterNormPrefix = "parameter_norm/";  // By path.
 inline constexpr std::string_view kGradientNormPrefix = "gradient_norm/";
@@ -56,6 +71,18 @@ class BaseTask {
   virtual Graph eval_graph(const TraceSetting& setting, Weights weights) const = 0;
   // The logits of one example, of which the batch holds copies: ["seq vocab"], whole everywhere.
   virtual Graph logits_graph(const TraceSetting& setting, Weights weights) const = 0;
+
+  // Takes `seq` new tokens of each row, whose keys and values go into the cache (state
+  // "cache/…", updated in place). Inputs: batch/ids i32["batch seq"]; batch/starts i32["batch"],
+  // the position of each row's first new token; batch/last i32["batch"], which of the new tokens is
+  // asked about. Output: logits f32["batch vocab"] of what follows that one, whole everywhere. A
+  // token sees positions up to its own: what lies behind them in the cache does not count, so
+  // shorter rows may be padded, and idle ones write where they stand. Positions from cache_length
+  // on are not kept. Error if the model cannot decode so.
+  virtual Graph decode_graph(const DecodeSetting& setting, Weights weights) const = 0;
+  // The cache of those graphs with its rows exchanged: row b becomes what row parents[b]
+  // (i32["rows"], input batch/parents) was.
+  virtual Graph reorder_cache_graph(const DecodeSetting& setting) const = 0;
 };
 
 }  // namespace tessera

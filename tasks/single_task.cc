@@ -2,13 +2,18 @@
 #include "tasks/single_task.h"
 
 #include "core/base/error.h"
+#include "core/graph/op.h"
 #include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/gather.h"
 #include "core/graph/ops/generator.h"
+#include "core/graph/ops/layout.h"
 #include "core/graph/ops/random.h"
 #include "core/graph/ops/reduce.h"
+#include "core/graph/ops/repeat.h"
 #include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
 #include "core/passes/autodiff.h"
+#include "layers/decode_cache.h"
 #include "layers/fprop_scope.h"
 #include "tasks/microbatches.h"
 #include "tasks/optimizers/update_ops.h"
@@ -57,6 +62,39 @@ void output_metrics(const ModelOutput& output) {
 Tensor norm_of(const Tensor& x) {
   const Tensor squares = sum_of_squares(x);
   return sqrt(squares.type().rank() > 0 ? reduce_sum(squares) : squares);
+}
+
+// A single new token has no sequence to split.
+AxisRules without_sequence(AxisRules rules) {
+  std::erase_if(rules.activations, [](const AxisRule& rule) { return rule.axis == "seq"; });
+  return rules;
+}
+
+// Attention that does not look into the cache would see the new tokens alone.
+void check_all_attention_is_cached(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    for (const auto& body : node.bodies) check_all_attention_is_cached(*body);
+    const std::string_view op = node.op->name;
+    if (op != "attention" && op != "causal_mask" && op != "shift_right") continue;
+    fail(
+        "{}: this model cannot decode token by token: {} knows nothing of earlier tokens, whose "
+        "keys and values are in a cache (see FpropScope::cache() and layers/decode_cache.h) [in "
+        "{}]",
+        node.site.text(), op, node.path);
+  }
+}
+
+// The value on every device.
+Tensor whole(const Tensor& x) {
+  std::vector<Axis> axes = x.type().axes;
+  for (Axis& axis : axes) axis.split.clear();
+  return reshard(x, make_type(x.dtype(), std::move(axes)));
+}
+
+// Row b becomes row parents[b]; rows may lie on other devices.
+Tensor chosen_rows(const Tensor& cache, const Tensor& parents) {
+  const Tensor rows = gather(cache, parents, "batch");
+  return reshard(rename(rows, "rows", "batch"), cache.type());
 }
 
 }  // namespace
@@ -122,9 +160,53 @@ Graph SingleTask::logits_graph(const TraceSetting& setting, Weights weights) con
   if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
   // The copies are alike, so their maximum is any of them.
   const Tensor one = reduce_max(logits, "batch");
-  std::vector<Axis> whole = one.type().axes;
-  for (Axis& axis : whole) axis.split.clear();
-  output(std::string(names::kLogits), reshard(one, make_type(DType::kF32, whole)));
+  output(std::string(names::kLogits), whole(one));
+  return graph;
+}
+
+Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) const {
+  Graph graph;
+  const AxisRules rules = without_sequence(setting.rules);
+  const TraceScope trace(graph, setting.mesh, rules);
+  const auto rows_input = [&](std::string_view name, std::vector<Axis> axes) {
+    const Type type = make_type(DType::kI32, std::move(axes));
+    return input(std::string(name), InputKind::kBatch,
+                 apply_rules(rules.activations, setting.mesh, type));
+  };
+  const Axis batch{"batch", setting.batch, {}};
+  Features features{.mode = Mode::kEval};
+  features.tensors["ids"] = rows_input(names::kIds, {batch, {"seq", setting.seq, {}}});
+  features.tensors["last"] = rows_input(names::kLast, {batch});
+  DecodeCache cache(rows_input(names::kStarts, {batch}), setting.cache_length);
+  const FpropScope scope(weight_inputs(model_->parameters(), weights), features, &cache);
+  Tensor logits = model_->next_logits(features);
+  if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
+  output(std::string(names::kLogits), whole(logits));
+  check_all_attention_is_cached(graph);
+  return graph;
+}
+
+Graph SingleTask::reorder_cache_graph(const DecodeSetting& setting) const {
+  const Graph decoding = decode_graph(setting, Weights::kTrained);
+  Graph graph;
+  const TraceScope trace(graph, setting.mesh, setting.rules);
+  const Tensor parents = input(std::string(names::kParents), InputKind::kBatch,
+                               make_type(DType::kI32, {{"rows", setting.batch, {}}}));
+  for (const GraphInput& state : decoding.inputs()) {
+    if (!state.name.starts_with(names::kCachePrefix)) continue;
+    const Tensor cache = input(state.name, InputKind::kState, decoding.type(state.value));
+    const Axis leading = cache.type().axes.front();
+    if (leading.name == "batch") {
+      graph.add_update(state.name, chosen_rows(cache, parents).id());
+      continue;
+    }
+    const RepeatResult stack =
+        repeat(leading.name, leading.size, {}, {cache},
+               [&](Tensor, std::vector<Tensor>, std::vector<Tensor> slices) -> RepeatBody {
+                 return {{}, {chosen_rows(slices[0], imported(parents))}};
+               });
+    graph.add_update(state.name, stack.stacked[0].id());
+  }
   return graph;
 }
 

@@ -31,6 +31,8 @@ class SingleTask final : public BaseTask {
   Graph train_graph(const TraceSetting& setting) const override;
   Graph eval_graph(const TraceSetting& setting, Weights weights) const override;
   Graph logits_graph(const TraceSetting& setting, Weights weights) const override;
+  Graph decode_graph(const DecodeSetting& setting, Weights weights) const override;
+  Graph reorder_cache_graph(const DecodeSetting& setting) const override;
 
  private:
   HParams p_;

@@ -53,8 +53,9 @@ struct OpDef {
   std::vector<Type> (*infer)(const InferContext&) = nullptr;
 
   // Cotangents of the inputs (an invalid Tensor: none). Null: no gradient, an Error when asked for
-  // one, except for inputs that are not floating.
+  // one, except for inputs that are not floating. The Error says what to do instead.
   std::vector<Tensor> (*vjp)(const VjpContext&) = nullptr;
+  std::string_view instead_of_gradient = "stop_gradient its operand";
 
   // For composite ops: the same outputs from primitive ops. Tests compare kernels with it, the
   // reference interpreter runs it. Null: a primitive.

@@ -131,6 +131,7 @@ class BodyScope {
   BodyScope& operator=(const BodyScope&) = delete;
 
   Tensor index() const;
+  Axis axis() const { return {axis_, count_, {}}; }  // What it loops along.
   // This iteration's slice of a tensor outside whose leading axis is the loop's.
   Tensor slice(const Tensor& outer);
   // Orders the body's inputs: index and declared ones, then slices(), then constants().

@@ -32,7 +32,7 @@ void trace_vjp(Graph& graph, const Node& node, const std::vector<bool>& active,
                Cotangents& cotangents) {
   if (node.op->vjp == nullptr) {
     const ErrorPrefix where(node.site.text());
-    fail("{} has no gradient; stop_gradient its operand", node.op->name);
+    fail("{} has no gradient; {}", node.op->name, node.op->instead_of_gradient);
   }
   std::vector<Tensor> output_cotangents;
   for (const ValueId value : node.outputs) output_cotangents.push_back(cotangents.sum(value));

@@ -106,12 +106,51 @@ class InPlace {
     if (unchanged(update)) return true;
     if (next.parent != kNone || next.is_input || !is_whole(update.next, next)) return false;
     const FlatBuffer& state = buffer(update.state);
-    if (state.last > next.first) return false;
-    if (state.last == next.first && !may_overwrite(next.first, update.next, update.state.buffer))
-      return false;
+    const bool in_one_go =
+        state.last < next.first ||
+        (state.last == next.first && may_overwrite(next.first, update.next, update.state.buffer));
+    if (!in_one_go && !may_overwrite_by_parts(update)) return false;
     next.parent = update.state.buffer;
     next.parent_offset = 0;
     buffer(update.state).last = end();
+    return true;
+  }
+
+  // A state that a loop updates slice by slice: each part is written when all that read this part
+  // of the old value have done so, the last of them perhaps the very launch that writes it.
+  bool may_overwrite_by_parts(const Update& update) {
+    if (buffer(update.state).last == end()) return false;  // Something takes the old value whole.
+    struct Read {
+      int64_t moment, input;
+      FlatValue part;
+    };
+    std::vector<Read> reads;
+    for (int64_t moment = 0; moment < end(); ++moment) {
+      const std::vector<FlatValue>& inputs = launch(moment).inputs;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const FlatValue part = program_.root(inputs[i]);
+        if (part.buffer == update.state.buffer)
+          reads.push_back({moment, static_cast<int64_t>(i), part});
+      }
+    }
+    for (int64_t moment = 0; moment < end(); ++moment) {
+      const FlatLaunch& at = launch(moment);
+      for (size_t o = 0; o < at.outputs.size(); ++o) {
+        const FlatValue part = program_.root(at.outputs[o]);
+        if (part.buffer != update.next.buffer) continue;
+        for (const Read& read : reads) {
+          const bool apart = read.part.offset + read.part.bytes <= part.offset ||
+                             part.offset + part.bytes <= read.part.offset;
+          if (apart || read.moment < moment) continue;
+          if (read.moment > moment || read.part.offset != part.offset ||
+              read.part.bytes != part.bytes || at.graph == program_.helpers.get() ||
+              !facts_.may_overwrite ||
+              !facts_.may_overwrite(*at.graph, at.graph->node(at.node), static_cast<int64_t>(o),
+                                    read.input))
+            return false;
+        }
+      }
+    }
     return true;
   }
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
 #include "core/graph/op.h"
 #include "core/graph/ops/attention.h"
+#include "core/graph/ops/cache.h"
 #include "core/graph/ops/cross_entropy.h"
 #include "core/graph/ops/cross_entropy_shard.h"
 #include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/generator.h"
 #include "core/graph/ops/norm.h"
 #include "core/graph/ops/optimizer.h"
 #include "core/graph/ops/random.h"
@@ -241,11 +245,45 @@ void add_gradient_ops(std::vector<OpCase>& rows) {
 
 }  // namespace
 
+// Starts beyond either end of the cache among them; one query and several, few keys and many runs.
+void add_caches(std::vector<OpCase>& rows) {
+  rows.push_back(
+      {.op = "cache_update",
+       .inputs = {"float[\"batch=3 kv_heads=2 key_seq=5 head_dim=3\"]",
+                  "float[\"batch=3 seq=2 kv_heads=2 head_dim=3\"]", "i32[\"batch=3\"]"},
+       .build = [](const Tensors& in) -> Tensors {
+         const Tensor two = constant(2.0, DType::kI32);
+         return {cache_update(in[0], in[1], in[2]), cache_update(in[0], in[1], in[2] - two)};
+       },
+       .differentiable = false,
+       .ids = 8});
+  for (const int seq : {1, 3, 70}) {
+    for (const int keys : {7, 600}) {
+      const std::string kv =
+          fmt::format("float[\"batch=2 kv_heads=2 key_seq={} head_dim=20\"]", keys);
+      for (const CachedAttentionOptions& each :
+           {CachedAttentionOptions{.scale = 0.4}, CachedAttentionOptions{.logit_cap = 2.0}}) {
+        rows.push_back(
+            {.op = "cached_attention",
+             .inputs = {fmt::format("float[\"batch=2 seq={} heads=4 head_dim=20\"]", seq), kv, kv,
+                        "i32[\"batch=2\"]"},
+             .build = [each](const Tensors& in) -> Tensors {
+               const Tensor two = constant(2.0, DType::kI32);
+               return {cached_attention(in[0], in[1], in[2], in[3] - two, each)};
+             },
+             .differentiable = false,
+             .ids = keys + 4});
+      }
+    }
+  }
+}
+
 std::vector<OpCase> composite_cases() {
   std::vector<OpCase> rows;
   add_norms(rows);
   add_cross_entropies(rows);
   add_attentions(rows);
+  add_caches(rows);
   add_rotaries(rows);
   add_random(rows);
   add_optimizers(rows);

@@ -52,6 +52,16 @@ HWY_INLINE HeadRows<T> head_rows(Void* tensor, int64_t rows, int64_t heads, int6
   return {static_cast<T*>(tensor) + (batch * rows + first) * stride + head * head_dim, stride};
 }
 
+// Rows of one key head from `first` on, as the shape says they lie.
+template <typename T, typename Void>
+HWY_INLINE HeadRows<T> key_rows_of(const AttentionShape& shape, Void* tensor, int64_t batch,
+                                   int64_t kv_head, int64_t first) {
+  if (!shape.cached)
+    return head_rows<T>(tensor, shape.keys, shape.kv_heads, shape.head_dim, batch, kv_head, first);
+  const int64_t row = (batch * shape.kv_heads + kv_head) * shape.keys + first;
+  return {static_cast<T*>(tensor) + row * shape.head_dim, shape.head_dim};
+}
+
 // The rows as f32 with a width of whole vectors, zeros behind: in place if they are so already,
 // else copied to `scratch`.
 template <typename T>

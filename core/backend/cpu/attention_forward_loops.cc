@@ -87,17 +87,18 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
       head_rows<const T>(operands.q, shape.queries, shape.heads, head_dim, batch, head, first),
       queries, head_dim, shape.scale, query);
 
-  const int64_t end = visible_keys(shape, first + queries);
+  // Where the block's first query stands among the keys.
+  const int64_t position = first + (shape.cached ? operands.starts[batch] : 0);
+  const int64_t end = visible_keys(shape, position + queries);
   for (int64_t from = 0; from < end; from += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, end - from);
     const BlockMask mask = block_mask(
-        shape.causal, first, queries, segments, from, keys,
+        shape.causal, position, queries, segments, from, keys,
         segments == nullptr ? nullptr : operands.key_segments + batch * shape.keys + from);
     if (mask.empty) continue;
     const auto rows = [&](const void* tensor, float* copy) HWY_ATTR {
-      return wide_rows<T>(
-          head_rows<const T>(tensor, shape.keys, shape.kv_heads, head_dim, batch, kv_head, from),
-          keys, head_dim, copy);
+      return wide_rows<T>(key_rows_of<const T>(shape, tensor, batch, kv_head, from), keys, head_dim,
+                          copy);
     };
     const Rows key = rows(operands.k, key_rows);
     small_product<false>(keys, kQueryBlock, head_dim, {key.data, key.stride, 1},
@@ -113,11 +114,13 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
   }
 
   float* const share = running.shrink;
-  float* const lse = results.lse + (batch * shape.heads + head) * shape.queries + first;
+  float* const lse = results.lse == nullptr
+                         ? nullptr
+                         : results.lse + (batch * shape.heads + head) * shape.queries + first;
   for (int64_t i = 0; i < queries; ++i) {
     const bool nothing = running.sum[i] == 0.0f;
     share[i] = nothing ? 0.0f : 1.0f / running.sum[i];
-    lse[i] = nothing ? 0.0f : running.maximum[i] + std::log(running.sum[i]);
+    if (lse != nullptr) lse[i] = nothing ? 0.0f : running.maximum[i] + std::log(running.sum[i]);
   }
   const HeadRows<T> out =
       head_rows<T>(results.out, shape.queries, shape.heads, head_dim, batch, head, first);

@@ -10,11 +10,13 @@
 namespace tessera {
 
 // q["batch queries heads head_dim"], k and v["batch keys kv_heads head_dim"]; query head h reads
-// key head h / group().
+// key head h / group(). `cached`: k and v are ["batch kv_heads keys head_dim"], and query i of a
+// row stands at key position starts[row] + i.
 struct AttentionShape {
   DType dtype = DType::kF32;  // Or bf16; of all tensors but lse.
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool causal = false;
+  bool cached = false;
   float scale = 1.0f;
   float cap = 0.0f;  // 0: none.
 
@@ -29,11 +31,12 @@ struct AttentionOperands {
   const void* v = nullptr;
   const int32_t* segments = nullptr;  // ["batch queries"] and ["batch keys"], or null.
   const int32_t* key_segments = nullptr;
+  const int32_t* starts = nullptr;  // ["batch"], of a cache.
 };
 
 struct AttentionResults {
   void* out = nullptr;
-  float* lse = nullptr;  // ["batch heads queries"]
+  float* lse = nullptr;  // ["batch heads queries"]; null: not wanted.
 };
 
 // One block of queries of one head.

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/decode_cache.h"
+
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "core/base/error.h"
+#include "core/graph/ops/cache.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/reduce.h"
+#include "core/graph/trace.h"
+
+namespace tessera {
+
+DecodeCache::DecodeCache(Tensor starts, int64_t length)
+    : graph_(traced_graph()), starts_(std::move(starts)), length_(length) {
+  if (length < 1) fail("a cache of {} positions, expected at least 1", length);
+}
+
+Tensor DecodeCache::positions(int64_t seq) const {
+  const Tensor last = constant(static_cast<double>(length_ - 1), DType::kI32);
+  return minimum(starts_ + iota({"seq", seq, {}}), last).named("positions");
+}
+
+Tensor DecodeCache::extended(std::string_view name, const Tensor& rows) {
+  const Type& from = rows.type();
+  const Type type = make_type(
+      rows.dtype(),
+      {from.axis("batch"), from.axis("kv_heads"), {"key_seq", length_, {}}, from.axis("head_dim")});
+  const std::string state = fmt::format("cache/{}/{}", traced_path(), name);
+  BodyScope* const body = innermost_body();
+  Type whole = type;
+  if (body != nullptr) whole.axes.insert(whole.axes.begin(), body->axis());
+  const Tensor cache(&graph_, graph_.add_input(state, InputKind::kState, whole));
+  cache.named(state);
+  if (body == nullptr) {
+    const Tensor next = cache_update(cache, rows, starts_);
+    graph_.add_update(state, next.id());
+    return next;
+  }
+  const Tensor next = cache_update(body->slice(cache), rows, starts_);
+  names_.push_back(state);
+  slices_.push_back(next);
+  return next;
+}
+
+void DecodeCache::end_loop(const std::vector<Tensor>& stacked) {
+  CHECK(stacked.size() >= names_.size(), "a loop stacked {} of {} caches", stacked.size(),
+        names_.size());
+  const size_t first = stacked.size() - names_.size();
+  for (size_t i = 0; i < names_.size(); ++i) graph_.add_update(names_[i], stacked[first + i].id());
+  names_.clear();
+  slices_.clear();
+}
+
+// A selection and a sum of one term: exact, whatever the other tokens hold.
+Tensor at_last(Operand x, const Tensor& last) {
+  if (x.tensor.size("seq") == 1) return reduce_sum(x, "seq");
+  const Tensor number = iota({"seq", x.tensor.size("seq"), {}});
+  return reduce_sum(mask(x, equal(last, number)), "seq");
+}
+
+}  // namespace tessera
