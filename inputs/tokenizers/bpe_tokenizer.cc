@@ -91,7 +91,8 @@ BpeTokenizer::BpeTokenizer(BpeParts parts)
   contents.clear();
   for (const AddedToken& token : normalized) {
     std::string storage;
-    contents.emplace_back(normalizer_->apply(token.content, &storage));
+    bool has_beginning = true;
+    contents.emplace_back(normalizer_->apply(token.content, &storage, &has_beginning));
   }
   after_normalizing_ = std::make_unique<AddedTokens>(std::move(normalized), contents);
   fingerprint_ =
@@ -162,9 +163,11 @@ void BpeTokenizer::encode_text(std::string_view whole, bool with_special,
   before_normalizing_->split(
       whole, with_special, [&](std::string_view part, std::optional<int32_t> token) {
         if (token) return ids->push_back(*token);
-        const bool is_beginning = part.data() == whole.data();
+        bool is_beginning = part.data() == whole.data();
         if (normalizer_ == nullptr) return encode_piece({part, is_beginning}, workspace.get(), ids);
-        encode_normalized(normalizer_->apply(part, &workspace.get()->normalized), is_beginning);
+        std::string* storage = &workspace.get()->normalized;
+        const std::string_view text = normalizer_->apply(part, storage, &is_beginning);
+        encode_normalized(text, is_beginning);
       });
 }
 

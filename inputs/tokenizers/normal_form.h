@@ -10,7 +10,7 @@ namespace tessera {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// As Normalizer::apply.
+// The text itself where nothing changes; else what is written to *storage.
 std::string_view to_normal_form(NormalForm form, std::string_view text, std::string* storage);
 
 }  // namespace tessera

@@ -35,7 +35,7 @@ bool lies_in(std::string_view text, const std::string& buffer) {
 class FormNormalizer final : public Normalizer {
  public:
   FormNormalizer(NormalForm form, std::string name) : form_(form), name_(std::move(name)) {}
-  std::string_view apply(std::string_view text, std::string* storage) const override {
+  std::string_view apply(std::string_view text, std::string* storage, bool*) const override {
     return to_normal_form(form_, text, storage);
   }
   std::string description() const override { return name_; }
@@ -47,7 +47,7 @@ class FormNormalizer final : public Normalizer {
 
 class Lowercase final : public Normalizer {
  public:
-  std::string_view apply(std::string_view text, std::string* storage) const override {
+  std::string_view apply(std::string_view text, std::string* storage, bool*) const override {
     storage->clear();
     for (size_t at = 0; at < text.size();) {
       const Character character = character_at(text, at);
@@ -68,7 +68,7 @@ class Lowercase final : public Normalizer {
 class Prepend final : public Normalizer {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  std::string_view apply(std::string_view text, std::string* storage) const override {
+  std::string_view apply(std::string_view text, std::string* storage, bool*) const override {
     if (text.empty()) return text;
     *storage = prefix_;
     *storage += text;
@@ -84,11 +84,12 @@ class Prepend final : public Normalizer {
 class Strip final : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  std::string_view apply(std::string_view text, std::string*) const override {
+  std::string_view apply(std::string_view text, std::string*, bool* has_beginning) const override {
     while (left_ && !text.empty()) {
       const Character first = character_at(text, 0);
       if (!is_white_space(first.code)) break;
       text.remove_prefix(static_cast<size_t>(first.length));
+      *has_beginning = false;
     }
     while (right_ && !text.empty()) {
       const size_t last = character_before(text, text.size());
@@ -109,12 +110,14 @@ class Replace final : public Normalizer {
   Replace(std::string literal, std::optional<Pattern> pattern, std::string content)
       : literal_(std::move(literal)), pattern_(std::move(pattern)), content_(std::move(content)) {}
 
-  std::string_view apply(std::string_view text, std::string* storage) const override {
+  std::string_view apply(std::string_view text, std::string* storage,
+                         bool* has_beginning) const override {
     storage->clear();
     size_t copied = 0;
     const auto replace = [&](size_t begin, size_t end) {
       *storage += text.substr(copied, begin - copied);
       *storage += content_;
+      if (begin == 0 && end > 0 && content_.empty()) *has_beginning = false;
       check_growth(text.size(), storage->size());
       copied = end;
     };
@@ -143,10 +146,11 @@ class Replace final : public Normalizer {
 class Sequence final : public Normalizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
-  std::string_view apply(std::string_view text, std::string* storage) const override {
+  std::string_view apply(std::string_view text, std::string* storage,
+                         bool* has_beginning) const override {
     std::string made;
     for (const auto& step : steps_) {
-      const std::string_view next = step->apply(text, &made);
+      const std::string_view next = step->apply(text, &made, has_beginning);
       if (lies_in(next, made)) {
         const auto offset = static_cast<size_t>(next.data() - made.data());
         std::swap(*storage, made);

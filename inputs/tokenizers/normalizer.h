@@ -14,8 +14,10 @@ namespace tessera {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  // The text itself where nothing changes; else what is written to *storage.
-  virtual std::string_view apply(std::string_view text, std::string* storage) const = 0;
+  // The text itself where nothing changes; else what is written to *storage. Where the beginning is
+  // taken off, *has_beginning becomes false.
+  virtual std::string_view apply(std::string_view text, std::string* storage,
+                                 bool* has_beginning) const = 0;
   // Equal for equal effect; for fingerprints.
   virtual std::string description() const = 0;
 };

@@ -52,11 +52,19 @@ POOLS = [
 WORDS = ("the of and to in a is that for it as was with be by on not he i this are or his from at which but have an had they "
          "you were their one all we can her has there been if more when will would who so no The In It don't I'm we've "
          "function return import def class int float void self None True HTTP XML").split()
+KNOWN = {}
 SPECIAL = ["<|endoftext|>", "<|fim_prefix|>", "<EOT>", "<META>", "<|endofprompt|>"]
 
 
 def assigned(code):
-    return unicodedata.category(chr(code)) not in ("Cs", "Cn")
+    """Whether the references know the character: normalization there is of Unicode 13 or older."""
+    if unicodedata.category(chr(code)) in ("Cs", "Cn"):
+        return False
+    if code not in KNOWN:
+        from tokenizers import normalizers
+        text = "a\u0316" + chr(code) + "\u0301\u0316" + chr(code)
+        KNOWN[code] = all(getattr(normalizers, form)().normalize_str(text) == unicodedata.normalize(form, text) for form in ("NFKC", "NFD"))
+    return KNOWN[code]
 
 
 def fuzzed(rng):
@@ -140,7 +148,8 @@ def json_of_ranks(ranks, pattern, special):
             "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                       "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": True,
-                      "vocab": {write(t): i for t, i in ranks.items()}, "merges": merges}}
+                      # With special tokens: the library numbers those that are not in it by itself.
+                      "vocab": {**{write(t): i for t, i in ranks.items()}, **special}, "merges": merges}}
 
 
 # As the files of tokenizers have them, and with the same meaning as tiktoken's.

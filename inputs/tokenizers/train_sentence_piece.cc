@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/tokenizers/train_sentence_piece.h"
+
+#include <sentencepiece_trainer.h>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "inputs/tokenizers/utf8.h"
+
+namespace tessera {
+namespace {
+
+// The library leaves longer lines out.
+constexpr size_t kLongestLine = 4000;
+
+// Takes the next line off a text: to the next line end, or as much as is long enough, up to a
+// space if there is one.
+std::string_view take_line(std::string_view* text) {
+  const size_t end = std::min(text->find('\n'), text->size());
+  if (end <= kLongestLine) {
+    const std::string_view line = text->substr(0, end);
+    text->remove_prefix(std::min(end + 1, text->size()));
+    return line;
+  }
+  size_t cut = text->rfind(' ', kLongestLine);
+  if (cut == std::string_view::npos || cut == 0)
+    cut = character_before(*text, kLongestLine);  // Not within a character.
+  const std::string_view line = text->substr(0, cut);
+  text->remove_prefix(cut);
+  return line;
+}
+
+// The lines of all documents, as the library asks for them. It is not written for exceptions: one
+// ends the lines, and is thrown on when the library has returned.
+class Lines final : public sentencepiece::SentenceIterator {
+ public:
+  Lines(const std::vector<std::filesystem::path>& files, const ReadOptions& options)
+      : files_(files), options_(options) {
+    Next();
+  }
+
+  bool done() const override { return is_done_; }
+  const std::string& value() const override { return line_; }
+  sentencepiece::util::Status status() const override { return {}; }
+  void Next() override {
+    try {
+      advance();
+    } catch (...) {
+      failure_ = std::current_exception();
+      is_done_ = true;
+    }
+  }
+
+  const std::exception_ptr& failure() const { return failure_; }
+  const TrainedSentencePiece& report() const { return report_; }
+
+ private:
+  void advance() {
+    while (true) {
+      while (rest_.empty())
+        if (!next_document()) return void(is_done_ = true);
+      line_ = take_line(&rest_);
+      if (line_.empty()) continue;
+      ++report_.lines;
+      return;
+    }
+  }
+
+  bool next_document() {
+    while (true) {
+      if (reader_ == nullptr) {
+        if (next_file_ == files_.size()) return false;
+        reader_ = open_documents(files_[next_file_++], options_);
+      }
+      if (auto document = reader_->next()) {
+        ++report_.documents;
+        document_ = std::move(*document);
+        rest_ = document_;
+        return true;
+      }
+      const SkipCounts& skipped = reader_->skipped();
+      if (report_.skipped.broken == 0) report_.skipped.first = skipped.first;
+      report_.skipped.broken += skipped.broken;
+      reader_ = nullptr;
+    }
+  }
+
+  const std::vector<std::filesystem::path>& files_;
+  const ReadOptions& options_;
+  size_t next_file_ = 0;
+  std::unique_ptr<DocumentReader> reader_;
+  std::string document_;
+  std::string_view rest_;  // Of document_.
+  std::string line_;
+  bool is_done_ = false;
+  std::exception_ptr failure_;
+  TrainedSentencePiece report_;
+};
+
+std::unordered_map<std::string, std::string> arguments_of(
+    const TrainSentencePieceOptions& options) {
+  const bool is_bpe = options.model == SentencePieceModel::kBpe;
+  return {{"model_type", is_bpe ? "bpe" : "unigram"},
+          {"vocab_size", fmt::format("{}", options.vocab_size)},
+          {"character_coverage", fmt::format("{}", options.character_coverage)},
+          {"input_sentence_size", fmt::format("{}", options.max_lines)},
+          {"shuffle_input_sentence", "true"},
+          {"normalization_rule_name", "identity"},
+          {"remove_extra_whitespaces", "false"},
+          {"allow_whitespace_only_pieces", "true"},
+          {"split_digits", "true"},
+          {"byte_fallback", "true"},
+          {"minloglevel", "2"}};
+}
+
+// The library's messages open with a place in its source and the condition that failed there.
+std::string_view reason_of(const sentencepiece::util::Status& status) {
+  const std::string_view message = status.message();
+  const size_t condition = message.rfind("] ");
+  return condition == std::string_view::npos ? message : message.substr(condition + 2);
+}
+
+}  // namespace
+
+TrainedSentencePiece train_sentence_piece(const std::vector<std::filesystem::path>& files,
+                                          const TrainSentencePieceOptions& options,
+                                          const std::filesystem::path& output) {
+  Lines lines(files, options.read);
+  std::string model;
+  sentencepiece::util::Status status;
+  // The library's random numbers are each thread's own, and seeded when the thread first draws.
+  std::jthread([&] {
+    sentencepiece::SetRandomGeneratorSeed(1);
+    status = sentencepiece::SentencePieceTrainer::Train(arguments_of(options), &lines, &model);
+  }).join();
+  if (lines.failure()) std::rethrow_exception(lines.failure());
+  if (lines.report().lines == 0) fail("there is no text to train a tokenizer on");
+  if (!status.ok())
+    fail("SentencePiece makes no model of {} lines of text: {}", lines.report().lines,
+         reason_of(status));
+  write_file_atomically(output, model);
+  return lines.report();
+}
+
+}  // namespace tessera
