@@ -82,6 +82,7 @@ class PieceDocuments : public DocumentReader {
     position_ = position;
   }
   const SkipCounts& skipped() const final { return skipped_; }
+  int64_t bytes_read() const final { return pieces_.bytes_read(); }
 
  protected:
   virtual Parsed parse(std::string_view piece, int64_t number) = 0;

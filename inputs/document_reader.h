@@ -73,6 +73,8 @@ class DocumentReader {
   virtual ShardPosition position() const = 0;            // After the last document given out.
   virtual void seek(const ShardPosition& position) = 0;  // Of this shard, as it was then.
   virtual const SkipCounts& skipped() const = 0;
+  // Of the file as it lies on disk, compressed or not; for progress.
+  virtual int64_t bytes_read() const = 0;
 };
 
 // Files that end in .gz or .zst are decompressed (gzip of several members, Zstandard of several

@@ -213,8 +213,33 @@ struct FlatTokensWriter::Impl {
     starts.append(std::as_bytes(std::span(start_block)));
     start_block.clear();
   }
+  // `first_mark` is the start mark of the first of them.
+  void append(std::span<const int32_t> ids, uint32_t first_mark);
   void end_split();
 };
+
+void FlatTokensWriter::Impl::append(std::span<const int32_t> ids, uint32_t first_mark) {
+  num_tokens += static_cast<int64_t>(ids.size());
+  while (!ids.empty()) {
+    const size_t room = static_cast<size_t>(kTokenChunk) - token_block.size();
+    const std::span<const int32_t> some = ids.first(std::min(room, ids.size()));
+    const size_t begin = token_block.size();
+    token_block.resize(begin + some.size());
+    int32_t largest = 0;
+    int32_t signs = 0;
+    for (size_t i = 0; i < some.size(); ++i) {
+      largest = std::max(largest, some[i]);
+      signs |= some[i];
+      token_block[begin + i] = 2 * static_cast<uint32_t>(some[i]);
+    }
+    CHECK(signs >= 0 && largest < tokenizer.vocab_size, "a token id of {} or less than 0", largest);
+    token_block[begin] |= first_mark;
+    first_mark = 0;
+    max_token_id = std::max(max_token_id, largest);
+    if (static_cast<int64_t>(token_block.size()) == kTokenChunk) flush_tokens();
+    ids = ids.subspan(some.size());
+  }
+}
 
 void FlatTokensWriter::Impl::end_split() {
   if (split.empty()) return;
@@ -235,6 +260,10 @@ void FlatTokensWriter::Impl::end_split() {
 TokenizerIdentity identity_of(const Tokenizer& tokenizer) {
   return {tokenizer.name(), tokenizer.fingerprint(), tokenizer.definition(),
           tokenizer.vocab_size()};
+}
+
+TokenizerIdentity unknown_tokenizer(int64_t vocab_size) {
+  return {"unknown", fmt::format("unknown-{}", vocab_size), "", vocab_size};
 }
 
 FlatTokensWriter::FlatTokensWriter(const std::filesystem::path& path, TokenizerIdentity tokenizer,
@@ -281,13 +310,12 @@ void FlatTokensWriter::add_document(std::span<const int32_t> ids) {
   if (ids.empty()) return;
   impl_->start_block.push_back(static_cast<uint64_t>(impl_->num_tokens));
   if (static_cast<int64_t>(impl_->start_block.size()) >= kStartChunk) impl_->flush_starts();
-  for (size_t i = 0; i < ids.size(); ++i) {
-    CHECK(ids[i] >= 0 && ids[i] < impl_->tokenizer.vocab_size, "token id {}", ids[i]);
-    impl_->max_token_id = std::max(impl_->max_token_id, ids[i]);
-    impl_->token_block.push_back(encode_token(ids[i], i == 0));
-    if (static_cast<int64_t>(impl_->token_block.size()) >= kTokenChunk) impl_->flush_tokens();
-  }
-  impl_->num_tokens += static_cast<int64_t>(ids.size());
+  impl_->append(ids, 1);
+}
+
+void FlatTokensWriter::extend_document(std::span<const int32_t> ids) {
+  CHECK(impl_->num_tokens > 0, "add_document comes first");
+  impl_->append(ids, 0);
 }
 
 int64_t FlatTokensWriter::split_tokens() const { return impl_->num_tokens; }

@@ -66,6 +66,8 @@ struct TokenizerIdentity {
   int64_t vocab_size = 0;
 };
 TokenizerIdentity identity_of(const Tokenizer& tokenizer);
+// Of ids that come without their tokenizer: no more is known than how many there are.
+TokenizerIdentity unknown_tokenizer(int64_t vocab_size);
 
 struct FlatTokensWriterOptions {
   int compression = 0;  // Deflate level 1-9; 0 for none.
@@ -83,8 +85,9 @@ class FlatTokensWriter {
   ~FlatTokensWriter();  // Without `finish`, nothing is left behind.
 
   void begin_split(const std::string& split);
-  void add_document(std::span<const int32_t> ids);  // An empty one is left out.
-  int64_t split_tokens() const;                     // So far.
+  void add_document(std::span<const int32_t> ids);     // An empty one is left out.
+  void extend_document(std::span<const int32_t> ids);  // More of the last one.
+  int64_t split_tokens() const;                        // So far.
   void finish();
 
  private:

@@ -30,13 +30,24 @@ bool looks_like_text(const fs::path& path) {
   return std::find(head, head + stream.gcount(), '\0') == head + stream.gcount();
 }
 
-void add_directory(const fs::path& directory, std::set<fs::path>* files) {
+// By its name: what is in it would have to be decompressed.
+bool is_compressed_text(const fs::path& path) {
+  static const std::set<std::string> kOuter = {".gz", ".zst"};
+  static const std::set<std::string> kInner = {".txt",  ".text",  ".md",
+                                               ".json", ".jsonl", ".ndjson"};
+  return kOuter.contains(path.extension().string()) &&
+         kInner.contains(path.stem().extension().string());
+}
+
+using FileRule = bool (*)(const fs::path& path);
+
+void add_directory(const fs::path& directory, FileRule is_wanted, std::set<fs::path>* files) {
   for (auto entry = fs::recursive_directory_iterator(directory);
        entry != fs::recursive_directory_iterator(); ++entry) {
     if (entry->is_symlink()) continue;
     if (is_left_out(entry->path())) {
       if (entry->is_directory()) entry.disable_recursion_pending();
-    } else if (entry->is_regular_file() && looks_like_text(entry->path())) {
+    } else if (entry->is_regular_file() && is_wanted(entry->path())) {
       files->insert(entry->path());
     }
   }
@@ -135,9 +146,7 @@ Corpus hold_out_files(const std::vector<fs::path>& files, const fs::path& root, 
   return corpus;
 }
 
-}  // namespace
-
-std::vector<fs::path> find_text_files(const std::vector<std::string>& paths) {
+std::vector<fs::path> find_files(const std::vector<std::string>& paths, FileRule is_wanted) {
   std::set<fs::path> files;
   for (const std::string& path : paths) {
     std::vector<fs::path> named = {path};
@@ -145,13 +154,25 @@ std::vector<fs::path> find_text_files(const std::vector<std::string>& paths) {
     if (named.empty()) fail("{}: no such file or directory, and no pattern that matches", path);
     for (const fs::path& one : named) {
       if (fs::is_directory(one)) {
-        add_directory(one, &files);
+        add_directory(one, is_wanted, &files);
       } else {
         files.insert(one);
       }
     }
   }
   return {files.begin(), files.end()};
+}
+
+}  // namespace
+
+std::vector<fs::path> find_text_files(const std::vector<std::string>& paths) {
+  return find_files(paths, looks_like_text);
+}
+
+std::vector<fs::path> find_corpus_files(const std::vector<std::string>& paths) {
+  return find_files(paths, [](const fs::path& path) {
+    return is_compressed_text(path) || looks_like_text(path);
+  });
 }
 
 std::vector<fs::path> own_text_files(fs::path* root) {
@@ -161,7 +182,7 @@ std::vector<fs::path> own_text_files(fs::path* root) {
     folder = folder.parent_path();
     if (fs::exists(folder / "core/graph/graph.h") && fs::exists(folder / "CMakeLists.txt")) {
       std::set<fs::path> files;
-      add_directory(folder, &files);
+      add_directory(folder, looks_like_text, &files);
       static const std::set<std::string> kSuffixes = {".h", ".cc", ".md", ".py", ".cmake", ".sh"};
       std::erase_if(files, [](const fs::path& file) {
         return !kSuffixes.contains(file.extension().string());

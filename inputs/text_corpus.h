@@ -30,6 +30,9 @@ struct Corpus {
 // out), or a pattern with * ? [ ]. Error for a path that names nothing.
 std::vector<std::filesystem::path> find_text_files(const std::vector<std::string>& paths);
 
+// The same, and of directories compressed texts and lines of JSON too (.jsonl.gz, .txt.zst, …).
+std::vector<std::filesystem::path> find_corpus_files(const std::vector<std::string>& paths);
+
 // Tessera's own sources and docs, found from where the running program lies; empty if it was
 // installed without them. `root` is set to the folder they are in.
 std::vector<std::filesystem::path> own_text_files(std::filesystem::path* root);

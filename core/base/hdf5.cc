@@ -75,9 +75,11 @@ Hdf5File Hdf5File::create(const std::filesystem::path& path) {
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS));
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
+  const Hdf5Handle creation(H5Pcreate(H5P_FILE_CREATE));
+  H5Pset_obj_track_times(creation.id(), false);  // Of the root group: equal content, equal files.
   Hdf5File file;
   file.path_ = path;
-  file.handle_ = owned(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), "create",
+  file.handle_ = owned(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "create",
                        path.string());
   return file;
 }
@@ -102,7 +104,9 @@ void Hdf5File::close() {
 
 void Hdf5File::create_group(const std::string& path) {
   silence();
-  owned(H5Gcreate2(handle_.id(), path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+  const Hdf5Handle creation(H5Pcreate(H5P_GROUP_CREATE));
+  H5Pset_obj_track_times(creation.id(), false);
+  owned(H5Gcreate2(handle_.id(), path.c_str(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
         "create the group", fmt::format("{}:{}", path_.string(), path));
 }
 
@@ -148,14 +152,26 @@ Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
 
 namespace {
 
+// HDF5 would make them itself, but with the time of day in them.
+void create_groups_above(hid_t file, const std::string& path) {
+  const Hdf5Handle creation(H5Pcreate(H5P_GROUP_CREATE));
+  H5Pset_obj_track_times(creation.id(), false);
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
+    const std::string group = path.substr(0, slash);
+    if (H5Lexists(file, group.c_str(), H5P_DEFAULT) > 0) continue;
+    owned(H5Gcreate2(file, group.c_str(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+          "create the group", group);
+  }
+}
+
 Hdf5Handle create_object(hid_t file, const std::string& path, hid_t type, hid_t space,
                          hid_t creation, const std::string& where) {
-  const Hdf5Handle links(H5Pcreate(H5P_LINK_CREATE));
-  H5Pset_create_intermediate_group(links.id(), 1);
+  create_groups_above(file, path);
   // Chunks are written at once: on a full disk a write may fail, but closing a dataset must not.
   const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS));
   H5Pset_chunk_cache(access.id(), 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT);
-  return owned(H5Dcreate2(file, path.c_str(), type, space, links.id(), creation, access.id()),
+  return owned(H5Dcreate2(file, path.c_str(), type, space, H5P_DEFAULT, creation, access.id()),
                "create the dataset", where);
 }
 

@@ -28,7 +28,10 @@ class FileSource final : public ByteSource {
   size_t read(char* into, size_t size) override {
     for (;;) {
       const ssize_t got = ::read(descriptor_, into, size);
-      if (got >= 0) return static_cast<size_t>(got);
+      if (got >= 0) {
+        at_ += got;
+        return static_cast<size_t>(got);
+      }
       if (errno != EINTR) fail("{}: cannot read: {}", where_, std::strerror(errno));
     }
   }
@@ -42,13 +45,16 @@ class FileSource final : public ByteSource {
            status.st_size, offset);
     if (::lseek(descriptor_, offset, SEEK_SET) < 0)
       fail("{}: cannot go to byte {}: {}", where_, offset, std::strerror(errno));
+    at_ = offset;
   }
 
+  int64_t bytes_read() const override { return at_; }
   const std::string& where() const override { return where_; }
 
  private:
   std::string where_;
   int descriptor_ = -1;
+  int64_t at_ = 0;
 };
 
 class MemorySource final : public ByteSource {
@@ -68,6 +74,7 @@ class MemorySource final : public ByteSource {
            bytes_.size(), offset);
     at_ = static_cast<size_t>(offset);
   }
+  int64_t bytes_read() const override { return static_cast<int64_t>(at_); }
   const std::string& where() const override { return where_; }
 
  private:

@@ -18,6 +18,8 @@ class ByteSource {
   virtual size_t read(char* into, size_t size) = 0;
   // Goes on from byte `offset`. Error if the source has fewer bytes.
   virtual void seek(int64_t offset) = 0;
+  // How far it has come in the file on disk, compressed or not.
+  virtual int64_t bytes_read() const = 0;
   // The file's name, which messages begin with.
   virtual const std::string& where() const = 0;
 };

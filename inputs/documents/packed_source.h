@@ -16,6 +16,7 @@ class PackedSource : public ByteSource {
   size_t read(char* into, size_t size) final;
   void seek(int64_t offset) final;
   const std::string& where() const final { return packed_->where(); }
+  int64_t bytes_read() const final { return packed_->bytes_read(); }
 
  protected:
   // As `read`. Takes packed bytes from [next_, end_), which `refill` fills.

@@ -31,6 +31,7 @@ class PieceReader {
   bool skip();                                // Past the next piece; false at the end.
   int64_t offset() const { return offset_; }  // Of the first byte after the last piece.
   void seek(int64_t offset);                  // To where a piece begins.
+  int64_t bytes_read() const { return source_->bytes_read(); }
   const std::string& where() const { return source_->where(); }
 
  private:

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/building/build_work.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "core/base/error.h"
+
+namespace tessera {
+
+// A batch on its way, or what went wrong with it.
+struct BuildWork::Unit {
+  struct Result {
+    Batch batch;
+    std::exception_ptr error;
+  };
+
+  int64_t number = 0;
+  std::unique_ptr<UnitSource> source;
+  std::array<std::unique_ptr<PartWriter>, kNumSplits> parts;
+  UnitProgress progress;
+  int64_t bytes_since_record = 0;
+
+  bool is_reading = false;    // By one thread.
+  bool is_advancing = false;  // By one thread: it writes what has come in.
+  bool is_read = false;       // To its end.
+  bool is_done = false;
+  std::exception_ptr error;
+  int64_t next_read = 0;
+  int64_t next_written = 0;
+  std::map<int64_t, Result> waiting;
+};
+
+std::vector<UnitInputs> units_of(const std::vector<BuildInput>& inputs, int64_t unit_bytes) {
+  std::vector<UnitInputs> units;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (units.empty() || bytes + inputs[i].bytes > unit_bytes) {
+      units.push_back({i, i});
+      bytes = 0;
+    }
+    units.back().end = i + 1;
+    bytes += inputs[i].bytes;
+  }
+  return units;
+}
+
+void tokenise(const TokenBuild& build, Batch* batch) {
+  for (TextDocument& document : batch->texts) {
+    DocumentIds& to = batch->tokens[document.split];
+    const size_t begin = to.ids.size();
+    build.tokenizer->encode(document.text, &to.ids);
+    if (build.document_end) to.ids.push_back(*build.document_end);
+    to.end_document(begin);
+    document.text = {};
+  }
+}
+
+namespace {
+
+SplitSet splits_of(const BuildInput& input) {
+  return {input.hold_out != HoldOut::kWhole, input.hold_out != HoldOut::kNone};
+}
+
+}  // namespace
+
+BuildWork::BuildWork(const TokenBuild& build, BuildLedger* ledger)
+    : build_(build),
+      ledger_(ledger),
+      unit_inputs_(units_of(build.from.inputs, build.unit_bytes)),
+      later_splits_(unit_inputs_.size() + 1),
+      units_(unit_inputs_.size()),
+      first_failed_(unit_inputs_.size()) {
+  for (size_t i = unit_inputs_.size(); i-- > 0;) {
+    later_splits_[i] = later_splits_[i + 1];
+    for (size_t k = unit_inputs_[i].begin; k < unit_inputs_[i].end; ++k)
+      for (size_t split = 0; split < kNumSplits; ++split)
+        later_splits_[i][split] = later_splits_[i][split] || splits_of(build.from.inputs[k])[split];
+  }
+  for (size_t i = 0; i < units_.size(); ++i) {
+    units_[i] = std::make_unique<Unit>();
+    units_[i]->number = static_cast<int64_t>(i);
+    if (auto progress = ledger_->progress_of(units_[i]->number)) {
+      units_[i]->progress = *std::move(progress);
+      units_[i]->is_done = units_[i]->progress.is_done;
+      bytes_before_ += units_[i]->progress.bytes_on_disk;
+    }
+  }
+  note_totals();
+}
+
+BuildWork::~BuildWork() = default;
+
+void BuildWork::start_unit(size_t number) {
+  Unit& unit = *units_[number];
+  const UnitInputs inputs = unit_inputs_[number];
+  unit.source = std::make_unique<UnitSource>(
+      std::span(build_.from.inputs).subspan(inputs.begin, inputs.end - inputs.begin),
+      InputReaderOptions{build_.read, build_.validation_fraction, build_.identity.vocab_size,
+                         build_.end_of_tokens},
+      build_.batch_bytes);
+  unit.source->seek(unit.progress.position, unit.progress.left_out);
+  for (size_t split = 0; split < kNumSplits; ++split)
+    unit.parts[split] =
+        std::make_unique<PartWriter>(ledger_->part(unit.number, static_cast<Split>(split)),
+                                     build_.identity.vocab_size, unit.progress.parts[split]);
+}
+
+bool BuildWork::is_full(Split split) const {
+  return build_.max_tokens >= 0 && tokens_in_front_[split] >= build_.max_tokens;
+}
+
+// Adds up the tokens of the units that are done, in order, and of the first that is not.
+void BuildWork::note_totals() {
+  const auto add = [&](std::array<int64_t, kNumSplits>* sums) {
+    for (size_t split = 0; split < kNumSplits; ++split)
+      (*sums)[split] += units_[done_in_front_]->progress.parts[split].ids;
+  };
+  for (; done_in_front_ < units_.size() && units_[done_in_front_]->is_done; ++done_in_front_)
+    add(&tokens_of_done_);
+  tokens_in_front_ = tokens_of_done_;
+  if (done_in_front_ < units_.size()) add(&tokens_in_front_);
+}
+
+// Whether nothing that is still to be read can enter the output.
+bool BuildWork::is_enough() const {
+  for (size_t split = 0; split < kNumSplits; ++split)
+    if (later_splits_[done_in_front_][split] && !is_full(static_cast<Split>(split))) return false;
+  return true;
+}
+
+bool BuildWork::is_over() const {
+  return fatal_ != nullptr || is_stopped_ || done_in_front_ >= first_failed_ || is_enough();
+}
+
+// A unit that can be read now: the first for which that is so, that few are begun at a time.
+BuildWork::Unit* BuildWork::free_unit() {
+  const int64_t most_in_flight = 3 * build_.threads;
+  if (batches_in_flight_ >= most_in_flight) return nullptr;
+  int active = 0;
+  for (size_t i = done_in_front_; i < started_ && i < first_failed_; ++i) {
+    Unit& unit = *units_[i];
+    if (unit.is_done) continue;
+    ++active;
+    if (!unit.is_reading && !unit.is_read) return &unit;
+  }
+  while (started_ < first_failed_ && units_[started_]->is_done) ++started_;
+  if (active >= build_.threads || started_ >= first_failed_) return nullptr;
+  start_unit(started_);
+  return units_[started_++].get();
+}
+
+BuildWork::Unit* BuildWork::choose(Hold& hold) {
+  for (;;) {
+    if (is_over()) return nullptr;
+    if (Unit* const unit = free_unit()) return unit;
+    changed_.wait(hold);
+  }
+}
+
+// False at the unit's end. What goes wrong is kept until its turn comes.
+bool BuildWork::read_batch(Hold& hold, Unit& unit, int64_t* number, Batch* batch) {
+  unit.is_reading = true;
+  ++batches_in_flight_;
+  const SplitSet wanted = {!is_full(kTrain), !is_full(kValidation)};
+  hold.unlock();
+  std::optional<Batch> read;
+  std::exception_ptr error;
+  try {
+    read = unit.source->next(wanted);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  hold.lock();
+  unit.is_reading = false;
+  if (read) {
+    *batch = *std::move(read);
+    *number = unit.next_read++;
+  } else {
+    unit.is_read = true;
+    if (error != nullptr) {
+      unit.waiting[unit.next_read++] = {{}, error};
+    } else {
+      --batches_in_flight_;
+    }
+    advance(hold, unit);
+  }
+  changed_.notify_all();
+  return read.has_value();
+}
+
+void BuildWork::work() {
+  Hold hold(mutex_);
+  while (Unit* const unit = choose(hold)) {
+    Batch batch;
+    int64_t number = 0;
+    if (!read_batch(hold, *unit, &number, &batch)) continue;
+    hold.unlock();
+    std::exception_ptr error;
+    try {
+      tokenise(build_, &batch);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    hold.lock();
+    unit->waiting[number] = {std::move(batch), error};
+    advance(hold, *unit);
+  }
+  --workers_left_;
+  changed_.notify_all();
+}
+
+// Writes what is next in order, and ends the unit once all of it is written.
+void BuildWork::advance(Hold& hold, Unit& unit) {
+  if (unit.is_advancing) return;
+  unit.is_advancing = true;
+  while (!unit.is_done && unit.error == nullptr && fatal_ == nullptr) {
+    const auto next = unit.waiting.find(unit.next_written);
+    const bool is_finished = unit.is_read && unit.next_written == unit.next_read;
+    if (next == unit.waiting.end() && !is_finished) break;
+    Unit::Result result;
+    if (!is_finished) {
+      result = std::move(next->second);
+      unit.waiting.erase(next);
+      --batches_in_flight_;
+      ++unit.next_written;
+    }
+    if (result.error != nullptr) {
+      unit.error = result.error;
+      first_failed_ = std::min(first_failed_, static_cast<size_t>(unit.number));
+      break;
+    }
+    hold.unlock();
+    UnitProgress progress;
+    std::exception_ptr error;
+    try {
+      progress = is_finished ? finish(unit) : put_down(unit, result.batch);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    hold.lock();
+    if (error != nullptr) {
+      fatal_ = error;
+      break;
+    }
+    unit.progress = std::move(progress);
+    unit.is_done = is_finished;
+    note_totals();
+    changed_.notify_all();
+  }
+  unit.is_advancing = false;
+  if (unit.error != nullptr) drop_waiting(unit);
+  changed_.notify_all();
+}
+
+// What was read beyond a fault is for nothing.
+void BuildWork::drop_waiting(Unit& unit) {
+  batches_in_flight_ -= static_cast<int64_t>(unit.waiting.size());
+  unit.waiting.clear();
+}
+
+UnitProgress BuildWork::put_down(Unit& unit, const Batch& batch) const {
+  UnitProgress progress = unit.progress;
+  for (size_t split = 0; split < kNumSplits; ++split) {
+    unit.parts[split]->append(batch.tokens[split]);
+    progress.parts[split] = unit.parts[split]->sizes();
+  }
+  progress.position = batch.end;
+  progress.left_out = batch.left_out;
+  progress.bytes_on_disk = batch.bytes_on_disk;
+  unit.bytes_since_record += batch.bytes;
+  if (unit.bytes_since_record >= build_.checkpoint_bytes) record(unit, progress);
+  return progress;
+}
+
+UnitProgress BuildWork::finish(Unit& unit) const {
+  UnitProgress progress = unit.progress;
+  progress.is_done = true;
+  record(unit, progress);
+  unit.source.reset();
+  for (auto& part : unit.parts) part.reset();
+  return progress;
+}
+
+void BuildWork::record(Unit& unit, const UnitProgress& progress) const {
+  for (const auto& part : unit.parts) part->sync();
+  ledger_->record(unit.number, progress);
+  unit.bytes_since_record = 0;
+}
+
+// Of units that are half done: the work goes on another time.
+void BuildWork::save() {
+  for (size_t i = 0; i < started_; ++i)
+    if (units_[i]->bytes_since_record > 0) record(*units_[i], units_[i]->progress);
+}
+
+BuildStatus BuildWork::status() const {
+  BuildStatus status{.bytes_before = bytes_before_};
+  for (const BuildInput& input : build_.from.inputs) status.total_bytes += input.bytes;
+  for (const auto& unit : units_) {
+    status.bytes += unit->progress.bytes_on_disk;
+    for (const PartSizes& part : unit->progress.parts) status.tokens += part.ids;
+  }
+  return status;
+}
+
+void BuildWork::watch(Hold& hold, BuildProgress* progress) {
+  while (workers_left_ > 0) {
+    changed_.wait_for(hold, std::chrono::milliseconds(100));
+    if (build_.stop != nullptr && *build_.stop) {
+      is_stopped_ = true;
+      changed_.notify_all();
+    }
+    progress->show([&] { return status(); });
+  }
+}
+
+void BuildWork::run(BuildProgress* progress) {
+  workers_left_ = build_.threads;
+  std::vector<std::thread> workers;
+  for (int i = 0; i < build_.threads; ++i) workers.emplace_back([this] { work(); });
+  {
+    Hold hold(mutex_);
+    watch(hold, progress);
+  }
+  for (std::thread& worker : workers) worker.join();
+  if (fatal_ != nullptr) std::rethrow_exception(fatal_);
+  if (is_enough()) return;
+  save();
+  if (is_stopped_) fail("{}: stopped before it was finished", build_.output.string());
+  std::rethrow_exception(units_[first_failed_]->error);
+}
+
+std::vector<UnitProgress> BuildWork::finished() const {
+  std::vector<UnitProgress> progress;
+  for (size_t i = 0; i <= done_in_front_ && i < units_.size(); ++i)
+    progress.push_back(units_[i]->progress);
+  return progress;
+}
+
+}  // namespace tessera

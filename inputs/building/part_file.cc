@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/building/part_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kBlock = 1 << 18;
+
+bool is_narrow(int64_t vocab_size) { return vocab_size <= int64_t{1} << 16; }
+int64_t id_bytes(bool narrow) { return narrow ? 2 : 4; }
+
+std::filesystem::path with_suffix(std::filesystem::path stem, const char* suffix) {
+  stem += suffix;
+  return stem;
+}
+
+// What lies there, cut to `bytes`, to be added to.
+int open_at(const std::filesystem::path& path, int64_t bytes) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) fail("{}: cannot create: {}", path.string(), std::strerror(errno));
+  if (::ftruncate(descriptor, bytes) != 0 || ::lseek(descriptor, bytes, SEEK_SET) < 0) {
+    const int reason = errno;
+    ::close(descriptor);
+    fail("{}: cannot cut to {} bytes: {}", path.string(), bytes, std::strerror(reason));
+  }
+  return descriptor;
+}
+
+void write_all(int descriptor, std::span<const std::byte> bytes,
+               const std::filesystem::path& stem) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("{}: cannot write: {}", stem.string(), std::strerror(errno));
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void read_all(std::ifstream& stream, std::span<std::byte> bytes,
+              const std::filesystem::path& stem) {
+  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (stream.gcount() != static_cast<std::streamsize>(bytes.size()))
+    fail("{}: has been changed or cut; remove the folder and build again", stem.string());
+}
+
+}  // namespace
+
+PartWriter::PartWriter(std::filesystem::path stem, int64_t vocab_size, const PartSizes& sizes)
+    : stem_(std::move(stem)), is_narrow_(is_narrow(vocab_size)), sizes_(sizes) {}
+
+PartWriter::~PartWriter() {
+  if (ids_ >= 0) ::close(ids_);
+  if (lengths_ >= 0) ::close(lengths_);
+}
+
+void PartWriter::open() {
+  ids_ = open_at(with_suffix(stem_, ".ids"), sizes_.ids * id_bytes(is_narrow_));
+  lengths_ = open_at(with_suffix(stem_, ".lengths"), sizes_.lengths * 8);
+}
+
+void PartWriter::append(const DocumentIds& documents) {
+  if (documents.ids.empty()) return;
+  if (ids_ < 0) open();
+  if (is_narrow_) {
+    const std::vector<uint16_t> narrow(documents.ids.begin(), documents.ids.end());
+    write_all(ids_, std::as_bytes(std::span(narrow)), stem_);
+  } else {
+    write_all(ids_, std::as_bytes(std::span(documents.ids)), stem_);
+  }
+  write_all(lengths_, std::as_bytes(std::span(documents.lengths)), stem_);
+  sizes_.ids += static_cast<int64_t>(documents.ids.size());
+  sizes_.lengths += static_cast<int64_t>(documents.lengths.size());
+  has_unsynced_ = true;
+}
+
+void PartWriter::sync() {
+  if (!has_unsynced_) return;
+  for (const int descriptor : {ids_, lengths_})
+    if (::fdatasync(descriptor) != 0)
+      fail("{}: cannot sync to disk: {}", stem_.string(), std::strerror(errno));
+  has_unsynced_ = false;
+}
+
+void read_part(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes,
+               const std::function<void(std::span<const int32_t> ids, bool goes_on)>& visit) {
+  if (sizes.ids == 0) return;
+  const bool narrow = is_narrow(vocab_size);
+  std::ifstream ids(with_suffix(stem, ".ids"), std::ios::binary);
+  std::ifstream lengths(with_suffix(stem, ".lengths"), std::ios::binary);
+  std::vector<uint64_t> some(kBlock);
+  std::vector<uint16_t> packed;
+  std::vector<int32_t> block;
+  int64_t left = sizes.ids;
+  for (int64_t at = 0; at < sizes.lengths; at += kBlock) {
+    some.resize(static_cast<size_t>(std::min(kBlock, sizes.lengths - at)));
+    read_all(lengths, std::as_writable_bytes(std::span(some)), stem);
+    for (const uint64_t length : some) {
+      bool goes_on = (length & DocumentIds::kGoesOn) != 0;
+      auto rest = static_cast<int64_t>(length & ~DocumentIds::kGoesOn);
+      if (rest > left)
+        fail("{}: has been changed; remove the folder and build again", stem.string());
+      left -= rest;
+      while (rest > 0) {
+        block.resize(static_cast<size_t>(std::min(kBlock, rest)));
+        if (narrow) {
+          packed.resize(block.size());
+          read_all(ids, std::as_writable_bytes(std::span(packed)), stem);
+          std::copy(packed.begin(), packed.end(), block.begin());
+        } else {
+          read_all(ids, std::as_writable_bytes(std::span(block)), stem);
+        }
+        visit(block, goes_on);
+        goes_on = true;
+        rest -= static_cast<int64_t>(block.size());
+      }
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The finished tokens of one unit and split, on disk until all are put together: ids in two bytes
+// if the vocabulary allows, and lengths of documents. A work file of one build, not a format.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+
+#include "inputs/building/batch.h"
+
+namespace tessera {
+
+struct PartSizes {
+  int64_t ids = 0;
+  int64_t lengths = 0;
+};
+
+class PartWriter {
+ public:
+  // Goes on with what is there, cut to `sizes`. Nothing is created before there is a token.
+  PartWriter(std::filesystem::path stem, int64_t vocab_size, const PartSizes& sizes);
+  ~PartWriter();
+  PartWriter(const PartWriter&) = delete;
+  PartWriter& operator=(const PartWriter&) = delete;
+
+  void append(const DocumentIds& documents);
+  void sync();  // Returns when all is on disk.
+  const PartSizes& sizes() const { return sizes_; }
+
+ private:
+  void open();
+
+  std::filesystem::path stem_;
+  bool is_narrow_;
+  PartSizes sizes_;
+  int ids_ = -1;
+  int lengths_ = -1;
+  bool has_unsynced_ = false;
+};
+
+// Gives out runs of ids in order; `goes_on` tells those that belong to the document before.
+void read_part(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes,
+               const std::function<void(std::span<const int32_t> ids, bool goes_on)>& visit);
+
+}  // namespace tessera

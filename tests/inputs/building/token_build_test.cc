@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// Building token files: the same bytes for any number of threads and after any number of stops,
+// what is held out, what is left out, and what is refused.
+#include "inputs/building/token_build.h"
+
+#include <algorithm>
+#include <sstream>
+#include <thread>
+
+#include "core/base/error.h"
+#include "inputs/held_out.h"
+#include "tests/support/catch.h"
+#include "tests/support/compress.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+// Bytes, with an end token.
+class EndedBytes final : public Tokenizer {
+ public:
+  const std::string& name() const override { return name_; }
+  const std::string& fingerprint() const override { return name_; }
+  const std::string& definition() const override { return name_; }
+  int64_t vocab_size() const override { return 257; }
+  using Tokenizer::encode;
+  void encode(std::string_view text, std::vector<int32_t>* ids) const override {
+    for (const char c : text) ids->push_back(static_cast<unsigned char>(c));
+  }
+  std::string decode(const std::vector<int32_t>& ids) const override {
+    std::string text;
+    for (const int32_t id : ids)
+      text += id == 256 ? std::string("|") : std::string(1, static_cast<char>(id));
+    return text;
+  }
+  int32_t byte_length(int32_t id) const override { return id < 256 ? 1 : 0; }
+  std::optional<int32_t> end_id() const override { return 256; }
+  std::optional<int32_t> id_of(std::string_view) const override { return std::nullopt; }
+
+ private:
+  std::string name_ = "ended bytes";
+};
+
+const EndedBytes kTokenizer;
+
+// Small portions, so that small corpora take many.
+TokenBuild build_of(const std::vector<std::string>& paths, const std::filesystem::path& output,
+                    BuildInputOptions options = {}) {
+  TokenBuild build;
+  build.output = output;
+  build.tokenizer = &kTokenizer;
+  build.identity = identity_of(kTokenizer);
+  build.document_end = kTokenizer.end_id();
+  build.end_of_tokens = kTokenizer.end_id();
+  build.validation_fraction = options.validation_fraction;
+  options.tokens_are_parted = true;
+  build.from = find_build_inputs(paths, options);
+  build.unit_bytes = 20000;
+  build.batch_bytes = 500;
+  build.checkpoint_bytes = 8000;
+  return build;
+}
+
+TokenBuilt run(const TokenBuild& build, std::string* notes = nullptr) {
+  std::ostringstream said;
+  BuildProgress progress(said, BuildProgress::Mode::kPlain);
+  const TokenBuilt built = build_tokens(build, progress);
+  if (notes != nullptr) *notes = said.str();
+  return built;
+}
+
+// Documents of a split, as text.
+std::vector<std::string> documents_of(const std::filesystem::path& path, const std::string& split) {
+  const FlatTokensReader reader(path, split);
+  std::vector<uint64_t> starts(static_cast<size_t>(reader.num_documents()) + 1);
+  reader.read_starts(0, starts);
+  std::vector<uint32_t> encoded(static_cast<size_t>(reader.num_tokens()));
+  reader.read(0, encoded);
+  std::vector<std::string> documents;
+  for (size_t i = 0; i + 1 < starts.size(); ++i) {
+    std::vector<int32_t> ids;
+    for (uint64_t at = starts[i]; at < starts[i + 1]; ++at) {
+      REQUIRE(is_document_start(encoded[at]) == (at == starts[i]));
+      ids.push_back(token_id(encoded[at]));
+    }
+    documents.push_back(kTokenizer.decode(ids));
+  }
+  return documents;
+}
+
+// Files of JSON lines of every kind, larger and smaller than a unit; returns the texts in order.
+std::vector<std::string> write_corpus(const std::filesystem::path& folder) {
+  std::vector<std::string> texts;
+  for (int file = 0; file < 9; ++file) {
+    std::string lines;
+    const int documents = file == 4 ? 0 : (file % 3 == 0 ? 200 : 17);
+    for (int i = 0; i < documents; ++i) {
+      texts.push_back(
+          fmt::format("{}/{} {}", file, i, std::string(static_cast<size_t>(i * 37 % 150), 'x')));
+      lines += fmt::format("{{\"text\": \"{}\"}}\n", texts.back());
+    }
+    const std::string name = fmt::format("{}.jsonl{}", file,
+                                         file % 3 == 0   ? ""
+                                         : file % 3 == 1 ? ".gz"
+                                                         : ".zst");
+    write_bytes(folder / name, file % 3 == 0 ? lines : file % 3 == 1 ? gzip(lines) : zstd(lines));
+  }
+  return texts;
+}
+
+TEST_CASE("documents enter the file in order, each with its end, held out by their text") {
+  const TemporaryDirectory directory;
+  const std::vector<std::string> texts = write_corpus(directory / "corpus");
+  const TokenBuild build =
+      build_of({(directory / "corpus").string()}, directory / "t.h5", {.validation_fraction = 0.3});
+  const TokenBuilt built = run(build);
+  std::vector<std::string> expected[2];
+  for (const std::string& text : texts)
+    expected[is_held_out(text, 0.3) ? 1 : 0].push_back(text + "|");
+  REQUIRE(documents_of(directory / "t.h5", "train") == expected[0]);
+  REQUIRE(documents_of(directory / "t.h5", "validation") == expected[1]);
+  REQUIRE(built.documents[kTrain] == static_cast<int64_t>(expected[0].size()));
+  REQUIRE(built.documents[kValidation] == static_cast<int64_t>(expected[1].size()));
+  // Nothing is left of the work.
+  REQUIRE(!std::filesystem::exists(directory / ".t.h5.parts"));
+}
+
+TEST_CASE("the file has the same bytes for any number of threads") {
+  const TemporaryDirectory directory;
+  write_corpus(directory / "corpus");
+  const int64_t max_tokens = GENERATE(-1, 700, 9000);
+  std::string first;
+  for (const int threads : {1, 2, 3, 8}) {
+    TokenBuild build = build_of({(directory / "corpus").string()}, directory / "t.h5");
+    build.threads = threads;
+    build.max_tokens = max_tokens;
+    const TokenBuilt built = run(build);
+    if (max_tokens > 0) REQUIRE(built.tokens[kTrain] == max_tokens);
+    const std::string bytes = read_bytes(directory / "t.h5");
+    if (first.empty()) first = bytes;
+    REQUIRE((bytes == first));  // Not to be printed.
+  }
+}
+
+TEST_CASE("a build that is stopped goes on, and ends with the bytes of one that was not") {
+  const TemporaryDirectory directory;
+  write_corpus(directory / "corpus");
+  TokenBuild build = build_of({(directory / "corpus").string()}, directory / "whole.h5");
+  run(build);
+  build.output = directory / "t.h5";
+  int stops = 0;
+  for (bool is_done = false; !is_done;) {
+    std::atomic<bool> stop = false;
+    build.stop = &stop;
+    build.threads = 1 + stops % 3;
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(300 * (stops + 1)));
+      stop = true;
+    });
+    try {
+      std::string notes;
+      run(build, &notes);
+      is_done = true;
+    } catch (const Error& error) {
+      ++stops;
+      REQUIRE_THAT(error.what(), Contains("stopped before it was finished"));
+      REQUIRE(!std::filesystem::exists(directory / "t.h5"));
+    }
+    later.join();
+  }
+  REQUIRE((read_bytes(directory / "t.h5") == read_bytes(directory / "whole.h5")));
+}
+
+TEST_CASE("a ledger cut short by a kill is gone on with; other terms start over and say so") {
+  const TemporaryDirectory directory;
+  write_corpus(directory / "corpus");
+  // A broken document at the end stops a build when nearly all is done.
+  write_bytes(directory / "corpus/9.jsonl", "{\"text\": \"fine\"}\nbroken\n");
+  TokenBuild build = build_of({(directory / "corpus").string()}, directory / "t.h5");
+  REQUIRE_THROWS_WITH(run(build), Contains("9.jsonl:2: not valid JSON") &&
+                                      Contains("what is done is kept in") &&
+                                      Contains("the same command goes on"));
+  const auto ledger = directory / ".t.h5.parts/ledger.jsonl";
+  const std::string lines = read_bytes(ledger);
+  REQUIRE(std::count(lines.begin(), lines.end(), '\n') > 3);
+  write_bytes(ledger, lines.substr(0, lines.size() - 7));
+  std::string notes;
+  REQUIRE_THROWS_WITH(run(build, &notes), Contains("9.jsonl:2: not valid JSON"));
+  build.read.broken = BrokenDocuments::kSkip;
+  const TokenBuilt built = run(build, &notes);
+  REQUIRE_THAT(notes, Contains("it had 'broken: fail', now there is 'broken: skip'") &&
+                          Contains("starts over"));
+  REQUIRE(built.left_out.broken.broken == 1);
+  REQUIRE_THAT(built.left_out.broken.first, Contains("9.jsonl:2: "));
+}
+
+TEST_CASE("what was left out is counted across stops") {
+  const TemporaryDirectory directory;
+  std::string lines;
+  for (int i = 0; i < 300; ++i)
+    lines += i % 10 == 3   ? "{\"tixt\": 1}\n"
+             : i % 10 == 4 ? "{\"text\": \"\"}\n"
+                           : fmt::format("{{\"text\": \"document {}\"}}\n", i);
+  write_bytes(directory / "a.jsonl", lines);
+  TokenBuild build = build_of({(directory / "a.jsonl").string()}, directory / "t.h5");
+  build.read.broken = BrokenDocuments::kSkip;
+  for (;;) {
+    std::atomic<bool> stop = true;
+    build.stop = std::filesystem::exists(directory / ".t.h5.parts") ? nullptr : &stop;
+    try {
+      const TokenBuilt built = run(build);
+      REQUIRE(built.left_out.broken.broken == 30);
+      REQUIRE(built.left_out.empty == 30);
+      REQUIRE_THAT(built.left_out.broken.first, Contains("a.jsonl:4: no field 'text'"));
+      REQUIRE(built.documents[kTrain] + built.documents[kValidation] == 240);
+      return;
+    } catch (const Error&) {
+      // Stopped at once, perhaps before anything was recorded: then nothing is kept.
+      if (build.stop != nullptr && !std::filesystem::exists(directory / ".t.h5.parts"))
+        build.stop = nullptr;
+    }
+  }
+}
+
+TEST_CASE("a fault beyond the last token that is wanted does not matter") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "a.jsonl", "{\"text\": \"0123456789\"}\n{\"text\": \"abc\"}\nbroken\n");
+  for (const int threads : {1, 4}) {
+    TokenBuild build = build_of({(directory / "a.jsonl").string()}, directory / "t.h5",
+                                {.validation_fraction = 0.0});
+    build.batch_bytes = 1;
+    build.threads = threads;
+    build.max_tokens = 13;
+    REQUIRE(run(build).tokens[kTrain] == 13);
+    REQUIRE(documents_of(directory / "t.h5", "train") ==
+            std::vector<std::string>{"0123456789|", "ab"});
+    build.max_tokens = 100;
+    REQUIRE_THROWS_WITH(run(build), Contains("a.jsonl:3: "));
+    std::filesystem::remove_all(directory / ".t.h5.parts");
+  }
+}
+
+std::string u16_bytes(const std::vector<int>& ids) {
+  std::string bytes;
+  for (const int id : ids) bytes += {static_cast<char>(id & 0xff), static_cast<char>(id >> 8)};
+  return bytes;
+}
+
+std::string llmc_bytes(const std::vector<int>& ids, bool is_wide) {
+  std::vector<int32_t> header(256);
+  header[0] = is_wide ? 20240801 : 20240520;
+  header[1] = is_wide ? 7 : 1;
+  header[2] = static_cast<int32_t>(ids.size());
+  std::string bytes(reinterpret_cast<const char*>(header.data()), 1024);
+  if (!is_wide) return bytes + u16_bytes(ids);
+  return bytes + std::string(reinterpret_cast<const char*>(ids.data()), 4 * ids.size());
+}
+
+TEST_CASE("tokens of nanoGPT and llm.c keep their ids, parted by the id that ends documents") {
+  const TemporaryDirectory directory;
+  // nanoGPT puts the end behind a document, llm.c before it.
+  write_bytes(directory / "a.bin", u16_bytes({'a', 'b', 256, 'c', 256, 'd'}));
+  write_bytes(directory / "b.bin", llmc_bytes({256, 'e', 'f', 256, 'g'}, false));
+  write_bytes(directory / "c.bin", llmc_bytes({256, 'h', 256, 256, 'i'}, true));
+  const std::vector<std::string> paths = {(directory / "*.bin").string()};
+  TokenBuild build = build_of(paths, directory / "t.h5", {.validation_fraction = 0.0});
+  run(build);
+  REQUIRE(documents_of(directory / "t.h5", "train") ==
+          std::vector<std::string>{"ab|", "c|", "d", "ef|", "g", "h|", "|", "i"});
+  // Without such an id each file is one document, whose tail is held out.
+  BuildInputOptions options{.validation_fraction = 0.4};
+  build = build_of(paths, directory / "t.h5", options);
+  options.tokens_are_parted = false;
+  build.from = find_build_inputs(paths, options);
+  build.end_of_tokens.reset();
+  run(build);
+  REQUIRE(documents_of(directory / "t.h5", "train") ==
+          std::vector<std::string>{"ab|", "|ef", "|h|"});
+  REQUIRE(documents_of(directory / "t.h5", "validation") ==
+          std::vector<std::string>{"c|d", "|g", "|i"});
+}
+
+TEST_CASE("token files that are not what they say are refused in words") {
+  const TemporaryDirectory directory;
+  const auto failing = [&](const std::string& bytes, const std::string& why) {
+    write_bytes(directory / "a.bin", bytes);
+    const TokenBuild build = build_of({(directory / "a.bin").string()}, directory / "t.h5");
+    REQUIRE_THROWS_WITH(run(build), Contains("a.bin: ") && Contains(why));
+    REQUIRE(!std::filesystem::exists(directory / ".t.h5.parts"));
+  };
+  failing("abc", "no whole number of 2-byte tokens");
+  failing(u16_bytes({1, 2, 257}), "token 2 has id 257, but the vocabulary has 257");
+  failing(llmc_bytes({1, 2, 3}, false).substr(0, 1028),
+          "its header tells of 3 tokens of 2 bytes, but the file has 1028");
+  std::string other = llmc_bytes({1}, false);
+  other[4] = 9;
+  failing(other, "of version 9; version 1 is read");
+}
+
+TEST_CASE("a text's tail is held out at a character's border, several texts as wholes") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "a.txt", "abcd\xc3\xa9xy");
+  run(build_of({(directory / "a.txt").string()}, directory / "t.h5",
+               {.validation_fraction = 0.35}));
+  REQUIRE(documents_of(directory / "t.h5", "train") == std::vector<std::string>{"abcd\xc3\xa9|"});
+  REQUIRE(documents_of(directory / "t.h5", "validation") == std::vector<std::string>{"xy|"});
+  write_bytes(directory / "b.txt.gz", gzip("zipped text"));
+  write_bytes(directory / "c.txt", "0123");
+  run(build_of({directory.path().string()}, directory / "t.h5", {.validation_fraction = 0.3}));
+  std::vector<std::string> all = documents_of(directory / "t.h5", "train");
+  for (const std::string& text : documents_of(directory / "t.h5", "validation"))
+    all.push_back(text);
+  std::sort(all.begin(), all.end());
+  REQUIRE(all == std::vector<std::string>{"0123|", "abcd\xc3\xa9xy|", "zipped text|"});
+}
+
+TEST_CASE("files named for validation are held out whole") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+  write_bytes(directory / "v.jsonl", "{\"text\": \"v\"}\n");
+  BuildInputOptions options;
+  options.validation = {(directory / "v.jsonl").string()};
+  run(build_of({(directory / "a.jsonl").string()}, directory / "t.h5", options));
+  REQUIRE(documents_of(directory / "t.h5", "train") == std::vector<std::string>{"a|", "b|"});
+  REQUIRE(documents_of(directory / "t.h5", "validation") == std::vector<std::string>{"v|"});
+  REQUIRE_THROWS_WITH(build_of({(directory / "*.jsonl").string()}, directory / "t.h5", options),
+                      Contains("v.jsonl: is both to be trained on and held out"));
+}
+
+TEST_CASE("two builds of one file at a time are refused") {
+  const TemporaryDirectory directory;
+  const BuildLedger first(directory / "t.h5", {"a"});
+  REQUIRE_THROWS_WITH(BuildLedger(directory / "t.h5", {"a"}),
+                      Contains("another process is building it"));
+}
+
+TEST_CASE("progress tells what is done, how fast, and how long the rest takes") {
+  BuildStatus status{
+      .bytes = 420, .total_bytes = 1000, .bytes_before = 20, .tokens = 1234, .seconds = 4};
+  REQUIRE(build_status_text(status, 10) ==
+          "[====      ] 42 %  0.00 of 0.00 MB  0.0 MB/s  1.2k tokens  0:06 left");
+  REQUIRE(build_status_text({}, 0) == "0 %  0.00 of 0.00 MB  0.0 MB/s  0.0k tokens");
+}
+
+}  // namespace
+}  // namespace tessera
