@@ -11,6 +11,7 @@
 #include "core/graph/rules.h"
 #include "inputs/base_input.h"
 #include "layers/base_model.h"
+#include "tasks/decode/decode_hparams.h"
 #include "tasks/learner.h"
 #include "tasks/train_hparams.h"
 
@@ -64,6 +65,7 @@ class BaseTask {
   virtual const BaseModel& model() const = 0;
   virtual const Learner& learner() const = 0;
   virtual const TrainHParams& train() const = 0;
+  virtual const DecodeHParams& decode() const = 0;
 
   // A whole step: forward, gradients, clipping, update and metrics.
   virtual Graph train_graph(const TraceSetting& setting) const = 0;

@@ -57,8 +57,9 @@ struct ExperimentConfig {
   RulesConfig rules;
   Template<BaseTask> task;
   Template<BaseInput> input;
-  std::map<std::string, Template<BaseInput>> eval_inputs;  // By the dataset's name in eval lines.
-  FIELDS(mesh, rules, task, input, eval_inputs)
+  std::map<std::string, Template<BaseInput>> eval_inputs;    // By the dataset's name in eval lines.
+  std::map<std::string, Template<BaseInput>> decode_inputs;  // Of --mode=decode; none: those.
+  FIELDS(mesh, rules, task, input, eval_inputs, decode_inputs)
 };
 
 // Members of a derived struct are its knobs; it lists its own with FIELDS and names its base with

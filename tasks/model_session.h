@@ -37,10 +37,10 @@ class ModelSession {
   int64_t bytes_sent() const;  // By this process's devices so far, in collectives.
   // The weights that evaluation and decoding read: averages, if the learner keeps them.
   Weights eval_weights() const;
-
- protected:
+  // For this mesh; all programs come before the executor allocates.
   int add_program(const Graph& graph, CompileOptions options = {});
 
+ protected:
   Processes& processes_;
   Mesh mesh_;
   AxisRules rules_;

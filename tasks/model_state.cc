@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/runtime/name_rules.h"
 #include "layers/initialize.h"
+#include "tasks/base_task.h"
 #include "tasks/learner.h"
 
 namespace tessera {
@@ -17,6 +18,9 @@ std::string checkpoint_path(const Buffer& buffer) {
   return buffer.kind == InputKind::kParameter ? std::string(kParameters) + buffer.name
                                               : buffer.name;
 }
+
+// What is computed anew from prompts is not kept.
+bool is_kept(const Buffer& buffer) { return !buffer.name.starts_with(names::kCachePrefix); }
 
 std::vector<int64_t> shape_of(const Type& type) {
   std::vector<int64_t> shape;
@@ -86,7 +90,8 @@ void initialise_state(Executor& executor, const ParameterTable& table, uint64_t 
 
 std::vector<CheckpointArray> checkpoint_arrays(Executor& executor) {
   std::vector<CheckpointArray> arrays;
-  for (const Buffer& buffer : executor.persistent())
+  for (const Buffer& buffer : executor.persistent()) {
+    if (!is_kept(buffer)) continue;
     for (const Shard& shard : executor.shards(buffer.name))
       if (shard.owned)
         arrays.push_back({.path = checkpoint_path(buffer),
@@ -95,12 +100,14 @@ std::vector<CheckpointArray> checkpoint_arrays(Executor& executor) {
                           .offset = shard.block.origin,
                           .piece = shard.block.shape,
                           .bytes = shard.bytes});
+  }
   return arrays;
 }
 
 void restore_state(Executor& executor, const Checkpoint& checkpoint) {
   for (const Buffer& buffer : executor.persistent())
-    read_shards(executor, buffer.name, checkpoint, checkpoint_path(buffer), buffer.type);
+    if (is_kept(buffer))
+      read_shards(executor, buffer.name, checkpoint, checkpoint_path(buffer), buffer.type);
 }
 
 std::vector<std::string> load_weights(Executor& executor, const ParameterTable& table,

@@ -33,17 +33,27 @@ bool is_control(std::string_view character) {
   return first == 0xc2 && static_cast<uint8_t>(character[1]) < 0xa0;  // U+0080 to U+009F.
 }
 
-}  // namespace
+// Whether control characters count as what cannot be shown.
+enum class Controls { kKept, kReplaced };
 
-std::string printable(std::string_view text) {
+std::string with_replacements(std::string_view text, Controls controls) {
   std::string shown;
   while (!text.empty()) {
     const size_t bytes = character_bytes(text);
     const std::string_view character = text.substr(0, bytes);
-    shown += bytes == 0 || is_control(character) ? kReplacement : character;
+    const bool replaced = bytes == 0 || (controls == Controls::kReplaced && is_control(character));
+    shown += replaced ? kReplacement : character;
     text.remove_prefix(bytes == 0 ? 1 : bytes);
   }
   return shown;
 }
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  return with_replacements(text, Controls::kReplaced);
+}
+
+std::string valid_utf8(std::string_view text) { return with_replacements(text, Controls::kKept); }
 
 }  // namespace tessera

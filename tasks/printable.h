@@ -11,4 +11,7 @@ namespace tessera {
 // U+FFFD.
 std::string printable(std::string_view text);
 
+// `text` with bytes that are no UTF-8 as U+FFFD, for files that must be UTF-8.
+std::string valid_utf8(std::string_view text);
+
 }  // namespace tessera

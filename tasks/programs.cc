@@ -35,15 +35,6 @@ std::vector<std::string> outputs_after(const Executor& executor, int program,
   return found;
 }
 
-// Rows of a batch that this process's devices hold.
-int64_t local_rows(const Executor& executor, int program) {
-  int64_t rows = 0;
-  for (const Placement& input : executor.plan(program).inputs)
-    if (input.kind == InputKind::kBatch && rows == 0)
-      for (const RowRange& range : executor.input_rows(program, input.name)) rows += range.size();
-  return rows;
-}
-
 void add_metrics(const Executor& executor, int program, const std::vector<std::string>& metrics,
                  MetricMeans* means) {
   for (const std::string& name : metrics)
@@ -110,42 +101,6 @@ std::map<std::string, double> EvalProgram::run(BaseInput& input, int64_t max_bat
   std::map<std::string, double> result = means.means();
   result["weight"] = means.weight(std::string(names::kLoss));
   return result;
-}
-
-LogitsProgram::LogitsProgram(Executor& executor, int program, Batch batch)
-    : executor_(executor), program_(program), batch_(std::move(batch)) {
-  const int64_t rows = local_rows(executor, program);
-  for (auto& [name, array] : batch_) {
-    array.shape[0] = rows;
-    int64_t bytes = dtype_bytes(array.dtype);
-    for (const int64_t size : array.shape) bytes *= size;
-    array.bytes.assign(static_cast<size_t>(bytes), std::byte{0});
-  }
-  for (const Placement& output : executor.plan(program).outputs)
-    if (output.name == names::kLogits) logits_.resize(static_cast<size_t>(output.type.elements()));
-}
-
-int64_t LogitsProgram::window() const { return batch_.at("ids").shape[1]; }
-
-std::vector<float> LogitsProgram::next_token(const std::vector<int32_t>& ids) {
-  CHECK(!ids.empty());
-  const size_t used = std::min(ids.size(), static_cast<size_t>(window()));
-  const auto fill = [&](const char* name, auto value_at) {
-    const auto found = batch_.find(name);
-    if (found == batch_.end()) return;
-    auto* values = found->second.data<int32_t>();
-    for (int64_t row = 0; row < found->second.shape[0]; ++row, values += window())
-      for (size_t i = 0; i < used; ++i) values[i] = value_at(i);
-  };
-  fill("ids", [&](size_t i) { return ids[ids.size() - used + i]; });
-  fill("segment_ids", [](size_t) { return 1; });
-  fill("segment_pos", [](size_t i) { return static_cast<int32_t>(i); });
-  write_batch(executor_, program_, batch_);
-  executor_.run(program_);
-  executor_.read_output(program_, names::kLogits, std::as_writable_bytes(std::span(logits_)));
-  const size_t vocab = logits_.size() / static_cast<size_t>(window());
-  const auto last = logits_.begin() + static_cast<int64_t>((used - 1) * vocab);
-  return {last, last + static_cast<int64_t>(vocab)};
 }
 
 }  // namespace tessera

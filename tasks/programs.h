@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs a run executes: a training step, an evaluation over a dataset, and logits for
-// sampling. Each wraps one program of the executor and moves host values in and out of it.
+// The programs a run trains and evaluates with: a step, and a pass over a dataset. Each wraps one
+// program of the executor and moves host values in and out of it.
 #pragma once
 
 #include <cstdint>
@@ -56,22 +56,6 @@ class EvalProgram {
   Executor& executor_;
   int program_;
   std::vector<std::string> metrics_;
-};
-
-class LogitsProgram {
- public:
-  // `batch` is the specification the graph was traced for: copies of one example, as many as the
-  // mesh splits a batch into.
-  LogitsProgram(Executor& executor, int program, Batch batch);
-  int64_t window() const;  // Tokens it looks at.
-  // Scores of the token that follows `ids`; of more than `window()` only the last count.
-  std::vector<float> next_token(const std::vector<int32_t>& ids);
-
- private:
-  Executor& executor_;
-  int program_;
-  Batch batch_;
-  std::vector<float> logits_;
 };
 
 }  // namespace tessera

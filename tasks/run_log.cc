@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/run_log.h"
 
+#include <optional>
+
+#include <fmt/format.h>
+
 #include "core/base/error.h"
 #include "core/base/json_line.h"
+#include "tasks/decode/decoder_out.h"
 #include "tasks/event_file.h"
 #include "tasks/line_log.h"
 
@@ -16,7 +21,9 @@ constexpr std::string_view kEval = "eval/";
 struct RunLog::Impl {
   std::filesystem::path summaries;
   int64_t first_step = 0;
+  std::filesystem::path samples_file;
   LineLog lines;
+  std::optional<LineLog> sample_lines;      // Made when first written to.
   std::map<std::string, EventFile> events;  // By split; made when first written to.
 
   EventFile& events_of(const std::string& split) {
@@ -32,7 +39,11 @@ RunLog::RunLog() = default;
 RunLog::RunLog(const std::filesystem::path& run_directory, int64_t restored_step)
     : impl_(new Impl{.summaries = run_directory / "summaries",
                      .first_step = restored_step + 1,
-                     .lines = LineLog(run_directory / "metrics.jsonl", restored_step)}) {}
+                     .samples_file = run_directory / "samples.jsonl",
+                     .lines = LineLog(run_directory / "metrics.jsonl", restored_step)}) {
+  if (std::filesystem::exists(impl_->samples_file))
+    impl_->sample_lines.emplace(impl_->samples_file, restored_step);
+}
 
 RunLog::~RunLog() = default;
 
@@ -93,6 +104,18 @@ void RunLog::event(std::string_view name, int64_t step,
   json.add("event", name).add("step", step);
   for (const auto& [key, value] : details) json.add(key, value);
   impl_->lines.append(json.text());
+}
+
+void RunLog::samples(int64_t step, const std::vector<DecodedExample>& examples) {
+  if (!impl_) return;
+  if (!impl_->sample_lines) impl_->sample_lines.emplace(impl_->samples_file, step);
+  for (const DecodedExample& example : examples) {
+    impl_->events_of("train").text(step, fmt::format("samples/prompt_{}", example.number + 1),
+                                   sample_markdown(example));
+    for (size_t i = 0; i < example.samples.size(); ++i)
+      impl_->sample_lines->append(sample_line(step, example, i));
+  }
+  impl_->flush();
 }
 
 void RunLog::text(std::string_view name, std::string_view markdown) {

@@ -9,8 +9,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
+
+struct DecodedExample;
 
 // One training step, as its line says it.
 struct TrainLine {
@@ -42,6 +45,9 @@ class RunLog {
   // start, restore, save, skip, preempt, done; with what else there is to say.
   void event(std::string_view name, int64_t step,
              const std::map<std::string, double>& details = {});
+  // Texts that the model wrote after `step` steps: lines of samples.jsonl, and pages of
+  // TensorBoard's text tab.
+  void samples(int64_t step, const std::vector<DecodedExample>& examples);
   // A page of TensorBoard's text tab.
   void text(std::string_view name, std::string_view markdown);
 

@@ -7,6 +7,7 @@
 #include "core/graph/shard.h"
 #include "tasks/check_rules.h"
 #include "tasks/run_config.h"
+#include "tasks/run_tokenizer.h"
 
 namespace tessera {
 namespace {
@@ -70,7 +71,11 @@ void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& 
   for (const auto& [name, input_tpl] : config.eval_inputs)
     eval_datasets_.push_back(
         {name, open_input(input_tpl, "eval_inputs." + name, options), std::nullopt});
-  if (processes_.is_first()) processes_.barrier("opening the inputs");
+  if (processes_.is_first()) {
+    if (options.trains && options.allocates && input_->tokenizer() != nullptr)
+      write_run_tokenizer(options.run_directory, *input_->tokenizer());
+    processes_.barrier("opening the inputs");
+  }
 }
 
 int Session::add_program(const Graph& graph, const SessionOptions& options) {
@@ -81,7 +86,7 @@ int Session::add_program(const Graph& graph, const SessionOptions& options) {
 
 void Session::compile(const SessionOptions& options) {
   TraceSetting setting{mesh_, rules_, global_specification(*input_)};
-  std::optional<int> train_number, logits_number;
+  std::optional<int> train_number;
   if (options.trains) {
     train_graph_ = task_->train_graph(setting);
     check_rules(rules_, train_graph_);
@@ -106,13 +111,14 @@ void Session::compile(const SessionOptions& options) {
   setting.batch = copies_of_one_example(setting, *input_);
   const Graph logits_graph = task_->logits_graph(setting, eval_weights());
   if (options.allocates) check_vocabulary(logits_graph);
-  if (train().sample.length > 0) logits_number = add_program(logits_graph, options);
+  if (train().sample.length > 0 && options.trains && options.allocates)
+    samples_.emplace(*this, *input_);
 
   if (options.allocates) executor_.allocate();
   if (train_number) train_.emplace(executor_, *train_number, *task_);
   for (size_t i = 0; i < eval_datasets_.size(); ++i)
     eval_datasets_[i].program.emplace(executor_, number_of[i]);
-  if (logits_number) logits_.emplace(executor_, *logits_number, setting.batch);
+  if (samples_) samples_->begin();
 }
 
 void Session::check_vocabulary(const Graph& logits_graph) const {

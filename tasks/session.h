@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "inputs/prefetch.h"
+#include "tasks/decode/training_samples.h"
 #include "tasks/experiment.h"
 #include "tasks/model_session.h"
 #include "tasks/programs.h"
@@ -39,9 +40,7 @@ class Session : public ModelSession {
   const Graph& train_graph() const { return train_graph_; }  // As traced.
   int train_program_number() const { return train_->program(); }
   TrainProgram& train_program() { return *train_; }
-  LogitsProgram* logits_program() {
-    return logits_ ? &*logits_ : nullptr;
-  }  // If samples are asked for.
+  TrainingSamples* samples() { return samples_ ? &*samples_ : nullptr; }  // If asked for.
   // Metrics of every eval dataset, "eval/<dataset>/<metric>".
   std::map<std::string, double> evaluate();
   std::vector<std::string> eval_metric_names() const;
@@ -64,7 +63,7 @@ class Session : public ModelSession {
   std::vector<EvalDataset> eval_datasets_;
   Graph train_graph_;
   std::optional<TrainProgram> train_;
-  std::optional<LogitsProgram> logits_;
+  std::optional<TrainingSamples> samples_;
 };
 
 }  // namespace tessera

@@ -21,12 +21,14 @@ class SingleTask final : public BaseTask {
     Template<BaseModel> model;
     Learner::HParams learner;
     TrainHParams train;
-    FIELDS(dtypes, model, learner, train)
+    DecodeHParams decode;
+    FIELDS(dtypes, model, learner, train, decode)
   };
   explicit SingleTask(const HParams& p);
 
   const BaseModel& model() const override { return *model_; }
   const TrainHParams& train() const override { return p_.train; }
+  const DecodeHParams& decode() const override { return p_.decode; }
   const Learner& learner() const override { return learner_; }
   Graph train_graph(const TraceSetting& setting) const override;
   Graph eval_graph(const TraceSetting& setting, Weights weights) const override;

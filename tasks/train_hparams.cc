@@ -21,6 +21,7 @@ void check(const TrainHParams& p) {
   at_least("collective_timeout_seconds", p.collective_timeout_seconds, 1);
   at_least("stop_deadline_seconds", p.stop_deadline_seconds, 1);
   at_least("sample.length", p.sample.length, 0);
+  at_least("sample.interval_steps", p.sample.interval_steps, 0);
   if (p.eval_loop_num_batches != -1 && p.eval_loop_num_batches < 1)
     fail("task.train.eval_loop_num_batches is {}; expected -1 (the whole set) or at least 1",
          p.eval_loop_num_batches);

@@ -43,14 +43,17 @@ struct EarlyStopping {
   FIELDS(metric, patience_evals, min_improvement, target, stop_at_target)
 };
 
-// The text printed when training ends; length 0 prints none.
-struct ClosingSample {
-  static constexpr std::string_view kName = "ClosingSample";
-  int64_t length = 0;  // Tokens.
+// Texts that the model writes while it trains and at the end, so that one sees what it has learnt.
+struct SampleHParams {
+  static constexpr std::string_view kName = "Sample";
+  int64_t length = 0;          // Tokens; 0: no samples.
+  int64_t interval_steps = 0;  // 0: at the end alone.
   double temperature = 0.8;
-  std::string prompt;  // Empty: a newline.
+  int64_t top_k = 0;  // 0: all.
+  double top_p = 1.0;
+  std::vector<std::string> prompts;  // Empty: what an unprompted text begins with.
   int64_t seed = 0;
-  FIELDS(length, temperature, prompt, seed)
+  FIELDS(length, interval_steps, temperature, top_k, top_p, prompts, seed)
 };
 
 struct TrainHParams {
@@ -78,7 +81,7 @@ struct TrainHParams {
 
   InitFrom init_from;
   EarlyStopping early_stopping;
-  ClosingSample sample;
+  SampleHParams sample;
   FIELDS(num_train_steps, seed, num_microbatches, remat_policy, save_interval_steps,
          save_max_to_keep, save_keep_every_steps, save_keep_best, eval_interval_steps,
          eval_loop_num_batches, eval_on_ema, metrics_interval_steps, summary_interval_steps,

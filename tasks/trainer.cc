@@ -17,15 +17,14 @@
 #include "core/runtime/launch_trace.h"
 #include "tasks/console.h"
 #include "tasks/deadline.h"
+#include "tasks/decode/decode_run.h"
 #include "tasks/early_stopper.h"
 #include "tasks/line_log.h"
 #include "tasks/loop_state.h"
 #include "tasks/model_state.h"
 #include "tasks/plan_report.h"
-#include "tasks/printable.h"
 #include "tasks/run_log.h"
 #include "tasks/run_start.h"
-#include "tasks/sample_text.h"
 #include "tasks/session.h"
 #include "tasks/stall_watch.h"
 #include "tasks/stop_signal.h"
@@ -48,8 +47,8 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 constexpr uint64_t kSavingChannel = 1;
 
 void check_mode(RunMode mode) {
-  if (mode == RunMode::kDecode || mode == RunMode::kExport || mode == RunMode::kImport)
-    fail("this build trains, evaluates and plans only");
+  if (mode == RunMode::kExport || mode == RunMode::kImport)
+    fail("this build trains, evaluates, decodes and plans only");
 }
 
 }  // namespace
@@ -62,7 +61,6 @@ struct Trainer::Impl final : BaseRun {
  private:
   void begin();
   void check_metric(std::string_view field, const std::string& metric) const;
-  void check_prompt();
   void start_from(const InitFrom& other);
   void restore(int64_t step);
   std::optional<int64_t> newest_checkpoint();
@@ -146,7 +144,6 @@ void Trainer::Impl::begin() {
   const std::string graph = graph_text(session_.train_graph());
   graph_hash_ = fmt::format("{:08x}", crc32c(std::as_bytes(std::span(graph))));
   if (options_.mode == RunMode::kPlan) return;
-  check_prompt();
   const std::optional<int64_t> newest = newest_checkpoint();
   if (newest) {
     restore(*newest);
@@ -167,13 +164,6 @@ std::optional<int64_t> Trainer::Impl::newest_checkpoint() {
   if (processes_.is_first()) newest = store_.newest();
   const int64_t agreed = processes_.agree_max(newest.value_or(-1), "the checkpoint to go on from");
   return agreed < 0 ? std::nullopt : std::optional(agreed);
-}
-
-// A sample at the end needs an input that knows text, which is better known at the start.
-void Trainer::Impl::check_prompt() {
-  if (p().sample.length == 0) return;
-  const ErrorContext where("task.train.sample");
-  session_.input().text_to_ids(p().sample.prompt);
 }
 
 // Weights of another run in place of fresh ones.
@@ -299,6 +289,8 @@ int Trainer::Impl::train() {
     }
     train_step(begin, outlook.has_batch);
     if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
+    if (session_.samples() && (is_due(step_, p().sample.interval_steps) || complete()))
+      report_samples(*session_.samples(), step_, *log_, console_);
     report_saves();
   }
   finish();
@@ -466,16 +458,16 @@ void Trainer::Impl::finish() {
   log_->event("done", step_, traffic());
   if (!stop_reason_.empty()) console_.say("stopped early: " + stop_reason_);
   console_.say(fmt::format("done: {} steps in {}", step_, directory_.string()));
-  if (LogitsProgram* logits = session_.logits_program()) {
-    const std::string sample = sample_text(*logits, session_.input(), p().sample);
-    console_.say("\nA sample of what it has learnt:\n");
-    console_.say(printable(sample));
-  }
 }
 
 Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
-                 const std::vector<Device*>& devices, Processes& processes)
-    : run_(std::make_unique<Impl>(config, options, devices, processes)) {}
+                 const std::vector<Device*>& devices, Processes& processes) {
+  if (options.mode == RunMode::kDecode) {
+    run_ = std::make_unique<DecodeRun>(config, options, devices, processes);
+  } else {
+    run_ = std::make_unique<Impl>(config, options, devices, processes);
+  }
+}
 Trainer::~Trainer() = default;
 int Trainer::run() { return run_->run(); }
 

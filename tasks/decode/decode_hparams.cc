@@ -8,9 +8,12 @@
 namespace tessera {
 namespace {
 
+constexpr int64_t kMost = int64_t{1} << 24;  // Of any count: sizes of arrays follow from them.
+
 void check_numbers(const DecodeHParams& p, std::string_view where) {
   const auto at_least = [&](std::string_view field, int64_t value, int64_t least) {
     if (value < least) fail("{}.{} is {}; expected at least {}", where, field, value, least);
+    if (value > kMost) fail("{}.{} is {}; expected at most {}", where, field, value, kMost);
   };
   at_least("top_k", p.top_k, 0);
   at_least("beam_size", p.beam_size, 1);

@@ -11,8 +11,8 @@ namespace tessera {
 namespace {
 
 // What ends a continuation can be drawn, whatever else its tokenizer says of it.
-DrawableIds drawable_ids(const TokenText& text, const StopRules& stop) {
-  DrawableIds drawable = text.drawable_ids();
+DrawableIds drawable_ids(const TokenText& text, const StopRules& stop, int64_t vocab_size) {
+  DrawableIds drawable = text.drawable_ids(vocab_size);
   for (const int32_t id : stop.tokens()) drawable[static_cast<size_t>(id)] = 1;
   return drawable;
 }
@@ -28,13 +28,13 @@ Decoder::Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const Token
     : program_(program),
       p_(p),
       stop_(p, text),
-      drawable_(drawable_ids(text, stop_)),
+      drawable_(drawable_ids(text, stop_, program.vocab_size())),
       sampler_({p.strategy == DecodeStrategy::kGreedy ? 0.0 : p.temperature, p.top_k, p.top_p},
                drawable_),
       slot_rows_(rows_per_prompt(p)),
       slots_(static_cast<size_t>(program.rows() / slot_rows_)),
       rows_(static_cast<size_t>(program.rows())) {
-  CHECK(!slots_.empty() && text.model_vocab_size() == program.vocab_size());
+  CHECK(!slots_.empty(), "a prompt takes {} rows, more than {}", slot_rows_, program.rows());
 }
 
 std::vector<int32_t> Decoder::fitted(const std::vector<int32_t>& prompt, size_t number) const {

@@ -19,16 +19,9 @@ bool is_number(std::string_view text) {
 
 }  // namespace
 
-TokenText::TokenText(const Tokenizer* tokenizer, int64_t vocab_size, int64_t model_vocab_size)
+TokenText::TokenText(const Tokenizer* tokenizer, int64_t vocab_size)
     : tokenizer_(tokenizer),
-      vocab_size_(tokenizer != nullptr ? tokenizer->vocab_size() : vocab_size),
-      model_vocab_size_(model_vocab_size) {
-  if (vocab_size_ > model_vocab_size)
-    fail(
-        "the tokenizer '{}' has {} ids, but the model's vocabulary has {}; it was not trained with "
-        "this tokenizer",
-        tokenizer != nullptr ? tokenizer->name() : "(none)", vocab_size_, model_vocab_size);
-}
+      vocab_size_(tokenizer != nullptr ? tokenizer->vocab_size() : vocab_size) {}
 
 int32_t TokenText::checked_id(std::string_view number) const {
   int64_t id = -1;
@@ -97,8 +90,13 @@ std::optional<int32_t> TokenText::end_id() const {
   return tokenizer_ != nullptr ? tokenizer_->end_id() : std::nullopt;
 }
 
-DrawableIds TokenText::drawable_ids() const {
-  DrawableIds drawable(static_cast<size_t>(model_vocab_size_), 0);
+DrawableIds TokenText::drawable_ids(int64_t model_vocab_size) const {
+  if (vocab_size_ > model_vocab_size)
+    fail("{} has {} token ids, but the model's vocabulary has {}: it is not what the model knows",
+         tokenizer_ != nullptr ? fmt::format("the tokenizer '{}'", tokenizer_->name())
+                               : std::string("the data"),
+         vocab_size_, model_vocab_size);
+  DrawableIds drawable(static_cast<size_t>(model_vocab_size), 0);
   for (int64_t id = 0; id < vocab_size_; ++id)
     drawable[static_cast<size_t>(id)] =
         tokenizer_ == nullptr || tokenizer_->may_be_drawn(static_cast<int32_t>(id)) ? 1 : 0;

@@ -15,9 +15,8 @@ namespace tessera {
 
 class TokenText {
  public:
-  // `tokenizer` may be null; it outlives this. Ids of the data are below `vocab_size`, those of the
-  // model below `model_vocab_size`. Error if the model knows fewer.
-  TokenText(const Tokenizer* tokenizer, int64_t vocab_size, int64_t model_vocab_size);
+  // `tokenizer` may be null; it outlives this. Ids of data without one are below `vocab_size`.
+  TokenText(const Tokenizer* tokenizer, int64_t vocab_size);
 
   // Names of special tokens stand for them. Error for an empty prompt, and for one of numbers that
   // are no ids.
@@ -31,16 +30,14 @@ class TokenText {
   // Of a token's name, or of a number that is an id. Error with the nearest name.
   int32_t id_of(const std::string& token) const;
   std::optional<int32_t> end_id() const;
-  // Of the model's ids.
-  DrawableIds drawable_ids() const;
-  int64_t model_vocab_size() const { return model_vocab_size_; }
+  // Of the model's ids, of which there may be more. Error if there are fewer.
+  DrawableIds drawable_ids(int64_t model_vocab_size) const;
 
  private:
   int32_t checked_id(std::string_view number) const;
 
   const Tokenizer* tokenizer_;
   int64_t vocab_size_;
-  int64_t model_vocab_size_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/decode/decode_program.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "tasks/base_task.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kAgreement = "a step of decoding";
+
+// A type with an axis "batch" of these rows, as the rules lay it out.
+Type batch_type(const ModelSession& session, int64_t rows) {
+  return apply_rules(session.rules().activations, session.mesh(),
+                     make_type(DType::kI32, {{"batch", rows, {}}}));
+}
+
+}  // namespace
+
+// What the first process runs, as the others hear of it.
+struct DecodeProgram::Command {
+  enum class Kind : int32_t { kEnd, kTokens, kReorder };
+  Kind kind = Kind::kEnd;
+  int32_t program = 0;
+  std::vector<int32_t> ids, starts, last;  // Of kReorder: parents, in `ids`.
+
+  std::string text() const {
+    std::string text;
+    const auto put = [&](const void* from, size_t bytes) {
+      text.append(static_cast<const char*>(from), bytes);
+    };
+    put(&kind, sizeof(kind));
+    put(&program, sizeof(program));
+    for (const auto* values : {&ids, &starts, &last}) {
+      const uint64_t size = values->size();
+      put(&size, sizeof(size));
+      put(values->data(), size * sizeof(int32_t));
+    }
+    return text;
+  }
+  static Command of(const std::string& text) {
+    Command command;
+    size_t at = 0;
+    const auto take = [&](void* to, size_t bytes) {
+      CHECK(bytes <= text.size() - at, "a command of decoding ends early");
+      std::memcpy(to, text.data() + at, bytes);
+      at += bytes;
+    };
+    take(&command.kind, sizeof(command.kind));
+    take(&command.program, sizeof(command.program));
+    for (auto* values : {&command.ids, &command.starts, &command.last}) {
+      uint64_t size = 0;
+      take(&size, sizeof(size));
+      CHECK(size <= text.size() / sizeof(int32_t));
+      values->resize(size);
+      take(values->data(), size * sizeof(int32_t));
+    }
+    return command;
+  }
+};
+
+int64_t decode_rows(const ModelSession& session, const DecodeHParams& p, int64_t prompts) {
+  const int64_t width = rows_per_prompt(p);
+  const int64_t runs = p.strategy == DecodeStrategy::kBeam ? 1 : p.num_samples;
+  const int64_t at_once = std::max<int64_t>(1, std::min(prompts, p.batch) * runs);
+  const int64_t rows = std::min(at_once * width, p.batch);
+  const int64_t parts = session.mesh().size_along(batch_type(session, 0).axes[0].split);
+  return (rows + parts - 1) / parts * parts;
+}
+
+DecodeProgram::DecodeProgram(ModelSession& session, const DecodeSizes& sizes,
+                             DecodeStrategy strategy)
+    : executor_(session.executor()), processes_(session.processes()), sizes_(sizes) {
+  DecodeSetting setting{.mesh = session.mesh(),
+                        .rules = session.rules(),
+                        .batch = sizes.rows,
+                        .seq = 1,
+                        .cache_length = sizes.cache_length};
+  const auto problem = type_problem(batch_type(session, sizes.rows), session.mesh());
+  CHECK(!problem, "{}", *problem);
+  const Graph step = session.task().decode_graph(setting, session.eval_weights());
+  const Type& logits = step.type(step.find_output(names::kLogits)->value);
+  vocab_size_ = logits.axes.back().size;
+  logits_.resize(static_cast<size_t>(logits.elements()));
+  step_ = session.add_program(step);
+  setting.seq = sizes.prefill_chunk;
+  prefill_ = session.add_program(session.task().decode_graph(setting, session.eval_weights()));
+  setting.seq = 1;
+  if (strategy == DecodeStrategy::kBeam)
+    reorder_ = session.add_program(session.task().reorder_cache_graph(setting));
+}
+
+std::span<const float> DecodeProgram::prefill(std::span<const RowTokens> rows) {
+  return run_tokens(prefill_, sizes_.prefill_chunk, rows);
+}
+
+std::span<const float> DecodeProgram::step(std::span<const RowTokens> rows) {
+  return run_tokens(step_, 1, rows);
+}
+
+std::span<const float> DecodeProgram::run_tokens(int program, int64_t seq,
+                                                 std::span<const RowTokens> rows) {
+  CHECK(static_cast<int64_t>(rows.size()) == sizes_.rows);
+  Command command{.kind = Command::Kind::kTokens, .program = program};
+  command.ids.assign(static_cast<size_t>(sizes_.rows * seq), 0);
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const auto& [position, ids] = rows[row];
+    CHECK(std::ssize(ids) <= seq && position + std::ssize(ids) <= sizes_.cache_length);
+    std::copy(ids.begin(), ids.end(), command.ids.begin() + static_cast<int64_t>(row) * seq);
+    command.starts.push_back(static_cast<int32_t>(position));
+    command.last.push_back(std::max(static_cast<int32_t>(ids.size()), 1) - 1);
+  }
+  send(command);
+  obey(command);
+  executor_.read_output(program, names::kLogits, std::as_writable_bytes(std::span(logits_)));
+  return logits_;
+}
+
+void DecodeProgram::reorder(std::span<const int32_t> parents) {
+  CHECK(reorder_.has_value(), "rows are exchanged by beam search only");
+  Command command{.kind = Command::Kind::kReorder, .program = *reorder_};
+  command.ids.assign(parents.begin(), parents.end());
+  send(command);
+  obey(command);
+}
+
+void DecodeProgram::send(const Command& command) {
+  if (processes_.size() > 1) processes_.broadcast(command.text(), kAgreement);
+}
+
+void DecodeProgram::obey(const Command& command) {
+  if (command.kind == Command::Kind::kReorder) {
+    write(command.program, names::kParents, command.ids, 1);
+  } else {
+    write(command.program, names::kIds, command.ids, std::ssize(command.ids) / sizes_.rows);
+    write(command.program, names::kStarts, command.starts, 1);
+    write(command.program, names::kLast, command.last, 1);
+  }
+  executor_.run(command.program);
+}
+
+// Of an input's rows, those that this process's devices hold.
+void DecodeProgram::write(int program, std::string_view name, std::span<const int32_t> values,
+                          int64_t width) {
+  const auto& inputs = executor_.plan(program).inputs;
+  if (std::none_of(inputs.begin(), inputs.end(),
+                   [&](const Placement& input) { return input.name == name; }))
+    return;  // A graph need not use all.
+  std::vector<int32_t> mine;
+  for (const RowRange& range : executor_.input_rows(program, name))
+    mine.insert(mine.end(), values.begin() + range.begin * width,
+                values.begin() + range.end * width);
+  executor_.write_input(program, name, std::as_bytes(std::span(mine)));
+}
+
+void DecodeProgram::lead_or_follow(const std::function<void()>& work) {
+  if (processes_.is_first()) {
+    work();
+    send(Command{});
+  } else {
+    while (follow_one()) {
+    }
+  }
+}
+
+bool DecodeProgram::follow_one() {
+  const Command command = Command::of(processes_.broadcast("", kAgreement));
+  if (command.kind == Command::Kind::kEnd) return false;
+  obey(command);
+  return true;
+}
+
+}  // namespace tessera

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/decode/decode_run.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "tasks/decode/decoder_out.h"
+#include "tasks/decode/sample_view.h"
+#include "tasks/model_state.h"
+#include "tasks/run_tokenizer.h"
+
+namespace tessera {
+namespace {
+
+// The whole of an input, for the process that reads for all.
+Infeed whole_input(const std::filesystem::path& run_directory) {
+  return {.infeed_host_index = 0, .num_infeed_hosts = 1, .run_directory = run_directory};
+}
+
+}  // namespace
+
+DecodeRun::DecodeRun(const ExperimentConfig& config, const RunOptions& options,
+                     const std::vector<Device*>& devices, Processes& processes)
+    : options_(options),
+      processes_(processes),
+      session_(config, ModelSession::Purpose::kRunning, devices, options.devices, processes),
+      p_(session_.task().decode()),
+      store_(options.job_log_dir / "checkpoints"),
+      console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
+                   ? Console::Mode::kSilent
+                   : Console::detect()) {
+  if (processes.is_first()) {
+    find_text(config);
+    if (options.prompts.empty()) {
+      read_datasets(config);
+    } else {
+      take_prompts();
+    }
+  }
+  choose_checkpoint();
+  compile();
+}
+
+// Process 0 chooses for all, so that a checkpoint that comes or goes meanwhile divides nobody.
+void DecodeRun::choose_checkpoint() {
+  int64_t step = options_.checkpoint.step;
+  if (processes_.is_first() && options_.checkpoint.kind != CheckpointChoice::Kind::kStep) {
+    const std::optional<int64_t> newest = store_.newest();
+    if (!newest)
+      fail("{} holds no checkpoint to decode with; train first", store_.directory().string());
+    step = *newest;
+  }
+  step_ = processes_.agree_max(step, "the checkpoint to decode with");
+}
+
+// The run keeps its tokenizer; one that does not is asked for its data's.
+void DecodeRun::find_text(const ExperimentConfig& config) {
+  kept_tokenizer_ = read_run_tokenizer(options_.job_log_dir);
+  if (!kept_tokenizer_) {
+    const ErrorContext where("input");
+    input_ = config.input.instantiate();
+    input_->attach(whole_input(options_.job_log_dir));
+  }
+  text_.emplace(kept_tokenizer_ ? kept_tokenizer_.get() : input_->tokenizer(),
+                input_ ? input_->vocab_size() : 0);
+}
+
+void DecodeRun::take_prompts() {
+  Dataset dataset;
+  for (const std::string& prompt : options_.prompts) {
+    const ErrorPrefix where(fmt::format("--prompt number {}", dataset.examples.size() + 1));
+    DecodedExample example;
+    example.number = std::ssize(dataset.examples);
+    example.prompt_ids = text_->prompt_ids(prompt);
+    example.prompt = prompt;
+    dataset.examples.push_back(std::move(example));
+  }
+  datasets_.push_back(std::move(dataset));
+}
+
+void DecodeRun::read_datasets(const ExperimentConfig& config) {
+  if (!config.decode_inputs.empty()) {
+    for (const auto& [name, input_tpl] : config.decode_inputs)
+      read_dataset(name, input_tpl, "decode_inputs");
+    return;
+  }
+  if (config.eval_inputs.empty())
+    fail("{} has no decode_inputs and no eval_inputs; say what to go on from with --prompt=TEXT",
+         options_.experiment);
+  if (p_.prompt_length == 0)
+    fail(
+        "decode what? Give --prompt=TEXT, or --set task.decode.prompt_length=N to go on from the "
+        "first N tokens of each document of the eval datasets ({} has no decode_inputs)",
+        options_.experiment);
+  for (const auto& [name, input_tpl] : config.eval_inputs)
+    read_dataset(name, input_tpl, "eval_inputs");
+}
+
+void DecodeRun::read_dataset(const std::string& name, const Template<BaseInput>& input_tpl,
+                             std::string_view field) {
+  const ErrorContext where(fmt::format("{}.{}", field, name));
+  const std::unique_ptr<BaseInput> input = input_tpl.instantiate();
+  input->attach(whole_input(options_.job_log_dir));
+  ExampleSet set = read_examples(*input, p_, *text_);
+  if (set.too_short > 0)
+    console_.say(fmt::format("{}: {} documents are too short for a prompt and are left out", name,
+                             set.too_short));
+  datasets_.push_back({name, std::move(set.examples)});
+}
+
+void DecodeRun::compile() {
+  int64_t prompts = 0, longest = 0;
+  for (const Dataset& dataset : datasets_) {
+    prompts = std::max(prompts, std::ssize(dataset.examples));
+    for (const DecodedExample& example : dataset.examples)
+      longest = std::max(longest, std::ssize(example.prompt_ids));
+  }
+  prompts = processes_.agree_max(prompts, "what to decode");
+  longest = processes_.agree_max(longest, "what to decode");
+  decoding_.emplace(session_, p_, prompts, longest);
+  session_.executor().allocate();
+  decoding_->begin(text_ ? &*text_ : nullptr);
+  restore_state(session_.executor(), store_.open(step_));
+  processes_.barrier("the weights to decode with");
+}
+
+int DecodeRun::run() {
+  if (!session_.remark().empty()) console_.say(session_.remark());
+  console_.say(
+      fmt::format("{} in {}, step {}", options_.experiment, options_.job_log_dir.string(), step_));
+  if (options_.dry_run) {
+    console_.say("dry run: ready to decode");
+    return 0;
+  }
+  const int64_t count = processes_.agree_max(std::ssize(datasets_), "what to decode");
+  datasets_.resize(static_cast<size_t>(count));
+  for (Dataset& dataset : datasets_) decode(dataset);
+  return 0;
+}
+
+void DecodeRun::decode(Dataset& dataset) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::vector<int32_t>> prompts;
+  for (const DecodedExample& example : dataset.examples) prompts.push_back(example.prompt_ids);
+  auto samples = decoding_->decode(prompts);
+  if (!processes_.is_first()) return;
+  int64_t tokens = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    for (const DecodedSample& sample : samples[i]) tokens += std::ssize(sample.ids);
+    dataset.examples[i].samples = std::move(samples[i]);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  const std::string speed =
+      fmt::format("{} tokens in {:.1f} s, {} tokens/s", tokens, seconds.count(),
+                  count_text(static_cast<double>(tokens) / seconds.count()));
+  if (dataset.name.empty()) {
+    show(dataset);
+    console_.say(speed);
+    return;
+  }
+  const std::filesystem::path file =
+      write_decoder_out(options_.job_log_dir, dataset.name, step_, dataset.examples);
+  console_.say(fmt::format("{}: {} prompts continued in {} ({})", dataset.name,
+                           dataset.examples.size(), file.string(), speed));
+}
+
+void DecodeRun::show(const Dataset& dataset) {
+  for (const DecodedExample& example : dataset.examples) console_.say(sample_view(example));
+}
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=decode: continues prompts, or the documents of datasets, with the weights of a checkpoint.
+// It reads the run's directory, takes no lock, and adds to decoder_out/ there.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/runtime/checkpoint_store.h"
+#include "tasks/base_run.h"
+#include "tasks/console.h"
+#include "tasks/decode/decode_examples.h"
+#include "tasks/decode/decoding.h"
+#include "tasks/trainer.h"
+
+namespace tessera {
+
+class DecodeRun final : public BaseRun {
+ public:
+  // As Trainer's.
+  DecodeRun(const ExperimentConfig& config, const RunOptions& options,
+            const std::vector<Device*>& devices, Processes& processes);
+  int run() override;
+
+ private:
+  // What is decoded, as the first process knows it.
+  struct Dataset {
+    std::string name;  // Empty: the prompts of the command line.
+    std::vector<DecodedExample> examples;
+  };
+  void choose_checkpoint();
+  void find_text(const ExperimentConfig& config);
+  void take_prompts();
+  void read_datasets(const ExperimentConfig& config);
+  void read_dataset(const std::string& name, const Template<BaseInput>& input_tpl,
+                    std::string_view field);
+  void compile();
+  void decode(Dataset& dataset);
+  void show(const Dataset& dataset);
+
+  RunOptions options_;
+  Processes& processes_;
+  ModelSession session_;
+  DecodeHParams p_;
+  CheckpointStore store_;
+  Console console_;
+  int64_t step_ = 0;  // Of the checkpoint.
+  std::unique_ptr<Tokenizer> kept_tokenizer_;
+  std::unique_ptr<BaseInput> input_;  // The training input, if its tokenizer is needed.
+  std::optional<TokenText> text_;
+  std::vector<Dataset> datasets_;
+  std::optional<Decoding> decoding_;
+};
+
+}  // namespace tessera

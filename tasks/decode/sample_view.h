@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// A prompt and its continuations as a person reads them. Files have decoder_out.h.
+#pragma once
+
+#include <string>
+
+#include "tasks/decode/decode_examples.h"
+
+namespace tessera {
+
+// The prompt and its continuations, each under a heading. Control characters are shown as U+FFFD.
+std::string sample_view(const DecodedExample& example);
+
+}  // namespace tessera
