@@ -13,8 +13,6 @@
 namespace tessera {
 namespace {
 
-// Bytes and the reserved id 0 make 257; the rest is never drawn and rounds a matrix's width.
-constexpr int64_t kVocabSize = 264;
 constexpr double kInitScale = 0.02;
 
 }  // namespace
@@ -35,7 +33,7 @@ Template<BaseModel> ByteLm::model() const {
                                         .residual_dropout_rate = dropout_rate};
   return LanguageModel::HParams{
       .lm_tpl = TransformerLm::HParams{
-          .vocab_size = kVocabSize,
+          .vocab_size = vocab_size,
           .model_dims = model_dims,
           .num_layers = num_layers,
           .num_heads = num_heads,

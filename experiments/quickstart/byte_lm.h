@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the experiments of this family share: a decoder-only transformer over bytes (RMSNorm, rotary
-// positions, SwiGLU, tied embeddings), trained on text that is frozen into the run's directory.
+// What the experiments of this family share: a decoder-only transformer (RMSNorm, rotary positions,
+// SwiGLU, tied embeddings) over bytes, trained on text that is frozen into the run's directory.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,8 @@ namespace tessera {
 
 struct ByteLm : Experiment {
   using Base = Experiment;
+  int64_t vocab_size =
+      264;  // Bytes and the reserved id 0 make 257; the rest rounds a matrix's width.
   int64_t num_layers = 4;
   int64_t model_dims = 128;
   int64_t num_heads = 4;
@@ -26,8 +28,8 @@ struct ByteLm : Experiment {
   double weight_decay = 0.1;  // Of matrices only.
   double dropout_rate = 0.0;
   DType compute_dtype = DType::kF32;
-  int64_t sample_length = 0;  // Bytes of sample text at the end.
-  FIELDS(num_layers, model_dims, num_heads, hidden_dims, seq_len, global_batch_size,
+  int64_t sample_length = 0;  // Tokens of sample text at the end.
+  FIELDS(vocab_size, num_layers, model_dims, num_heads, hidden_dims, seq_len, global_batch_size,
          num_train_steps, warmup_steps, learning_rate, min_learning_rate_ratio, beta2, weight_decay,
          dropout_rate, compute_dtype, sample_length)
 
