@@ -18,7 +18,8 @@ bool asks_help(const std::vector<std::string>& arguments) {
 }
 
 void dispatch(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& notes) {
-  const std::vector<Command> commands = {build_command(), inspect_command(), train_command()};
+  const std::vector<Command> commands = {build_command(), inspect_command(), import_command(),
+                                         train_command()};
   std::vector<std::string> names;
   for (const Command& command : commands) names.push_back(command.name);
   if (arguments.empty())

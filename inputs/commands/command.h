@@ -48,6 +48,7 @@ struct Command {
 // One file each.
 Command build_command();
 Command inspect_command();
+Command import_command();
 Command train_command();
 
 template <typename T>

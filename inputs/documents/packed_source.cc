@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kPackedBytes = 1 << 18;
+constexpr size_t kPackedBytes = 1 << 16;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void PackedSource::seek(int64_t offset) {
     position_ = 0;
     begin_again();
   }
-  std::vector<char> passed(kPackedBytes);
+  std::vector<char> passed(position_ < offset ? kPackedBytes : 0);
   while (position_ < offset) {
     const auto left = static_cast<size_t>(offset - position_);
     if (read(passed.data(), std::min(left, passed.size())) == 0)

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kBlock = 1 << 18;
+constexpr size_t kBlock = 1 << 16;
 constexpr size_t kLargeBuffer = size_t{1} << 24;  // Given back when a long piece is done with.
 
 }  // namespace

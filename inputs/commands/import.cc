@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// flat_tokens import.
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/ostream.h>
+
+#include "inputs/commands/command.h"
+#include "inputs/flat_tokens_file.h"
+#include "inputs/zarr/zarr_tokens.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kUsage =
+    R"(  flat_tokens import STORE --output=FILE [options]
+      Makes a flat-tokens file of seqax's flat tokens, a zarr store of format 2.
+      --tokenizer=FILE            what made its ids, to be carried in the file
+      --vocab_size=N              or how many there are; max_token_id + 1 unless told
+      --compression=0             deflate level, 0 to 9
+)";
+
+constexpr int64_t kMostIds = int64_t{1} << 31;
+
+TokenizerIdentity find_identity(const Arguments& arguments, int64_t least) {
+  if (arguments.has("tokenizer") && arguments.has("vocab_size"))
+    throw UsageError("--tokenizer and --vocab_size exclude each other");
+  TokenizerIdentity identity =
+      arguments.has("tokenizer")
+          ? identity_of(*make_tokenizer(arguments.text("tokenizer", "")))
+          : unknown_tokenizer(arguments.number<int64_t>("vocab_size", least, 1, kMostIds));
+  if (identity.vocab_size < least)
+    fail("the store has ids up to {}, but {} has {}: another tokenizer made them", least - 1,
+         arguments.has("tokenizer") ? identity.name : "--vocab_size", identity.vocab_size);
+  return identity;
+}
+
+void run_import(const std::vector<std::string>& words, std::ostream& out, std::ostream&) {
+  const Arguments arguments =
+      parse_arguments(words, {"output", "tokenizer", "vocab_size", "compression"});
+  const std::string output = arguments.text("output", "");
+  if (output.empty()) throw UsageError("import wants --output=FILE");
+  if (arguments.paths.size() != 1)
+    throw UsageError(fmt::format("import wants one STORE, got {}", arguments.paths.size()));
+  const std::filesystem::path store = arguments.paths[0];
+  const std::vector<std::string> splits = zarr_splits(store);
+  int64_t least = 1;
+  for (const std::string& split : splits)
+    least = std::max(least, zarr_max_token_id(store, split) + 1);
+  FlatTokensWriter writer(output, find_identity(arguments, least),
+                          {.compression = arguments.number<int>("compression", 0, 0, 9),
+                           .source = std::filesystem::absolute(store).lexically_normal().string()});
+  for (const std::string& split : splits) {
+    const ImportedSplit imported = import_zarr_split(store, split, &writer);
+    fmt::print(out, "{}:{}: {} tokens in {} documents", output, split, imported.tokens,
+               imported.documents);
+    if (imported.empty > 0) fmt::print(out, "; left out: {} empty", imported.empty);
+    fmt::print(out, "\n");
+  }
+  writer.finish();
+}
+
+}  // namespace
+
+Command import_command() { return {"import", std::string(kUsage), run_import}; }
+
+}  // namespace tessera

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nothing that a file of documents or tokens may hold does worse than to be refused: lines of JSON,
+// parted text, gzip and Zstandard, .bin of nanoGPT and llm.c, and a build's ledger.
+#include <cstring>
+#include <stdexcept>
+
+#include "core/base/error.h"
+#include "inputs/building/build_ledger.h"
+#include "inputs/building/input_reader.h"
+#include "inputs/document_reader.h"
+#include "tests/support/catch.h"
+#include "tests/support/compress.h"
+#include "tests/support/fuzz.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kLongest = 1 << 16;
+
+// Reads twice, the second time from the middle on, which must give the same documents.
+void read_documents(std::string_view bytes, const std::string& path, const ReadOptions& options) {
+  const auto reader = documents_in_memory(std::string(bytes), path, options);
+  std::vector<std::string> texts;
+  std::vector<ShardPosition> places = {reader->position()};
+  while (auto text = reader->next()) {
+    if (static_cast<int64_t>(text->size()) > kLongest) throw std::logic_error("too long");
+    texts.push_back(*std::move(text));
+    places.push_back(reader->position());
+  }
+  const size_t middle = texts.size() / 2;
+  reader->seek(places[middle]);
+  for (size_t i = middle; i < texts.size(); ++i)
+    if (reader->next() != texts[i]) throw std::logic_error("another document after seek");
+  if (reader->next()) throw std::logic_error("one more document after seek");
+}
+
+void fuzz_documents(const std::string& name, const std::string& path,
+                    const std::vector<std::string>& seeds, const ReadOptions& options,
+                    int64_t count) {
+  const FuzzReport report = fuzz(
+      name, seeds, [&](std::string_view bytes) { read_documents(bytes, path, options); }, count);
+  const bool may_skip = options.broken == BrokenDocuments::kSkip && name == "json_lines";
+  REQUIRE((report.refused > 0) != may_skip);
+  REQUIRE(report.refused < report.inputs);
+}
+
+const std::string kLines =
+    "{\"text\": \"one \\u00e9\", \"n\": [1, 2.5e3, null]}\n{\"url\": {}, \"text\": \"two\"}\r\n\n"
+    "{\"text\": \"\\ud83d\\ude00 \xf0\x9f\x98\x80\"}\n";
+
+void fuzz_all_documents(int64_t count) {
+  const ReadOptions fail{.separator = "<|end|>", .max_document_bytes = kLongest};
+  ReadOptions skip = fail;
+  skip.broken = BrokenDocuments::kSkip;
+  const std::vector<std::string> lines = {kLines, "\xef\xbb\xbf" + kLines};
+  fuzz_documents("json_lines", "a.jsonl", lines, fail, count);
+  fuzz_documents("json_lines", "a.jsonl", lines, skip, count);
+  fuzz_documents("text", "a.txt", {"one<|end|>two \xc3\xa9<|end|>\xf0\x9f\x98\x80"}, fail, count);
+  // Small, but beyond the limit of a document.
+  const std::string bomb(1 << 17, 'x');
+  fuzz_documents("gzip", "a.jsonl.gz", {gzip(kLines), gzip(kLines) + gzip("{}"), gzip(bomb)}, skip,
+                 count);
+  fuzz_documents("zstd", "a.jsonl.zst", {zstd(kLines), zstd(kLines) + zstd("{}"), zstd(bomb)}, skip,
+                 count);
+}
+
+std::string token_bin(int32_t magic, int32_t version, const std::string& tokens, int32_t count) {
+  std::string bytes(1024, '\0');
+  const int32_t head[3] = {magic, version, count};
+  std::memcpy(bytes.data(), head, sizeof(head));
+  return bytes + tokens;
+}
+
+// With an end id documents end in it, without one all tokens come in a row.
+void read_tokens(std::string_view bytes, std::optional<int32_t> end_id) {
+  const BuildInput input{"a.bin", InputKind::kTokens, HoldOut::kTail,
+                         static_cast<int64_t>(bytes.size())};
+  InputReaderOptions options{.vocab_size = 300, .end_of_tokens = end_id};
+  options.read.max_document_bytes = kLongest;
+  const auto reader = read_token_bin(bytes_in_memory(std::string(bytes), "a.bin"), input, options);
+  Batch batch;
+  while (reader->read({true, true}, &batch)) {
+  }
+  for (const DocumentIds& documents : batch.tokens) {
+    size_t sum = 0;
+    for (const uint64_t length : documents.lengths) sum += length & ~DocumentIds::kGoesOn;
+    if (sum != documents.ids.size()) throw std::logic_error("lengths that are not the ids'");
+    for (const int32_t id : documents.ids)
+      if (id < 0 || id >= 300) throw std::logic_error("an id beyond the vocabulary");
+  }
+}
+
+void fuzz_tokens(int64_t count) {
+  const std::string narrow("\x01\x00\x07\x00\x2b\x01\x05\x00", 8);
+  const std::string wide("\x01\x00\x00\x00\x2b\x01\x00\x00", 8);
+  const FuzzReport report = fuzz(
+      "token_bin",
+      {narrow + narrow, token_bin(20240520, 1, narrow, 4), token_bin(20240801, 7, wide, 2)},
+      [](std::string_view bytes) {
+        read_tokens(bytes, 7);
+        read_tokens(bytes, std::nullopt);
+      },
+      count);
+  REQUIRE(report.refused > 0);
+  REQUIRE(report.refused < report.inputs);
+}
+
+void fuzz_ledger(int64_t count) {
+  UnitProgress progress;
+  progress.parts[kTrain] = {100, 7};
+  progress.left_out = {{3, "a.jsonl:4: \"x\""}, 2};
+  progress.position = {1, {5, 900}};
+  const FuzzReport report = fuzz(
+      "build_ledger", {ledger_line(17, progress)},
+      [](std::string_view line) {
+        const auto [unit, read] = parse_ledger_line(line, "ledger");
+        const auto [again, twice] = parse_ledger_line(ledger_line(unit, read), "ledger");
+        if (again != unit || twice.parts[kTrain].ids != read.parts[kTrain].ids ||
+            twice.position.within.offset != read.position.within.offset ||
+            twice.left_out.broken.first != read.left_out.broken.first)
+          throw std::logic_error("a line that reads back otherwise");
+      },
+      count);
+  REQUIRE(report.refused > 0);
+  REQUIRE(report.refused < report.inputs);
+}
+
+TEST_CASE("no file of documents or tokens does worse than to be refused") {
+  fuzz_all_documents(kFastFuzz);
+  fuzz_tokens(kFastFuzz);
+  fuzz_ledger(kFastFuzz);
+}
+
+TEST_CASE("no file of documents or tokens of a million does worse than to be refused", "[full]") {
+  fuzz_all_documents(kFullFuzz);
+  fuzz_tokens(kFullFuzz);
+  fuzz_ledger(kFullFuzz);
+}
+
+}  // namespace
+}  // namespace tessera
