@@ -27,7 +27,13 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(stream_of(p)), p_(p) {}
+FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(stream_of(p)), p_(p) {
+  if (p.packed && p.best_fit)
+    fail(
+        "input '{}': packed rows are cut from the run of all documents; best_fit needs "
+        "packed=false",
+        name());
+}
 
 void FlatTokensInput::open(const Infeed& infeed) {
   std::filesystem::path path = p_.path.get();
@@ -46,6 +52,7 @@ void FlatTokensInput::open(const Infeed& infeed) {
   } else {
     find_document_windows();
     num_examples_ = static_cast<int64_t>(document_windows_.size());
+    if (p_.best_fit) share_rows();
   }
   if (num_examples_ < 1)
     fail("{}:{}: {} tokens in {} documents leave nothing to predict", path.string(), p_.split,
@@ -102,6 +109,14 @@ void FlatTokensInput::find_document_windows() {
   }
 }
 
+void FlatTokensInput::share_rows() {
+  std::vector<int32_t> lengths;
+  for (const Window& window : document_windows_)
+    lengths.push_back(static_cast<int32_t>(window.size));
+  shared_rows_.emplace(lengths, static_cast<int32_t>(tokens_per_row(p_.labels, stream().seq_len)));
+  num_examples_ = shared_rows_->num_rows();
+}
+
 int64_t FlatTokensInput::phase(int64_t epoch) const {
   if (max_phase_ == 0) return 0;
   const uint64_t bits =
@@ -115,11 +130,24 @@ FlatTokensInput::Window FlatTokensInput::packed_window(int64_t epoch, int64_t in
           std::min(tokens_per_row(p_.labels, stream().seq_len), reader_->num_tokens() - begin)};
 }
 
+std::vector<FlatTokensInput::Window> FlatTokensInput::windows_of(int64_t epoch,
+                                                                 int64_t index) const {
+  if (p_.packed) return {packed_window(epoch, index)};
+  if (!shared_rows_) return {document_windows_[static_cast<size_t>(index)]};
+  std::vector<Window> windows;
+  for (const uint32_t piece : shared_rows_->row(index)) windows.push_back(document_windows_[piece]);
+  return windows;
+}
+
 void FlatTokensInput::fill_example(int64_t epoch, int64_t index, const TokenRow& row) const {
-  const Window window =
-      p_.packed ? packed_window(epoch, index) : document_windows_[static_cast<size_t>(index)];
-  std::vector<uint32_t> encoded(static_cast<size_t>(window.size));
-  reader_->read(window.begin, encoded);
+  std::vector<uint32_t> encoded;
+  for (const Window& window : windows_of(epoch, index)) {
+    const size_t begin = encoded.size();
+    encoded.resize(begin + static_cast<size_t>(window.size));
+    reader_->read(window.begin, std::span(encoded).subspan(begin));
+    // What goes on with a document from another row is a segment of its own.
+    if (begin > 0) encoded[begin] = encode_token(token_id(encoded[begin]), true);
+  }
   fill_row(*layout_, encoded, row);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "inputs/best_fit_rows.h"
 #include "inputs/flat_tokens_file.h"
 #include "inputs/indexed_input.h"
 
@@ -30,14 +31,15 @@ class FlatTokensInput final : public IndexedInput {
     std::string tokenizer = "";
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;
-    bool packed = true;  // Else one document a row; a longer one takes several.
+    bool packed = true;     // Else one document a row; a longer one takes several.
+    bool best_fit = false;  // Of rows that are not packed: documents that fit share one, unsplit.
     Labels labels = Labels::kNextToken;
     bool shuffle = true;
     bool repeat = true;        // Epoch after epoch; false for eval: each row once.
     int64_t num_batches = -1;  // End after so many; -1: do not.
     Field<int64_t> seed;       // Of the order.
-    FIELDS(path, split, name, tokenizer, global_batch_size, seq_len, packed, labels, shuffle,
-           repeat, num_batches, seed)
+    FIELDS(path, split, name, tokenizer, global_batch_size, seq_len, packed, best_fit, labels,
+           shuffle, repeat, num_batches, seed)
   };
   explicit FlatTokensInput(const HParams& p);
 
@@ -60,12 +62,15 @@ class FlatTokensInput final : public IndexedInput {
   void open_tokenizer(const std::string& path);
   void count_packed_rows();
   void find_document_windows();
+  void share_rows();
+  std::vector<Window> windows_of(int64_t epoch, int64_t index) const;
 
   HParams p_;
   std::unique_ptr<FlatTokensReader> reader_;
   std::unique_ptr<Tokenizer> tokenizer_;  // Null if the file names one that it does not carry.
   std::unique_ptr<RowLayout> layout_;
-  std::vector<Window> document_windows_;  // Unpacked.
+  std::vector<Window> document_windows_;    // Unpacked.
+  std::optional<BestFitRows> shared_rows_;  // Of those, if they share rows.
   int64_t num_examples_ = 0;
   int64_t max_phase_ = 0;
 };

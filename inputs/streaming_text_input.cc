@@ -65,7 +65,7 @@ void StreamingTextInput::check() const {
 int64_t StreamingTextInput::seed() const { return p_.seed.get_or(kDefaultSeed); }
 
 std::shared_ptr<const TextShards> StreamingTextInput::find_shards() const {
-  std::vector<fs::path> files = find_text_files({p_.path.get()});
+  std::vector<fs::path> files = find_corpus_files({p_.path.get()});
   if (files.empty()) fail("{}: there is no text file in it", p_.path.get());
   const auto count = static_cast<int64_t>(files.size());
   const auto seed_bits = static_cast<uint64_t>(seed());

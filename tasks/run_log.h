@@ -42,7 +42,7 @@ class RunLog {
   void summarise(const TrainLine& line);
   // "eval/<dataset>/<metric>" by name, after `step` steps.
   void eval(int64_t step, const std::map<std::string, double>& metrics);
-  // start, restore, save, skip, preempt, done; with what else there is to say.
+  // start, restore, save, skip, broken_documents, preempt, done; with what else there is to say.
   void event(std::string_view name, int64_t step,
              const std::map<std::string, double>& details = {});
   // Texts that the model wrote after `step` steps: lines of samples.jsonl, and pages of

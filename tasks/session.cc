@@ -8,6 +8,7 @@
 #include "tasks/check_rules.h"
 #include "tasks/run_config.h"
 #include "tasks/run_tokenizer.h"
+#include "tasks/united_state.h"
 
 namespace tessera {
 namespace {
@@ -76,6 +77,18 @@ void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& 
       write_run_tokenizer(options.run_directory, *input_->tokenizer());
     processes_.barrier("opening the inputs");
   }
+  if (options.allocates) compare_data();
+}
+
+// Processes that see other files under one path are told so at once, not at the first checkpoint.
+void Session::compare_data() const {
+  const auto compare = [&](const BaseInput& input, const std::string& where) {
+    const ErrorContext context(where);
+    united_state(input.state(), processes_);
+  };
+  compare(*input_, "input");
+  for (const EvalDataset& dataset : eval_datasets_)
+    compare(*dataset.input, "eval_inputs." + dataset.name);
 }
 
 int Session::add_program(const Graph& graph, const SessionOptions& options) {

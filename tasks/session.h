@@ -52,6 +52,7 @@ class Session : public ModelSession {
     std::optional<EvalProgram> program;
   };
   void open_inputs(const ExperimentConfig& config, const SessionOptions& options);
+  void compare_data() const;
   Infeed infeed(int64_t global_batch_size, const SessionOptions& options) const;
   std::unique_ptr<BaseInput> open_input(const Template<BaseInput>& input_tpl,
                                         const std::string& where, const SessionOptions& options);

@@ -15,6 +15,7 @@
 #include "core/passes/layout_warnings.h"
 #include "core/runtime/checkpoint_saver.h"
 #include "core/runtime/launch_trace.h"
+#include "tasks/broken_documents.h"
 #include "tasks/console.h"
 #include "tasks/deadline.h"
 #include "tasks/decode/decode_run.h"
@@ -99,6 +100,7 @@ struct Trainer::Impl final : BaseRun {
   Session session_;
   Throughput throughput_;
   EarlyStopper early_stopper_;
+  BrokenDocumentsReport broken_documents_;
   CheckpointStore store_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RunLog> log_;  // Of a process other than the first it records nothing.
@@ -205,6 +207,7 @@ void Trainer::Impl::restore(int64_t step) {
     }
     early_stopper_.restore(state.early_stopper);
     session_.input().restore(state.input);
+    broken_documents_.restore(state.input);
   }
   step_ = info.step;
   saved_step_ = info.step;
@@ -437,7 +440,9 @@ void Trainer::Impl::save() {
                       .seed = static_cast<uint64_t>(p().seed),
                       .hparams = hparams_toml_,
                       .graph_hash = graph_hash_};
-  put_loop_state({.input = united_state(session_.input().state(), processes_),
+  const InputState input = united_state(session_.input().state(), processes_);
+  broken_documents_.tell(input, step_, *log_, console_);
+  put_loop_state({.input = input,
                   .stop_reason = stop_reason_,
                   .early_stopper = early_stopper_.state(),
                   .mesh = session_.mesh().text()},

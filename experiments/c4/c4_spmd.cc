@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens_input.h"
+#include "inputs/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
 #include "layers/language_model.h"
 #include "layers/repeated.h"
@@ -15,7 +16,8 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kTrainSeed = 9876;  // Of the training data's order.
-constexpr int64_t kEvalBatches = 8;   // Of synthetic data, which has no end.
+constexpr int64_t kShuffledDocuments = 256;
+constexpr int64_t kEvalBatches = 8;  // Of synthetic data, which has no end.
 
 }  // namespace
 
@@ -88,6 +90,18 @@ Template<BaseInput> C4Spmd::input(std::string_view split) const {
                                    .seq_len = seq_len,
                                    .num_batches = train ? -1 : kEvalBatches,
                                    .seed = train ? kTrainSeed : kTrainSeed + 1};
+  if (data == C4Data::kShards)
+    return StreamingTextInput::HParams{.path = train ? train_shards : validation_shards,
+                                       .tokenizer = tokenizer,
+                                       .split = StreamSplit::kAll,  // C4 has held out files.
+                                       .name = std::string(split),
+                                       .global_batch_size = batch_size(),
+                                       .seq_len = seq_len,
+                                       .labels = Labels::kShiftRight,
+                                       .shuffle = train,
+                                       .shuffle_documents = train ? kShuffledDocuments : 1,
+                                       .repeat = train,
+                                       .seed = kTrainSeed};
   return FlatTokensInput::HParams{.path = flat_tokens_path,
                                   .split = std::string(split),
                                   .global_batch_size = batch_size(),

@@ -2,7 +2,7 @@
 // What Pax's c4 language models share (paxml/tasks/lm/params/c4.py), the defaults that nobody
 // writes down included: pre-norm blocks with a combined QKV projection, sinusoidal positions, one
 // table for embedding and softmax, capped logits, Adam with capped updates. A recipe derives and
-// sets sizes and its mesh. The data are a flat-tokens file of one's own: theirs is not public.
+// sets sizes and its mesh. The data are a flat-tokens file of one's own, or C4's files as they are.
 #pragma once
 
 #include <array>
@@ -18,11 +18,14 @@ namespace tessera {
 
 enum class C4Data {
   kFlatTokens,  // The file at flat_tokens_path.
+  kShards,      // C4's own files, tokenised on the fly: train_shards and validation_shards.
   kSynthetic    // Sequences made from rules; needs no file.
 };
 
-constexpr std::array<EnumName<C4Data>, 2> enum_names(C4Data) {
-  return {{{C4Data::kFlatTokens, "flat_tokens"}, {C4Data::kSynthetic, "synthetic"}}};
+constexpr std::array<EnumName<C4Data>, 3> enum_names(C4Data) {
+  return {{{C4Data::kFlatTokens, "flat_tokens"},
+           {C4Data::kShards, "shards"},
+           {C4Data::kSynthetic, "synthetic"}}};
 }
 
 struct C4Spmd : Experiment {
@@ -42,6 +45,9 @@ struct C4Spmd : Experiment {
 
   C4Data data = C4Data::kFlatTokens;
   std::string flat_tokens_path = "data/c4_en.h5";  // With splits `train` and `validation`.
+  std::string train_shards = "data/c4-train.*.json.gz";
+  std::string validation_shards = "data/c4-validation.*.json.gz";
+  std::string tokenizer = "data/c4_en.32000.model";  // Of shards; of vocab_size ids at most.
 
   int64_t num_train_steps = 10'000'000;
   double learning_rate = 1e-3;
@@ -53,9 +59,10 @@ struct C4Spmd : Experiment {
   int64_t summary_interval_steps = 10;
   std::string remat_policy = "save_nothing";
   FIELDS(num_layers, model_dims, hidden_dims, num_heads, vocab_size, seq_len, percore_batch_size,
-         global_batch_size, compute_dtype, strategy, data, flat_tokens_path, num_train_steps,
-         learning_rate, warmup_steps, decay_end, weight_decay, save_interval_steps,
-         eval_interval_steps, summary_interval_steps, remat_policy)
+         global_batch_size, compute_dtype, strategy, data, flat_tokens_path, train_shards,
+         validation_shards, tokenizer, num_train_steps, learning_rate, warmup_steps, decay_end,
+         weight_decay, save_interval_steps, eval_interval_steps, summary_interval_steps,
+         remat_policy)
 
   ExperimentConfig build() const override;
 

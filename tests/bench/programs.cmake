@@ -19,3 +19,7 @@ target_link_libraries(bench_collectives PRIVATE core_runtime Threads::Threads)
 # Speed and ids of tokenizers (ninja bench_tokenizers), for compare_tokenizers.py.
 add_executable(bench_tokenizers EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/tokenizers_bench.cc)
 target_link_libraries(bench_tokenizers PRIVATE inputs Threads::Threads)
+
+# How fast batches are made out of shards of text (ninja bench_streaming).
+add_executable(bench_streaming EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/streaming_bench.cc)
+target_link_libraries(bench_streaming PRIVATE inputs)

@@ -64,6 +64,8 @@ std::vector<Case> cases(const Data& data) {
       {"flat tokens, one epoch",
        opener<FlatTokensInput>({.path = tokens, .shuffle = false, .repeat = false})},
       {"flat tokens, a document a row", opener<FlatTokensInput>({.path = tokens, .packed = false})},
+      {"flat tokens, documents that share rows",
+       opener<FlatTokensInput>({.path = tokens, .packed = false, .best_fit = true})},
       {"text", opener<TextInput>({.path = (data.directory / "text").string()})},
       {"text, one epoch", opener<TextInput>({.path = (data.directory / "text").string(),
                                              .split = "validation",

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training straight from shards as a user runs it: held-out loss without preparation, a shard that
+// breaks in the middle of a run, documents that are left out.
+#include "tests/support/catch.h"
+#include "tests/support/child.h"
+#include "tests/support/metrics_lines.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+
+std::string document(int number) {
+  std::string text = fmt::format("number {} is followed by", number);
+  for (int i = 1; i < 4 + number % 5; ++i) text += fmt::format(" {}", number + i);
+  return text + ".";
+}
+
+void write_shards(const fs::path& folder, int shards, int each) {
+  for (int shard = 0; shard < shards; ++shard) {
+    std::string lines;
+    for (int i = 0; i < each; ++i)
+      lines += fmt::format("{{\"text\": \"{}\"}}\n", document(shard * each + i));
+    write_bytes(folder / fmt::format("{:02}.jsonl", shard), lines);
+  }
+}
+
+// A run that takes two seconds.
+class Run {
+ public:
+  explicit Run(const fs::path& directory, const std::vector<std::string>& more = {})
+      : directory_(directory),
+        arguments_(
+            {"--exp=StreamLm", "--threads=1", "--job_log_dir=" + (directory / "run").string()}) {
+    for (const char* setting :
+         {"num_train_steps=24", "seq_len=32", "global_batch_size=4", "model_dims=16",
+          "num_layers=1", "num_heads=2", "hidden_dims=32", "warmup_steps=4",
+          "validation_fraction=0.1", "task.train.save_interval_steps=5",
+          "task.train.metrics_interval_steps=1", "task.train.prefetch_batches=1"})
+      set(setting);
+    set("path=" + (directory / "*.jsonl").string());
+    for (const std::string& setting : more) set(setting);
+  }
+  int operator()() {
+    Child child("runexp", arguments_, directory_ / "output.txt");
+    const int code = child.wait();
+    output_ = child.output();
+    return code;
+  }
+  const std::string& output() const { return output_; }
+
+ private:
+  void set(const std::string& setting) {
+    arguments_.push_back("--set");
+    arguments_.push_back(setting);
+  }
+  fs::path directory_;
+  std::vector<std::string> arguments_;
+  std::string output_;
+};
+
+TEST_CASE("StreamLm trains on shards and scores what is held out, without preparation") {
+  const TemporaryDirectory directory;
+  write_shards(directory.path(), 6, 100);
+  Run run(directory.path());
+  const int code = run();
+  INFO(run.output());
+  REQUIRE(code == 0);
+  const auto held_out = values_of(directory / "run", "eval/validation/log_pplx");
+  REQUIRE(std::stod(held_out.back()) > 1.0);
+  REQUIRE(std::stod(held_out.back()) < 5.6);
+  // About a tenth of the labels, none of which training reads (streaming_text_input_test.cc).
+  const double weight = std::stod(values_of(directory / "run", "eval/validation/weight").back());
+  REQUIRE(weight > 1000);
+  REQUIRE(weight < 3000);
+}
+
+TEST_CASE("a shard that breaks in the middle of a run ends it; mended, the run is as if whole") {
+  const TemporaryDirectory whole, broken;
+  const std::vector<std::string> in_order = {"input.shuffle=false",
+                                             "task.train.eval_interval_steps=0"};
+  for (const TemporaryDirectory* directory : {&whole, &broken})
+    write_shards(directory->path(), 4, 200);
+  Run undisturbed(whole.path(), in_order);
+  REQUIRE(undisturbed() == 0);
+
+  const std::string text = read_bytes(broken / "02.jsonl");
+  const size_t at = text.find("number 430");
+  write_bytes(broken / "02.jsonl", text.substr(0, at) + "\n" + text.substr(at));
+  Run run(broken.path(), in_order);
+  const int failed = run();
+  INFO(run.output());
+  REQUIRE(failed == 1);
+  REQUIRE_THAT(run.output(), Contains("02.jsonl:31"));
+  const size_t steps = losses_of(broken / "run").size();
+  REQUIRE(steps > 5);
+  REQUIRE(steps < 24);
+  REQUIRE(fs::exists(broken / "run/checkpoints/step_0000000005"));
+
+  write_bytes(broken / "02.jsonl", text);
+  const int code = run();
+  INFO(run.output());
+  REQUIRE(code == 0);
+  REQUIRE_THAT(run.output(), Contains("restored step"));
+  REQUIRE(losses_of(broken / "run") == losses_of(whole / "run"));
+}
+
+TEST_CASE("documents that are left out are counted on the console and in metrics.jsonl") {
+  const TemporaryDirectory directory;
+  write_shards(directory.path(), 4, 60);
+  for (int shard = 0; shard < 4; ++shard) {
+    const fs::path file = directory / fmt::format("{:02}.jsonl", shard);
+    write_bytes(file, "{\"text\": 7}\n" + read_bytes(file));
+  }
+  Run strict(directory.path());
+  REQUIRE(strict() == 1);
+  REQUIRE_THAT(strict.output(), Contains(".jsonl:1"));
+
+  Run run(directory.path(), {"broken_documents=skip"});
+  fs::remove_all(directory / "run");
+  const int code = run();
+  INFO(run.output());
+  REQUIRE(code == 0);
+  REQUIRE_THAT(run.output(),
+               Contains("step 5: 4 broken documents were left out so far; the first:") &&
+                   Contains(".jsonl:1"));
+  const std::string lines = read_bytes(directory / "run/metrics.jsonl");
+  REQUIRE_THAT(lines, Contains("{\"event\": \"broken_documents\", \"step\": 5, \"count\": 4}"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shards read by several processes: the rows of one, checkpoints that any number of them goes on
+// from, one end.
+#include <cmath>
+
+#include "tests/support/catch.h"
+#include "tests/support/metrics_lines.h"
+#include "tests/support/mpirun.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+
+const std::string kTiny =
+    "--exp=quickstart.StreamLm --job_log_dir=run --set path=shards --set num_layers=1 "
+    "--set model_dims=16 --set num_heads=2 --set hidden_dims=32 --set seq_len=16 "
+    "--set global_batch_size=4 --set warmup_steps=1 --set num_train_steps=12 "
+    "--set validation_fraction=0.2 --set input.shuffle_documents=3 "
+    "--set task.train.save_interval_steps=5 --set task.train.metrics_interval_steps=1 "
+    "--set rules.weights='embed -> data' --set rules.activations='batch -> (replica, data)' "
+    "--threads=1 --allow_config_change ";
+
+void write_shards(const fs::path& folder) {
+  for (int shard = 0; shard < 5; ++shard) {
+    std::string lines;
+    for (int i = 0; i < 40; ++i)
+      lines += fmt::format("{{\"text\": \"document {} of {}{}\"}}\n", i, shard,
+                           std::string(static_cast<size_t>(i * 7 % 45), 'x'));
+    write_bytes(folder / fmt::format("shards/{}.jsonl", shard), lines);
+  }
+}
+
+Outcome run(const fs::path& folder, int processes, const std::string& more = "") {
+  const std::string arguments =
+      kTiny + fmt::format("--set ici_mesh_shape=[1,{},1] ", processes) + more;
+  if (processes == 1) return shell(folder, "'" TESSERA_BINARY_DIR "/bin/runexp' " + arguments);
+  return shell(folder, mpirun_command(fmt::format("-n {}", processes), "runexp", arguments));
+}
+
+void require_near(const fs::path& one, const fs::path& other, const std::string& key) {
+  const auto a = values_of(one, key), b = values_of(other, key);
+  REQUIRE(!a.empty());
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    INFO(key << " number " << i << ": " << a[i] << " and " << b[i]);
+    REQUIRE(std::fabs(std::stod(a[i]) / std::stod(b[i]) - 1) < 1e-4);
+  }
+}
+
+TEST_CASE("shards train two processes as one, from checkpoints of either", "[mpi]") {
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) {
+    WARN("skipped: " + reason);
+    return;
+  }
+  const TemporaryDirectory one, two;
+  write_shards(one.path());
+  write_shards(two.path());
+  REQUIRE(run(one.path(), 1).exit_code == 0);
+  // Two processes to step 5, one to step 10, two to the end.
+  const auto forget = [&](int step) {
+    fs::remove_all(two / fmt::format("run/checkpoints/step_{:010}", step));
+  };
+  for (const int processes : {2, 1, 2}) {
+    const Outcome outcome = run(two.path(), processes);
+    INFO(outcome.out << outcome.errors);
+    REQUIRE(outcome.exit_code == 0);
+    require_near(one / "run", two / "run", "loss");
+    // Rows of one process end before those of the other; the same documents are scored.
+    require_near(one / "run", two / "run", "eval/validation/log_pplx");
+    require_near(one / "run", two / "run", "eval/validation/weight");
+    forget(12);
+    if (processes == 2) forget(10);
+  }
+}
+
+TEST_CASE("a shard that only one process reads ends all of them with its name", "[mpi]") {
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) {
+    WARN("skipped: " + reason);
+    return;
+  }
+  const TemporaryDirectory folder;
+  write_shards(folder.path());
+  const std::string lines = read_bytes(folder / "shards/3.jsonl");
+  write_bytes(folder / "shards/3.jsonl", lines.substr(0, lines.size() / 2));
+  const std::string in_order = "--set input.shuffle=false --set task.train.eval_interval_steps=0 ";
+  const Outcome outcome = run(folder.path(), 2, in_order);
+  INFO(outcome.out << outcome.errors);
+  REQUIRE(outcome.exit_code == 1);
+  REQUIRE_THAT(outcome.errors, Contains("3.jsonl:21"));
+  REQUIRE(outcome.seconds < 30);
+}
+
+}  // namespace
+}  // namespace tessera
