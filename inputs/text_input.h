@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text files as training data, without a step of preparation: on first use they are frozen into
-// corpus.h5 in the run's directory, a flat-tokens file, which every later start of the run reads.
+// Text files and lines of JSON, plain or compressed, as training data, without a step of
+// preparation: on first use they are frozen into corpus.h5 in the run's directory, a flat-tokens
+// file, which every later start of the run reads.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,13 @@ class TextInput final : public BaseInput {
   struct HParams {
     using Instance = TextInput;
     static constexpr std::string_view kName = "TextInput";
-    std::string path = "";             // File, directory or pattern; "": Tessera's own sources.
-    double validation_fraction = 0.1;  // One file: its tail; several: whole files (split_corpus).
+    std::string path = "";            // File, directory or pattern; "": Tessera's own sources.
+    std::string tokenizer = "bytes";  // Or a path (tokenizer.h); its end_id ends each document.
+    std::string text_field = "text";  // Of lines of JSON.
+    std::string separator = "";       // Of texts: what parts documents; "": each is one.
+    // One text: its tail; several: whole ones (split_corpus). Lines of JSON and parts of texts: by
+    // what they say (is_held_out).
+    double validation_fraction = 0.1;
     std::string split = "train";
     std::string name = "";  // Of the dataset, for eval lines; "": the split's.
     Required<int64_t> global_batch_size;
@@ -35,8 +41,8 @@ class TextInput final : public BaseInput {
     bool repeat = true;
     int64_t num_batches = -1;
     Field<int64_t> seed;
-    FIELDS(path, validation_fraction, split, name, global_batch_size, seq_len, labels, shuffle,
-           repeat, num_batches, seed)
+    FIELDS(path, tokenizer, text_field, separator, validation_fraction, split, name,
+           global_batch_size, seq_len, labels, shuffle, repeat, num_batches, seed)
   };
   explicit TextInput(const HParams& p);
 

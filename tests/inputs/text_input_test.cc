@@ -2,9 +2,12 @@
 // Text files become token files: which are found, what is held out, what a run freezes.
 #include "inputs/text_input.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "inputs/text_corpus.h"
 #include "tests/support/catch.h"
+#include "tests/support/compress.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -131,6 +134,46 @@ TEST_CASE("a run freezes its text on first use and reads the frozen copy ever af
   TextInput other(hparams(directory / "other.txt", "train"));
   REQUIRE_THROWS_WITH(other.attach(infeed),
                       Contains("was frozen from other text") && Contains("--job_log_dir"));
+}
+
+TEST_CASE("compressed lines of JSON are frozen by any tokenizer, which the run then carries") {
+  const TemporaryDirectory directory;
+  const Infeed infeed{.run_directory = directory / "run"};
+  fs::create_directories(infeed.run_directory);
+  fs::copy(fs::path(TESSERA_SOURCE_DIR) / "tests/golden/tokenizers/llama3.json",
+           directory / "llama3.json");
+  std::string lines;
+  for (int i = 0; i < 200; ++i)
+    lines += fmt::format("{{\"n\": {}, \"content\": \"the {}th document\"}}\n", i, i);
+  write_bytes(directory / "shards/a.jsonl.gz", gzip(lines));
+  TextInput::HParams p = hparams(directory / "shards", "train");
+  p.tokenizer = (directory / "llama3.json").string();
+  REQUIRE_THROWS_WITH(TextInput(p).attach(infeed), Contains("a.jsonl.gz:1") && Contains("content"));
+  p.text_field = "content";
+  TextInput train(p);
+  train.attach(infeed);
+
+  fs::remove(directory / "llama3.json");
+  fs::remove_all(directory / "shards");
+  p.split = "validation";
+  TextInput validation(p);
+  validation.attach(infeed);
+  REQUIRE(train.tokenizer()->end_id().has_value());
+  std::string texts;
+  int documents = 0;
+  for (TextInput* input : {&train, &validation}) {
+    while (const std::optional<Batch> batch = input->get_next()) {
+      const auto* ids = batch->at("ids").data<int32_t>();
+      texts += input->ids_to_text({ids, ids + 8});
+      documents += static_cast<int>(std::count(ids, ids + 8, *input->tokenizer()->end_id()));
+    }
+  }
+  REQUIRE(texts.find("the 77th document") != std::string::npos);
+  REQUIRE(documents > 180);  // Ends that fall on a row's last label are no ids.
+
+  p.tokenizer = "bytes";
+  REQUIRE_THROWS_WITH(TextInput(p).attach(infeed),
+                      Contains("tokenizer") && Contains("llama3.json"));
 }
 
 TEST_CASE("until its first step a run may still be given other text") {
