@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our ids against those of `tokenizers`, `tiktoken` and `sentencepiece`, which
-// tests/golden/tokenizers.py wrote down.
+// tests/golden/make_tokenizers.py wrote down.
 #include <filesystem>
 #include <string>
 #include <vector>

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goldens of tokenizers: what `tokenizers`, `tiktoken` and `sentencepiece` make of tricky text.
 
-  tests/golden/tokenizers.py            writes tokenizers/*.golden.json anew
-  tests/golden/tokenizers.py --train    makes the small vocabularies anew first, of our docs
+  tests/golden/make_tokenizers.py            writes tokenizers/*.golden.json anew
+  tests/golden/make_tokenizers.py --train    makes the small vocabularies anew first, of our docs
 
 Each golden has texts, or bytes in base64, and the ids without and with special tokens. Bytes that
 are no UTF-8 are split as if each were U+FFFD and then encoded as the bytes that they are.
@@ -16,10 +16,6 @@ import os
 import random
 import sys
 
-# This file has the library's name, and its folder comes first among those that are searched.
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path = [p for p in sys.path if os.path.abspath(p or ".") != HERE] + [HERE]
-
 import regex
 import sentencepiece
 import tiktoken
@@ -27,6 +23,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from compare_tokenizers import CL100K, TRICKY, bytes_to_unicode, fuzzed
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "tokenizers")
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 QWEN2 = CL100K.replace(r"\p{N}{1,3}", r"\p{N}")

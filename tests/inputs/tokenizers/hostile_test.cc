@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokenizer files from anywhere: whatever is in them, they are refused with a message or they work.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/base/file.h"
+#include "inputs/tokenizer.h"
+#include "inputs/tokenizers/hugging_face.h"
+#include "inputs/tokenizers/sentence_piece.h"
+#include "tests/support/catch.h"
+#include "tests/support/fuzz.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Matchers::Contains;
+
+const std::string kGoldens = TESSERA_SOURCE_DIR "/tests/golden/tokenizers/";
+
+// A tokenizer.json of characters with these members in place of its own.
+std::string file_of(const std::string& model_members, const std::string& members = "") {
+  return "{" + members + R"("model": {"type": "BPE", )" + model_members + "}}";
+}
+
+std::unique_ptr<Tokenizer> read(const std::string& json) {
+  return make_hugging_face_tokenizer("t.json", {{"tokenizer.json", json}});
+}
+
+const std::string kVocabulary = R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"])";
+
+TEST_CASE("what a file asks for and we do not have is named") {
+  const auto with = [](const std::string& members) { return file_of(kVocabulary, members + ","); };
+  REQUIRE_THROWS_WITH(read(with(R"("normalizer": {"type": "BertNormalizer"})")),
+                      Contains("t.json: normalizer: a normalizer of type 'BertNormalizer' is not "
+                               "supported; there are: NFC"));
+  REQUIRE_THROWS_WITH(read(with(R"("pre_tokenizer": {"type": "UnicodeScripts"})")),
+                      Contains("a pre-tokenizer of type 'UnicodeScripts' is not supported"));
+  REQUIRE_THROWS_WITH(read(with(R"("decoder": {"type": "CTC"})")),
+                      Contains("a decoder of type 'CTC' is not supported"));
+  REQUIRE_THROWS_WITH(read(R"({"model": {"type": "WordPiece", "vocab": {}}})"),
+                      "t.json: model.type is 'WordPiece', of which only BPE is supported");
+  REQUIRE_THROWS_WITH(read(R"({"model": {"type": "Unigram", "vocab": []}})"),
+                      Contains("if it has a SentencePiece model (*.model), use that"));
+  REQUIRE_THROWS_WITH(read(file_of(kVocabulary + R"(, "dropout": 0.1)")),
+                      Contains("merges left out at random"));
+  REQUIRE_THROWS_WITH(
+      read(with(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [)"
+                R"({"type": "ByteLevel"}, {"type": "Digits"}]})")),
+      Contains("pretokenizers[1]: 'Digits' comes after ByteLevel, which must be the last step"));
+}
+
+TEST_CASE("parts of a vocabulary that do not fit together are told") {
+  const auto refuses = [](const std::string& model, const std::string& message) {
+    REQUIRE_THROWS_WITH(read(file_of(model)), Contains(message));
+  };
+  refuses(R"("merges": [])", "t.json: model lacks 'vocab'");
+  refuses(R"("vocab": {}, "merges": [])", "the vocabulary is empty");
+  refuses(R"("vocab": {"a": 0, "a": 1}, "merges": [])", "the vocabulary has 'a' twice");
+  refuses(R"("vocab": {"a": 3, "b": 3}, "merges": [])", "id 3 twice: 'a' and 'b'");
+  refuses(R"("vocab": {"a": -1}, "merges": [])", "model.vocab.a is -1, expected an id from 0 on");
+  refuses(R"("vocab": {"a": 2000000000}, "merges": [])", "id 2000000000 lies far beyond");
+  refuses(R"("vocab": {"a": 99999999999}, "merges": [])", "expected an id from 0 on");
+  refuses(R"("vocab": {"a": 1.5}, "merges": [])", "model.vocab.a is a number, expected a whole");
+  refuses(R"("vocab": {"a": 0, "b": 1}, "merges": ["a b"])", "needs the token 'ab'");
+  refuses(R"("vocab": {"a": 0, "ab": 1}, "merges": ["a b"])", "needs the token 'b'");
+  refuses(R"("vocab": {"a": 0}, "merges": ["aa"])", "expected two tokens with a space between");
+  refuses(R"("vocab": {"a": 0}, "merges": [["a"]])", "has 1 tokens, expected 2");
+  refuses(R"("vocab": {"a": 0}, "merges": [7])", "model.merges[0] is a whole number");
+  refuses(R"("vocab": {"a": 0}, "merges": [], "unk_token": "u")", "unk_token 'u' is not in");
+}
+
+TEST_CASE("added tokens that contradict the vocabulary or each other are told") {
+  const auto refuses = [](const std::string& added, const std::string& message) {
+    REQUIRE_THROWS_WITH(read(file_of(kVocabulary, R"("added_tokens": [)" + added + "],")),
+                        Contains(message));
+  };
+  refuses(R"({"id": 0, "content": "x"})", "added token 'x' has id 0, which is another token's");
+  refuses(R"({"id": 7, "content": "a"})", "added token 'a' has id 7 but is 0 in the vocabulary");
+  refuses(R"({"id": 7, "content": "x"}, {"id": 7, "content": "y"})", "which is another token's");
+  refuses(R"({"id": 7, "content": "x"}, {"id": 8, "content": "x"})", "'x' is there twice");
+  refuses(R"({"id": 7})", "lacks 'content'");
+  refuses(R"({"id": 7, "content": ")" + std::string(600, 'x') + "\"}", "is 600 bytes long");
+}
+
+TEST_CASE("ids may have gaps, which stand for nothing and are never drawn") {
+  const auto tokenizer = read(file_of(R"("vocab": {"a": 0, "b": 9}, "merges": [])"));
+  REQUIRE(tokenizer->vocab_size() == 10);
+  REQUIRE(tokenizer->decode({0, 5, 9, 11, -1}) == "ab");
+  REQUIRE(tokenizer->byte_length(5) == 0);
+  REQUIRE_FALSE(tokenizer->may_be_drawn(5));
+  REQUIRE(tokenizer->may_be_drawn(9));
+}
+
+TEST_CASE("a text without tokens is an error, not left out") {
+  const auto tokenizer = read(file_of(kVocabulary));
+  REQUIRE(tokenizer->encode("aab") == std::vector<int32_t>{0, 2});
+  REQUIRE_THROWS_WITH(tokenizer->encode("abc"),
+                      "t.json: the vocabulary has neither a token for 'c' nor an unk_token");
+}
+
+TEST_CASE("merges that go in circles end") {
+  // "aa" is made of "a" "a", and "a" of "aa" and nothing: ids that merge into themselves.
+  const auto tokenizer = read(file_of(
+      R"("vocab": {"a": 0, "aa": 1, "aaa": 2, "": 3}, "merges": ["a a", "aa a", "a aa", " aa"])"));
+  REQUIRE(tokenizer->decode(tokenizer->encode(std::string(1001, 'a'))) == std::string(1001, 'a'));
+}
+
+TEST_CASE("patterns that are none, or would never end, are refused") {
+  const auto with_pattern = [](const std::string& pattern) {
+    return file_of(R"("vocab": {"a": 0, "b": 1}, "merges": [])",
+                   R"("pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": )"
+                   R"({"Regex": ")" +
+                       pattern + R"("}},)");
+  };
+  REQUIRE_THROWS_WITH(read(with_pattern("(a")), Contains("the pattern '(a' is no regular"));
+  REQUIRE_THROWS_WITH(read(with_pattern("[a[b]]")), Contains("has a set within a set at byte 2"));
+  REQUIRE_THROWS_WITH(read(with_pattern("[a&&b]")), Contains("an intersection of sets"));
+  REQUIRE_THROWS_WITH(read(with_pattern("a{1,3}+")), Contains("repeats a repetition"));
+  REQUIRE_THROWS_WITH(read(with_pattern("(?m)a")), Contains("the option 'm'"));
+  REQUIRE_THROWS_WITH(read(with_pattern("(*COMMIT)")), Contains("a verb"));
+  const auto exponential = read(with_pattern("(a|aa)+$"));
+  REQUIRE_THROWS_WITH(exponential->encode(std::string(100, 'a') + "b"),
+                      Contains("cannot be matched at byte 0 of a text: match limit exceeded"));
+}
+
+TEST_CASE("one word of ten megabytes takes seconds, not years", "[full]") {
+  const auto gpt2 = make_tokenizer(kGoldens + "gpt2");
+  const std::string same(10 << 20, 'a');
+  REQUIRE(gpt2->decode(gpt2->encode(same)) == same);
+  std::string varied;
+  for (uint32_t i = 0; varied.size() < 10 << 20; ++i)
+    varied += static_cast<char>('a' + (i * 2654435761u >> 24) % 26);
+  REQUIRE(gpt2->decode(gpt2->encode(varied)) == varied);
+  const auto llama2 = make_tokenizer(kGoldens + "llama2.json");
+  REQUIRE(llama2->decode(llama2->encode(varied)) == varied);
+  std::string marks = "a";  // Of two classes in turn, which normal forms sort.
+  while (marks.size() < 10 << 20) marks += "\xcc\x81\xcc\xa3";
+  const auto qwen2 = make_tokenizer(kGoldens + "qwen2.json");
+  REQUIRE(qwen2->encode(marks).size() > 1000);
+}
+
+TEST_CASE("a long word is merged as a short one is") {
+  const auto gpt2 = make_tokenizer(kGoldens + "gpt2");
+  // 63 and 65 bytes are merged in two ways; a word twice as long begins as they do.
+  const std::string word = "internationalization";
+  std::string text;
+  while (text.size() < 200) text += word;
+  std::vector<int32_t> whole = gpt2->encode(text);
+  REQUIRE(gpt2->decode(whole) == text);
+  for (size_t length = 60; length < 70; ++length) {
+    const std::vector<int32_t> ids = gpt2->encode(text.substr(0, length));
+    REQUIRE(std::equal(ids.begin(), ids.begin() + 8, whole.begin()));
+  }
+}
+
+// Texts that reach each kind of step.
+void use(const Tokenizer& tokenizer) {
+  for (const char* text : {"", "Don't  a1b2<|endoftext|> \xe4\xb8\xad\xcc\x81\n", "\xff\xc3 ab"}) {
+    try {
+      const std::vector<int32_t> ids = tokenizer.encode_with_special(text);
+      for (const int32_t id : ids) CHECK(id >= 0 && id < tokenizer.vocab_size());
+      CHECK(tokenizer.decode(ids).size() < 1 << 24);
+      tokenizer.encode(text);
+    } catch (const Error&) {
+      // That a text has no tokens is no fault of the reader.
+    }
+  }
+}
+
+// Small, so that a million take a minute: a vocabulary of a few tokens with each kind of step.
+const std::vector<std::string> kSeeds = {
+    R"({"added_tokens": [{"id": 4, "content": "<|endoftext|>", "special": true, "lstrip": true}],)"
+    R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replace",)"
+    R"("pattern": {"Regex": "\\s+"}, "content": " "}, {"type": "Prepend", "prepend": "b"}]},)"
+    R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern":)"
+    R"({"Regex": "[^\\s\\w]+|\\p{N}{1,3}"}, "behavior": "MergedWithNext", "invert": false},)"
+    R"({"type": "Digits", "individual_digits": true}]}, "decoder": {"type": "Fuse"},)"
+    R"("model": {"type": "BPE", "unk_token": "a", "fuse_unk": true, "byte_fallback": true,)"
+    R"("vocab": {"a": 0, "b": 1, "ab": 2, "<0x0A>": 3}, "merges": ["a b"]}})",
+    R"({"normalizer": {"type": "NFKC"}, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space":)"
+    R"(true, "use_regex": true}, "decoder": null, "post_processor": {"single": [{"SpecialToken":)"
+    R"({"id": "<s>"}}]}, "model": {"ignore_merges": true, "unk_token": "u", "vocab": {"u": 0,)"
+    R"("\u0120": 1, "a": 2, "\u0120a": 3}, "merges": [["\u0120", "a"]], "end_of_word_suffix": ""}})",
+    R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first",)"
+    R"("split": true}, "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern":)"
+    R"({"String": "_"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Strip", "content":)"
+    R"(" ", "start": 1, "stop": 0}]}, "model": {"vocab": {"_": 0, "a": 1, "_a": 2}, "merges":)"
+    R"(["_ a"], "unk_token": "_", "continuing_subword_prefix": null}})"};
+
+void try_json(std::string_view text) { use(*read(std::string(text))); }
+
+TEST_CASE("no tokenizer.json does worse than to be refused") {
+  for (const std::string& seed : kSeeds) REQUIRE_NOTHROW(try_json(seed));
+  const FuzzReport report = fuzz("tokenizer_json", kSeeds, try_json, kFastFuzz);
+  REQUIRE(report.refused > 0);
+  REQUIRE(report.refused < report.inputs);
+}
+
+TEST_CASE("no tokenizer.json of a million does worse than to be refused", "[full]") {
+  fuzz("tokenizer_json", kSeeds, try_json, kFullFuzz);
+}
+
+void try_gpt2(std::string_view text) {
+  const size_t half = std::min(text.find('\n'), text.size());
+  use(*make_gpt2_tokenizer("t", {{"vocab.json", std::string(text.substr(0, half))},
+                                 {"merges.txt", std::string(text.substr(half))}}));
+}
+
+const std::vector<std::string> kGpt2Seeds = {
+    "{\"a\": 0, \"b\": 1, \"ab\": 2, \"\xc4\xa0\": 3, \"<|endoftext|>\": 4}\n#version: 0.2\na b\n"};
+
+TEST_CASE("no file of merges does worse than to be refused") {
+  REQUIRE_NOTHROW(try_gpt2(kGpt2Seeds[0]));
+  const FuzzReport report = fuzz("merges", kGpt2Seeds, try_gpt2, kFastFuzz);
+  REQUIRE(report.refused > 0);
+  REQUIRE(report.refused < report.inputs);
+}
+
+TEST_CASE("no file of merges of a million does worse than to be refused", "[full]") {
+  fuzz("merges", kGpt2Seeds, try_gpt2, kFullFuzz);
+}
+
+void try_model(std::string_view bytes) {
+  use(*make_sentence_piece_tokenizer("t.model", {{"tokenizer.model", std::string(bytes)}}));
+}
+
+TEST_CASE("a SentencePiece model that is damaged is refused") {
+  const std::string model = read_file(kGoldens + "unigram.model");
+  REQUIRE_NOTHROW(try_model(model));
+  REQUIRE_THROWS_WITH(try_model(""), "t.model: not a SentencePiece model: it has no pieces");
+  REQUIRE_THROWS_WITH(try_model("nonsense"), Contains("not a SentencePiece model"));
+  REQUIRE_THROWS_AS(try_model(std::string_view(model).substr(0, model.size() / 2)), Error);
+  // Its normalization table is an array of offsets: one that points far beyond.
+  std::string bent = model;
+  const size_t table = bent.find("nmt_nfkc") + 8 + 4 + 4;
+  for (size_t i = 0; i < 4; ++i) bent[table + i] = static_cast<char>(0x7f);
+  REQUIRE_THROWS_WITH(try_model(bent), "t.model: its normalization table is damaged");
+}
+
+// A model's normalization table with other offsets, which are most of its bytes.
+void try_bent_table(uint32_t number) {
+  static const std::string model = read_file(kGoldens + "unigram.model");
+  const size_t table = model.find("nmt_nfkc") + 8 + 4 + 4;
+  std::string bent = model;
+  for (uint32_t i = 0; i <= number % 3; ++i) {
+    const uint32_t random = (number * 3 + i) * 2654435761u;
+    bent[table + random % 180000] = static_cast<char>(random >> 24);
+  }
+  try {
+    try_model(bent);
+  } catch (const Error&) {
+  }
+}
+
+TEST_CASE("no normalization table leads astray") {
+  for (uint32_t number = 0; number < 300; ++number) REQUIRE_NOTHROW(try_bent_table(number));
+}
+
+TEST_CASE("no normalization table of many leads astray", "[full]") {
+  for (uint32_t number = 0; number < 100000; ++number) try_bent_table(number);
+}
+
+TEST_CASE("no SentencePiece model does worse than to be refused") {
+  const std::vector<std::string> seeds = {read_file(kGoldens + "bpe.model")};
+  const FuzzReport report = fuzz("sentence_piece", seeds, try_model, kFastFuzz / 3);
+  REQUIRE(report.refused > 0);
+  REQUIRE(report.refused < report.inputs);
+}
+
+TEST_CASE("no SentencePiece model of a million does worse than to be refused", "[full]") {
+  fuzz("sentence_piece", {read_file(kGoldens + "bpe.model")}, try_model, kFullFuzz);
+}
+
+}  // namespace
+}  // namespace tessera
