@@ -193,7 +193,7 @@ std::unique_ptr<Tokenizer> make_gpt2_tokenizer(const std::string& name,
   parts.name = name;
   parts.definition = definition_of_files(files);
   std::vector<std::unique_ptr<SplitStep>> steps;
-  steps.push_back(make_scan_step({WordPattern::kGpt2}));
+  steps.push_back(make_scan_step(WordPattern::kGpt2));
   parts.pre_tokenizer = std::make_unique<PreTokenizer>(std::move(steps), true);
   parts.model.is_byte_level = true;
   read_vocabulary(parse_json(files.at("vocab.json"), name), &parts.model);

@@ -25,7 +25,7 @@ void PreTokenizer::add(const Json& json) {
     for (const Json& each : json.at("pretokenizers").as_array()) add(each);
   } else if (type == "ByteLevel") {
     if (flag_of(json, "add_prefix_space", true)) steps_.push_back(make_prefix_space_step());
-    if (flag_of(json, "use_regex", true)) steps_.push_back(make_scan_step({WordPattern::kGpt2}));
+    if (flag_of(json, "use_regex", true)) steps_.push_back(make_scan_step(WordPattern::kGpt2));
     is_byte_level_ = true;
   } else {
     steps_.push_back(make_split_step(json));

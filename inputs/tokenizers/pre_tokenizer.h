@@ -61,7 +61,7 @@ class PreTokenizer {
 };
 
 // The step of a known pattern.
-std::unique_ptr<SplitStep> make_scan_step(KnownPattern pattern);
+std::unique_ptr<SplitStep> make_scan_step(WordPattern pattern);
 // A step by the JSON of any pre-tokenizer but Sequence and ByteLevel.
 std::unique_ptr<SplitStep> make_split_step(const Json& json);
 // A space before a piece that begins with none.

@@ -175,20 +175,19 @@ class MatchStep final : public SplitStep {
 
 class ScanStep final : public SplitStep {
  public:
-  explicit ScanStep(KnownPattern pattern) : pattern_(pattern), scanner_(pattern) {}
+  explicit ScanStep(WordPattern pattern) : pattern_(pattern), scanner_(pattern) {}
   void split(const TextPiece& piece, const TakePiece& take) const override {
     scanner_.for_each_word(piece.text, [&](std::string_view word) {
       take({word, piece.is_beginning && word.data() == piece.text.data()});
     });
   }
   std::string description() const override {
-    return fmt::format("words {} {}", static_cast<int>(pattern_.pattern),
-                       pattern_.keeps_trailing_space);
+    return fmt::format("words {}", static_cast<int>(pattern_));
   }
   const WordScanner* scanner() const override { return &scanner_; }
 
  private:
-  KnownPattern pattern_;
+  WordPattern pattern_;
   WordScanner scanner_;
 };
 
@@ -282,7 +281,7 @@ std::unique_ptr<SplitStep> make_class_split(const std::string& name, uint8_t kin
 
 }  // namespace
 
-std::unique_ptr<SplitStep> make_scan_step(KnownPattern pattern) {
+std::unique_ptr<SplitStep> make_scan_step(WordPattern pattern) {
   return std::make_unique<ScanStep>(pattern);
 }
 

@@ -20,23 +20,21 @@ constexpr uint8_t kNotOther = kLetter | kNumber | kSpace;
 
 // The patterns as tokenizer.json files and tiktoken write them; forms that differ in speed alone
 // stand for the same words.
-constexpr std::array<std::pair<std::string_view, KnownPattern>, 8> kKnown = {{
+constexpr std::array<std::pair<std::string_view, WordPattern>, 7> kKnown = {{
     {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
-     {WordPattern::kGpt2, false}},
+     WordPattern::kGpt2},
     {R"('s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
-     {WordPattern::kGpt2, false}},
+     WordPattern::kGpt2},
     {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)",
-     {WordPattern::kGpt2, false}},
+     WordPattern::kGpt2},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     {WordPattern::kCl100k, false}},
+     WordPattern::kCl100k},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
-     {WordPattern::kCl100k, false}},
-    {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
-     {WordPattern::kCl100k, true}},
+     WordPattern::kCl100k},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     {WordPattern::kQwen2, false}},
+     WordPattern::kQwen2},
     {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     {WordPattern::kO200k, false}},
+     WordPattern::kO200k},
 }};
 
 char byte_at(std::string_view text, size_t at) { return at < text.size() ? text[at] : '\0'; }
@@ -66,7 +64,7 @@ size_t contraction_any_case(std::string_view text, size_t at) {
 
 }  // namespace
 
-std::optional<KnownPattern> known_pattern(std::string_view regular_expression) {
+std::optional<WordPattern> known_pattern(std::string_view regular_expression) {
   for (const auto& [text, pattern] : kKnown)
     if (text == regular_expression) return pattern;
   return std::nullopt;
@@ -103,7 +101,6 @@ size_t WordScanner::end_of_space_and_lines(std::string_view text, size_t at) con
     end += length;
     if ((kind & kLineEnd) != 0) lines = end;
   }
-  if (end == text.size() && pattern_.keeps_trailing_space) return end;
   if (lines > at) return lines;
   return end == text.size() || last == at ? end : last;
 }

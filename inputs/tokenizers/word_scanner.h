@@ -18,18 +18,13 @@ enum class WordPattern {
   kO200k,   // o200k_base, gpt-oss
 };
 
-// What is known of a pattern's text; nullopt if it is none of ours.
-struct KnownPattern {
-  WordPattern pattern = WordPattern::kGpt2;
-  // White space at the end of the text is one word, line ends and all (later forms of cl100k).
-  bool keeps_trailing_space = false;
-};
-std::optional<KnownPattern> known_pattern(std::string_view regular_expression);
+// The pattern that an expression says, letter by letter; nullopt if it is none of ours.
+std::optional<WordPattern> known_pattern(std::string_view regular_expression);
 
 // Finds where words end. Stateless: words of one text can be found from any word's beginning.
 class WordScanner {
  public:
-  explicit WordScanner(KnownPattern pattern) : pattern_(pattern), classes_(UnicodeClasses::get()) {}
+  explicit WordScanner(WordPattern pattern) : pattern_(pattern), classes_(UnicodeClasses::get()) {}
 
   // Calls with each word of the text, in order; together they are the text.
   template <typename Take>
@@ -42,7 +37,7 @@ class WordScanner {
         at = end;
       }
     };
-    switch (pattern_.pattern) {
+    switch (pattern_) {
       case WordPattern::kGpt2:
         return loop([&](size_t from) { return end_gpt2(text, from); });
       case WordPattern::kCl100k:
@@ -84,7 +79,7 @@ class WordScanner {
   size_t end_of_space(std::string_view text, size_t at) const;
   size_t end_of_space_and_lines(std::string_view text, size_t at) const;
 
-  KnownPattern pattern_;
+  WordPattern pattern_;
   const UnicodeClasses& classes_;
 };
 

@@ -60,15 +60,6 @@ TEST_CASE("words are those of the known tokenizers") {
           Words{"HTTPServer", " isn't", " Mc", "Donald", " //\n/"});
 }
 
-TEST_CASE("a later form of cl100k keeps white space at the end together") {
-  const std::string later =
-      R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|)"
-      R"(\s++$|\s*[\r\n]|\s+(?!\S)|\s)";
-  REQUIRE(scanned(later, "a \n \n  ") == Words{"a", " \n \n  "});
-  REQUIRE(scanned(kCl100k, "a \n \n  ") == Words{"a", " \n \n", "  "});
-  REQUIRE(scanned(later, "a \n \n  b") == scanned(kCl100k, "a \n \n  b"));
-}
-
 // Characters of every class that the patterns tell apart, and bytes that are none.
 std::string random_text(std::mt19937_64& random) {
   static const std::vector<std::string> kParts = {"a",
