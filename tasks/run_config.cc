@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/run_config.h"
 
+#include <fstream>
+
 #include <fmt/format.h>
 
 #include "core/base/error.h"
@@ -12,8 +14,13 @@
 
 namespace tessera {
 
+// A start that failed at its first batch leaves the line of its start and nothing else.
 bool run_has_begun(const std::filesystem::path& run_directory) {
-  return std::filesystem::exists(run_directory / "metrics.jsonl");
+  std::ifstream lines(run_directory / "metrics.jsonl");
+  std::string line;
+  while (std::getline(lines, line))
+    if (!line.starts_with(R"({"event": "start")")) return true;
+  return false;
 }
 
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/runtime/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
+#include "tasks/run_log.h"
 #include "tasks/schedules/piecewise.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
@@ -120,6 +121,16 @@ TEST_CASE("a changed configuration is refused with what differs, unless it is al
   REQUIRE(run_tiny(longer, directory.path(), allowed) == 0);
   REQUIRE(losses_of(directory.path()).size() == 4);
   REQUIRE(run_tiny(longer, directory.path()) == 0);  // It is this run's configuration now.
+}
+
+TEST_CASE("a start that took no step binds nobody to its configuration") {
+  const TemporaryDirectory directory;
+  RunOptions dry;
+  dry.dry_run = true;
+  REQUIRE(run_tiny(tiny_config(2), directory.path(), dry) == 0);
+  RunLog(directory.path(), 0).event("start", 0);
+  REQUIRE(run_tiny(tiny_config(3), directory.path()) == 0);
+  REQUIRE(losses_of(directory.path()).size() == 3);
 }
 
 TEST_CASE("--restart sets the earlier run aside") {
