@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hdf5.h"
+#include "inputs/flat_tokens_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
@@ -41,8 +42,61 @@ TEST_CASE("a token file is built from text and inspected") {
   REQUIRE_THAT(seen.out, Contains("train: 64 tokens; documents: 1, of 64 to 64 tokens, median 64"));
   REQUIRE_THAT(seen.out, Contains("validation: 22 tokens"));
   REQUIRE_THAT(seen.out, Contains("vocabulary 257") && Contains("tokenizer bytes"));
-  REQUIRE_THAT(seen.out, Contains("document 0: first line\\nsecond\\tline \\xc3\\xa9\\nzz"));
+  REQUIRE_THAT(seen.out, Contains("document 0: first line\\nsecond\\tline \xc3\xa9\\nzz"));
+  REQUIRE_THAT(seen.out, Contains("64 bytes of text, 1.000 a token"));
+  REQUIRE_THAT(seen.out, Contains("64 to 127 tokens  ####"));
+  REQUIRE_THAT(seen.out, Contains("most frequent: 123 'z' 59.38 %, "));
   REQUIRE_THAT(call({"inspect", tokens, "--split=validation"}).out, !Contains("train:"));
+}
+
+void write_tokens(const std::filesystem::path& path, const TokenizerIdentity& tokenizer,
+                  const std::vector<std::vector<int32_t>>& documents) {
+  FlatTokensWriter writer(path, tokenizer);
+  writer.begin_split("train");
+  for (const auto& document : documents) writer.add_document(document);
+  writer.finish();
+}
+
+TEST_CASE("lengths, frequencies and examples are those of the tokens") {
+  const TemporaryDirectory directory;
+  const std::string path = (directory / "t.h5").string();
+  write_tokens(path, unknown_tokenizer(1000),
+               {{7}, {7, 900}, {7, 7, 7}, {5, 5, 5, 5, 5}, {1, 2, 3, 4, 5, 6, 7, 7, 7}});
+  const Result seen = call({"inspect", path, "--examples=2", "--first=3", "--most_frequent=2"});
+  REQUIRE(seen.errors == "");
+  REQUIRE_THAT(seen.out, Contains("train: 20 tokens; documents: 5, of 1 to 9 tokens, median 3"));
+  REQUIRE_THAT(seen.out, Contains("vocabulary 1000, 8 ids in use (0.80 %), the largest 900"));
+  REQUIRE_THAT(seen.out, Contains("2 to 3 tokens  " + std::string(40, '#') + "  2 (40.00 %)"));
+  REQUIRE_THAT(seen.out, Contains("4 to 7 tokens  " + std::string(20, '#') + " "));
+  REQUIRE_THAT(seen.out, Contains("most frequent: 7 40.00 %, 5 30.00 %\n"));
+  REQUIRE_THAT(seen.out,
+               Contains("document 3: 5 5 5 5 5\n") && Contains("document 4: 1 2 3 4 5 6 7 7 7\n"));
+  REQUIRE_THAT(seen.out, !Contains("bytes of text"));
+}
+
+TEST_CASE("what cannot be decoded is shown as numbers, and text cannot steer the terminal") {
+  const TemporaryDirectory directory;
+  const std::string path = (directory / "t.h5").string();
+  write_tokens(path, {"broken", "b", "no definition", 300}, {{7, 8}});
+  const Result broken = call({"inspect", path});
+  REQUIRE(broken.code == 0);
+  REQUIRE_THAT(broken.errors, Contains("ids are shown as numbers: "));
+  REQUIRE_THAT(broken.out, Contains("document 0: 7 8"));
+  REQUIRE_THAT(call({"inspect", path, "--tokenizer=bytes"}).errors,
+               Contains("made by tokenizer 'broken' with fingerprint 'b'; bytes has"));
+  const auto bytes = make_tokenizer("bytes");
+  write_tokens(path, identity_of(*bytes), {bytes->encode("\x1b[2J\xff \xe2\x80\xae\xe4\xb8\xad")});
+  REQUIRE_THAT(call({"inspect", path}).out,
+               Contains("document 0: \\x1b[2J\\xff \\xe2\\x80\\xae\xe4\xb8\xad\n"));
+}
+
+TEST_CASE("a file that claims two thousand million ids is inspected in little memory") {
+  const TemporaryDirectory directory;
+  const std::string path = (directory / "t.h5").string();
+  write_tokens(path, unknown_tokenizer(int64_t{1} << 31), {{2147483647, 3, 3}});
+  REQUIRE_THAT(
+      call({"inspect", path}).out,
+      Contains("2 ids in use") && Contains("most frequent: 3 66.67 %, 2147483647 33.33 %"));
 }
 
 TEST_CASE("slips on the command line end with 2, and with the nearest name") {
@@ -68,6 +122,14 @@ TEST_CASE("slips on the command line end with 2, and with the nearest name") {
   refused({"build", output, "--compression", text}, "--compression wants a value");
   refused({"build", output, output, text}, "given twice");
   refused({"inspect"}, "wants one FILE");
+  refused({"import", output}, "wants one STORE");
+  refused({"import", "a"}, "wants --output");
+  refused({"build", output, "--broken=skp", text},
+          "expected one of fail, skip; did you mean 'skip'");
+  refused({"build", output, "--validation=a", "--validation_fraction=0.1", text}, "exclude each");
+  refused({"build", output, "--vocab_size=9", text}, "t.txt is text, which wants a --tokenizer");
+  refused({"build", output, "--format=bin", text}, "--tokenizer=FILE says of which vocabulary");
+  refused({"build", output, "--end_id=9", "--end_of_document=none", text}, "exclude each other");
   REQUIRE(call({"--help"}).code == 0);
 }
 
