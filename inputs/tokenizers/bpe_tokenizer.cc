@@ -221,4 +221,10 @@ std::optional<int32_t> BpeTokenizer::id_of(std::string_view token) const {
   return model_.id_of(token);
 }
 
+std::vector<std::string> BpeTokenizer::special_tokens() const {
+  std::vector<std::string> names;
+  for (const AddedToken& added : added_) names.push_back(added.content);
+  return names;
+}
+
 }  // namespace tessera

@@ -52,6 +52,7 @@ class BpeTokenizer final : public Tokenizer {
   std::optional<int32_t> end_id() const override { return end_id_; }
   bool may_be_drawn(int32_t id) const override;
   std::optional<int32_t> id_of(std::string_view token) const override;
+  std::vector<std::string> special_tokens() const override;
 
  private:
   struct Workspace;  // What one call at a time uses.

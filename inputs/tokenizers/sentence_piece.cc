@@ -79,6 +79,12 @@ class SentencePieceTokenizer final : public Tokenizer {
     // What is no piece is the unknown one.
     return has(id) && processor_.IdToPiece(id) == token ? std::optional(id) : std::nullopt;
   }
+  std::vector<std::string> special_tokens() const override {
+    std::vector<std::string> names;
+    for (int32_t id = 0; id < processor_.GetPieceSize(); ++id)
+      if (processor_.IsControl(id)) names.push_back(processor_.IdToPiece(id));
+    return names;
+  }
 
  private:
   bool has(int32_t id) const { return id >= 0 && id < vocab_size(); }

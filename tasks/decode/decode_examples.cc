@@ -48,7 +48,7 @@ std::optional<DecodedExample> cut(const Row& row, size_t begin, size_t end,
 
 class ExampleReader {
  public:
-  ExampleReader(const DecodeHParams& p, const TokenText& text) : p_(p), text_(text) {}
+  ExampleReader(const DecodeHParams& p, const PromptText& text) : p_(p), text_(text) {}
 
   bool full() const { return std::ssize(set_.examples) == p_.num_examples; }
   void read(const Batch& batch) {
@@ -75,7 +75,7 @@ class ExampleReader {
   }
 
   const DecodeHParams& p_;
-  const TokenText& text_;
+  const PromptText& text_;
   ExampleSet set_;
 };
 
@@ -86,7 +86,7 @@ int64_t longest_prompt(const BaseInput& input, const DecodeHParams& p) {
   return p.prompt_length > 0 ? std::min(p.prompt_length, longest) : longest;
 }
 
-ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const TokenText& text) {
+ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text) {
   const Batch specification = input.specification();
   for (const char* name : {"ids", "labels", "segment_ids", "weights"})
     if (!specification.contains(name))

@@ -33,6 +33,6 @@ int64_t longest_prompt(const BaseInput& input, const DecodeHParams& p);
 
 // Reads an input that holds the whole dataset from its beginning, for p.num_examples examples or to
 // its end. Error if there is no end, or no example.
-ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const TokenText& text);
+ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text);
 
 }  // namespace tessera

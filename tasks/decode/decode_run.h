@@ -50,7 +50,7 @@ class DecodeRun final : public BaseRun {
   int64_t step_ = 0;  // Of the checkpoint.
   std::unique_ptr<Tokenizer> kept_tokenizer_;
   std::unique_ptr<BaseInput> input_;  // The training input, if its tokenizer is needed.
-  std::optional<TokenText> text_;
+  std::optional<PromptText> text_;
   std::vector<Dataset> datasets_;
   std::optional<Decoding> decoding_;
 };

@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 // What ends a continuation can be drawn, whatever else its tokenizer says of it.
-DrawableIds drawable_ids(const TokenText& text, const StopRules& stop, int64_t vocab_size) {
+DrawableIds drawable_ids(const PromptText& text, const StopRules& stop, int64_t vocab_size) {
   DrawableIds drawable = text.drawable_ids(vocab_size);
   for (const int32_t id : stop.tokens()) drawable[static_cast<size_t>(id)] = 1;
   return drawable;
@@ -24,7 +24,7 @@ int64_t cache_needed(const DecodeHParams& p, int64_t longest_prompt) {
   return p.cache_length > 0 ? p.cache_length : longest_prompt + p.max_decode_steps - 1;
 }
 
-Decoder::Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const TokenText& text)
+Decoder::Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const PromptText& text)
     : program_(program),
       p_(p),
       stop_(p, text),

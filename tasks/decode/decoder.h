@@ -14,7 +14,7 @@
 #include "tasks/decode/decode_hparams.h"
 #include "tasks/decode/generation.h"
 #include "tasks/decode/stop_rules.h"
-#include "tasks/decode/token_text.h"
+#include "tasks/decode/prompt_text.h"
 
 namespace tessera {
 
@@ -30,7 +30,7 @@ struct DecodedSample {
 class Decoder {
  public:
   // The program and the text outlive the decoder.
-  Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const TokenText& text);
+  Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const PromptText& text);
 
   // The samples of each prompt, in the order given. A prompt that is too long for the cache is an
   // Error or loses its beginning (DecodeHParams::long_prompts). `on_done` hears how many samples

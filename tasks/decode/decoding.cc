@@ -14,7 +14,7 @@ Decoding::Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompt
                 .prefill_chunk = p.prefill_chunk},
                p.strategy) {}
 
-void Decoding::begin(const TokenText* text) {
+void Decoding::begin(const PromptText* text) {
   if (text != nullptr) decoder_.emplace(program_, p_, *text);
 }
 

@@ -19,7 +19,7 @@ class Decoding {
   Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts, int64_t longest_prompt);
 
   // Once the executor is allocated. `text` is the first process's alone, and outlives this.
-  void begin(const TokenText* text);
+  void begin(const PromptText* text);
   // All processes call it; the prompts are the first one's, which alone gets samples (others: {}).
   std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts,
                                                  const Decoder::OnDone& on_done = {});

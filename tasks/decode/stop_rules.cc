@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-StopRules::StopRules(const DecodeHParams& p, const TokenText& text)
+StopRules::StopRules(const DecodeHParams& p, const PromptText& text)
     : text_(text), min_steps_(p.min_decode_steps), strings_(p.stop_strings) {
   const ErrorContext where("task.decode.stop_tokens");
   if (p.stop_at_end && text.end_id()) tokens_.push_back(*text.end_id());

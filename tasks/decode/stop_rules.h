@@ -11,7 +11,7 @@
 
 #include "core/hparams/enum_names.h"
 #include "tasks/decode/decode_hparams.h"
-#include "tasks/decode/token_text.h"
+#include "tasks/decode/prompt_text.h"
 
 namespace tessera {
 
@@ -27,7 +27,7 @@ constexpr std::array<EnumName<Finish>, 3> enum_names(Finish) {
 class StopRules {
  public:
   // `text` outlives this. Error for a stop token that there is not.
-  StopRules(const DecodeHParams& p, const TokenText& text);
+  StopRules(const DecodeHParams& p, const PromptText& text);
 
   const std::vector<int32_t>& tokens() const { return tokens_; }
   // Those that may not come as token number `count` (from 1): all until min_decode_steps are past.
@@ -44,7 +44,7 @@ class StopRules {
  private:
   size_t stop_string_in(const std::string& text) const;  // npos: none.
 
-  const TokenText& text_;
+  const PromptText& text_;
   int64_t min_steps_;
   std::vector<int32_t> tokens_, none_;
   std::vector<std::string> strings_;

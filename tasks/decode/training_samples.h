@@ -25,7 +25,7 @@ class TrainingSamples {
   std::vector<DecodedExample> take();
 
  private:
-  TokenText text_;
+  PromptText text_;
   std::vector<DecodedExample> prompts_;
   std::optional<Decoding> decoding_;
 };

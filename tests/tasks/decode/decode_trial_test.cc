@@ -9,7 +9,7 @@ namespace tessera {
 
 std::vector<std::vector<DecodedSample>> decode_with(PrefixProgram& program, const DecodeHParams& p,
                                                     const Prompts& prompts) {
-  const TokenText text(nullptr, program.vocab_size());
+  const PromptText text(nullptr, program.vocab_size());
   check(p);
   return Decoder(program, p, text).decode(prompts);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/decode/token_text.h"
+#include "tasks/decode/prompt_text.h"
 
 #include <algorithm>
 #include <charconv>
@@ -19,11 +19,11 @@ bool is_number(std::string_view text) {
 
 }  // namespace
 
-TokenText::TokenText(const Tokenizer* tokenizer, int64_t vocab_size)
+PromptText::PromptText(const Tokenizer* tokenizer, int64_t vocab_size)
     : tokenizer_(tokenizer),
       vocab_size_(tokenizer != nullptr ? tokenizer->vocab_size() : vocab_size) {}
 
-int32_t TokenText::checked_id(std::string_view number) const {
+int32_t PromptText::checked_id(std::string_view number) const {
   int64_t id = -1;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
   if (error != std::errc() || end != number.data() + number.size())
@@ -34,7 +34,7 @@ int32_t TokenText::checked_id(std::string_view number) const {
   return static_cast<int32_t>(id);
 }
 
-std::vector<int32_t> TokenText::prompt_ids(std::string_view prompt) const {
+std::vector<int32_t> PromptText::prompt_ids(std::string_view prompt) const {
   std::vector<int32_t> ids;
   if (tokenizer_ != nullptr) {
     ids = tokenizer_->encode_with_special(prompt);
@@ -50,20 +50,20 @@ std::vector<int32_t> TokenText::prompt_ids(std::string_view prompt) const {
   return ids;
 }
 
-std::vector<int32_t> TokenText::beginning() const {
+std::vector<int32_t> PromptText::beginning() const {
   if (tokenizer_ == nullptr) return {0};
   if (const auto end = tokenizer_->end_id()) return {*end};
   const std::vector<int32_t> newline = tokenizer_->encode("\n");
   return newline.empty() ? std::vector<int32_t>{tokenizer_->start_id()} : newline;
 }
 
-std::string TokenText::text(const std::vector<int32_t>& ids) const {
+std::string PromptText::text(const std::vector<int32_t>& ids) const {
   return tokenizer_ != nullptr ? tokenizer_->decode(ids) : fmt::format("{}", fmt::join(ids, " "));
 }
 
 // A tokenizer may show a token otherwise at the beginning of a text than within one (SentencePiece
 // drops the first space), and a character may begin in the prompt.
-std::string TokenText::continuation(const std::vector<int32_t>& prompt,
+std::string PromptText::continuation(const std::vector<int32_t>& prompt,
                                     const std::vector<int32_t>& ids) const {
   if (tokenizer_ == nullptr) return text(ids);
   std::vector<int32_t> all = prompt;
@@ -72,7 +72,7 @@ std::string TokenText::continuation(const std::vector<int32_t>& prompt,
   return whole.starts_with(before) ? whole.substr(before.size()) : text(ids);
 }
 
-int32_t TokenText::id_of(const std::string& token) const {
+int32_t PromptText::id_of(const std::string& token) const {
   if (is_number(token)) return checked_id(token);
   if (tokenizer_ == nullptr)
     fail("there is no token '{}': the data have no tokenizer, so tokens are numbers", token);
@@ -86,11 +86,11 @@ int32_t TokenText::id_of(const std::string& token) const {
       vocab_size_ - 1);
 }
 
-std::optional<int32_t> TokenText::end_id() const {
+std::optional<int32_t> PromptText::end_id() const {
   return tokenizer_ != nullptr ? tokenizer_->end_id() : std::nullopt;
 }
 
-DrawableIds TokenText::drawable_ids(int64_t model_vocab_size) const {
+DrawableIds PromptText::drawable_ids(int64_t model_vocab_size) const {
   if (vocab_size_ > model_vocab_size)
     fail("{} has {} token ids, but the model's vocabulary has {}: it is not what the model knows",
          tokenizer_ != nullptr ? fmt::format("the tokenizer '{}'", tokenizer_->name())

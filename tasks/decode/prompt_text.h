@@ -13,10 +13,10 @@
 
 namespace tessera {
 
-class TokenText {
+class PromptText {
  public:
   // `tokenizer` may be null; it outlives this. Ids of data without one are below `vocab_size`.
-  TokenText(const Tokenizer* tokenizer, int64_t vocab_size);
+  PromptText(const Tokenizer* tokenizer, int64_t vocab_size);
 
   // Names of special tokens stand for them. Error for an empty prompt, and for one of numbers that
   // are no ids.
