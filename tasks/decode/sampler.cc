@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -17,15 +18,16 @@ namespace {
 constexpr double kColdest = 1e-6;  // Below it only the most probable id is left.
 constexpr size_t kBlock = 256;     // Weights are added up in blocks, of which one is searched.
 
-// exp(x) for x <= 0, to 2e-7 of it, in a form that compilers vectorise: 2^n times a polynomial.
-// What is below e^-87 is 0, -infinity included.
+// exp(x) for x <= 0, to 2e-7 of it: 2^n times a polynomial. What is below e^-87 is 0, -infinity
+// included. Limits are compared as integers, which compilers vectorise where they do not floats.
 inline float exp_of_negative(float x) {
   constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
-  constexpr float kSmallest = -87.0f;
-  const float clamped = x < kSmallest ? kSmallest : x;
-  const auto n = static_cast<int32_t>(clamped * kLog2E - 0.5f);
+  constexpr int32_t kFarthest = std::bit_cast<int32_t>(87.0f);
+  const int32_t distance = std::bit_cast<int32_t>(x) & 0x7fffffff;
+  const float near = -std::bit_cast<float>(distance < kFarthest ? distance : kFarthest);
+  const auto n = static_cast<int32_t>(near * kLog2E - 0.5f);
   const float power = static_cast<float>(n);
-  const float r = clamped - power * kLn2High - power * kLn2Low;
+  const float r = near - power * kLn2High - power * kLn2Low;
   float y = 1.9875691500e-4f;  // Cephes' expf.
   y = y * r + 1.3981999507e-3f;
   y = y * r + 8.3334519073e-3f;
@@ -33,37 +35,47 @@ inline float exp_of_negative(float x) {
   y = y * r + 1.6666665459e-1f;
   y = y * r + 5.0000001201e-1f;
   y = y * r * r + r + 1.0f;
-  const float scale = std::bit_cast<float>((n + 127) << 23);
-  return x < kSmallest ? 0.0f : y * scale;
+  const float result = y * std::bit_cast<float>((n + 127) << 23);
+  const int32_t kept = distance > kFarthest ? 0 : -1;
+  return std::bit_cast<float>(std::bit_cast<int32_t>(result) & kept);
 }
+
+// weights[i] = exp((scores[i] - largest) * scale)
+void weigh(std::span<const float> scores, float largest, float scale, float* weights) {
+  for (size_t i = 0; i < scores.size(); ++i)
+    weights[i] = exp_of_negative((scores[i] - largest) * scale);
+}
+
+constexpr size_t kLanes = 8;  // Sums and maxima of so many side by side are vectorised.
 
 // The largest element; NaN if any is.
 float largest_of(std::span<const float> values) {
-  std::array<float, 8> lanes;
+  std::array<float, kLanes> lanes;
   lanes.fill(kNeverScore);
-  std::array<float, 8> sums{};  // Infinite or NaN if an element is NaN.
+  std::array<int32_t, kLanes> unordered{};
   size_t i = 0;
-  for (; i + lanes.size() <= values.size(); i += lanes.size())
-    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+  for (; i + kLanes <= values.size(); i += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane) {
       const float value = values[i + lane];
       lanes[lane] = value > lanes[lane] ? value : lanes[lane];
-      sums[lane] += value != value ? value : 0.0f;
+      unordered[lane] |= value == value ? 0 : 1;
     }
   for (; i < values.size(); ++i) {
     lanes[0] = std::max(lanes[0], values[i]);
-    sums[0] += values[i] != values[i] ? values[i] : 0.0f;
+    unordered[0] |= values[i] == values[i] ? 0 : 1;
   }
-  for (const float sum : sums)
-    if (sum != sum) return sum;
+  for (const int32_t each : unordered)
+    if (each != 0) return std::numeric_limits<float>::quiet_NaN();
   return *std::max_element(lanes.begin(), lanes.end());
 }
 
 double sum_of(std::span<const float> values) {
-  std::array<double, 8> lanes{};
+  std::array<double, kLanes> lanes{};
   size_t i = 0;
-  for (; i + lanes.size() <= values.size(); i += lanes.size())
-    for (size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] += values[i + lane];
-  for (; i < values.size(); ++i) lanes[0] += values[i];
+  for (; i + kLanes <= values.size(); i += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      lanes[lane] += static_cast<double>(values[i + lane]);
+  for (; i < values.size(); ++i) lanes[0] += static_cast<double>(values[i]);
   double sum = 0.0;
   for (const double lane : lanes) sum += lane;
   return sum;
@@ -114,14 +126,13 @@ double sample_uniform(uint64_t key, int64_t token) {
 double log_sum_exp(std::span<const float> logits) {
   const float largest = largest_of(logits);
   check_finite(largest);
-  std::array<double, 8> lanes{};
-  size_t i = 0;
-  for (; i + lanes.size() <= logits.size(); i += lanes.size())
-    for (size_t lane = 0; lane < lanes.size(); ++lane)
-      lanes[lane] += exp_of_negative(logits[i + lane] - largest);
-  for (; i < logits.size(); ++i) lanes[0] += exp_of_negative(logits[i] - largest);
+  std::array<float, kBlock> weights;
   double sum = 0.0;
-  for (const double lane : lanes) sum += lane;
+  for (size_t i = 0; i < logits.size(); i += kBlock) {
+    const size_t count = std::min(kBlock, logits.size() - i);
+    weigh(logits.subspan(i, count), largest, 1.0f, weights.data());
+    sum += sum_of(std::span(weights).first(count));
+  }
   return largest + std::log(sum);
 }
 
@@ -173,9 +184,7 @@ int32_t Sampler::choose_among_kept(double uniform) {
 
 double Sampler::weigh_all() {
   weights_.resize(scores_.size());
-  const auto scale = static_cast<float>(1.0 / options_.temperature);
-  for (size_t i = 0; i < scores_.size(); ++i)
-    weights_[i] = exp_of_negative((scores_[i] - largest_) * scale);
+  weigh(scores_, largest_, static_cast<float>(1.0 / options_.temperature), weights_.data());
   return sum_of(weights_);
 }
 

@@ -23,3 +23,7 @@ target_link_libraries(bench_tokenizers PRIVATE inputs Threads::Threads)
 # How fast batches are made out of shards of text (ninja bench_streaming).
 add_executable(bench_streaming EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/streaming_bench.cc)
 target_link_libraries(bench_streaming PRIVATE inputs)
+
+# Speed of choosing tokens (ninja bench_sampler).
+add_executable(bench_sampler EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/sampler_bench.cc)
+target_link_libraries(bench_sampler PRIVATE tasks)

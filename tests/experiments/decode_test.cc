@@ -22,7 +22,7 @@ struct Ended {
 Ended runexp(const TemporaryDirectory& directory, const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {"--exp=CharLm", "--threads=1",
                                         "--job_log_dir=" + (directory / "run").string()};
-  for (const std::string& set :
+  for (const char* set :
        {"num_train_steps=60", "model_dims=48", "hidden_dims=96", "num_layers=1", "warmup_steps=5",
         "learning_rate=0.006", "task.decode.max_decode_steps=40"})
     arguments.insert(arguments.end(), {"--set", set});
@@ -92,7 +92,7 @@ TEST_CASE("a trained run goes on from prompts without its data, whatever is aske
           std::vector<std::string>{continuations[1], continuations[0]});
 
   // Several samples up to the end of the line, named as a token and as a text.
-  for (const std::string& stop :
+  for (const char* stop :
        {"task.decode.stop_tokens=[\"\\n\"]", "task.decode.stop_strings=[\"\\n\"]"}) {
     ended = runexp(directory, {"--mode=decode", "--prompt=with five", "--set", stop, "--set",
                                "task.decode.num_samples=3", "--checkpoint=60"});
@@ -111,7 +111,7 @@ TEST_CASE("a trained run goes on from prompts without its data, whatever is aske
     REQUIRE(failed.code == 2);
     return failed.output;
   };
-  REQUIRE_THAT(refused({"--prompt="}), Catch::Contains("--prompt number 1: the prompt is empty"));
+  REQUIRE_THAT(refused({"--prompt="}), Catch::Contains("--prompt wants a value"));
   REQUIRE_THAT(refused({"--prompt=x", "--checkpoint=59"}), Catch::Contains("step 59"));
   REQUIRE_THAT(refused({"--prompt=x", "--set", "task.decode.stop_tokens=[\"<eos>\"]"}),
                Catch::Contains("no token '<eos>'"));

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "layers/classification_model.h"
+#include "layers/full_softmax.h"
 #include "layers/language_model.h"
 #include "tasks/model_state.h"
 #include "tests/support/catch.h"
@@ -108,8 +109,9 @@ TEST_CASE("a prompt decodes to the same bits in any batch, order and company") {
 
 TEST_CASE("a model that is no language model cannot decode, and says so") {
   ExperimentConfig config = tiny_config(1);
-  config.task.as<SingleTask::HParams>().model =
-      ClassificationModel::HParams{.input_dims = 4, .num_classes = 3};
+  config.task.as<SingleTask::HParams>().model = ClassificationModel::HParams{
+      .network_tpl = Mlp::HParams{.input_dims = 4, .hidden_dims = {8}},
+      .softmax_tpl = FullSoftmax::HParams{.vocab_size = 3, .model_dims = 8}};
   REQUIRE_THAT(error_of([&] { decode(config, {}, {{1}}); }), Catch::Contains("cannot decode"));
 }
 
