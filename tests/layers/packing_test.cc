@@ -110,7 +110,7 @@ TEST_CASE("packed and unpacked documents have the same losses") {
   // Full rows, one with padding; a document of one token.
   const std::vector<std::vector<Document>> packed = {
       {document(5, 1), document(4, 2), document(3, 3)}, {document(1, 4), document(8, 5)}};
-  CpuDevice device;
+  const auto device = make_cpu_device(1);
   for (const auto& [name, p] : models()) {
     LossSum loss(p);
     for (const Labels labels : {Labels::kShiftRight, Labels::kNextToken}) {
@@ -126,7 +126,7 @@ TEST_CASE("packed and unpacked documents have the same losses") {
           const bool scored = labels == Labels::kShiftRight || packed[row][i].size() > 1;
           REQUIRE((expected > 0.1) == scored);
           REQUIRE(loss(together, at, segment) == Approx(expected).epsilon(1e-12).margin(1e-12));
-          REQUIRE(loss.on_cpu(together, at, segment, device) ==
+          REQUIRE(loss.on_cpu(together, at, segment, *device) ==
                   Approx(expected).epsilon(1e-5).margin(1e-6));
         }
       }
