@@ -86,8 +86,17 @@ void DotProductAttention::declare_projections(const HParams& p) {
   if (p.use_output_bias.get_or(p.use_bias)) output_bias_ = weight("output_bias", {embed}, zeros());
 }
 
-// The weight is one; the products are three, since parting it costs less than parting their result.
+// The weight is one; the products are three, since parting it costs less than parting their result:
+// but for the few tokens of a decoding step.
 DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) const {
+  if (FpropScope::current().cache() != nullptr) {
+    Tensor all = place(einsum(x, param(combined_), over("embed")));
+    if (combined_bias_.valid()) all = all + param_beside(combined_bias_, all);
+    const auto part = [&](int64_t index) {
+      return reduce_sum(slice(all, "qkv", index, index + 1), "qkv");
+    };
+    return {part(0), rename(part(1), "heads", "kv_heads"), rename(part(2), "heads", "kv_heads")};
+  }
   const auto project = [&](int64_t index) {
     Tensor y = place(einsum(x, param_part(combined_, "qkv", index), over("embed")));
     if (combined_bias_.valid()) y = y + param_part(combined_bias_, "qkv", index);
@@ -135,7 +144,7 @@ Tensor DotProductAttention::attend_to_cache(const Heads& heads, const AttentionO
     return cache.extended(name, rows.size("kv_heads") > 1 ? shared_heads(rows, split) : rows);
   };
   const Tensor key = kept("key", heads.key), value = kept("value", heads.value);
-  return cached_attention(heads.query, key, value, cache.starts(),
+  return cached_attention(heads.query, key, value, cache.starts_beside(heads.query),
                           {.scale = options.scale, .logit_cap = options.logit_cap});
 }
 

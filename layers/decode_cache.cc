@@ -11,6 +11,7 @@
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/reduce.h"
+#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
 
 namespace tessera {
@@ -25,23 +26,30 @@ Tensor DecodeCache::positions(int64_t seq) const {
   return minimum(starts_ + iota({"seq", seq, {}}), last).named("positions");
 }
 
+Tensor DecodeCache::starts_beside(Operand x) const {
+  return reshard({starts_, x.site}, make_type(DType::kI32, {x.tensor.type().axis("batch")}));
+}
+
 Tensor DecodeCache::extended(std::string_view name, const Tensor& rows) {
   const Type& from = rows.type();
   const Type type = make_type(
       rows.dtype(),
       {from.axis("batch"), from.axis("kv_heads"), {"key_seq", length_, {}}, from.axis("head_dim")});
-  const std::string state = fmt::format("cache/{}/{}", traced_path(), name);
+  const std::string& path = traced_path();
+  const std::string state =
+      path.empty() ? fmt::format("cache/{}", name) : fmt::format("cache/{}/{}", path, name);
+  const Tensor starts = starts_beside(rows);
   BodyScope* const body = innermost_body();
   Type whole = type;
   if (body != nullptr) whole.axes.insert(whole.axes.begin(), body->axis());
   const Tensor cache(&graph_, graph_.add_input(state, InputKind::kState, whole));
   cache.named(state);
   if (body == nullptr) {
-    const Tensor next = cache_update(cache, rows, starts_);
+    const Tensor next = cache_update(cache, rows, starts);
     graph_.add_update(state, next.id());
     return next;
   }
-  const Tensor next = cache_update(body->slice(cache), rows, starts_);
+  const Tensor next = cache_update(body->slice(cache), rows, starts);
   names_.push_back(state);
   slices_.push_back(next);
   return next;
@@ -54,6 +62,11 @@ void DecodeCache::end_loop(const std::vector<Tensor>& stacked) {
   for (size_t i = 0; i < names_.size(); ++i) graph_.add_update(names_[i], stacked[first + i].id());
   names_.clear();
   slices_.clear();
+}
+
+AxisRules without_sequence(AxisRules rules) {
+  std::erase_if(rules.activations, [](const AxisRule& rule) { return rule.axis == "seq"; });
+  return rules;
 }
 
 // A selection and a sum of one term: exact, whatever the other tokens hold.

@@ -4,9 +4,12 @@
 // decodes: its batch are some new tokens of each row, at positions of their own.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/graph/rules.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -20,7 +23,8 @@ class DecodeCache {
   DecodeCache& operator=(const DecodeCache&) = delete;
 
   int64_t length() const { return length_; }
-  const Tensor& starts() const { return starts_; }
+  // Where each row's new tokens start, laid out as the rows of x["batch …"] are.
+  Tensor starts_beside(Operand x) const;
   // i32["batch seq"], of `seq` new tokens a row: below length(), as padding behind a row's last
   // token may lie beyond it.
   Tensor positions(int64_t seq) const;
@@ -43,6 +47,9 @@ class DecodeCache {
   std::vector<std::string> names_;
   std::vector<Tensor> slices_;
 };
+
+// Activation rules for `seq` left out: a single new token has no sequence to split.
+AxisRules without_sequence(AxisRules rules);
 
 // x["batch seq …"] -> ["batch …"]: of each row the element that `last` i32["batch"] numbers.
 Tensor at_last(Operand x, const Tensor& last);

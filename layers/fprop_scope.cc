@@ -12,11 +12,13 @@ thread_local const FpropScope* innermost = nullptr;
 
 }  // namespace
 
-FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache)
+FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache,
+                       CastWeights* cast_weights)
     : parameters_(std::move(parameters)),
       mode_(features.mode),
       step_(features.step),
       cache_(cache),
+      cast_weights_(cast_weights),
       outer_(std::exchange(innermost, this)) {}
 
 FpropScope::~FpropScope() { innermost = outer_; }
@@ -25,6 +27,8 @@ const FpropScope& FpropScope::current() {
   CHECK(innermost != nullptr, "a layer's fprop runs outside a FpropScope");
   return *innermost;
 }
+
+bool FpropScope::decodes() { return innermost != nullptr && innermost->cache_ != nullptr; }
 
 const Tensor& FpropScope::parameter(int32_t index) const {
   CHECK(index >= 0 && index < static_cast<int32_t>(parameters_.size()),

@@ -74,24 +74,27 @@ Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const Weight
   return {table_->add(std::move(parameter))};
 }
 
-Tensor Layer::at_rest(Weight weight) const {
+Tensor Layer::at_rest(Weight weight, DType dtype) const {
   CHECK(weight.valid(), "{} reads a weight it has not declared", path_);
-  return FpropScope::current().parameter(weight.index);
+  const FpropScope& scope = FpropScope::current();
+  const bool is_kept = scope.cast_weights() != nullptr && dtype != dtypes_.param;
+  return is_kept ? scope.cast_weights()->get(weight.index, dtype) : scope.parameter(weight.index);
 }
 
-Tensor Layer::one_layer(Weight weight) const {
-  const Tensor value = at_rest(weight);
+Tensor Layer::one_layer(Weight weight, DType dtype) const {
+  const Tensor value = at_rest(weight, dtype);
   return table_->at(weight.index).stack > 0 ? loop_slice(value) : value;
 }
 
 Tensor Layer::unplaced(Weight weight, DType dtype) const {
-  return cast_weight(one_layer(weight), dtype, dtypes_.reduce);
+  return cast_weight(one_layer(weight, dtype), dtype, dtypes_.reduce);
 }
 
 Tensor Layer::param_part(Weight weight, std::string_view axis, int64_t index,
                          SourceSite site) const {
   const SiteScope from(site);
-  const Tensor part = reduce_sum(slice(one_layer(weight), axis, index, index + 1), axis);
+  const Tensor part =
+      reduce_sum(slice(one_layer(weight, dtypes_.compute), axis, index, index + 1), axis);
   return place(cast_weight(part, dtypes_.compute, dtypes_.reduce))
       .named(fmt::format("{}[{}={}]", table_->at(weight.index).path, axis, index));
 }
@@ -116,7 +119,7 @@ Tensor Layer::param_beside(Weight weight, const Tensor& partner, DType dtype,
 
 LayerScope::LayerScope(const Layer& layer)
     : path_(layer.name_.empty() ? nullptr : std::make_unique<PathScope>(layer.name_)),
-      rules_(layer.rules_) {}
+      rules_(FpropScope::decodes() ? without_sequence(layer.rules_) : layer.rules_) {}
 LayerScope::~LayerScope() = default;
 
 }  // namespace tessera

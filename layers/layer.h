@@ -72,8 +72,9 @@ class Layer {
   // as a weight's is.
   Tensor param_part(Weight weight, std::string_view axis, int64_t index,
                     SourceSite site = SourceSite::current()) const;
-  // The weight as it lies, whole if stacked, in its own dtype: for models that write out layouts.
-  Tensor at_rest(Weight weight) const;
+  // The weight as it lies, whole if stacked, in its own dtype or, where it is kept in that one as
+  // well, in `dtype`: for models that write out layouts.
+  Tensor at_rest(Weight weight, DType dtype) const;
   // A bias or scale for `partner`, laid out as the axes they share are there.
   Tensor param_beside(Weight weight, const Tensor& partner,
                       SourceSite site = SourceSite::current()) const {
@@ -83,7 +84,7 @@ class Layer {
                       SourceSite site = SourceSite::current()) const;
 
  private:
-  Tensor one_layer(Weight weight) const;  // This iteration's slice if stacked.
+  Tensor one_layer(Weight weight, DType dtype) const;  // This iteration's slice if stacked.
   Tensor unplaced(Weight weight, DType dtype) const;
 
   friend class LayerScope;

@@ -32,6 +32,9 @@ struct DecodeSetting {
   int64_t batch = 1;  // Rows that decode at once; what the mesh splits a batch into, divides.
   int64_t seq = 1;    // New tokens of each row.
   int64_t cache_length = 0;  // Positions of a row: prompt and what is sampled.
+  // Weights that are computed in another dtype than theirs are kept in that one too, so that no
+  // step casts them all: cast_weights_graph makes them, and must have been run.
+  bool keep_cast_weights = false;
 };
 
 // Which weights a graph reads: those being trained, or their average.
@@ -82,6 +85,10 @@ class BaseTask {
   // shorter rows may be padded, and idle ones write where they stand. Positions from cache_length
   // on are not kept. Error if the model cannot decode so.
   virtual Graph decode_graph(const DecodeSetting& setting, Weights weights) const = 0;
+  // Casts the weights to the dtypes that decode_graph computes in and keeps them so (state of the
+  // same executor): run before decoding, and again whenever weights have changed. It updates
+  // nothing where no weight is cast: find_output or outputs() tells.
+  virtual Graph cast_weights_graph(const DecodeSetting& setting, Weights weights) const = 0;
   // The cache of those graphs with its rows exchanged: row b becomes what row parents[b]
   // (i32["rows"], input batch/parents) was.
   virtual Graph reorder_cache_graph(const DecodeSetting& setting) const = 0;

@@ -64,12 +64,6 @@ Tensor norm_of(const Tensor& x) {
   return sqrt(squares.type().rank() > 0 ? reduce_sum(squares) : squares);
 }
 
-// A single new token has no sequence to split.
-AxisRules without_sequence(AxisRules rules) {
-  std::erase_if(rules.activations, [](const AxisRule& rule) { return rule.axis == "seq"; });
-  return rules;
-}
-
 // Attention that does not look into the cache would see the new tokens alone.
 void check_all_attention_is_cached(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
@@ -179,11 +173,23 @@ Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) co
   features.tensors["ids"] = rows_input(names::kIds, {batch, {"seq", setting.seq, {}}});
   features.tensors["last"] = rows_input(names::kLast, {batch});
   DecodeCache cache(rows_input(names::kStarts, {batch}), setting.cache_length);
-  const FpropScope scope(weight_inputs(model_->parameters(), weights), features, &cache);
+  const ParameterTable& table = model_->parameters();
+  CastWeights cast_weights(table);
+  const FpropScope scope(weight_inputs(table, weights), features, &cache,
+                         setting.keep_cast_weights ? &cast_weights : nullptr);
   Tensor logits = model_->next_logits(features);
   if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
   output(std::string(names::kLogits), whole(logits));
   check_all_attention_is_cached(graph);
+  return graph;
+}
+
+Graph SingleTask::cast_weights_graph(const DecodeSetting& setting, Weights weights) const {
+  const Graph decoding = decode_graph(setting, weights);
+  Graph graph;
+  const TraceScope trace(graph, setting.mesh, setting.rules);
+  const ParameterTable& table = model_->parameters();
+  CastWeights::trace_casts(decoding, table, weight_inputs(table, weights));
   return graph;
 }
 
@@ -194,7 +200,7 @@ Graph SingleTask::reorder_cache_graph(const DecodeSetting& setting) const {
   const Tensor parents = input(std::string(names::kParents), InputKind::kBatch,
                                make_type(DType::kI32, {{"rows", setting.batch, {}}}));
   for (const GraphInput& state : decoding.inputs()) {
-    if (!state.name.starts_with(names::kCachePrefix)) continue;
+    if (state.kind != InputKind::kState || !decoding.type(state.value).has("batch")) continue;
     const Tensor cache = input(state.name, InputKind::kState, decoding.type(state.value));
     const Axis leading = cache.type().axes.front();
     if (leading.name == "batch") {

@@ -34,6 +34,7 @@ class SingleTask final : public BaseTask {
   Graph eval_graph(const TraceSetting& setting, Weights weights) const override;
   Graph logits_graph(const TraceSetting& setting, Weights weights) const override;
   Graph decode_graph(const DecodeSetting& setting, Weights weights) const override;
+  Graph cast_weights_graph(const DecodeSetting& setting, Weights weights) const override;
   Graph reorder_cache_graph(const DecodeSetting& setting) const override;
 
  private:

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/graph/ops/activation.h"
 #include "core/graph/ops/attention.h"
+#include "core/graph/ops/cache.h"
 #include "core/graph/ops/cast.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
@@ -69,7 +70,7 @@ SeqaxModel::SeqaxModel(const HParams& p) : BaseModel(p.dtypes), p_(p) {
 }
 
 Tensor SeqaxModel::gathered(Weight weight, std::string_view layout, DType dtype) const {
-  Tensor value = at_rest(weight);
+  Tensor value = at_rest(weight, dtype);
   if (value.has("layers")) value = loop_slice(value);
   return reshard(cast_weight(value, dtype, dtypes().reduce), layout);
 }
@@ -91,10 +92,16 @@ Tensor SeqaxModel::loop_body(Tensor x, Tensor segment_ids) const {
       nx, w_kv);
   Tensor k = save_for_backward(nth(kv, "kv", 0), "k");
   const Tensor v = save_for_backward(nth(kv, "kv", 1), "v");
-  const Tensor positions = iota({"seq", x.size("seq"), {}});
+  DecodeCache* const cache = FpropScope::current().cache();
+  const Tensor positions = cache != nullptr
+                               ? reshard(cache->positions(x.size("seq")), "batch/data seq")
+                               : iota({"seq", x.size("seq"), {}});
   q = rotary(q, positions, "head_dim", p_.rope_max_timescale);
   k = rotary(k, positions, "head_dim", p_.rope_max_timescale);
-  const Tensor context = attention(q, rename(k, "seq", "key_seq"), rename(v, "seq", "key_seq"),
+  const Tensor context =
+      cache != nullptr ? cached_attention(q, cache->extended("key", k), cache->extended("value", v),
+                                          cache->starts_beside(q), {})
+                       : attention(q, rename(k, "seq", "key_seq"), rename(v, "seq", "key_seq"),
                                    {.segment_ids = segment_ids});
   const Tensor w_o = gathered(w_o_, "embed heads/mdl head_dim");
   const Tensor attn_out = einsum(
@@ -122,24 +129,41 @@ Tensor SeqaxModel::loop_body(Tensor x, Tensor segment_ids) const {
   return x + reshard(ffn_out, "batch/data seq embed/mdl");
 }
 
-Tensor SeqaxModel::logits(const Features& features) const {
-  const LayerScope scope(*this);
+Tensor SeqaxModel::blocks(Tensor ids, Tensor segment_ids) const {
   // Initial embedding lookup.
-  const Tensor ids = reshard(features.get("ids"), "batch/data seq");
-  const Tensor segment_ids = reshard(features.get("segment_ids"), "batch/data seq");
+  ids = reshard(ids, "batch/data seq");
   const Tensor embed = gathered(embed_, "vocab/mdl embed");
   const Tensor rows = gather(embed, ids, "vocab");  // batch/data seq embed + sum(mdl)
   const Tensor x = reshard(rows, "batch/data seq embed/mdl");
 
   // Transformer blocks.
+  DecodeCache* const cache = FpropScope::current().cache();
   const RepeatResult blocks =
       repeat("layers", p_.num_layers.get(), {x}, {},
              [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor>) -> RepeatBody {
-               return {{loop_body(carries[0], segment_ids)}, {}};
+               const Tensor y = loop_body(carries[0], segment_ids);
+               return {{y}, cache != nullptr ? cache->loop_slices() : std::vector<Tensor>{}};
              });
+  if (cache != nullptr) cache->end_loop(blocks.stacked);
+  return reshard(blocks.carries[0], "batch/data seq embed");
+}
+
+Tensor SeqaxModel::next_logits(const Features& features) const {
+  const LayerScope scope(*this);
+  const Tensor gx = blocks(features.get("ids"), {});
+  const Tensor x = at_last(gx, reshard(features.get("last"), "batch/data"));
+  const Tensor nx = rms_norm(x, gathered(final_norm_, "embed", DType::kF32), "embed", kEpsilon);
+  const Tensor unembed = gathered(unembed_, "vocab/mdl embed");
+  return cast(einsum("batch/data embed, vocab/mdl embed -> batch/data vocab/mdl", nx, unembed),
+              DType::kF32);
+}
+
+Tensor SeqaxModel::logits(const Features& features) const {
+  const LayerScope scope(*this);
+  const Tensor segment_ids = reshard(features.get("segment_ids"), "batch/data seq");
+  const Tensor gx = blocks(features.get("ids"), segment_ids);
 
   // Final norm and output projection.
-  const Tensor gx = reshard(blocks.carries[0], "batch/data seq embed");
   const Tensor nx = rms_norm(gx, gathered(final_norm_, "embed", DType::kF32), "embed", kEpsilon);
   const Tensor unembed = gathered(unembed_, "vocab/mdl embed");
   return cast(

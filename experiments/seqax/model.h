@@ -33,8 +33,12 @@ class SeqaxModel final : public BaseModel {
   // a row, whatever documents it holds.
   ModelOutput fprop(const Features& features) const override;
   Tensor logits(const Features& features) const override;
+  Tensor next_logits(const Features& features) const override;
 
  private:
+  // The residual after all blocks: "batch/data seq embed". `segment_ids` invalid: one document a
+  // row.
+  Tensor blocks(Tensor ids, Tensor segment_ids) const;
   Tensor loop_body(Tensor x, Tensor segment_ids) const;
   // A weight, or this iteration's slice of a stacked one, cast and then gathered to this layout.
   Tensor gathered(Weight weight, std::string_view layout) const {

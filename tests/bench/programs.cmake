@@ -27,3 +27,7 @@ target_link_libraries(bench_streaming PRIVATE inputs)
 # Speed of choosing tokens (ninja bench_sampler).
 add_executable(bench_sampler EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/sampler_bench.cc)
 target_link_libraries(bench_sampler PRIVATE tasks)
+
+# Decoding with a cache, for tests/bench/decode.py (ninja decode_bench).
+add_executable(decode_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/decode_bench.cc)
+target_link_libraries(decode_bench PRIVATE plugins)

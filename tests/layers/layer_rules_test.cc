@@ -119,7 +119,7 @@ class Declared final : public UnaryLayer {
   }
   Tensor fprop(Tensor) const override {
     const LayerScope scope(*this);
-    return at_rest(w_);
+    return at_rest(w_, DType::kF32);
   }
 
  private:

@@ -44,8 +44,11 @@ DecodeTrial::DecodeTrial(const BaseTask& task, const DecodeSetting& setting,
         executor_->add_program(task.decode_graph(setting_, Weights::kTrained), options);
   }
   reorder_ = executor_->add_program(task.reorder_cache_graph(setting_), options);
+  const Graph casts = task.cast_weights_graph(setting_, Weights::kTrained);
+  const int cast = casts.outputs().empty() ? -1 : executor_->add_program(casts, options);
   executor_->allocate();
   draw_weights(*executor_, task);
+  if (cast >= 0) executor_->run(cast);
 }
 
 std::vector<std::vector<float>> DecodeTrial::take(int64_t chunk, const TokenRows& tokens) {

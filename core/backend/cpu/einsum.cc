@@ -62,7 +62,8 @@ class EinsumKernel final : public Kernel {
     output_bytes_ = dtype_bytes(shape.output);
     place_packings();
     const Grid grid = choose_grid(shape, contraction_.batches(), team.size());
-    const ProductLibrary library = best_library(shape.input);
+    // Chosen by the whole: its parts are computed alike.
+    const ProductLibrary library = best_library(shape);
     for (int b = 0; b < grid.batch; ++b) {
       for (int i = 0; i < grid.m; ++i) {
         for (int j = 0; j < grid.n; ++j) {

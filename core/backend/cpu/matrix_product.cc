@@ -10,6 +10,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include "core/backend/cpu/features.h"
+#include "core/backend/cpu/few_rows_product.h"
 #include "core/backend/cpu/reduce_rows.h"
 #include "core/base/error.h"
 
@@ -216,6 +217,20 @@ class OneDnnProduct final : public MatrixProduct {
   int64_t scratch_bytes_ = 0;
 };
 
+class ProductOfFewRows final : public MatrixProduct {
+ public:
+  explicit ProductOfFewRows(const ProductShape& shape) : shape_(shape) {
+    CHECK(shape.m <= kFewRows && !shape.a.transposed);
+  }
+  int64_t scratch_bytes() const override { return few_rows_scratch_floats(shape_) * 4; }
+  void run(const std::byte* a, const std::byte* b, std::byte* c, std::byte* scratch) override {
+    few_rows_product(shape_, a, b, c, reinterpret_cast<float*>(scratch));
+  }
+
+ private:
+  ProductShape shape_;
+};
+
 }  // namespace
 
 std::string_view library_name(ProductLibrary library) {
@@ -226,6 +241,8 @@ std::string_view library_name(ProductLibrary library) {
       return "OpenBLAS on widened copies";
     case ProductLibrary::kOneDnn:
       return "oneDNN";
+    case ProductLibrary::kFewRows:
+      return "loops for few rows";
   }
   return "";
 }
@@ -240,6 +257,11 @@ ProductLibrary best_library(DType input) {
   return features.avx512 && features.amd ? ProductLibrary::kOneDnn : ProductLibrary::kOpenBlas;
 }
 
+ProductLibrary best_library(const ProductShape& shape) {
+  const bool few = shape.m <= kFewRows && !shape.a.transposed;
+  return few ? ProductLibrary::kFewRows : best_library(shape.input);
+}
+
 std::unique_ptr<MatrixProduct> make_matrix_product(const ProductShape& shape,
                                                    ProductLibrary library) {
   switch (library) {
@@ -249,6 +271,8 @@ std::unique_ptr<MatrixProduct> make_matrix_product(const ProductShape& shape,
       return std::make_unique<WidenedProduct>(shape);
     case ProductLibrary::kOneDnn:
       return std::make_unique<OneDnnProduct>(shape);
+    case ProductLibrary::kFewRows:
+      return std::make_unique<ProductOfFewRows>(shape);
   }
   return nullptr;
 }

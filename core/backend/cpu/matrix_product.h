@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = A·B for one fixed shape, by the library that is fastest on this processor (measurements in
-// docs/performance.md). Each call runs on the calling thread alone; our team splits the work.
+// C = A·B for one fixed shape, by the library that is fastest on this processor, or by our own
+// loops where rows are few (measurements in docs/performance.md). Each call runs on the calling
+// thread alone; our team splits the work.
 #pragma once
 
 #include <cstddef>
@@ -34,10 +35,12 @@ enum class ProductLibrary {
   kOpenBlas,         // f32 in and out.
   kOpenBlasWidened,  // bf16 in, by way of f32 copies.
   kOneDnn,           // f32, or bf16 by the processor's own instructions.
+  kFewRows,          // Ours (few_rows_product.h), for what best_product says.
 };
 std::string_view library_name(ProductLibrary library);
-// The library for these operands on this processor.
+// The library for large products of these operands on this processor, and for one of this shape.
 ProductLibrary best_library(DType input);
+ProductLibrary best_library(const ProductShape& shape);
 
 class MatrixProduct {
  public:

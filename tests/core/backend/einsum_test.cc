@@ -14,10 +14,12 @@
 #include "core/backend/cpu/contraction.h"
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/features.h"
+#include "core/backend/cpu/few_rows_product.h"
 #include "core/backend/cpu/matrix_product.h"
 #include "core/graph/ops/elementwise.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_graph.h"
+#include "tests/support/run_graph.h"
 #include "tests/support/trial.h"
 
 namespace tessera {
@@ -203,6 +205,64 @@ TEST_CASE("Each library multiplies parts of matrices, plain and transposed") {
                                    .input = input,
                                    .output = output};
           REQUIRE(library_error(library, shape) < 2e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Loops for few rows multiply parts of matrices, plain and transposed") {
+  for (const DType input : {DType::kF32, DType::kBF16}) {
+    for (const DType output : {DType::kF32, DType::kBF16}) {
+      if (input == DType::kF32 && output != DType::kF32) continue;
+      for (const bool transposed : {false, true}) {
+        for (const int64_t rows : {1, 3, 4, 7, 16}) {
+          for (const auto& [columns, depth] :
+               {std::pair<int64_t, int64_t>{1, 1}, {50, 65}, {600, 24}}) {
+            INFO(dtype_name(input) << " " << transposed << " " << rows << " " << columns);
+            REQUIRE(library_error(ProductLibrary::kFewRows, {.m = rows,
+                                                             .n = columns,
+                                                             .k = depth,
+                                                             .b = {0, transposed},
+                                                             .input = input,
+                                                             .output = output}) < 2e-5);
+          }
+        }
+      }
+    }
+  }
+}
+
+// f32 or bf16 A["row k"] times B, on a team, as a graph runs it: the results' bytes.
+std::vector<double> few_rows(const std::string& dtype, int64_t rows, bool transposed, int threads,
+                             const std::vector<double>& a, const std::vector<double>& b,
+                             int64_t columns) {
+  const int64_t depth = static_cast<int64_t>(b.size()) / columns;
+  const std::string matrix =
+      fmt::format(fmt::runtime(transposed ? "{0}[\"n={1} k={2}\"]" : "{0}[\"k={2} n={1}\"]"), dtype,
+                  columns, depth);
+  Trial trial({}, {fmt::format("{}[\"row={} k={}\"]", dtype, rows, depth), matrix});
+  const std::vector<Tensor>& in = trial.inputs();
+  output("y", einsum(in[0], in[1], over("k")));
+  const auto device = make_cpu_device(threads);
+  const std::vector<double> first(a.begin(), a.begin() + rows * depth);
+  const auto& inputs = trial.graph().inputs();
+  return run_graph(trial.graph(), {{inputs[0].name, first}, {inputs[1].name, b}}, *device).at("y");
+}
+
+TEST_CASE("A row of a product has the same bits whatever is beside it and however it is cut up") {
+  constexpr int64_t kDepth = 130, kColumns = 700;
+  std::vector<double> a, b;
+  for (int i = 0; i < kFewRows * kDepth; ++i) a.push_back(std::sin(i * 0.7));
+  for (int i = 0; i < kDepth * kColumns; ++i) b.push_back(std::cos(i * 0.3));
+  for (const std::string dtype : {"f32", "bf16"}) {
+    for (const bool transposed : {false, true}) {
+      INFO(dtype << " " << transposed);
+      const auto all = few_rows(dtype, kFewRows, transposed, 1, a, b, kColumns);
+      for (const int64_t rows : {1, 2, 5, 8, 16}) {
+        for (const int threads : {1, 2, 3}) {
+          const auto some = few_rows(dtype, rows, transposed, threads, a, b, kColumns);
+          REQUIRE(std::equal(some.begin(), some.end(), all.begin()));
         }
       }
     }
