@@ -38,18 +38,37 @@ size_t end_of_run(std::span<const uint32_t> encoded, size_t begin, size_t size) 
 
 void fill_positions(const Run& run, int32_t segment, const TokenRow& row) {
   for (size_t i = run.begin; i < run.end; ++i) row.segment_ids[i] = segment;
-  for (size_t i = run.begin; i < run.end; ++i)
-    row.segment_pos[i] = static_cast<int32_t>(i - run.begin);
+  int32_t* positions = row.segment_pos.data() + run.begin;
+  const auto size = static_cast<int32_t>(run.end - run.begin);
+  for (int32_t i = 0; i < size; ++i) positions[i] = i;
 }
 
-// Bytes of text of the labels at positions [begin, end).
-int64_t bytes_of_labels(const std::vector<int32_t>& id_bytes, const TokenRow& row, size_t begin,
-                        size_t end) {
+int64_t bytes_of(const std::vector<int32_t>& id_bytes, int32_t id) {
+  const auto at = static_cast<size_t>(id);
+  return at < id_bytes.size() ? id_bytes[at] : 0;
+}
+
+// Bytes of text of the first `size` labels.
+int64_t bytes_of_labels(const std::vector<int32_t>& id_bytes, const TokenRow& row, size_t size) {
+  if (id_bytes.empty()) return 0;
+  const auto last = static_cast<int32_t>(id_bytes.size() - 1);
+  int32_t beyond = 0;  // Its sign bit: whether any id has none.
+  for (size_t i = 0; i < size; ++i) beyond |= last - row.labels[i];
   int64_t bytes = 0;
-  for (size_t i = begin; i < end; ++i) {
-    const auto id = static_cast<size_t>(row.labels[i]);
-    bytes += id < id_bytes.size() ? id_bytes[id] : 0;
+  if (beyond < 0) {
+    for (size_t i = 0; i < size; ++i) bytes += bytes_of(id_bytes, row.labels[i]);
+    return bytes;
   }
+  // Several sums, because each addition waits for the one before it.
+  constexpr size_t kSums = 8;
+  const int32_t* of_id = id_bytes.data();
+  const int32_t* labels = row.labels.data();
+  int64_t sums[kSums] = {};
+  size_t i = 0;
+  for (; i + kSums <= size; i += kSums)
+    for (size_t j = 0; j < kSums; ++j) sums[j] += of_id[labels[i + j]];
+  for (; i < size; ++i) bytes += of_id[labels[i]];
+  for (const int64_t sum : sums) bytes += sum;
   return bytes;
 }
 
@@ -89,7 +108,7 @@ void fill_row(const RowLayout& layout, std::span<const uint32_t> encoded, const 
   for (size_t i = shifted ? 1 : 0; i < size; ++i) row.ids[i] = token_id(encoded[i - (1 - ahead)]);
   std::fill_n(row.weights.begin(), size, 1.0f);
   std::fill_n(row.paddings.begin(), size, 0.0f);
-  int64_t bytes = bytes_of_labels(layout.id_bytes(), row, 0, size);
+  int64_t bytes = bytes_of_labels(layout.id_bytes(), row, size);
   int32_t segment = 0;
   for (Run run; run.begin < size; run.begin = run.end) {
     run.end = end_of_run(encoded, run.begin, size);
@@ -98,7 +117,7 @@ void fill_row(const RowLayout& layout, std::span<const uint32_t> encoded, const 
       row.ids[run.begin] = layout.start_id();
     } else if (is_document_start(encoded[run.end])) {  // No document's first token is predicted.
       row.weights[run.end - 1] = 0.0f;
-      bytes -= bytes_of_labels(layout.id_bytes(), row, run.end - 1, run.end);
+      bytes -= bytes_of(layout.id_bytes(), row.labels[run.end - 1]);
     }
   }
   *row.eval_sample_weight = 1.0f;

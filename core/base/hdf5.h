@@ -65,6 +65,7 @@ class Hdf5Dataset {
   // False if part of it was never written, which HDF5 would read as zeros.
   bool fully_stored() const;
   bool is_virtual() const;
+  int64_t id() const { return handle_.id(); }  // HDF5's, borrowed.
 
  private:
   friend class Hdf5File;

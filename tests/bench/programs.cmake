@@ -11,6 +11,11 @@ add_executable(bench_kernels EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/ke
 target_include_directories(bench_kernels PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(bench_kernels PRIVATE core_backend core_passes)
 
+# Rates of reading flat tokens (ninja bench_flat_tokens), which tests/bench/flat_tokens.py compares.
+add_executable(bench_flat_tokens EXCLUDE_FROM_ALL
+               ${CMAKE_SOURCE_DIR}/tests/bench/flat_tokens_bench.cc)
+target_link_libraries(bench_flat_tokens PRIVATE inputs)
+
 # Rates of collectives (ninja bench_collectives).
 add_executable(bench_collectives EXCLUDE_FROM_ALL
                ${CMAKE_SOURCE_DIR}/tests/bench/collectives_bench.cc)
