@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches from a flat-tokens file: packed (rows cut from the run of all documents) or one document
-// a row; shuffled by a permutation that needs no table; exact seek to any position.
+// Batches from flat-tokens files: packed (rows cut from the run of all documents) or one document
+// a row; shuffled by permutations that need no table; exact seek to any position. A set of several
+// files may grow between runs.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
-#include "inputs/best_fit_rows.h"
-#include "inputs/flat_tokens_file.h"
+#include "inputs/flat_tokens_rows.h"
 #include "inputs/indexed_input.h"
 
 namespace tessera {
@@ -24,7 +24,9 @@ class FlatTokensInput final : public IndexedInput {
   struct HParams {
     using Instance = FlatTokensInput;
     static constexpr std::string_view kName = "FlatTokensInput";
-    Required<std::string> path;  // Of the HDF5 file; "$RUN/corpus.h5": what the run has frozen.
+    // Of an HDF5 file, or a pattern ("tokens/*.h5") of several, which are taken in the order of
+    // their names; "$RUN/corpus.h5" is what the run has frozen.
+    Required<std::string> path;
     std::string split = "train";
     std::string name = "";  // Of the dataset, for eval lines; "": the split's.
     // By name or path; it must be the one that the file was made with. "": what the file carries.
@@ -34,45 +36,38 @@ class FlatTokensInput final : public IndexedInput {
     bool packed = true;     // Else one document a row; a longer one takes several.
     bool best_fit = false;  // Of rows that are not packed: documents that fit share one, unsplit.
     Labels labels = Labels::kNextToken;
-    bool shuffle = true;
-    bool repeat = true;        // Epoch after epoch; false for eval: each row once.
-    int64_t num_batches = -1;  // End after so many; -1: do not.
-    Field<int64_t> seed;       // Of the order.
+    Shuffle shuffle = Shuffle::kFull;
+    int64_t era_length = 65536;  // Rows, of shuffle=era.
+    bool repeat = true;          // Epoch after epoch; false for eval: each row once.
+    int64_t num_batches = -1;    // End after so many; -1: do not.
+    Field<int64_t> seed;         // Of the order.
     FIELDS(path, split, name, tokenizer, global_batch_size, seq_len, packed, best_fit, labels,
-           shuffle, repeat, num_batches, seed)
+           shuffle, era_length, repeat, num_batches, seed)
   };
   explicit FlatTokensInput(const HParams& p);
 
-  int64_t vocab_size() const override { return reader_->vocab_size(); }
+  int64_t vocab_size() const override { return vocab_size_; }
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
-  // The order in epoch `epoch` begins its rows at this token (packed, shuffled and repeated).
-  int64_t phase(int64_t epoch) const;
+  std::string ids_fingerprint() const override;
+  // The order in epoch `epoch` begins the first file's rows at this token (packed, shuffled and
+  // repeated).
+  int64_t phase(int64_t epoch) const { return files_[0].phase(epoch); }
 
  private:
-  // A row's tokens: [begin, begin + size).
-  struct Window {
-    int64_t begin = 0;
-    int64_t size = 0;
-  };
   void open(const Infeed& infeed) override;
-  std::optional<int64_t> num_examples() const override { return num_examples_; }
+  std::optional<int64_t> num_examples() const override { return ends_.back(); }
   void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
-  std::string data_fingerprint() const override { return reader_->fingerprint(); }
-  Window packed_window(int64_t epoch, int64_t index) const;
-  void open_tokenizer(const std::string& path);
-  void count_packed_rows();
-  void find_document_windows();
-  void share_rows();
-  std::vector<Window> windows_of(int64_t epoch, int64_t index) const;
+  std::vector<DataPart> data_parts() const override;
+  std::vector<std::filesystem::path> find_files(const Infeed& infeed) const;
+  void open_tokenizer();
+  void check_files() const;
 
   HParams p_;
-  std::unique_ptr<FlatTokensReader> reader_;
-  std::unique_ptr<Tokenizer> tokenizer_;  // Null if the file names one that it does not carry.
+  std::vector<FlatTokensRows> files_;
+  std::vector<int64_t> ends_;             // Of the files, in rows.
+  std::unique_ptr<Tokenizer> tokenizer_;  // Null if the files name one that they do not carry.
   std::unique_ptr<RowLayout> layout_;
-  std::vector<Window> document_windows_;    // Unpacked.
-  std::optional<BestFitRows> shared_rows_;  // Of those, if they share rows.
-  int64_t num_examples_ = 0;
-  int64_t max_phase_ = 0;
+  int64_t vocab_size_ = 0;
 };
 
 }  // namespace tessera

@@ -4,15 +4,17 @@
 #include <algorithm>
 #include <charconv>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
-#include "inputs/permutation.h"
 
 namespace tessera {
 namespace {
 
 constexpr const char* kBatchSizeKey = "global_batch_size";
-constexpr const char* kDataKey = "data";
-constexpr size_t kMaxSpare = 8;  // Batches: as many as may be ahead of training, and some.
+constexpr const char* kDataKey = "data";  // Of data in one part;
+const std::string kPartPrefix = "data/";  // of several, and then the part's name.
+constexpr size_t kMaxSpare = 8;           // Batches: as many as may be ahead of training, and some.
 
 int64_t parse_integer(const std::string& text, const std::string& key) {
   int64_t value = 0;
@@ -20,6 +22,38 @@ int64_t parse_integer(const std::string& text, const std::string& key) {
   if (error != std::errc() || end != text.data() + text.size() || value < 1)
     fail("input state: '{}' is '{}'; expected a positive integer", key, text);
   return value;
+}
+
+// The parts that a state knows: one without a name, or several with theirs.
+std::vector<DataPart> parts_of(const std::map<std::string, std::string>& kept) {
+  std::vector<DataPart> parts;
+  for (const auto& [key, fingerprint] : kept) {
+    if (key == kDataKey) return {{"", fingerprint}};
+    if (key.starts_with(kPartPrefix))
+      parts.push_back({key.substr(kPartPrefix.size()), fingerprint});
+  }
+  return parts;  // Sorted by name, as files are.
+}
+
+// What was there must be there still, and first.
+void check_same_data(const std::string& where, const std::vector<DataPart>& before,
+                     const std::vector<DataPart>& now) {
+  for (size_t i = 0; i < before.size(); ++i) {
+    const DataPart& old = before[i];
+    const auto is_it = [&](const DataPart& part) { return part.name == old.name; };
+    const bool gone = old.name.empty() ? now.empty() : std::none_of(now.begin(), now.end(), is_it);
+    if (gone)
+      fail("{}: the run was started on {}, which is not there now", where,
+           old.name.empty() ? "a file" : old.name);
+    if (!old.name.empty() && now[i].name != old.name)
+      fail(
+          "{}: {} was added before {}, which the run has been reading; names of files that are "
+          "added come after all others",
+          where, now[i].name, old.name);
+    if (now[i].fingerprint != old.fingerprint)
+      fail("{}: the data{} is not what the run was started on: it was ({}), it is ({})", where,
+           now.size() > 1 ? " of " + now[i].name : "", old.fingerprint, now[i].fingerprint);
+  }
 }
 
 }  // namespace
@@ -31,6 +65,8 @@ IndexedInput::IndexedInput(const Stream& stream)
          stream.global_batch_size);
   if (stream.seq_len < 1)
     fail("input '{}': seq_len is {}; expected at least 1", stream.name, stream.seq_len);
+  if (stream.shuffle == Shuffle::kEra && stream.era_length < 1)
+    fail("input '{}': era_length is {}; expected at least 1", stream.name, stream.era_length);
   if (stream.num_batches < 1 && stream.num_batches != -1)
     fail("input '{}': num_batches is {}; expected -1 (all) or at least 1", stream.name,
          stream.num_batches);
@@ -40,6 +76,12 @@ void IndexedInput::attach(const Infeed& infeed) {
   CHECK(!attached_, "input '{}' is attached twice", stream_.name);
   rows_ = rows_of_host(*this, infeed);
   open(infeed);
+  parts_ = data_parts();
+  std::vector<int64_t> sizes;
+  for (const DataPart& part : parts_) sizes.push_back(part.examples);
+  if (const std::optional<int64_t> examples = num_examples())
+    order_.emplace(stream_.shuffle, stream_.era_length, stream_.seed,
+                   sizes.empty() ? std::vector{*examples} : sizes);
   attached_ = true;
 }
 
@@ -56,8 +98,7 @@ Batch IndexedInput::specification() const {
 
 bool IndexedInput::ended(int64_t position) const {
   if (stream_.num_batches >= 0 && position >= stream_.num_batches) return true;
-  const std::optional<int64_t> examples = num_examples();
-  return examples && !stream_.repeat && position * stream_.global_batch_size >= *examples;
+  return order_ && !stream_.repeat && position * stream_.global_batch_size >= order_->size();
 }
 
 // A row is the same example whichever host reads it. A batch may straddle two epochs.
@@ -89,19 +130,15 @@ void IndexedInput::recycle(Batch batch) {
 
 // The stream's example `number`; a finite set's rows after its last example stay padding.
 void IndexedInput::make_row(int64_t number, const TokenRow& row) const {
-  int64_t epoch = 0, index = number;
-  if (const std::optional<int64_t> examples = num_examples()) {
-    epoch = number / *examples;
-    index = number % *examples;
-    if (epoch > 0 && !stream_.repeat) {
-      clear_row(row);
-      return;
-    }
-    if (stream_.shuffle)
-      index = Permutation(*examples, stream_.seed, static_cast<uint64_t>(epoch))(index);
-  }
-  fill_example(epoch, index, row);
+  if (order_ && !stream_.repeat && number >= order_->size()) return clear_row(row);
+  fill_numbered(number, row);
   *row.eval_sample_weight = 1.0f;
+}
+
+void IndexedInput::fill_numbered(int64_t number, const TokenRow& row) const {
+  if (!order_) return fill_example(0, number, row);
+  const int64_t epoch = number / order_->size();
+  fill_example(epoch, (*order_)(epoch, number % order_->size()), row);
 }
 
 std::optional<Batch> IndexedInput::peek() {
@@ -117,24 +154,52 @@ std::optional<Batch> IndexedInput::get_next() {
 }
 
 InputState IndexedInput::state() const {
-  InputState state{position_, {{kBatchSizeKey, std::to_string(stream_.global_batch_size)}}};
-  if (const std::string data = data_fingerprint(); !data.empty()) state.extra[kDataKey] = data;
+  InputState state{position_, kept()};
+  state.extra[kBatchSizeKey] = std::to_string(stream_.global_batch_size);
   return state;
+}
+
+std::map<std::string, std::string> IndexedInput::kept() const {
+  std::map<std::string, std::string> kept;
+  if (parts_.size() == 1) kept[kDataKey] = parts_[0].fingerprint;
+  for (const DataPart& part : parts_)
+    if (parts_.size() > 1) kept[kPartPrefix + part.name] = part.fingerprint;
+  return kept;
+}
+
+void IndexedInput::check_kept(const std::map<std::string, std::string>& kept,
+                              int64_t examples) const {
+  const std::vector<DataPart> before = parts_of(kept);
+  const std::string where = fmt::format("input '{}'", stream_.name);
+  check_same_data(where, before, parts_);
+  if (before.empty() || before.size() == parts_.size() || examples == 0) return;
+  int64_t known = 0;  // Examples of an epoch, then.
+  for (size_t i = 0; i < before.size(); ++i) known += parts_[i].examples;
+  if (stream_.shuffle == Shuffle::kFull)
+    fail(
+        "{}: the data has grown from {} files to {}, and shuffle=full orders all rows anew, so "
+        "that "
+        "the run could not go on where it was; shuffle=era, from the start, keeps the order of "
+        "what is there",
+        where, before.size(), parts_.size());
+  if (examples > known)
+    fail(
+        "{}: the data has grown from {} files to {} after {} rows were given out, but the {} files "
+        "had only {}: a second pass had begun, which cannot go on exactly. Give it the {} files "
+        "alone, or begin anew",
+        where, before.size(), parts_.size(), examples, before.size(), known, before.size());
 }
 
 void IndexedInput::restore(const InputState& state) {
   CHECK(attached_, "input '{}' is used before attach", stream_.name);
   if (state.position < 0)
     fail("input '{}': the saved position {} is negative", stream_.name, state.position);
-  const auto data = state.extra.find(kDataKey);
-  if (data != state.extra.end() && data->second != data_fingerprint())
-    fail("input '{}': the data is not what the run was started on: it was ({}), it is ({})",
-         stream_.name, data->second, data_fingerprint());
   int64_t position = state.position;
+  int64_t examples = position * stream_.global_batch_size;
   // A changed batch size goes on with the example that comes next.
   const auto size = state.extra.find(kBatchSizeKey);
   if (size != state.extra.end()) {
-    const int64_t examples = position * parse_integer(size->second, kBatchSizeKey);
+    examples = position * parse_integer(size->second, kBatchSizeKey);
     if (examples % stream_.global_batch_size != 0)
       fail(
           "input '{}': {} examples were given out, which is no whole number of batches of {}; "
@@ -142,6 +207,7 @@ void IndexedInput::restore(const InputState& state) {
           stream_.name, examples, stream_.global_batch_size, size->second);
     position = examples / stream_.global_batch_size;
   }
+  check_kept(state.extra, examples);
   position_ = position;
 }
 

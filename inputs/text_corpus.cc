@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/text_corpus.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <fstream>
 #include <set>
@@ -10,6 +8,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "inputs/file_pattern.h"
 #include "inputs/flat_tokens_file.h"
 #include "inputs/permutation.h"
 
@@ -51,15 +50,6 @@ void add_directory(const fs::path& directory, FileRule is_wanted, std::set<fs::p
       files->insert(entry->path());
     }
   }
-}
-
-std::vector<fs::path> match(const std::string& pattern) {
-  glob_t found{};
-  std::vector<fs::path> paths;
-  if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
-    paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
-  return paths;
 }
 
 std::string percent(double fraction) { return fmt::format("{:g} %", 100.0 * fraction); }
@@ -150,7 +140,7 @@ std::vector<fs::path> find_files(const std::vector<std::string>& paths, FileRule
   std::set<fs::path> files;
   for (const std::string& path : paths) {
     std::vector<fs::path> named = {path};
-    if (!fs::exists(path)) named = match(path);
+    if (!fs::exists(path)) named = matching_files(path);
     if (named.empty()) fail("{}: no such file or directory, and no pattern that matches", path);
     for (const fs::path& one : named) {
       if (fs::is_directory(one)) {

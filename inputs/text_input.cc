@@ -20,7 +20,7 @@ std::unique_ptr<FlatTokensInput> make_tokens(const TextInput::HParams& p, const 
   tokens.global_batch_size = p.global_batch_size;
   tokens.seq_len = p.seq_len;
   tokens.labels = p.labels;
-  tokens.shuffle = p.shuffle;
+  tokens.shuffle = p.shuffle ? Shuffle::kFull : Shuffle::kNone;
   tokens.repeat = p.repeat;
   tokens.num_batches = p.num_batches;
   tokens.seed = p.seed;

@@ -107,7 +107,7 @@ Template<BaseInput> C4Spmd::input(std::string_view split) const {
                                   .global_batch_size = batch_size(),
                                   .seq_len = seq_len,
                                   .labels = Labels::kShiftRight,
-                                  .shuffle = train,
+                                  .shuffle = train ? Shuffle::kFull : Shuffle::kNone,
                                   .repeat = train,
                                   .seed = kTrainSeed};
 }

@@ -62,7 +62,7 @@ ExperimentConfig ByteLm::build() const {
                                             .split = "validation",
                                             .global_batch_size = global_batch_size,
                                             .seq_len = seq_len,
-                                            .shuffle = false,
+                                            .shuffle = Shuffle::kNone,
                                             .repeat = false};
   return {.mesh = mesh(),
           .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},

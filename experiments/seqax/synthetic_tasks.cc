@@ -23,7 +23,7 @@ Stream stream_of(const SeqaxTasks::HParams& p) {
           .global_batch_size = p.global_batch_size.get(),
           .seq_len = p.seq_len.get(),
           .seed = static_cast<uint64_t>(p.seed),
-          .shuffle = p.shuffle,
+          .shuffle = p.shuffle ? Shuffle::kFull : Shuffle::kNone,
           .repeat = p.repeat};
 }
 

@@ -46,7 +46,8 @@ struct Settings {
   int64_t seq_len = 8;
   bool packed = true;
   Labels labels = Labels::kNextToken;
-  bool shuffle = true;
+  Shuffle shuffle = Shuffle::kFull;
+  int64_t era_length = 8;
   bool repeat = true;
   int64_t num_batches = -1;
   int64_t seed = 1;
@@ -62,6 +63,7 @@ std::unique_ptr<FlatTokensInput> open(const TokenFile& file, const Settings& set
   p.packed = settings.packed;
   p.labels = settings.labels;
   p.shuffle = settings.shuffle;
+  p.era_length = settings.era_length;
   p.repeat = settings.repeat;
   p.num_batches = settings.num_batches;
   p.seed = settings.seed;
@@ -101,7 +103,7 @@ float total(const std::vector<Batch>& batches, const char* name) {
 TEST_CASE("unshuffled rows follow one another, and the last batch is filled with padding") {
   // 45 tokens are 44 predictions: five rows of 8 and one of 4; of the second batch, two rows.
   const TokenFile file({45});
-  const auto input = open(file, {.shuffle = false, .repeat = false});
+  const auto input = open(file, {.shuffle = Shuffle::kNone, .repeat = false});
   const std::vector<Batch> batches = take_all(*input);
   REQUIRE(batches.size() == 2);
   const Ints first = ids(batches[0]);
@@ -130,7 +132,7 @@ TEST_CASE("a finite set gives each token as a label once, however it is cut") {
                                  .seq_len = seq_len,
                                  .packed = packed,
                                  .labels = labels,
-                                 .shuffle = true,
+                                 .shuffle = Shuffle::kFull,
                                  .repeat = false});
   std::map<int32_t, int> times;
   for (const Batch& one : take_all(*input)) {
@@ -154,7 +156,7 @@ TEST_CASE("unpacked rows hold one document each, and a longer one takes several"
                                  .seq_len = 4,
                                  .packed = false,
                                  .labels = Labels::kShiftRight,
-                                 .shuffle = false,
+                                 .shuffle = Shuffle::kNone,
                                  .repeat = false});
   const std::vector<Batch> batches = take_all(*input);
   REQUIRE(batches.size() == 1);
@@ -308,7 +310,7 @@ TEST_CASE("a batch made in the memory of an earlier one is the same batch") {
 
 TEST_CASE("bytes of text are counted of labels that weigh something; there is one source") {
   const TokenFile file({20, 13});
-  const auto input = open(file, {.batch = 4, .shuffle = false, .repeat = false});
+  const auto input = open(file, {.batch = 4, .shuffle = Shuffle::kNone, .repeat = false});
   const auto batch = input->get_next();
   // Of 32 labels, one is a document's first token.
   REQUIRE(total({*batch}, "label_bytes") == 31);

@@ -4,6 +4,7 @@
 #include "tests/support/hosts.h"
 
 #include "inputs/flat_tokens_input.h"
+#include "inputs/mixture_input.h"
 #include "inputs/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
 #include "inputs/text_input.h"
@@ -34,11 +35,18 @@ struct Data {
       if (shard < 3) write_bytes(directory / fmt::format("few/{}.jsonl", shard), lines);
       write_bytes(directory / fmt::format("text/{}.txt", shard), lines);
     }
-    FlatTokensWriter writer(directory / "tokens.h5", *make_tokenizer("bytes"));
-    writer.begin_split("train");
-    for (int i = 0; i < 60; ++i) writer.add_document(make_tokenizer("bytes")->encode(document(i)));
-    writer.finish();
+    write_tokens("tokens.h5", 60);
+    write_tokens("set/1.h5", 25);
+    write_tokens("set/2.h5", 17);
     fs::create_directories(directory / "run");
+  }
+  void write_tokens(const std::string& name, int documents) {
+    fs::create_directories((directory / name).parent_path());
+    FlatTokensWriter writer(directory / name, *make_tokenizer("bytes"));
+    writer.begin_split("train");
+    for (int i = 0; i < documents; ++i)
+      writer.add_document(make_tokenizer("bytes")->encode(document(i)));
+    writer.finish();
   }
   TemporaryDirectory directory;
 };
@@ -50,6 +58,23 @@ Hosts::Open opener(typename Input::HParams p) {
   return [p] { return std::make_unique<Input>(p); };
 }
 
+// Of tokens.h5 and the set beside it, the weights of which change.
+Hosts::Open mixture_opener(const Data& data, Exhausted exhausted) {
+  const FlatTokensInput::HParams tokens{.path = (data.directory / "tokens.h5").string()};
+  FlatTokensInput::HParams set{
+      .path = (data.directory / "set/*.h5").string(), .shuffle = Shuffle::kEra, .era_length = 7};
+  set.repeat = exhausted == Exhausted::kRestart;
+  const Template<BaseInput> mixture =
+      MixtureInput::HParams{.sources = {{"set", set}, {"tokens", tokens}},
+                            .weights = {{"set", 1.0}, {"tokens", 3.0}},
+                            .stages = {{.step = 3, .weights = {{"set", 1.0}, {"tokens", 0.5}}}},
+                            .exhausted = exhausted,
+                            .block_size = 12,
+                            .global_batch_size = kBatch,
+                            .seq_len = kSeqLen};
+  return [mixture] { return mixture.instantiate(); };
+}
+
 struct Case {
   std::string name;
   Hosts::Open open;
@@ -57,15 +82,21 @@ struct Case {
 
 std::vector<Case> cases(const Data& data) {
   const std::string tokens = (data.directory / "tokens.h5").string();
+  const std::string set = (data.directory / "set/*.h5").string();
   const std::string many = (data.directory / "many").string();
   const std::string few = (data.directory / "few/*.jsonl").string();
   return {
       {"flat tokens", opener<FlatTokensInput>({.path = tokens})},
       {"flat tokens, one epoch",
-       opener<FlatTokensInput>({.path = tokens, .shuffle = false, .repeat = false})},
+       opener<FlatTokensInput>({.path = tokens, .shuffle = Shuffle::kNone, .repeat = false})},
+      {"flat tokens in eras",
+       opener<FlatTokensInput>({.path = tokens, .shuffle = Shuffle::kEra, .era_length = 10})},
       {"flat tokens, a document a row", opener<FlatTokensInput>({.path = tokens, .packed = false})},
       {"flat tokens, documents that share rows",
        opener<FlatTokensInput>({.path = tokens, .packed = false, .best_fit = true})},
+      {"a set of flat tokens", opener<FlatTokensInput>({.path = set, .shuffle = Shuffle::kEra})},
+      {"a mixture", mixture_opener(data, Exhausted::kRestart)},
+      {"a mixture that stops", mixture_opener(data, Exhausted::kStop)},
       {"text", opener<TextInput>({.path = (data.directory / "text").string()})},
       {"text, one epoch", opener<TextInput>({.path = (data.directory / "text").string(),
                                              .split = "validation",
@@ -119,7 +150,7 @@ TEST_CASE("every input gives any hosts the rows of one host's batches, and ends 
         REQUIRE(same_batch(hosts.next(), batch));
     }
   }
-  REQUIRE(finite == 6);
+  REQUIRE(finite == 7);
 }
 
 TEST_CASE("every input goes on from a checkpoint on another number of hosts") {

@@ -19,7 +19,7 @@ class Numbered final : public IndexedInput {
  public:
   struct Settings {
     std::optional<int64_t> examples;  // Of an epoch.
-    bool shuffle = false;
+    Shuffle shuffle = Shuffle::kNone;
     bool repeat = true;
   };
   explicit Numbered(const Settings& settings)
@@ -120,8 +120,8 @@ const std::vector<Mesh>& meshes() {
 
 TEST_CASE("the sequence of examples is the same for 1, 2, 4 and 8 hosts on every mesh") {
   for (const Numbered::Settings& settings :
-       {Numbered::Settings{}, Numbered::Settings{37, true, true},
-        Numbered::Settings{37, false, false}}) {
+       {Numbered::Settings{}, Numbered::Settings{37, Shuffle::kFull, true},
+        Numbered::Settings{37, Shuffle::kNone, false}}) {
     const auto expected = expected_batches(settings, 6);
     for (const Mesh& mesh : meshes()) {
       for (const int64_t count : {1, 2, 4, 8}) {
@@ -137,7 +137,7 @@ TEST_CASE("a host reads the rows its devices hold and no others") {
   for (const Mesh& mesh : meshes()) {
     for (const int64_t count : {1, 2, 4, 8}) {
       INFO(mesh.text() << " on " << count << " hosts");
-      std::vector<Host> hosts = open_hosts({37, true, true}, mesh, count);
+      std::vector<Host> hosts = open_hosts({37, Shuffle::kFull, true}, mesh, count);
       for (int batch = 0; batch < 3; ++batch) next_batch(hosts);
       const int64_t devices = mesh.num_devices() / count;
       for (int64_t host = 0; host < count; ++host) {
@@ -156,7 +156,7 @@ TEST_CASE("a host reads the rows its devices hold and no others") {
 }
 
 TEST_CASE("a run resumed on another number of hosts and another mesh goes on with the next batch") {
-  const Numbered::Settings settings{37, true, true};
+  const Numbered::Settings settings{37, Shuffle::kFull, true};
   const auto expected = expected_batches(settings, 9);
   for (const Mesh& before : meshes()) {
     for (const Mesh& after : meshes()) {
@@ -173,7 +173,7 @@ TEST_CASE("a run resumed on another number of hosts and another mesh goes on wit
 }
 
 TEST_CASE("the last batch of a finite set is padded alike for all hosts, which end together") {
-  const Numbered::Settings settings{20, false, false};
+  const Numbered::Settings settings{20, Shuffle::kNone, false};
   std::vector<Host> hosts = open_hosts(settings, Mesh::standard({2, 1, 2}, {1, 2, 1}), 4);
   REQUIRE(next_batch(hosts).back() == 16);
   const std::vector<int32_t> last = next_batch(hosts);

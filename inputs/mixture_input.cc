@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/mixture_input.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+const TemplateRegistrar<BaseInput, MixtureInput> kRegister;
+constexpr int64_t kDefaultSeed = 1234;
+constexpr int64_t kMostBlock = 65536;  // Its order is worked out as a whole.
+const std::string kGivenPrefix = "given/";
+
+Stream stream_of(const MixtureInput::HParams& p) {
+  return {.name = p.name,
+          .global_batch_size = p.global_batch_size.get(),
+          .seq_len = p.seq_len.get(),
+          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultSeed)),
+          .num_batches = p.num_batches};
+}
+
+std::string source_prefix(const std::string& name) { return fmt::format("source/{}/", name); }
+
+}  // namespace
+
+MixtureInput::MixtureInput(const HParams& p)
+    : IndexedInput(stream_of(p)), p_(p), schedule_((make_sources(), make_schedule())) {}
+
+void MixtureInput::make_sources() {
+  if (p_.sources.empty()) fail("mixture '{}' has no sources", name());
+  if (p_.block_size < 1 || p_.block_size > kMostBlock)
+    fail("mixture '{}': block_size is {}; expected 1 to {}", name(), p_.block_size, kMostBlock);
+  for (const auto& [source, input_tpl] : p_.sources) {
+    const ErrorContext where("sources." + source);
+    std::unique_ptr<BaseInput> input = input_tpl.instantiate();
+    auto* indexed = dynamic_cast<IndexedInput*>(input.get());
+    if (indexed == nullptr)
+      fail(
+          "mixture '{}': source '{}' is a {}, whose rows have no numbers, so that a mixture cannot "
+          "enter it anywhere; make flat tokens of it (flat_tokens build) and mix those",
+          name(), source, input_tpl.name());
+    const Stream& stream = indexed->stream();
+    if (stream.seq_len != this->stream().seq_len)
+      fail("mixture '{}': source '{}' has seq_len={}, the mixture {}", name(), source,
+           stream.seq_len, this->stream().seq_len);
+    if (stream.num_batches != -1)
+      fail(
+          "mixture '{}': source '{}' ends after num_batches={}; only the mixture's num_batches "
+          "counts, leave the source's at -1",
+          name(), source, stream.num_batches);
+    input.release();
+    names_.push_back(source);
+    sources_.emplace_back(indexed);
+  }
+}
+
+MixtureSchedule MixtureInput::make_schedule() const {
+  std::vector<MixtureSchedule::Stage> stages = {{0, block_counts(p_.weights, "weights")}};
+  for (size_t i = 0; i < p_.stages.size(); ++i) {
+    const std::string where = fmt::format("stages[{}]", i);
+    const int64_t first = first_block_of(p_.stages[i].step, where);
+    if (first <= stages.back().first_block)
+      fail("mixture '{}': {} begins at step {}, not after the stage before it", name(), where,
+           p_.stages[i].step);
+    stages.push_back({first, block_counts(p_.stages[i].weights, where + ".weights")});
+  }
+  return {p_.block_size, stream().seed, std::move(stages)};
+}
+
+std::vector<int64_t> MixtureInput::block_counts(const std::map<std::string, double>& weights,
+                                                const std::string& where) const {
+  std::vector<double> of_source;
+  for (const auto& [source, weight] : weights)
+    if (!p_.sources.contains(source))
+      fail("mixture '{}': {} names '{}', which is no source; there are {}{}", name(), where, source,
+           fmt::join(names_, ", "), did_you_mean(source, names_));
+  for (const std::string& source : names_) {
+    const auto weight = weights.find(source);
+    if (weight == weights.end())
+      fail("mixture '{}': {} has none for source '{}'; 0 would leave it out", name(), where,
+           source);
+    if (!std::isfinite(weight->second) || weight->second < 0.0)
+      fail("mixture '{}': {}.{} is {}; expected 0 or more", name(), where, source, weight->second);
+    of_source.push_back(weight->second);
+  }
+  const double total = std::accumulate(of_source.begin(), of_source.end(), 0.0);
+  if (!(total > 0.0) || !std::isfinite(total))
+    fail("mixture '{}': {} add up to {}", name(), where, total);
+  std::vector<int64_t> counts = rows_by_weight(of_source, p_.block_size);
+  for (size_t i = 0; i < counts.size(); ++i)
+    if (of_source[i] > 0.0 && counts[i] == 0)
+      fail(
+          "mixture '{}': {}.{}={:g} of {:g} is less than a row of a block of {}; enlarge "
+          "block_size, "
+          "or leave the source out with 0",
+          name(), where, names_[i], of_source[i], total, p_.block_size);
+  return counts;
+}
+
+// A stage begins where a block does, so that the weights hold in every block.
+int64_t MixtureInput::first_block_of(int64_t step, const std::string& where) const {
+  const int64_t batch = stream().global_batch_size;
+  if (step < 1 || step > (int64_t{1} << 60) / batch)
+    fail("mixture '{}': {} begins at step {}; expected a later step than 0", name(), where, step);
+  if (step * batch % p_.block_size != 0) {
+    const int64_t every = p_.block_size / std::gcd(p_.block_size, batch);
+    const int64_t before = step / every * every;
+    fail(
+        "mixture '{}': {} begins at step {}, within a block of {} rows; blocks begin every {} "
+        "steps of {} rows: take step {}{}",
+        name(), where, step, p_.block_size, every, batch, before + every,
+        before > 0 ? fmt::format(" or {}", before) : "");
+  }
+  return step * batch / p_.block_size;
+}
+
+void MixtureInput::open(const Infeed& infeed) {
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const ErrorContext where("sources." + names_[i]);
+    // Of the infeed they need no rows: those are asked for one by one.
+    sources_[i]->attach({.run_directory = infeed.run_directory, .run_begun = infeed.run_begun});
+  }
+  check_agreement();
+  find_end();
+}
+
+void MixtureInput::check_agreement() const {
+  for (size_t i = 1; i < sources_.size(); ++i) {
+    const std::string first = sources_[0]->ids_fingerprint(),
+                      other = sources_[i]->ids_fingerprint();
+    if (other != first)
+      fail(
+          "mixture '{}': ids of source '{}' are of a tokenizer with fingerprint '{}', those of "
+          "source '{}' of one with '{}'; build the tokens of both with one tokenizer",
+          name(), names_[0], first, names_[i], other);
+    if (sources_[i]->vocab_size() != sources_[0]->vocab_size())
+      fail("mixture '{}': source '{}' has a vocabulary of {}, source '{}' one of {}", name(),
+           names_[0], sources_[0]->vocab_size(), names_[i], sources_[i]->vocab_size());
+  }
+}
+
+void MixtureInput::find_end() {
+  if (p_.exhausted == Exhausted::kRestart) return;
+  bool finite = false;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const std::optional<int64_t> examples = sources_[i]->num_examples();
+    if (!examples || sources_[i]->stream().repeat) continue;
+    finite = true;
+    const std::optional<int64_t> row = schedule_.row_of(static_cast<int64_t>(i), *examples);
+    if (row && (!end_ || *row < end_->row)) end_ = End{*row, i};
+  }
+  if (!finite)
+    fail(
+        "mixture '{}': exhausted={}, but every source repeats or has no end; set repeat=false in "
+        "those that may end",
+        name(), enum_name(p_.exhausted));
+}
+
+std::optional<int64_t> MixtureInput::num_examples() const {
+  if (end_ && p_.exhausted == Exhausted::kStop) return end_->row;
+  return std::nullopt;
+}
+
+// All hosts fail at the same batch, whichever of them would read the row.
+std::optional<Batch> MixtureInput::peek() {
+  const int64_t end = (position() + 1) * stream().global_batch_size;
+  const bool ended = p_.num_batches >= 0 && position() >= p_.num_batches;
+  if (end_ && p_.exhausted == Exhausted::kRaise && !ended && end > end_->row)
+    fail(
+        "mixture '{}': source '{}' is exhausted: its {} rows were given out before step {}; "
+        "exhausted=restart would begin it anew, exhausted=stop end the stream",
+        name(), names_[end_->source], *sources_[end_->source]->num_examples(), position());
+  return IndexedInput::peek();
+}
+
+const std::vector<MixtureSchedule::Pick>& MixtureInput::block(int64_t index) const {
+  if (index != block_index_) block_ = schedule_.block(index);
+  block_index_ = index;
+  return block_;
+}
+
+// Rows of each source among the stream's first `examples`.
+std::vector<int64_t> MixtureInput::given(int64_t examples) const {
+  const int64_t whole = examples / p_.block_size;
+  std::vector<int64_t> given = schedule_.given_before(whole);
+  const int64_t rest = examples % p_.block_size;
+  for (int64_t i = 0; i < rest; ++i)
+    ++given[static_cast<size_t>(block(whole)[static_cast<size_t>(i)].source)];
+  return given;
+}
+
+void MixtureInput::fill_example(int64_t, int64_t index, const TokenRow& row) const {
+  const MixtureSchedule::Pick& pick =
+      block(index / p_.block_size)[static_cast<size_t>(index % p_.block_size)];
+  sources_[static_cast<size_t>(pick.source)]->fill_numbered(pick.number, row);
+  *row.source = static_cast<int32_t>(pick.source);
+}
+
+std::map<std::string, std::string> MixtureInput::kept() const {
+  std::map<std::string, std::string> kept;
+  const std::vector<int64_t> given = this->given(position() * stream().global_batch_size);
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    kept[kGivenPrefix + names_[i]] = std::to_string(given[i]);
+    for (const auto& [key, value] : sources_[i]->kept())
+      kept[source_prefix(names_[i]) + key] = value;
+  }
+  return kept;
+}
+
+// Weights may be changed from a later step on. Had those of the past been others, rows would be
+// left out or given twice.
+void MixtureInput::check_kept(const std::map<std::string, std::string>& kept,
+                              int64_t examples) const {
+  const std::vector<int64_t> given = this->given(examples);
+  for (const auto& [key, before] : kept) {
+    if (!key.starts_with(kGivenPrefix) || before == "0") continue;
+    const std::string source = key.substr(kGivenPrefix.size());
+    if (!p_.sources.contains(source))
+      fail("mixture '{}': the run had read {} rows of source '{}', which is not there now{}",
+           name(), before, source, did_you_mean(source, names_));
+  }
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const auto before = kept.find(kGivenPrefix + names_[i]);
+    const std::string was = before == kept.end() ? "0" : before->second;
+    if (was != std::to_string(given[i]))
+      fail(
+          "mixture '{}': the run had read {} rows of source '{}' when {} rows were given out; by "
+          "the "
+          "weights, stages and blocks that are set now it would be {}. Change weights by a stage "
+          "that begins later",
+          name(), was, names_[i], examples, given[i]);
+    std::map<std::string, std::string> of_source;
+    const std::string prefix = source_prefix(names_[i]);
+    for (const auto& [key, value] : kept)
+      if (key.starts_with(prefix)) of_source[key.substr(prefix.size())] = value;
+    const ErrorContext where("sources." + names_[i]);
+    sources_[i]->check_kept(of_source, given[i]);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several sources in one stream, by weights that may change at given steps. Each row is a row of
+// one source, taken in that source's own order, and `source` says of which. Sources are inputs
+// whose rows have numbers (flat tokens, synthetic ones, mixtures); seekable as they are.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+#include "inputs/indexed_input.h"
+#include "inputs/mixture_schedule.h"
+
+namespace tessera {
+
+// When a source that does not repeat has given its last row.
+enum class Exhausted {
+  kRestart,  // It begins anew, as if it repeated.
+  kStop,     // The stream ends before the row that it would have given.
+  kRaise,    // Error, in the batch of that row.
+};
+
+constexpr std::array<EnumName<Exhausted>, 3> enum_names(Exhausted) {
+  return {
+      {{Exhausted::kRestart, "restart"}, {Exhausted::kStop, "stop"}, {Exhausted::kRaise, "raise"}}};
+}
+
+// Weights from a step on.
+struct MixtureStage {
+  int64_t step = 0;
+  std::map<std::string, double> weights;
+  FIELDS(step, weights)
+};
+
+class MixtureInput final : public IndexedInput {
+ public:
+  struct HParams {
+    using Instance = MixtureInput;
+    static constexpr std::string_view kName = "MixtureInput";
+    std::string name = "mixture";
+    // By name; what they leave unset of the fields below with the same names is inherited.
+    std::map<std::string, Template<BaseInput>> sources;
+    // Of each source, from step 0 on; they need not add up to 1, and 0 leaves a source out.
+    std::map<std::string, double> weights;
+    std::vector<MixtureStage> stages;  // Weights from later steps on, which begin a block.
+    Exhausted exhausted = Exhausted::kRestart;
+    int64_t block_size = 2048;  // Rows: the weights hold exactly in each block of so many.
+    Required<int64_t> global_batch_size;
+    Required<int64_t> seq_len;
+    int64_t num_batches = -1;  // End after so many; -1: do not.
+    Field<int64_t> seed;       // Of the order within blocks.
+    FIELDS(name, sources, weights, stages, exhausted, block_size, global_batch_size, seq_len,
+           num_batches, seed)
+  };
+  explicit MixtureInput(const HParams& p);
+
+  int64_t vocab_size() const override { return sources_.at(0)->vocab_size(); }
+  const Tokenizer* tokenizer() const override { return sources_.at(0)->tokenizer(); }
+  std::string ids_fingerprint() const override { return sources_.at(0)->ids_fingerprint(); }
+  std::vector<std::string> sources() const override { return names_; }
+  std::optional<Batch> peek() override;
+  std::optional<int64_t> num_examples() const override;
+  std::map<std::string, std::string> kept() const override;
+  void check_kept(const std::map<std::string, std::string>& kept, int64_t examples) const override;
+
+ private:
+  // The first row that an exhausted source would have to give.
+  struct End {
+    int64_t row = 0;
+    size_t source = 0;
+  };
+  void make_sources();
+  MixtureSchedule make_schedule() const;
+  std::vector<int64_t> block_counts(const std::map<std::string, double>& weights,
+                                    const std::string& where) const;
+  int64_t first_block_of(int64_t step, const std::string& where) const;
+  void open(const Infeed& infeed) override;
+  void check_agreement() const;
+  void find_end();
+  const std::vector<MixtureSchedule::Pick>& block(int64_t index) const;
+  std::vector<int64_t> given(int64_t examples) const;
+  void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
+
+  HParams p_;
+  std::vector<std::string> names_;
+  std::vector<std::unique_ptr<IndexedInput>> sources_;
+  MixtureSchedule schedule_;
+  std::optional<End> end_;
+  // The block last used: rows are asked for in order.
+  mutable int64_t block_index_ = -1;
+  mutable std::vector<MixtureSchedule::Pick> block_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which source each row of a mixture comes from: counts hold exactly in every block, and no row of
+// a source is lost or given twice, whatever the weights and stages.
+#include "inputs/mixture_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+using Counts = std::vector<int64_t>;
+
+TEST_CASE("rows of a block add up and are within one of their share") {
+  REQUIRE(rows_by_weight({1, 1, 2}, 8) == Counts{2, 2, 4});
+  REQUIRE(rows_by_weight({1, 1, 1}, 8) == Counts{3, 3, 2});
+  REQUIRE(rows_by_weight({0.7, 0, 0.3}, 10) == Counts{7, 0, 3});
+  REQUIRE(rows_by_weight({5}, 3) == Counts{3});
+  std::mt19937 random(4);
+  for (int trial = 0; trial < 1000; ++trial) {
+    std::vector<double> weights(1 + random() % 6);
+    for (double& weight : weights)
+      weight = random() % 4 == 0 ? 0.0 : static_cast<double>(random() % 1000) * 0.37;
+    weights[0] += 1.0;
+    const auto block = static_cast<int64_t>(1 + random() % 3000);
+    const Counts counts = rows_by_weight(weights, block);
+    const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+    REQUIRE(std::accumulate(counts.begin(), counts.end(), int64_t{0}) == block);
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const double share = weights[i] / total * static_cast<double>(block);
+      REQUIRE(std::abs(static_cast<double>(counts[i]) - share) < 1.0 + 1e-6);
+      if (weights[i] == 0.0) REQUIRE(counts[i] == 0);
+    }
+  }
+}
+
+struct Mixed {
+  MixtureSchedule schedule;
+  std::vector<MixtureSchedule::Stage> stages;
+  size_t sources;
+};
+
+Mixed any_schedule(std::mt19937& random) {
+  const size_t sources = 1 + random() % 4;
+  const auto block_size = static_cast<int64_t>(1 + random() % 50);
+  std::vector<MixtureSchedule::Stage> stages;
+  for (int64_t first = 0; first < 12; first += static_cast<int64_t>(1 + random() % 6)) {
+    std::vector<double> weights(sources);
+    for (double& weight : weights) weight = static_cast<double>(random() % 3);
+    weights[random() % sources] += 1.0;
+    stages.push_back({first, rows_by_weight(weights, block_size)});
+  }
+  return {MixtureSchedule(block_size, random(), stages), stages, sources};
+}
+
+TEST_CASE("counts hold in every block, and each source's rows come in order without a gap") {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 200; ++trial) {
+    const Mixed mixed = any_schedule(random);
+    Counts next(mixed.sources);
+    size_t stage = 0;
+    for (int64_t block = 0; block < 15; ++block) {
+      while (stage + 1 < mixed.stages.size() && mixed.stages[stage + 1].first_block <= block)
+        ++stage;
+      REQUIRE(mixed.schedule.given_before(block) == next);
+      Counts counts(mixed.sources);
+      for (const MixtureSchedule::Pick& pick : mixed.schedule.block(block)) {
+        const auto source = static_cast<size_t>(pick.source);
+        REQUIRE(pick.number == next[source]++);
+        ++counts[source];
+      }
+      REQUIRE(counts == mixed.stages[stage].counts);
+    }
+  }
+}
+
+TEST_CASE("where a source's row is in the stream is known without reading the stream") {
+  std::mt19937 random(6);
+  for (int trial = 0; trial < 100; ++trial) {
+    const Mixed mixed = any_schedule(random);
+    for (int64_t block = 0; block < 15; ++block) {
+      const std::vector<MixtureSchedule::Pick> picks = mixed.schedule.block(block);
+      for (size_t place = 0; place < picks.size(); ++place)
+        REQUIRE(mixed.schedule.row_of(picks[place].source, picks[place].number) ==
+                block * mixed.schedule.block_size() + static_cast<int64_t>(place));
+    }
+  }
+  // A source that is left out for good has no further row.
+  const MixtureSchedule ending(4, 1, {{0, {3, 1}}, {2, {4, 0}}});
+  REQUIRE(ending.row_of(1, 1).has_value());
+  REQUIRE_FALSE(ending.row_of(1, 2));
+}
+
+TEST_CASE("blocks are ordered each in its own way, and the seed decides") {
+  const auto sources = [](const MixtureSchedule& schedule, int64_t block) {
+    std::vector<int64_t> of;
+    for (const auto& pick : schedule.block(block)) of.push_back(pick.source);
+    return of;
+  };
+  const MixtureSchedule one(100, 1, {{0, {50, 30, 20}}}), other(100, 2, {{0, {50, 30, 20}}});
+  REQUIRE(sources(one, 0) != sources(one, 1));
+  REQUIRE(sources(one, 0) != sources(other, 0));
+  const std::vector<int64_t> first = sources(one, 0);
+  REQUIRE_FALSE(std::is_sorted(first.begin(), first.end()));
+}
+
+}  // namespace
+}  // namespace tessera
