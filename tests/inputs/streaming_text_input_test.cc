@@ -10,6 +10,7 @@
 #include "inputs/held_out.h"
 #include "inputs/prefetch.h"
 #include "tests/support/catch.h"
+#include "tests/support/compress.h"
 #include "tests/support/fuzz.h"
 #include "tests/support/hosts.h"
 #include "tests/support/temporary_directory.h"
@@ -374,6 +375,25 @@ TEST_CASE("a shard that cannot be read stops the stream there; mended, it goes o
   mended->restore(state);
   for (size_t i = given_out; i < batches.size(); ++i)
     REQUIRE(same_batch(mended->get_next(), batches[i]));
+}
+
+TEST_CASE(
+    "a compressed shard that is cut short stops the stream, even if broken ones are skipped") {
+  const TemporaryDirectory directory;
+  write_shards(directory.path(), 1, 400);
+  const std::string lines = read_bytes(directory / "000.jsonl");
+  fs::remove(directory / "000.jsonl");
+  for (const char* name : {"000.jsonl.gz", "000.jsonl.zst"}) {
+    const std::string packed = name == std::string("000.jsonl.gz") ? gzip(lines) : zstd(lines);
+    StreamingTextInput::HParams p = hparams(directory / name, 2);
+    p.broken_documents = BrokenDocuments::kSkip;
+    write_bytes(directory / name, packed);
+    const auto whole = open(p);
+    REQUIRE(sorted_documents(texts_of_rows(*whole)) == sorted(documents(0, 400)));
+    REQUIRE(broken_documents(whole->state()).count == 0);
+    write_bytes(directory / name, packed.substr(0, packed.size() / 2));
+    REQUIRE_THROWS_WITH(texts_of_rows(*open(p)), Contains(name));
+  }
 }
 
 TEST_CASE("a shard that has lost what was read of it is noticed") {
