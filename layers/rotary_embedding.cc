@@ -15,8 +15,11 @@ RotaryPositionEmbedding::RotaryPositionEmbedding(const HParams& p)
 
 Tensor RotaryPositionEmbedding::fprop(Tensor x, Tensor positions) const {
   const LayerScope scope(*this);
+  RotaryStretch stretch;
+  if (p_.stretch)
+    stretch = {p_.stretch->factor, p_.stretch->low, p_.stretch->high, p_.stretch->length};
   return rotary(x, positions, "head_dim", p_.max_timescale, p_.min_timescale,
-                p_.interleaved ? RotaryStyle::kInterleaved : RotaryStyle::kHalf);
+                p_.interleaved ? RotaryStyle::kInterleaved : RotaryStyle::kHalf, stretch);
 }
 
 }  // namespace tessera

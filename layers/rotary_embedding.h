@@ -2,9 +2,21 @@
 // Rotary position embedding of queries and keys (Su et al., 2021); no weights.
 #pragma once
 
+#include <optional>
+
 #include "layers/layer.h"
 
 namespace tessera {
+
+// RotaryStretch, as configured.
+struct RotaryStretchHParams {
+  static constexpr std::string_view kName = "RotaryStretch";
+  double factor = 1.0;     // 1: none.
+  double low = 1.0;        // Hugging Face: low_freq_factor.
+  double high = 4.0;       // high_freq_factor.
+  double length = 8192.0;  // original_max_position_embeddings.
+  FIELDS(factor, low, high, length)
+};
 
 class RotaryPositionEmbedding final : public Layer {
  public:
@@ -14,7 +26,8 @@ class RotaryPositionEmbedding final : public Layer {
     double min_timescale = 1.0;
     double max_timescale = 10000.0;
     bool interleaved = false;  // Pairs (2i, 2i+1) as in the paper; else (i, i + head_dim/2).
-    FIELDS(min_timescale, max_timescale, interleaved)
+    std::optional<RotaryStretchHParams> stretch;
+    FIELDS(min_timescale, max_timescale, interleaved, stretch)
   };
   explicit RotaryPositionEmbedding(const HParams& p);
 

@@ -54,7 +54,10 @@ What of
   --prompt=TEXT          decode: what to continue; may be repeated
   --format=hf            export, import: a Hugging Face directory (safetensors and config.json)
   --input=DIR            import: where it is; it becomes step 0 of the run's directory
-  --output=DIR           export: where to write it
+  --output=DIR           export: where to write it: a new or empty directory, or an earlier export
+  --dtype=DTYPE          export: f32 (default), bf16, f16 or f64
+  --max_shard_bytes=N    export: weights in one file (default: 5000000000); more go to several, with
+                         an index
 
 Looking inside
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse, as text and SVG
@@ -77,8 +80,9 @@ options::options_description description() {
     flags.add_options()(name, options::value<std::vector<std::string>>()->composing(), "");
   };
   const auto plain = [&flags](const char* name) { flags.add_options()(name, ""); };
-  for (const char* name : {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff",
-                           "dump_graph", "profile", "checkpoint", "format", "input", "output"})
+  for (const char* name :
+       {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff", "dump_graph",
+        "profile", "checkpoint", "format", "input", "output", "dtype", "max_shard_bytes"})
     text(name);
   for (const char* name : {"set", "plugin_path", "prompt"}) texts(name);
   for (const char* name :
@@ -207,7 +211,8 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
   belongs("prompt", "decode", mode == RunMode::kDecode);
   belongs("format", "export or import", moves);
   belongs("input", "import", mode == RunMode::kImport);
-  belongs("output", "export", mode == RunMode::kExport);
+  for (const char* flag : {"output", "dtype", "max_shard_bytes"})
+    belongs(flag, "export", mode == RunMode::kExport);
   belongs("checkpoint", "eval, decode or export",
           mode == RunMode::kEval || mode == RunMode::kDecode || mode == RunMode::kExport);
   const bool several = run.checkpoint.kind == Kind::kAll || run.checkpoint.kind == Kind::kFollow;
@@ -264,6 +269,9 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.run.format = has("format") ? text("format") : "hf";
   line.run.input = text("input");
   line.run.output = text("output");
+  if (has("dtype")) line.run.dtype = text("dtype");
+  if (has("max_shard_bytes"))
+    line.run.max_shard_bytes = whole_number("max_shard_bytes", text("max_shard_bytes"), 1);
   line.run.job_log_dir = text("job_log_dir");
   line.run.restart = has("restart");
   line.run.allow_config_change = has("allow_config_change");

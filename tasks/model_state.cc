@@ -15,8 +15,7 @@ namespace {
 constexpr std::string_view kParameters = "params/";
 
 std::string checkpoint_path(const Buffer& buffer) {
-  return buffer.kind == InputKind::kParameter ? std::string(kParameters) + buffer.name
-                                              : buffer.name;
+  return buffer.kind == InputKind::kParameter ? parameter_array_path(buffer.name) : buffer.name;
 }
 
 // What is computed anew from prompts is not kept.
@@ -51,7 +50,28 @@ void fill_shards(Executor& executor, std::string_view name, Fill fill) {
   }
 }
 
-// Averages of weights begin as the weights, whose layout they have.
+void read_shards(Executor& executor, const std::string& name, const Checkpoint& checkpoint,
+                 const std::string& path, const Type& type) {
+  checkpoint.expect(path, type.dtype, shape_of(type));
+  fill_shards(executor, name, [&](const Shard& shard) {
+    checkpoint.read_block(path, shard.block.origin, shard.block.shape, shard.bytes);
+  });
+}
+
+}  // namespace
+
+std::string parameter_array_path(std::string_view parameter_path) {
+  return fmt::format("{}{}", kParameters, parameter_path);
+}
+
+void clear_state(Executor& executor) {
+  for (const Buffer& buffer : executor.persistent()) {
+    if (buffer.kind != InputKind::kState) continue;
+    for (const Shard& shard : executor.shards(buffer.name))
+      std::fill(shard.bytes.begin(), shard.bytes.end(), std::byte{0});
+  }
+}
+
 void start_averages(Executor& executor, const ParameterTable& table) {
   for (const Parameter& parameter : table.parameters()) {
     const std::string average = ema_name(parameter.path);
@@ -64,22 +84,8 @@ void start_averages(Executor& executor, const ParameterTable& table) {
   }
 }
 
-void read_shards(Executor& executor, const std::string& name, const Checkpoint& checkpoint,
-                 const std::string& path, const Type& type) {
-  checkpoint.expect(path, type.dtype, shape_of(type));
-  fill_shards(executor, name, [&](const Shard& shard) {
-    checkpoint.read_block(path, shard.block.origin, shard.block.shape, shard.bytes);
-  });
-}
-
-}  // namespace
-
 void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads) {
-  for (const Buffer& buffer : executor.persistent()) {
-    if (buffer.kind != InputKind::kState) continue;
-    for (const Shard& shard : executor.shards(buffer.name))
-      std::fill(shard.bytes.begin(), shard.bytes.end(), std::byte{0});
-  }
+  clear_state(executor);
   for (const Parameter& parameter : table.parameters())
     if (persists(executor, parameter.path))  // Else no program reads it.
       fill_shards(executor, parameter.path, [&](const Shard& shard) {

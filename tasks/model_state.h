@@ -19,6 +19,13 @@ namespace tessera {
 // averages of weights are the weights.
 void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads);
 
+// The parts of that: everything but weights zero, and averages made the weights.
+void clear_state(Executor& executor);
+void start_averages(Executor& executor, const ParameterTable& table);
+
+// What a checkpoint calls a weight; other state has its own name there.
+std::string parameter_array_path(std::string_view parameter_path);
+
 // What this process writes to a checkpoint: the blocks its devices own of everything that persists,
 // as a checkpoint names it: "params/<path>" and "learner/…". The spans look into the arenas.
 std::vector<CheckpointArray> checkpoint_arrays(Executor& executor);

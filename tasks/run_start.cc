@@ -15,15 +15,17 @@
 
 namespace tessera {
 
+bool writes_run(RunMode mode) { return mode == RunMode::kTrain || mode == RunMode::kImport; }
+
 std::unique_ptr<RunLock> lock_run(const RunOptions& options, const Processes& processes) {
-  if (options.mode != RunMode::kTrain || !processes.is_first()) return nullptr;
+  if (!writes_run(options.mode) || !processes.is_first()) return nullptr;
   return take_run_directory(options.job_log_dir,
                             options.restart ? Earlier::kSetAside : Earlier::kKeep);
 }
 
 std::string settle_run(const ExperimentConfig& config, const RunOptions& options,
                        Processes& processes) {
-  if (options.mode != RunMode::kTrain) return "";
+  if (!writes_run(options.mode)) return "";
   check_shared(options.job_log_dir, processes);
   std::string text;
   if (processes.is_first())

@@ -15,7 +15,10 @@
 
 namespace tessera {
 
-// The lock of process 0 of a training run; null for whoever writes nothing.
+// Whether a mode begins a run or goes on with it; the others only read.
+bool writes_run(RunMode mode);
+
+// The lock of process 0 of a run that is written; null for whoever writes nothing.
 std::unique_ptr<RunLock> lock_run(const RunOptions& options, const Processes& processes);
 
 // The text of hparams.toml, in a directory that all processes see. Whoever only reads leaves the

@@ -5,11 +5,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <span>
 
 #include <fmt/format.h>
 
-#include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/graph/text.h"
 #include "core/passes/layout_warnings.h"
@@ -20,6 +18,8 @@
 #include "tasks/deadline.h"
 #include "tasks/decode/decode_run.h"
 #include "tasks/early_stopper.h"
+#include "tasks/interop/export.h"
+#include "tasks/interop/import.h"
 #include "tasks/line_log.h"
 #include "tasks/loop_state.h"
 #include "tasks/model_state.h"
@@ -46,11 +46,6 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 
 // Processes agree about saving beside the steps; those have channel 0.
 constexpr uint64_t kSavingChannel = 1;
-
-void check_mode(RunMode mode) {
-  if (mode == RunMode::kExport || mode == RunMode::kImport)
-    fail("this build trains, evaluates, decodes and plans only");
-}
 
 }  // namespace
 
@@ -140,11 +135,9 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
 }
 
 void Trainer::Impl::begin() {
-  check_mode(options_.mode);
   check_metric("early_stopping.metric", p().early_stopping.metric);
   check_metric("save_keep_best", p().save_keep_best);
-  const std::string graph = graph_text(session_.train_graph());
-  graph_hash_ = fmt::format("{:08x}", crc32c(std::as_bytes(std::span(graph))));
+  graph_hash_ = graph_hash(session_.train_graph());
   if (options_.mode == RunMode::kPlan) return;
   const std::optional<int64_t> newest = newest_checkpoint();
   if (newest) {
@@ -206,7 +199,9 @@ void Trainer::Impl::restore(int64_t step) {
                    std::to_string(step) + "; losses may differ by rounding");
     }
     early_stopper_.restore(state.early_stopper);
-    session_.input().restore(state.input);
+    // Imported weights come without a place in the input: it begins.
+    if (state.input.position > 0 || !state.input.extra.empty())
+      session_.input().restore(state.input);
     broken_documents_.restore(state.input);
   }
   step_ = info.step;
@@ -467,10 +462,21 @@ void Trainer::Impl::finish() {
 
 Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
                  const std::vector<Device*>& devices, Processes& processes) {
-  if (options.mode == RunMode::kDecode) {
-    run_ = std::make_unique<DecodeRun>(config, options, devices, processes);
-  } else {
-    run_ = std::make_unique<Impl>(config, options, devices, processes);
+  switch (options.mode) {
+    case RunMode::kDecode:
+      run_ = std::make_unique<DecodeRun>(config, options, devices, processes);
+      break;
+    case RunMode::kExport:
+      run_ = export_run(config, options, processes);
+      break;
+    case RunMode::kImport:
+      run_ = import_run(config, options, devices, processes);
+      break;
+    case RunMode::kTrain:
+    case RunMode::kEval:
+    case RunMode::kPlan:
+      run_ = std::make_unique<Impl>(config, options, devices, processes);
+      break;
   }
 }
 Trainer::~Trainer() = default;

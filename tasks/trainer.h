@@ -52,11 +52,13 @@ struct RunOptions {
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
   CheckpointChoice checkpoint;
-  std::vector<std::string> prompts;    // Of --mode=decode; none: the decode datasets.
-  std::string format;                  // Of --mode=export and import: "hf".
-  std::filesystem::path input;         // What import reads,
-  std::filesystem::path output;        // and export writes.
-  std::vector<std::string> overrides;  // "path=value" of each --set, which hparams.toml cites.
+  std::vector<std::string> prompts;         // Of --mode=decode; none: the decode datasets.
+  std::string format;                       // Of --mode=export and import: "hf".
+  std::filesystem::path input;              // What import reads,
+  std::filesystem::path output;             // and export writes,
+  std::string dtype = "f32";                // in this dtype: f32, bf16, f16 or f64,
+  int64_t max_shard_bytes = 5'000'000'000;  // and in files of at most so many bytes of weights.
+  std::vector<std::string> overrides;       // "path=value" of each --set, which hparams.toml cites.
   Verbosity verbosity = Verbosity::kNormal;
 };
 

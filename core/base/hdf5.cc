@@ -134,13 +134,14 @@ std::vector<std::string> Hdf5File::dataset_paths() const {
   return paths;
 }
 
-Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
+Hdf5Dataset Hdf5File::dataset(const std::string& path, ChunkCache cache) const {
   silence();
   Hdf5Dataset dataset;
   dataset.where_ = fmt::format("{}:{}", path_.string(), path);
   if (!has(path)) fail("{}: no such dataset", dataset.where_);
   const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS));
-  H5Pset_chunk_cache(access.id(), 1021, kChunkCacheBytes, H5D_CHUNK_CACHE_W0_DEFAULT);
+  H5Pset_chunk_cache(access.id(), 1021, cache == ChunkCache::kNone ? 0 : kChunkCacheBytes,
+                     H5D_CHUNK_CACHE_W0_DEFAULT);
   dataset.handle_ =
       owned(H5Dopen2(handle_.id(), path.c_str(), access.id()), "open the dataset", dataset.where_);
   const Hdf5Handle type(H5Dget_type(dataset.handle_.id()));

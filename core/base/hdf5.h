@@ -93,6 +93,10 @@ struct Hdf5Source {
   std::string dataset;
 };
 
+// Whether HDF5 keeps chunks that it has read, while the dataset is open: of no use to those who
+// read whole chunks once, from many datasets.
+enum class ChunkCache { kKept, kNone };
+
 class Hdf5File {
  public:
   // Read-only. Error if it is missing, unreadable, truncated or no HDF5 file.
@@ -110,7 +114,7 @@ class Hdf5File {
 
   bool has(const std::string& path) const;
   std::vector<std::string> dataset_paths() const;  // All of them, sorted.
-  Hdf5Dataset dataset(const std::string& path) const;
+  Hdf5Dataset dataset(const std::string& path, ChunkCache cache = ChunkCache::kKept) const;
 
   void create_group(const std::string& path);
   // Creates the groups on the way. A dataset of one element or none is kept in the checksummed

@@ -2,10 +2,12 @@
 #include "core/graph/text.h"
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "core/base/crc32c.h"
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -97,5 +99,10 @@ class Printer {
 }  // namespace
 
 std::string graph_text(const Graph& graph) { return Printer().print(graph); }
+
+std::string graph_hash(const Graph& graph) {
+  const std::string text = graph_text(graph);
+  return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
+}
 
 }  // namespace tessera

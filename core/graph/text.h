@@ -10,4 +10,7 @@ namespace tessera {
 
 std::string graph_text(const Graph& graph);
 
+// Eight digits that tell graphs of other text apart, but for chance.
+std::string graph_hash(const Graph& graph);
+
 }  // namespace tessera

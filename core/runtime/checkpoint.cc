@@ -131,7 +131,7 @@ void Checkpoint::Impl::add_piece(const Hdf5File& shard, const std::string& name,
   const auto entry = entries.find(path);
   if (entry == entries.end()) fail("{}: the index does not know this array", where);
   const std::vector<int64_t>& whole = entry->second.shape;
-  Hdf5Dataset dataset = shard.dataset(name);
+  Hdf5Dataset dataset = shard.dataset(name, ChunkCache::kNone);
   const Hdf5Block block{shard.integers_attribute(name, "offset"), dataset.shape()};
   if (dataset.type() != stored_type(entry->second.dtype) || block.shape.size() != whole.size() ||
       block.offset.size() != whole.size())

@@ -161,6 +161,14 @@ void add_rotaries(std::vector<OpCase>& rows) {
                         return {rotary(in[0], in[1], "head_dim", 100.0, 0.5, style)};
                       },
                       .ids = 40});
+    // One pair keeps its angle, and the other is in between.
+    const RotaryStretch stretch{.factor = 8.0, .length = 60.0};
+    rows.push_back({.op = "rotary",
+                    .inputs = {x, "i32[\"seq=5\"]"},
+                    .build = [=](const Tensors& in) -> Tensors {
+                      return {rotary(in[0], in[1], "head_dim", 100.0, 0.5, style, stretch)};
+                    },
+                    .ids = 40});
   }
 }
 

@@ -3,6 +3,7 @@
 // position (the heads of one token).
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "core/backend/cpu/composite_kernel.h"
@@ -24,7 +25,7 @@ class RotaryKernel final : public Kernel {
     const double sign = flag_attribute(node, "inverse") ? -1.0 : 1.0;
     for (int64_t i = 0; i < pairs_; ++i) {
       const double exponent = static_cast<double>(i) / static_cast<double>(pairs_);
-      frequency_.push_back(sign / (min * std::pow(max / min, exponent)));
+      frequency_.push_back(sign * stretched(1.0 / (min * std::pow(max / min, exponent)), node));
     }
     set_steps(graph.type(node.inputs[0]), graph.type(node.inputs[1]));
   }
@@ -58,6 +59,15 @@ class RotaryKernel final : public Kernel {
   struct RowAxis {
     int64_t size, step;
   };
+
+  static double stretched(double frequency, const Node& node) {
+    if (!node.attributes.has("stretch_factor")) return frequency;
+    const auto number = [&](const char* name) { return node.attributes.get<double>(name); };
+    const double low = number("stretch_low"), high = number("stretch_high");
+    const double turns = frequency * number("stretch_length") / (2.0 * std::numbers::pi);
+    const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+    return frequency * (kept + (1.0 - kept) / number("stretch_factor"));
+  }
 
   void set_steps(const Type& x, const Type& positions) {
     for (size_t i = x.axes.size() - 1; i-- > 0;) {

@@ -3,11 +3,13 @@
 
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/composite.h"
 #include "core/graph/ops/elementwise.h"
@@ -62,6 +64,22 @@ Tensor joined(const Pairs& pairs, const std::string& axis, bool interleaved) {
   return merge_axes(concat({column(pairs.first), column(pairs.second)}, "of"), axis, "of", axis);
 }
 
+// The attributes of a stretch, which are there only if there is one.
+constexpr const char* kFactor = "stretch_factor";
+constexpr const char* kLow = "stretch_low";
+constexpr const char* kHigh = "stretch_high";
+constexpr const char* kLength = "stretch_length";
+
+Tensor stretched(const Tensor& frequency, const Attributes& attributes) {
+  if (!attributes.has(kFactor)) return frequency;
+  const double slowed = 1.0 / attributes.get<double>(kFactor);
+  const double low = attributes.get<double>(kLow), high = attributes.get<double>(kHigh);
+  const Tensor turns = frequency * (attributes.get<double>(kLength) / (2.0 * std::numbers::pi));
+  const Tensor zero = constant(0.0, frequency.dtype()), one = constant(1.0, frequency.dtype());
+  const Tensor kept = minimum(maximum((turns - low) / (high - low), zero), one);
+  return frequency * (kept * (1.0 - slowed) + slowed);
+}
+
 std::vector<Tensor> plain_rotary(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
   const std::string& axis = attributes.get<std::string>("axis");
@@ -73,8 +91,8 @@ std::vector<Tensor> plain_rotary(const Node& node, std::span<const Tensor> input
   const int64_t half = x.size(axis) / 2;
 
   const Tensor pair = cast(iota({.name = axis, .size = half}), x.dtype());
-  const Tensor frequency =
-      exp(pair * (-std::log(max / min) / static_cast<double>(half)) - std::log(min));
+  const Tensor frequency = stretched(
+      exp(pair * (-std::log(max / min) / static_cast<double>(half)) - std::log(min)), attributes);
   const Tensor angle = cast(inputs[1], x.dtype()) * frequency;
   const Tensor cosine = cos(angle), sine = sin(angle) * sign;
   const Pairs before = pairs_of(x, axis, interleaved);
@@ -106,12 +124,23 @@ const OpRegistrar kRegister{kRotary};
 }  // namespace
 
 Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_timescale,
-              double min_timescale, RotaryStyle style) {
-  const Attributes attributes = {{"axis", std::string(axis)},
-                                 {"max_timescale", max_timescale},
-                                 {"min_timescale", min_timescale},
-                                 {"interleaved", int64_t{style == RotaryStyle::kInterleaved}},
-                                 {"inverse", int64_t{0}}};
+              double min_timescale, RotaryStyle style, const RotaryStretch& stretch) {
+  Attributes attributes = {{"axis", std::string(axis)},
+                           {"max_timescale", max_timescale},
+                           {"min_timescale", min_timescale},
+                           {"interleaved", int64_t{style == RotaryStyle::kInterleaved}},
+                           {"inverse", int64_t{0}}};
+  if (stretch.factor != 1.0) {
+    if (!(stretch.factor > 0.0 && stretch.low < stretch.high && stretch.length > 0.0))
+      fail(
+          "rotary: a stretch of factor {}, from {} to {} turns in {} positions; expected a factor "
+          "and a length above 0, and low below high",
+          stretch.factor, stretch.low, stretch.high, stretch.length);
+    attributes.set(kFactor, stretch.factor);
+    attributes.set(kLow, stretch.low);
+    attributes.set(kHigh, stretch.high);
+    attributes.set(kLength, stretch.length);
+  }
   const Tensor y = trace_op(kRotary, {axis_last(x, axis), positions.tensor}, attributes, x.site);
   return in_order_of({y, x.site}, x.tensor.type());
 }

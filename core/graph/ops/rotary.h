@@ -13,9 +13,20 @@ enum class RotaryStyle {
   kInterleaved  // Pairs (2i, 2i + 1): the paper, Llama's own release.
 };
 
+// Llama 3.1's way to longer sequences than a model was trained on at first: of pairs that turn less
+// than `low` times in `length` positions the angle is divided by `factor`, of those that turn more
+// than `high` times it is kept, and in between the two are mixed in proportion.
+struct RotaryStretch {
+  double factor = 1.0;  // 1: none.
+  double low = 1.0;
+  double high = 4.0;
+  double length = 8192.0;
+};
+
 // Rotates x["… axis"] by positions i32[…] (whose axes are among x's). Angle of pair i of d/2:
-// position / min_timescale·(max_timescale/min_timescale)^(2i/d). Computed in f32.
+// position / min_timescale·(max_timescale/min_timescale)^(2i/d), stretched. Computed in f32.
 Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_timescale = 10000.0,
-              double min_timescale = 1.0, RotaryStyle style = RotaryStyle::kHalf);
+              double min_timescale = 1.0, RotaryStyle style = RotaryStyle::kHalf,
+              const RotaryStretch& stretch = {});
 
 }  // namespace tessera

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/hf/pretrained.h"
+
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "inputs/flat_tokens_input.h"
+#include "inputs/streaming_text_input.h"
+#include "layers/repeated.h"
+#include "plugins/registry.h"
+#include "tasks/interop/hf_model.h"
+#include "tasks/schedules/linear_rampup_decay.h"
+#include "tasks/single_task.h"
+
+namespace tessera {
+namespace {
+
+// Where there is no data, this is what is looked for in vain.
+constexpr std::string_view kNoData = "(set text_path or flat_tokens_path)";
+
+HfConfig config_of(const Pretrained& e) {
+  if (e.path.empty())
+    fail(
+        "hf.Pretrained follows the config.json of a Hugging Face directory: say which with "
+        "--set path=DIR");
+  const std::filesystem::path file = std::filesystem::path(e.path) / "config.json";
+  HfConfig config = parse_hf_config(read_file(file), file.string());
+  if (config.family == HfFamily::kGpt2 && e.seq_len > config.max_positions)
+    fail("seq_len={} is beyond the {} positions that {} knows", e.seq_len, config.max_positions,
+         file.string());
+  return config;
+}
+
+Template<BaseModel> model(const Pretrained& e) {
+  LanguageModel::HParams p =
+      model_of_hf(config_of(e), e.repeated ? HfStack::kRepeated : HfStack::kUnrolled);
+  auto& lm = p.lm_tpl.as<TransformerLm::HParams>();
+  lm.embedding_dropout_rate = e.dropout_rate;
+  Template<SequenceLayer>& block_tpl =
+      e.repeated ? lm.stacked_transformer_tpl.as<Repeated::HParams>().block_tpl
+                 : lm.stacked_transformer_tpl.as<StackedTransformer::HParams>().block_tpl;
+  block_tpl.as<TransformerBlock::HParams>().residual_dropout_rate = e.dropout_rate;
+  return p;
+}
+
+Template<BaseInput> input(const Pretrained& e, std::string_view split) {
+  const bool trains = split == "train";
+  if (!e.flat_tokens_path.empty())
+    return FlatTokensInput::HParams{.path = e.flat_tokens_path,
+                                    .split = std::string(split),
+                                    .global_batch_size = e.global_batch_size,
+                                    .seq_len = e.seq_len,
+                                    .shuffle = trains,
+                                    .repeat = trains};
+  return StreamingTextInput::HParams{
+      .path = e.text_path.empty() ? std::string(kNoData) : e.text_path,
+      .tokenizer = e.tokenizer.empty() ? e.path : e.tokenizer,
+      .split = trains ? StreamSplit::kTrain : StreamSplit::kValidation,
+      .global_batch_size = e.global_batch_size,
+      .seq_len = e.seq_len,
+      .shuffle = trains,
+      .repeat = trains};
+}
+
+}  // namespace
+
+ExperimentConfig Pretrained::build() const {
+  const LinearRampupCosineDecay::HParams schedule{.warmup_steps = warmup_steps,
+                                                  .min_ratio = min_learning_rate_ratio};
+  const Learner::HParams learner{.optimizer_tpl = AdamW::HParams{.learning_rate = learning_rate,
+                                                                 .schedule_tpl = schedule,
+                                                                 .beta2 = 0.95,
+                                                                 .weight_decay = weight_decay},
+                                 .clip_gradient_norm_to_value = 1.0,
+                                 .skip_lp_1d_vectors = true};
+  return {.mesh = mesh(),
+          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
+                                      .model = model(*this),
+                                      .learner = learner,
+                                      .train = {.num_train_steps = num_train_steps,
+                                                .save_interval_steps = 250,
+                                                .eval_interval_steps = 250}},
+          .input = input(*this, "train"),
+          .eval_inputs = {{"validation", input(*this, "validation")}}};
+}
+
+REGISTER_EXPERIMENT(hf, Pretrained)
+
+}  // namespace tessera

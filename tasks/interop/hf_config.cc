@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/interop/hf_config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+
+namespace tessera {
+namespace {
+
+// Beyond these no model is, and products of three sizes still fit in 64 bits.
+constexpr int64_t kMostTokens = int64_t{1} << 31;
+constexpr int64_t kMostDims = 1 << 20;
+constexpr int64_t kMostLayers = 4096;
+
+// What a size or number is called in each family's config.json; "" where it is not there.
+struct Names {
+  std::string_view gpt2, llama;
+  std::string_view of(HfFamily family) const { return family == HfFamily::kGpt2 ? gpt2 : llama; }
+};
+constexpr Names kVocabSize = {"vocab_size", "vocab_size"};
+constexpr Names kModelDims = {"n_embd", "hidden_size"};
+constexpr Names kNumLayers = {"n_layer", "num_hidden_layers"};
+constexpr Names kNumHeads = {"n_head", "num_attention_heads"};
+constexpr Names kNumKvHeads = {"n_head", "num_key_value_heads"};
+constexpr Names kHeadDim = {"n_embd / n_head", "head_dim"};
+constexpr Names kHiddenDims = {"n_inner", "intermediate_size"};
+constexpr Names kMaxPositions = {"n_positions", "max_position_embeddings"};
+constexpr Names kEpsilon = {"layer_norm_epsilon", "rms_norm_eps"};
+constexpr Names kActivation = {"activation_function", "hidden_act"};
+constexpr std::string_view kTied = "tie_word_embeddings";
+
+struct ActivationRow {
+  std::string_view name;
+  Template<Activation> activation;
+};
+
+const std::vector<ActivationRow>& activations() {
+  static const std::vector<ActivationRow> rows = {
+      {"gelu_new", GELU::HParams{.approximate = true}},
+      {"gelu_pytorch_tanh", GELU::HParams{}},
+      {"gelu_fast", GELU::HParams{}},
+      {"gelu", GELU::HParams{.approximate = false}},
+      {"gelu_python", GELU::HParams{.approximate = false}},
+      {"silu", SiLU::HParams{}},
+      {"swish", SiLU::HParams{}},
+      {"relu", ReLU::HParams{}},
+      {"relu2", SquaredReLU::HParams{}},
+      {"relu6", ReLU6::HParams{}},
+      {"leaky_relu", LeakyReLU::HParams{}},
+      {"sigmoid", Sigmoid::HParams{}},
+      {"tanh", Tanh::HParams{}},
+      {"linear", Identity::HParams{}}};
+  return rows;
+}
+
+// Reads members of config.json, null and absence being the same.
+class Reader {
+ public:
+  Reader(const Json& json, const std::string& where) : json_(json), where_(where) {}
+
+  const Json* find(std::string_view name) const {
+    const Json* found = json_.find(name);
+    return found == nullptr || found->is_null() ? nullptr : found;
+  }
+  int64_t size(std::string_view name, int64_t most) const {
+    const Json* found = find(name);
+    if (found == nullptr) fail("{} lacks '{}', a whole number", json_.where(), name);
+    return checked(*found, most);
+  }
+  int64_t size_or(std::string_view name, int64_t most, int64_t otherwise) const {
+    const Json* found = find(name);
+    return found == nullptr ? otherwise : checked(*found, most);
+  }
+  double positive_or(std::string_view name, double otherwise) const {
+    const Json* found = find(name);
+    if (found == nullptr) return otherwise;
+    const double number = found->as_number();
+    if (!(number > 0.0) || !std::isfinite(number))
+      fail("{} is {}, expected a number above 0", found->where(), number);
+    return number;
+  }
+  double rate_or(std::string_view name, double otherwise) const {
+    const Json* found = find(name);
+    if (found == nullptr) return otherwise;
+    const double rate = found->as_number();
+    if (!(rate >= 0.0 && rate < 1.0))
+      fail("{} is {}, expected a rate from 0 to below 1", found->where(), rate);
+    return rate;
+  }
+  bool flag_or(std::string_view name, bool otherwise) const {
+    const Json* found = find(name);
+    return found == nullptr ? otherwise : found->as_bool();
+  }
+  std::string text_or(std::string_view name, const std::string& otherwise) const {
+    const Json* found = find(name);
+    return found == nullptr ? otherwise : found->as_string();
+  }
+  const std::string& where() const { return where_; }
+
+ private:
+  static int64_t checked(const Json& json, int64_t most) {
+    const int64_t size = json.as_integer();
+    if (size < 1 || size > most)
+      fail("{} is {}, expected a number from 1 to {}", json.where(), size, most);
+    return size;
+  }
+  const Json& json_;
+  std::string where_;
+};
+
+HfFamily parse_family(const Reader& reader) {
+  const std::string type = reader.text_or("model_type", "");
+  std::vector<std::string> names;
+  for (const auto& row : enum_names(HfFamily{})) {
+    if (row.name == type) return row.value;
+    names.emplace_back(row.name);
+  }
+  fail("{}: model_type is '{}'; the architectures that are read and written are {}{}",
+       reader.where(), type, fmt::join(names, " and "), did_you_mean(type, names));
+}
+
+// What would change logits and no model of ours has.
+void refuse_oddities(const Reader& reader) {
+  const auto refuse = [&](std::string_view name, std::string_view why) {
+    fail("{}: {}: {}", reader.where(), name, why);
+  };
+  if (reader.find("quantization_config") != nullptr)
+    refuse("quantization_config", "quantised weights are not read; convert them to bf16 or f32");
+  if (!reader.flag_or("scale_attn_weights", true))
+    refuse("scale_attn_weights", "is false; scores are expected to be divided by √(head_dim)");
+  if (reader.flag_or("scale_attn_by_inverse_layer_idx", false))
+    refuse("scale_attn_by_inverse_layer_idx", "is true; layers are expected to be scaled alike");
+  if (reader.flag_or("add_cross_attention", false))
+    refuse("add_cross_attention", "is true; a decoder alone is expected");
+}
+
+void parse_rotation(const Json& json, const std::string& where, HfConfig* into) {
+  const Reader reader(json, where);
+  for (const auto& [name, value] : json.as_object())
+    if (value.is_object()) fail("{}: each kind of layer has a rotation of its own", json.where());
+  into->rope_theta = reader.positive_or("rope_theta", into->rope_theta);
+  const std::string type = reader.text_or("rope_type", reader.text_or("type", "default"));
+  if (reader.positive_or("partial_rotary_factor", 1.0) != 1.0)
+    fail("{} rotates a part of each head only (partial_rotary_factor)", json.where());
+  if (type == "default") return;
+  if (type == "linear") {
+    into->rope_factor = reader.positive_or("factor", 1.0);
+  } else if (type == "llama3") {
+    into->stretch.factor = reader.positive_or("factor", 1.0);
+    into->stretch.low = reader.positive_or("low_freq_factor", 1.0);
+    into->stretch.high = reader.positive_or("high_freq_factor", 4.0);
+    into->stretch.length =
+        static_cast<double>(reader.size_or("original_max_position_embeddings", kMostTokens, 8192));
+    if (into->stretch.low >= into->stretch.high)
+      fail("{}: low_freq_factor {} is not below high_freq_factor {}", json.where(),
+           into->stretch.low, into->stretch.high);
+  } else {
+    fail("{} is of type '{}'; default, linear and llama3 are read", json.where(), type);
+  }
+}
+
+void parse_llama(const Reader& reader, HfConfig* config) {
+  config->num_kv_heads = reader.size_or("num_key_value_heads", kMostDims, config->num_heads);
+  const int64_t even = config->model_dims / config->num_heads;
+  config->head_dim = reader.size_or("head_dim", kMostDims, std::max<int64_t>(1, even));
+  config->hidden_dims = reader.size("intermediate_size", kMostDims * 16);
+  config->attention_bias = reader.flag_or("attention_bias", false);
+  config->mlp_bias = reader.flag_or("mlp_bias", false);
+  config->attention_dropout = reader.rate_or("attention_dropout", 0.0);
+  config->rope_theta = reader.positive_or("rope_theta", 10000.0);
+  // Until version 5 of transformers, and since.
+  for (const std::string_view name : {"rope_scaling", "rope_parameters"})
+    if (const Json* json = reader.find(name)) parse_rotation(*json, reader.where(), config);
+  if (config->num_heads % config->num_kv_heads != 0)
+    fail("{}: num_key_value_heads={} does not divide num_attention_heads={}", reader.where(),
+         config->num_kv_heads, config->num_heads);
+  if (config->head_dim % 2 != 0)
+    fail("{}: head_dim={} is odd; it is rotated in pairs", reader.where(), config->head_dim);
+}
+
+void parse_gpt2(const Reader& reader, HfConfig* config) {
+  config->num_kv_heads = config->num_heads;
+  config->head_dim = config->model_dims / config->num_heads;
+  if (config->model_dims % config->num_heads != 0)
+    fail("{}: n_head={} does not divide n_embd={}", reader.where(), config->num_heads,
+         config->model_dims);
+  config->hidden_dims = reader.size_or("n_inner", kMostDims * 16, 4 * config->model_dims);
+  config->residual_dropout = reader.rate_or("resid_pdrop", 0.1);
+  config->embedding_dropout = reader.rate_or("embd_pdrop", 0.1);
+  config->attention_dropout = reader.rate_or("attn_pdrop", 0.1);
+}
+
+// A number as JSON, which transformers must read as a fraction where it expects one.
+std::string number_text(double number) {
+  std::string text = fmt::format("{}", number);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+class Writer {
+ public:
+  void add(std::string_view name, std::string_view json) {
+    lines_.push_back(fmt::format("  \"{}\": {}", name, json));
+  }
+  void add(std::string_view name, int64_t number) { add(name, std::to_string(number)); }
+  void add(std::string_view name, double number) { add(name, number_text(number)); }
+  void add_flag(std::string_view name, bool flag) { add(name, flag ? "true" : "false"); }
+  void add_text(std::string_view name, std::string_view text) {
+    add(name, fmt::format("\"{}\"", text));
+  }
+  std::string text() const { return fmt::format("{{\n{}\n}}\n", fmt::join(lines_, ",\n")); }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+void write_rotation(const HfConfig& config, Writer* writer) {
+  writer->add("rope_theta", config.rope_theta);
+  std::string scaling = "null";
+  if (config.rope_factor != 1.0)
+    scaling =
+        fmt::format(R"({{"rope_type": "linear", "factor": {}}})", number_text(config.rope_factor));
+  if (config.stretch.factor != 1.0)
+    scaling = fmt::format(
+        R"({{"rope_type": "llama3", "factor": {}, "low_freq_factor": {}, "high_freq_factor": {}, )"
+        R"("original_max_position_embeddings": {}}})",
+        number_text(config.stretch.factor), number_text(config.stretch.low),
+        number_text(config.stretch.high), std::llround(config.stretch.length));
+  writer->add("rope_scaling", scaling);
+}
+
+void write_gpt2(const HfConfig& config, Writer* writer) {
+  writer->add("attn_pdrop", config.attention_dropout);
+  writer->add("embd_pdrop", config.embedding_dropout);
+  writer->add("resid_pdrop", config.residual_dropout);
+  writer->add_flag("scale_attn_weights", true);
+}
+
+void write_llama(const HfConfig& config, Writer* writer) {
+  writer->add("num_key_value_heads", config.num_kv_heads);
+  writer->add("head_dim", config.head_dim);
+  writer->add_flag("attention_bias", config.attention_bias);
+  writer->add("attention_dropout", config.attention_dropout);
+  writer->add_flag("mlp_bias", config.mlp_bias);
+  write_rotation(config, writer);
+}
+
+template <typename T>
+bool alike(const T& a, const T& b) {
+  return a == b;
+}
+// Numbers that were written and read, or computed, in two ways.
+bool alike(double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(a); }
+
+}  // namespace
+
+Template<Activation> hf_activation(const std::string& name, const std::string& where) {
+  std::vector<std::string> names;
+  for (const ActivationRow& row : activations()) {
+    if (row.name == name) return row.activation;
+    names.emplace_back(row.name);
+  }
+  fail("{}: no activation '{}'{}; there are {}", where, name, did_you_mean(name, names),
+       fmt::join(names, ", "));
+}
+
+std::string hf_activation_name(const Template<Activation>& activation) {
+  for (const ActivationRow& row : activations())
+    if (row.activation == activation) return std::string(row.name);
+  return "";
+}
+
+HfConfig parse_hf_config(std::string_view text, const std::string& where) {
+  const Json json = parse_json(text, where);
+  const Reader reader(json, where);
+  HfConfig config;
+  config.family = parse_family(reader);
+  refuse_oddities(reader);
+  const HfFamily family = config.family;
+  const bool is_gpt2 = family == HfFamily::kGpt2;
+  config.vocab_size = reader.size(kVocabSize.of(family), kMostTokens);
+  config.model_dims = reader.size(kModelDims.of(family), kMostDims);
+  config.num_layers = reader.size(kNumLayers.of(family), kMostLayers);
+  config.num_heads = reader.size(kNumHeads.of(family), kMostDims);
+  config.max_positions = is_gpt2 ? reader.size(kMaxPositions.of(family), kMostTokens)
+                                 : reader.size_or(kMaxPositions.of(family), kMostTokens, 2048);
+  config.norm_epsilon = reader.positive_or(kEpsilon.of(family), is_gpt2 ? 1e-5 : 1e-6);
+  config.activation = hf_activation_name(
+      hf_activation(reader.text_or(kActivation.of(family), is_gpt2 ? "gelu_new" : "silu"), where));
+  config.tied = reader.flag_or(kTied, is_gpt2);
+  if (is_gpt2) {
+    parse_gpt2(reader, &config);
+  } else {
+    parse_llama(reader, &config);
+  }
+  return config;
+}
+
+std::string hf_config_text(const HfConfig& config, std::string_view dtype,
+                           const HfSpecialIds& special) {
+  const HfFamily family = config.family;
+  const bool is_gpt2 = family == HfFamily::kGpt2;
+  Writer writer;
+  writer.add("architectures", is_gpt2 ? R"(["GPT2LMHeadModel"])" : R"(["LlamaForCausalLM"])");
+  writer.add_text("model_type", enum_name(family));
+  const auto id = [](int64_t value) { return value < 0 ? "null" : std::to_string(value); };
+  writer.add("bos_token_id", id(special.begin));
+  writer.add("eos_token_id", id(special.end));
+  // Until version 5 of transformers, and since.
+  writer.add_text("torch_dtype", dtype);
+  writer.add_text("dtype", dtype);
+  writer.add(kVocabSize.of(family), config.vocab_size);
+  writer.add(kModelDims.of(family), config.model_dims);
+  writer.add(kNumLayers.of(family), config.num_layers);
+  writer.add(kNumHeads.of(family), config.num_heads);
+  writer.add(kHiddenDims.of(family), config.hidden_dims);
+  writer.add(kMaxPositions.of(family), config.max_positions);
+  writer.add(kEpsilon.of(family), config.norm_epsilon);
+  writer.add_text(kActivation.of(family), config.activation);
+  writer.add_flag(kTied, config.tied);
+  if (is_gpt2) {
+    write_gpt2(config, &writer);
+  } else {
+    write_llama(config, &writer);
+  }
+  return writer.text();
+}
+
+std::vector<std::string> hf_differences(const HfConfig& file, const HfConfig& experiment) {
+  std::vector<std::string> lines;
+  const auto compare = [&](std::string_view name, const auto& a, const auto& b) {
+    if (!alike(a, b))
+      lines.push_back(fmt::format("{}: {} in config.json, {} in the experiment", name, a, b));
+  };
+  compare("model_type", enum_name(file.family), enum_name(experiment.family));
+  const auto compare_named = [&](const Names& names, const auto& a, const auto& b) {
+    compare(names.of(file.family), a, b);
+  };
+  compare_named(kVocabSize, file.vocab_size, experiment.vocab_size);
+  compare_named(kModelDims, file.model_dims, experiment.model_dims);
+  compare_named(kNumLayers, file.num_layers, experiment.num_layers);
+  compare_named(kNumHeads, file.num_heads, experiment.num_heads);
+  if (file.family == HfFamily::kLlama || file.num_kv_heads != file.num_heads)
+    compare_named(kNumKvHeads, file.num_kv_heads, experiment.num_kv_heads);
+  compare_named(kHeadDim, file.head_dim, experiment.head_dim);
+  compare_named(kHiddenDims, file.hidden_dims, experiment.hidden_dims);
+  if (file.family == HfFamily::kGpt2)
+    compare_named(kMaxPositions, file.max_positions, experiment.max_positions);
+  compare_named(kEpsilon, file.norm_epsilon, experiment.norm_epsilon);
+  compare_named(kActivation, file.activation, experiment.activation);
+  compare(kTied, file.tied, experiment.tied);
+  if (file.family == experiment.family && file.family == HfFamily::kLlama) {
+    compare("attention_bias", file.attention_bias, experiment.attention_bias);
+    compare("mlp_bias", file.mlp_bias, experiment.mlp_bias);
+    compare("rope_theta", file.rope_theta, experiment.rope_theta);
+    compare("rope_scaling.factor of type linear", file.rope_factor, experiment.rope_factor);
+    compare("rope_scaling.factor of type llama3", file.stretch.factor, experiment.stretch.factor);
+    if (file.stretch.factor != 1.0 && experiment.stretch.factor != 1.0) {
+      compare("rope_scaling.low_freq_factor", file.stretch.low, experiment.stretch.low);
+      compare("rope_scaling.high_freq_factor", file.stretch.high, experiment.stretch.high);
+      compare("rope_scaling.original_max_position_embeddings", file.stretch.length,
+              experiment.stretch.length);
+    }
+  }
+  return lines;
+}
+
+}  // namespace tessera

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/interop/hf_copy.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+// A run of values along the innermost step.
+struct Run {
+  int64_t theirs = 0, their_step = 1;  // In the rows,
+  int64_t ours = 0, our_step = 1;      // and in the block.
+  int64_t count = 0;
+};
+
+// Finds the runs of values that the rows, the part and the block have in common.
+template <typename Visit>
+class Runs {
+ public:
+  Runs(const HfPart& part, RowRange rows, int64_t row_elements, const Block& block, Visit visit)
+      : part_(part), rows_(rows), row_elements_(row_elements), block_(block), visit_(visit) {
+    strides_.assign(block.shape.size(), 1);
+    for (size_t i = strides_.size(); i-- > 1;) strides_[i - 1] = strides_[i] * block.shape[i];
+    index_ = part.begin;
+  }
+
+  void visit() { descend(0, -rows_.begin * row_elements_); }
+
+ private:
+  void descend(size_t level, int64_t theirs) {
+    const HfPart::Step& step = part_.steps[level];
+    int64_t first = step.begin, last = step.begin + step.size;
+    if (level == 0) {
+      first = std::max(first, rows_.begin);
+      last = std::min(last, rows_.end);
+    }
+    if (level + 1 == part_.steps.size()) {
+      run(step, first, last, theirs);
+      return;
+    }
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t move = (i - step.begin) * step.factor;
+      if (step.axis >= 0) index_[static_cast<size_t>(step.axis)] += move;
+      descend(level + 1, theirs + i * step.stride);
+      if (step.axis >= 0) index_[static_cast<size_t>(step.axis)] -= move;
+    }
+  }
+
+  void run(const HfPart::Step& step, int64_t first, int64_t last, int64_t theirs) {
+    int64_t ours = 0;
+    for (size_t axis = 0; axis < index_.size(); ++axis) {
+      if (static_cast<int64_t>(axis) == step.axis) continue;
+      const int64_t at = index_[axis] - block_.origin[axis];
+      if (at < 0 || at >= block_.shape[axis]) return;
+      ours += at * strides_[axis];
+    }
+    Run run{.their_step = step.stride};
+    if (step.axis >= 0) {
+      // Of begin + factor·(i - step.begin) those within the block.
+      const auto axis = static_cast<size_t>(step.axis);
+      const int64_t begin = index_[axis] - block_.origin[axis];
+      const int64_t below = std::max<int64_t>(0, -begin);
+      first = std::max(first, step.begin + (below + step.factor - 1) / step.factor);
+      const int64_t room = block_.shape[axis] - begin;
+      last =
+          std::min(last, room <= 0 ? first : step.begin + (room + step.factor - 1) / step.factor);
+      ours += (begin + (first - step.begin) * step.factor) * strides_[axis];
+      run.our_step = step.factor * strides_[axis];
+    }
+    if (first >= last) return;
+    run.theirs = theirs + first * step.stride;
+    run.ours = ours;
+    run.count = last - first;
+    visit_(run);
+  }
+
+  const HfPart& part_;
+  RowRange rows_;
+  int64_t row_elements_;
+  const Block& block_;
+  Visit visit_;
+  std::vector<int64_t> strides_, index_;
+};
+
+template <typename Visit>
+void each_run(const HfTensor& tensor, const HfPart& part, RowRange rows, const Block& block,
+              Visit visit) {
+  Runs<Visit>(part, rows, tensor.row_elements, block, visit).visit();
+}
+
+// Calls action with a pointer to the block's elements, as what they are.
+template <typename Action>
+void with_elements(const OurBlock& ours, Action action) {
+  switch (ours.dtype) {
+    case DType::kF32:
+      return action(reinterpret_cast<float*>(ours.bytes.data()));
+    case DType::kBF16:
+      return action(reinterpret_cast<BFloat16*>(ours.bytes.data()));
+    case DType::kF64:
+      return action(reinterpret_cast<double*>(ours.bytes.data()));
+    case DType::kI32:
+    case DType::kU32:
+    case DType::kBool:
+      break;
+  }
+  CHECK(false, "weights of {}", dtype_name(ours.dtype));
+}
+
+}  // namespace
+
+void copy_from_hf(const HfTensor& tensor, const HfPart& part, RowRange rows,
+                  std::span<const float> values, const OurBlock& ours) {
+  CHECK(static_cast<int64_t>(values.size()) == rows.size() * tensor.row_elements);
+  const auto offset = static_cast<float>(tensor.offset);
+  with_elements(ours, [&](auto* elements) {
+    using Element = std::remove_pointer_t<decltype(elements)>;
+    each_run(tensor, part, rows, ours.block, [&](const Run& run) {
+      const float* from = values.data() + run.theirs;
+      Element* to = elements + run.ours;
+      // Without an offset no value is computed with, so that it keeps its bits.
+      if (offset == 0.0f) {
+        for (int64_t i = 0; i < run.count; ++i)
+          to[i * run.our_step] = static_cast<Element>(from[i * run.their_step]);
+      } else {
+        for (int64_t i = 0; i < run.count; ++i)
+          to[i * run.our_step] = static_cast<Element>(from[i * run.their_step] - offset);
+      }
+    });
+  });
+}
+
+void copy_to_hf(const HfTensor& tensor, const HfPart& part, RowRange rows, const OurBlock& ours,
+                std::span<float> values) {
+  CHECK(static_cast<int64_t>(values.size()) == rows.size() * tensor.row_elements);
+  const auto offset = static_cast<float>(tensor.offset);
+  with_elements(ours, [&](const auto* elements) {
+    each_run(tensor, part, rows, ours.block, [&](const Run& run) {
+      float* to = values.data() + run.theirs;
+      const auto* from = elements + run.ours;
+      if (offset == 0.0f) {
+        for (int64_t i = 0; i < run.count; ++i)
+          to[i * run.their_step] = static_cast<float>(from[i * run.our_step]);
+      } else {
+        for (int64_t i = 0; i < run.count; ++i)
+          to[i * run.their_step] = static_cast<float>(from[i * run.our_step]) + offset;
+      }
+    });
+  });
+}
+
+Block block_for(const HfPart& part, RowRange rows) {
+  Block block{part.begin, std::vector<int64_t>(part.begin.size(), 1)};
+  for (const HfPart::Step& step : part.steps)
+    if (step.axis >= 0)
+      block.shape[static_cast<size_t>(step.axis)] += (step.size - 1) * step.factor;
+  const HfPart::Step& outermost = part.steps[0];
+  const auto shares_axis = [&](const HfPart::Step& step) { return step.axis == outermost.axis; };
+  if (outermost.axis >= 0 &&
+      std::count_if(part.steps.begin(), part.steps.end(), shares_axis) == 1) {
+    const auto axis = static_cast<size_t>(outermost.axis);
+    block.origin[axis] += rows.begin - outermost.begin;
+    block.shape[axis] = rows.size();
+  }
+  return block;
+}
+
+bool follows_rows(const HfTensor& tensor, const HfPart& part, const Type& ours) {
+  if (tensor.parts.size() != 1) return false;
+  const int64_t leading = ours.axes[0].name == kLayersAxis ? 1 : 0;
+  return part.steps[0].axis == leading && part.steps[0].factor == 1 && part.steps.size() > 1;
+}
+
+}  // namespace tessera

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/interop/hf_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/hparams/resolve.h"
+#include "layers/full_softmax.h"
+#include "layers/repeated.h"
+#include "layers/rms_norm.h"
+#include "tasks/single_task.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kInitScale = 0.02;  // Of both families, for weights that are not read.
+
+// Everything that keeps a model from being expressed, gathered to be said at once.
+class Reasons {
+ public:
+  template <typename... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    reasons_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  void unless(bool holds, std::string_view reason) {
+    if (!holds) reasons_.emplace_back(reason);
+  }
+  void raise() const {
+    if (reasons_.empty()) return;
+    fail("this model is neither a GPT-2 nor a Llama as transformers has them: {}",
+         fmt::join(reasons_, "; "));
+  }
+
+ private:
+  std::vector<std::string> reasons_;
+};
+
+// A norm in the terms that both families share.
+struct Norm {
+  std::string_view kind;  // "LayerNorm", …
+  double epsilon = 0.0;
+  bool from_zero = false;
+};
+
+Norm norm_of(const Template<UnaryLayer>& norm_tpl, std::string_view which, Reasons* reasons) {
+  Norm norm{norm_tpl.name()};
+  std::string axis = "embed";
+  if (norm_tpl.holds<LayerNorm::HParams>()) {
+    const auto& p = norm_tpl.as<LayerNorm::HParams>();
+    norm.epsilon = p.epsilon;
+    norm.from_zero = !p.direct_scale;
+    axis = p.axis;
+  } else if (norm_tpl.holds<RmsNorm::HParams>()) {
+    const auto& p = norm_tpl.as<RmsNorm::HParams>();
+    norm.epsilon = p.epsilon;
+    norm.from_zero = !p.direct_scale;
+    axis = p.axis;
+  } else {
+    reasons->add("{} is {}, expected LayerNorm (GPT-2) or RmsNorm (Llama)", which,
+                 norm_tpl.has() ? norm_tpl.name() : "unset");
+  }
+  if (axis != "embed") reasons->add("{} is over '{}', expected 'embed'", which, axis);
+  return norm;
+}
+
+void describe_attention(const DotProductAttention::HParams& p, HfModel* model, Reasons* reasons) {
+  HfConfig& config = model->config;
+  config.num_heads = std::max<int64_t>(1, p.num_heads.get());  // Its layer refuses fewer.
+  config.num_kv_heads = p.num_kv_heads.get_or(config.num_heads);
+  config.head_dim = p.dims_per_head.get_or(config.model_dims / config.num_heads);
+  config.attention_bias = p.use_bias || p.use_output_bias.get_or(false);
+  config.attention_dropout = p.dropout_rate;
+  reasons->unless(p.causal, "attention_tpl.causal is false");
+  reasons->unless(!p.use_per_dim_scale,
+                  "attention_tpl.use_per_dim_scale: queries have a learned scale");
+  reasons->unless(!p.query_norm_tpl.has() && !p.key_norm_tpl.has(),
+                  "attention_tpl normalises queries or keys (query_norm_tpl, key_norm_tpl)");
+  if (p.logit_cap > 0.0)
+    reasons->add("attention_tpl.logit_cap is {}: scores are capped", p.logit_cap);
+  const double usual = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  if (!p.use_per_dim_scale && std::abs(p.query_scale.get_or(usual) - usual) > 1e-9 * usual)
+    reasons->add("attention_tpl.query_scale is {}, expected 1/√head_dim = {}", p.query_scale.get(),
+                 usual);
+  if (!p.rotary_tpl.has()) return;
+  const auto& rotary = p.rotary_tpl.as<RotaryPositionEmbedding::HParams>();
+  config.rope_factor = rotary.min_timescale;
+  // The product of the two was rounded when the layer was configured.
+  config.rope_theta =
+      std::stod(fmt::format("{:.14g}", rotary.max_timescale / rotary.min_timescale));
+  config.stretch = rotary.stretch.value_or(RotaryStretchHParams{});
+  model->conventions.interleaved_rotary = rotary.interleaved;
+  if (config.rope_factor != 1.0 && config.stretch.factor != 1.0)
+    reasons->add(
+        "rotary_tpl has both min_timescale={} and a stretch; transformers has one or the other",
+        rotary.min_timescale);
+  reasons->unless(config.stretch.length == std::floor(config.stretch.length),
+                  "rotary_tpl.stretch.length is no whole number");
+}
+
+void describe_feed_forward(const FeedForward::HParams& p, HfConfig* config, Reasons* reasons) {
+  config->hidden_dims = p.hidden_dims.get();
+  config->mlp_bias = p.use_bias;
+  config->activation = hf_activation_name(p.activation_tpl);
+  if (config->activation.empty())
+    reasons->add("ffn_tpl.activation_tpl is {}, of which transformers has none",
+                 p.activation_tpl.name());
+}
+
+void describe_block(const TransformerBlock::HParams& p, HfModel* model, Reasons* reasons) {
+  model->config.residual_dropout = p.residual_dropout_rate;
+  if (p.norm_policy != NormPolicy::kPre)
+    reasons->add("norm_policy is {}, expected pre", enum_name(p.norm_policy));
+  if (p.attention_tpl.holds<DotProductAttention::HParams>()) {
+    describe_attention(p.attention_tpl.as<DotProductAttention::HParams>(), model, reasons);
+  } else {
+    reasons->add("attention_tpl is {}, expected DotProductAttention", p.attention_tpl.name());
+  }
+  if (p.ffn_tpl.holds<FeedForward::HParams>()) {
+    describe_feed_forward(p.ffn_tpl.as<FeedForward::HParams>(), &model->config, reasons);
+  } else {
+    reasons->add("ffn_tpl is {}, expected FeedForward", p.ffn_tpl.name());
+  }
+}
+
+// The block that is stacked, or null.
+const TransformerBlock::HParams* block_of(const Template<SequenceLayer>& stack_tpl,
+                                          Reasons* reasons) {
+  const Template<SequenceLayer>* block_tpl = nullptr;
+  if (stack_tpl.holds<StackedTransformer::HParams>())
+    block_tpl = &stack_tpl.as<StackedTransformer::HParams>().block_tpl;
+  if (stack_tpl.holds<Repeated::HParams>())
+    block_tpl = &stack_tpl.as<Repeated::HParams>().block_tpl;
+  if (block_tpl == nullptr) {
+    reasons->add("stacked_transformer_tpl is {}, expected StackedTransformer or Repeated",
+                 stack_tpl.name());
+    return nullptr;
+  }
+  if (block_tpl->holds<TransformerBlock::HParams>())
+    return &block_tpl->as<TransformerBlock::HParams>();
+  reasons->add("block_tpl is {}, expected TransformerBlock", block_tpl->name());
+  return nullptr;
+}
+
+void describe_softmax(const TransformerLm::HParams& p, HfConfig* config, Reasons* reasons) {
+  config->tied = !p.separate_embedding_tpl.has();
+  bool scales = false, use_bias = false;
+  SoftmaxOptions options;
+  if (p.softmax_tpl.holds<SharedEmbeddingSoftmax::HParams>()) {
+    const auto& softmax = p.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>();
+    scales = config->tied && softmax.scale_sqrt_depth;
+    use_bias = softmax.use_bias;
+    options = softmax.loss;
+  } else if (p.softmax_tpl.holds<FullSoftmax::HParams>()) {
+    const auto& softmax = p.softmax_tpl.as<FullSoftmax::HParams>();
+    use_bias = softmax.use_bias;
+    options = softmax.loss;
+  } else {
+    reasons->add("softmax_tpl is {}, expected SharedEmbeddingSoftmax or FullSoftmax",
+                 p.softmax_tpl.name());
+  }
+  if (p.separate_embedding_tpl.has())
+    scales = p.separate_embedding_tpl.as<Embedding::HParams>().scale_sqrt_depth;
+  reasons->unless(!scales, "embeddings are multiplied by √model_dims (scale_sqrt_depth)");
+  reasons->unless(!use_bias, "softmax_tpl.use_bias: the logits have a bias");
+  if (options.soft_cap > 0.0)
+    reasons->add("softmax_tpl.loss.soft_cap is {}: the logits are capped", options.soft_cap);
+}
+
+// What only GPT-2 has, and what it lacks.
+void describe_as_gpt2(const TransformerLm::HParams& p, const TransformerBlock::HParams& block,
+                      const Norm& norm, HfConfig* config, Reasons* reasons) {
+  config->family = HfFamily::kGpt2;
+  if (norm.kind == RmsNorm::HParams::kName)
+    reasons->add("norm_tpl is RmsNorm without rotary positions; Llama has both, GPT-2 neither");
+  if (p.position_emb_tpl.holds<TrainablePositionalEmbedding::HParams>()) {
+    config->max_positions =
+        p.position_emb_tpl.as<TrainablePositionalEmbedding::HParams>().max_seq_length.get();
+  } else {
+    reasons->add(
+        "position_emb_tpl is {}, expected TrainablePositionalEmbedding (GPT-2), or rotary_tpl in "
+        "attention (Llama)",
+        p.position_emb_tpl.has() ? p.position_emb_tpl.name() : "unset");
+  }
+  if (config->num_kv_heads != config->num_heads)
+    reasons->add("attention_tpl.num_kv_heads is {} of {} heads; GPT-2 has no grouped queries",
+                 config->num_kv_heads, config->num_heads);
+  if (config->head_dim * config->num_heads != config->model_dims)
+    reasons->add("{} heads of {} dimensions are not model_dims={}; in GPT-2 they are",
+                 config->num_heads, config->head_dim, config->model_dims);
+  if (block.ffn_tpl.holds<FeedForward::HParams>())
+    reasons->unless(!block.ffn_tpl.as<FeedForward::HParams>().use_gated_activation,
+                    "ffn_tpl.use_gated_activation: GPT-2's feed-forward has no gate");
+}
+
+void describe_as_llama(const TransformerLm::HParams& p, const TransformerBlock::HParams& block,
+                       const Norm& norm, int64_t seq_len, HfConfig* config, Reasons* reasons) {
+  config->family = HfFamily::kLlama;
+  config->max_positions = seq_len;
+  if (norm.kind == LayerNorm::HParams::kName)
+    reasons->add(
+        "norm_tpl is LayerNorm with rotary positions; GPT-2 has the first, Llama the last");
+  if (p.position_emb_tpl.has())
+    reasons->add("position_emb_tpl is {} beside rotary positions; Llama has the latter only",
+                 p.position_emb_tpl.name());
+  if (config->model_dims % config->num_heads != 0)
+    reasons->add("num_heads={} does not divide model_dims={}; transformers asks for it",
+                 config->num_heads, config->model_dims);
+  if (block.ffn_tpl.holds<FeedForward::HParams>())
+    reasons->unless(block.ffn_tpl.as<FeedForward::HParams>().use_gated_activation,
+                    "ffn_tpl.use_gated_activation is false; Llama's feed-forward is gated");
+}
+
+HfModel describe(const TransformerLm::HParams& p, int64_t seq_len) {
+  HfModel model;
+  HfConfig& config = model.config;
+  Reasons reasons;
+  config.vocab_size = p.vocab_size.get();
+  config.model_dims = p.model_dims.get();
+  config.num_layers = p.num_layers.get();
+  config.embedding_dropout = p.embedding_dropout_rate;
+  describe_softmax(p, &config, &reasons);
+  const Norm last = norm_of(p.final_ln_tpl, "final_ln_tpl", &reasons);
+  const TransformerBlock::HParams* block = block_of(p.stacked_transformer_tpl, &reasons);
+  if (block != nullptr) {
+    describe_block(*block, &model, &reasons);
+    const Norm norm = norm_of(block->norm_tpl, "norm_tpl", &reasons);
+    if (norm.kind != last.kind || norm.epsilon != last.epsilon)
+      reasons.add("norm_tpl ({}, epsilon {}) and final_ln_tpl ({}, epsilon {}) differ", norm.kind,
+                  norm.epsilon, last.kind, last.epsilon);
+    config.norm_epsilon = norm.epsilon;
+    model.conventions.block_scale_from_zero = norm.from_zero;
+    model.conventions.final_scale_from_zero = last.from_zero;
+    const bool is_rotary = block->attention_tpl.holds<DotProductAttention::HParams>() &&
+                           block->attention_tpl.as<DotProductAttention::HParams>().rotary_tpl.has();
+    if (is_rotary) {
+      describe_as_llama(p, *block, norm, seq_len, &config, &reasons);
+    } else {
+      describe_as_gpt2(p, *block, norm, &config, &reasons);
+    }
+  }
+  reasons.raise();
+  return model;
+}
+
+int64_t seq_len_of(const ExperimentConfig& experiment) {
+  const Batch batch = experiment.input.instantiate()->specification();
+  const auto ids = batch.find("ids");
+  CHECK(ids != batch.end() && ids->second.shape.size() == 2, "batches without ids");
+  return ids->second.shape[1];
+}
+
+}  // namespace
+
+HfModel hf_model_of(const ExperimentConfig& experiment) {
+  // Sizes flow down to where they are left unset.
+  ExperimentConfig whole;
+  from_tree(resolved(to_tree(experiment)), whole);
+  if (!whole.task.holds<SingleTask::HParams>())
+    fail("the task is {}, of which Hugging Face's format knows nothing; expected SingleTask",
+         whole.task.name());
+  const Template<BaseModel>& model = whole.task.as<SingleTask::HParams>().model;
+  if (!model.holds<LanguageModel::HParams>())
+    fail(
+        "the model is {}, whose weights only its own code understands; LanguageModel is what can "
+        "be a GPT-2 or a Llama",
+        model.name());
+  const auto& lm_tpl = model.as<LanguageModel::HParams>().lm_tpl;
+  return describe(lm_tpl.as<TransformerLm::HParams>(), seq_len_of(experiment));
+}
+
+LanguageModel::HParams model_of_hf(const HfConfig& config, HfStack stack) {
+  const bool is_gpt2 = config.family == HfFamily::kGpt2;
+  Template<UnaryLayer> norm = RmsNorm::HParams{.epsilon = config.norm_epsilon};
+  if (is_gpt2) norm = LayerNorm::HParams{.epsilon = config.norm_epsilon};
+  DotProductAttention::HParams attention{.num_kv_heads = config.num_kv_heads,
+                                         .dims_per_head = config.head_dim,
+                                         .use_bias = is_gpt2 || config.attention_bias};
+  if (!is_gpt2) {
+    RotaryPositionEmbedding::HParams rotary{
+        .min_timescale = config.rope_factor,
+        .max_timescale = config.rope_factor * config.rope_theta};
+    if (config.stretch.factor != 1.0) rotary.stretch = config.stretch;
+    attention.rotary_tpl = rotary;
+  }
+  const TransformerBlock::HParams block{
+      .attention_tpl = attention,
+      .ffn_tpl = FeedForward::HParams{.activation_tpl = hf_activation(config.activation, "model"),
+                                      .use_gated_activation = !is_gpt2,
+                                      .use_bias = is_gpt2 || config.mlp_bias},
+      .norm_tpl = norm};
+  TransformerLm::HParams lm{.vocab_size = config.vocab_size,
+                            .model_dims = config.model_dims,
+                            .num_layers = config.num_layers,
+                            .num_heads = config.num_heads,
+                            .hidden_dims = config.hidden_dims,
+                            .final_ln_tpl = norm,
+                            .params_init = WeightInit{InitKind::kGaussian, kInitScale}};
+  if (is_gpt2)
+    lm.position_emb_tpl =
+        TrainablePositionalEmbedding::HParams{.max_seq_length = config.max_positions};
+  if (!config.tied) {
+    lm.separate_embedding_tpl = Embedding::HParams{};
+    lm.softmax_tpl = FullSoftmax::HParams{};
+  }
+  if (stack == HfStack::kRepeated) {
+    lm.stacked_transformer_tpl = Repeated::HParams{.block_tpl = block};
+  } else {
+    lm.stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block};
+  }
+  return {.lm_tpl = lm};
+}
+
+}  // namespace tessera

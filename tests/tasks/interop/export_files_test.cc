@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an export writes where, and what it refuses.
+#include <cstdlib>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/runtime/safetensors_writer.h"
+#include "tasks/single_task.h"
+#include "tests/support/catch.h"
+#include "tests/support/golden_text.h"
+#include "tests/support/python.h"
+#include "tests/support/reference_models.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/trial.h"
+#include "tests/tasks/interop/hf_run.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+
+// Every file of a directory: its text, or of weights the header and a checksum.
+std::string listing(const fs::path& directory) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(directory)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::string text;
+  for (const fs::path& file : files) {
+    const std::string bytes = read_file(file);
+    text += fmt::format("== {}\n", file.filename().string());
+    if (file.extension() != ".safetensors") {
+      text += bytes;
+      continue;
+    }
+    const auto head = static_cast<size_t>(
+        safetensors_head_bytes(bytes, static_cast<int64_t>(bytes.size()), "file"));
+    text += fmt::format("{} bytes, crc32c {:08x}\n{}\n", bytes.size(),
+                        crc32c(std::as_bytes(std::span(bytes))), bytes.substr(8, head - 8));
+  }
+  return text;
+}
+
+TEST_CASE("an export is these bytes") {
+  const TemporaryDirectory directory;
+  std::string text;
+  for (const std::string name : {"gpt2", "llama_scaled"}) {
+    const ExperimentConfig config = hf_experiment(name);
+    import_hf(config, hf_golden(name), directory / name / "run");
+    RunOptions options;
+    options.dtype = name == "gpt2" ? "bf16" : "f32";
+    options.max_shard_bytes = name == "gpt2" ? 12000 : 1000000;
+    export_hf(config, directory / name / "run", directory / name / "out", options);
+    text += "# " + name + "\n" + listing(directory / name / "out");
+  }
+  REQUIRE(golden_difference("hugging_face/exported.txt", text) == "");
+}
+
+TEST_CASE("a directory that holds other things is left alone, an earlier export is replaced") {
+  const TemporaryDirectory directory;
+  const ExperimentConfig config = hf_experiment("llama");
+  import_hf(config, hf_golden("llama"), directory / "run");
+  const auto message = [&](const RunOptions& options = {}) {
+    return error_of([&] { export_hf(config, directory / "run", directory / "out", options); });
+  };
+  write_bytes(directory / "out/thesis.tex", "years of work");
+  REQUIRE_THAT(message(),
+               Contains("out holds 'thesis.tex', which no export wrote; give a new or an "
+                        "empty directory"));
+  REQUIRE(read_bytes(directory / "out/thesis.tex") == "years of work");
+  fs::remove(directory / "out/thesis.tex");
+  RunOptions sharded;
+  sharded.max_shard_bytes = 4000;
+  REQUIRE(message(sharded) == "no error");
+  REQUIRE(fs::exists(directory / "out/model.safetensors.index.json"));
+  REQUIRE(message() == "no error");
+  REQUIRE_FALSE(fs::exists(directory / "out/model.safetensors.index.json"));
+  REQUIRE(fs::exists(directory / "out/model.safetensors"));
+  write_bytes(directory / "out/README.md", "mine");
+  REQUIRE_THAT(message(), Contains("out holds 'README.md', which no export wrote"));
+  // Nothing unfinished is left beside it.
+  for (const auto& entry : fs::directory_iterator(directory.path()))
+    REQUIRE_FALSE(entry.path().filename().string().starts_with('.'));
+  write_bytes(directory / "file", "");
+  REQUIRE_THAT(error_of([&] { export_hf(config, directory / "run", directory / "file"); }),
+               Contains("file is no directory"));
+}
+
+TEST_CASE("what cannot be exported says why, and writes nothing") {
+  const TemporaryDirectory directory;
+  const ExperimentConfig config = hf_experiment("llama");
+  const auto message = [&](const ExperimentConfig& other, const RunOptions& options = {}) {
+    return error_of([&] { export_hf(other, directory / "run", directory / "out", options); });
+  };
+  REQUIRE_THAT(message(config), Contains("checkpoints holds no checkpoint to export; train first"));
+  import_hf(config, hf_golden("llama"), directory / "run");
+  RunOptions options;
+  options.dtype = "bf32";
+  REQUIRE_THAT(message(config, options),
+               Contains("--dtype=bf32: expected one of f32, bf16, f16, f64; did you mean"));
+  options = {};
+  options.dry_run = true;
+  REQUIRE(message(config, options) == "no error");
+  // Knobs that the run was not trained with.
+  ExperimentConfig other = config;
+  block_of(other).ffn_tpl.as<FeedForward::HParams>().activation_tpl = ReLU::HParams{};
+  REQUIRE_THAT(message(other),
+               Contains("the experiment is not the one that wrote") &&
+                   Contains("hidden_act: silu in config.json, relu in the experiment"));
+  REQUIRE_THAT(message(hf_experiment(c4_spmd_1b())), Contains("neither a GPT-2 nor a Llama"));
+  REQUIRE_FALSE(fs::exists(directory / "out"));
+}
+
+// With TESSERA_PYTHON naming a Python that has transformers: the logits of models of ours, trained
+// for some steps and exported, are those that transformers computes from the files.
+TEST_CASE("transformers loads what is exported and scores it alike", "[full]") {
+  const std::string python = python_with("transformers");
+  if (python.empty()) {
+    WARN("skipped: no Python with transformers (TESSERA_PYTHON)");
+    return;
+  }
+  const TemporaryDirectory directory;
+  std::string folders;
+  for (const std::string& name : hf_golden_names()) {
+    ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);
+    train_hf(config, directory / name / "run", 3);
+    const fs::path out = directory / name / "out";
+    RunOptions options;
+    options.max_shard_bytes = name.ends_with("untied") ? 6000 : 1000000;
+    export_hf(config, directory / name / "run", out, options);
+    HfScores scores = read_scores(hf_golden(name));
+    scores.logits = logits_of(config, directory / name / "run", scores.ids);
+    write_scores(out, scores);
+    folders += " " + out.string();
+  }
+  const std::string command = fmt::format("{} {}/tests/golden/hugging_face.py --check{}", python,
+                                          TESSERA_SOURCE_DIR, folders);
+  REQUIRE(std::system(command.c_str()) == 0);
+}
+
+}  // namespace
+}  // namespace tessera

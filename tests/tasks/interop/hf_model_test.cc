@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/interop/hf_model.h"
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "layers/full_softmax.h"
+#include "layers/repeated.h"
+#include "layers/rms_norm.h"
+#include "tasks/interop/hf_weights.h"
+#include "tasks/single_task.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference_models.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/trial.h"
+#include "tests/tasks/interop/hf_run.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Matchers::Contains;
+
+std::string reasons_of(const LanguageModel::HParams& model) {
+  return error_of([&] { hf_model_of(hf_experiment(model)); });
+}
+
+TEST_CASE("what is made of a config.json is described as that config.json") {
+  for (const std::string& name : hf_golden_names()) {
+    for (const HfStack stack : {HfStack::kRepeated, HfStack::kUnrolled}) {
+      INFO(name);
+      const std::string file = (hf_golden(name) / "config.json").string();
+      const HfConfig config = parse_hf_config(read_file(file), file);
+      const HfModel model = hf_model_of(hf_experiment(name, stack));
+      REQUIRE(hf_differences(config, model.config) == std::vector<std::string>{});
+      REQUIRE_FALSE(model.conventions.interleaved_rotary);
+    }
+  }
+}
+
+TEST_CASE("known models are what they are called") {
+  const HfConfig gpt2 = hf_model_of(hf_experiment(gpt2_124m())).config;
+  REQUIRE(gpt2.family == HfFamily::kGpt2);
+  REQUIRE(gpt2.max_positions == 1024);
+  const HfConfig llama = hf_model_of(hf_experiment(llama2_7b())).config;
+  REQUIRE(llama.family == HfFamily::kLlama);
+  REQUIRE(llama.hidden_dims == 11008);
+  REQUIRE_FALSE(llama.tied);
+}
+
+TEST_CASE("a model that is neither is told every reason at once") {
+  const std::string pax = reasons_of(c4_spmd_1b());
+  for (const char* reason : {"this model is neither a GPT-2 nor a Llama as transformers has them",
+                             "embeddings are multiplied by √model_dims (scale_sqrt_depth)",
+                             "softmax_tpl.use_bias: the logits have a bias",
+                             "softmax_tpl.loss.soft_cap is 30: the logits are capped",
+                             "attention_tpl.use_per_dim_scale: queries have a learned scale",
+                             "attention_tpl.logit_cap is 50: scores are capped",
+                             "position_emb_tpl is PositionalEmbedding, expected "
+                             "TrainablePositionalEmbedding (GPT-2), or "
+                             "rotary_tpl in attention (Llama)"})
+    REQUIRE_THAT(pax, Contains(reason));
+  REQUIRE_THAT(reasons_of(seqax_84m()), Contains("attention_tpl.query_scale is 1, expected"));
+
+  LanguageModel::HParams model = small_llama();
+  auto& lm = model.lm_tpl.as<TransformerLm::HParams>();
+  auto& block = lm.stacked_transformer_tpl.as<StackedTransformer::HParams>()
+                    .block_tpl.as<TransformerBlock::HParams>();
+  block.norm_policy = NormPolicy::kPost;
+  block.ffn_tpl.as<FeedForward::HParams>().use_gated_activation = false;
+  block.ffn_tpl.as<FeedForward::HParams>().activation_tpl = Exp::HParams{};
+  block.norm_tpl.as<RmsNorm::HParams>().epsilon = 1e-3;
+  auto& attention = block.attention_tpl.as<DotProductAttention::HParams>();
+  attention.causal = false;
+  attention.query_norm_tpl = RmsNorm::HParams{};
+  auto& rotary = attention.rotary_tpl.as<RotaryPositionEmbedding::HParams>();
+  rotary.min_timescale = 2.0;
+  rotary.stretch = RotaryStretchHParams{.factor = 2.0, .length = 10.5};
+  const std::string llama = reasons_of(model);
+  for (const char* reason :
+       {"norm_policy is post, expected pre", "ffn_tpl.use_gated_activation is false; Llama's",
+        "ffn_tpl.activation_tpl is Exp, of which transformers has none",
+        "norm_tpl (RmsNorm, epsilon 0.001) and final_ln_tpl (RmsNorm, epsilon 1e-06) differ",
+        "attention_tpl.causal is false", "attention_tpl normalises queries or keys",
+        "has both min_timescale=2 and a stretch", "rotary_tpl.stretch.length is no whole number"})
+    REQUIRE_THAT(llama, Contains(reason));
+
+  model = small_gpt2();
+  auto& gpt2 = model.lm_tpl.as<TransformerLm::HParams>();
+  gpt2.stacked_transformer_tpl.as<StackedTransformer::HParams>()
+      .block_tpl.as<TransformerBlock::HParams>()
+      .attention_tpl.as<DotProductAttention::HParams>()
+      .num_kv_heads = 2;
+  gpt2.final_ln_tpl = Template<UnaryLayer>();
+  const std::string grouped = reasons_of(model);
+  REQUIRE_THAT(grouped, Contains("num_kv_heads is 2 of 4 heads; GPT-2 has no grouped queries"));
+  REQUIRE_THAT(grouped, Contains("final_ln_tpl is unset, expected LayerNorm (GPT-2) or RmsNorm"));
+}
+
+TEST_CASE("every weight has its place, and every tensor is whole") {
+  for (const std::string& name : hf_golden_names()) {
+    const ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);
+    const std::unique_ptr<BaseTask> task = config.task.instantiate();
+    const ParameterTable& table = task->model().parameters();
+    int64_t held = 0;
+    for (const HfTensor& tensor : hf_tensors(hf_model_of(config), table)) {
+      int64_t elements = 1;
+      for (const int64_t size : tensor.shape) elements *= size;
+      REQUIRE(tensor.elements() == elements);
+      held += elements;
+    }
+    REQUIRE(held == table.elements());
+  }
+}
+
+TEST_CASE("a weight that no tensor holds is named") {
+  const ExperimentConfig gpt2 = hf_experiment("gpt2");
+  const HfModel model = hf_model_of(gpt2);
+  ExperimentConfig more = gpt2;
+  lm_of(more).softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().use_bias = true;
+  const std::unique_ptr<BaseTask> task = more.task.instantiate();
+  REQUIRE_THAT(error_of([&] { hf_tensors(model, task->model().parameters()); }),
+               Contains("gpt2 has no place for lm.softmax.b f32[\"vocab=48\"]"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models between Hugging Face's form and ours, both ways, against what transformers computes.
+#include <cstdlib>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/safetensors_writer.h"
+#include "layers/full_softmax.h"
+#include "layers/rms_norm.h"
+#include "tasks/interop/export.h"
+#include "tasks/single_task.h"
+#include "tests/support/catch.h"
+#include "tests/support/loopback_transport.h"
+#include "tests/support/metrics_lines.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/trial.h"
+#include "tests/tasks/interop/hf_run.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+
+constexpr double kTolerance = 1e-4;
+
+std::vector<float> values_of(const SafetensorsModel& model, const std::string& name) {
+  std::vector<float> values(static_cast<size_t>(model.find(name)->elements()));
+  model.read(name, 0, values);
+  return values;
+}
+
+void require_same_tensors(const fs::path& a, const fs::path& b) {
+  const SafetensorsModel first(a), second(b);
+  REQUIRE(first.names() == second.names());
+  for (const std::string& name : first.names()) {
+    INFO(name);
+    REQUIRE(first.find(name)->text() == second.find(name)->text());
+    REQUIRE(values_of(first, name) == values_of(second, name));
+  }
+}
+
+// The dtype that a golden was saved in, by our name.
+std::string dtype_of(const std::string& golden) {
+  const SafetensorsModel model(hf_golden(golden));
+  switch (model.find(model.names()[0])->type) {
+    case SafetensorsType::kBF16:
+      return "bf16";
+    case SafetensorsType::kF16:
+      return "f16";
+    default:
+      return "f32";
+  }
+}
+
+RunOptions in_dtype(const std::string& dtype) {
+  RunOptions options;
+  options.dtype = dtype;
+  return options;
+}
+
+TEST_CASE(
+    "imported models score as transformers does, stacked and unrolled, and go back the same") {
+  for (const std::string& name : hf_golden_names()) {
+    for (const HfStack stack : {HfStack::kUnrolled, HfStack::kRepeated}) {
+      INFO(name);
+      const TemporaryDirectory directory;
+      const ExperimentConfig config = hf_experiment(name, stack);
+      import_hf(config, hf_golden(name), directory / "run");
+      const HfScores scores = read_scores(hf_golden(name));
+      const std::vector<float> logits = logits_of(config, directory / "run", scores.ids);
+      REQUIRE(largest_difference(logits, scores.logits) < kTolerance);
+      export_hf(config, directory / "run", directory / "out", in_dtype(dtype_of(name)));
+      require_same_tensors(hf_golden(name), directory / "out");
+    }
+  }
+}
+
+// Models of ours that lie otherwise than transformers' and compute the same.
+struct Variant {
+  std::string what, golden;
+  void (*change)(ExperimentConfig& config);
+};
+
+DotProductAttention::HParams& attention_of(ExperimentConfig& config) {
+  return block_of(config).attention_tpl.as<DotProductAttention::HParams>();
+}
+
+const std::vector<Variant> kVariants = {
+    {"one weight for queries, keys and values", "gpt2",
+     [](ExperimentConfig& config) { attention_of(config).combine_qkv = true; }},
+    {"one weight for them in a Llama", "llama_biases",
+     [](ExperimentConfig& config) { attention_of(config).combine_qkv = true; }},
+    {"neighbours are rotated", "llama_scaled",
+     [](ExperimentConfig& config) {
+       attention_of(config).rotary_tpl.as<RotaryPositionEmbedding::HParams>().interleaved = true;
+     }},
+    {"neighbours are rotated, with biases and one weight", "llama_biases",
+     [](ExperimentConfig& config) {
+       attention_of(config).rotary_tpl.as<RotaryPositionEmbedding::HParams>().interleaved = true;
+       attention_of(config).combine_qkv = true;
+     }},
+    {"scales of norms are kept less one", "llama",
+     [](ExperimentConfig& config) {
+       block_of(config).norm_tpl.as<RmsNorm::HParams>().direct_scale = false;
+       lm_of(config).final_ln_tpl.as<RmsNorm::HParams>().direct_scale = false;
+     }},
+    {"a head that lies as a table", "llama", [](ExperimentConfig& config) {
+       lm_of(config).softmax_tpl = SharedEmbeddingSoftmax::HParams{};
+     }}};
+
+TEST_CASE("weights that lie otherwise in ours arrive in their places") {
+  for (const Variant& variant : kVariants) {
+    INFO(variant.what);
+    const TemporaryDirectory directory;
+    ExperimentConfig config = hf_experiment(variant.golden);
+    variant.change(config);
+    import_hf(config, hf_golden(variant.golden), directory / "run");
+    const HfScores scores = read_scores(hf_golden(variant.golden));
+    REQUIRE(largest_difference(logits_of(config, directory / "run", scores.ids), scores.logits) <
+            kTolerance);
+    export_hf(config, directory / "run", directory / "out");
+    const SafetensorsModel before(hf_golden(variant.golden)), after(directory / "out");
+    REQUIRE(before.names() == after.names());
+    for (const std::string& name : before.names())
+      REQUIRE(largest_difference(values_of(before, name), values_of(after, name)) < 1e-6);
+  }
+}
+
+TEST_CASE("a mesh writes and reads the same weights") {
+  const TemporaryDirectory directory;
+  for (const std::string name : {"gpt2", "llama"}) {
+    ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);
+    config.mesh.ici_mesh_shape = {1, 2, 2};
+    config.rules = {.weights = "embed -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl",
+                    .activations = "batch -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl"};
+    RunOptions options;
+    options.devices = 4;
+    import_hf(config, hf_golden(name), directory / name / "run", options);
+    export_hf(config, directory / name / "run", directory / name / "out");
+    require_same_tensors(hf_golden(name), directory / name / "out");
+  }
+}
+
+TEST_CASE("processes import together, each what it holds") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = hf_experiment("llama", HfStack::kRepeated);
+  config.mesh.ici_mesh_shape = {1, 2, 2};
+  config.rules = {.weights = "embed -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl",
+                  .activations = "batch -> data, heads -> mdl, mlp -> mdl, kv_heads -> mdl"};
+  RunOptions options;
+  options.mode = RunMode::kImport;
+  options.devices = 2;
+  options.input = hf_golden("llama");
+  options.job_log_dir = directory / "run";
+  const auto transports = make_loopback(2);
+  std::vector<int> codes(2, -1);
+  {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < codes.size(); ++rank)
+      threads.emplace_back([&, rank] {
+        Processes all(transports[rank], std::chrono::seconds(60));
+        try {
+          codes[rank] = run_hf(config, options, all);
+        } catch (const Error& error) {
+          WARN(error.what());
+          all.fail_together(error.what(), 1, std::chrono::seconds(20));
+        }
+      });
+  }
+  REQUIRE(codes == std::vector<int>{0, 0});
+  REQUIRE(fs::exists(directory / "run/checkpoints/step_0000000000/host_00001.h5"));
+  export_hf(config, directory / "run", directory / "out");
+  require_same_tensors(hf_golden("llama"), directory / "out");
+}
+
+TEST_CASE("a model without a weight that transformers' has is exported with it at rest") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = hf_experiment("gpt2");
+  attention_of(config).use_bias = false;
+  block_of(config).ffn_tpl.as<FeedForward::HParams>().use_bias = false;
+  block_of(config).norm_tpl.as<LayerNorm::HParams>().use_bias = false;
+  block_of(config).norm_tpl.as<LayerNorm::HParams>().use_scale = false;
+  // The golden's biases are not zero.
+  REQUIRE_THAT(
+      error_of([&] { import_hf(config, hf_golden("gpt2"), directory / "refused"); }),
+      Contains("'transformer.h.0.ln_1.weight' has the value") &&
+          Contains("as if it were 1 everywhere; give the model one (use_bias, use_scale)"));
+  REQUIRE_FALSE(fs::exists(directory / "refused/checkpoints"));
+
+  // Weights of its own, exported and read back.
+  train_hf(config, directory / "run", 1);
+  export_hf(config, directory / "run", directory / "out");
+  const SafetensorsModel model(directory / "out");
+  for (const float value : values_of(model, "transformer.h.1.attn.c_attn.bias"))
+    REQUIRE(value == 0.0f);
+  for (const float value : values_of(model, "transformer.h.1.ln_2.weight")) REQUIRE(value == 1.0f);
+  import_hf(config, directory / "out", directory / "again");
+  const HfScores scores = read_scores(hf_golden("gpt2"));
+  REQUIRE(logits_of(config, directory / "run", scores.ids) ==
+          logits_of(config, directory / "again", scores.ids));
+  // With the biases, the same logits.
+  import_hf(hf_experiment("gpt2"), directory / "out", directory / "biased");
+  REQUIRE(largest_difference(logits_of(config, directory / "run", scores.ids),
+                             logits_of(hf_experiment("gpt2"), directory / "biased", scores.ids)) <
+          kTolerance);
+}
+
+TEST_CASE("training goes on from imported weights, and its averages are what is exported") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = hf_experiment("llama");
+  config.task.as<SingleTask::HParams>().learner.ema_decay = 0.9;
+  import_hf(config, hf_golden("llama"), directory / "run");
+  // At step 0 averages are the weights.
+  export_hf(config, directory / "run", directory / "start");
+  require_same_tensors(hf_golden("llama"), directory / "start");
+  train_hf(config, directory / "run", 3);
+  REQUIRE(tessera::values_of(directory / "run", "loss").size() == 3);
+  REQUIRE_THAT(read_bytes(directory / "run/metrics.jsonl"),
+               Contains("\"event\": \"restore\", \"step\": 0"));
+  const auto exported = [&](bool on_ema, int64_t step) {
+    config.task.as<SingleTask::HParams>().train.eval_on_ema = on_ema;
+    RunOptions options;
+    options.checkpoint = {CheckpointChoice::Kind::kStep, step};
+    const fs::path out = directory / fmt::format("{}_{}", on_ema, step);
+    export_hf(config, directory / "run", out, options);
+    return values_of(SafetensorsModel(out), "model.norm.weight");
+  };
+  REQUIRE(exported(true, 3) != exported(false, 3));
+  REQUIRE_THAT(read_bytes(directory / "true_3/tessera_export.json"),
+               Contains("\"step\": 3") && Contains("\"weights\": \"averaged\""));
+  REQUIRE_THAT(error_of([&] { exported(true, 2); }), Contains("no checkpoint of step 2"));
+  REQUIRE_THAT(error_of([&] { import_hf(config, hf_golden("llama"), directory / "run"); }),
+               Contains("holds a run that has begun (step 3)"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an import makes of directories that are not quite what transformers writes today.
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/safetensors_writer.h"
+#include "tasks/interop/import.h"
+#include "tasks/single_task.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/trial.h"
+#include "tests/tasks/interop/hf_run.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+
+struct Tensor {
+  SafetensorsTensor tensor;
+  std::vector<float> values;
+};
+
+// A golden's tensors, to be changed and written elsewhere.
+class Edited {
+ public:
+  explicit Edited(const std::string& golden) : golden_(golden) {
+    const SafetensorsModel model(hf_golden(golden));
+    for (const std::string& name : model.names()) {
+      Tensor& each = tensors[name];
+      each.tensor = *model.find(name);
+      each.values.resize(static_cast<size_t>(each.tensor.elements()));
+      model.read(name, 0, each.values);
+    }
+  }
+  void write(const fs::path& directory) const {
+    fs::create_directories(directory);
+    fs::copy_file(hf_golden(golden_) / "config.json", directory / "config.json",
+                  fs::copy_options::overwrite_existing);
+    SafetensorsPlan plan;
+    for (const auto& [name, each] : tensors) {
+      plan.tensors.push_back(each.tensor);
+      plan.tensors.back().name = name;
+    }
+    SafetensorsWriter writer(directory, plan);
+    for (const auto& [name, each] : tensors) writer.write(each.values);
+    writer.finish();
+  }
+  void rename(const std::string& from, const std::string& to) {
+    auto node = tensors.extract(from);
+    node.key() = to;
+    tensors.insert(std::move(node));
+  }
+
+  std::map<std::string, Tensor> tensors;
+
+ private:
+  std::string golden_;
+};
+
+TEST_CASE("files of a bare model, with leftovers of old releases, are read") {
+  const TemporaryDirectory directory;
+  Edited gpt2("gpt2");
+  std::vector<std::string> names;
+  for (const auto& [name, each] : gpt2.tensors) names.push_back(name);
+  for (const std::string& name : names)
+    gpt2.rename(name, name.substr(std::string_view("transformer.").size()));
+  gpt2.tensors["h.0.attn.bias"] = {{"", SafetensorsType::kF32, {1, 1, 2, 2}, 0}, {1, 0, 1, 1}};
+  gpt2.tensors["h.0.attn.masked_bias"] = {{"", SafetensorsType::kF32, {}, 0}, {-1e4f}};
+  gpt2.tensors["lm_head.weight"] = gpt2.tensors.at("wte.weight");
+  gpt2.write(directory / "hf");
+  const ExperimentConfig config = hf_experiment("gpt2");
+  import_hf(config, directory / "hf", directory / "run");
+  const HfScores scores = read_scores(hf_golden("gpt2"));
+  REQUIRE(largest_difference(logits_of(config, directory / "run", scores.ids), scores.logits) <
+          1e-4);
+}
+
+TEST_CASE("tensors that are missing, too many or of another shape are all named") {
+  const TemporaryDirectory directory;
+  Edited llama("llama");
+  llama.rename("model.norm.weight", "model.nrom.weight");
+  Tensor& down = llama.tensors.at("model.layers.1.mlp.down_proj.weight");
+  std::swap(down.tensor.shape[0], down.tensor.shape[1]);
+  llama.write(directory / "hf");
+  const std::string message =
+      error_of([&] { import_hf(hf_experiment("llama"), directory / "hf", directory / "run"); });
+  REQUIRE_THAT(message,
+               Contains("'model.norm.weight' is missing; did you mean 'model.nrom.weight'?"));
+  REQUIRE_THAT(message,
+               Contains("'model.layers.1.mlp.down_proj.weight' is F32[40 16], expected [16 40]"));
+  REQUIRE_THAT(message, Contains("'model.nrom.weight' is no tensor of such a model"));
+  REQUIRE_FALSE(fs::exists(directory / "run"));  // Nothing was begun.
+}
+
+TEST_CASE("an experiment that is another model is told all differences") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = hf_experiment("llama");
+  lm_of(config).vocab_size = 64;
+  block_of(config).attention_tpl.as<DotProductAttention::HParams>().num_kv_heads = 4;
+  const std::string message =
+      error_of([&] { import_hf(config, hf_golden("llama"), directory / "run"); });
+  REQUIRE_THAT(message,
+               Contains("is not the experiment's model: vocab_size: 48 in config.json, 64 in "
+                        "the experiment; num_key_value_heads: 2 in config.json, 4 in the "
+                        "experiment. Change the experiment's, or take --exp=hf.Pretrained"));
+  REQUIRE_THAT(
+      error_of([&] { import_hf(hf_experiment("llama"), directory / "none", directory / "run"); }),
+      Contains("none has neither model.safetensors nor"));
+}
+
+TEST_CASE("weights come from one place, into a run that has not begun") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = hf_experiment("llama");
+  import_hf(config, hf_golden("llama"), directory / "run");
+  // Again, as long as no step was taken; and as another run's beginning.
+  import_hf(config, hf_golden("llama"), directory / "run");
+  config.task.as<SingleTask::HParams>().train.init_from.directory = (directory / "run").string();
+  REQUIRE_THAT(error_of([&] { import_hf(config, hf_golden("llama"), directory / "other"); }),
+               Contains("weights come from there or from --input, not from both"));
+  train_hf(config, directory / "other", 1);
+  REQUIRE(CheckpointStore(directory / "other/checkpoints").newest() == 1);
+  REQUIRE_THAT(
+      error_of([&] { import_hf(hf_experiment("llama"), hf_golden("llama"), directory / "other"); }),
+      Contains("other holds a run that has begun (step 1); import into a --job_log_dir of its "
+               "own, or set that run aside with --restart"));
+  RunOptions restart;
+  restart.restart = true;
+  import_hf(hf_experiment("llama"), hf_golden("llama"), directory / "other", restart);
+  REQUIRE(CheckpointStore(directory / "other/checkpoints").steps() == std::vector<int64_t>{0});
+  REQUIRE(fs::exists(directory / "other/before_restart_1/metrics.jsonl"));
+}
+
+}  // namespace
+}  // namespace tessera

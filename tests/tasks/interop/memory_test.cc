@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model passes between files and the run a piece at a time, however large it is.
+#include <cstdlib>
+#include <fstream>
+
+#include "core/backend/cpu/device.h"
+#include "core/base/file.h"
+#include "core/graph/trace.h"
+#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/safetensors_writer.h"
+#include "layers/fprop_scope.h"
+#include "tasks/interop/export.h"
+#include "tasks/interop/import.h"
+#include "tasks/model_state.h"
+#include "tasks/single_task.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/interop/hf_run.h"
+
+namespace tessera {
+namespace {
+
+// Bytes of /proc/self/status; 0 where there is none.
+int64_t status_bytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(name + ":")) return 1024 * std::atoll(line.c_str() + name.size() + 1);
+  return 0;
+}
+
+// How much more memory an action takes at its most than there was in use before it.
+template <typename Action>
+int64_t growth_of(Action action) {
+  const int64_t before = status_bytes("VmRSS");
+  std::ofstream("/proc/self/clear_refs") << "5";  // The peak begins anew.
+  if (before == 0 || status_bytes("VmHWM") > before + (8 << 20)) return -1;
+  action();
+  return status_bytes("VmHWM") - before;
+}
+
+HfConfig llama_of(int64_t num_layers, int64_t model_dims) {
+  HfConfig config;
+  config.family = HfFamily::kLlama;
+  config.vocab_size = 2048;
+  config.model_dims = model_dims;
+  config.num_layers = num_layers;
+  config.num_heads = config.num_kv_heads = 4;
+  config.head_dim = model_dims / 4;
+  config.hidden_dims = 4 * model_dims;
+  config.max_positions = 20;
+  config.norm_epsilon = 1e-6;
+  config.activation = "silu";
+  config.tied = true;
+  return config;
+}
+
+void write_model(const HfConfig& config, const std::vector<HfTensor>& tensors,
+                 const std::filesystem::path& directory) {
+  std::filesystem::create_directories(directory);
+  write_file_atomically(directory / "config.json", hf_config_text(config, "float32"));
+  SafetensorsPlan plan;
+  for (const HfTensor& tensor : tensors)
+    plan.tensors.push_back({tensor.name, SafetensorsType::kF32, tensor.shape, 0});
+  SafetensorsWriter writer(directory, plan);
+  float next = 0.0f;
+  for (const HfTensor& tensor : tensors) {
+    std::vector<float> values(static_cast<size_t>(tensor.elements()));
+    for (float& value : values) value = next += 1e-7f;
+    writer.write(values);
+  }
+  writer.finish();
+}
+
+struct Growth {
+  int64_t model = 0, import = 0, export_ = 0;  // In bytes; -1: the kernel does not say.
+};
+
+// Writes such a model, imports and exports it.
+Growth growth_with(const HfConfig& hf_config, HfStack stack) {
+  const TemporaryDirectory directory;
+  const ExperimentConfig config = hf_experiment(model_of_hf(hf_config, stack));
+  const std::unique_ptr<BaseTask> task = config.task.instantiate();
+  const ParameterTable& table = task->model().parameters();
+  const HfModel model = hf_model_of(config);
+  const std::vector<HfTensor> tensors = hf_tensors(model, table);
+  write_model(model.config, tensors, directory / "hf");
+  Growth growth{.model = 4 * table.elements()};
+
+  Graph graph;
+  {
+    const Mesh mesh;
+    const AxisRules rules;
+    const TraceScope trace(graph, mesh, rules);
+    Features features;
+    features.tensors["ids"] = input("batch/ids", InputKind::kBatch,
+                                    make_type(DType::kI32, {{"batch", 1, {}}, {"seq", 1, {}}}));
+    const FpropScope scope(parameter_inputs(table), features);
+    output("logits", task->model().logits(features));
+  }
+  const auto devices = make_cpu_devices(1, 1);
+  {
+    Executor executor(*devices[0]);
+    executor.add_program(graph, {});
+    executor.allocate();
+    for (const Parameter& each : table.parameters()) {
+      const auto bytes = executor.host_view(each.path);
+      std::fill(bytes.begin(), bytes.end(), std::byte{1});  // Paged in.
+    }
+    const SafetensorsModel files(directory / "hf");
+    growth.import = growth_of([&] { read_hf_weights(files, tensors, table, executor); });
+    CheckpointStore(directory / "run/checkpoints").add({.step = 0}, checkpoint_arrays(executor));
+  }
+  growth.export_ = growth_of([&] { export_hf(config, directory / "run", directory / "out"); });
+  std::vector<float> before, after;
+  const SafetensorsModel first(directory / "hf"), second(directory / "out");
+  for (const HfTensor& tensor : tensors) {
+    before.resize(static_cast<size_t>(tensor.elements()));
+    after.resize(before.size());
+    first.read(tensor.name, 0, before);
+    second.read(tensor.name, 0, after);
+    REQUIRE(before == after);
+  }
+  return growth;
+}
+
+TEST_CASE("import and export take memory for a piece of the model, not for the model") {
+  // 66 MiB in 16 layers, no tensor larger than 2 MiB.
+  const Growth growth = growth_with(llama_of(16, 256), HfStack::kUnrolled);
+  if (growth.import < 0 || growth.export_ < 0) {
+    WARN("the kernel does not say how much memory is in use");
+    return;
+  }
+  REQUIRE(growth.model > 60 << 20);
+  REQUIRE(growth.import < growth.model / 6);
+  REQUIRE(growth.export_ < growth.model / 3);
+}
+
+TEST_CASE("so they do for a model of a gigabyte in stacked weights", "[full]") {
+  // HDF5 reads stacked weights in chunks of 16 MiB, and keeps some of its buffers.
+  const Growth growth = growth_with(llama_of(16, 1024), HfStack::kRepeated);
+  if (growth.import < 0 || growth.export_ < 0) return;
+  REQUIRE(growth.model > 1000 << 20);
+  REQUIRE(growth.import < 40 << 20);
+  REQUIRE(growth.export_ < 160 << 20);
+}
+
+}  // namespace
+}  // namespace tessera
