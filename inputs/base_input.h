@@ -64,6 +64,8 @@ class BaseInput {
   // Opens what the input reads; called once, before anything below but `specification`.
   virtual void attach(const Infeed& infeed) = 0;
   virtual int64_t vocab_size() const = 0;  // No id of a batch reaches it.
+  // Whether get_next gives batches for ever; asked once attached.
+  virtual bool repeats() const { return false; }
   // This host's rows, bytes empty; before `attach`, the whole batch's.
   virtual Batch specification() const = 0;
   // nullopt at the end of a finite set. A host may end before others do whose rows hold more

@@ -96,6 +96,10 @@ Batch IndexedInput::specification() const {
   return token_batch_specification(host_rows(), stream_.seq_len);
 }
 
+bool IndexedInput::repeats() const {
+  return stream_.num_batches < 0 && (stream_.repeat || !num_examples());
+}
+
 bool IndexedInput::ended(int64_t position) const {
   if (stream_.num_batches >= 0 && position >= stream_.num_batches) return true;
   return order_ && !stream_.repeat && position * stream_.global_batch_size >= order_->size();

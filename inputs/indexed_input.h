@@ -39,6 +39,7 @@ class IndexedInput : public BaseInput {
   int64_t global_batch_size() const override { return stream_.global_batch_size; }
   void attach(const Infeed& infeed) override;
   Batch specification() const override;
+  bool repeats() const override;
   std::optional<Batch> get_next() override;
   std::optional<Batch> peek() override;
   void reset() override { position_ = 0; }

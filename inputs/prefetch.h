@@ -26,6 +26,7 @@ class Prefetch final : public BaseInput {
   int64_t global_batch_size() const override { return input_->global_batch_size(); }
   void attach(const Infeed& infeed) override { input_->attach(infeed); }
   int64_t vocab_size() const override { return input_->vocab_size(); }
+  bool repeats() const override { return input_->repeats(); }
   Batch specification() const override { return input_->specification(); }
   // An exception of the input comes out of the call that would have given the batch it broke, and
   // of every later one until `reset` or `restore`.

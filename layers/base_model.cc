@@ -11,11 +11,15 @@ namespace tessera {
 ModelOutput weighted_output(const CrossEntropy& scores, Tensor weights) {
   if (!weights.valid()) weights = constant(1.0, DType::kF32, scores.loss.type().axes);
   const Tensor total = reduce_sum(weights).named("total_weight");
-  const auto mean = [&](Tensor values) { return Metric{reduce_sum(values * weights), total}; };
   ModelOutput output;
-  output.loss = mean(scores.loss);
-  output.metrics["log_pplx"] = mean(neg(scores.log_likelihood));
-  output.metrics["accuracy"] = mean(scores.correct);
+  const auto mean = [&](const char* name, Tensor values) {
+    const Tensor weighted = values * weights;
+    output.terms[name] = {weighted, weights};
+    return Metric{reduce_sum(weighted), total};
+  };
+  output.loss = mean("loss", scores.loss);
+  output.metrics["log_pplx"] = mean("log_pplx", neg(scores.log_likelihood));
+  output.metrics["accuracy"] = mean("accuracy", scores.correct);
   return output;
 }
 

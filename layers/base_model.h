@@ -22,6 +22,9 @@ struct Metric {
 struct ModelOutput {
   Metric loss;                            // What is optimised: sum / weight.
   std::map<std::string, Metric> metrics;  // log_pplx, accuracy, …
+  // What those sums and weights add up, an element each: f32["batch …"], "loss" among them. From it
+  // evaluation has the score of every example; a model that leaves it empty is scored as a whole.
+  std::map<std::string, Metric> terms;
 };
 
 // The output of a model whose loss is a weighted mean of cross-entropies: metrics log_pplx (without

@@ -58,6 +58,10 @@ inline constexpr std::string_view kParents = "batch/parents";  // Of one that re
 inline constexpr std::string_view kCachePrefix = "cache/";     // State: "cache/<layer>/key".
 inline constexpr std::string_view kSumPrefix = "sum/";         // sum/<metric>, weight/<metric>
 inline constexpr std::string_view kWeightPrefix = "weight/";
+inline constexpr std::string_view kRowSumPrefix =
+    "rows/";  // The same of each example, f32["batch"]:
+inline constexpr std::string_view kRowWeightPrefix = "row_weights/";  // rows add up to the sums.
+inline constexpr std::string_view kRowPrefix = "row/";  // What the batch says of each: row/source.
 inline constexpr std::string_view kParameterNormPrefix = "parameter_norm/";  // By path.
 inline constexpr std::string_view kGradientNormPrefix = "gradient_norm/";
 }  // namespace names
@@ -72,7 +76,8 @@ class BaseTask {
 
   // A whole step: forward, gradients, clipping, update and metrics.
   virtual Graph train_graph(const TraceSetting& setting) const = 0;
-  // Metric sums and weights of one batch, the loss among them.
+  // Metric sums and weights of one batch, the loss among them, and of each of its examples. One
+  // whose eval_sample_weights is 0 weighs nothing.
   virtual Graph eval_graph(const TraceSetting& setting, Weights weights) const = 0;
   // The logits of one example, of which the batch holds copies: ["seq vocab"], whole everywhere.
   virtual Graph logits_graph(const TraceSetting& setting, Weights weights) const = 0;

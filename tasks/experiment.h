@@ -15,6 +15,7 @@
 #include "core/hparams/template.h"
 #include "inputs/base_input.h"
 #include "tasks/base_task.h"
+#include "tasks/eval/eval_hparams.h"
 
 namespace tessera {
 
@@ -59,7 +60,8 @@ struct ExperimentConfig {
   Template<BaseInput> input;
   std::map<std::string, Template<BaseInput>> eval_inputs;    // By the dataset's name in eval lines.
   std::map<std::string, Template<BaseInput>> decode_inputs;  // Of --mode=decode; none: those.
-  FIELDS(mesh, rules, task, input, eval_inputs, decode_inputs)
+  EvaluationHParams eval;                                    // How eval_inputs are scored.
+  FIELDS(mesh, rules, task, input, eval_inputs, decode_inputs, eval)
 };
 
 // Members of a derived struct are its knobs; it lists its own with FIELDS and names its base with

@@ -11,6 +11,10 @@ void MetricMeans::add(const std::string& name, double sum, double weight) {
   total.weight += weight;
 }
 
+void MetricMeans::add(const MetricMeans& other) {
+  for (const auto& [name, total] : other.totals_) add(name, total.sum, total.weight);
+}
+
 std::map<std::string, double> MetricMeans::means() const {
   std::map<std::string, double> means;
   for (const auto& [name, total] : totals_)

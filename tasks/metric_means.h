@@ -11,6 +11,7 @@ namespace tessera {
 class MetricMeans {
  public:
   void add(const std::string& name, double sum, double weight);
+  void add(const MetricMeans& other);
   // By metric; one of no weight is not a number.
   std::map<std::string, double> means() const;
   double weight(const std::string& name) const;  // 0 if it was never added.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs a run trains and evaluates with: a step, and a pass over a dataset. Each wraps one
-// program of the executor and moves host values in and out of it.
+// The program of a training step: it wraps one program of the executor and moves host values in and
+// out of it. Evaluation's is eval/eval_program.h.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/runtime/executor.h"
-#include "core/runtime/processes.h"
 #include "inputs/base_input.h"
 #include "tasks/base_task.h"
 #include "tasks/metric_means.h"
@@ -40,22 +39,6 @@ class TrainProgram {
   int program_;
   const BaseTask& task_;
   std::vector<std::string> metrics_, norms_;
-};
-
-class EvalProgram {
- public:
-  EvalProgram(Executor& executor, int program);
-  // Mean metrics over the dataset from its beginning, at most `max_batches` batches (-1: all); all
-  // processes read their rows of it and get the same means. The input is reset before and after.
-  // Error if there is nothing in it.
-  std::map<std::string, double> run(BaseInput& input, int64_t max_batches, Processes& processes);
-  // What `run` gives.
-  const std::vector<std::string>& metrics() const { return metrics_; }
-
- private:
-  Executor& executor_;
-  int program_;
-  std::vector<std::string> metrics_;
 };
 
 }  // namespace tessera

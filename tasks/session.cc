@@ -54,24 +54,24 @@ Infeed Session::infeed(int64_t global_batch_size, const SessionOptions& options)
   return infeed;
 }
 
-std::unique_ptr<BaseInput> Session::open_input(const Template<BaseInput>& input_tpl,
-                                               const std::string& where,
-                                               const SessionOptions& options) {
+OpenedInput Session::open_input(const Template<BaseInput>& input_tpl, const std::string& where,
+                                const SessionOptions& options) {
   const ErrorContext context(where);
   std::unique_ptr<BaseInput> input = input_tpl.instantiate();
   const Infeed rows = infeed(input->global_batch_size(), options);
   if (options.allocates) input->attach(rows);  // A plan needs no data.
-  return input;
+  return {std::move(input), rows.rows, options.allocates};
 }
 
 void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& options) {
   // The first process's training input comes first: it may freeze a corpus that the others read.
   if (!processes_.is_first()) processes_.barrier("opening the inputs");
-  input_ = std::make_unique<Prefetch>(open_input(config.input, "input", options),
+  input_ = std::make_unique<Prefetch>(open_input(config.input, "input", options).input,
                                       train().prefetch_batches);
-  for (const auto& [name, input_tpl] : config.eval_inputs)
-    eval_datasets_.push_back(
-        {name, open_input(input_tpl, "eval_inputs." + name, options), std::nullopt});
+  evaluation_.emplace(config, train(),
+                      [&](const Template<BaseInput>& input_tpl, const std::string& where) {
+                        return open_input(input_tpl, where, options);
+                      });
   if (processes_.is_first()) {
     if (options.trains && options.allocates && input_->tokenizer() != nullptr)
       write_run_tokenizer(options.run_directory, *input_->tokenizer());
@@ -105,22 +105,8 @@ void Session::compile(const SessionOptions& options) {
     check_rules(rules_, train_graph_);
     train_number = add_program(train_graph_, options);
   }
-  // Datasets with batches of one shape share a program.
-  std::vector<std::pair<Batch, int>> eval_numbers;
-  std::vector<int> number_of;
-  for (const EvalDataset& dataset : eval_datasets_) {
-    setting.batch = global_specification(*dataset.input);
-    const auto known =
-        std::find_if(eval_numbers.begin(), eval_numbers.end(),
-                     [&](const auto& entry) { return same_shapes(entry.first, setting.batch); });
-    if (known == eval_numbers.end()) {
-      const int number = add_program(task_->eval_graph(setting, eval_weights()), options);
-      eval_numbers.emplace_back(setting.batch, number);
-      number_of.push_back(number);
-    } else {
-      number_of.push_back(known->second);
-    }
-  }
+  evaluation_->compile(*task_, setting, eval_weights(),
+                       [&](const Graph& graph) { return add_program(graph, options); });
   setting.batch = copies_of_one_example(setting, *input_);
   const Graph logits_graph = task_->logits_graph(setting, eval_weights());
   if (options.allocates) check_vocabulary(logits_graph);
@@ -129,8 +115,7 @@ void Session::compile(const SessionOptions& options) {
 
   if (options.allocates) executor_.allocate();
   if (train_number) train_.emplace(executor_, *train_number, *task_);
-  for (size_t i = 0; i < eval_datasets_.size(); ++i)
-    eval_datasets_[i].program.emplace(executor_, number_of[i]);
+  evaluation_->begin(executor_);
   if (samples_) samples_->begin();
 }
 
@@ -146,8 +131,8 @@ void Session::check_vocabulary(const Graph& logits_graph) const {
           where, input.vocab_size() - 1, type.axis(kVocabAxis).size, input.vocab_size());
   };
   check(*input_, "input");
-  for (const EvalDataset& dataset : eval_datasets_)
-    check(*dataset.input, "eval_inputs." + dataset.name);
+  for (const EvalDataset& dataset : evaluation_->datasets())
+    check(dataset.input(), "eval_inputs." + dataset.name());
 }
 
 int64_t Session::tokens_per_step() const {
@@ -155,25 +140,6 @@ int64_t Session::tokens_per_step() const {
   int64_t tokens = 1;
   for (const int64_t size : ids.shape) tokens *= size;
   return tokens;
-}
-
-std::vector<std::string> Session::eval_metric_names() const {
-  std::vector<std::string> names;
-  for (const EvalDataset& dataset : eval_datasets_)
-    for (const std::string& metric : dataset.program->metrics())
-      names.push_back(fmt::format("eval/{}/{}", dataset.name, metric));
-  return names;
-}
-
-std::map<std::string, double> Session::evaluate() {
-  std::map<std::string, double> metrics;
-  for (EvalDataset& dataset : eval_datasets_) {
-    const ErrorContext where("eval_inputs." + dataset.name);
-    for (const auto& [name, value] :
-         dataset.program->run(*dataset.input, train().eval_loop_num_batches, processes_))
-      metrics[fmt::format("eval/{}/{}", dataset.name, name)] = value;
-  }
-  return metrics;
 }
 
 }  // namespace tessera

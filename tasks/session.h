@@ -4,14 +4,16 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "inputs/prefetch.h"
 #include "tasks/decode/training_samples.h"
+#include "tasks/eval/evaluation.h"
 #include "tasks/experiment.h"
 #include "tasks/model_session.h"
 #include "tasks/programs.h"
@@ -41,27 +43,21 @@ class Session : public ModelSession {
   int train_program_number() const { return train_->program(); }
   TrainProgram& train_program() { return *train_; }
   TrainingSamples* samples() { return samples_ ? &*samples_ : nullptr; }  // If asked for.
-  // Metrics of every eval dataset, "eval/<dataset>/<metric>".
-  std::map<std::string, double> evaluate();
-  std::vector<std::string> eval_metric_names() const;
+  Evaluation& evaluation() { return *evaluation_; }
+  const Evaluation& evaluation() const { return *evaluation_; }
 
  private:
-  struct EvalDataset {
-    std::string name;
-    std::unique_ptr<BaseInput> input;
-    std::optional<EvalProgram> program;
-  };
   void open_inputs(const ExperimentConfig& config, const SessionOptions& options);
   void compare_data() const;
   Infeed infeed(int64_t global_batch_size, const SessionOptions& options) const;
-  std::unique_ptr<BaseInput> open_input(const Template<BaseInput>& input_tpl,
-                                        const std::string& where, const SessionOptions& options);
+  OpenedInput open_input(const Template<BaseInput>& input_tpl, const std::string& where,
+                         const SessionOptions& options);
   void compile(const SessionOptions& options);
   int add_program(const Graph& graph, const SessionOptions& options);
   void check_vocabulary(const Graph& logits_graph) const;
 
   std::unique_ptr<Prefetch> input_;
-  std::vector<EvalDataset> eval_datasets_;
+  std::optional<Evaluation> evaluation_;
   Graph train_graph_;
   std::optional<TrainProgram> train_;
   std::optional<TrainingSamples> samples_;

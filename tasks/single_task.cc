@@ -15,6 +15,7 @@
 #include "core/passes/autodiff.h"
 #include "layers/decode_cache.h"
 #include "layers/fprop_scope.h"
+#include "tasks/eval/row_outputs.h"
 #include "tasks/microbatches.h"
 #include "tasks/optimizers/update_ops.h"
 
@@ -140,9 +141,12 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
 Graph SingleTask::eval_graph(const TraceSetting& setting, Weights weights) const {
   Graph graph;
   const TraceScope trace(graph, setting.mesh, setting.rules);
-  const Features features = batch_features(setting.batch, Mode::kEval);
+  Features features = batch_features(setting.batch, Mode::kEval);
+  weigh_examples(&features);
   const FpropScope scope(weight_inputs(model_->parameters(), weights), features);
-  output_metrics(model_->fprop(features));
+  const ModelOutput scores = model_->fprop(features);
+  output_metrics(scores);
+  output_rows(scores, features);
   return graph;
 }
 

@@ -18,6 +18,8 @@
 #include "tasks/deadline.h"
 #include "tasks/decode/decode_run.h"
 #include "tasks/early_stopper.h"
+#include "tasks/eval/eval_run.h"
+#include "tasks/eval/eval_table.h"
 #include "tasks/interop/export.h"
 #include "tasks/interop/import.h"
 #include "tasks/line_log.h"
@@ -63,7 +65,6 @@ struct Trainer::Impl final : BaseRun {
   void introduce();
   void warn_of_layouts();
   int train();
-  int evaluate_only();
   void open_logs();
   // What all processes know before any begins a step.
   struct Outlook {
@@ -120,7 +121,6 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
       session_(config,
                {.run_directory = directory_,
                 .devices = options.devices,
-                .trains = options.mode != RunMode::kEval,
                 .allocates = options.mode != RunMode::kPlan,
                 .on_stage = graph_dumper(options_, processes)},
                devices, processes),
@@ -142,8 +142,6 @@ void Trainer::Impl::begin() {
   const std::optional<int64_t> newest = newest_checkpoint();
   if (newest) {
     restore(*newest);
-  } else if (options_.mode == RunMode::kEval) {
-    fail("{} holds no checkpoint to evaluate; train first", store_.directory().string());
   } else {
     initialise_state(session_.executor(), session_.task().model().parameters(),
                      static_cast<uint64_t>(p().seed), options_.threads);
@@ -175,7 +173,7 @@ void Trainer::Impl::start_from(const InitFrom& other) {
 // A metric to watch must be one that evaluation gives.
 void Trainer::Impl::check_metric(std::string_view field, const std::string& metric) const {
   if (metric.empty()) return;
-  const std::vector<std::string> names = session_.eval_metric_names();
+  const std::vector<std::string> names = session_.evaluation().metric_names();
   if (std::find(names.begin(), names.end(), metric) == names.end())
     fail("task.train.{}: evaluation gives no '{}'{}; it gives {}", field, metric,
          did_you_mean(metric, names), fmt::join(names, ", "));
@@ -203,6 +201,7 @@ void Trainer::Impl::restore(int64_t step) {
     if (state.input.position > 0 || !state.input.extra.empty())
       session_.input().restore(state.input);
     broken_documents_.restore(state.input);
+    session_.evaluation().restore(state.evals);
   }
   step_ = info.step;
   saved_step_ = info.step;
@@ -232,7 +231,6 @@ int Trainer::Impl::run() {
     console_.say(plan_text(make_plan(session_)));
     return 0;
   }
-  if (options_.mode == RunMode::kEval) return evaluate_only();
   introduce();
   if (complete()) {
     console_.say(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
@@ -244,12 +242,6 @@ int Trainer::Impl::run() {
     return 0;
   }
   return train();
-}
-
-int Trainer::Impl::evaluate_only() {
-  for (const auto& [name, value] : session_.evaluate())
-    console_.say(fmt::format("step {}  {} {:.4f}", step_, name, value));
-  return 0;
 }
 
 void Trainer::Impl::open_logs() {
@@ -419,14 +411,13 @@ void Trainer::Impl::record(const StepResult& result, double input_wait) {
 }
 
 void Trainer::Impl::evaluate() {
-  const std::map<std::string, double> metrics = session_.evaluate();
-  if (metrics.empty()) return;
-  log_->eval(step_, metrics);
-  std::string text = fmt::format("step {}", step_);
-  for (const auto& [name, value] : metrics) text += fmt::format("  {} {:.4f}", name, value);
-  console_.say(text);
-  if (!p().save_keep_best.empty()) saver_->set_metric(step_, metrics.at(p().save_keep_best));
-  stop_reason_ = processes_.broadcast(early_stopper_.observe(metrics), "whether to stop early");
+  const EvalReport report = session_.evaluation().run(processes_);
+  if (report.metrics.empty()) return;
+  log_->eval(step_, report.metrics);
+  say_evaluation(step_, report, &console_);
+  if (!p().save_keep_best.empty()) saver_->set_metric(step_, report.metrics.at(p().save_keep_best));
+  stop_reason_ =
+      processes_.broadcast(early_stopper_.observe(report.metrics), "whether to stop early");
 }
 
 void Trainer::Impl::save() {
@@ -437,7 +428,11 @@ void Trainer::Impl::save() {
                       .graph_hash = graph_hash_};
   const InputState input = united_state(session_.input().state(), processes_);
   broken_documents_.tell(input, step_, *log_, console_);
+  std::map<std::string, InputState> evals;
+  for (const auto& [dataset, state] : session_.evaluation().states())
+    evals[dataset] = united_state(state, processes_);
   put_loop_state({.input = input,
+                  .evals = std::move(evals),
                   .stop_reason = stop_reason_,
                   .early_stopper = early_stopper_.state(),
                   .mesh = session_.mesh().text()},
@@ -472,8 +467,10 @@ Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
     case RunMode::kImport:
       run_ = import_run(config, options, devices, processes);
       break;
-    case RunMode::kTrain:
     case RunMode::kEval:
+      run_ = std::make_unique<EvalRun>(config, options, devices, processes);
+      break;
+    case RunMode::kTrain:
     case RunMode::kPlan:
       run_ = std::make_unique<Impl>(config, options, devices, processes);
       break;

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/eval/eval_dataset.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "tasks/base_task.h"
+#include "tasks/eval/gather_rows.h"
+
+namespace tessera {
+EvalDataset::EvalDataset(std::string name, const EvalHParams& p, int64_t num_batches,
+                         OpenedInput opened)
+    : name_(std::move(name)), p_(p), num_batches_(num_batches), opened_(std::move(opened)) {
+  const ErrorContext where("eval.datasets." + name_);
+  if (num_batches_ < 1 && num_batches_ != -1)
+    fail("num_batches is {}; expected at least 1, or -1 (the whole set)", num_batches_);
+  if (!p_.reset_for_eval && num_batches_ == -1)
+    fail(
+        "reset_for_eval=false goes on from where the last evaluation stopped, which takes "
+        "num_batches of at least 1; it is -1 (the whole set)");
+  if (opened_.attached) {
+    check_reach();
+    sources_ = input().sources();
+    if (sources_.size() < 2) sources_.clear();
+  }
+  for (const auto& [metric, unused] : p_.score_metrics)
+    if (metric.empty() || metric.find('/') != std::string::npos)
+      fail("score_metrics: '{}' is no name; expected one without '/'", metric);
+    else if (std::find(sources_.begin(), sources_.end(), metric) != sources_.end())
+      fail("score_metrics.{}: a source of the dataset has that name; give the metric another",
+           metric);
+  make_score_metrics();  // What cannot be made is said before the run.
+}
+
+// A part of the set needs its end, or that it has none.
+void EvalDataset::check_reach() const {
+  if (!p_.reset_for_eval && !input().repeats())
+    fail(
+        "reset_for_eval=false rolls on through the data, but its input ends; let it repeat "
+        "(eval_inputs.{}.repeat=true), or leave reset_for_eval=true",
+        name_);
+  if (num_batches_ == -1 && input().repeats())
+    fail(
+        "num_batches is -1 (the whole set), but its input repeats for ever; set num_batches, or "
+        "eval_inputs.{}.repeat=false",
+        name_);
+}
+
+void EvalDataset::set_program(const EvalProgram& program) {
+  program_.emplace(program);
+  model_names_ = reported_names(program.metrics(), input().tokenizer() != nullptr);
+  if (program.tells_rows()) return;
+  const ErrorContext where("eval.datasets." + name_);
+  if (!p_.score_metrics.empty())
+    fail(
+        "score_metrics need the score of each example, which this model does not tell "
+        "(ModelOutput::terms)");
+  sources_.clear();
+}
+
+EvalDataset::ScoreMetrics EvalDataset::make_score_metrics() const {
+  ScoreMetrics metrics;
+  for (const auto& [name, metric_tpl] : p_.score_metrics) {
+    const ErrorContext where("score_metrics." + name);
+    if (!metric_tpl.has()) fail("no metric is given; expected the name of a ScoreMetric");
+    metrics[name] = metric_tpl.instantiate();
+  }
+  return metrics;
+}
+
+std::vector<std::string> EvalDataset::metric_names() const {
+  std::vector<std::string> names = model_names_;
+  for (const std::string& source : sources_)
+    for (const std::string& name : model_names_) names.push_back(source + "/" + name);
+  for (const auto& [metric, made] : make_score_metrics())
+    for (const std::string& name : made->names()) names.push_back(metric + "/" + name);
+  return names;
+}
+
+EvalDataset::Result EvalDataset::run(Processes& processes) {
+  const ErrorContext where("eval_inputs." + name_);
+  CHECK(program_.has_value());
+  const ScoreMetrics metrics = make_score_metrics();
+  Result result;
+  result.scores = DatasetScores(sources_.size());
+  BaseInput& input = *opened_.input;
+  if (p_.reset_for_eval) input.reset();
+  int64_t taken = 0;
+  for (; num_batches_ < 0 || taken < num_batches_; ++taken) {
+    std::optional<Batch> batch = input.get_next();
+    // All end together. A batch that cannot be read is told here too.
+    if (processes.agree_max(batch ? 1 : 0, "a batch of evaluation") == 0) break;
+    if (!batch) batch = padding_batch(input.specification());
+    const ScoredBatch scored = program_->run(*batch);
+    result.scores.add(scored);
+    if (!metrics.empty())
+      add_examples(*batch, scored, taken * input.global_batch_size(), metrics, processes);
+    input.recycle(std::move(*batch));
+  }
+  if (p_.reset_for_eval) input.reset();
+  if (result.scores.whole().weight(std::string(names::kLoss)) <= 0.0)
+    fail("eval dataset '{}' holds nothing to score (no label has weight)", name_);
+  if (num_batches_ > taken && !std::exchange(has_remarked_, true))
+    result.remark = fmt::format(
+        "eval.datasets.{}: num_batches is {}, but the set ends after {}; all of it is scored",
+        name_, num_batches_, taken);
+  report(metrics, &result);
+  return result;
+}
+
+void EvalDataset::add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
+                               const ScoreMetrics& metrics, Processes& processes) const {
+  const int64_t rows = input().global_batch_size();
+  const Batch batch = gather_rows(local, opened_.rows, rows, processes);
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (!scored.sample_weights.empty() && scored.sample_weights[at] == 0.0f) continue;
+    std::map<std::string, ExampleScore> scores;
+    for (const auto& [name, of_rows] : scored.rows) scores[name] = of_rows[at];
+    const Batch row = row_of_batch(batch, i);
+    const std::string_view source =
+        sources_.empty() ? std::string_view() : sources_[static_cast<size_t>(scored.sources[at])];
+    const ScoredExample example{first + i, source, row, scores};
+    for (const auto& [name, metric] : metrics) {
+      const ErrorContext where("score_metrics." + name);
+      metric->add(example);
+    }
+  }
+}
+
+void EvalDataset::report(const ScoreMetrics& metrics, Result* result) const {
+  result->metrics = reported_values(result->scores.whole(), model_names_);
+  for (size_t i = 0; i < sources_.size(); ++i)
+    for (const auto& [name, value] : reported_values(result->scores.by_source()[i], model_names_))
+      result->metrics[sources_[i] + "/" + name] = value;
+  for (const auto& [metric, made] : metrics) {
+    const ErrorContext where("score_metrics." + metric);
+    const std::map<std::string, double> values = made->values();
+    for (const std::string& name : made->names()) {
+      const auto found = values.find(name);
+      if (found == values.end()) fail("it gave no '{}', which it names", name);
+      result->metrics[metric + "/" + name] = found->second;
+    }
+  }
+}
+
+void EvalDataset::restore(const InputState& state) {
+  const ErrorContext where("eval_inputs." + name_);
+  opened_.input->restore(state);
+}
+
+}  // namespace tessera

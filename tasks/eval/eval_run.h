@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=eval: scores checkpoints of a run that may be training meanwhile. It reads the run's
+// directory, takes no lock, and adds to eval_out/ there. Evaluation in training is the trainer's,
+// by the same code (evaluation.h).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/runtime/processes.h"
+#include "tasks/base_run.h"
+#include "tasks/console.h"
+#include "tasks/eval/checkpoint_feed.h"
+#include "tasks/eval/eval_out.h"
+#include "tasks/experiment.h"
+#include "tasks/session.h"
+#include "tasks/trainer.h"
+
+namespace tessera {
+
+class EvalRun final : public BaseRun {
+ public:
+  // As Trainer's.
+  EvalRun(const ExperimentConfig& config, const RunOptions& options,
+          const std::vector<Device*>& devices, Processes& processes);
+
+  // Returns the exit code: 0, also when it was told to stop.
+  int run() override;
+
+ private:
+  CheckpointFeed::Next agreed_next(const std::function<bool()>& stop);
+  void open_session();
+  bool restore(int64_t step);
+  void score(int64_t step);
+  std::set<int64_t> scored_steps() const;
+
+  ExperimentConfig config_;
+  RunOptions options_;
+  std::vector<Device*> devices_;
+  Processes& processes_;
+  EvalOut out_;
+  CheckpointStore store_;
+  CheckpointFeed feed_;  // Asked by process 0, for all.
+  Console console_;
+  std::unique_ptr<Session> session_;  // Null until there is a checkpoint.
+};
+
+}  // namespace tessera

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scores of an evaluation as a table for people: a line for each dataset, source and tag.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tasks/console.h"
+#include "tasks/eval/evaluation.h"
+
+namespace tessera {
+
+// Lines, from the metrics of an EvalReport; empty if there are none.
+std::vector<std::string> eval_table(int64_t step, const std::map<std::string, double>& metrics);
+
+// Prints it, and the report's remarks.
+void say_evaluation(int64_t step, const EvalReport& report, Console* console);
+
+}  // namespace tessera

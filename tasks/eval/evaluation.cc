@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/eval/evaluation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kTag = "tag";  // Takes the place of a dataset in "eval/tag/<tag>/…".
+
+void check_names(const ExperimentConfig& config) {
+  std::vector<std::string> known;
+  for (const auto& [name, unused] : config.eval_inputs) {
+    if (name.empty() || name == kTag || name.find('/') != std::string::npos)
+      fail("eval_inputs: '{}' is no name of a dataset; expected one without '/' that is not '{}'",
+           name, kTag);
+    known.push_back(name);
+  }
+  for (const auto& [name, unused] : config.eval.datasets)
+    if (config.eval_inputs.count(name) == 0)
+      fail("eval.datasets.{}: there is no dataset '{}' among eval_inputs{} (it has {})", name, name,
+           did_you_mean(name, known), fmt::join(known, ", "));
+}
+
+}  // namespace
+
+Evaluation::Evaluation(const ExperimentConfig& config, const TrainHParams& train,
+                       const OpenInput& open)
+    : tags_(config.eval.tags) {
+  check_names(config);
+  open_datasets(config, train, open);
+  std::vector<std::string> known;
+  bool all_attached = true;
+  for (const EvalDataset& dataset : datasets_) {
+    known.push_back(dataset.name());
+    for (const std::string& source : dataset.sources())
+      known.push_back(fmt::format("{}/{}", dataset.name(), source));
+    all_attached = all_attached && dataset.attached();
+  }
+  if (all_attached) check_tags(tags_, known);  // A plan does not know what sources there are.
+}
+
+void Evaluation::open_datasets(const ExperimentConfig& config, const TrainHParams& train,
+                               const OpenInput& open) {
+  for (const auto& [name, input_tpl] : config.eval_inputs) {
+    const auto found = config.eval.datasets.find(name);
+    const EvalHParams p = found == config.eval.datasets.end() ? EvalHParams{} : found->second;
+    datasets_.emplace_back(name, p, p.num_batches.value_or(train.eval_loop_num_batches),
+                           open(input_tpl, "eval_inputs." + name));
+  }
+}
+
+// Datasets with batches of one shape share a program.
+void Evaluation::compile(const BaseTask& task, TraceSetting setting, Weights weights,
+                         const std::function<int(const Graph&)>& add_program) {
+  std::vector<std::pair<Batch, int>> traced;
+  for (const EvalDataset& dataset : datasets_) {
+    setting.batch = global_specification(dataset.input());
+    const auto known = std::find_if(traced.begin(), traced.end(), [&](const auto& entry) {
+      return same_shapes(entry.first, setting.batch);
+    });
+    if (known == traced.end()) {
+      programs_.push_back(add_program(task.eval_graph(setting, weights)));
+      traced.emplace_back(setting.batch, programs_.back());
+    } else {
+      programs_.push_back(known->second);
+    }
+  }
+}
+
+void Evaluation::begin(Executor& executor) {
+  for (size_t i = 0; i < datasets_.size(); ++i)
+    datasets_[i].set_program(EvalProgram(executor, programs_[i]));
+}
+
+std::vector<std::string> Evaluation::metric_names() const {
+  std::vector<std::string> names;
+  for (const EvalDataset& dataset : datasets_)
+    for (const std::string& metric : dataset.metric_names())
+      names.push_back(fmt::format("eval/{}/{}", dataset.name(), metric));
+  for (const auto& [tag, members] : tags_)
+    for (const std::string& metric : tag_names(names_of_tag(members)))
+      names.push_back(fmt::format("eval/{}/{}/{}", kTag, tag, metric));
+  return names;
+}
+
+// What all members of a tag report.
+std::vector<std::string> Evaluation::names_of_tag(const std::vector<std::string>& members) const {
+  std::vector<std::string> common;
+  bool is_first = true;
+  for (const EvalDataset& dataset : datasets_) {
+    const bool takes_part = std::any_of(members.begin(), members.end(), [&](const auto& member) {
+      return member.substr(0, member.find('/')) == dataset.name();
+    });
+    if (!takes_part) continue;
+    std::vector<std::string> both;
+    std::set_intersection(common.begin(), common.end(), dataset.model_names().begin(),
+                          dataset.model_names().end(), std::back_inserter(both));
+    common = is_first ? dataset.model_names() : both;
+    is_first = false;
+  }
+  return common;
+}
+
+EvalReport Evaluation::run(Processes& processes) {
+  EvalReport report;
+  std::map<std::string, MetricMeans> means;  // By "dataset" and "dataset/source".
+  for (EvalDataset& dataset : datasets_) {
+    const EvalDataset::Result result = dataset.run(processes);
+    for (const auto& [name, value] : result.metrics)
+      report.metrics[fmt::format("eval/{}/{}", dataset.name(), name)] = value;
+    if (!result.remark.empty()) report.remarks.push_back(result.remark);
+    means[dataset.name()] = result.scores.whole();
+    for (size_t i = 0; i < dataset.sources().size(); ++i)
+      means[fmt::format("{}/{}", dataset.name(), dataset.sources()[i])] =
+          result.scores.by_source()[i];
+  }
+  for (const auto& [tag, members] : tags_) {
+    std::vector<MetricMeans> of_members;
+    for (const std::string& member : members) of_members.push_back(means.at(member));
+    for (const auto& [name, value] : tag_values(of_members, names_of_tag(members)))
+      report.metrics[fmt::format("eval/{}/{}/{}", kTag, tag, name)] = value;
+  }
+  return report;
+}
+
+std::map<std::string, InputState> Evaluation::states() const {
+  std::map<std::string, InputState> states;
+  for (const EvalDataset& dataset : datasets_)
+    if (dataset.rolls()) states[dataset.name()] = dataset.state();
+  return states;
+}
+
+void Evaluation::restore(const std::map<std::string, InputState>& states) {
+  for (EvalDataset& dataset : datasets_) {
+    if (!dataset.rolls()) continue;
+    const auto found = states.find(dataset.name());
+    if (found == states.end()) {
+      dataset.reset();
+    } else {
+      dataset.restore(found->second);
+    }
+  }
+}
+
+}  // namespace tessera

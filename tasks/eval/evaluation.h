@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// All eval datasets of a run and how they are averaged: what an evaluation gives, in training and
+// alone. It says nothing on the console and writes no file.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/runtime/executor.h"
+#include "core/runtime/processes.h"
+#include "tasks/base_task.h"
+#include "tasks/eval/eval_dataset.h"
+#include "tasks/eval/eval_tags.h"
+#include "tasks/experiment.h"
+
+namespace tessera {
+
+struct EvalReport {
+  // "eval/<dataset>/<metric>", "eval/<dataset>/<source>/<metric>", "eval/tag/<tag>/<metric>".
+  std::map<std::string, double> metrics;
+  std::vector<std::string> remarks;
+};
+
+class Evaluation {
+ public:
+  // Opens the input of a template; the text says whose it is.
+  using OpenInput =
+      std::function<OpenedInput(const Template<BaseInput>& input_tpl, const std::string& where)>;
+  Evaluation(const ExperimentConfig& config, const TrainHParams& train, const OpenInput& open);
+
+  const std::vector<EvalDataset>& datasets() const { return datasets_; }
+
+  // Traces a program for each shape of batch; `add_program` gives it a number. Then, when the
+  // executor is allocated, `begin`.
+  void compile(const BaseTask& task, TraceSetting setting, Weights weights,
+               const std::function<int(const Graph&)>& add_program);
+  void begin(Executor& executor);
+
+  // What `run` gives, in order.
+  std::vector<std::string> metric_names() const;
+  // Scores every dataset. All processes call it together and get the same.
+  EvalReport run(Processes& processes);
+
+  // Where those datasets are that roll on, by name.
+  std::map<std::string, InputState> states() const;
+  // Of datasets that are not there or do not roll, what is given is passed over; those for which
+  // nothing is given begin anew.
+  void restore(const std::map<std::string, InputState>& states);
+
+ private:
+  void open_datasets(const ExperimentConfig& config, const TrainHParams& train,
+                     const OpenInput& open);
+  std::vector<std::string> names_of_tag(const std::vector<std::string>& members) const;
+
+  EvalTags tags_;
+  std::vector<EvalDataset> datasets_;
+  std::vector<int> programs_;  // Of each dataset.
+};
+
+}  // namespace tessera
