@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A finite set of rows from three sources, of known bytes, for tests of evaluation: everything about
+// a row follows from its number.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/hparams/fields.h"
+#include "inputs/base_input.h"
+#include "inputs/synthetic_input.h"
+
+namespace tessera {
+
+class TinyMixture final : public BaseInput {
+ public:
+  struct HParams {
+    using Instance = TinyMixture;
+    static constexpr std::string_view kName = "TinyMixture";
+    int64_t global_batch_size = 4;
+    int64_t num_rows = 11;
+    bool repeat = false;
+    bool has_weights = true;  // false: no label weighs anything.
+    FIELDS(global_batch_size, num_rows, repeat, has_weights)
+  };
+  static constexpr int64_t kSeqLen = 16;
+  static constexpr const char* kSources[] = {"books", "code", "web"};
+
+  explicit TinyMixture(const HParams& p);
+
+  static int32_t source_of(int64_t row) { return static_cast<int32_t>(row * row % 7 % 3); }
+  static float bytes_of(int64_t row) { return static_cast<float>(20 + row % 5); }
+  // One row alone, as a batch of one.
+  Batch row(int64_t number) const;
+  // When set, called before each batch is made, in any run of this process.
+  static std::function<void()> before_batch;
+
+  const std::string& name() const override { return name_; }
+  int64_t global_batch_size() const override { return p_.global_batch_size; }
+  void attach(const Infeed& infeed) override;
+  int64_t vocab_size() const override { return letters_.vocab_size(); }
+  bool repeats() const override { return p_.repeat; }
+  Batch specification() const override;
+  std::optional<Batch> get_next() override;
+  std::optional<Batch> peek() override;
+  void reset() override { position_ = 0; }
+  InputState state() const override { return {position_, {}}; }
+  void restore(const InputState& state) override { position_ = state.position; }
+  std::vector<std::string> sources() const override { return {"books", "code", "web"}; }
+  std::string ids_to_text(const std::vector<int32_t>& ids) const override {
+    return letters_.ids_to_text(ids);
+  }
+  std::vector<int32_t> text_to_ids(const std::string& text) const override {
+    return letters_.text_to_ids(text);
+  }
+
+ private:
+  HParams p_;
+  std::string name_ = "mixture";
+  SyntheticInput letters_;
+  std::vector<RowRange> rows_;
+  int64_t position_ = 0;
+};
+
+}  // namespace tessera
