@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A finite set of rows from three sources, of known bytes, for tests of evaluation: everything about
-// a row follows from its number.
+// A finite set of rows from three sources, of known bytes, for tests of evaluation: everything
+// about a row follows from its number.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "core/hparams/fields.h"
 #include "inputs/base_input.h"
 #include "inputs/synthetic_input.h"
+#include "inputs/tokenizer.h"
 
 namespace tessera {
 
@@ -50,17 +51,13 @@ class TinyMixture final : public BaseInput {
   InputState state() const override { return {position_, {}}; }
   void restore(const InputState& state) override { position_ = state.position; }
   std::vector<std::string> sources() const override { return {"books", "code", "web"}; }
-  std::string ids_to_text(const std::vector<int32_t>& ids) const override {
-    return letters_.ids_to_text(ids);
-  }
-  std::vector<int32_t> text_to_ids(const std::string& text) const override {
-    return letters_.text_to_ids(text);
-  }
+  const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
 
  private:
   HParams p_;
   std::string name_ = "mixture";
   SyntheticInput letters_;
+  std::unique_ptr<Tokenizer> tokenizer_ = make_tokenizer("bytes");  // So that bytes are known.
   std::vector<RowRange> rows_;
   int64_t position_ = 0;
 };

@@ -38,8 +38,6 @@ Batch TinyMixture::specification() const {
   int64_t count = 0;
   for (const RowRange& range : rows_) count += range.size();
   Batch batch = letters_.specification();
-  batch["label_bytes"] = {DType::kF32, {"batch"}, {1}, {}};
-  batch["source"] = {DType::kI32, {"batch"}, {1}, {}};
   for (auto& [name, array] : batch) array.shape[0] = count;
   return batch;
 }
@@ -50,8 +48,6 @@ Batch TinyMixture::row(int64_t number) const {
   copy.restore({number, {}});
   Batch batch = *copy.get_next();
   if (!p_.has_weights) std::fill_n(batch.at("weights").data<float>(), kSeqLen, 0.0f);
-  batch["label_bytes"] = {DType::kF32, {"batch"}, {1}, std::vector<std::byte>(4)};
-  batch["source"] = {DType::kI32, {"batch"}, {1}, std::vector<std::byte>(4)};
   *batch.at("label_bytes").data<float>() = bytes_of(number);
   *batch.at("source").data<int32_t>() = source_of(number);
   return batch;

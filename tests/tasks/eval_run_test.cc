@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=eval beside a run's directory: which checkpoints it scores, what it leaves there, and that
+// it disturbs nobody.
+#include "tasks/eval/eval_run.h"
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/base/json.h"
+#include "tasks/eval/shared_lines.h"
+#include "tasks/strategies.h"
+#include "tests/support/catch.h"
+#include "tests/support/loopback_transport.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/tiny_mixture.h"
+#include "tests/tasks/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = CheckpointChoice::Kind;
+
+RunOptions eval_of(const CheckpointChoice& choice) {
+  RunOptions options;
+  options.mode = RunMode::kEval;
+  options.checkpoint = choice;
+  return options;
+}
+
+// Twelve steps, a checkpoint and an evaluation every third; both evaluators look often.
+ExperimentConfig watched_config(int64_t steps = 12, int64_t interval = 3) {
+  ExperimentConfig config = tiny_config(steps);
+  task_of(config).train.save_interval_steps = interval;
+  task_of(config).train.save_max_to_keep = 0;
+  task_of(config).train.eval_interval_steps = interval;
+  config.eval.follow_poll_seconds = 0.01;
+  config.eval.follow_patience_seconds = 30.0;
+  return config;
+}
+
+// The number of `key` by step, in lines of JSON.
+std::map<int64_t, double> numbers(const fs::path& file, const std::string& key) {
+  std::map<int64_t, double> values;
+  if (!fs::exists(file)) return values;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    const Json root = parse_json(line, file.string());
+    if (const Json* value = root.find(key))
+      values[root.at("step").as_integer()] = value->as_number();
+  }
+  return values;
+}
+
+std::map<int64_t, double> scored(const fs::path& run) {
+  return numbers(run / "eval_out/validation.jsonl", "log_pplx");
+}
+
+std::map<int64_t, double> in_training(const fs::path& run) {
+  return numbers(run / "metrics.jsonl", "eval/validation/log_pplx");
+}
+
+int64_t lines_in(const fs::path& file) {
+  const std::string text = read_file(file);
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+TEST_CASE("checkpoints are scored as they were in training: the newest, one, or all") {
+  const TemporaryDirectory directory;
+  const ExperimentConfig config = watched_config();
+  const fs::path run = directory.path();
+  REQUIRE(run_tiny(config, run) == 0);
+  const auto expected = in_training(run);
+  REQUIRE(expected.size() == 4);
+  const std::string log = read_file(run / "metrics.jsonl");
+
+  REQUIRE(run_tiny(config, run, eval_of({})) == 0);
+  REQUIRE(scored(run) == std::map<int64_t, double>{{12, expected.at(12)}});
+  REQUIRE(run_tiny(config, run, eval_of({Kind::kStep, 6})) == 0);
+  REQUIRE(scored(run).at(6) == expected.at(6));
+  REQUIRE(run_tiny(config, run, eval_of({Kind::kAll})) == 0);
+  REQUIRE(scored(run) == expected);
+  REQUIRE(lines_in(run / "eval_out/validation.jsonl") == 6);
+  REQUIRE(fs::exists(run / "eval_out/summaries/validation"));
+  // Nothing of the training run's was touched.
+  REQUIRE(read_file(run / "metrics.jsonl") == log);
+  REQUIRE(run_tiny(config, run) == 0);  // It is complete, and says so.
+  REQUIRE(read_file(run / "metrics.jsonl") == log);
+
+  REQUIRE_THROWS_WITH(run_tiny(config, run, eval_of({Kind::kStep, 7})),
+                      Catch::Contains("no checkpoint of step 7; there are those of 3, 6, 9, 12"));
+}
+
+TEST_CASE("a running job is followed until it is done, though its checkpoints go") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = watched_config(60, 4);
+  task_of(config).train.save_max_to_keep = 1;
+  const fs::path run = directory.path();
+  int followed = -1;
+  {
+    // It begins before there is anything to see.
+    const std::jthread follower(
+        [&] { followed = run_tiny(config, run, eval_of({Kind::kFollow})); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    REQUIRE(run_tiny(config, run) == 0);
+  }
+  REQUIRE(followed == 0);
+  const auto expected = in_training(run), found = scored(run);
+  REQUIRE(expected.size() == 15);
+  REQUIRE(found.count(60) == 1);
+  for (const auto& [step, value] : found) REQUIRE(value == expected.at(step));
+  REQUIRE(lines_in(run / "eval_out/validation.jsonl") == static_cast<int64_t>(found.size()));
+
+  // Whoever follows again scores nothing twice.
+  const std::string before = read_file(run / "eval_out/validation.jsonl");
+  REQUIRE(run_tiny(config, run, eval_of({Kind::kFollow})) == 0);
+  REQUIRE(read_file(run / "eval_out/validation.jsonl") == before);
+}
+
+TEST_CASE("a job that has stopped is followed for as long as patience lasts, or until a signal") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = watched_config(6);
+  const fs::path run = directory.path();
+  REQUIRE(run_tiny(config, run) == 0);
+  // As it is left by a job that was killed before its end.
+  const std::string log = read_file(run / "metrics.jsonl");
+  const size_t last = log.rfind('\n', log.size() - 2) + 1;
+  REQUIRE_THAT(log.substr(last), Catch::Contains("\"done\""));
+  write_file_atomically(run / "metrics.jsonl", log.substr(0, last));
+  SECTION("patience") {
+    config.eval.follow_patience_seconds = 0.2;
+    const auto begin = std::chrono::steady_clock::now();
+    REQUIRE(run_tiny(config, run, eval_of({Kind::kFollow})) == 0);
+    REQUIRE(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(200));
+    REQUIRE(scored(run) == in_training(run));
+  }
+  SECTION("a signal") {
+    std::atomic<bool> ended = false;
+    const std::jthread killer([&] {
+      while (scored(run).size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      std::raise(SIGTERM);
+    });
+    const std::jthread watchdog([&] {
+      for (int i = 0; i < 2000 && !ended; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (!ended) std::abort();
+    });
+    REQUIRE(run_tiny(config, run, eval_of({Kind::kFollow})) == 0);
+    ended = true;
+  }
+}
+
+TEST_CASE("a checkpoint that goes while others are scored is passed over") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = watched_config();
+  config.eval_inputs["validation"] = TinyMixture::HParams{};
+  const fs::path run = directory.path();
+  REQUIRE(run_tiny(config, run) == 0);
+  TinyMixture::before_batch = [&] { fs::remove_all(run / "checkpoints/step_0000000006"); };
+  const int ended = run_tiny(config, run, eval_of({Kind::kAll}));
+  TinyMixture::before_batch = {};
+  REQUIRE(ended == 0);
+  REQUIRE(scored(run).size() == 3);
+  REQUIRE(scored(run).count(6) == 0);
+
+  // One that is there but damaged is an error.
+  fs::resize_file(run / "checkpoints/step_0000000009/host_00000.h5", 100);
+  REQUIRE_THROWS_WITH(run_tiny(config, run, eval_of({Kind::kAll})),
+                      Catch::Contains("step_0000000009"));
+}
+
+TEST_CASE("several processes follow a job together") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = watched_config(6);
+  config.rules = strategy_rules(Strategy::kFullyShardedTensor);
+  const fs::path run = directory.path();
+  REQUIRE(run_tiny(config, run) == 0);
+  config.mesh.ici_mesh_shape = {1, 2, 1};
+  const auto transports = make_loopback(2);
+  std::vector<int> ended(2, -1);
+  {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        Processes processes(transports[rank], std::chrono::seconds(60));
+        ended[rank] = run_tiny(config, run, eval_of({Kind::kFollow}), processes);
+      });
+  }
+  REQUIRE(ended == std::vector<int>{0, 0});
+  const auto expected = in_training(run), found = scored(run);
+  REQUIRE(found.size() == 2);
+  for (const auto& [step, value] : found) REQUIRE(value == Approx(expected.at(step)).epsilon(1e-5));
+}
+
+TEST_CASE("rolling evaluation goes on where a resumed run stopped, and where its checkpoint says") {
+  const TemporaryDirectory directory;
+  const auto config_of = [](int64_t steps) {
+    ExperimentConfig config = watched_config(steps);
+    config.eval_inputs["validation"] = TinyMixture::HParams{.repeat = true};
+    config.eval.datasets["validation"] = {.num_batches = 2, .reset_for_eval = false};
+    return config;
+  };
+  REQUIRE(run_tiny(config_of(12), directory / "whole") == 0);
+  RunOptions longer;
+  longer.allow_config_change = true;
+  REQUIRE(run_tiny(config_of(6), directory / "halves") == 0);
+  REQUIRE(run_tiny(config_of(12), directory / "halves", longer) == 0);
+  const auto expected = in_training(directory / "whole");
+  REQUIRE(in_training(directory / "halves") == expected);
+  // Without the place, the third evaluation would be of the first rows again.
+  ExperimentConfig anew = config_of(12);
+  anew.eval.datasets["validation"].reset_for_eval = true;
+  REQUIRE(run_tiny(anew, directory / "anew") == 0);
+  REQUIRE(in_training(directory / "anew").at(3) == expected.at(3));
+  REQUIRE(in_training(directory / "anew").at(9) != expected.at(9));
+
+  // Evaluation alone takes the rows that training would take next.
+  REQUIRE(run_tiny(config_of(12), directory / "whole", eval_of({Kind::kStep, 6})) == 0);
+  REQUIRE(run_tiny(config_of(12), directory / "halves", eval_of({Kind::kStep, 6})) == 0);
+  REQUIRE(scored(directory / "whole") == scored(directory / "halves"));
+}
+
+TEST_CASE("evaluation needs datasets, and a checkpoint") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = watched_config(3);
+  REQUIRE_THROWS_WITH(run_tiny(config, directory.path(), eval_of({})),
+                      Catch::Contains("holds no checkpoint to evaluate; train first"));
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  config.eval_inputs.clear();
+  REQUIRE_THROWS_WITH(run_tiny(config, directory.path(), eval_of({})),
+                      Catch::Contains("has no eval_inputs, so there is nothing to score"));
+}
+
+TEST_CASE("lines of many writers are whole, and half a line of a killed one is cut off") {
+  const TemporaryDirectory directory;
+  const fs::path file = directory / "deep/lines.jsonl";
+  const std::string half = "{\"half\": " + std::string(10000, '1');
+  append_shared_line(file, "{\"first\": 1}");
+  std::ofstream(file, std::ios::app) << half;
+  {
+    std::vector<std::jthread> writers;
+    for (int writer = 0; writer < 4; ++writer)
+      writers.emplace_back([&, writer] {
+        for (int i = 0; i < 50; ++i)
+          append_shared_line(file, fmt::format("{{\"writer\": {}, \"line\": {}}}", writer, i));
+      });
+  }
+  REQUIRE(lines_in(file) == 201);
+  std::ifstream lines(file);
+  std::map<int64_t, int64_t> next;
+  for (std::string line; std::getline(lines, line);) {
+    const Json root = parse_json(line, file.string());
+    if (const Json* writer = root.find("writer"))
+      REQUIRE(root.at("line").as_integer() == next[writer->as_integer()]++);
+  }
+  REQUIRE(next == std::map<int64_t, int64_t>{{0, 50}, {1, 50}, {2, 50}, {3, 50}});
+  // One that holds nothing but half a line.
+  write_file_atomically(directory / "half", half);
+  append_shared_line(directory / "half", "{}");
+  REQUIRE(read_file(directory / "half") == "{}\n");
+}
+
+}  // namespace
+}  // namespace tessera

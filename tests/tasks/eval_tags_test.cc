@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/eval/eval_tags.h"
+
+#include <cmath>
+
+#include "core/base/error.h"
+#include "tasks/eval/eval_table.h"
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+std::string message_of(const EvalTags& tags) {
+  try {
+    check_tags(tags, {"books", "web", "web/news", "web/forums"});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("a tag averages labels alike, and members alike") {
+  MetricMeans large, small, empty;
+  large.add("loss", 300.0, 100.0);
+  large.add("log_pplx", 300.0, 100.0);
+  small.add("loss", 10.0, 10.0);
+  small.add("log_pplx", 10.0, 10.0);
+  empty.add("loss", 0.0, 0.0);
+  empty.add("log_pplx", 0.0, 0.0);
+  const std::vector<std::string> names = {"log_pplx", "loss", "perplexity", "weight"};
+  const auto values = tag_values({large, small, empty}, names);
+  REQUIRE(values.at("loss") == Approx(310.0 / 110.0));
+  REQUIRE(values.at("macro_loss") == Approx((3.0 + 1.0) / 2.0));
+  REQUIRE(values.at("perplexity") == Approx(std::exp(310.0 / 110.0)));
+  REQUIRE(values.at("weight") == 110.0);
+  REQUIRE(values.size() == tag_names(names).size());
+  for (const std::string& name : tag_names(names)) REQUIRE(values.count(name) == 1);
+  REQUIRE(std::isnan(tag_values({empty}, names).at("macro_loss")));
+}
+
+TEST_CASE("tags name what there is, once") {
+  using Catch::Contains;
+  REQUIRE(message_of({{"all", {"books", "web"}}, {"talk", {"web/forums"}}}).empty());
+  REQUIRE_THAT(message_of({{"all", {"boks"}}}),
+               Contains("eval.tags.all") && Contains("did you mean 'books'?"));
+  REQUIRE_THAT(message_of({{"all", {}}}), Contains("it names no dataset"));
+  REQUIRE_THAT(message_of({{"all", {"web", "web"}}}), Contains("it names 'web' twice"));
+  REQUIRE_THAT(message_of({{"all", {"web", "web/news"}}}),
+               Contains("its labels would count twice"));
+  REQUIRE_THAT(message_of({{"a/b", {"web"}}}), Contains("no name of a tag"));
+}
+
+TEST_CASE("scores are a table: datasets, their sources, tags last") {
+  const std::vector<std::string> table = eval_table(1200, {{"eval/books/loss", 2.25},
+                                                           {"eval/books/perplexity", 9.4877},
+                                                           {"eval/books/weight", 123456},
+                                                           {"eval/tag/all/loss", 2.5},
+                                                           {"eval/tag/all/macro_loss", 2.75},
+                                                           {"eval/web/loss", std::nan("")},
+                                                           {"eval/web/news/loss", 1e9},
+                                                           {"eval/web/choice/right", 0.5}});
+  REQUIRE(table == std::vector<std::string>{
+                       "step 1200             loss  perplexity  labels   right",
+                       "books               2.2500      9.4877  123.5k",
+                       "web                      -",
+                       "web/choice                                      0.5000",
+                       "web/news             1e+09",
+                       "tag/all             2.5000",
+                       "tag/all (macro)     2.7500",
+                   });
+  REQUIRE(eval_table(1, {}).empty());
+}
+
+}  // namespace
+}  // namespace tessera

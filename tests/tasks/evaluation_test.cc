@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+// What evaluation gives is what a plain computation from logits gives, for any batch size, number
+// of processes and mesh: by dataset, by source and by tag, and in the metrics of a user.
+#include "tasks/eval/evaluation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <numbers>
+#include <thread>
+
+#include "core/base/error.h"
+#include "tasks/model_state.h"
+#include "tasks/session.h"
+#include "tasks/strategies.h"
+#include "tests/support/catch.h"
+#include "tests/support/loopback_transport.h"
+#include "tests/tasks/tiny_mixture.h"
+#include "tests/tasks/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+using Metrics = std::map<std::string, double>;
+
+// Remembers what it was given, in any process of the test.
+struct Seen {
+  int64_t number = 0;
+  std::string source;
+  std::vector<int32_t> labels;
+  double log_likelihood = 0.0;
+};
+std::mutex seen_mutex;
+std::vector<std::vector<Seen>> seen;  // By evaluation.
+
+class Collector final : public ScoreMetric {
+ public:
+  struct HParams {
+    using Instance = Collector;
+    static constexpr std::string_view kName = "Collector";
+    bool breaks_its_word = false;
+    FIELDS(breaks_its_word)
+  };
+  explicit Collector(const HParams& p) : p_(p) {}
+  std::vector<std::string> names() const override { return {"examples", "nats"}; }
+  void add(const ScoredExample& example) override {
+    const HostArray& labels = example.row.at("labels");
+    REQUIRE(labels.axes == std::vector<std::string>{"seq"});
+    examples_.push_back({example.number,
+                         std::string(example.source),
+                         {labels.data<int32_t>(), labels.data<int32_t>() + labels.shape[0]},
+                         example.log_likelihood()});
+  }
+  Metrics values() const override {
+    double nats = 0.0;
+    for (const Seen& example : examples_) nats -= example.log_likelihood;
+    const std::lock_guard lock(seen_mutex);
+    seen.push_back(examples_);
+    if (p_.breaks_its_word) return {{"examples", 1.0}};
+    return {{"examples", static_cast<double>(examples_.size())}, {"nats", nats}};
+  }
+
+ private:
+  HParams p_;
+  std::vector<Seen> examples_;
+};
+const TemplateRegistrar<ScoreMetric, Collector> kRegister;
+
+ExperimentConfig mixture_config(int64_t batch_size, const std::vector<int64_t>& mesh = {1, 1, 1}) {
+  ExperimentConfig config = tiny_config(2);
+  config.mesh.ici_mesh_shape = mesh;
+  config.rules = strategy_rules(Strategy::kFullyShardedTensor);
+  config.eval_inputs = {{"mixture", TinyMixture::HParams{.global_batch_size = batch_size}}};
+  config.eval.datasets["mixture"].score_metrics["collected"] = Collector::HParams{};
+  config.eval.tags = {{"prose", {"mixture/books", "mixture/web"}}};
+  return config;
+}
+
+// The evaluation of freshly initialised weights.
+Metrics evaluate(const ExperimentConfig& config, int64_t devices, Processes& processes,
+                 int times = 1) {
+  const TinyDevices owned(devices);
+  Session session(config, {.devices = devices, .trains = false}, owned.in_order(), processes);
+  initialise_state(session.executor(), session.task().model().parameters(), 7, 1);
+  Metrics metrics;
+  for (int i = 0; i < times; ++i) metrics = session.evaluation().run(processes).metrics;
+  const std::vector<std::string> names = session.evaluation().metric_names();
+  REQUIRE(names.size() == metrics.size());
+  for (const std::string& name : names) REQUIRE(metrics.count(name) == 1);
+  return metrics;
+}
+
+Metrics evaluate(const ExperimentConfig& config, int64_t devices = 1) {
+  Processes alone;
+  return evaluate(config, devices, alone);
+}
+
+// By each process's own account.
+std::vector<Metrics> evaluate_in_processes(const ExperimentConfig& config, int count,
+                                           int64_t devices) {
+  const auto transports = make_loopback(count);
+  std::vector<Metrics> metrics(static_cast<size_t>(count));
+  {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < metrics.size(); ++rank)
+      threads.emplace_back([&, rank] {
+        Processes processes(transports[rank], std::chrono::seconds(60));
+        metrics[rank] = evaluate(config, devices, processes);
+      });
+  }
+  return metrics;
+}
+
+// Sums over labels that weigh something, from logits of one row at a time.
+struct Plain {
+  double nats = 0.0, correct = 0.0, labels = 0.0, bytes = 0.0;
+  void add(const Plain& other) {
+    nats += other.nats;
+    correct += other.correct;
+    labels += other.labels;
+    bytes += other.bytes;
+  }
+};
+
+Plain score_row(LogitsProgram& logits, const TinyMixture& input, int64_t number) {
+  const Batch row = input.row(number);
+  const auto* ids = row.at("ids").data<int32_t>();
+  Plain plain{.bytes = TinyMixture::bytes_of(number)};
+  for (int64_t i = 0; i < TinyMixture::kSeqLen; ++i) {
+    if (row.at("weights").data<float>()[i] == 0.0f) continue;
+    const std::vector<float> scores = logits.next_token({ids, ids + i + 1});
+    const auto label = static_cast<size_t>(row.at("labels").data<int32_t>()[i]);
+    double sum = 0.0;
+    for (const float score : scores) sum += std::exp(static_cast<double>(score));
+    plain.nats += std::log(sum) - scores[label];
+    plain.correct += *std::max_element(scores.begin(), scores.end()) == scores[label] ? 1.0 : 0.0;
+    plain.labels += 1.0;
+  }
+  return plain;
+}
+
+std::map<std::string, Plain> plain_scores() {
+  ExperimentConfig config = mixture_config(4);
+  task_of(config).train.sample.length = 1;
+  task_of(config).train.sample.prompt = "";
+  const TinyDevices devices;
+  Processes alone;
+  Session session(config, {.trains = false}, devices.in_order(), alone);
+  initialise_state(session.executor(), session.task().model().parameters(), 7, 1);
+  const TinyMixture input({});
+  std::map<std::string, Plain> scores;
+  for (int64_t row = 0; row < TinyMixture::HParams{}.num_rows; ++row) {
+    const Plain plain = score_row(*session.logits_program(), input, row);
+    scores["mixture"].add(plain);
+    const std::string source = TinyMixture::kSources[TinyMixture::source_of(row)];
+    scores["mixture/" + source].add(plain);
+    if (source != "code") scores["tag/prose"].add(plain);
+  }
+  return scores;
+}
+
+void require_plain(const Metrics& metrics, const std::map<std::string, Plain>& plain) {
+  for (const auto& [group, scores] : plain) {
+    INFO(group);
+    const auto value = [&](const char* name) { return metrics.at("eval/" + group + "/" + name); };
+    // f32 sums of sixteen terms a row, against f64 throughout.
+    REQUIRE(value("log_pplx") == Approx(scores.nats / scores.labels).epsilon(1e-5));
+    REQUIRE(value("loss") == Approx(scores.nats / scores.labels).epsilon(1e-5));
+    REQUIRE(value("perplexity") == Approx(std::exp(scores.nats / scores.labels)).epsilon(1e-4));
+    REQUIRE(value("bits_per_byte") ==
+            Approx(scores.nats / std::numbers::ln2 / scores.bytes).epsilon(1e-5));
+    REQUIRE(value("accuracy") == scores.correct / scores.labels);
+    REQUIRE(value("weight") == scores.labels);
+  }
+}
+
+TEST_CASE("evaluation gives what logits say row by row: whole, by source and by tag") {
+  const std::map<std::string, Plain> plain = plain_scores();
+  const Metrics metrics = evaluate(mixture_config(4));
+  require_plain(metrics, plain);
+  // Sources alike, however many labels they have.
+  const auto mean = [&](const std::string& group) {
+    return plain.at(group).nats / plain.at(group).labels;
+  };
+  REQUIRE(metrics.at("eval/tag/prose/macro_log_pplx") ==
+          Approx((mean("mixture/books") + mean("mixture/web")) / 2).epsilon(1e-5));
+  REQUIRE(metrics.at("eval/mixture/collected/examples") == 11.0);
+  REQUIRE(metrics.at("eval/mixture/collected/nats") ==
+          Approx(plain.at("mixture").nats).epsilon(1e-5));
+}
+
+TEST_CASE("batch size does not matter: padding weighs nothing, in rows and in metrics of a user") {
+  const Metrics expected = evaluate(mixture_config(1));
+  for (const int64_t batch_size : {2, 4, 8, 16}) {
+    INFO("batches of " << batch_size);
+    seen.clear();
+    const Metrics metrics = evaluate(mixture_config(batch_size));
+    REQUIRE(metrics.size() == expected.size());
+    for (const auto& [name, value] : expected) {
+      INFO(name);
+      REQUIRE(metrics.at(name) == Approx(value).epsilon(1e-6));
+    }
+    REQUIRE(seen.size() == 1);
+    REQUIRE(seen[0].size() == 11);
+    for (int64_t i = 0; i < 11; ++i) {
+      const Seen& example = seen[0][static_cast<size_t>(i)];
+      REQUIRE(example.number == i);
+      REQUIRE(example.source == TinyMixture::kSources[TinyMixture::source_of(i)]);
+      const Batch row = TinyMixture({}).row(i);
+      const auto* labels = row.at("labels").data<int32_t>();
+      REQUIRE(std::equal(example.labels.begin(), example.labels.end(), labels,
+                         labels + TinyMixture::kSeqLen));
+    }
+  }
+}
+
+TEST_CASE("meshes and processes give the numbers of one device, the same in each process") {
+  const Metrics expected = evaluate(mixture_config(8));
+  const auto require_expected = [&](const Metrics& metrics) {
+    REQUIRE(metrics.size() == expected.size());
+    for (const auto& [name, value] : expected) {
+      INFO(name);
+      REQUIRE(metrics.at(name) == Approx(value).epsilon(1e-5));
+    }
+  };
+  for (const std::vector<int64_t>& mesh :
+       {std::vector<int64_t>{1, 4, 1}, {1, 1, 4}, {1, 2, 2}, {2, 2, 1}})
+    require_expected(evaluate(mixture_config(8, mesh), 4));
+  for (const int count : {2, 4}) {
+    INFO(count << " processes");
+    seen.clear();
+    const auto all = evaluate_in_processes(mixture_config(8, {1, 2, 2}), count, 4 / count);
+    for (const Metrics& metrics : all) {
+      require_expected(metrics);
+      REQUIRE(metrics == all[0]);
+    }
+    REQUIRE(seen.size() == static_cast<size_t>(count));
+    for (const auto& examples : seen) {
+      REQUIRE(examples.size() == 11);
+      for (size_t i = 0; i < examples.size(); ++i) REQUIRE(examples[i].labels == seen[0][i].labels);
+    }
+  }
+}
+
+TEST_CASE("the first N batches are the same each time; rolling N go on") {
+  ExperimentConfig config = mixture_config(2);
+  EvalHParams& p = config.eval.datasets["mixture"];
+  p.num_batches = 2;
+  Processes alone;
+  seen.clear();
+  evaluate(config, 1, alone, 3);
+  const auto numbers = [](const std::vector<Seen>& examples) {
+    std::vector<std::vector<int32_t>> labels;
+    for (const Seen& example : examples) labels.push_back(example.labels);
+    return labels;
+  };
+  REQUIRE(seen.size() == 3);
+  REQUIRE(seen[0].size() == 4);
+  REQUIRE(numbers(seen[0]) == numbers(seen[2]));
+
+  p.reset_for_eval = false;
+  auto& input = config.eval_inputs["mixture"].as<TinyMixture::HParams>();
+  input.repeat = true;
+  input.num_rows = 12;
+  seen.clear();
+  evaluate(config, 1, alone, 4);
+  REQUIRE(seen.size() == 4);
+  REQUIRE(numbers(seen[0]) != numbers(seen[1]));
+  REQUIRE(numbers(seen[1]) != numbers(seen[2]));
+  REQUIRE(numbers(seen[0]) == numbers(seen[3]));  // Twelve rows later.
+}
+
+std::string message_of(const ExperimentConfig& config) {
+  try {
+    evaluate(config);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("what cannot be scored is said, and how to mend it") {
+  using Catch::Contains;
+  ExperimentConfig config = mixture_config(4);
+  auto& input = config.eval_inputs["mixture"].as<TinyMixture::HParams>();
+  EvalHParams& p = config.eval.datasets["mixture"];
+  SECTION("nothing to score") {
+    input.has_weights = false;
+    REQUIRE_THAT(message_of(config),
+                 Contains("'mixture' holds nothing to score (no label has weight)"));
+  }
+  SECTION("rolling on over a set that ends") {
+    p.reset_for_eval = false;
+    p.num_batches = 2;
+    REQUIRE_THAT(message_of(config), Contains("eval.datasets.mixture") &&
+                                         Contains("but its input ends; let it repeat"));
+  }
+  SECTION("rolling on over the whole set") {
+    p.reset_for_eval = false;
+    input.repeat = true;
+    REQUIRE_THAT(message_of(config), Contains("takes num_batches of at least 1; it is -1"));
+  }
+  SECTION("all of what never ends") {
+    input.repeat = true;
+    REQUIRE_THAT(message_of(config), Contains("its input repeats for ever; set num_batches"));
+  }
+  SECTION("no batches") {
+    p.num_batches = 0;
+    REQUIRE_THAT(message_of(config), Contains("num_batches is 0; expected at least 1, or -1"));
+  }
+  SECTION("options of a dataset that there is not") {
+    config.eval.datasets["mixtur"] = {};
+    REQUIRE_THAT(message_of(config), Contains("did you mean 'mixture'?"));
+  }
+  SECTION("a tag of what there is not") {
+    config.eval.tags["code"] = {"mixture/cod"};
+    REQUIRE_THAT(message_of(config), Contains("eval.tags.code") &&
+                                         Contains("there is no dataset 'mixture/cod'; did you "
+                                                  "mean 'mixture/code'?"));
+  }
+  SECTION("a metric with the name of a source") {
+    p.score_metrics["code"] = Collector::HParams{};
+    REQUIRE_THAT(message_of(config), Contains("a source of the dataset has that name"));
+  }
+  SECTION("a metric that does not give what it names") {
+    p.score_metrics["collected"] = Collector::HParams{.breaks_its_word = true};
+    REQUIRE_THAT(message_of(config),
+                 Contains("score_metrics.collected") && Contains("gave no 'nats'"));
+  }
+  SECTION("names that paths cannot hold") {
+    config.eval_inputs["a/b"] = config.eval_inputs["mixture"];
+    REQUIRE_THAT(message_of(config), Contains("'a/b' is no name of a dataset"));
+  }
+}
+
+TEST_CASE("more batches than there are: all are scored, which is remarked once") {
+  ExperimentConfig config = mixture_config(4);
+  config.eval.datasets["mixture"].num_batches = 50;
+  const TinyDevices devices;
+  Processes alone;
+  Session session(config, {.trains = false}, devices.in_order(), alone);
+  initialise_state(session.executor(), session.task().model().parameters(), 7, 1);
+  const EvalReport first = session.evaluation().run(alone);
+  REQUIRE(first.metrics.at("eval/mixture/collected/examples") == 11.0);
+  REQUIRE(first.remarks ==
+          std::vector<std::string>{"eval.datasets.mixture: num_batches is 50, but the set ends "
+                                   "after 3; all of it is scored"});
+  REQUIRE(session.evaluation().run(alone).remarks.empty());
+}
+
+}  // namespace
+}  // namespace tessera
