@@ -7,10 +7,12 @@
 #include <cmath>
 #include <mutex>
 #include <numbers>
+#include <span>
 #include <thread>
 
 #include "core/base/error.h"
 #include "tasks/model_state.h"
+#include "tasks/program_io.h"
 #include "tasks/session.h"
 #include "tasks/strategies.h"
 #include "tests/support/catch.h"
@@ -122,35 +124,59 @@ struct Plain {
   }
 };
 
-Plain score_row(LogitsProgram& logits, const TinyMixture& input, int64_t number) {
+// The logits of single rows, by a program of its own on the weights that evaluation has.
+class RowLogits {
+ public:
+  RowLogits(const ExperimentConfig& config, const TinyMixture& input)
+      : task_(config.task.instantiate()), executor_(*devices_.in_order()[0]) {
+    const Mesh mesh = make_mesh(config.mesh, {1});
+    const TraceSetting setting{mesh, make_rules(config.rules), input.row(0)};
+    CompileOptions options;
+    options.mesh = mesh;
+    program_ = executor_.add_program(task_->logits_graph(setting, Weights::kTrained), options);
+    executor_.allocate();
+    initialise_state(executor_, task_->model().parameters(), 7, 1);
+  }
+  // Of each position, a score for each id.
+  std::vector<float> of(const Batch& row) {
+    write_batch(executor_, program_, row);
+    executor_.run(program_);
+    std::vector<float> logits(static_cast<size_t>(TinyMixture::kSeqLen * kVocab));
+    executor_.read_output(program_, names::kLogits, std::as_writable_bytes(std::span(logits)));
+    return logits;
+  }
+  static constexpr int64_t kVocab = 24;
+
+ private:
+  std::unique_ptr<BaseTask> task_;
+  TinyDevices devices_;
+  Executor executor_;
+  int program_ = 0;
+};
+
+Plain score_row(RowLogits& logits, const TinyMixture& input, int64_t number) {
   const Batch row = input.row(number);
-  const auto* ids = row.at("ids").data<int32_t>();
+  const std::vector<float> all = logits.of(row);
   Plain plain{.bytes = TinyMixture::bytes_of(number)};
   for (int64_t i = 0; i < TinyMixture::kSeqLen; ++i) {
     if (row.at("weights").data<float>()[i] == 0.0f) continue;
-    const std::vector<float> scores = logits.next_token({ids, ids + i + 1});
-    const auto label = static_cast<size_t>(row.at("labels").data<int32_t>()[i]);
+    const auto begin = all.begin() + i * RowLogits::kVocab, end = begin + RowLogits::kVocab;
+    const float score = begin[row.at("labels").data<int32_t>()[i]];
     double sum = 0.0;
-    for (const float score : scores) sum += std::exp(static_cast<double>(score));
-    plain.nats += std::log(sum) - scores[label];
-    plain.correct += *std::max_element(scores.begin(), scores.end()) == scores[label] ? 1.0 : 0.0;
+    for (auto each = begin; each != end; ++each) sum += std::exp(static_cast<double>(*each));
+    plain.nats += std::log(sum) - score;
+    plain.correct += *std::max_element(begin, end) == score ? 1.0 : 0.0;
     plain.labels += 1.0;
   }
   return plain;
 }
 
 std::map<std::string, Plain> plain_scores() {
-  ExperimentConfig config = mixture_config(4);
-  task_of(config).train.sample.length = 1;
-  task_of(config).train.sample.prompt = "";
-  const TinyDevices devices;
-  Processes alone;
-  Session session(config, {.trains = false}, devices.in_order(), alone);
-  initialise_state(session.executor(), session.task().model().parameters(), 7, 1);
   const TinyMixture input({});
+  RowLogits logits(mixture_config(4), input);
   std::map<std::string, Plain> scores;
   for (int64_t row = 0; row < TinyMixture::HParams{}.num_rows; ++row) {
-    const Plain plain = score_row(*session.logits_program(), input, row);
+    const Plain plain = score_row(logits, input, row);
     scores["mixture"].add(plain);
     const std::string source = TinyMixture::kSources[TinyMixture::source_of(row)];
     scores["mixture/" + source].add(plain);
