@@ -26,6 +26,7 @@ TESSERA_PLUGIN_PATH=$plugins "$runexp" --exp=Tiny --set model_dims=32 \
   --set "$activation=SignedSquare" --job_log_dir="$work/run"
 grep -q 'type = "SignedSquare"  *# --set' run/hparams.toml
 [[ $(grep -c '"loss"' run/metrics.jsonl) -ge 5 ]]
+grep -q '"eval/validation/worst/loss": [1-9]' run/metrics.jsonl
 
 # The same plugin with a byte of its stamp changed belongs to another build.
 mkdir other

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // elsewhere.Tiny: a one-layer model of synthetic sequences, with an activation of its own that
-// --set can name.
+// --set can name, and a metric of its own.
+#include <algorithm>
+
 #include "core/graph/ops/elementwise.h"
 #include "inputs/synthetic_input.h"
 #include "layers/activations.h"
@@ -23,6 +25,27 @@ class SignedSquare final : public tessera::Activation {
 };
 const tessera::TemplateRegistrar<tessera::Activation, SignedSquare> kRegister;
 
+// The loss of the example that is predicted worst: a metric of an eval dataset.
+class Worst final : public tessera::ScoreMetric {
+ public:
+  struct HParams {
+    using Instance = Worst;
+    static constexpr std::string_view kName = "Worst";
+    FIELDS()
+  };
+  explicit Worst(const HParams&) {}
+  std::vector<std::string> names() const override { return {"loss"}; }
+  void add(const tessera::ScoredExample& example) override {
+    const tessera::ExampleScore& score = example.scores.at("loss");
+    loss_ = std::max(loss_, score.sum / score.weight);
+  }
+  std::map<std::string, double> values() const override { return {{"loss", loss_}}; }
+
+ private:
+  double loss_ = 0.0;
+};
+const tessera::TemplateRegistrar<tessera::ScoreMetric, Worst> kRegisterMetric;
+
 struct Tiny : tessera::Experiment {
   using Base = tessera::Experiment;
   static constexpr std::string_view kSummary = "a plugin outside the tree";
@@ -36,15 +59,21 @@ struct Tiny : tessera::Experiment {
                                              .num_heads = 2,
                                              .hidden_dims = 32,
                                              .packed_input = false};
-    return {.mesh = mesh(),
-            .task =
-                tessera::SingleTask::HParams{
-                    .model = tessera::LanguageModel::HParams{.lm_tpl = lm},
-                    .learner = {.optimizer_tpl = tessera::AdamW::HParams{.learning_rate = 1e-2}},
-                    .train = {.num_train_steps = 5,
-                              .save_interval_steps = 5,
-                              .eval_interval_steps = 0}},
-            .input = tessera::SyntheticInput::HParams{.global_batch_size = 4, .seq_len = 16}};
+    tessera::SyntheticInput::HParams letters{.global_batch_size = 4, .seq_len = 16};
+    tessera::SyntheticInput::HParams validation = letters;
+    validation.num_batches = 2;
+    return {
+        .mesh = mesh(),
+        .task =
+            tessera::SingleTask::HParams{
+                .model = tessera::LanguageModel::HParams{.lm_tpl = lm},
+                .learner = {.optimizer_tpl = tessera::AdamW::HParams{.learning_rate = 1e-2}},
+                .train = {.num_train_steps = 5,
+                          .save_interval_steps = 5,
+                          .eval_interval_steps = 5}},
+        .input = letters,
+        .eval_inputs = {{"validation", validation}},
+        .eval = {.datasets = {{"validation", {.score_metrics = {{"worst", Worst::HParams{}}}}}}}};
   }
 };
 REGISTER_EXPERIMENT(elsewhere, Tiny)

@@ -60,13 +60,13 @@ TEST_CASE("scores are a table: datasets, their sources, tags last") {
                                                            {"eval/web/news/loss", 1e9},
                                                            {"eval/web/choice/right", 0.5}});
   REQUIRE(table == std::vector<std::string>{
-                       "step 1200             loss  perplexity  labels   right",
-                       "books               2.2500      9.4877  123.5k",
-                       "web                      -",
-                       "web/choice                                      0.5000",
-                       "web/news             1e+09",
-                       "tag/all             2.5000",
-                       "tag/all (macro)     2.7500",
+                       "step 1200          loss  perplexity  labels   right",
+                       "books            2.2500      9.4877  123.5k",
+                       "web                   -",
+                       "web/choice                                   0.5000",
+                       "web/news          1e+09",
+                       "tag/all          2.5000",
+                       "tag/all (macro)  2.7500",
                    });
   REQUIRE(eval_table(1, {}).empty());
 }

@@ -250,8 +250,8 @@ TEST_CASE("meshes and processes give the numbers of one device, the same in each
     }
   };
   for (const std::vector<int64_t>& mesh :
-       {std::vector<int64_t>{1, 4, 1}, {1, 1, 4}, {1, 2, 2}, {2, 2, 1}})
-    require_expected(evaluate(mixture_config(8, mesh), 4));
+       {std::vector<int64_t>{1, 4, 1}, {1, 1, 2}, {1, 2, 2}, {2, 2, 1}})
+    require_expected(evaluate(mixture_config(8, mesh), mesh[0] * mesh[1] * mesh[2]));
   for (const int count : {2, 4}) {
     INFO(count << " processes");
     seen.clear();
