@@ -54,6 +54,7 @@ class StreamingTextInput final : public BaseInput {
   int64_t global_batch_size() const override { return p_.global_batch_size.get(); }
   void attach(const Infeed& infeed) override;
   int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
+  bool repeats() const override { return p_.repeat && p_.num_batches < 0; }
   Batch specification() const override;
   // A host whose rows have all ended gives nullopt, whatever others still hold.
   std::optional<Batch> get_next() override;

@@ -50,6 +50,7 @@ class TextInput final : public BaseInput {
   int64_t global_batch_size() const override { return tokens_->global_batch_size(); }
   void attach(const Infeed& infeed) override;
   int64_t vocab_size() const override { return tokens_->vocab_size(); }
+  bool repeats() const override { return tokens_->repeats(); }
   Batch specification() const override { return tokens_->specification(); }
   std::optional<Batch> get_next() override { return tokens_->get_next(); }
   std::optional<Batch> peek() override { return tokens_->peek(); }

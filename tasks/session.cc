@@ -87,8 +87,8 @@ void Session::compare_data() const {
     united_state(input.state(), processes_);
   };
   compare(*input_, "input");
-  for (const EvalDataset& dataset : eval_datasets_)
-    compare(*dataset.input, "eval_inputs." + dataset.name);
+  for (const EvalDataset& dataset : evaluation_->datasets())
+    compare(dataset.input(), "eval_inputs." + dataset.name());
 }
 
 int Session::add_program(const Graph& graph, const SessionOptions& options) {
