@@ -51,7 +51,7 @@ Template<BaseInput> input(const Pretrained& e, std::string_view split) {
                                     .split = std::string(split),
                                     .global_batch_size = e.global_batch_size,
                                     .seq_len = e.seq_len,
-                                    .shuffle = trains,
+                                    .shuffle = trains ? Shuffle::kFull : Shuffle::kNone,
                                     .repeat = trains};
   return StreamingTextInput::HParams{
       .path = e.text_path.empty() ? std::string(kNoData) : e.text_path,
