@@ -94,8 +94,8 @@ std::pair<int64_t, UnitProgress> parse_ledger_line(std::string_view line,
   return {count_of(json, "unit"), progress};
 }
 
-BuildLedger::BuildLedger(const fs::path& output, const BuildTerms& terms)
-    : folder_(folder_of(output)) {
+BuildLedger::BuildLedger(const fs::path& output, int64_t vocab_size, const BuildTerms& terms)
+    : folder_(folder_of(output)), vocab_size_(vocab_size) {
   std::error_code error;
   fs::create_directory(folder_, error);
   if (error) fail("{}: cannot create: {}", folder_.string(), error.message());
@@ -142,13 +142,28 @@ bool BuildLedger::take_up(const BuildTerms& terms) {
     auto [unit, progress] = parse_ledger_line(line, path.string());
     taken_up_[unit] = std::move(progress);
   }
+  // A machine that went down may have lost what a disk said it had.
+  std::erase_if(taken_up_, [&](const auto& one) { return !has_parts(one.first, one.second); });
   has_records_ = !taken_up_.empty();
   return true;
 }
 
-void BuildLedger::begin(const BuildTerms& terms) {
+// The terms go first, so that whoever is killed here leaves nothing that could be gone on with.
+void BuildLedger::clear() {
+  fs::remove(folder_ / kTermsName);
   for (const auto& entry : fs::directory_iterator(folder_)) fs::remove_all(entry.path());
+}
+
+void BuildLedger::begin(const BuildTerms& terms) {
+  clear();
   write_file_atomically(folder_ / kTermsName, fmt::format("{}\n", fmt::join(terms, "\n")));
+}
+
+bool BuildLedger::has_parts(int64_t unit, const UnitProgress& progress) const {
+  for (size_t split = 0; split < kNumSplits; ++split)
+    if (!part_is_there(part(unit, static_cast<Split>(split)), vocab_size_, progress.parts[split]))
+      return false;
+  return true;
 }
 
 std::optional<UnitProgress> BuildLedger::progress_of(int64_t unit) const {
@@ -173,7 +188,8 @@ void BuildLedger::record(int64_t unit, const UnitProgress& progress) {
 
 void BuildLedger::remove() {
   is_removed_ = true;
-  fs::remove_all(folder_);
+  clear();
+  fs::remove(folder_);
 }
 
 }  // namespace tessera

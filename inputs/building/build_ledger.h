@@ -33,7 +33,7 @@ class BuildLedger {
  public:
   // Takes up what is there, if it was done under the same terms; else begins anew. Error if another
   // process builds the same file.
-  BuildLedger(const std::filesystem::path& output, const BuildTerms& terms);
+  BuildLedger(const std::filesystem::path& output, int64_t vocab_size, const BuildTerms& terms);
   ~BuildLedger();  // Leaves all as it is, to be gone on with; nothing if nothing was recorded.
   BuildLedger(const BuildLedger&) = delete;
   BuildLedger& operator=(const BuildLedger&) = delete;
@@ -54,9 +54,12 @@ class BuildLedger {
  private:
   void lock(const std::filesystem::path& output);
   bool take_up(const BuildTerms& terms);
+  bool has_parts(int64_t unit, const UnitProgress& progress) const;
+  void clear();
   void begin(const BuildTerms& terms);
 
   std::filesystem::path folder_;
+  int64_t vocab_size_;
   int lock_ = -1;
   int ledger_ = -1;
   std::map<int64_t, UnitProgress> taken_up_;

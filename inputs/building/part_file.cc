@@ -91,6 +91,17 @@ void PartWriter::sync() {
   has_unsynced_ = false;
 }
 
+bool part_is_there(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes) {
+  if (sizes.ids == 0) return true;
+  std::error_code error;
+  const auto size_of = [&](const char* suffix) {
+    const auto size = std::filesystem::file_size(with_suffix(stem, suffix), error);
+    return error ? 0 : static_cast<int64_t>(size);
+  };
+  return size_of(".ids") >= sizes.ids * id_bytes(is_narrow(vocab_size)) &&
+         size_of(".lengths") >= sizes.lengths * 8;
+}
+
 void read_part(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes,
                const std::function<void(std::span<const int32_t> ids, bool goes_on)>& visit) {
   if (sizes.ids == 0) return;

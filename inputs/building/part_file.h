@@ -40,6 +40,9 @@ class PartWriter {
   bool has_unsynced_ = false;
 };
 
+// Whether the files have at least these sizes.
+bool part_is_there(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes);
+
 // Gives out runs of ids in order; `goes_on` tells those that belong to the document before.
 void read_part(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes,
                const std::function<void(std::span<const int32_t> ids, bool goes_on)>& visit);

@@ -102,7 +102,7 @@ TokenBuilt put_together(const TokenBuild& build, const BuildLedger& ledger,
 
 TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
   CHECK(build.threads >= 1);
-  BuildLedger ledger(build.output, terms_of(build));
+  BuildLedger ledger(build.output, build.identity.vocab_size, terms_of(build));
   remove_half_written(build.output);
   if (!ledger.begun_anew().empty())
     progress.say(fmt::format("{}: an unfinished build was told otherwise ({}), so it starts over",

@@ -66,9 +66,14 @@ TokenBuild build_of(const std::vector<std::string>& paths, const std::filesystem
 TokenBuilt run(const TokenBuild& build, std::string* notes = nullptr) {
   std::ostringstream said;
   BuildProgress progress(said, BuildProgress::Mode::kPlain);
-  const TokenBuilt built = build_tokens(build, progress);
-  if (notes != nullptr) *notes = said.str();
-  return built;
+  try {
+    const TokenBuilt built = build_tokens(build, progress);
+    if (notes != nullptr) *notes = said.str();
+    return built;
+  } catch (const Error&) {
+    if (notes != nullptr) *notes = said.str();
+    throw;
+  }
 }
 
 // Documents of a split, as text.
@@ -188,6 +193,11 @@ TEST_CASE("a ledger cut short by a kill is gone on with; other terms start over 
   write_bytes(ledger, lines.substr(0, lines.size() - 7));
   std::string notes;
   REQUIRE_THROWS_WITH(run(build, &notes), Contains("9.jsonl:2: not valid JSON"));
+  REQUIRE_THAT(notes, Contains("goes on with an unfinished build"));
+  // A part that is gone is made again.
+  REQUIRE(std::filesystem::remove(directory / ".t.h5.parts/000000.train.ids"));
+  REQUIRE_THROWS_WITH(run(build, &notes), Contains("9.jsonl:2: not valid JSON"));
+  REQUIRE(std::filesystem::exists(directory / ".t.h5.parts/000000.train.ids"));
   build.read.broken = BrokenDocuments::kSkip;
   const TokenBuilt built = run(build, &notes);
   REQUIRE_THAT(notes, Contains("it had 'broken: fail', now there is 'broken: skip'") &&
@@ -331,8 +341,8 @@ TEST_CASE("files named for validation are held out whole") {
 
 TEST_CASE("two builds of one file at a time are refused") {
   const TemporaryDirectory directory;
-  const BuildLedger first(directory / "t.h5", {"a"});
-  REQUIRE_THROWS_WITH(BuildLedger(directory / "t.h5", {"a"}),
+  const BuildLedger first(directory / "t.h5", 257, {"a"});
+  REQUIRE_THROWS_WITH(BuildLedger(directory / "t.h5", 257, {"a"}),
                       Contains("another process is building it"));
 }
 
