@@ -16,8 +16,11 @@
 
 namespace tessera {
 
-DecodeCache::DecodeCache(Tensor starts, int64_t length)
-    : graph_(traced_graph()), starts_(std::move(starts)), length_(length) {
+DecodeCache::DecodeCache(Tensor starts, int64_t length, std::string_view name)
+    : graph_(traced_graph()),
+      prefix_(name.empty() ? "cache/" : fmt::format("cache/{}/", name)),
+      starts_(std::move(starts)),
+      length_(length) {
   if (length < 1) fail("a cache of {} positions, expected at least 1", length);
 }
 
@@ -36,8 +39,8 @@ Tensor DecodeCache::extended(std::string_view name, const Tensor& rows) {
       rows.dtype(),
       {from.axis("batch"), from.axis("kv_heads"), {"key_seq", length_, {}}, from.axis("head_dim")});
   const std::string& path = traced_path();
-  const std::string state =
-      path.empty() ? fmt::format("cache/{}", name) : fmt::format("cache/{}/{}", path, name);
+  const std::string state = path.empty() ? fmt::format("{}{}", prefix_, name)
+                                         : fmt::format("{}{}/{}", prefix_, path, name);
   const Tensor starts = starts_beside(rows);
   BodyScope* const body = innermost_body();
   Type whole = type;

@@ -17,8 +17,8 @@ namespace tessera {
 class DecodeCache {
  public:
   // For the graph now traced. `starts` i32["batch"]: the position of each row's first new token.
-  // `length`: the positions that are kept.
-  DecodeCache(Tensor starts, int64_t length);
+  // `length`: the positions that are kept. `name` tells caches of one executor apart.
+  DecodeCache(Tensor starts, int64_t length, std::string_view name = "");
   DecodeCache(const DecodeCache&) = delete;
   DecodeCache& operator=(const DecodeCache&) = delete;
 
@@ -31,7 +31,8 @@ class DecodeCache {
 
   // What the layer that speaks keeps under this name, with rows["batch seq kv_heads head_dim"] of
   // the new tokens written: ["batch kv_heads key_seq head_dim"], as long as the cache. The state
-  // is "cache/<layer path>/<name>", split as the rows are; stacked on `layers` inside of a loop.
+  // is "cache/<layer path>/<name>", or "cache/<its own name>/<layer path>/<name>", split as the
+  // rows are; stacked on `layers` inside of a loop.
   Tensor extended(std::string_view name, const Tensor& rows);
 
   // For layers that loop (core/graph/ops/repeat.h): the body returns `loop_slices` as its last
@@ -41,6 +42,7 @@ class DecodeCache {
 
  private:
   Graph& graph_;
+  std::string prefix_;  // Of states.
   Tensor starts_;
   int64_t length_;
   // Of the loop being traced: names of states, and their next slices.

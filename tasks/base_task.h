@@ -32,6 +32,7 @@ struct DecodeSetting {
   int64_t batch = 1;  // Rows that decode at once; what the mesh splits a batch into, divides.
   int64_t seq = 1;    // New tokens of each row.
   int64_t cache_length = 0;  // Positions of a row: prompt and what is sampled.
+  std::string cache = "";  // Its name, where an executor has several; states begin "cache/<name>/".
   // Weights that are computed in another dtype than theirs are kept in that one too, so that no
   // step casts them all: cast_weights_graph makes them, and must have been run.
   bool keep_cast_weights = false;

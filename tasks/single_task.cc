@@ -176,7 +176,7 @@ Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) co
   Features features{.mode = Mode::kEval};
   features.tensors["ids"] = rows_input(names::kIds, {batch, {"seq", setting.seq, {}}});
   features.tensors["last"] = rows_input(names::kLast, {batch});
-  DecodeCache cache(rows_input(names::kStarts, {batch}), setting.cache_length);
+  DecodeCache cache(rows_input(names::kStarts, {batch}), setting.cache_length, setting.cache);
   const ParameterTable& table = model_->parameters();
   CastWeights cast_weights(table);
   const FpropScope scope(weight_inputs(table, weights), features, &cache,

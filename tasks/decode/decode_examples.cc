@@ -91,6 +91,10 @@ ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptT
   for (const char* name : {"ids", "labels", "segment_ids", "weights"})
     if (!specification.contains(name))
       fail("its batches have no '{}', so they hold no documents to decode", name);
+  if (p.num_examples < 0 && input.repeats())
+    fail(
+        "its input repeats for ever; set task.decode.num_examples, or repeat=false or num_batches "
+        "of the input");
   ExampleReader reader(p, text);
   input.reset();
   while (!reader.full()) {

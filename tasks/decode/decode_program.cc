@@ -78,7 +78,8 @@ DecodeProgram::DecodeProgram(ModelSession& session, const DecodeSizes& sizes,
                         .rules = session.rules(),
                         .batch = sizes.rows,
                         .seq = 1,
-                        .cache_length = sizes.cache_length};
+                        .cache_length = sizes.cache_length,
+                        .cache = sizes.cache};
   const auto problem = type_problem(batch_type(session, sizes.rows), session.mesh());
   CHECK(!problem, "{}", *problem);
   const Graph step = session.task().decode_graph(setting, session.eval_weights());

@@ -22,6 +22,7 @@ struct DecodeSizes {
   int64_t rows = 1;
   int64_t cache_length = 1;
   int64_t prefill_chunk = 64;
+  std::string cache;  // Its name, where the session has several.
 };
 
 // Rows for `prompts` prompts at once, at most p.batch, in a number that the mesh divides.

@@ -13,8 +13,8 @@
 #include "tasks/decode/base_decode_program.h"
 #include "tasks/decode/decode_hparams.h"
 #include "tasks/decode/generation.h"
-#include "tasks/decode/stop_rules.h"
 #include "tasks/decode/prompt_text.h"
+#include "tasks/decode/stop_rules.h"
 
 namespace tessera {
 

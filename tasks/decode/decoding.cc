@@ -6,12 +6,13 @@
 namespace tessera {
 
 Decoding::Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts,
-                   int64_t longest_prompt)
+                   int64_t longest_prompt, const std::string& cache)
     : p_(p),
       program_(session,
                {.rows = decode_rows(session, p, prompts),
                 .cache_length = cache_needed(p, longest_prompt),
-                .prefill_chunk = p.prefill_chunk},
+                .prefill_chunk = p.prefill_chunk,
+                .cache = cache},
                p.strategy) {}
 
 void Decoding::begin(const PromptText* text) {

@@ -15,8 +15,9 @@ namespace tessera {
 class Decoding {
  public:
   // Adds programs for at most `prompts` prompts at once, each of at most `longest_prompt` tokens.
-  // All processes call it alike.
-  Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts, int64_t longest_prompt);
+  // Several in one session have caches of different names. All processes call it alike.
+  Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts, int64_t longest_prompt,
+           const std::string& cache = "");
 
   // Once the executor is allocated. `text` is the first process's alone, and outlives this.
   void begin(const PromptText* text);

@@ -64,7 +64,7 @@ std::string PromptText::text(const std::vector<int32_t>& ids) const {
 // A tokenizer may show a token otherwise at the beginning of a text than within one (SentencePiece
 // drops the first space), and a character may begin in the prompt.
 std::string PromptText::continuation(const std::vector<int32_t>& prompt,
-                                    const std::vector<int32_t>& ids) const {
+                                     const std::vector<int32_t>& ids) const {
   if (tokenizer_ == nullptr) return text(ids);
   std::vector<int32_t> all = prompt;
   all.insert(all.end(), ids.begin(), ids.end());

@@ -42,8 +42,8 @@ TrainingSamples::TrainingSamples(ModelSession& session, const BaseInput& input)
   int64_t longest = 0;
   for (const DecodedExample& each : prompts_)
     longest = std::max(longest, std::ssize(each.prompt_ids));
-  decoding_.emplace(session, decode_hparams(p, std::ssize(prompts_)), std::ssize(prompts_),
-                    longest);
+  decoding_.emplace(session, decode_hparams(p, std::ssize(prompts_)), std::ssize(prompts_), longest,
+                    "samples");
 }
 
 void TrainingSamples::begin() { decoding_->begin(&text_); }

@@ -243,6 +243,11 @@ TEST_CASE("what cannot be decoded is told before anything is") {
   RunOptions missing = decoding({"7"});
   missing.checkpoint = {CheckpointChoice::Kind::kStep, 5};
   REQUIRE_THAT(message_of(config, directory.path(), missing), Catch::Contains("step 5"));
+  ExperimentConfig endless = config;
+  endless.decode_inputs["copies"].as<SyntheticInput::HParams>().num_batches = -1;
+  REQUIRE_THAT(message_of(endless, directory.path(), decoding()),
+               Catch::Contains("its input repeats for ever; set task.decode.num_examples") &&
+                   Catch::Contains("in decode_inputs.copies"));
   task_of(config).decode.stop_tokens = {"<eos>"};
   REQUIRE_THAT(
       message_of(config, directory.path(), decoding({"7"})),

@@ -107,6 +107,35 @@ TEST_CASE("a prompt decodes to the same bits in any batch, order and company") {
     }
 }
 
+TEST_CASE("caches of other names and sizes lie side by side in a session") {
+  const ExperimentConfig config = wide_config();
+  const Prompts prompts = wide_prompts(4);
+  DecodeHParams sample, beam;
+  sample.max_decode_steps = 5;
+  beam.strategy = DecodeStrategy::kBeam;
+  beam.batch = 9;
+  beam.beam_size = 3;
+  beam.max_decode_steps = 7;
+
+  const TinyDevices devices;
+  Processes alone;
+  ModelSession session(config, ModelSession::Purpose::kRunning, devices.in_order(), 1, alone);
+  Decoding samples(session, sample, 4, 30, "samples"), beams(session, beam, 4, 23);
+  session.executor().allocate();
+  initialise_state(session.executor(), session.task().model().parameters(), 5, 1);
+  const PromptText text(nullptr, kVocab);
+  samples.begin(&text);
+  beams.begin(&text);
+  const Results first = samples.decode(prompts);
+  const Results between = beams.decode(prompts);
+  const Results again = samples.decode(prompts);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    require_same_bits(again[i], first[i]);
+    require_same_bits(first[i], decode(config, sample, prompts)[i]);
+    require_same_bits(between[i], decode(config, beam, prompts)[i]);
+  }
+}
+
 TEST_CASE("a model that is no language model cannot decode, and says so") {
   ExperimentConfig config = tiny_config(1);
   config.task.as<SingleTask::HParams>().model = ClassificationModel::HParams{
