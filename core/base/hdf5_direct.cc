@@ -167,7 +167,8 @@ std::optional<int64_t> Hdf5DirectReader::Impl::place_by_index(int64_t piece) con
 
 bool Hdf5DirectReader::Impl::holds(int64_t place, std::span<const std::byte> truth) const {
   if (place <= 0 || place > opened.size - static_cast<int64_t>(truth.size())) return false;
-  std::vector<std::byte> found(truth.size());
+  thread_local std::vector<std::byte> found;  // Fresh memory for each piece costs more than it.
+  found.resize(truth.size());
   return read_at(descriptor, place, found) == static_cast<int64_t>(truth.size()) &&
          std::memcmp(found.data(), truth.data(), truth.size()) == 0;
 }
@@ -198,7 +199,8 @@ void Hdf5DirectReader::Impl::check_unchanged() const {
 // Through HDF5, whole; so its place is known from then on.
 void Hdf5DirectReader::Impl::read_first(int64_t piece, int64_t begin,
                                         std::span<std::byte> bytes) const {
-  std::vector<std::byte> truth(static_cast<size_t>(piece_size(piece) * element_bytes));
+  thread_local std::vector<std::byte> truth;
+  truth.resize(static_cast<size_t>(piece_size(piece) * element_bytes));
   dataset.read({{piece * piece_elements}, {piece_size(piece)}}, truth);
   std::copy_n(truth.begin() + begin * element_bytes, bytes.size(), bytes.begin());
   const std::lock_guard lock(mutex);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a one-dimensional dataset past HDF5: a lookup and a lock for each few kilobytes would cost
 // more than the bytes. Only where bytes lie in the file as they do in memory; elsewhere (compressed
-// datasets, big-endian ones) HDF5 reads. HDF5 stays the truth: it reads each piece of the dataset
+// datasets) HDF5 reads. HDF5 stays the truth: it reads each piece of the dataset
 // first, checksum and all, and only a place in the file that holds those very bytes is read later.
 #pragma once
 
