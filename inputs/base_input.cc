@@ -34,6 +34,12 @@ Batch global_specification(const BaseInput& input) {
   return specification;
 }
 
+int64_t sequence_length(const BaseInput& input) {
+  const Batch specification = input.specification();
+  const auto ids = specification.find("ids");
+  return ids == specification.end() || ids->second.shape.size() < 2 ? 0 : ids->second.shape[1];
+}
+
 std::vector<RowRange> rows_of_host(const BaseInput& input, const Infeed& infeed) {
   CHECK(infeed.num_infeed_hosts >= 1 && infeed.infeed_host_index >= 0 &&
         infeed.infeed_host_index < infeed.num_infeed_hosts);

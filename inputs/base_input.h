@@ -95,6 +95,9 @@ bool same_shapes(const Batch& a, const Batch& b);
 // The specification of the global batch: what is traced, whatever rows this host reads.
 Batch global_specification(const BaseInput& input);
 
+// Positions of a row of it; 0 if its examples are no rows of tokens.
+int64_t sequence_length(const BaseInput& input);
+
 // The rows of an input's global batch that a host reads.
 std::vector<RowRange> rows_of_host(const BaseInput& input, const Infeed& infeed);
 

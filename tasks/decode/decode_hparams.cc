@@ -22,6 +22,7 @@ void check_numbers(const DecodeHParams& p, std::string_view where) {
   at_least("min_decode_steps", p.min_decode_steps, 0);
   at_least("batch", p.batch, 1);
   at_least("cache_length", p.cache_length, 0);
+  at_least("window", p.window, -1);
   at_least("prefill_chunk", p.prefill_chunk, 1);
   at_least("prompt_length", p.prompt_length, 0);
   if (p.num_examples != -1) at_least("num_examples", p.num_examples, 1);
@@ -41,7 +42,7 @@ void check(const DecodeHParams& p, std::string_view where) {
   if (p.min_decode_steps > p.max_decode_steps)
     fail("{}.min_decode_steps is {}, more than max_decode_steps ({})", where, p.min_decode_steps,
          p.max_decode_steps);
-  if (p.cache_length > 0 && p.max_decode_steps > p.cache_length)
+  if (p.cache_length > 0 && p.window <= 0 && p.max_decode_steps > p.cache_length)
     fail(
         "{}.max_decode_steps is {}, but a row's cache holds {} tokens (cache_length), of its "
         "prompt and its continuation together",
@@ -49,6 +50,9 @@ void check(const DecodeHParams& p, std::string_view where) {
   for (const std::string& text : p.stop_strings)
     if (text.empty()) fail("{}.stop_strings holds an empty text, which is everywhere", where);
   if (p.strategy != DecodeStrategy::kBeam) return;
+  if (p.window > 0)
+    fail("{}.window is {}, but the rows of a beam search cannot forget; take it away", where,
+         p.window);
   if (p.beam_size > p.batch)
     fail("{}.beam_size is {}, more than the {} rows decoded at once; set {}.batch to at least {}",
          where, p.beam_size, p.batch, where, p.beam_size);

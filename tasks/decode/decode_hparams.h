@@ -56,8 +56,12 @@ struct DecodeHParams {
   std::vector<std::string> stop_tokens;   // Others: names ("<|im_end|>") or ids ("50256").
   std::vector<std::string> stop_strings;  // The text ends before the first of them.
 
-  int64_t batch = 8;           // Rows decoded at once.
-  int64_t cache_length = 0;    // Tokens of a row; 0: as many as prompts and continuations take.
+  int64_t batch = 8;         // Rows decoded at once.
+  int64_t cache_length = 0;  // Tokens of a row; 0: as many as prompts and continuations take.
+  // How far back a token may look. A row that holds as many tokens forgets the older half of them
+  // and goes on, so that no position comes that training never saw. 0: the training input's
+  // seq_len, but for a beam search, whose rows cannot forget; -1: no limit.
+  int64_t window = 0;
   int64_t prefill_chunk = 64;  // Tokens of a prompt that are read at once.
   LongPrompts long_prompts = LongPrompts::kRefuse;
 
@@ -67,7 +71,7 @@ struct DecodeHParams {
   int64_t num_examples = -1;  // Of each dataset; -1: all.
   FIELDS(strategy, temperature, top_k, top_p, seed, beam_size, length_penalty, num_samples,
          max_decode_steps, min_decode_steps, stop_at_end, stop_tokens, stop_strings, batch,
-         cache_length, prefill_chunk, long_prompts, prompt_length, num_examples)
+         cache_length, window, prefill_chunk, long_prompts, prompt_length, num_examples)
 };
 
 // Error for a value that can be none, by its path under `where` ("task.decode").

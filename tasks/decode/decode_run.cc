@@ -32,6 +32,7 @@ DecodeRun::DecodeRun(const ExperimentConfig& config, const RunOptions& options,
       console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
                    ? Console::Mode::kSilent
                    : Console::detect()) {
+  look_back_as_trained(config);
   if (processes.is_first()) {
     find_text(config);
     if (options.prompts.empty()) {
@@ -42,6 +43,14 @@ DecodeRun::DecodeRun(const ExperimentConfig& config, const RunOptions& options,
   }
   choose_checkpoint();
   compile();
+}
+
+// No token sees further back than training let it, unless it is told to.
+void DecodeRun::look_back_as_trained(const ExperimentConfig& config) {
+  const bool says = p_.window != 0 || p_.cache_length != 0;
+  if (says || p_.strategy == DecodeStrategy::kBeam) return;
+  const ErrorContext where("input");
+  p_.window = sequence_length(*config.input.instantiate());
 }
 
 // Process 0 chooses for all, so that a checkpoint that comes or goes meanwhile divides nobody.

@@ -31,6 +31,7 @@ class DecodeRun final : public BaseRun {
     std::string name;  // Empty: the prompts of the command line.
     std::vector<DecodedExample> examples;
   };
+  void look_back_as_trained(const ExperimentConfig& config);
   void choose_checkpoint();
   void find_text(const ExperimentConfig& config);
   void take_prompts();

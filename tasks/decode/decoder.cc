@@ -21,7 +21,9 @@ DrawableIds drawable_ids(const PromptText& text, const StopRules& stop, int64_t 
 
 // The last token is never read again, so it needs no place.
 int64_t cache_needed(const DecodeHParams& p, int64_t longest_prompt) {
-  return p.cache_length > 0 ? p.cache_length : longest_prompt + p.max_decode_steps - 1;
+  if (p.cache_length > 0) return p.cache_length;
+  const int64_t all = longest_prompt + p.max_decode_steps - 1;
+  return p.window > 0 ? std::min(p.window, all) : all;
 }
 
 Decoder::Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const PromptText& text)
@@ -32,6 +34,7 @@ Decoder::Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const Promp
       sampler_({p.strategy == DecodeStrategy::kGreedy ? 0.0 : p.temperature, p.top_k, p.top_p},
                drawable_),
       slot_rows_(rows_per_prompt(p)),
+      window_(p.window > 0 ? std::min(p.window, program.cache_length()) : 0),
       slots_(static_cast<size_t>(program.rows() / slot_rows_)),
       rows_(static_cast<size_t>(program.rows())) {
   CHECK(!slots_.empty(), "a prompt takes {} rows, more than {}", slot_rows_, program.rows());
@@ -40,9 +43,16 @@ Decoder::Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const Promp
 std::vector<int32_t> Decoder::fitted(const std::vector<int32_t>& prompt, size_t number) const {
   CHECK(!prompt.empty());
   const auto size = static_cast<int64_t>(prompt.size());
-  const int64_t room = program_.cache_length() - p_.max_decode_steps + 1;
+  const int64_t room = forgets() ? window_ : program_.cache_length() - p_.max_decode_steps + 1;
   if (size <= room) return prompt;
   if (p_.long_prompts == LongPrompts::kTruncate) return {prompt.end() - room, prompt.end()};
+  if (forgets())
+    fail(
+        "prompt {} has {} tokens, and a token looks back on {} (window). Set "
+        "task.decode.window={}, "
+        "which may go beyond what the model was trained for, or "
+        "task.decode.long_prompts=truncate, which drops a prompt's beginning",
+        number + 1, size, window_, size);
   fail(
       "prompt {} has {} tokens; with max_decode_steps={} a cache of {} tokens has room for {}. Set "
       "task.decode.cache_length={}, decode fewer steps, or set task.decode.long_prompts=truncate, "
@@ -103,10 +113,11 @@ std::vector<std::vector<DecodedSample>> Decoder::decode(
         slot.sample = static_cast<int64_t>(begun % static_cast<size_t>(runs));
         slot.generation = start(fitting[slot.prompt], slot.sample);
         slot.position = 0;
+        slot.tokens = slot.generation->prompt();
         slot.reads = true;
         ++begun;
       }
-      read_prompts();
+      read_tokens();
     } else {
       step();
     }
@@ -130,7 +141,7 @@ void Decoder::idle_all() {
 
 // Chunks begin at multiples of the chunk's length, so that a prompt is read in the same pieces
 // whatever is read beside it.
-void Decoder::read_prompts() {
+void Decoder::read_tokens() {
   const int64_t chunk = program_.prefill_chunk();
   for (int64_t begin = 0;; begin += chunk) {
     idle_all();
@@ -138,24 +149,42 @@ void Decoder::read_prompts() {
     for (const Slot& slot : slots_) {
       if (!slot.reads) continue;
       reads = true;
-      const std::span<const int32_t> prompt = slot.generation->prompt();
-      const int64_t left = static_cast<int64_t>(prompt.size()) - begin;
+      const std::span<const int32_t> tokens = slot.tokens;
+      const int64_t left = std::ssize(tokens) - begin;
       for (RowTokens& row : rows_of(slot))
         row.ids =
-            prompt.subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(chunk, left)));
+            tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(chunk, left)));
     }
     if (!reads) return;
     const std::span<const float> logits = program_.prefill(rows_);
     for (Slot& slot : slots_) {
       if (!slot.reads) continue;
-      slot.position += static_cast<int64_t>(rows_of(slot).front().ids.size());
-      slot.reads = slot.position < static_cast<int64_t>(slot.generation->prompt().size());
+      slot.position += std::ssize(rows_of(slot).front().ids);
+      slot.reads = slot.position < std::ssize(slot.tokens);
       if (!slot.reads) advance(slot, logits);
     }
   }
 }
 
+// Of rows that are full: what they keep, and the token that is next, they read anew from position
+// 0. Whether any did.
+bool Decoder::forget_older_halves() {
+  if (!forgets()) return false;
+  bool any = false;
+  for (Slot& slot : slots_) {
+    if (!slot.generation || slot.position < window_) continue;
+    slot.tokens.push_back(slot.generation->next_ids().front());
+    const int64_t kept = std::max<int64_t>(1, window_ / 2);
+    slot.tokens.erase(slot.tokens.begin(), slot.tokens.end() - kept);
+    slot.position = 0;
+    slot.reads = true;
+    any = true;
+  }
+  return any;
+}
+
 void Decoder::step() {
+  if (forget_older_halves()) return read_tokens();
   reorder();
   idle_all();
   for (const Slot& slot : slots_) {
@@ -169,6 +198,7 @@ void Decoder::step() {
   for (Slot& slot : slots_) {
     if (!slot.generation) continue;
     ++slot.position;
+    if (forgets()) slot.tokens.push_back(slot.generation->next_ids().front());
     advance(slot, logits);
   }
 }

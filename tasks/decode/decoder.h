@@ -47,13 +47,16 @@ class Decoder {
     std::unique_ptr<BaseGeneration> generation;  // Null: free.
     size_t prompt = 0;
     int64_t sample = 0;
-    int64_t position = 0;  // Tokens its rows hold.
-    bool reads = false;    // Its prompt, still.
+    int64_t position = 0;         // Tokens its rows hold.
+    std::vector<int32_t> tokens;  // Those, and what it reads.
+    bool reads = false;           // `tokens`, from position on.
   };
   std::vector<int32_t> fitted(const std::vector<int32_t>& prompt, size_t number) const;
   std::unique_ptr<BaseGeneration> start(std::vector<int32_t> prompt, int64_t sample);
   bool worth_filling(size_t waiting) const;
-  void read_prompts();
+  void read_tokens();
+  bool forgets() const { return window_ > 0; }
+  bool forget_older_halves();
   void step();
   void reorder();
   void advance(Slot& slot, std::span<const float> logits);
@@ -67,6 +70,7 @@ class Decoder {
   DrawableIds drawable_;
   Sampler sampler_;
   int64_t slot_rows_;
+  int64_t window_;  // 0: none.
   std::vector<Slot> slots_;
   std::vector<RowTokens> rows_;
   int64_t steps_run_ = 0;

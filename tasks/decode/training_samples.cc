@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-DecodeHParams decode_hparams(const SampleHParams& p, int64_t prompts) {
+DecodeHParams decode_hparams(const SampleHParams& p, int64_t prompts, const BaseInput& input) {
   DecodeHParams decode;
   decode.strategy = DecodeStrategy::kSample;
   decode.temperature = p.temperature;
@@ -19,6 +19,8 @@ DecodeHParams decode_hparams(const SampleHParams& p, int64_t prompts) {
   decode.top_p = p.top_p;
   decode.seed = p.seed;
   decode.max_decode_steps = p.length;
+  decode.window = sequence_length(input);
+  decode.long_prompts = LongPrompts::kTruncate;
   decode.batch = std::min<int64_t>(prompts, 16);
   check(decode, "task.train.sample");
   return decode;
@@ -42,8 +44,8 @@ TrainingSamples::TrainingSamples(ModelSession& session, const BaseInput& input)
   int64_t longest = 0;
   for (const DecodedExample& each : prompts_)
     longest = std::max(longest, std::ssize(each.prompt_ids));
-  decoding_.emplace(session, decode_hparams(p, std::ssize(prompts_)), std::ssize(prompts_), longest,
-                    "samples");
+  decoding_.emplace(session, decode_hparams(p, std::ssize(prompts_), input), std::ssize(prompts_),
+                    longest, "samples");
 }
 
 void TrainingSamples::begin() { decoding_->begin(&text_); }

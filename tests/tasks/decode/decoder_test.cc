@@ -204,6 +204,41 @@ TEST_CASE("a prompt as long as the cache allows is decoded; a longer one is refu
   require_same(decode_with(sizes, p, {longer}).front(), decode_with(sizes, p, {prompt}).front());
 }
 
+// As by_hand, but what lies before the window is forgotten, half a window at a time.
+std::vector<int32_t> by_hand_forgetting(const std::vector<int32_t>& prompt, const DecodeHParams& p,
+                                        const PrefixProgram::Sizes& sizes) {
+  Sampler sampler({p.temperature, p.top_k, p.top_p},
+                  DrawableIds(static_cast<size_t>(sizes.vocab_size), 1));
+  const uint64_t key = sample_key(static_cast<uint64_t>(p.seed), prompt, 0);
+  std::vector<int32_t> seen = prompt, drawn;
+  while (std::ssize(drawn) < p.max_decode_steps) {
+    if (std::ssize(seen) > p.window) seen.erase(seen.begin(), seen.end() - p.window / 2);
+    const double uniform = sample_uniform(key, std::ssize(drawn));
+    drawn.push_back(sampler.draw(PrefixProgram::logits_after(seen, sizes), {}, uniform).id);
+    seen.push_back(drawn.back());
+  }
+  return drawn;
+}
+
+TEST_CASE("a row that is full forgets its older half and goes on, whatever is decoded beside it") {
+  DecodeHParams p;
+  p.temperature = 1.0;
+  p.window = 6;
+  p.max_decode_steps = 40;
+  const Prompts prompts = {{1, 2, 3}, {4}, {5, 4, 3, 1, 2, 3}, {2, 2}, {3, 1, 5, 4, 3}};
+  for (const int64_t rows : {1, 2, 5}) {
+    const PrefixProgram::Sizes sizes{.rows = rows, .cache_length = p.window};
+    const auto results = decode_with(sizes, p, prompts);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      INFO("rows " << rows << " prompt " << i);
+      REQUIRE(results[i][0].ids == by_hand_forgetting(prompts[i], p, sizes));
+    }
+  }
+  const PrefixProgram::Sizes sizes{.rows = 2, .cache_length = p.window};
+  REQUIRE_THROWS_WITH(decode_with(sizes, p, {{1, 2, 3, 4, 5, 1, 2}}),
+                      Catch::Contains("prompt 1 has 7 tokens, and a token looks back on 6"));
+}
+
 TEST_CASE("values of task.decode that can be none are refused by name") {
   const auto message = [](auto change) {
     DecodeHParams p;
