@@ -61,23 +61,24 @@ DecodeHParams beam(int64_t size, int64_t best, int64_t most) {
 TEST_CASE("a beam wide enough finds the best continuations that there are, in their order") {
   const PrefixProgram::Sizes sizes{.rows = 81, .vocab_size = 4};
   for (const double penalty : {0.0, 0.6, 1.0, 3.0})
-    for (const int64_t least : {0, 2}) {
-      DecodeHParams p = beam(81, 20, 5);
-      p.length_penalty = penalty;
-      p.min_decode_steps = least;
-      for (const std::vector<int32_t>& prompt : {std::vector<int32_t>{0}, {3, 1, 1, 0, 2}}) {
-        const std::vector<Scored> best = exhaustive(prompt, p, sizes);
-        const auto found = decode_with(sizes, p, {prompt}).front();
-        REQUIRE(found.size() == 20);
-        for (size_t i = 0; i < found.size(); ++i) {
-          INFO("penalty " << penalty << " least " << least << " place " << i);
-          REQUIRE(found[i].ids == best[i].ids);
-          REQUIRE(found[i].score == Approx(best[i].score).margin(1e-6));
-          REQUIRE(found[i].log_probability == Approx(best[i].log_probability).margin(1e-6));
-          REQUIRE((found[i].finish == Finish::kStopToken) == (best[i].ids.back() == 2));
+    for (const int64_t least : {0, 2})
+      for (const int64_t wanted : {1, 20}) {
+        DecodeHParams p = beam(81, wanted, 5);
+        p.length_penalty = penalty;
+        p.min_decode_steps = least;
+        for (const std::vector<int32_t>& prompt : some_prompts(12, 4)) {
+          const std::vector<Scored> best = exhaustive(prompt, p, sizes);
+          const auto found = decode_with(sizes, p, {prompt}).front();
+          REQUIRE(std::ssize(found) == wanted);
+          for (size_t i = 0; i < found.size(); ++i) {
+            INFO("penalty " << penalty << " least " << least << " place " << i);
+            REQUIRE(found[i].ids == best[i].ids);
+            REQUIRE(found[i].score == Approx(best[i].score).margin(1e-6));
+            REQUIRE(found[i].log_probability == Approx(best[i].log_probability).margin(1e-6));
+            REQUIRE((found[i].finish == Finish::kStopToken) == (best[i].ids.back() == 2));
+          }
         }
       }
-    }
 }
 
 TEST_CASE("a narrow beam gives scores that are true, at least as good as greedy's") {
