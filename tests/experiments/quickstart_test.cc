@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"
@@ -53,10 +54,12 @@ TEST_CASE("CharLm learns a small text: loss, held-out loss and a sample of its w
   const auto trained = static_cast<int64_t>(0.9 * static_cast<double>(text.size()));
   REQUIRE(std::stol(scored) == static_cast<int64_t>(text.size()) - trained - 1);
 
-  const std::string output = child.output();
+  REQUIRE(child.output().find("a sample of what it has learnt") != std::string::npos);
+  const std::string line = read_file(directory / "run/samples.jsonl");
+  const Json sample = parse_json(line, "samples.jsonl");
   const std::set<std::string> known = words_of(text);
   int hits = 0, words = 0;
-  for (const std::string& word : words_of(output.substr(output.find("a sample of what")))) {
+  for (const std::string& word : words_of(sample.at("continuation").as_string())) {
     ++words;
     hits += known.contains(word) ? 1 : 0;
   }
