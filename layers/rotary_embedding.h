@@ -27,7 +27,8 @@ class RotaryPositionEmbedding final : public Layer {
     double max_timescale = 10000.0;
     bool interleaved = false;  // Pairs (2i, 2i+1) as in the paper; else (i, i + head_dim/2).
     std::optional<RotaryStretchHParams> stretch;
-    FIELDS(min_timescale, max_timescale, interleaved, stretch)
+    Field<int64_t> max_positions;  // That the model is said to be good for, when it is exported.
+    FIELDS(min_timescale, max_timescale, interleaved, stretch, max_positions)
   };
   explicit RotaryPositionEmbedding(const HParams& p);
 

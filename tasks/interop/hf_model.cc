@@ -93,6 +93,7 @@ void describe_attention(const DotProductAttention::HParams& p, HfModel* model, R
   config.rope_theta =
       std::stod(fmt::format("{:.14g}", rotary.max_timescale / rotary.min_timescale));
   config.stretch = rotary.stretch.value_or(RotaryStretchHParams{});
+  config.max_positions = rotary.max_positions.get_or(config.max_positions);
   model->conventions.interleaved_rotary = rotary.interleaved;
   if (config.rope_factor != 1.0 && config.stretch.factor != 1.0)
     reasons->add(
@@ -198,9 +199,8 @@ void describe_as_gpt2(const TransformerLm::HParams& p, const TransformerBlock::H
 }
 
 void describe_as_llama(const TransformerLm::HParams& p, const TransformerBlock::HParams& block,
-                       const Norm& norm, int64_t seq_len, HfConfig* config, Reasons* reasons) {
+                       const Norm& norm, HfConfig* config, Reasons* reasons) {
   config->family = HfFamily::kLlama;
-  config->max_positions = seq_len;
   if (norm.kind == LayerNorm::HParams::kName)
     reasons->add(
         "norm_tpl is LayerNorm with rotary positions; GPT-2 has the first, Llama the last");
@@ -222,6 +222,7 @@ HfModel describe(const TransformerLm::HParams& p, int64_t seq_len) {
   config.vocab_size = p.vocab_size.get();
   config.model_dims = p.model_dims.get();
   config.num_layers = p.num_layers.get();
+  config.max_positions = seq_len;
   config.embedding_dropout = p.embedding_dropout_rate;
   describe_softmax(p, &config, &reasons);
   const Norm last = norm_of(p.final_ln_tpl, "final_ln_tpl", &reasons);
@@ -238,7 +239,7 @@ HfModel describe(const TransformerLm::HParams& p, int64_t seq_len) {
     const bool is_rotary = block->attention_tpl.holds<DotProductAttention::HParams>() &&
                            block->attention_tpl.as<DotProductAttention::HParams>().rotary_tpl.has();
     if (is_rotary) {
-      describe_as_llama(p, *block, norm, seq_len, &config, &reasons);
+      describe_as_llama(p, *block, norm, &config, &reasons);
     } else {
       describe_as_gpt2(p, *block, norm, &config, &reasons);
     }
@@ -281,9 +282,9 @@ LanguageModel::HParams model_of_hf(const HfConfig& config, HfStack stack) {
                                          .dims_per_head = config.head_dim,
                                          .use_bias = is_gpt2 || config.attention_bias};
   if (!is_gpt2) {
-    RotaryPositionEmbedding::HParams rotary{
-        .min_timescale = config.rope_factor,
-        .max_timescale = config.rope_factor * config.rope_theta};
+    RotaryPositionEmbedding::HParams rotary{.min_timescale = config.rope_factor,
+                                            .max_timescale = config.rope_factor * config.rope_theta,
+                                            .max_positions = config.max_positions};
     if (config.stretch.factor != 1.0) rotary.stretch = config.stretch;
     attention.rotary_tpl = rotary;
   }

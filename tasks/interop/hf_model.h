@@ -26,7 +26,8 @@ struct HfModel {
 };
 
 // The model of an experiment. Error that lists everything about it that neither architecture has.
-// How long sequences may be, a Llama does not say; that of the experiment's input is said for it.
+// A Llama that does not say how long sequences may be (max_positions) is said to take as long ones
+// as the experiment's input has.
 HfModel hf_model_of(const ExperimentConfig& experiment);
 
 enum class HfStack { kRepeated, kUnrolled };

@@ -75,6 +75,12 @@ TEST_CASE("values that cannot be are errors") {
           "--mode=import reads a directory: give --input=DIR");
   REQUIRE(error_for({"--exp=a", "--mode=export", "--output=x", "--format=onnx"}) ==
           "--format=onnx: export and import know one format, hf");
+  REQUIRE(error_for({"--exp=a", "--mode=export"}) ==
+          "--mode=export writes a directory: give --output=DIR");
+  REQUIRE(error_for({"--exp=a", "--mode=import", "--input=x", "--dtype=bf16"}) ==
+          "--dtype goes with --mode=export");
+  REQUIRE(error_for({"--exp=a", "--mode=export", "--output=x", "--max_shard_bytes=5GB"}) ==
+          "--max_shard_bytes=5GB: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--checkpoint=all"}) ==
           "--checkpoint goes with --mode=eval, decode or export");
   REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=all"}) ==

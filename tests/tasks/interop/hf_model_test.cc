@@ -31,6 +31,7 @@ TEST_CASE("what is made of a config.json is described as that config.json") {
       const HfConfig config = parse_hf_config(read_file(file), file);
       const HfModel model = hf_model_of(hf_experiment(name, stack));
       REQUIRE(hf_differences(config, model.config) == std::vector<std::string>{});
+      REQUIRE(model.config.max_positions == config.max_positions);
       REQUIRE_FALSE(model.conventions.interleaved_rotary);
     }
   }
@@ -43,6 +44,7 @@ TEST_CASE("known models are what they are called") {
   const HfConfig llama = hf_model_of(hf_experiment(llama2_7b())).config;
   REQUIRE(llama.family == HfFamily::kLlama);
   REQUIRE(llama.hidden_dims == 11008);
+  REQUIRE(llama.max_positions == 20);  // The input's.
   REQUIRE_FALSE(llama.tied);
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models between Hugging Face's form and ours, both ways, against what transformers computes.
-#include <cstdlib>
+#include <algorithm>
+#include <sstream>
 #include <thread>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/runtime/checkpoint_store.h"
 #include "core/runtime/safetensors_writer.h"
+#include "inputs/synthetic_input.h"
 #include "layers/full_softmax.h"
 #include "layers/rms_norm.h"
 #include "tasks/interop/export.h"
@@ -174,6 +177,53 @@ TEST_CASE("processes import together, each what it holds") {
   REQUIRE(fs::exists(directory / "run/checkpoints/step_0000000000/host_00001.h5"));
   export_hf(config, directory / "run", directory / "out");
   require_same_tensors(hf_golden("llama"), directory / "out");
+}
+
+TEST_CASE("imported weights are decoded as whole forward passes would") {
+  for (const std::string name : {"gpt2", "llama_scaled"}) {
+    INFO(name);
+    const TemporaryDirectory directory;
+    ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);
+    config.decode_inputs["letters"] = SyntheticInput::HParams{.task = SyntheticTask::kCopy,
+                                                              .name = "letters",
+                                                              .global_batch_size = 2,
+                                                              .seq_len = 8,
+                                                              .num_letters = 8,
+                                                              .distance = 2,
+                                                              .num_batches = 2};
+    DecodeHParams& p = config.task.as<SingleTask::HParams>().decode;
+    p.temperature = 0.0;
+    p.prompt_length = 4;
+    p.max_decode_steps = 12;
+    import_hf(config, hf_golden(name), directory / "run");
+    RunOptions options;
+    options.mode = RunMode::kDecode;
+    options.job_log_dir = directory / "run";
+    Processes alone;
+    const int code = run_hf(config, options, alone);
+    REQUIRE(code == 0);
+    std::istringstream lines(
+        read_bytes(directory / "run/decoder_out/letters/step_0000000000.jsonl"));
+    std::vector<std::vector<int32_t>> rows;
+    for (std::string line; std::getline(lines, line);) {
+      const Json json = parse_json(line, "line");
+      rows.emplace_back();
+      for (const char* member : {"prompt_ids", "ids"})
+        for (const Json& id : json.at(member).as_array())
+          rows.back().push_back(static_cast<int32_t>(id.as_integer()));
+      REQUIRE(rows.back().size() == 16);
+    }
+    REQUIRE(rows.size() == 4);
+    // No other ids are the input's.
+    const int64_t drawn = config.input.instantiate()->vocab_size();
+    const std::vector<float> logits = logits_of(config, directory / "run", rows);
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (size_t i = 4; i < 16; ++i) {
+        const auto begin = logits.begin() + static_cast<int64_t>((row * 16 + i - 1) * 48);
+        REQUIRE(std::max_element(begin, begin + drawn) - begin == rows[row][i]);
+      }
+    }
+  }
 }
 
 TEST_CASE("a model without a weight that transformers' has is exported with it at rest") {
