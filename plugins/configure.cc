@@ -75,7 +75,7 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
       fail_unknown(entry, knobs, to_tree(experiment->build()), setting);
   configured.knobs = entry.knobs(*experiment);
   for (const std::string& given : knob_sets) note_command_line(configured.knobs, given);
-  configured.config = experiment->build();
+  configured.config = with_all_evals(experiment->build());
   for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
   check_required(resolved(to_tree(configured.config)), entry.name);
   return configured;

@@ -74,7 +74,7 @@ Tree other_tree(const std::string& other, const CommandLine& line) {
   if (filesystem::is_regular_file(file)) {
     ExperimentConfig config;
     from_tree(parse_toml(read_file(file), file.string()), config);
-    return to_tree(config);
+    return to_tree(with_all_evals(config));
   }
   const ExperimentEntry entry = find_experiment(other, plugin_path(line.plugin_path));
   return to_tree(configure(entry, {}).config);

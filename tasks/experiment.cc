@@ -98,6 +98,11 @@ Mesh planned_mesh(const MeshConfig& config, int64_t devices) {
   return Mesh(std::move(axes));
 }
 
+ExperimentConfig with_all_evals(ExperimentConfig config) {
+  for (const auto& [name, unused] : config.eval_inputs) config.eval.datasets.try_emplace(name);
+  return config;
+}
+
 AxisRules make_rules(const RulesConfig& config) {
   return {parse_rules(config.weights), parse_rules(config.activations)};
 }

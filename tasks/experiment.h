@@ -64,6 +64,9 @@ struct ExperimentConfig {
   FIELDS(mesh, rules, task, input, eval_inputs, decode_inputs, eval)
 };
 
+// The same, with an entry in eval.datasets for each of eval_inputs, so that --set finds them all.
+ExperimentConfig with_all_evals(ExperimentConfig config);
+
 // Members of a derived struct are its knobs; it lists its own with FIELDS and names its base with
 // `using Base = …`. `--set num_layers=4` sets them before build() is called.
 class Experiment {

@@ -27,13 +27,13 @@ std::string settle_config(const std::filesystem::path& run_directory, const std:
                           const ExperimentConfig& config, const std::vector<std::string>& overrides,
                           ConfigChange change) {
   const std::filesystem::path file = run_directory / "hparams.toml";
-  Tree wanted = to_tree(config);
+  Tree wanted = to_tree(with_all_evals(config));
   for (const std::string& given : overrides) note_command_line(wanted, given);
   if (std::filesystem::exists(file)) {
     const std::string text = read_file(file);
     ExperimentConfig begun_with;
     from_tree(parse_toml(text, file.string()), begun_with);
-    const std::vector<std::string> differences = diff(to_tree(begun_with), wanted);
+    const std::vector<std::string> differences = diff(to_tree(with_all_evals(begun_with)), wanted);
     if (differences.empty()) return text;
     if (change == ConfigChange::kRefuse && run_has_begun(run_directory))
       fail(

@@ -33,7 +33,7 @@ Session::Session(const ExperimentConfig& config, const SessionOptions& options,
     : ModelSession(config, options.allocates ? Purpose::kRunning : Purpose::kPlanning, devices,
                    options.devices, processes) {
   open_inputs(config, options);
-  compile(options);
+  compile(config, options);
   processes_.barrier("compiling the step");
 }
 
@@ -97,7 +97,7 @@ int Session::add_program(const Graph& graph, const SessionOptions& options) {
   return ModelSession::add_program(graph, compile);
 }
 
-void Session::compile(const SessionOptions& options) {
+void Session::compile(const ExperimentConfig& config, const SessionOptions& options) {
   TraceSetting setting{mesh_, rules_, global_specification(*input_)};
   std::optional<int> train_number;
   if (options.trains) {
@@ -105,7 +105,7 @@ void Session::compile(const SessionOptions& options) {
     check_rules(rules_, train_graph_);
     train_number = add_program(train_graph_, options);
   }
-  evaluation_->compile(*task_, setting, eval_weights(),
+  evaluation_->compile(*this, config, options.run_directory,
                        [&](const Graph& graph) { return add_program(graph, options); });
   setting.batch = copies_of_one_example(setting, *input_);
   const Graph logits_graph = task_->logits_graph(setting, eval_weights());

@@ -52,7 +52,7 @@ class Session : public ModelSession {
   Infeed infeed(int64_t global_batch_size, const SessionOptions& options) const;
   OpenedInput open_input(const Template<BaseInput>& input_tpl, const std::string& where,
                          const SessionOptions& options);
-  void compile(const SessionOptions& options);
+  void compile(const ExperimentConfig& config, const SessionOptions& options);
   int add_program(const Graph& graph, const SessionOptions& options);
   void check_vocabulary(const Graph& logits_graph) const;
 

@@ -12,7 +12,6 @@
 #include "core/graph/text.h"
 #include "core/passes/layout_warnings.h"
 #include "core/runtime/checkpoint_saver.h"
-#include "core/runtime/launch_trace.h"
 #include "tasks/broken_documents.h"
 #include "tasks/console.h"
 #include "tasks/deadline.h"
@@ -30,6 +29,7 @@
 #include "tasks/run_start.h"
 #include "tasks/session.h"
 #include "tasks/stall_watch.h"
+#include "tasks/step_runner.h"
 #include "tasks/stop_signal.h"
 #include "tasks/throughput.h"
 #include "tasks/united_state.h"
@@ -74,9 +74,6 @@ struct Trainer::Impl final : BaseRun {
   Outlook agreed_outlook(const StopSignal& stop);
   void leave(int signal);
   void train_step(Clock::time_point begin, bool has_batch);
-  StepResult run_step(const Batch& batch);
-  StepResult count_traffic(const Batch& batch);
-  std::map<std::string, double> traffic() const;
   void check_health(const StepResult& result);
   void record(const StepResult& result, double input_wait);
   void evaluate();
@@ -101,10 +98,8 @@ struct Trainer::Impl final : BaseRun {
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RunLog> log_;  // Of a process other than the first it records nothing.
   Console console_;
-  LaunchTrace launch_trace_;
+  StepRunner runner_;
   int64_t step_ = 0;         // Steps done.
-  int64_t steps_taken_ = 0;  // Since this start.
-  int64_t bytes_sent_ = 0;   // In those, by the devices of this process.
   int64_t saved_step_ = -1;  // Of the last checkpoint.
   std::string stop_reason_;  // Why to end before num_train_steps; empty: go on.
   std::string graph_hash_;   // Of the training step as traced.
@@ -130,7 +125,8 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
       store_(directory_ / "checkpoints"),
       console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
                    ? Console::Mode::kSilent
-                   : Console::detect()) {
+                   : Console::detect()),
+      runner_(session_, options.profile, directory_ / "trace.json.gz", console_) {
   begin();
 }
 
@@ -310,17 +306,10 @@ void Trainer::Impl::leave(int signal) {
   save();
   saver_->wait();
   report_saves();
-  log_->event("preempt", step_, traffic());
+  log_->event("preempt", step_, runner_.traffic(options_.devices));
   console_.say(step_ == 0 ? fmt::format("{}: no step was taken yet", StopSignal::name(signal))
                           : fmt::format("{}: saved step {}; the same command goes on from there",
                                         StopSignal::name(signal), step_));
-}
-
-// Of the steps since this start: what each device sent in one, on average; the plan foretells it.
-std::map<std::string, double> Trainer::Impl::traffic() const {
-  if (session_.mesh().num_devices() == 1 || steps_taken_ == 0) return {};
-  return {{"sent_bytes_per_step", static_cast<double>(bytes_sent_) /
-                                      static_cast<double>(steps_taken_ * options_.devices)}};
 }
 
 void Trainer::Impl::train_step(Clock::time_point begin, bool has_batch) {
@@ -332,39 +321,12 @@ void Trainer::Impl::train_step(Clock::time_point begin, bool has_batch) {
   std::optional<Batch> batch = session_.input().get_next();
   if (!batch) batch = padding_batch(session_.input().specification());
   const double input_wait = session_.input().take_wait_seconds();
-  const StepResult result = run_step(*batch);
+  const StepResult result = runner_.run(*batch, step_);
   ++step_;
   throughput_.add_step(seconds_since(begin));
   session_.input().recycle(std::move(*batch));
   record(result, input_wait);
   check_health(result);
-}
-
-// Steps of the --profile window are observed; the trace is written after the last of them.
-StepResult Trainer::Impl::run_step(const Batch& batch) {
-  const int64_t taken = steps_taken_++;
-  const int64_t end = options_.profile ? options_.profile->start + options_.profile->steps : 0;
-  const bool observed =
-      options_.profile && processes_.is_first() && taken >= options_.profile->start && taken < end;
-  if (!observed) return count_traffic(batch);
-  launch_trace_.begin_step(step_);
-  session_.executor().observe(launch_trace_.observer());
-  const StepResult result = count_traffic(batch);
-  session_.executor().observe({});
-  if (taken + 1 == end || step_ + 1 == p().num_train_steps) {
-    launch_trace_.write(directory_ / "trace.json.gz");
-    console_.say(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
-                             (directory_ / "trace.json.gz").string(),
-                             taken + 1 - options_.profile->start));
-  }
-  return result;
-}
-
-StepResult Trainer::Impl::count_traffic(const Batch& batch) {
-  const int64_t before = session_.bytes_sent();
-  StepResult result = session_.train_program().run(batch, step_);
-  bytes_sent_ += session_.bytes_sent() - before;
-  return result;
 }
 
 void Trainer::Impl::check_health(const StepResult& result) {
@@ -450,7 +412,7 @@ void Trainer::Impl::finish() {
   save();
   saver_->wait();
   report_saves();
-  log_->event("done", step_, traffic());
+  log_->event("done", step_, runner_.traffic(options_.devices));
   if (!stop_reason_.empty()) console_.say("stopped early: " + stop_reason_);
   console_.say(fmt::format("done: {} steps in {}", step_, directory_.string()));
 }

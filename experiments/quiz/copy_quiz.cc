@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // quiz.CopyQuiz: a small model learns to copy letters, and is scored by metrics of this plugin's
 // own beside its loss: as a multiple choice of copies, and by copying itself.
+#include "experiments/quiz/exact_match.h"
 #include "experiments/quiz/multiple_choice.h"
 #include "experiments/quiz/question_input.h"
 #include "inputs/synthetic_input.h"
@@ -58,6 +59,12 @@ struct CopyQuiz : Experiment {
         .eval_inputs = {{"questions", questions}, {"validation", validation}}};
     config.eval.datasets["questions"].score_metrics["choice"] =
         MultipleChoice::HParams{.num_choices = num_choices};
+    EvalHParams& copies = config.eval.datasets["validation"];
+    copies.predict_metrics["copy"] = ExactMatch::HParams{};
+    copies.decode = DecodeHParams{.strategy = DecodeStrategy::kGreedy,
+                                  .max_decode_steps = question_length,
+                                  .batch = 64,
+                                  .prefill_chunk = question_length};
     return config;
   }
 };

@@ -27,13 +27,24 @@ EvalDataset::EvalDataset(std::string name, const EvalHParams& p, int64_t num_bat
     sources_ = input().sources();
     if (sources_.size() < 2) sources_.clear();
   }
-  for (const auto& [metric, unused] : p_.score_metrics)
-    if (metric.empty() || metric.find('/') != std::string::npos)
-      fail("score_metrics: '{}' is no name; expected one without '/'", metric);
-    else if (std::find(sources_.begin(), sources_.end(), metric) != sources_.end())
-      fail("score_metrics.{}: a source of the dataset has that name; give the metric another",
-           metric);
+  check_metric_names();
   make_score_metrics();  // What cannot be made is said before the run.
+  Predictions::names(p_);
+}
+
+void EvalDataset::check_metric_names() const {
+  const auto check = [&](const std::string& kind, const std::string& metric) {
+    if (metric.empty() || metric.find('/') != std::string::npos)
+      fail("{}: '{}' is no name; expected one without '/'", kind, metric);
+    if (std::find(sources_.begin(), sources_.end(), metric) != sources_.end())
+      fail("{}.{}: a source of the dataset has that name; give the metric another", kind, metric);
+  };
+  for (const auto& [metric, unused] : p_.score_metrics) check("score_metrics", metric);
+  for (const auto& [metric, unused] : p_.predict_metrics) {
+    check("predict_metrics", metric);
+    if (p_.score_metrics.contains(metric))
+      fail("predict_metrics.{}: score_metrics has that name too; give one of them another", metric);
+  }
 }
 
 // A part of the set needs its end, or that it has none.
@@ -50,7 +61,14 @@ void EvalDataset::check_reach() const {
         name_);
 }
 
-void EvalDataset::set_program(const EvalProgram& program) {
+void EvalDataset::compile_predictions(ModelSession& session, const Template<BaseInput>& input_tpl,
+                                      const std::filesystem::path& run_directory) {
+  if (p_.predict_metrics.empty()) return;
+  predictions_ = std::make_unique<Predictions>(session, name_, input_tpl, p_, run_directory);
+}
+
+void EvalDataset::begin(const EvalProgram& program) {
+  if (predictions_) predictions_->begin();
   program_.emplace(program);
   model_names_ = reported_names(program.metrics(), input().tokenizer() != nullptr);
   if (program.tells_rows()) return;
@@ -78,6 +96,7 @@ std::vector<std::string> EvalDataset::metric_names() const {
     for (const std::string& name : model_names_) names.push_back(source + "/" + name);
   for (const auto& [metric, made] : make_score_metrics())
     for (const std::string& name : made->names()) names.push_back(metric + "/" + name);
+  for (const std::string& name : Predictions::names(p_)) names.push_back(name);
   return names;
 }
 
@@ -109,6 +128,7 @@ EvalDataset::Result EvalDataset::run(Processes& processes) {
         "eval.datasets.{}: num_batches is {}, but the set ends after {}; all of it is scored",
         name_, num_batches_, taken);
   report(metrics, &result);
+  if (predictions_) result.metrics.merge(predictions_->run(processes));
   return result;
 }
 
@@ -121,6 +141,7 @@ void EvalDataset::add_examples(const Batch& local, const ScoredBatch& scored, in
     if (!scored.sample_weights.empty() && scored.sample_weights[at] == 0.0f) continue;
     std::map<std::string, ExampleScore> scores;
     for (const auto& [name, of_rows] : scored.rows) scores[name] = of_rows[at];
+    if (scores.at(std::string(names::kLoss)).weight == 0.0) continue;
     const Batch row = row_of_batch(batch, i);
     const std::string_view source =
         sources_.empty() ? std::string_view() : sources_[static_cast<size_t>(scored.sources[at])];

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "tasks/eval/dataset_scores.h"
 #include "tasks/eval/eval_hparams.h"
 #include "tasks/eval/eval_program.h"
+#include "tasks/eval/predictions.h"
 
 namespace tessera {
 
@@ -37,11 +39,14 @@ class EvalDataset {
   // Of a mixture; else empty.
   const std::vector<std::string>& sources() const { return sources_; }
 
-  // Once programs are compiled.
-  void set_program(const EvalProgram& program);
+  // Adds the programs that predict metrics need, if there are any.
+  void compile_predictions(ModelSession& session, const Template<BaseInput>& input_tpl,
+                           const std::filesystem::path& run_directory);
+  // Once programs are compiled and the executor is allocated.
+  void begin(const EvalProgram& program);
   // Of the model, and what else is reported.
   const std::vector<std::string>& model_names() const { return model_names_; }
-  // "accuracy", "<source>/accuracy", "<score metric>/…".
+  // "accuracy", "<source>/accuracy", "<score or predict metric>/…".
   std::vector<std::string> metric_names() const;
 
   struct Result {
@@ -60,6 +65,7 @@ class EvalDataset {
  private:
   using ScoreMetrics = std::map<std::string, std::unique_ptr<ScoreMetric>>;
   void check_reach() const;
+  void check_metric_names() const;
   ScoreMetrics make_score_metrics() const;
   void add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
                     const ScoreMetrics& metrics, Processes& processes) const;
@@ -71,6 +77,7 @@ class EvalDataset {
   OpenedInput opened_;
   std::vector<std::string> sources_;
   std::optional<EvalProgram> program_;
+  std::unique_ptr<Predictions> predictions_;  // Null without predict metrics.
   std::vector<std::string> model_names_;
   bool has_remarked_ = false;
 };

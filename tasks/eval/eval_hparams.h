@@ -12,6 +12,8 @@
 
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
+#include "tasks/decode/decode_hparams.h"
+#include "tasks/eval/predict_metric.h"
 #include "tasks/eval/score_metric.h"
 
 namespace tessera {
@@ -25,7 +27,11 @@ struct EvalHParams {
   // stopped, over an input that repeats; checkpoints keep the place.
   bool reset_for_eval = true;
   std::map<std::string, Template<ScoreMetric>> score_metrics;  // By the name in eval lines.
-  FIELDS(num_batches, reset_for_eval, score_metrics)
+  // The same of what the model generates for the dataset's examples, and how; all of them, or
+  // decode.num_examples. Unset: as task.decode.
+  std::map<std::string, Template<PredictMetric>> predict_metrics;
+  std::optional<DecodeHParams> decode;
+  FIELDS(num_batches, reset_for_eval, score_metrics, predict_metrics, decode)
 };
 
 struct EvaluationHParams {

@@ -57,26 +57,30 @@ void Evaluation::open_datasets(const ExperimentConfig& config, const TrainHParam
 }
 
 // Datasets with batches of one shape share a program.
-void Evaluation::compile(const BaseTask& task, TraceSetting setting, Weights weights,
+void Evaluation::compile(ModelSession& session, const ExperimentConfig& config,
+                         const std::filesystem::path& run_directory,
                          const std::function<int(const Graph&)>& add_program) {
+  TraceSetting setting{session.mesh(), session.rules(), {}};
   std::vector<std::pair<Batch, int>> traced;
-  for (const EvalDataset& dataset : datasets_) {
+  for (EvalDataset& dataset : datasets_) {
     setting.batch = global_specification(dataset.input());
     const auto known = std::find_if(traced.begin(), traced.end(), [&](const auto& entry) {
       return same_shapes(entry.first, setting.batch);
     });
     if (known == traced.end()) {
-      programs_.push_back(add_program(task.eval_graph(setting, weights)));
+      programs_.push_back(add_program(session.task().eval_graph(setting, session.eval_weights())));
       traced.emplace_back(setting.batch, programs_.back());
     } else {
       programs_.push_back(known->second);
     }
+    if (dataset.attached())
+      dataset.compile_predictions(session, config.eval_inputs.at(dataset.name()), run_directory);
   }
 }
 
 void Evaluation::begin(Executor& executor) {
   for (size_t i = 0; i < datasets_.size(); ++i)
-    datasets_[i].set_program(EvalProgram(executor, programs_[i]));
+    datasets_[i].begin(EvalProgram(executor, programs_[i]));
 }
 
 std::vector<std::string> Evaluation::metric_names() const {

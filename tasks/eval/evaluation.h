@@ -3,6 +3,7 @@
 // alone. It says nothing on the console and writes no file.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -14,6 +15,7 @@
 #include "tasks/eval/eval_dataset.h"
 #include "tasks/eval/eval_tags.h"
 #include "tasks/experiment.h"
+#include "tasks/model_session.h"
 
 namespace tessera {
 
@@ -32,9 +34,10 @@ class Evaluation {
 
   const std::vector<EvalDataset>& datasets() const { return datasets_; }
 
-  // Traces a program for each shape of batch; `add_program` gives it a number. Then, when the
-  // executor is allocated, `begin`.
-  void compile(const BaseTask& task, TraceSetting setting, Weights weights,
+  // Traces a program for each shape of batch, and what generates text if a metric looks at some.
+  // Then, when the session's executor is allocated, `begin`.
+  void compile(ModelSession& session, const ExperimentConfig& config,
+               const std::filesystem::path& run_directory,
                const std::function<int(const Graph&)>& add_program);
   void begin(Executor& executor);
 

@@ -37,7 +37,7 @@ class ScoreMetric {
   virtual ~ScoreMetric() = default;
   // What `values` gives: it is known before the run, so that a misspelt name is told then.
   virtual std::vector<std::string> names() const = 0;
-  // Examples that weigh nothing (padding) are left out.
+  // Examples that weigh nothing (padding, and those without a label that is scored) are left out.
   virtual void add(const ScoredExample& example) = 0;
   // Error for examples from which nothing can be said.
   virtual std::map<std::string, double> values() const = 0;

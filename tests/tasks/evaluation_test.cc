@@ -240,6 +240,41 @@ TEST_CASE("batch size does not matter: padding weighs nothing, in rows and in me
   }
 }
 
+TEST_CASE("an example of sample weight 0 weighs nothing, whatever its labels weigh") {
+  ExperimentConfig config = mixture_config(4), loud = mixture_config(4);
+  auto& input = config.eval_inputs["mixture"].as<TinyMixture::HParams>();
+  input.num_rows = 11 + 3;
+  input.num_silent = 3;
+  const Metrics expected = evaluate(loud);
+  const Metrics metrics = evaluate(config);
+  REQUIRE(metrics.size() == expected.size());
+  for (const auto& [name, value] : expected) {
+    INFO(name);
+    REQUIRE(metrics.at(name) == Approx(value).epsilon(1e-6));
+  }
+  // The model's own totals, of which rows are the parts.
+  const TinyDevices devices;
+  Processes alone;
+  Session session(config, {.trains = false}, devices.in_order(), alone);
+  initialise_state(session.executor(), session.task().model().parameters(), 7, 1);
+  EvalProgram program(session.executor(), 0);
+  TinyMixture rows({.global_batch_size = 4, .num_rows = 5, .num_silent = 3});
+  const ScoredBatch scored = program.run(*rows.get_next());
+  REQUIRE(scored.rows.size() == 3);
+  for (const auto& [name, of_rows] : scored.rows) {
+    INFO(name);
+    double sum = 0.0, weight = 0.0;
+    for (const ExampleScore& row : of_rows) {
+      sum += row.sum;
+      weight += row.weight;
+    }
+    REQUIRE(scored.totals.at(name).sum == Approx(sum).epsilon(1e-6));
+    REQUIRE(scored.totals.at(name).weight == weight);
+    REQUIRE(of_rows[1].weight > 0.0);
+    REQUIRE(of_rows[2].weight == 0.0);
+  }
+}
+
 TEST_CASE("meshes and processes give the numbers of one device, the same in each process") {
   const Metrics expected = evaluate(mixture_config(8));
   const auto require_expected = [&](const Metrics& metrics) {

@@ -25,7 +25,8 @@ class TinyMixture final : public BaseInput {
     int64_t num_rows = 11;
     bool repeat = false;
     bool has_weights = true;  // false: no label weighs anything.
-    FIELDS(global_batch_size, num_rows, repeat, has_weights)
+    int64_t num_silent = 0;   // The last rows so many have sample weight 0, and labels that weigh.
+    FIELDS(global_batch_size, num_rows, repeat, has_weights, num_silent)
   };
   static constexpr int64_t kSeqLen = 16;
   static constexpr const char* kSources[] = {"books", "code", "web"};

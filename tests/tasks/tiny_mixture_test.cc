@@ -50,6 +50,7 @@ Batch TinyMixture::row(int64_t number) const {
   if (!p_.has_weights) std::fill_n(batch.at("weights").data<float>(), kSeqLen, 0.0f);
   *batch.at("label_bytes").data<float>() = bytes_of(number);
   *batch.at("source").data<int32_t>() = source_of(number);
+  if (number >= p_.num_rows - p_.num_silent) *batch.at("eval_sample_weights").data<float>() = 0.0f;
   return batch;
 }
 

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// quiz.CopyQuiz as a user runs it: metrics of a plugin's own, in training and alone.
+#include "core/base/json.h"
+#include "tests/support/catch.h"
+#include "tests/support/child.h"
+#include "tests/support/metrics_lines.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+std::vector<std::string> flags(const TemporaryDirectory& directory,
+                               const std::vector<std::string>& more = {}) {
+  std::vector<std::string> all = {"--exp=CopyQuiz", "--job_log_dir=" + (directory / "run").string(),
+                                  "--threads=1"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+int run(const TemporaryDirectory& directory, const std::vector<std::string>& more,
+        std::string* output = nullptr) {
+  Child child("runexp", flags(directory, more), directory / "output.txt");
+  const int code = child.wait();
+  if (output != nullptr) *output = child.output();
+  INFO(child.output());
+  REQUIRE((code == 0 || code == 2));
+  return code;
+}
+
+std::vector<double> numbers(const TemporaryDirectory& directory, const std::string& key) {
+  std::vector<double> values;
+  for (const std::string& value : values_of(directory / "run", key))
+    values.push_back(std::stod(value));
+  return values;
+}
+
+TEST_CASE("a model that learns to copy answers multiple choice, and copies itself") {
+  const TemporaryDirectory directory;
+  std::string output;
+  REQUIRE(run(directory, {}, &output) == 0);
+  const std::vector<double> choices = numbers(directory, "eval/questions/choice/accuracy");
+  const std::vector<double> copies = numbers(directory, "eval/validation/copy/exact_match");
+  REQUIRE(choices.size() == 3);
+  REQUIRE(copies.size() == 3);
+  REQUIRE(choices.back() > 0.95);
+  REQUIRE(copies.back() > 0.9);
+  REQUIRE(numbers(directory, "eval/questions/choice/questions").back() == 32.0);
+  REQUIRE(numbers(directory, "eval/validation/copy/examples").back() == 64.0);
+  REQUIRE(numbers(directory, "eval/questions/choice/normalised_accuracy").back() == choices.back());
+  REQUIRE_THAT(output, Catch::Contains("questions/choice"));
+  REQUIRE(std::filesystem::exists(directory / "run/summaries/questions/choice"));
+
+  // Alone, and on a mesh: the same.
+  for (const std::string devices : {"1", "2"}) {
+    REQUIRE(run(directory, {"--mode=eval", "--devices=" + devices}) == 0);
+    const std::string text = read_bytes(directory / "run/eval_out/questions.jsonl");
+    const size_t last = text.rfind('\n', text.size() - 2) + 1;  // 0 of a single line.
+    const Json line = parse_json(text.substr(last), "line");
+    REQUIRE(line.at("step").as_integer() == 300);
+    REQUIRE(line.at("choice/accuracy").as_number() == choices.back());
+  }
+}
+
+TEST_CASE("a model that has learnt nothing guesses") {
+  const TemporaryDirectory directory;
+  REQUIRE(run(directory, {"--set", "num_train_steps=1"}) == 0);
+  // Of 32 questions with four answers; five standard deviations are 0.38.
+  REQUIRE(numbers(directory, "eval/questions/choice/accuracy").back() < 0.63);
+  REQUIRE(numbers(directory, "eval/validation/copy/exact_match").back() < 0.2);
+}
+
+TEST_CASE("metrics of a plugin's own are checked before the run") {
+  const TemporaryDirectory directory;
+  std::string output;
+  REQUIRE(run(directory, {"--set", "task.train.save_keep_best=eval/questions/choice/acuracy"},
+              &output) == 2);
+  REQUIRE_THAT(output, Catch::Contains("did you mean 'eval/questions/choice/accuracy'?"));
+  REQUIRE(run(directory, {"--set", "eval.datasets.questions.score_metrics.choice=MultipleChoise"},
+              &output) == 2);
+  REQUIRE_THAT(output, Catch::Contains("did you mean 'MultipleChoice'?"));
+  REQUIRE(run(directory, {"--set", "eval.datasets.questions.score_metrics.choice.num_choices=1"},
+              &output) == 2);
+  REQUIRE_THAT(output, Catch::Contains("num_choices is 1; expected at least 2"));
+}
+
+}  // namespace
+}  // namespace tessera
