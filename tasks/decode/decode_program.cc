@@ -79,7 +79,8 @@ DecodeProgram::DecodeProgram(ModelSession& session, const DecodeSizes& sizes,
                         .batch = sizes.rows,
                         .seq = 1,
                         .cache_length = sizes.cache_length,
-                        .cache = sizes.cache};
+                        .cache = sizes.cache,
+                        .keep_cast_weights = sizes.keep_cast_weights};
   const auto problem = type_problem(batch_type(session, sizes.rows), session.mesh());
   CHECK(!problem, "{}", *problem);
   const Graph step = session.task().decode_graph(setting, session.eval_weights());
@@ -90,6 +91,8 @@ DecodeProgram::DecodeProgram(ModelSession& session, const DecodeSizes& sizes,
   setting.seq = sizes.prefill_chunk;
   prefill_ = session.add_program(session.task().decode_graph(setting, session.eval_weights()));
   setting.seq = 1;
+  const Graph casts = session.task().cast_weights_graph(setting, session.eval_weights());
+  if (!casts.outputs().empty()) cast_weights_ = session.add_program(casts);
   if (strategy == DecodeStrategy::kBeam)
     reorder_ = session.add_program(session.task().reorder_cache_graph(setting));
 }
@@ -158,6 +161,7 @@ void DecodeProgram::write(int program, std::string_view name, std::span<const in
 }
 
 void DecodeProgram::lead_or_follow(const std::function<void()>& work) {
+  if (cast_weights_) executor_.run(*cast_weights_);
   if (processes_.is_first()) {
     work();
     send(Command{});

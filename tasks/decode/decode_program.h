@@ -23,6 +23,8 @@ struct DecodeSizes {
   int64_t cache_length = 1;
   int64_t prefill_chunk = 64;
   std::string cache;  // Its name, where the session has several.
+  // Whether weights are kept in the dtype they are computed in, too (see DecodeSetting).
+  bool keep_cast_weights = true;
 };
 
 // Rows for `prompts` prompts at once, at most p.batch, in a number that the mesh divides.
@@ -42,7 +44,8 @@ class DecodeProgram final : public BaseDecodeProgram {
   std::span<const float> step(std::span<const RowTokens> rows) override;
   void reorder(std::span<const int32_t> parents) override;
 
-  // All processes call it: the first does `work`, the others run what it runs.
+  // All processes call it: the first does `work`, the others run what it runs. Weights are as they
+  // were when it began.
   void lead_or_follow(const std::function<void()>& work);
 
  private:
@@ -58,7 +61,8 @@ class DecodeProgram final : public BaseDecodeProgram {
   DecodeSizes sizes_;
   int64_t vocab_size_ = 0;
   int prefill_ = 0, step_ = 0;
-  std::optional<int> reorder_;  // If beams are searched.
+  std::optional<int> cast_weights_;  // If any are.
+  std::optional<int> reorder_;       // If beams are searched.
   std::vector<float> logits_;
 };
 

@@ -6,13 +6,14 @@
 namespace tessera {
 
 Decoding::Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts,
-                   int64_t longest_prompt, const std::string& cache)
+                   int64_t longest_prompt, const std::string& cache, bool keep_cast_weights)
     : p_(p),
       program_(session,
                {.rows = decode_rows(session, p, prompts),
                 .cache_length = cache_needed(p, longest_prompt),
                 .prefill_chunk = p.prefill_chunk,
-                .cache = cache},
+                .cache = cache,
+                .keep_cast_weights = keep_cast_weights},
                p.strategy) {}
 
 void Decoding::begin(const PromptText* text) {

@@ -15,9 +15,10 @@ namespace tessera {
 class Decoding {
  public:
   // Adds programs for at most `prompts` prompts at once, each of at most `longest_prompt` tokens.
-  // Several in one session have caches of different names. All processes call it alike.
+  // Several in one session have caches of different names. `keep_cast_weights`: faster, for memory
+  // that training may lack. All processes call it alike.
   Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts, int64_t longest_prompt,
-           const std::string& cache = "");
+           const std::string& cache = "", bool keep_cast_weights = true);
 
   // Once the executor is allocated. `text` is the first process's alone, and outlives this.
   void begin(const PromptText* text);

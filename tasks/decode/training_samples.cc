@@ -45,7 +45,7 @@ TrainingSamples::TrainingSamples(ModelSession& session, const BaseInput& input)
   for (const DecodedExample& each : prompts_)
     longest = std::max(longest, std::ssize(each.prompt_ids));
   decoding_.emplace(session, decode_hparams(p, std::ssize(prompts_), input), std::ssize(prompts_),
-                    longest, "samples");
+                    longest, "samples", /*keep_cast_weights=*/false);
 }
 
 void TrainingSamples::begin() { decoding_->begin(&text_); }

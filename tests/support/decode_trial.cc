@@ -99,8 +99,10 @@ std::vector<std::vector<float>> whole_logits(const BaseTask& task, int64_t seq,
   Batch batch;
   for (const char* name : {"ids", "segment_ids", "segment_pos"})
     batch[name] = HostArray{DType::kI32, {"batch", "seq"}, {1, seq}, {}};
-  const int program =
-      executor.add_program(task.logits_graph({Mesh(), {}, batch}, Weights::kTrained), {});
+  CompileOptions options;
+  options.mesh = Mesh::standard({1, 1, 1});  // Models may write out layouts on its axes.
+  const int program = executor.add_program(
+      task.logits_graph({options.mesh, {}, batch}, Weights::kTrained), options);
   executor.allocate();
   draw_weights(executor, task);
   std::vector<std::vector<float>> result;
