@@ -89,7 +89,7 @@ TEST_CASE("Decoding token by token gives the logits of the whole forward pass") 
 
 // A cached key or value is rounded as it is in the whole pass; products are summed in another
 // order, which moves some roundings by one place (2^-8) of numbers of which a logit sums many.
-TEST_CASE("Decoding in bf16 stays within 2^-6 of the largest logit of the whole forward pass") {
+TEST_CASE("Decoding in bf16 stays within 2^-5 of the largest logit of the whole forward pass") {
   const TrialModel model = GENERATE(TrialModel::kGpt2, TrialModel::kLlama, TrialModel::kPax);
   const std::vector<int64_t> ici =
       GENERATE(std::vector<int64_t>{1, 1, 1}, std::vector<int64_t>{1, 2, 2});
@@ -99,7 +99,7 @@ TEST_CASE("Decoding in bf16 stays within 2^-6 of the largest logit of the whole 
                        .repeated = true,
                        .compute = DType::kBF16};
   CAPTURE(trial.text());
-  REQUIRE(worst_difference(trial, 4, 5) < 1.0 / 64.0);
+  REQUIRE(worst_difference(trial, 4, 5) < 1.0 / 32.0);
 }
 
 TEST_CASE("Decoding on meshes gives the logits of one device's whole forward pass") {
