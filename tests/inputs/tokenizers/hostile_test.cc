@@ -258,7 +258,7 @@ TEST_CASE("no normalization table leads astray") {
 }
 
 TEST_CASE("no normalization table of many leads astray", "[full]") {
-  for (uint32_t number = 0; number < 100000; ++number) try_bent_table(number);
+  for (uint32_t number = 0; number < 20000; ++number) try_bent_table(number);
 }
 
 TEST_CASE("no SentencePiece model does worse than to be refused") {
