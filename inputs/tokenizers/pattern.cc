@@ -18,11 +18,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestExpression = 1 << 16;
-constexpr uint32_t kMostSteps = 10'000'000;  // Of one match.
-constexpr size_t kJitStack = 16 << 20;       // Grows up to it.
-constexpr uint32_t kMostHeap = 256 << 10;    // KiB, where there is no JIT.
-constexpr size_t kShortestStretch = 16;
-constexpr int64_t kMatchesBetweenLooks = 1024;  // At the clock.
+constexpr uint32_t kMostSteps = 10'000'000;      // Of one match.
+constexpr size_t kMostLooks = 10'000'000'000;    // At bytes, in the same.
+constexpr size_t kJitStack = 16 << 20;           // Grows up to it.
+constexpr uint32_t kMostHeap = 256 << 10;        // KiB, where there is no JIT.
+constexpr size_t kWindow = 1024;                 // Bytes that compiled code sees at a time.
+constexpr int64_t kAttemptsBetweenLooks = 1024;  // At the clock.
 
 // What one thread needs to match: made once.
 struct MatchSpace {
@@ -89,7 +90,9 @@ struct Pattern::Compiled {
   Pcre2<pcre2_code, pcre2_code_free> code;
 };
 
-// The matches of one text. It is searched in stretches, so that the clock is looked at.
+// The matches of one text. Compiled code does not count its steps well, so it sees a window of the
+// text at a time, in which no pattern takes long. Where the end of the window would have a say, the
+// interpreter, which counts, tries that place on the whole text.
 class Pattern::Search {
  public:
   Search(const Compiled& compiled, std::string_view text)
@@ -101,24 +104,22 @@ class Pattern::Search {
   // The first match that begins at `from` or later.
   std::optional<std::pair<size_t, size_t>> next(size_t from) {
     while (true) {
-      const size_t last = std::min(text_.size(), from + stretch_);
-      const int found = match(from, last);
-      if (found >= 0) {
-        if (++matches_ % kMatchesBetweenLooks == 0) look_at_clock(from);
-        const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(space().data.get());
-        return std::pair(size_t{bounds[0]}, std::max<size_t>(bounds[0], bounds[1]));
+      const size_t end = end_of_window(from, kWindow);
+      int found = match(from, end, end == text_.size() ? 0 : PCRE2_PARTIAL_HARD);
+      size_t failed = end;  // No match begins before it.
+      if (found == PCRE2_ERROR_PARTIAL) {
+        const size_t begin = bounds()[0];
+        failed = begin + (begin < text_.size() ? length_at(begin) : 1);
+        found = match_counted(begin);
+        look_at_clock(begin);
       }
+      if (++attempts_ % kAttemptsBetweenLooks == 0) look_at_clock(from);
+      if (found >= 0) return std::pair(bounds()[0], std::max(bounds()[0], bounds()[1]));
       if (found != PCRE2_ERROR_NOMATCH)
         fail("{}: the pattern '{}' cannot be matched at byte {} of a text: {}", compiled_.where,
              compiled_.expression, from, message_of(found));
-      if (last == text_.size()) return std::nullopt;
-      const auto before = last_look_;
-      look_at_clock(from);
-      const bool is_slow = last_look_ - before > std::chrono::milliseconds(20);
-      stretch_ = is_slow ? std::max(stretch_ / 4, kShortestStretch) : stretch_ * 2;
-      from = last + 1;
-      while (from < text_.size() && (text_[from] & 0xc0) == 0x80) ++from;
-      if (from > text_.size()) return std::nullopt;
+      if (end == text_.size() && failed == end) return std::nullopt;
+      from = failed;
     }
   }
 
@@ -127,18 +128,39 @@ class Pattern::Search {
     thread_local MatchSpace space;
     return space;
   }
+  static const PCRE2_SIZE* bounds() { return pcre2_get_ovector_pointer(space().data.get()); }
 
-  int match(size_t from, size_t last) const {
-    pcre2_set_offset_limit(space().context.get(), last);
-    return pcre2_match(compiled_.code.get(), reinterpret_cast<PCRE2_SPTR>(text_.data()),
-                       text_.size(), from, PCRE2_NO_UTF_CHECK, space().data.get(),
-                       space().context.get());
+  size_t length_at(size_t at) const { return static_cast<size_t>(character_at(text_, at).length); }
+  size_t end_of_window(size_t from, size_t length) const {
+    if (text_.size() - from <= length) return text_.size();
+    size_t end = from + length;
+    while ((text_[end] & 0xc0) == 0x80) --end;  // Whole characters.
+    return end;
+  }
+
+  // A match that begins here, by the interpreter, in windows that grow until it ends within one. A
+  // step may look at the whole window, so the larger it is the fewer are allowed.
+  int match_counted(size_t begin) const {
+    int found = PCRE2_ERROR_PARTIAL;
+    for (size_t length = 4 * kWindow; found == PCRE2_ERROR_PARTIAL; length *= 4) {
+      const size_t end = end_of_window(begin, length);
+      const auto steps = static_cast<uint32_t>(std::min<size_t>(kMostSteps, kMostLooks / length));
+      pcre2_set_match_limit(space().context.get(), std::max<uint32_t>(steps, 100));
+      found = match(begin, end,
+                    PCRE2_ANCHORED | PCRE2_NO_JIT | (end == text_.size() ? 0 : PCRE2_PARTIAL_HARD));
+    }
+    pcre2_set_match_limit(space().context.get(), kMostSteps);
+    return found;
+  }
+
+  int match(size_t from, size_t end, uint32_t options) const {
+    return pcre2_match(compiled_.code.get(), reinterpret_cast<PCRE2_SPTR>(text_.data()), end, from,
+                       options | PCRE2_NO_UTF_CHECK, space().data.get(), space().context.get());
   }
 
   // No text needs long with a pattern that is meant well; a hostile one can be quadratic.
-  void look_at_clock(size_t from) {
-    last_look_ = Clock::now();
-    if (last_look_ > deadline_)
+  void look_at_clock(size_t from) const {
+    if (Clock::now() > deadline_)
       fail("{}: the pattern '{}' takes too long: {} of {} bytes of a text are matched",
            compiled_.where, compiled_.expression, from, text_.size());
   }
@@ -146,9 +168,7 @@ class Pattern::Search {
   const Compiled& compiled_;
   std::string_view text_;
   Clock::time_point deadline_;
-  Clock::time_point last_look_ = Clock::now();
-  size_t stretch_ = 1 << 12;
-  int64_t matches_ = 0;
+  int64_t attempts_ = 0;
 };
 
 Pattern::Pattern(const std::string& expression, const std::string& where)
@@ -164,13 +184,13 @@ Pattern::Pattern(const std::string& expression, const std::string& where)
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  compiled_->code.reset(
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_USE_OFFSET_LIMIT, &error,
-                    &offset, context.get()));
+  compiled_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),
+                                      translated.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE,
+                                      &error, &offset, context.get()));
   if (compiled_->code == nullptr)
     fail("{}: the pattern '{}' is no regular expression: {}", where, expression, message_of(error));
-  pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);  // Where there is no JIT, slowly.
+  pcre2_jit_compile(compiled_->code.get(),
+                    PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);  // Where there is no JIT, slowly.
 }
 
 Pattern::~Pattern() = default;
