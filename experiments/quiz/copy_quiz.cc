@@ -19,8 +19,8 @@ struct CopyQuiz : Experiment {
   int64_t num_letters = 10;
   int64_t num_choices = 4;
   int64_t model_dims = 32;
-  int64_t num_train_steps = 300;
-  int64_t eval_interval_steps = 100;
+  int64_t num_train_steps = 1000;
+  int64_t eval_interval_steps = 250;
   FIELDS(question_length, num_letters, num_choices, model_dims, num_train_steps,
          eval_interval_steps)
 

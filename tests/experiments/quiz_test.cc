@@ -40,8 +40,8 @@ TEST_CASE("a model that learns to copy answers multiple choice, and copies itsel
   REQUIRE(run(directory, {}, &output) == 0);
   const std::vector<double> choices = numbers(directory, "eval/questions/choice/accuracy");
   const std::vector<double> copies = numbers(directory, "eval/validation/copy/exact_match");
-  REQUIRE(choices.size() == 3);
-  REQUIRE(copies.size() == 3);
+  REQUIRE(choices.size() == 4);
+  REQUIRE(copies.size() == 4);
   REQUIRE(choices.back() > 0.95);
   REQUIRE(copies.back() > 0.9);
   REQUIRE(numbers(directory, "eval/questions/choice/questions").back() == 32.0);
@@ -56,7 +56,7 @@ TEST_CASE("a model that learns to copy answers multiple choice, and copies itsel
     const std::string text = read_bytes(directory / "run/eval_out/questions.jsonl");
     const size_t last = text.rfind('\n', text.size() - 2) + 1;  // 0 of a single line.
     const Json line = parse_json(text.substr(last), "line");
-    REQUIRE(line.at("step").as_integer() == 300);
+    REQUIRE(line.at("step").as_integer() == 1000);
     REQUIRE(line.at("choice/accuracy").as_number() == choices.back());
   }
 }
