@@ -30,7 +30,7 @@ void freeze_files(const CorpusRequest& request, const Tokenizer& tokenizer,
       find_build_inputs({request.path}, {.validation_fraction = request.validation_fraction,
                                          .texts_are_parted = !request.separator.empty()});
   for (const BuildInput& input : build.from.inputs)
-    if (input.kind == InputKind::kTokens)
+    if (input.kind == SourceKind::kTokens)
       fail("{} holds tokens, not text; make a token file of it with 'flat_tokens build'",
            input.path.string());
   build.from.description = fmt::format("{}: {}", request_text(request), build.from.description);

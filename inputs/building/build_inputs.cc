@@ -21,20 +21,20 @@ namespace {
 namespace fs = std::filesystem;
 using Format = BuildInputOptions::Format;
 
-InputKind kind_of(const fs::path& path, Format format) {
+SourceKind kind_of(const fs::path& path, Format format) {
   switch (format) {
     case Format::kText:
-      return InputKind::kText;
+      return SourceKind::kText;
     case Format::kJsonLines:
-      return InputKind::kJsonLines;
+      return SourceKind::kJsonLines;
     case Format::kTokens:
-      return InputKind::kTokens;
+      return SourceKind::kTokens;
     case Format::kAuto:
       break;
   }
-  if (path.extension() == ".bin") return InputKind::kTokens;
+  if (path.extension() == ".bin") return SourceKind::kTokens;
   const bool is_json = document_format(path) == DocumentFormat::kJsonLines;
-  return is_json ? InputKind::kJsonLines : InputKind::kText;
+  return is_json ? SourceKind::kJsonLines : SourceKind::kText;
 }
 
 // Adds to `seen` what tells this file, as it is now, from others.
@@ -53,9 +53,9 @@ void hold_out(const BuildInputOptions& options, std::vector<BuildInput>* inputs)
   if (options.validation_fraction <= 0.0) return;
   std::vector<fs::path> texts;
   for (BuildInput& input : *inputs) {
-    const bool is_text = input.kind == InputKind::kText;
+    const bool is_text = input.kind == SourceKind::kText;
     const bool is_parted = is_text ? options.texts_are_parted
-                                   : input.kind != InputKind::kTokens || options.tokens_are_parted;
+                                   : input.kind != SourceKind::kTokens || options.tokens_are_parted;
     input.hold_out = is_parted ? HoldOut::kByDocument : HoldOut::kTail;
     if (is_text && !is_parted) texts.push_back(input.path);
   }
@@ -64,7 +64,7 @@ void hold_out(const BuildInputOptions& options, std::vector<BuildInput>* inputs)
   std::set<fs::path> held_out;
   for (const Document& document : corpus.validation) held_out.insert(document.file);
   for (BuildInput& input : *inputs)
-    if (input.hold_out == HoldOut::kTail && input.kind == InputKind::kText)
+    if (input.hold_out == HoldOut::kTail && input.kind == SourceKind::kText)
       input.hold_out = held_out.contains(input.path) ? HoldOut::kWhole : HoldOut::kNone;
 }
 

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-enum class InputKind { kText, kJsonLines, kTokens };
+enum class SourceKind { kText, kJsonLines, kTokens };
 
 // What of an input goes to the split `validation`.
 enum class HoldOut {
@@ -23,7 +23,7 @@ enum class HoldOut {
 
 struct BuildInput {
   std::filesystem::path path;
-  InputKind kind = InputKind::kText;
+  SourceKind kind = SourceKind::kText;
   HoldOut hold_out = HoldOut::kNone;
   int64_t bytes = 0;
 };

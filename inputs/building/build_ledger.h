@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "inputs/building/batch.h"
+#include "inputs/building/document_batch.h"
 #include "inputs/building/part_file.h"
 
 namespace tessera {

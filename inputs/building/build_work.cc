@@ -12,7 +12,7 @@ namespace tessera {
 // A batch on its way, or what went wrong with it.
 struct BuildWork::Unit {
   struct Result {
-    Batch batch;
+    DocumentBatch batch;
     std::exception_ptr error;
   };
 
@@ -46,7 +46,7 @@ std::vector<UnitInputs> units_of(const std::vector<BuildInput>& inputs, int64_t 
   return units;
 }
 
-void tokenise(const TokenBuild& build, Batch* batch) {
+void tokenise(const TokenBuild& build, DocumentBatch* batch) {
   for (TextDocument& document : batch->texts) {
     DocumentIds& to = batch->tokens[document.split];
     const size_t begin = to.ids.size();
@@ -160,12 +160,12 @@ BuildWork::Unit* BuildWork::choose(Hold& hold) {
 }
 
 // False at the unit's end. What goes wrong is kept until its turn comes.
-bool BuildWork::read_batch(Hold& hold, Unit& unit, int64_t* number, Batch* batch) {
+bool BuildWork::read_batch(Hold& hold, Unit& unit, int64_t* number, DocumentBatch* batch) {
   unit.is_reading = true;
   ++batches_in_flight_;
   const SplitSet wanted = {!is_full(kTrain), !is_full(kValidation)};
   hold.unlock();
-  std::optional<Batch> read;
+  std::optional<DocumentBatch> read;
   std::exception_ptr error;
   try {
     read = unit.source->next(wanted);
@@ -193,7 +193,7 @@ bool BuildWork::read_batch(Hold& hold, Unit& unit, int64_t* number, Batch* batch
 void BuildWork::work() {
   Hold hold(mutex_);
   while (Unit* const unit = choose(hold)) {
-    Batch batch;
+    DocumentBatch batch;
     int64_t number = 0;
     if (!read_batch(hold, *unit, &number, &batch)) continue;
     hold.unlock();
@@ -260,7 +260,7 @@ void BuildWork::drop_waiting(Unit& unit) {
   unit.waiting.clear();
 }
 
-UnitProgress BuildWork::put_down(Unit& unit, const Batch& batch) const {
+UnitProgress BuildWork::put_down(Unit& unit, const DocumentBatch& batch) const {
   UnitProgress progress = unit.progress;
   for (size_t split = 0; split < kNumSplits; ++split) {
     unit.parts[split]->append(batch.tokens[split]);

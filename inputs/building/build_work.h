@@ -24,7 +24,7 @@ struct UnitInputs {
 std::vector<UnitInputs> units_of(const std::vector<BuildInput>& inputs, int64_t unit_bytes);
 
 // Appends the ids of the batch's texts to its tokens.
-void tokenise(const TokenBuild& build, Batch* batch);
+void tokenise(const TokenBuild& build, DocumentBatch* batch);
 
 class BuildWork {
  public:
@@ -43,9 +43,9 @@ class BuildWork {
   void work();
   Unit* choose(Hold& hold);
   Unit* free_unit();
-  bool read_batch(Hold& hold, Unit& unit, int64_t* number, Batch* batch);
+  bool read_batch(Hold& hold, Unit& unit, int64_t* number, DocumentBatch* batch);
   void advance(Hold& hold, Unit& unit);
-  UnitProgress put_down(Unit& unit, const Batch& batch) const;
+  UnitProgress put_down(Unit& unit, const DocumentBatch& batch) const;
   UnitProgress finish(Unit& unit) const;
   void record(Unit& unit, const UnitProgress& progress) const;
   void drop_waiting(Unit& unit);

@@ -25,11 +25,11 @@ class TextReader final : public InputReader {
   TextReader(const BuildInput& input, const InputReaderOptions& options)
       : hold_out_(input.hold_out),
         fraction_(options.validation_fraction),
-        documents_(open_documents(
-            input.path, options.read,
-            input.kind == InputKind::kText ? DocumentFormat::kText : DocumentFormat::kJsonLines)) {}
+        documents_(open_documents(input.path, options.read,
+                                  input.kind == SourceKind::kText ? DocumentFormat::kText
+                                                                  : DocumentFormat::kJsonLines)) {}
 
-  bool read(const SplitSet& wanted, Batch* batch) override {
+  bool read(const SplitSet& wanted, DocumentBatch* batch) override {
     std::optional<std::string> text = documents_->next();
     if (!text) return false;
     if (text->empty()) ++empty_;
@@ -76,7 +76,7 @@ class TextReader final : public InputReader {
 
 std::unique_ptr<InputReader> open_input(const BuildInput& input,
                                         const InputReaderOptions& options) {
-  if (input.kind == InputKind::kTokens)
+  if (input.kind == SourceKind::kTokens)
     return read_token_bin(open_file(input.path), input, options);
   return std::make_unique<TextReader>(input, options);
 }

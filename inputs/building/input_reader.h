@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
-#include "inputs/building/batch.h"
 #include "inputs/building/build_inputs.h"
+#include "inputs/building/document_batch.h"
 #include "inputs/documents/byte_source.h"
 
 namespace tessera {
@@ -23,7 +23,7 @@ class InputReader {
  public:
   virtual ~InputReader() = default;
   // Adds a document, or some tokens, unless it is of a split that is not wanted; false at the end.
-  virtual bool read(const SplitSet& wanted, Batch* batch) = 0;
+  virtual bool read(const SplitSet& wanted, DocumentBatch* batch) = 0;
   virtual ShardPosition position() const = 0;
   virtual void seek(const ShardPosition& position) = 0;
   virtual LeftOut left_out() const = 0;

@@ -8,7 +8,7 @@
 #include <functional>
 #include <span>
 
-#include "inputs/building/batch.h"
+#include "inputs/building/document_batch.h"
 
 namespace tessera {
 

@@ -10,10 +10,10 @@
 #include <optional>
 #include <string>
 
-#include "inputs/building/batch.h"
 #include "inputs/building/build_inputs.h"
 #include "inputs/building/build_ledger.h"
 #include "inputs/building/build_progress.h"
+#include "inputs/building/document_batch.h"
 #include "inputs/flat_tokens_file.h"
 #include "inputs/tokenizer.h"
 

@@ -25,7 +25,7 @@ class TokenReader : public InputReader {
   int64_t bytes_read() const final { return tokens_.bytes_read(); }
 
  protected:
-  static void count(size_t ids, Batch* batch) {
+  static void count(size_t ids, DocumentBatch* batch) {
     batch->bytes += static_cast<int64_t>(ids * sizeof(int32_t));
   }
 
@@ -44,7 +44,7 @@ class PartedTokens final : public TokenReader {
         end_id_(*options.end_of_tokens),
         most_ids_(static_cast<size_t>(options.read.max_document_bytes) / sizeof(int32_t)) {}
 
-  bool read(const SplitSet& wanted, Batch* batch) override {
+  bool read(const SplitSet& wanted, DocumentBatch* batch) override {
     const size_t size = find_document();
     if (size == 0) return false;
     const auto begin = pending_.begin() + static_cast<std::ptrdiff_t>(used_);
@@ -127,7 +127,7 @@ class RunOfTokens final : public TokenReader {
       tail_ = static_cast<int64_t>(static_cast<double>(size) * (1.0 - fraction_));
   }
 
-  bool read(const SplitSet& wanted, Batch* batch) override {
+  bool read(const SplitSet& wanted, DocumentBatch* batch) override {
     const int64_t begin = tokens_.position();
     const Split split = begin < tail_ ? kTrain : kValidation;
     const int64_t end = split == kTrain ? tail_ : tokens_.num_tokens();

@@ -25,8 +25,8 @@ void UnitSource::close() {
   ++at_;
 }
 
-std::optional<Batch> UnitSource::next(const SplitSet& wanted) {
-  Batch batch;
+std::optional<DocumentBatch> UnitSource::next(const SplitSet& wanted) {
+  DocumentBatch batch;
   size_t documents = 0;
   const auto size = static_cast<int64_t>(inputs_.size());
   if (at_ == size) return std::nullopt;

@@ -16,7 +16,7 @@ class UnitSource {
   UnitSource(std::span<const BuildInput> inputs, InputReaderOptions options, int64_t batch_bytes);
 
   // Documents of splits that are not wanted are dropped. nullopt at the end.
-  std::optional<Batch> next(const SplitSet& wanted);
+  std::optional<DocumentBatch> next(const SplitSet& wanted);
   // To the end of a batch.
   void seek(const UnitPosition& position, const LeftOut& left_out);
 

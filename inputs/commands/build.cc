@@ -81,7 +81,7 @@ BuildInputs find_inputs(const Arguments& arguments, const TokenBuild& build) {
   options.tokens_are_parted = build.end_of_tokens.has_value();
   BuildInputs inputs = find_build_inputs(arguments.paths, options);
   for (const BuildInput& input : inputs.inputs) {
-    const bool is_tokens = input.kind == InputKind::kTokens;
+    const bool is_tokens = input.kind == SourceKind::kTokens;
     if (is_tokens && !arguments.has("vocab_size") && !arguments.has("tokenizer"))
       throw UsageError(fmt::format(
           "{} holds tokens: --tokenizer=FILE says of which vocabulary, or --vocab_size=N",

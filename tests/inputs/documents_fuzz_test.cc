@@ -73,12 +73,12 @@ std::string token_bin(int32_t magic, int32_t version, const std::string& tokens,
 
 // With an end id documents end in it, without one all tokens come in a row.
 void read_tokens(std::string_view bytes, std::optional<int32_t> end_id) {
-  const BuildInput input{"a.bin", InputKind::kTokens, HoldOut::kTail,
+  const BuildInput input{"a.bin", SourceKind::kTokens, HoldOut::kTail,
                          static_cast<int64_t>(bytes.size())};
   InputReaderOptions options{.vocab_size = 300, .end_of_tokens = end_id};
   options.read.max_document_bytes = kLongest;
   const auto reader = read_token_bin(bytes_in_memory(std::string(bytes), "a.bin"), input, options);
-  Batch batch;
+  DocumentBatch batch;
   while (reader->read({true, true}, &batch)) {
   }
   for (const DocumentIds& documents : batch.tokens) {

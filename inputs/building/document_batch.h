@@ -49,7 +49,7 @@ struct LeftOut {
   }
 };
 
-struct Batch {
+struct DocumentBatch {
   std::vector<TextDocument> texts;
   std::array<DocumentIds, kNumSplits> tokens;
   int64_t bytes = 0;  // Of text and tokens.
