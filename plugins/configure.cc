@@ -77,6 +77,7 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   for (const std::string& given : knob_sets) note_command_line(configured.knobs, given);
   configured.config = with_all_evals(experiment->build());
   for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
+  configured.config = with_all_evals(configured.config);  // Datasets may have come and gone.
   check_required(resolved(to_tree(configured.config)), entry.name);
   return configured;
 }

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/nearest_multiple.h"
+#include "core/hparams/convert.h"
 
 namespace tessera {
 namespace {
@@ -99,6 +100,10 @@ Mesh planned_mesh(const MeshConfig& config, int64_t devices) {
 }
 
 ExperimentConfig with_all_evals(ExperimentConfig config) {
+  std::erase_if(config.eval.datasets, [&](const auto& entry) {
+    const bool says_nothing = same_value(to_tree(entry.second), to_tree(EvalHParams{}));
+    return says_nothing && !config.eval_inputs.contains(entry.first);
+  });
   for (const auto& [name, unused] : config.eval_inputs) config.eval.datasets.try_emplace(name);
   return config;
 }

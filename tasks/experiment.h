@@ -64,7 +64,8 @@ struct ExperimentConfig {
   FIELDS(mesh, rules, task, input, eval_inputs, decode_inputs, eval)
 };
 
-// The same, with an entry in eval.datasets for each of eval_inputs, so that --set finds them all.
+// The same, with an entry in eval.datasets for each of eval_inputs, so that --set finds them all,
+// and none that says nothing for a dataset that is not there.
 ExperimentConfig with_all_evals(ExperimentConfig config);
 
 // Members of a derived struct are its knobs; it lists its own with FIELDS and names its base with

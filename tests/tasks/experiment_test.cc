@@ -2,6 +2,7 @@
 #include "tasks/experiment.h"
 
 #include "core/base/error.h"
+#include "inputs/synthetic_input.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -64,6 +65,17 @@ TEST_CASE("axis rules come from their text") {
   const AxisRules rules = make_rules({.weights = "embed -> data"});
   REQUIRE(rules.weights.at(0).axis == "embed");
   REQUIRE(rules.activations.at(0).mesh == std::vector<std::string>{"replica", "data"});
+}
+
+TEST_CASE("options of evaluation follow the datasets that there are") {
+  ExperimentConfig config;
+  config.eval_inputs["books"] = SyntheticInput::HParams{};
+  config.eval.datasets["gone"];
+  config.eval.datasets["misspelt"].num_batches = 3;
+  const auto datasets = with_all_evals(config).eval.datasets;
+  REQUIRE(datasets.size() == 2);
+  REQUIRE(datasets.contains("books"));
+  REQUIRE(datasets.contains("misspelt"));  // Whoever set it is told that there is no such dataset.
 }
 
 }  // namespace
