@@ -7,7 +7,7 @@
 
 #include "inputs/building/token_build.h"
 #include "inputs/commands/command.h"
-#include "inputs/commands/stop_signal.h"
+#include "inputs/commands/interruption.h"
 #include "inputs/tokenizer.h"
 
 namespace tessera {
@@ -139,7 +139,7 @@ void run_build(const std::vector<std::string>& words, std::ostream& out, std::os
   TokenizerIdentity identity;
   const auto tokenizer = find_tokenizer(arguments, &identity);
   TokenBuild build = request_of(arguments, tokenizer.get(), identity);
-  const StopSignal signal;
+  const Interruption signal;
   build.stop = signal.flag();
   BuildProgress progress(notes, BuildProgress::detect(notes));
   tell(build, build_tokens(build, progress), out);

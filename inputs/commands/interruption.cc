@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inputs/commands/stop_signal.h"
+#include "inputs/commands/interruption.h"
 
 #include <csignal>
 
@@ -16,17 +16,17 @@ void ask_to_stop(int signal) {
 
 }  // namespace
 
-StopSignal::StopSignal() {
+Interruption::Interruption() {
   stop_was_asked = false;
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
 }
 
-StopSignal::~StopSignal() {
+Interruption::~Interruption() {
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 }
 
-const std::atomic<bool>* StopSignal::flag() const { return &stop_was_asked; }
+const std::atomic<bool>* Interruption::flag() const { return &stop_was_asked; }
 
 }  // namespace tessera
