@@ -13,7 +13,7 @@ SampledGeneration::SampledGeneration(std::vector<int32_t> prompt, int64_t max_st
 
 void SampledGeneration::advance(const RowLogits& logits) {
   const auto number = static_cast<int64_t>(continuation_.ids.size());
-  const Draw draw =
+  const DrawnToken draw =
       sampler_.draw(logits.front(), stop_.suppressed(number + 1), sample_uniform(key_, number));
   continuation_.ids.push_back(draw.id);
   continuation_.log_probability += draw.log_probability;

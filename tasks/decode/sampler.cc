@@ -145,8 +145,8 @@ void mask_scores(std::span<const float> logits, const DrawableIds& drawable,
 Sampler::Sampler(const SamplerOptions& options, DrawableIds drawable)
     : options_(options), drawable_(std::move(drawable)), scores_(drawable_.size()) {}
 
-Draw Sampler::draw(std::span<const float> logits, std::span<const int32_t> suppressed,
-                   double uniform) {
+DrawnToken Sampler::draw(std::span<const float> logits, std::span<const int32_t> suppressed,
+                         double uniform) {
   CHECK(logits.size() == drawable_.size(), "{} scores for {} ids", logits.size(), drawable_.size());
   const double normaliser = log_sum_exp(logits);
   mask_scores(logits, drawable_, suppressed, scores_);

@@ -15,7 +15,7 @@ namespace tessera {
 uint64_t sample_key(uint64_t seed, std::span<const int32_t> prompt, int64_t sample);
 double sample_uniform(uint64_t key, int64_t token);
 
-struct Draw {
+struct DrawnToken {
   int32_t id = 0;
   double log_probability = 0.0;  // By the model: temperature 1, and of all its ids.
 };
@@ -42,7 +42,8 @@ class Sampler {
   Sampler(const SamplerOptions& options, DrawableIds drawable);
 
   // `suppressed` ids are not drawn this time. Error if no id is left, or a score is not finite.
-  Draw draw(std::span<const float> logits, std::span<const int32_t> suppressed, double uniform);
+  DrawnToken draw(std::span<const float> logits, std::span<const int32_t> suppressed,
+                  double uniform);
 
  private:
   int32_t choose(double uniform);

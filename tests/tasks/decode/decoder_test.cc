@@ -33,7 +33,7 @@ DecodedSample by_hand(const std::vector<int32_t>& prompt, int64_t sample, const 
   while (std::ssize(result.ids) < p.max_decode_steps) {
     const int64_t number = std::ssize(result.ids);
     const std::vector<int32_t> none;
-    const Draw draw =
+    const DrawnToken draw =
         sampler.draw(PrefixProgram::logits_after(tokens, sizes),
                      number < p.min_decode_steps ? stops : none, sample_uniform(key, number));
     result.ids.push_back(draw.id);

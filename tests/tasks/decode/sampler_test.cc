@@ -171,7 +171,7 @@ TEST_CASE("a draw's log-probability is the model's own, whatever is cut or may n
   drawable[5] = 0;
   Sampler sampler({0.5, 7, 0.9}, drawable);
   for (int i = 0; i < 50; ++i) {
-    const Draw draw = sampler.draw(logits, {}, (i + 0.5) / 50);
+    const DrawnToken draw = sampler.draw(logits, {}, (i + 0.5) / 50);
     REQUIRE(draw.log_probability ==
             Approx(static_cast<double>(logits[static_cast<size_t>(draw.id)]) - std::log(total))
                 .margin(1e-6));
