@@ -19,12 +19,12 @@ namespace {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : team_(threads) {}
+  explicit CpuDevice(int threads) : level_(cpu_level()), team_(threads) {}
 
   std::string_view kind() const override { return "cpu"; }
   std::string description() const override {
     return fmt::format("cpu: {} thread{}, {}", team_.size(), team_.size() == 1 ? "" : "s",
-                       cpu_features().text());
+                       level_name(level_));
   }
   double peak_flops(DType dtype) const override { return cpu_peak_flops(dtype, team_); }
 
@@ -49,6 +49,7 @@ class CpuDevice final : public Device {
   }
 
  private:
+  CpuLevel level_;  // Chosen before the first kernel is.
   mutable ThreadTeam team_;
 };
 

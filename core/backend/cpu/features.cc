@@ -3,43 +3,103 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include <fmt/ranges.h>
+#include <hwy/targets.h>
+
+#include "core/base/error.h"
 
 namespace tessera {
 namespace {
 
-CpuFeatures detect() {
-  CpuFeatures features;
+constexpr std::array<std::string_view, 5> kNames = {"portable", "avx2", "avx512", "avx512_bf16",
+                                                    "amx"};
+constexpr const char* kVariable = "TESSERA_CPU_LEVEL";
+
+#if defined(__x86_64__)
+// Whether bit `bit` of register `index` (a, b, c, d) of the leaf is set. The compiler's own tests
+// do not know AVX512_BF16 and AMX.
+bool cpuid_bit(unsigned leaf, unsigned subleaf, int index, int bit) {
+  std::array<unsigned, 4> registers = {};
+  if (__get_cpuid_count(leaf, subleaf, &registers[0], &registers[1], &registers[2],
+                        &registers[3]) == 0) {
+    return false;
+  }
+  return ((registers[static_cast<size_t>(index)] >> bit) & 1u) != 0;
+}
+
+// Asks Linux for the tile registers, which a process must do before it uses them.
+bool tiles_granted() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
+std::vector<CpuLevel> detect() {
+  std::vector<CpuLevel> levels = {CpuLevel::kPortable};
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  features.amd = __builtin_cpu_is("amd");
-  features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  features.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  // The compiler's own test for these two is younger than the compilers we accept.
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) {
-    features.avx512_bf16 = features.avx512 && ((a >> 5) & 1u) != 0;
-  }
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
-    features.amx_bf16 = features.avx512_bf16 && ((d >> 22) & 1u) != 0 && ((d >> 24) & 1u) != 0;
-  }
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+  const bool bf16 = avx512 && cpuid_bit(7, 1, 0, 5);
+  const bool amx = bf16 && cpuid_bit(7, 0, 3, 22) && cpuid_bit(7, 0, 3, 24) && tiles_granted();
+  if (avx2) levels.push_back(CpuLevel::kAvx2);
+  if (avx512) levels.push_back(CpuLevel::kAvx512);
+  if (bf16) levels.push_back(CpuLevel::kAvx512Bf16);
+  if (amx) levels.push_back(CpuLevel::kAmx);
 #endif
-  return features;
+  return levels;
+}
+
+// Highway compiles for AVX-512 and AVX2 beside the baseline (CMakeLists.txt).
+void restrict_highway(CpuLevel level) {
+  if (level < CpuLevel::kAvx512) hwy::DisableTargets(HWY_AVX3 | HWY_AVX3_DL);
+  if (level < CpuLevel::kAvx2) hwy::DisableTargets(HWY_AVX2);
+}
+
+CpuLevel choose() {
+  const std::vector<CpuLevel>& levels = machine_levels();
+  const char* const wanted = std::getenv(kVariable);
+  CpuLevel level = levels.back();
+  if (wanted != nullptr && *wanted != '\0') {
+    const auto name = std::find(kNames.begin(), kNames.end(), std::string_view(wanted));
+    if (name == kNames.end()) {
+      fail("{}={}: expected one of {}{}", kVariable, wanted, fmt::join(kNames, ", "),
+           did_you_mean(wanted, {kNames.begin(), kNames.end()}));
+    }
+    level = static_cast<CpuLevel>(name - kNames.begin());
+    if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
+      fail("{}={}: this processor has no {}; its highest level is {}", kVariable, wanted, wanted,
+           level_name(levels.back()));
+    }
+  }
+  restrict_highway(level);
+  return level;
 }
 
 }  // namespace
 
-std::string CpuFeatures::text() const {
-  if (amx_bf16) return "amx";
-  if (avx512_bf16) return "avx512_bf16";
-  if (avx512) return "avx512";
-  return avx2 ? "avx2" : "sse2";
+std::string_view level_name(CpuLevel level) { return kNames[static_cast<size_t>(level)]; }
+
+const std::vector<CpuLevel>& machine_levels() {
+  static const std::vector<CpuLevel> levels = detect();
+  return levels;
 }
 
-const CpuFeatures& cpu_features() {
-  static const CpuFeatures features = detect();
-  return features;
+CpuLevel cpu_level() {
+  static const CpuLevel level = choose();
+  return level;
 }
 
 }  // namespace tessera

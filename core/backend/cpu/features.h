@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the processor can do, as far as the choice between libraries depends on it. Our own vector
-// code is dispatched by Highway and does not ask here.
+// The instruction sets that kernels choose between. Each level includes those before it. The level
+// in force is the highest one of this processor, or a lower one that the environment variable
+// TESSERA_CPU_LEVEL names (portable, avx2, avx512, avx512_bf16 or amx).
 #pragma once
 
-#include <string>
+#include <string_view>
+#include <vector>
 
 namespace tessera {
 
-struct CpuFeatures {
-  bool avx2 = false;
-  bool avx512 = false;
-  bool avx512_bf16 = false;
-  bool amx_bf16 = false;
-  bool amd = false;          // Made by AMD.
-  std::string text() const;  // The best of them: "amx", "avx512_bf16", "avx512", "avx2", "sse2".
+enum class CpuLevel {
+  kPortable,    // The compiler's baseline: SSE2 on x86-64.
+  kAvx2,        // AVX2 and FMA.
+  kAvx512,      // AVX-512 F, BW, DQ, VL and CD.
+  kAvx512Bf16,  // vdpbf16ps: dot products of bf16 pairs.
+  kAmx,         // AMX tiles of bf16, where the operating system grants them.
 };
 
-const CpuFeatures& cpu_features();
+std::string_view level_name(CpuLevel level);
+
+// The levels of this processor, lowest first; kPortable is always one.
+const std::vector<CpuLevel>& machine_levels();
+
+// The level in force, fixed when it is first asked for; vector code dispatched by Highway is
+// restricted to it. Error if TESSERA_CPU_LEVEL names no level, or one that this processor lacks.
+CpuLevel cpu_level();
 
 }  // namespace tessera

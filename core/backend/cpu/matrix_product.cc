@@ -248,13 +248,12 @@ std::string_view library_name(ProductLibrary library) {
 }
 
 ProductLibrary best_library(DType input) {
-  const CpuFeatures& features = cpu_features();
+  const CpuLevel level = cpu_level();
   if (input == DType::kBF16) {
-    return features.avx512_bf16 ? ProductLibrary::kOneDnn : ProductLibrary::kOpenBlasWidened;
+    return level >= CpuLevel::kAvx512Bf16 ? ProductLibrary::kOneDnn
+                                          : ProductLibrary::kOpenBlasWidened;
   }
-  // oneDNN's f32 kernels lead on AMD's AVX-512 and lose by half at some leading dimensions on
-  // Intel's, where OpenBLAS is even.
-  return features.avx512 && features.amd ? ProductLibrary::kOneDnn : ProductLibrary::kOpenBlas;
+  return level >= CpuLevel::kAvx512 ? ProductLibrary::kOneDnn : ProductLibrary::kOpenBlas;
 }
 
 ProductLibrary best_library(const ProductShape& shape) {
