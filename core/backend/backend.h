@@ -41,7 +41,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view kind() const = 0;         // "cpu"
-  virtual std::string description() const = 0;       // "cpu: 2 threads, avx512, oneDNN 2.6"
+  virtual std::string description() const = 0;       // "cpu: 2 threads, avx512"
   virtual double peak_flops(DType dtype) const = 0;  // Of matrix products, calibrated once.
 
   // Zeroed, page-friendly memory, for the one arena; nullptr if there is not enough.

@@ -1,279 +1,244 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend/cpu/matrix_product.h"
 
-#include <dlfcn.h>
-
-#include <array>
-#include <vector>
-
-#include <cblas.h>
-#include <oneapi/dnnl/dnnl.h>
+#include <algorithm>
+#include <cstring>
 
 #include "core/backend/cpu/features.h"
-#include "core/backend/cpu/few_rows_product.h"
-#include "core/backend/cpu/reduce_rows.h"
+#include "core/backend/cpu/matrix_kernels.h"
 #include "core/base/error.h"
 
 namespace tessera {
 namespace {
 
-// oneDNN may be built with OpenMP, which would start threads of its own in each of ours. While one
-// of these lives, calls from this thread stay on it.
-class OneThread {
- public:
-  OneThread() {
-    if (functions().set == nullptr) return;
-    before_ = functions().get();
-    if (before_ != 1) functions().set(1);
-  }
-  ~OneThread() {
-    if (before_ > 1) functions().set(before_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
+// Sizes of blocks. A packed A takes 192 KB and a block of C at most 480 KB, of the second-level
+// cache; a packed B 4 MB, of the third-level one.
+constexpr int64_t kBlockRows = 120;
+// A transposed A is read row of k by row of k: in longer pieces, it takes 768 KB.
+constexpr int64_t kTransposedBlockRows = 480;
+constexpr int64_t kBlockColumns = 1024;
+constexpr int64_t kChunkFloats = int64_t{1} << 20;
+// With few rows by AMX, what counts is to read B once: a packed B stays in the second-level cache,
+// and is cut so that long runs of memory are read in order.
+constexpr int64_t kFewRowsUnits = 32;
+constexpr int64_t kFewRowsFloats = int64_t{1} << 16;
+// Where the result is bf16 and k has several chunks, sums in f32 of this many rows.
+constexpr int64_t kSumRows = 1024;
 
- private:
-  struct Functions {
-    int (*get)() = nullptr;
-    void (*set)(int) = nullptr;
-  };
-  static const Functions& functions() {
-    static const Functions found = [] {
-      Functions f;
-      f.get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
-      f.set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-      if (f.get == nullptr) f.set = nullptr;
-      return f;
-    }();
-    return found;
-  }
-  int before_ = 1;
-};
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-blasint blas_size(int64_t size) {
-  CHECK(size < (int64_t{1} << 31), "matrix dimension {} is too large for BLAS", size);
-  return static_cast<blasint>(size);
+// The size of `count` cut into equal parts of at most `most`, in multiples of `grain`; one at
+// least.
+int64_t even_part(int64_t count, int64_t most, int64_t grain) {
+  count = std::max<int64_t>(count, 1);
+  const int64_t parts = ceil_div(count, most);
+  return std::min(round_up(ceil_div(count, parts), grain), round_up(most, grain));
 }
 
-void sgemm(const ProductShape& shape, const float* a, MatrixLayout a_layout, const float* b,
-           MatrixLayout b_layout, float* c, int64_t c_leading) {
-  cblas_sgemm(CblasRowMajor, a_layout.transposed ? CblasTrans : CblasNoTrans,
-              b_layout.transposed ? CblasTrans : CblasNoTrans, blas_size(shape.m),
-              blas_size(shape.n), blas_size(shape.k), 1.0f, a, blas_size(a_layout.leading), b,
-              blas_size(b_layout.leading), 0.0f, c, blas_size(c_leading));
+const ProductKernels& kernels_of(ProductPath path) {
+  switch (path) {
+    case ProductPath::kF32:
+      return f32_kernels();
+    case ProductPath::kWidenedBf16:
+      return widened_bf16_kernels();
+    case ProductPath::kBf16Pairs:
+      return bf16_pair_kernels();
+    case ProductPath::kBf16Tiles:
+      return bf16_tile_kernels();
+  }
+  return f32_kernels();
 }
-
-// Debian's alternatives may give us a threaded OpenBLAS under the serial one's name.
-void keep_blas_serial() {
-  static const bool done = [] {
-    openblas_set_num_threads(1);
-    return true;
-  }();
-  static_cast<void>(done);
-}
-
-class OpenBlasProduct final : public MatrixProduct {
- public:
-  explicit OpenBlasProduct(const ProductShape& shape) : shape_(shape) {
-    CHECK(shape.input == DType::kF32 && shape.output == DType::kF32);
-    keep_blas_serial();
-  }
-  int64_t scratch_bytes() const override { return 0; }
-  void run(const std::byte* a, const std::byte* b, std::byte* c, std::byte*) override {
-    sgemm(shape_, reinterpret_cast<const float*>(a), shape_.a, reinterpret_cast<const float*>(b),
-          shape_.b, reinterpret_cast<float*>(c), shape_.c_leading);
-  }
-
- private:
-  ProductShape shape_;
-};
-
-// Copies of A, B and, if its result is bf16, C, in f32.
-class WidenedProduct final : public MatrixProduct {
- public:
-  explicit WidenedProduct(const ProductShape& shape) : shape_(shape) {
-    CHECK(shape.input == DType::kBF16);
-    keep_blas_serial();
-  }
-  int64_t scratch_bytes() const override {
-    return (shape_.m * shape_.k + shape_.k * shape_.n + shape_.m * shape_.n) * 4;
-  }
-  void run(const std::byte* a, const std::byte* b, std::byte* c, std::byte* scratch) override {
-    float* const wide_a = reinterpret_cast<float*>(scratch);
-    float* const wide_b = wide_a + shape_.m * shape_.k;
-    float* const wide_c = wide_b + shape_.k * shape_.n;
-    const MatrixLayout a_layout = widen(a, shape_.a, shape_.m, shape_.k, wide_a);
-    const MatrixLayout b_layout = widen(b, shape_.b, shape_.k, shape_.n, wide_b);
-    if (shape_.output == DType::kF32) {
-      sgemm(shape_, wide_a, a_layout, wide_b, b_layout, reinterpret_cast<float*>(c),
-            shape_.c_leading);
-      return;
-    }
-    sgemm(shape_, wide_a, a_layout, wide_b, b_layout, wide_c, shape_.n);
-    for (int64_t row = 0; row < shape_.m; ++row) {
-      store_sums(DType::kBF16, wide_c + row * shape_.n, shape_.n, c + row * shape_.c_leading * 2);
-    }
-  }
-
- private:
-  static MatrixLayout widen(const std::byte* from, MatrixLayout layout, int64_t rows,
-                            int64_t columns, float* to) {
-    if (layout.transposed) std::swap(rows, columns);
-    for (int64_t row = 0; row < rows; ++row) {
-      widen_row(from + row * layout.leading * 2, columns, to + row * columns);
-    }
-    return {columns, layout.transposed};
-  }
-
-  ProductShape shape_;
-};
-
-void check(dnnl_status_t status, const ProductShape& shape) {
-  if (status == dnnl_success) return;
-  fail("oneDNN refuses the matrix product m={} n={} k={} ({}): status {}", shape.m, shape.n,
-       shape.k, dtype_name(shape.input), static_cast<int>(status));
-}
-
-dnnl_engine_t onednn_engine() {
-  static dnnl_engine_t engine = [] {
-    dnnl_engine_t created = nullptr;
-    CHECK(dnnl_engine_create(&created, dnnl_cpu, 0) == dnnl_success);
-    return created;  // Lives as long as the process: kernels may be destroyed late.
-  }();
-  return engine;
-}
-
-class OneDnnProduct final : public MatrixProduct {
- public:
-  explicit OneDnnProduct(const ProductShape& shape) {
-    const OneThread guard;
-    const dnnl_engine_t engine = onednn_engine();
-    dnnl_memory_desc_t a, b, c;
-    describe(a, shape.m, shape.k, shape.a, shape.input, shape);
-    describe(b, shape.k, shape.n, shape.b, shape.input, shape);
-    describe(c, shape.m, shape.n, {shape.c_leading, false}, shape.output, shape);
-    dnnl_matmul_desc_t operation;
-    check(dnnl_matmul_desc_init(&operation, &a, &b, nullptr, &c), shape);
-    dnnl_primitive_attr_t attributes = nullptr;
-    check(dnnl_primitive_attr_create(&attributes), shape);
-    dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
-    dnnl_primitive_desc_t descriptor = nullptr;
-    const dnnl_status_t status =
-        dnnl_primitive_desc_create(&descriptor, &operation, attributes, engine, nullptr);
-    dnnl_primitive_attr_destroy(attributes);
-    check(status, shape);
-    const dnnl_memory_desc_t* scratchpad =
-        dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
-    scratch_bytes_ = static_cast<int64_t>(dnnl_memory_desc_get_size(scratchpad));
-    const std::array<const dnnl_memory_desc_t*, 4> descriptions = {&a, &b, &c, scratchpad};
-    constexpr std::array<int, 4> kNames = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
-                                           DNNL_ARG_SCRATCHPAD};
-    for (size_t i = 0; i < 4; ++i) {
-      args_[i].arg = kNames[i];
-      check(dnnl_memory_create(&args_[i].memory, descriptions[i], engine, DNNL_MEMORY_NONE), shape);
-    }
-    const dnnl_status_t created = dnnl_primitive_create(&primitive_, descriptor);
-    dnnl_primitive_desc_destroy(descriptor);
-    check(created, shape);
-    check(dnnl_stream_create(&stream_, engine, dnnl_stream_default_flags), shape);
-  }
-  ~OneDnnProduct() override {
-    if (stream_ != nullptr) dnnl_stream_destroy(stream_);
-    if (primitive_ != nullptr) dnnl_primitive_destroy(primitive_);
-    for (const dnnl_exec_arg_t& arg : args_) {
-      if (arg.memory != nullptr) dnnl_memory_destroy(arg.memory);
-    }
-  }
-  OneDnnProduct(const OneDnnProduct&) = delete;
-  OneDnnProduct& operator=(const OneDnnProduct&) = delete;
-
-  int64_t scratch_bytes() const override { return scratch_bytes_; }
-
-  void run(const std::byte* a, const std::byte* b, std::byte* c, std::byte* scratch) override {
-    const OneThread guard;
-    const std::array<const std::byte*, 4> data = {a, b, c, scratch};
-    for (size_t i = 0; i < 4; ++i) {
-      dnnl_memory_set_data_handle(args_[i].memory, const_cast<std::byte*>(data[i]));
-    }
-    const dnnl_status_t status =
-        dnnl_primitive_execute(primitive_, stream_, static_cast<int>(args_.size()), args_.data());
-    CHECK(status == dnnl_success, "oneDNN failed: status {}", static_cast<int>(status));
-  }
-
- private:
-  static void describe(dnnl_memory_desc_t& description, int64_t rows, int64_t columns,
-                       MatrixLayout layout, DType dtype, const ProductShape& shape) {
-    const dnnl_dims_t sizes = {rows, columns};
-    const dnnl_dims_t strides = {layout.transposed ? 1 : layout.leading,
-                                 layout.transposed ? layout.leading : 1};
-    check(dnnl_memory_desc_init_by_strides(&description, 2, sizes,
-                                           dtype == DType::kF32 ? dnnl_f32 : dnnl_bf16, strides),
-          shape);
-  }
-
-  dnnl_primitive_t primitive_ = nullptr;
-  dnnl_stream_t stream_ = nullptr;
-  std::array<dnnl_exec_arg_t, 4> args_ = {};
-  int64_t scratch_bytes_ = 0;
-};
-
-class ProductOfFewRows final : public MatrixProduct {
- public:
-  explicit ProductOfFewRows(const ProductShape& shape) : shape_(shape) {
-    CHECK(shape.m <= kFewRows && !shape.a.transposed);
-  }
-  int64_t scratch_bytes() const override { return few_rows_scratch_floats(shape_) * 4; }
-  void run(const std::byte* a, const std::byte* b, std::byte* c, std::byte* scratch) override {
-    few_rows_product(shape_, a, b, c, reinterpret_cast<float*>(scratch));
-  }
-
- private:
-  ProductShape shape_;
-};
 
 }  // namespace
 
-std::string_view library_name(ProductLibrary library) {
-  switch (library) {
-    case ProductLibrary::kOpenBlas:
-      return "OpenBLAS";
-    case ProductLibrary::kOpenBlasWidened:
-      return "OpenBLAS on widened copies";
-    case ProductLibrary::kOneDnn:
-      return "oneDNN";
-    case ProductLibrary::kFewRows:
-      return "loops for few rows";
+std::string_view path_name(ProductPath path) {
+  switch (path) {
+    case ProductPath::kF32:
+      return "f32";
+    case ProductPath::kWidenedBf16:
+      return "bf16 widened to f32";
+    case ProductPath::kBf16Pairs:
+      return "bf16 pairs";
+    case ProductPath::kBf16Tiles:
+      return "bf16 tiles";
   }
   return "";
 }
 
-ProductLibrary best_library(DType input) {
-  const CpuLevel level = cpu_level();
-  if (input == DType::kBF16) {
-    return level >= CpuLevel::kAvx512Bf16 ? ProductLibrary::kOneDnn
-                                          : ProductLibrary::kOpenBlasWidened;
-  }
-  return level >= CpuLevel::kAvx512 ? ProductLibrary::kOneDnn : ProductLibrary::kOpenBlas;
+std::vector<ProductPath> product_paths(DType input) {
+  if (input == DType::kF32) return {ProductPath::kF32};
+  std::vector<ProductPath> paths = {ProductPath::kWidenedBf16};
+  if (cpu_level() >= CpuLevel::kAvx512Bf16) paths.push_back(ProductPath::kBf16Pairs);
+  if (cpu_level() >= CpuLevel::kAmx) paths.push_back(ProductPath::kBf16Tiles);
+  return paths;
 }
 
-ProductLibrary best_library(const ProductShape& shape) {
-  const bool few = shape.m <= kFewRows && !shape.a.transposed;
-  return few ? ProductLibrary::kFewRows : best_library(shape.input);
+ProductPath product_path(DType input) { return product_paths(input).back(); }
+
+MatrixProduct::MatrixProduct(const ProductShape& shape, ProductPath path)
+    : MatrixProduct(shape, kernels_of(path)) {
+  CHECK((path == ProductPath::kF32) == (shape.input == DType::kF32));
 }
 
-std::unique_ptr<MatrixProduct> make_matrix_product(const ProductShape& shape,
-                                                   ProductLibrary library) {
-  switch (library) {
-    case ProductLibrary::kOpenBlas:
-      return std::make_unique<OpenBlasProduct>(shape);
-    case ProductLibrary::kOpenBlasWidened:
-      return std::make_unique<WidenedProduct>(shape);
-    case ProductLibrary::kOneDnn:
-      return std::make_unique<OneDnnProduct>(shape);
-    case ProductLibrary::kFewRows:
-      return std::make_unique<ProductOfFewRows>(shape);
+MatrixProduct::MatrixProduct(const ProductShape& shape, const ProductKernels& kernels)
+    : shape_(shape), kernels_(&kernels) {
+  CHECK(kernels.multiply != nullptr, "this processor lacks the instructions of the product");
+  blocks_ = choose_blocks();
+}
+
+int64_t MatrixProduct::units() const { return ceil_div(shape_.k, kernels_->unit_depth); }
+
+bool MatrixProduct::keeps_sums() const {
+  return shape_.output == DType::kBF16 && units() > blocks_.units;
+}
+
+MatrixProduct::Blocks MatrixProduct::choose_blocks() const {
+  if (shape_.m <= kFewRows) {
+    const int64_t most_units = shape_.b.transposed ? kBlockUnits : kFewRowsUnits;
+    Blocks blocks{.sum_m = shape_.m,
+                  .m = round_up(shape_.m, kernels_->rows),
+                  .units = even_part(units(), most_units, 16)};
+    blocks.n = even_part(shape_.n, kFewRowsFloats / blocks.units, kernels_->columns);
+    blocks.chunk_units = blocks.units;
+    return blocks;
   }
-  return nullptr;
+  const int64_t most_rows = shape_.a.transposed ? kTransposedBlockRows : kBlockRows;
+  Blocks blocks{.m = even_part(shape_.m, most_rows, kernels_->rows),
+                .n = even_part(shape_.n, kBlockColumns, kernels_->columns),
+                .units = even_part(units(), kBlockUnits, 16)};
+  const int64_t most =
+      std::max(blocks.units, kChunkFloats / blocks.n / blocks.units * blocks.units);
+  blocks.chunk_units = even_part(units(), most, blocks.units);
+  blocks.sum_m = std::min(shape_.m, blocks.chunk_units < units() ? kSumRows : blocks.m);
+  return blocks;
+}
+
+bool MatrixProduct::streams() const {
+  return shape_.m <= kFewRows && !shape_.a.transposed && kernels_->multiply_few_rows != nullptr;
+}
+
+int64_t MatrixProduct::a_floats() const { return blocks_.m * kRowUnits; }
+int64_t MatrixProduct::b_floats() const {
+  return blocks_.n * round_up(blocks_.chunk_units, kernels_->unit_multiple);
+}
+
+int64_t MatrixProduct::scratch_bytes() const {
+  if (streams()) {
+    const int64_t a = shape_.input == DType::kF32 ? 0 : shape_.m * round_up(units(), 16);
+    return (kStreamFloats + a) * static_cast<int64_t>(sizeof(float));
+  }
+  const int64_t sums = keeps_sums() ? blocks_.sum_m * blocks_.n : 0;
+  return (a_floats() + b_floats() + sums) * static_cast<int64_t>(sizeof(float));
+}
+
+void MatrixProduct::run(const std::byte* a, const std::byte* b, std::byte* c,
+                        std::byte* scratch) const {
+  if (streams()) return run_few_rows(a, b, c, reinterpret_cast<float*>(scratch));
+  Scratch parts{.a = reinterpret_cast<float*>(scratch)};
+  parts.b = parts.a + a_floats();
+  parts.sums = parts.b + b_floats();
+  const bool in_parts = keeps_sums() && blocks_.chunk_units < units();
+  const int64_t rows = in_parts ? blocks_.sum_m : shape_.m;
+  for (int64_t row = 0; row < shape_.m; row += rows)
+    for (int64_t column = 0; column < shape_.n; column += blocks_.n)
+      run_columns(a, b, c, row, std::min(rows, shape_.m - row), column, parts);
+}
+
+void MatrixProduct::run_few_rows(const std::byte* a, const std::byte* b, std::byte* c,
+                                 float* scratch) const {
+  FewRowsProduct product{.a = reinterpret_cast<const float*>(a),
+                         .a_stride = shape_.a.leading,
+                         .b = b,
+                         .b_stride = shape_.b.leading,
+                         .b_transposed = shape_.b.transposed,
+                         .m = shape_.m,
+                         .n = shape_.n,
+                         .k = shape_.k,
+                         .sums = scratch,
+                         .out = c,
+                         .out_stride = shape_.c_leading,
+                         .out_is_bf16 = shape_.output == DType::kBF16};
+  if (shape_.input != DType::kF32) {
+    float* const packed = scratch + kStreamFloats;
+    product.a = packed;
+    product.a_stride = round_up(units(), 16);
+    kernels_->pack_few_rows(
+        {.data = a, .stride = shape_.a.leading, .lines = shape_.m, .depth = shape_.k},
+        product.a_stride, packed);
+  }
+  kernels_->multiply_few_rows(product);
+}
+
+// A block of columns of C, for `rows` rows from `row` on.
+void MatrixProduct::run_columns(const std::byte* a, const std::byte* b, std::byte* c, int64_t row,
+                                int64_t rows, int64_t column, const Scratch& scratch) const {
+  const int64_t columns = std::min(blocks_.n, shape_.n - column);
+  const int64_t chunk = blocks_.chunk_units * kernels_->unit_depth;
+  const int64_t step = blocks_.units * kernels_->unit_depth;
+  for (int64_t k = 0; k < shape_.k || k == 0; k += chunk) {
+    const int64_t depth = std::min(chunk, shape_.k - k);
+    for (int64_t inner = 0; inner < depth; inner += step) {
+      pack_b(b, column, columns, k + inner, std::min(step, depth - inner),
+             scratch.b + inner / kernels_->unit_depth * blocks_.n);
+    }
+    run_chunk(a, c, row, rows, column, k, depth, scratch);
+  }
+}
+
+// Adds one packed chunk of k.
+void MatrixProduct::run_chunk(const std::byte* a, std::byte* c, int64_t row, int64_t rows,
+                              int64_t column, int64_t k, int64_t depth,
+                              const Scratch& scratch) const {
+  const int64_t step = blocks_.units * kernels_->unit_depth;
+  PackedBlocks blocks{.a = scratch.a,
+                      .n = std::min(blocks_.n, shape_.n - column),
+                      .out_stride = shape_.c_leading,
+                      .out_is_bf16 = shape_.output == DType::kBF16};
+  blocks.a_order = shape_.a.transposed ? kernels_->transposed_order : PackedOrder::kRowMajor;
+  for (int64_t i = 0; i < rows; i += blocks_.m) {
+    blocks.m = std::min(blocks_.m, rows - i);
+    blocks.out = c + ((row + i) * shape_.c_leading + column) * dtype_bytes(shape_.output);
+    if (keeps_sums()) {
+      blocks.sums = scratch.sums + (blocks_.sum_m > blocks_.m ? i * blocks_.n : 0);
+      blocks.sums_stride = blocks_.n;
+    } else {
+      blocks.sums = static_cast<float*>(blocks.out);
+      blocks.sums_stride = shape_.c_leading;
+    }
+    for (int64_t inner = 0; inner < depth || inner == 0; inner += step) {
+      const int64_t now = std::min(step, depth - inner);
+      blocks.units = round_up(ceil_div(now, kernels_->unit_depth), kernels_->unit_multiple);
+      blocks.b = scratch.b + inner / kernels_->unit_depth * blocks_.n;
+      blocks.first = k + inner == 0;
+      blocks.last = k + inner + now == shape_.k;
+      pack_a(a, row + i, blocks.m, k + inner, now, scratch.a);
+      kernels_->multiply(blocks);
+    }
+  }
+}
+
+void MatrixProduct::pack_a(const std::byte* a, int64_t row, int64_t rows, int64_t k, int64_t depth,
+                           float* to) const {
+  const MatrixLayout& layout = shape_.a;
+  const int64_t begin = layout.transposed ? k * layout.leading + row : row * layout.leading + k;
+  const PackSource source{.data = a + begin * dtype_bytes(shape_.input),
+                          .stride = layout.leading,
+                          .lines = rows,
+                          .depth = depth};
+  (layout.transposed ? kernels_->pack_a_transposed : kernels_->pack_a_rows)(source, to);
+}
+
+void MatrixProduct::pack_b(const std::byte* b, int64_t column, int64_t columns, int64_t k,
+                           int64_t depth, float* to) const {
+  const MatrixLayout& layout = shape_.b;
+  const int64_t begin =
+      layout.transposed ? column * layout.leading + k : k * layout.leading + column;
+  const PackSource source{.data = b + begin * dtype_bytes(shape_.input),
+                          .stride = layout.leading,
+                          .lines = columns,
+                          .depth = depth};
+  (layout.transposed ? kernels_->pack_b_columns : kernels_->pack_b_rows)(source, to);
 }
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rate at which this machine multiplies large matrices, which utilisation (MFU) is measured
-// against. Found by measurement, a few tens of milliseconds, once a process and dtype.
+// The processor's peak, which utilisation (MFU) is measured against: the rate of a loop that
+// multiplies and adds in registers alone, on all threads at once. No matrix product is faster.
 #pragma once
 
 #include "core/backend/cpu/team.h"
@@ -8,7 +8,10 @@
 
 namespace tessera {
 
-// Floating-point operations a second of the whole team.
+// Floating-point operations a second of the whole team, at the processor level in force: fused
+// multiply-adds of the widest f32 vectors; of bf16, vdpbf16ps or tile products where the level has
+// them, else as f32, to which bf16 is widened there. A team of more threads than processors counts
+// as one of as many. Measured in a few milliseconds, once a process, dtype and size of team.
 double cpu_peak_flops(DType dtype, ThreadTeam& team);
 
 }  // namespace tessera

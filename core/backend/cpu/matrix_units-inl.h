@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The 32-bit units of matrix products (matrix_kernels.h): how they are read from memory,
+// multiplied, and transposed. Included once per target, as Highway's -inl.h files are.
+#if defined(TESSERA_MATRIX_UNITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TESSERA_MATRIX_UNITS_INL_H_
+#undef TESSERA_MATRIX_UNITS_INL_H_
+#else
+#define TESSERA_MATRIX_UNITS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "core/backend/cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+
+// The most lanes of any target: 512 bits.
+inline constexpr int64_t kMostLanes = 16;
+
+// How elements in memory become units. `along`: the units from `k` on of a line that is contiguous
+// along k. `across`: one unit of neighbouring lines, from rows `k` (and, of pairs, `next`). `left`
+// counts elements of k, or lines; units behind them are zero.
+struct F32Units {
+  using Element = float;
+  static constexpr int64_t kDepth = 1;
+  static HWY_INLINE Vec along(const float* line, int64_t left) { return load(line, left); }
+  static HWY_INLINE Vec across(const float* k, const float*, int64_t left) { return load(k, left); }
+};
+
+struct WidenedUnits {
+  using Element = BFloat16;
+  static constexpr int64_t kDepth = 1;
+  static HWY_INLINE Vec along(const BFloat16* line, int64_t left) { return load(line, left); }
+  static HWY_INLINE Vec across(const BFloat16* k, const BFloat16*, int64_t left) {
+    return load(k, left);
+  }
+};
+
+struct PairUnits {
+  using Element = BFloat16;
+  static constexpr int64_t kDepth = 2;
+  static HWY_INLINE Vec along(const BFloat16* line, int64_t left) {
+    if (HWY_LIKELY(left >= 2 * lanes()))
+      return hn::LoadU(kFloats, reinterpret_cast<const float*>(line));
+    HWY_ALIGN float units[kMostLanes] = {};
+    if (left > 0) std::memcpy(units, line, static_cast<size_t>(left) * sizeof(BFloat16));
+    return hn::Load(kFloats, units);
+  }
+  // The first of a pair is the lower half of its unit.
+  static HWY_INLINE Vec across(const BFloat16* k, const BFloat16* next, int64_t left) {
+    const auto low = hn::ShiftRight<16>(hn::BitCast(Words(), load(k, left)));
+    const auto high = next == nullptr ? hn::Zero(Words()) : hn::BitCast(Words(), load(next, left));
+    return hn::BitCast(kFloats, hn::Or(low, high));
+  }
+};
+
+// rows[i][j] becomes rows[j][i], lanes() of both.
+HWY_INLINE void transpose_square(Vec* HWY_RESTRICT rows) {
+#if HWY_TARGET == HWY_SCALAR
+  static_cast<void>(rows);  // One by one.
+#else
+  // 4 by 4 within blocks of 128 bits.
+  for (int64_t i = 0; i < lanes(); i += 4) {
+    const Vec a = hn::InterleaveLower(kFloats, rows[i], rows[i + 2]);
+    const Vec b = hn::InterleaveUpper(kFloats, rows[i], rows[i + 2]);
+    const Vec c = hn::InterleaveLower(kFloats, rows[i + 1], rows[i + 3]);
+    const Vec d = hn::InterleaveUpper(kFloats, rows[i + 1], rows[i + 3]);
+    rows[i] = hn::InterleaveLower(kFloats, a, c);
+    rows[i + 1] = hn::InterleaveUpper(kFloats, a, c);
+    rows[i + 2] = hn::InterleaveLower(kFloats, b, d);
+    rows[i + 3] = hn::InterleaveUpper(kFloats, b, d);
+  }
+#endif
+#if HWY_TARGET == HWY_AVX2
+  for (int64_t i = 0; i < 4; ++i) {
+    const Vec low = rows[i], high = rows[i + 4];
+    rows[i] = hn::ConcatLowerLower(kFloats, high, low);
+    rows[i + 4] = hn::ConcatUpperUpper(kFloats, high, low);
+  }
+#elif HWY_TARGET <= HWY_AVX3
+  // 4 by 4 blocks: first halves, then the blocks within them.
+  for (int64_t i = 0; i < 4; ++i) {
+    const __m512 a = rows[i].raw, b = rows[i + 4].raw, c = rows[i + 8].raw, d = rows[i + 12].raw;
+    const __m512 low_ab = _mm512_shuffle_f32x4(a, b, 0x44),
+                 high_ab = _mm512_shuffle_f32x4(a, b, 0xee);
+    const __m512 low_cd = _mm512_shuffle_f32x4(c, d, 0x44),
+                 high_cd = _mm512_shuffle_f32x4(c, d, 0xee);
+    rows[i] = Vec{_mm512_shuffle_f32x4(low_ab, low_cd, 0x88)};
+    rows[i + 4] = Vec{_mm512_shuffle_f32x4(low_ab, low_cd, 0xdd)};
+    rows[i + 8] = Vec{_mm512_shuffle_f32x4(high_ab, high_cd, 0x88)};
+    rows[i + 12] = Vec{_mm512_shuffle_f32x4(high_ab, high_cd, 0xdd)};
+  }
+#endif
+}
+
+// How a unit of A times a vector of units of B is added to sums.
+struct MultiplyF32 {
+  static HWY_INLINE Vec add(const float* a, Vec b, Vec sum) {
+    return hn::MulAdd(splat(*a), b, sum);
+  }
+  // The first `left` of the sums, rounded.
+  static HWY_INLINE void store_bf16(Vec sum, BFloat16* to, int64_t left) { store(sum, to, left); }
+};
+
+#if HWY_TARGET <= HWY_AVX3
+// As assembly, since compilers offer the instruction only in code that is all AVX512_BF16.
+struct MultiplyPairs {
+  static HWY_INLINE Vec add(const float* a, Vec b, Vec sum) {
+    __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "m"(*a));
+    return sum;
+  }
+  static HWY_INLINE void store_bf16(Vec sum, BFloat16* to, int64_t left) {
+    __m256i narrow;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(narrow) : "v"(sum.raw));
+    if (HWY_LIKELY(left >= lanes())) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow);
+    } else {
+      std::memcpy(to, &narrow, static_cast<size_t>(left) * sizeof(BFloat16));
+    }
+  }
+};
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#endif  // TESSERA_MATRIX_UNITS_INL_H_
