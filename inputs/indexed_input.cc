@@ -158,12 +158,12 @@ std::optional<Batch> IndexedInput::get_next() {
 }
 
 InputState IndexedInput::state() const {
-  InputState state{position_, kept()};
+  InputState state{position_, kept(position_ * stream_.global_batch_size)};
   state.extra[kBatchSizeKey] = std::to_string(stream_.global_batch_size);
   return state;
 }
 
-std::map<std::string, std::string> IndexedInput::kept() const {
+std::map<std::string, std::string> IndexedInput::kept(int64_t) const {
   std::map<std::string, std::string> kept;
   if (parts_.size() == 1) kept[kDataKey] = parts_[0].fingerprint;
   for (const DataPart& part : parts_)

@@ -55,9 +55,9 @@ class IndexedInput : public BaseInput {
   virtual std::string ids_fingerprint() const { return ""; }
   // The stream's example `number`, epoch after epoch, whether the stream ends before or not.
   void fill_numbered(int64_t number, const TokenRow& row) const;
-  // What a state keeps besides the position; and whether what an earlier one kept, after `examples`
-  // examples were given out, agrees with what the input reads now: Error if it does not.
-  virtual std::map<std::string, std::string> kept() const;
+  // What a state keeps besides the position after `examples` examples were given out; and whether
+  // what an earlier one kept then agrees with what the input reads now: Error if it does not.
+  virtual std::map<std::string, std::string> kept(int64_t examples) const;
   virtual void check_kept(const std::map<std::string, std::string>& kept, int64_t examples) const;
 
  protected:

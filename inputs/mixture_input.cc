@@ -61,21 +61,26 @@ void MixtureInput::make_sources() {
   }
 }
 
-MixtureSchedule MixtureInput::make_schedule() const {
-  std::vector<MixtureSchedule::Stage> stages = {{0, block_counts(p_.weights, "weights")}};
+MixtureSchedule MixtureInput::make_schedule() {
+  weight_stages_ = {{0, checked_weights(p_.weights, "weights")}};
+  std::vector<MixtureSchedule::Stage> stages = {
+      {0, block_counts(weight_stages_[0].weights, "weights")}};
   for (size_t i = 0; i < p_.stages.size(); ++i) {
     const std::string where = fmt::format("stages[{}]", i);
     const int64_t first = first_block_of(p_.stages[i].step, where);
     if (first <= stages.back().first_block)
       fail("mixture '{}': {} begins at step {}, not after the stage before it", name(), where,
            p_.stages[i].step);
-    stages.push_back({first, block_counts(p_.stages[i].weights, where + ".weights")});
+    const std::string name = where + ".weights";
+    weight_stages_.push_back({first, checked_weights(p_.stages[i].weights, name)});
+    stages.push_back({first, block_counts(weight_stages_.back().weights, name)});
   }
   return {p_.block_size, stream().seed, std::move(stages)};
 }
 
-std::vector<int64_t> MixtureInput::block_counts(const std::map<std::string, double>& weights,
-                                                const std::string& where) const {
+// In the order of the sources.
+std::vector<double> MixtureInput::checked_weights(const std::map<std::string, double>& weights,
+                                                  const std::string& where) const {
   std::vector<double> of_source;
   for (const auto& [source, weight] : weights)
     if (!p_.sources.contains(source))
@@ -93,14 +98,19 @@ std::vector<int64_t> MixtureInput::block_counts(const std::map<std::string, doub
   const double total = std::accumulate(of_source.begin(), of_source.end(), 0.0);
   if (!(total > 0.0) || !std::isfinite(total))
     fail("mixture '{}': {} add up to {}", name(), where, total);
-  std::vector<int64_t> counts = rows_by_weight(of_source, p_.block_size);
+  return of_source;
+}
+
+std::vector<int64_t> MixtureInput::block_counts(const std::vector<double>& weights,
+                                                const std::string& where) const {
+  std::vector<int64_t> counts = rows_by_weight(weights, p_.block_size);
   for (size_t i = 0; i < counts.size(); ++i)
-    if (of_source[i] > 0.0 && counts[i] == 0)
+    if (weights[i] > 0.0 && counts[i] == 0)
       fail(
           "mixture '{}': {}.{}={:g} of {:g} is less than a row of a block of {}; enlarge "
-          "block_size, "
-          "or leave the source out with 0",
-          name(), where, names_[i], of_source[i], total, p_.block_size);
+          "block_size, or leave the source out with 0",
+          name(), where, names_[i], weights[i],
+          std::accumulate(weights.begin(), weights.end(), 0.0), p_.block_size);
   return counts;
 }
 
@@ -128,7 +138,7 @@ void MixtureInput::open(const Infeed& infeed) {
     sources_[i]->attach({.run_directory = infeed.run_directory, .run_begun = infeed.run_begun});
   }
   check_agreement();
-  find_end();
+  end_sources();
 }
 
 void MixtureInput::check_agreement() const {
@@ -146,37 +156,49 @@ void MixtureInput::check_agreement() const {
   }
 }
 
-void MixtureInput::find_end() {
+// Of sources that neither repeat nor are endless.
+std::vector<std::optional<int64_t>> MixtureInput::rows_of_finite_sources() const {
+  std::vector<std::optional<int64_t>> rows;
+  for (const auto& source : sources_)
+    rows.push_back(source->stream().repeat ? std::nullopt : source->num_examples());
+  return rows;
+}
+
+void MixtureInput::end_sources() {
   if (p_.exhausted == Exhausted::kRestart) return;
-  bool finite = false;
-  for (size_t i = 0; i < sources_.size(); ++i) {
-    const std::optional<int64_t> examples = sources_[i]->num_examples();
-    if (!examples || sources_[i]->stream().repeat) continue;
-    finite = true;
-    const std::optional<int64_t> row = schedule_.row_of(static_cast<int64_t>(i), *examples);
-    if (row && (!end_ || *row < end_->row)) end_ = End{*row, i};
-  }
-  if (!finite)
+  const std::vector<std::optional<int64_t>> rows = rows_of_finite_sources();
+  if (std::none_of(rows.begin(), rows.end(), [](const auto& count) { return count.has_value(); }))
     fail(
         "mixture '{}': exhausted={}, but every source repeats or has no end; set repeat=false in "
         "those that may end",
         name(), enum_name(p_.exhausted));
+  if (p_.exhausted == Exhausted::kStop) {
+    schedule_ = MixtureSchedule(p_.block_size, stream().seed,
+                                stages_of_finite_sources(p_.block_size, weight_stages_, rows));
+    return;
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i]) continue;
+    const std::optional<int64_t> row = schedule_.row_of(static_cast<int64_t>(i), *rows[i]);
+    if (row && (!end_ || *row < end_->row)) end_ = End{*row, i};
+  }
 }
 
-std::optional<int64_t> MixtureInput::num_examples() const {
-  if (end_ && p_.exhausted == Exhausted::kStop) return end_->row;
-  return std::nullopt;
+std::optional<int64_t> MixtureInput::num_examples() const { return schedule_.size(); }
+
+void MixtureInput::fail_exhausted() const {
+  fail(
+      "mixture '{}': source '{}' is exhausted: its {} rows were given out before step {}; "
+      "exhausted=restart would begin it again, exhausted=stop go on with the other sources",
+      name(), names_[end_->source], *sources_[end_->source]->num_examples(),
+      end_->row / stream().global_batch_size);
 }
 
 // All hosts fail at the same batch, whichever of them would read the row.
 std::optional<Batch> MixtureInput::peek() {
   const int64_t end = (position() + 1) * stream().global_batch_size;
   const bool ended = p_.num_batches >= 0 && position() >= p_.num_batches;
-  if (end_ && p_.exhausted == Exhausted::kRaise && !ended && end > end_->row)
-    fail(
-        "mixture '{}': source '{}' is exhausted: its {} rows were given out before step {}; "
-        "exhausted=restart would begin it anew, exhausted=stop end the stream",
-        name(), names_[end_->source], *sources_[end_->source]->num_examples(), position());
+  if (end_ && !ended && end > end_->row) fail_exhausted();
   return IndexedInput::peek();
 }
 
@@ -188,6 +210,8 @@ const std::vector<MixtureSchedule::Pick>& MixtureInput::block(int64_t index) con
 
 // Rows of each source among the stream's first `examples`.
 std::vector<int64_t> MixtureInput::given(int64_t examples) const {
+  // The last batch may be filled up with padding.
+  if (const std::optional<int64_t> size = schedule_.size()) examples = std::min(examples, *size);
   const int64_t whole = examples / p_.block_size;
   std::vector<int64_t> given = schedule_.given_before(whole);
   const int64_t rest = examples % p_.block_size;
@@ -197,25 +221,26 @@ std::vector<int64_t> MixtureInput::given(int64_t examples) const {
 }
 
 void MixtureInput::fill_example(int64_t, int64_t index, const TokenRow& row) const {
+  if (end_ && index >= end_->row) fail_exhausted();  // Of a mixture that is a source of another.
   const MixtureSchedule::Pick& pick =
       block(index / p_.block_size)[static_cast<size_t>(index % p_.block_size)];
   sources_[static_cast<size_t>(pick.source)]->fill_numbered(pick.number, row);
   *row.source = static_cast<int32_t>(pick.source);
 }
 
-std::map<std::string, std::string> MixtureInput::kept() const {
+std::map<std::string, std::string> MixtureInput::kept(int64_t examples) const {
   std::map<std::string, std::string> kept;
-  const std::vector<int64_t> given = this->given(position() * stream().global_batch_size);
+  const std::vector<int64_t> given = this->given(examples);
   for (size_t i = 0; i < sources_.size(); ++i) {
     kept[kGivenPrefix + names_[i]] = std::to_string(given[i]);
-    for (const auto& [key, value] : sources_[i]->kept())
+    for (const auto& [key, value] : sources_[i]->kept(given[i]))
       kept[source_prefix(names_[i]) + key] = value;
   }
   return kept;
 }
 
-// Weights may be changed from a later step on. Had those of the past been others, rows would be
-// left out or given twice.
+// Weights may be changed from a later step on. If those of the past are changed, or if a source
+// that has left the mixture has other rows now, rows would be left out or given twice.
 void MixtureInput::check_kept(const std::map<std::string, std::string>& kept,
                               int64_t examples) const {
   const std::vector<int64_t> given = this->given(examples);
@@ -232,9 +257,8 @@ void MixtureInput::check_kept(const std::map<std::string, std::string>& kept,
     if (was != std::to_string(given[i]))
       fail(
           "mixture '{}': the run had read {} rows of source '{}' when {} rows were given out; by "
-          "the "
-          "weights, stages and blocks that are set now it would be {}. Change weights by a stage "
-          "that begins later",
+          "the weights, stages, blocks and sources that are set now it would be {}. Change weights "
+          "by a stage that begins later",
           name(), was, names_[i], examples, given[i]);
     std::map<std::string, std::string> of_source;
     const std::string prefix = source_prefix(names_[i]);

@@ -19,11 +19,12 @@
 
 namespace tessera {
 
-// When a source that does not repeat has given its last row.
+// What happens when a source that does not repeat has given its last row.
 enum class Exhausted {
-  kRestart,  // It begins anew, as if it repeated.
-  kStop,     // The stream ends before the row that it would have given.
-  kRaise,    // Error, in the batch of that row.
+  kRestart,  // It begins again, as if it repeated.
+  kStop,     // It leaves the mixture; the other sources share its rows by their weights. The stream
+             // ends when no source that has a weight has a row left.
+  kRaise,    // Error, in the batch of the row that it would have given.
 };
 
 constexpr std::array<EnumName<Exhausted>, 3> enum_names(Exhausted) {
@@ -66,23 +67,27 @@ class MixtureInput final : public IndexedInput {
   std::vector<std::string> sources() const override { return names_; }
   std::optional<Batch> peek() override;
   std::optional<int64_t> num_examples() const override;
-  std::map<std::string, std::string> kept() const override;
+  std::map<std::string, std::string> kept(int64_t examples) const override;
   void check_kept(const std::map<std::string, std::string>& kept, int64_t examples) const override;
 
  private:
-  // The first row that an exhausted source would have to give.
+  // The first row that a source would have to give after its last one.
   struct End {
     int64_t row = 0;
     size_t source = 0;
   };
   void make_sources();
-  MixtureSchedule make_schedule() const;
-  std::vector<int64_t> block_counts(const std::map<std::string, double>& weights,
+  MixtureSchedule make_schedule();
+  std::vector<double> checked_weights(const std::map<std::string, double>& weights,
+                                      const std::string& where) const;
+  std::vector<int64_t> block_counts(const std::vector<double>& weights,
                                     const std::string& where) const;
   int64_t first_block_of(int64_t step, const std::string& where) const;
   void open(const Infeed& infeed) override;
   void check_agreement() const;
-  void find_end();
+  std::vector<std::optional<int64_t>> rows_of_finite_sources() const;
+  void end_sources();
+  [[noreturn]] void fail_exhausted() const;
   const std::vector<MixtureSchedule::Pick>& block(int64_t index) const;
   std::vector<int64_t> given(int64_t examples) const;
   void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
@@ -90,8 +95,9 @@ class MixtureInput final : public IndexedInput {
   HParams p_;
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<IndexedInput>> sources_;
+  std::vector<WeightStage> weight_stages_;
   MixtureSchedule schedule_;
-  std::optional<End> end_;
+  std::optional<End> end_;  // Of Exhausted::kRaise.
   // The block last used: rows are asked for in order.
   mutable int64_t block_index_ = -1;
   mutable std::vector<MixtureSchedule::Pick> block_;

@@ -2,7 +2,7 @@
 // Which source each row of a mixture comes from. The stream is cut into blocks; each holds exactly
 // so many rows of each source as the weights say, in an order of its own. So the number of a
 // source's row at any place is known without reading what comes before: a mixture can be entered
-// anywhere. Nothing here reads data.
+// anywhere. The stream may end: with a block that has fewer rows. Nothing here reads data.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,8 @@ class MixtureSchedule {
   struct Stage {
     int64_t first_block = 0;
     std::vector<int64_t> counts;  // Rows of each source in a block.
+    int64_t rows() const;         // Of a block: the sum of the counts.
+    bool operator==(const Stage&) const = default;
   };
   // A row of a source, by its number among the source's.
   struct Pick {
@@ -29,10 +31,13 @@ class MixtureSchedule {
     int64_t number = 0;
   };
 
-  // The first stage begins at block 0, and each after the one before it.
+  // The first stage begins at block 0, and each after the one before it. Blocks are full, but for
+  // those of the last stage: if they are not, the stream ends with the first of them.
   MixtureSchedule(int64_t block_size, uint64_t seed, std::vector<Stage> stages);
 
   int64_t block_size() const { return block_size_; }
+  // Rows of the whole stream; nullopt if it does not end.
+  std::optional<int64_t> size() const;
   // The rows of a block, in order.
   std::vector<Pick> block(int64_t index) const;
   // How many rows of each source come before a block.
@@ -42,10 +47,24 @@ class MixtureSchedule {
 
  private:
   const Stage& stage_of(int64_t block) const;
+  bool ends() const { return stages_.back().rows() < block_size_; }
 
   int64_t block_size_;
   uint64_t seed_;
   std::vector<Stage> stages_;
 };
+
+// Weights of all sources, from a block on.
+struct WeightStage {
+  int64_t first_block = 0;
+  std::vector<double> weights;
+};
+
+// Stages by weight for sources of which some have only so many `rows` (nullopt: no limit). In the
+// block in which a source gives its last row, and from then on, the others share by their weights
+// the rows that it does not give. The stream ends once no source that has a weight has a row left.
+std::vector<MixtureSchedule::Stage> stages_of_finite_sources(
+    int64_t block_size, const std::vector<WeightStage>& stages,
+    const std::vector<std::optional<int64_t>>& rows);
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace tessera {
 // A batch on its way, or what went wrong with it.
 struct BuildWork::Unit {
   struct Result {
-    DocumentBatch batch;
+    std::optional<DocumentBatch> batch;
     std::exception_ptr error;
   };
 
@@ -47,14 +47,15 @@ std::vector<UnitInputs> units_of(const std::vector<BuildInput>& inputs, int64_t 
 }
 
 void tokenise(const TokenBuild& build, DocumentBatch* batch) {
+  std::vector<int32_t> ids;
   for (TextDocument& document : batch->texts) {
-    DocumentIds& to = batch->tokens[document.split];
-    const size_t begin = to.ids.size();
-    build.tokenizer->encode(document.text, &to.ids);
-    if (build.document_end) to.ids.push_back(*build.document_end);
-    to.end_document(begin);
+    ids.clear();
+    build.tokenizer->encode(document.text, &ids);
+    if (build.document_end) ids.push_back(*build.document_end);
+    batch->tokens[document.split].add_document(ids);
     document.text = {};
   }
+  batch->texts = {};
 }
 
 namespace {
@@ -136,8 +137,7 @@ bool BuildWork::is_over() const {
 
 // A unit that can be read now: the first for which that is so, that few are begun at a time.
 BuildWork::Unit* BuildWork::free_unit() {
-  const int64_t most_in_flight = 3 * build_.threads;
-  if (batches_in_flight_ >= most_in_flight) return nullptr;
+  if (bytes_in_flight_ >= bytes_allowed()) return nullptr;
   int active = 0;
   for (size_t i = done_in_front_; i < started_ && i < first_failed_; ++i) {
     Unit& unit = *units_[i];
@@ -159,43 +159,67 @@ BuildWork::Unit* BuildWork::choose(Hold& hold) {
   }
 }
 
+int64_t BuildWork::charge(const DocumentBatch& batch) const {
+  return std::max(batch.bytes, build_.batch_bytes);
+}
+
+DocumentBatch BuildWork::take_spare() {
+  if (spare_.empty()) {
+    DocumentBatch batch(build_.identity.vocab_size);
+    // Rarely are there more ids than bytes, and what is not touched takes no memory.
+    batch.tokens[kTrain].reserve(build_.batch_bytes + build_.batch_bytes / 8);
+    return batch;
+  }
+  DocumentBatch batch = std::move(spare_.back());
+  spare_.pop_back();
+  return batch;
+}
+
+// The memory of one that held a long document goes back to the system.
+void BuildWork::give_back(DocumentBatch batch) {
+  for (const DocumentIds& ids : batch.tokens)
+    if (ids.capacity() > 4 * build_.batch_bytes) return;
+  batch.clear();
+  spare_.push_back(std::move(batch));
+}
+
 // False at the unit's end. What goes wrong is kept until its turn comes.
 bool BuildWork::read_batch(Hold& hold, Unit& unit, int64_t* number, DocumentBatch* batch) {
   unit.is_reading = true;
-  ++batches_in_flight_;
+  bytes_in_flight_ += build_.batch_bytes;  // Until it is known how many there are.
   const SplitSet wanted = {!is_full(kTrain), !is_full(kValidation)};
   hold.unlock();
-  std::optional<DocumentBatch> read;
+  bool is_read = false;
   std::exception_ptr error;
   try {
-    read = unit.source->next(wanted);
+    is_read = unit.source->next(wanted, batch);
   } catch (...) {
     error = std::current_exception();
   }
   hold.lock();
   unit.is_reading = false;
-  if (read) {
-    *batch = *std::move(read);
+  bytes_in_flight_ -= build_.batch_bytes;
+  if (is_read) {
+    bytes_in_flight_ += charge(*batch);
     *number = unit.next_read++;
   } else {
     unit.is_read = true;
-    if (error != nullptr) {
-      unit.waiting[unit.next_read++] = {{}, error};
-    } else {
-      --batches_in_flight_;
-    }
+    if (error != nullptr) unit.waiting[unit.next_read++] = {std::nullopt, error};
     advance(hold, unit);
   }
   changed_.notify_all();
-  return read.has_value();
+  return is_read;
 }
 
 void BuildWork::work() {
   Hold hold(mutex_);
   while (Unit* const unit = choose(hold)) {
-    DocumentBatch batch;
+    DocumentBatch batch = take_spare();
     int64_t number = 0;
-    if (!read_batch(hold, *unit, &number, &batch)) continue;
+    if (!read_batch(hold, *unit, &number, &batch)) {
+      give_back(std::move(batch));
+      continue;
+    }
     hold.unlock();
     std::exception_ptr error;
     try {
@@ -223,10 +247,10 @@ void BuildWork::advance(Hold& hold, Unit& unit) {
     if (!is_finished) {
       result = std::move(next->second);
       unit.waiting.erase(next);
-      --batches_in_flight_;
       ++unit.next_written;
     }
     if (result.error != nullptr) {
+      if (result.batch) bytes_in_flight_ -= charge(*result.batch);
       unit.error = result.error;
       first_failed_ = std::min(first_failed_, static_cast<size_t>(unit.number));
       break;
@@ -235,11 +259,15 @@ void BuildWork::advance(Hold& hold, Unit& unit) {
     UnitProgress progress;
     std::exception_ptr error;
     try {
-      progress = is_finished ? finish(unit) : put_down(unit, result.batch);
+      progress = is_finished ? finish(unit) : put_down(unit, *result.batch);
     } catch (...) {
       error = std::current_exception();
     }
     hold.lock();
+    if (result.batch) {
+      bytes_in_flight_ -= charge(*result.batch);
+      give_back(*std::move(result.batch));
+    }
     if (error != nullptr) {
       fatal_ = error;
       break;
@@ -256,7 +284,8 @@ void BuildWork::advance(Hold& hold, Unit& unit) {
 
 // What was read beyond a fault is for nothing.
 void BuildWork::drop_waiting(Unit& unit) {
-  batches_in_flight_ -= static_cast<int64_t>(unit.waiting.size());
+  for (const auto& [number, result] : unit.waiting)
+    if (result.batch) bytes_in_flight_ -= charge(*result.batch);
   unit.waiting.clear();
 }
 

@@ -23,7 +23,7 @@ struct UnitInputs {
 };
 std::vector<UnitInputs> units_of(const std::vector<BuildInput>& inputs, int64_t unit_bytes);
 
-// Appends the ids of the batch's texts to its tokens.
+// Appends the ids of the batch's texts to its tokens, and frees the texts.
 void tokenise(const TokenBuild& build, DocumentBatch* batch);
 
 class BuildWork {
@@ -44,6 +44,11 @@ class BuildWork {
   Unit* choose(Hold& hold);
   Unit* free_unit();
   bool read_batch(Hold& hold, Unit& unit, int64_t* number, DocumentBatch* batch);
+  DocumentBatch take_spare();
+  void give_back(DocumentBatch batch);
+  int64_t bytes_allowed() const { return 3 * build_.threads * build_.batch_bytes; }
+  // Of the bytes allowed: a batch of many short documents counts as a full one.
+  int64_t charge(const DocumentBatch& batch) const;
   void advance(Hold& hold, Unit& unit);
   UnitProgress put_down(Unit& unit, const DocumentBatch& batch) const;
   UnitProgress finish(Unit& unit) const;
@@ -70,10 +75,13 @@ class BuildWork {
   size_t done_in_front_ = 0;                           // The units before it are done.
   std::array<int64_t, kNumSplits> tokens_of_done_{};   // Those before it.
   std::array<int64_t, kNumSplits> tokens_in_front_{};  // And of that one so far.
-  int64_t batches_in_flight_ = 0;
-  int64_t bytes_before_ = 0;  // On disk, done by an earlier process.
-  size_t first_failed_;       // The number of units if none has.
-  std::exception_ptr fatal_;  // Nothing to do with any input: the disk is full.
+  // Of text or tokens, read and not yet written. This bounds the memory: a slow disk or a thread
+  // that is not run for a while would let batches pile up.
+  int64_t bytes_in_flight_ = 0;
+  std::vector<DocumentBatch> spare_;  // Written; used again, so that memory is not fragmented.
+  int64_t bytes_before_ = 0;          // On disk, done by an earlier process.
+  size_t first_failed_;               // The number of units if none has.
+  std::exception_ptr fatal_;          // Nothing to do with any input: the disk is full.
   bool is_stopped_ = false;
   int workers_left_ = 0;
 };

@@ -16,9 +16,6 @@ namespace {
 
 constexpr int64_t kBlock = 1 << 18;
 
-bool is_narrow(int64_t vocab_size) { return vocab_size <= int64_t{1} << 16; }
-int64_t id_bytes(bool narrow) { return narrow ? 2 : 4; }
-
 std::filesystem::path with_suffix(std::filesystem::path stem, const char* suffix) {
   stem += suffix;
   return stem;
@@ -56,7 +53,7 @@ void read_all(std::ifstream& stream, std::span<std::byte> bytes,
 }  // namespace
 
 PartWriter::PartWriter(std::filesystem::path stem, int64_t vocab_size, const PartSizes& sizes)
-    : stem_(std::move(stem)), is_narrow_(is_narrow(vocab_size)), sizes_(sizes) {}
+    : stem_(std::move(stem)), id_bytes_(DocumentIds::id_bytes(vocab_size)), sizes_(sizes) {}
 
 PartWriter::~PartWriter() {
   if (ids_ >= 0) ::close(ids_);
@@ -64,22 +61,17 @@ PartWriter::~PartWriter() {
 }
 
 void PartWriter::open() {
-  ids_ = open_at(with_suffix(stem_, ".ids"), sizes_.ids * id_bytes(is_narrow_));
+  ids_ = open_at(with_suffix(stem_, ".ids"), sizes_.ids * id_bytes_);
   lengths_ = open_at(with_suffix(stem_, ".lengths"), sizes_.lengths * 8);
 }
 
 void PartWriter::append(const DocumentIds& documents) {
-  if (documents.ids.empty()) return;
+  if (documents.empty()) return;
   if (ids_ < 0) open();
-  if (is_narrow_) {
-    const std::vector<uint16_t> narrow(documents.ids.begin(), documents.ids.end());
-    write_all(ids_, std::as_bytes(std::span(narrow)), stem_);
-  } else {
-    write_all(ids_, std::as_bytes(std::span(documents.ids)), stem_);
-  }
-  write_all(lengths_, std::as_bytes(std::span(documents.lengths)), stem_);
-  sizes_.ids += static_cast<int64_t>(documents.ids.size());
-  sizes_.lengths += static_cast<int64_t>(documents.lengths.size());
+  write_all(ids_, documents.bytes(), stem_);
+  write_all(lengths_, std::as_bytes(std::span(documents.lengths())), stem_);
+  sizes_.ids += documents.size();
+  sizes_.lengths += static_cast<int64_t>(documents.lengths().size());
   has_unsynced_ = true;
 }
 
@@ -98,14 +90,14 @@ bool part_is_there(const std::filesystem::path& stem, int64_t vocab_size, const 
     const auto size = std::filesystem::file_size(with_suffix(stem, suffix), error);
     return error ? 0 : static_cast<int64_t>(size);
   };
-  return size_of(".ids") >= sizes.ids * id_bytes(is_narrow(vocab_size)) &&
+  return size_of(".ids") >= sizes.ids * DocumentIds::id_bytes(vocab_size) &&
          size_of(".lengths") >= sizes.lengths * 8;
 }
 
 void read_part(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes,
                const std::function<void(std::span<const int32_t> ids, bool goes_on)>& visit) {
   if (sizes.ids == 0) return;
-  const bool narrow = is_narrow(vocab_size);
+  const bool narrow = DocumentIds::is_narrow(vocab_size);
   std::ifstream ids(with_suffix(stem, ".ids"), std::ios::binary);
   std::ifstream lengths(with_suffix(stem, ".lengths"), std::ios::binary);
   std::vector<uint64_t> some(kBlock);

@@ -33,7 +33,7 @@ class PartWriter {
   void open();
 
   std::filesystem::path stem_;
-  bool is_narrow_;
+  int64_t id_bytes_;
   PartSizes sizes_;
   int ids_ = -1;
   int lengths_ = -1;

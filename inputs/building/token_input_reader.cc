@@ -52,12 +52,7 @@ class PartedTokens final : public TokenReader {
     const bool is_validation = hold_out_ == HoldOut::kWhole ||
                                (hold_out_ == HoldOut::kByDocument && is_held_out(bytes, fraction_));
     const Split split = is_validation ? kValidation : kTrain;
-    if (wanted[split]) {
-      DocumentIds& to = batch->tokens[split];
-      const size_t first = to.ids.size();
-      to.ids.insert(to.ids.end(), begin, begin + static_cast<std::ptrdiff_t>(size));
-      to.end_document(first);
-    }
+    if (wanted[split]) batch->tokens[split].add_document(std::span(&*begin, size));
     count(size, batch);
     used_ += size;
     position_ = {position_.document + 1, position_.offset + static_cast<int64_t>(size)};
@@ -136,10 +131,12 @@ class RunOfTokens final : public TokenReader {
     tokens_.read(ids);
     count(ids.size(), batch);
     if (!wanted[split]) return true;
-    const bool goes_on = begin != 0 && begin != tail_;
     DocumentIds& to = batch->tokens[split];
-    to.ids.insert(to.ids.end(), ids.begin(), ids.end());
-    to.lengths.push_back(ids.size() | (goes_on ? DocumentIds::kGoesOn : 0));
+    if (begin != 0 && begin != tail_) {
+      to.extend_document(ids);
+    } else {
+      to.add_document(ids);
+    }
     return true;
   }
 

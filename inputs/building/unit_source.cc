@@ -25,27 +25,26 @@ void UnitSource::close() {
   ++at_;
 }
 
-std::optional<DocumentBatch> UnitSource::next(const SplitSet& wanted) {
-  DocumentBatch batch;
+bool UnitSource::next(const SplitSet& wanted, DocumentBatch* batch) {
   size_t documents = 0;
   const auto size = static_cast<int64_t>(inputs_.size());
-  if (at_ == size) return std::nullopt;
-  while (at_ < size && batch.bytes < batch_bytes_ && documents < kMostDocuments) {
+  if (at_ == size) return false;
+  while (at_ < size && batch->bytes < batch_bytes_ && documents < kMostDocuments) {
     if (reader_ == nullptr) open();
-    if (reader_->read(wanted, &batch)) {
+    if (reader_->read(wanted, batch)) {
       ++documents;
     } else {
       close();
     }
   }
-  batch.end = {at_, reader_ == nullptr ? ShardPosition{} : reader_->position()};
-  batch.left_out = left_out_before_;
-  batch.bytes_on_disk = bytes_before_;
+  batch->end = {at_, reader_ == nullptr ? ShardPosition{} : reader_->position()};
+  batch->left_out = left_out_before_;
+  batch->bytes_on_disk = bytes_before_;
   if (reader_ != nullptr) {
-    batch.left_out.add(reader_->left_out());
-    batch.bytes_on_disk += reader_->bytes_read();
+    batch->left_out.add(reader_->left_out());
+    batch->bytes_on_disk += reader_->bytes_read();
   }
-  return batch;
+  return true;
 }
 
 void UnitSource::seek(const UnitPosition& position, const LeftOut& left_out) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 
 #include "inputs/building/input_reader.h"
@@ -15,8 +14,8 @@ class UnitSource {
  public:
   UnitSource(std::span<const BuildInput> inputs, InputReaderOptions options, int64_t batch_bytes);
 
-  // Documents of splits that are not wanted are dropped. nullopt at the end.
-  std::optional<DocumentBatch> next(const SplitSet& wanted);
+  // Fills an empty batch. Documents of splits that are not wanted are dropped. False at the end.
+  bool next(const SplitSet& wanted, DocumentBatch* batch);
   // To the end of a batch.
   void seek(const UnitPosition& position, const LeftOut& left_out);
 

@@ -78,15 +78,17 @@ void read_tokens(std::string_view bytes, std::optional<int32_t> end_id) {
   InputReaderOptions options{.vocab_size = 300, .end_of_tokens = end_id};
   options.read.max_document_bytes = kLongest;
   const auto reader = read_token_bin(bytes_in_memory(std::string(bytes), "a.bin"), input, options);
-  DocumentBatch batch;
+  DocumentBatch batch(options.vocab_size);
   while (reader->read({true, true}, &batch)) {
   }
   for (const DocumentIds& documents : batch.tokens) {
-    size_t sum = 0;
-    for (const uint64_t length : documents.lengths) sum += length & ~DocumentIds::kGoesOn;
-    if (sum != documents.ids.size()) throw std::logic_error("lengths that are not the ids'");
-    for (const int32_t id : documents.ids)
-      if (id < 0 || id >= 300) throw std::logic_error("an id beyond the vocabulary");
+    uint64_t sum = 0;
+    for (const uint64_t length : documents.lengths()) sum += length & ~DocumentIds::kGoesOn;
+    if (sum != static_cast<uint64_t>(documents.size()))
+      throw std::logic_error("lengths that are not the ids'");
+    for (int64_t i = 0; i < documents.size(); ++i)
+      if (documents.id(i) < 0 || documents.id(i) >= 300)
+        throw std::logic_error("an id beyond the vocabulary");
   }
 }
 
