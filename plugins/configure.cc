@@ -53,11 +53,13 @@ Tree ConfiguredExperiment::config_tree() const {
 }
 
 ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets) {
-  const std::unique_ptr<Experiment> experiment = entry.make();
+  const std::shared_ptr<Experiment> experiment = entry.make();
   const Tree knobs = entry.knobs(*experiment);
   std::vector<Setting> later;
   ConfiguredExperiment configured;
   configured.name = entry.name;
+  configured.experiment = experiment;
+  configured.entry = entry;
   std::vector<std::string> knob_sets;
   for (const std::string& given : sets) {
     const Setting setting = split_setting(given);

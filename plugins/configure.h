@@ -12,7 +12,9 @@ namespace tessera {
 
 struct ConfiguredExperiment {
   std::string name;
-  Tree knobs;  // As set, with provenance.
+  std::shared_ptr<const Experiment> experiment;  // With its knobs as set,
+  ExperimentEntry entry;                         // and how it is registered.
+  Tree knobs;                                    // As set, with provenance.
   ExperimentConfig config;
   std::vector<std::string> overrides;  // "path=value" of what was set in `config`.
 

@@ -9,12 +9,14 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/hparams/convert.h"
 #include "tasks/experiment.h"
+#include "tasks/missing_data.h"
 
 #define REGISTER_EXPERIMENT(family, Class)                                          \
   namespace {                                                                       \
@@ -41,6 +43,9 @@ struct ExperimentEntry {
   Tree (*knobs)(const Experiment& experiment) = nullptr;
   void (*read_knobs)(const TreeReader& reader, Experiment& experiment) = nullptr;
   std::vector<KnobExtent> (*extents)(const Experiment& experiment) = nullptr;
+  // Null if the class has no such function.
+  std::optional<MissingData> (*missing_data)(const Experiment& experiment,
+                                             const ExperimentConfig& config) = nullptr;
 };
 
 void register_experiment(ExperimentEntry entry);
@@ -87,6 +92,10 @@ class ExperimentRegistrar {
       });
       return extents;
     };
+    if constexpr (requires(const Class& it, const ExperimentConfig& c) { it.missing_data(c); })
+      entry.missing_data = [](const Experiment& experiment, const ExperimentConfig& config) {
+        return static_cast<const Class&>(experiment).missing_data(config);
+      };
     register_experiment(std::move(entry));
   }
 };

@@ -24,6 +24,7 @@
 #include "plugins/launch.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
+#include "plugins/missing_data.h"
 
 namespace tessera {
 namespace {
@@ -143,6 +144,11 @@ Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std
   const ConfiguredExperiment configured = configure(entry, line.sets);
   if (line.action == Action::kDescribe) return {describe_experiment(configured, out), ""};
   if (line.action == Action::kDiff) return {diff_experiments(configured, line, out), ""};
+  if (const auto message =
+          missing_data_message(configured, line, line.run.devices * processes.size())) {
+    fmt::print(errors, "runexp: {}", *message);  // Of several lines: commands are to be copied.
+    return {kBadUsage, ""};
+  }
   return run(configured, line, processes);
 }
 

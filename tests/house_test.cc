@@ -7,6 +7,8 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "tests/support/catch.h"
+#include "tests/support/fuzz.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -200,6 +203,65 @@ TEST_CASE("every file opens with its licence, and a header with what it is for")
           kNothing);
   for (const char* script : {"runexp", "flat_tokens", "runtests", ".ci/run"})
     REQUIRE(is_bare(script, read_file(root() / script)) == kNothing);
+}
+
+// What git tracks at the root of the tree, which is where a program that writes to its current
+// directory leaves files.
+const std::set<std::string> kAtTheRoot = {".ci",
+                                          ".clang-format",
+                                          ".clang-tidy",
+                                          ".gitignore",
+                                          "CHANGELOG.md",
+                                          "CMakeLists.txt",
+                                          "CMakePresets.json",
+                                          "LICENSE",
+                                          "README.md",
+                                          "cmake",
+                                          "core",
+                                          "docs",
+                                          "experiments",
+                                          "flat_tokens",
+                                          "inputs",
+                                          "layers",
+                                          "plugins",
+                                          "runexp",
+                                          "runtests",
+                                          "tasks",
+                                          "tests"};
+
+// Names at the root of paths, one path a line, that do not belong there.
+std::vector<std::string> strays(const std::string& paths) {
+  std::set<std::string> found;
+  std::istringstream lines(paths);
+  for (std::string path; std::getline(lines, path);) {
+    const std::string name = path.substr(0, path.find('/'));
+    if (!kAtTheRoot.contains(name)) found.insert(name);
+  }
+  return {found.begin(), found.end()};
+}
+
+TEST_CASE("git tracks nothing at the root that does not belong there") {
+  REQUIRE(strays("README.md\ncore/base/x.h\nfuzz_x.input\nnotes/a\nnotes/b\n") ==
+          std::vector<std::string>{"fuzz_x.input", "notes"});
+  const TemporaryDirectory scratch;
+  const std::string list = (scratch / "files").string();
+  if (!filesystem::exists(root() / ".git") ||
+      std::system(
+          fmt::format("git -c safe.directory='*' -C '{}' ls-files >'{}'", root().string(), list)
+              .c_str()) != 0) {
+    WARN("skipped: not a git checkout, or git is not installed");
+    return;
+  }
+  const std::string files = read_file(list);
+  REQUIRE(files.find("README.md\n") != std::string::npos);
+  REQUIRE(strays(files) == kNothing);
+}
+
+TEST_CASE("an input that a fuzzer keeps is in the temporary directory") {
+  const auto fails = [](std::string_view) { throw std::logic_error("planted"); };
+  const filesystem::path kept = filesystem::temp_directory_path() / "tessera_fuzz_house_test.input";
+  REQUIRE_THROWS_WITH(fuzz("house_test", {"seed"}, fails, 1), Catch::Contains(kept.string()));
+  REQUIRE(filesystem::remove(kept));
 }
 
 TEST_CASE("clang-format agrees with every file") {

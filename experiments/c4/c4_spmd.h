@@ -7,11 +7,13 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/hparams/enum_names.h"
 #include "core/hparams/field.h"
 #include "tasks/experiment.h"
+#include "tasks/missing_data.h"
 #include "tasks/strategies.h"
 
 namespace tessera {
@@ -45,8 +47,8 @@ struct C4Spmd : Experiment {
 
   C4Data data = C4Data::kFlatTokens;
   std::string flat_tokens_path = "data/c4_en.h5";  // With splits `train` and `validation`.
-  std::string train_shards = "data/c4-train.*.json.gz";
-  std::string validation_shards = "data/c4-validation.*.json.gz";
+  std::string train_shards = "data/en/c4-train.*.json.gz";
+  std::string validation_shards = "data/en/c4-validation.*.json.gz";
   std::string tokenizer = "data/c4_en.32000.model";  // Of shards; of vocab_size ids at most.
 
   int64_t num_train_steps = 10'000'000;
@@ -65,6 +67,7 @@ struct C4Spmd : Experiment {
          remat_policy)
 
   ExperimentConfig build() const override;
+  std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
 
  protected:
   int64_t batch_size() const;

@@ -22,7 +22,8 @@ struct Spmd1B : C4Spmd {
 };
 REGISTER_EXPERIMENT(c4, Spmd1B)
 
-// Every axis can be split eight ways. The mesh is left to the devices at hand; the batch is not.
+// Every axis can be split eight ways. The mesh takes the devices that there are; the batch
+// is fixed.
 struct Spmd1BSmoke : Spmd1B {
   using Base = Spmd1B;
   static constexpr std::string_view kSummary =
@@ -33,6 +34,7 @@ struct Spmd1BSmoke : Spmd1B {
     hidden_dims = 4 * 64;
     num_heads = 8;
     vocab_size = 264;  // Bytes and the reserved id, rounded up.
+    tokenizer = "bytes";
     seq_len = 64;
     global_batch_size = 16;
     ici_mesh_shape = {};

@@ -62,19 +62,6 @@ TEST_CASE("c4 experiments are listed, and described with Pax's hidden defaults")
                Catch::Contains("task.model.lm_tpl.num_layers: 13 -> 2"));
 }
 
-TEST_CASE("c4.Spmd1B without its data says which file is missing, and what to set") {
-  const TemporaryDirectory directory;
-  const Outcome got = run(directory, "runexp",
-                          {"--exp=c4.Spmd1B", "--dry_run", "--set", "ici_mesh_shape=[1,1,1]",
-                           "--job_log_dir=" + (directory / "run").string(), "--set",
-                           "flat_tokens_path=" + (directory / "missing.h5").string()});
-  REQUIRE(got.code == 2);
-  REQUIRE_THAT(got.output,
-               Catch::Contains((directory / "missing.h5").string() +
-                               ": no such file; write one with 'flat_tokens build', or name "
-                               "another in the experiment or with --set"));
-}
-
 TEST_CASE("c4.Spmd1B is planned on its four devices, with neither data nor devices at hand") {
   const TemporaryDirectory directory;
   const Outcome got = run(directory, "runexp",

@@ -59,8 +59,9 @@ Hosts::Open opener(typename Input::HParams p) {
 }
 
 // Of tokens.h5 and the set beside it, the weights of which change.
-Hosts::Open mixture_opener(const Data& data, Exhausted exhausted) {
-  const FlatTokensInput::HParams tokens{.path = (data.directory / "tokens.h5").string()};
+Hosts::Open mixture_opener(const Data& data, Exhausted exhausted, bool tokens_repeat = true) {
+  const FlatTokensInput::HParams tokens{.path = (data.directory / "tokens.h5").string(),
+                                        .repeat = tokens_repeat};
   FlatTokensInput::HParams set{
       .path = (data.directory / "set/*.h5").string(), .shuffle = Shuffle::kEra, .era_length = 7};
   set.repeat = exhausted == Exhausted::kRestart;
@@ -96,7 +97,8 @@ std::vector<Case> cases(const Data& data) {
        opener<FlatTokensInput>({.path = tokens, .packed = false, .best_fit = true})},
       {"a set of flat tokens", opener<FlatTokensInput>({.path = set, .shuffle = Shuffle::kEra})},
       {"a mixture", mixture_opener(data, Exhausted::kRestart)},
-      {"a mixture that stops", mixture_opener(data, Exhausted::kStop)},
+      {"a mixture that a source leaves", mixture_opener(data, Exhausted::kStop)},
+      {"a mixture that all sources leave", mixture_opener(data, Exhausted::kStop, false)},
       {"text", opener<TextInput>({.path = (data.directory / "text").string()})},
       {"text, one epoch", opener<TextInput>({.path = (data.directory / "text").string(),
                                              .split = "validation",

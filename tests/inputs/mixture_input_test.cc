@@ -163,7 +163,7 @@ TEST_CASE("a mixture resumes exactly, at any position and with another batch siz
   for (size_t i = 0; i < rest.size(); ++i) REQUIRE(rest[i] == rows[40 + i]);
 }
 
-TEST_CASE("an exhausted source begins anew, ends the stream or is an error, as asked for") {
+TEST_CASE("an exhausted source begins again, leaves the mixture or is an error, as asked for") {
   Corpora corpora;
   auto p = mixture(
       {{"long", corpora.rows("long", 900, false)}, {"short", corpora.rows("short", 7, false)}},
@@ -182,13 +182,19 @@ TEST_CASE("an exhausted source begins anew, ends the stream or is an error, as a
   REQUIRE(end < 20);
 
   p.exhausted = Exhausted::kStop;
-  const auto stopping = open(p);
-  const std::vector<Row> stopped = take(*stopping, 20);
+  // 893 rows of long follow after the 14 that it shares with short.
+  const std::vector<Row> stopped = take(*open(p), 400);
+  REQUIRE(stopped.size() == 910);
+  std::vector<int32_t> next(2);
+  for (size_t i = 0; i < 907; ++i) {
+    REQUIRE(stopped[i].counts);
+    REQUIRE(stopped[i].number == next[static_cast<size_t>(stopped[i].source)]++);
+    if (i < 10) REQUIRE(stopped[i] == anew[i]);
+    if (i == 19) REQUIRE(next == std::vector<int32_t>{13, 7});
+  }
+  REQUIRE(next == std::vector<int32_t>{900, 7});
   // The last batch is filled with rows that do not count.
-  REQUIRE(stopped.size() == (end + 4) / 5 * 5);
-  for (size_t i = 0; i < stopped.size(); ++i)
-    REQUIRE(stopped[i] == (i < end ? anew[i] : Row{0, 0, false}));
-  REQUIRE_FALSE(stopping->get_next());
+  for (size_t i = 907; i < 910; ++i) REQUIRE(stopped[i] == Row{0, 0, false});
 
   p.exhausted = Exhausted::kRaise;
   const auto raising = open(p);
@@ -203,23 +209,100 @@ TEST_CASE("an exhausted source begins anew, ends the stream or is an error, as a
   REQUIRE_FALSE(ending->get_next());
 }
 
-TEST_CASE("a source that repeats is never exhausted, and one that is left out in time neither") {
+TEST_CASE("sources that repeat go on for ever when all others have left") {
   Corpora corpora;
   auto p = mixture(
-      {{"long", corpora.rows("long", 30, false)}, {"short", corpora.rows("short", 5, true)}},
+      {{"long", corpora.rows("long", 32, false)}, {"short", corpora.rows("short", 5, true)}},
       {{"long", 1.0}, {"short", 1.0}});
   p.exhausted = Exhausted::kStop;
-  // 30 rows of long are six blocks; the first row of the seventh that is long's ends the stream.
-  const std::vector<Row> rows = take(*open(p), 100);
+  const auto input = open(p);
+  REQUIRE(input->repeats());
+  const std::vector<Row> rows = take(*input, 100);
+  REQUIRE(rows.size() == 500);
   int64_t of_long = 0;
-  for (const Row& row : rows) of_long += row.counts && row.source == 0 ? 1 : 0;
-  REQUIRE(of_long == 30);
-
-  p.stages = {{.step = 12, .weights = {{"long", 0.0}, {"short", 1.0}}}};
-  const auto endless = open(p);
-  REQUIRE(take(*endless, 100).size() == 500);
-  p.sources.at("long") = corpora.rows("long", 30, true);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    of_long += rows[i].source == 0 ? 1 : 0;
+    if (i == 59) REQUIRE(of_long == 30);  // Six whole blocks.
+    if (i == 69) REQUIRE(of_long == 32);  // In the seventh it gives its last two.
+  }
+  REQUIRE(of_long == 32);
+  p.sources.at("long") = corpora.rows("long", 32, true);
   REQUIRE_THROWS_WITH(open(p), Contains("exhausted=stop, but every source repeats"));
+}
+
+TEST_CASE("those that stay share the rows of one that left by their weights") {
+  Corpora corpora;
+  auto p = mixture({{"a", corpora.rows("a", 60, false)},
+                    {"b", corpora.rows("b", 13, false)},
+                    {"c", corpora.rows("c", 200, false)}},
+                   {{"a", 3.0}, {"b", 5.0}, {"c", 2.0}});
+  p.stages = {{.step = 8, .weights = {{"a", 1.0}, {"b", 5.0}, {"c", 4.0}}}};
+  p.exhausted = Exhausted::kStop;
+  const std::vector<Row> rows = take(*open(p), 100);
+  const auto counts_of = [&](size_t block) {
+    std::vector<int> counts(3);
+    for (size_t i = 10 * block; i < std::min(10 * block + 10, rows.size()); ++i)
+      if (rows[i].counts) ++counts[static_cast<size_t>(rows[i].source)];
+    return counts;
+  };
+  REQUIRE(counts_of(0) == std::vector<int>{3, 5, 2});
+  REQUIRE(counts_of(1) == std::vector<int>{3, 5, 2});
+  REQUIRE(counts_of(2) == std::vector<int>{4, 3, 3});  // b's last; 3 : 2 of the other seven.
+  REQUIRE(counts_of(3) == std::vector<int>{6, 0, 4});
+  REQUIRE(counts_of(4) == std::vector<int>{2, 0, 8});  // The stage of step 8: 1 : 4.
+  REQUIRE(counts_of(25) == std::vector<int>{2, 0, 8});
+  REQUIRE(counts_of(26) == std::vector<int>{0, 0, 10});  // a is used up in its turn.
+  REQUIRE(counts_of(27) == std::vector<int>{0, 0, 3});
+  REQUIRE(rows.size() == 275);
+  // A stage that names only sources without rows ends the stream.
+  p.stages = {{.step = 8, .weights = {{"a", 0.0}, {"b", 1.0}, {"c", 0.0}}}};
+  REQUIRE(take(*open(p), 100).size() == 40);
+}
+
+TEST_CASE("a mixture resumes exactly before, at and after every row at which a source leaves") {
+  Corpora corpora;
+  auto p = mixture({{"a", corpora.rows("a", 23, false)},
+                    {"b", corpora.rows("b", 9, false)},
+                    {"c", corpora.rows("c", 41, false)}},
+                   {{"a", 1.0}, {"b", 1.0}, {"c", 1.0}});
+  p.exhausted = Exhausted::kStop;
+  for (const int64_t batch_size : {1, 2, 5, 7}) {
+    p.global_batch_size = batch_size;
+    const auto straight = open(p);
+    std::vector<InputState> states;
+    std::vector<std::vector<Row>> batches;
+    do {
+      states.push_back(straight->state());
+      batches.push_back(take(*straight, 1));
+    } while (!batches.back().empty());
+    REQUIRE(batches.size() == static_cast<size_t>((73 + batch_size - 1) / batch_size + 1));
+    for (size_t from = 0; from < states.size(); ++from) {
+      const auto resumed = open(p);
+      resumed->restore(states[from]);
+      for (size_t i = from; i < batches.size(); ++i) REQUIRE(take(*resumed, 1) == batches[i]);
+      REQUIRE(resumed->state().extra == straight->state().extra);
+    }
+  }
+}
+
+TEST_CASE("an evaluation of a mixture covers every row of every source once") {
+  Corpora corpora;
+  auto inner = mixture({{"c", corpora.rows("c", 4, false)}, {"d", corpora.rows("d", 30, false)}},
+                       {{"c", 2.0}, {"d", 1.0}});
+  inner.exhausted = Exhausted::kStop;
+  auto p = mixture(
+      {{"a", corpora.rows("a", 1, false)}, {"b", corpora.rows("b", 57, false)}, {"inner", inner}},
+      {{"a", 1.0}, {"b", 3.0}, {"inner", 6.0}});
+  p.exhausted = Exhausted::kStop;
+  const auto input = open(p);
+  for (int pass = 0; pass < 2; ++pass) {
+    std::map<int32_t, int> rows_of_source;
+    for (const Row& row : take(*input, 1000))
+      if (row.counts) ++rows_of_source[row.source];
+    REQUIRE(rows_of_source == std::map<int32_t, int>{{0, 1}, {1, 57}, {2, 34}});
+    REQUIRE_FALSE(input->get_next());
+    input->reset();
+  }
 }
 
 TEST_CASE("one source is that source, and a mixture may be a source") {
@@ -234,6 +317,33 @@ TEST_CASE("one source is that source, and a mixture may be a source") {
   for (const Row& row : take(*open(nested), 8))
     REQUIRE(row.number == next[static_cast<size_t>(row.source)]++);
   REQUIRE(next == std::vector<int32_t>{20, 20});
+  const auto straight = open(nested);
+  take(*straight, 3);
+  const auto resumed = open(nested);
+  resumed->restore(straight->state());
+  REQUIRE(take(*resumed, 5) == take(*straight, 5));
+}
+
+TEST_CASE("a mixture that raises does so as a source of another, too") {
+  Corpora corpora;
+  auto inner = mixture({{"a", corpora.rows("a", 3, false)}}, {{"a", 1.0}});
+  inner.exhausted = Exhausted::kRaise;
+  const auto p =
+      mixture({{"b", corpora.rows("b", 50, true)}, {"inner", inner}}, {{"b", 1.0}, {"inner", 1.0}});
+  REQUIRE_THROWS_WITH(take(*open(p), 2), Contains("source 'a' is exhausted: its 3 rows"));
+}
+
+TEST_CASE("a source that has left and has other rows now is not resumed") {
+  Corpora corpora;
+  auto p = mixture({{"a", corpora.rows("a", 8, false)}, {"b", corpora.rows("b", 90, false)}},
+                   {{"a", 1.0}, {"b", 1.0}});
+  p.exhausted = Exhausted::kStop;
+  const auto input = open(p);
+  take(*input, 6);
+  auto other = p;
+  other.sources["a"] = corpora.rows("more", 12, false);
+  REQUIRE_THROWS_WITH(open(other)->restore(input->state()),
+                      Contains("had read 8 rows of source 'a'") && Contains("it would be 12"));
 }
 
 TEST_CASE("weights of the past are not changed unawares, nor is the data of a source") {

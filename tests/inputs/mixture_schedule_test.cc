@@ -109,5 +109,71 @@ TEST_CASE("blocks are ordered each in its own way, and the seed decides") {
   REQUIRE_FALSE(std::is_sorted(first.begin(), first.end()));
 }
 
+using Rows = std::vector<std::optional<int64_t>>;
+
+TEST_CASE("rows of finite sources are all given once, by weight, until none is left") {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 500; ++trial) {
+    const size_t sources = 1 + random() % 5;
+    const auto block_size = static_cast<int64_t>(1 + random() % 40);
+    std::vector<double> weights(sources);
+    Rows rows(sources);
+    int64_t total = 0;
+    for (size_t i = 0; i < sources; ++i) {
+      weights[i] = static_cast<double>(1 + random() % 9);
+      rows[i] = static_cast<int64_t>(1 + random() % 300);
+      total += *rows[i];
+    }
+    const auto stages = stages_of_finite_sources(block_size, {{0, weights}}, rows);
+    const MixtureSchedule schedule(block_size, random(), stages);
+    REQUIRE(schedule.size() == total);
+    Counts next(sources);
+    for (int64_t block = 0; block * block_size < total; ++block) {
+      REQUIRE(schedule.given_before(block) == next);
+      Counts counts(sources);
+      for (const MixtureSchedule::Pick& pick : schedule.block(block)) {
+        REQUIRE(pick.number == next[static_cast<size_t>(pick.source)]++);
+        ++counts[static_cast<size_t>(pick.source)];
+      }
+      // Whoever goes on has its share of what those that leave do not take.
+      int64_t room = block_size;
+      std::vector<double> staying = weights;
+      for (size_t i = 0; i < sources; ++i)
+        if (next[i] == rows[i]) {
+          room -= counts[i];
+          staying[i] = 0.0;
+        }
+      if (std::accumulate(staying.begin(), staying.end(), 0.0) == 0.0) continue;
+      // One row of rounding, and one more for each source that leaves.
+      const double weight = std::accumulate(staying.begin(), staying.end(), 0.0);
+      for (size_t i = 0; i < sources; ++i) {
+        const double share = staying[i] / weight * static_cast<double>(room);
+        if (staying[i] > 0.0)
+          REQUIRE(std::abs(static_cast<double>(counts[i]) - share) <
+                  static_cast<double>(sources) + 1e-6);
+      }
+      REQUIRE(std::accumulate(counts.begin(), counts.end(), int64_t{0}) == block_size);
+    }
+    REQUIRE(schedule.given_before(total / block_size + 5) == next);
+    for (size_t i = 0; i < sources; ++i) REQUIRE(next[i] == rows[i]);
+  }
+}
+
+TEST_CASE("a source leaves in the block of its last row, and endless ones never do") {
+  using Stage = MixtureSchedule::Stage;
+  REQUIRE(stages_of_finite_sources(4, {{0, {1, 1}}}, {std::nullopt, 5}) ==
+          std::vector<Stage>{{0, {2, 2}}, {2, {3, 1}}, {3, {4, 0}}});
+  REQUIRE(stages_of_finite_sources(4, {{0, {1, 1}}, {1, {3, 1}}, {9, {1, 1}}},
+                                   {std::nullopt, std::nullopt}) ==
+          std::vector<Stage>{{0, {2, 2}}, {1, {3, 1}}, {9, {2, 2}}});
+  // In one block at once; and with the last row of a full block.
+  REQUIRE(stages_of_finite_sources(4, {{0, {1, 1}}}, {1, 1}) == std::vector<Stage>{{0, {1, 1}}});
+  REQUIRE(stages_of_finite_sources(4, {{0, {1, 1}}}, {4, 4}) ==
+          std::vector<Stage>{{0, {2, 2}}, {2, {0, 0}}});
+  // A stage without a source that has rows ends the stream, whatever comes after it.
+  REQUIRE(stages_of_finite_sources(4, {{0, {1, 0}}, {9, {0, 1}}}, {6, 50}) ==
+          std::vector<Stage>{{0, {4, 0}}, {1, {2, 0}}});
+}
+
 }  // namespace
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include "tests/support/fuzz.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <stdexcept>
@@ -102,7 +103,7 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-void keep(const std::string& path, const std::string& input) {
+void keep(const std::filesystem::path& path, const std::string& input) {
   std::ofstream(path, std::ios::binary) << input;
 }
 
@@ -112,7 +113,8 @@ FuzzReport fuzz(const std::string& name, const std::vector<std::string>& seeds,
                 const std::function<void(std::string_view)>& target, int64_t count, int64_t first) {
   CHECK(!seeds.empty());
   FuzzReport report;
-  const std::string path = fmt::format("fuzz_{}.input", name);
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / fmt::format("tessera_fuzz_{}.input", name);
   for (int64_t number = first; number < first + count; ++number) {
     const std::string input = Mutator(seeds, static_cast<uint64_t>(number)).make();
     try {
@@ -122,7 +124,7 @@ FuzzReport fuzz(const std::string& name, const std::vector<std::string>& seeds,
     } catch (const std::exception& error) {
       keep(path, input);
       throw std::logic_error(fmt::format("input {} of {} (kept in {}) throws, but not Error: {}",
-                                         number, name, path, error.what()));
+                                         number, name, path.string(), error.what()));
     }
     ++report.inputs;
   }

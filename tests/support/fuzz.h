@@ -18,7 +18,7 @@ struct FuzzReport {
 };
 
 // Runs inputs number `first` to `first + count`. A failure is thrown as std::logic_error with the
-// number of the input, which is left in fuzz_<name>.input.
+// number of the input, which is kept in tessera_fuzz_<name>.input of the temporary directory.
 FuzzReport fuzz(const std::string& name, const std::vector<std::string>& seeds,
                 const std::function<void(std::string_view)>& target, int64_t count,
                 int64_t first = 0);

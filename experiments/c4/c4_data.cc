@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a user gets C4: what is said when a c4 experiment finds no data. docs/recipes.md explains the
+// same commands, and a test runs them.
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "experiments/c4/c4_spmd.h"
+#include "inputs/file_pattern.h"
+#include "inputs/flat_tokens_input.h"
+#include "inputs/streaming_text_input.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A start: 10 of 1024 files with 1.5 billion tokens, and what is held out.
+constexpr const char* kSomeFiles = "'en/c4-*.0000?-of-*.json.gz'";
+constexpr const char* kFolder = "en";  // Of the data set, and so of what is downloaded.
+
+bool is_there(const std::string& path) {
+  return is_file_pattern(path) ? !matching_files(path).empty() : fs::exists(path);
+}
+
+// The folder that holds the files which the experiment reads as they are, or makes tokens of.
+fs::path folder_of(const std::string& shards) {
+  const fs::path folder = is_file_pattern(shards) ? pattern_root(shards) : fs::path(shards);
+  return folder.empty() ? fs::path(".") : folder;
+}
+
+std::vector<std::string> commands_to_fetch(const std::string& shards) {
+  const fs::path folder = folder_of(shards);
+  const bool is_as_fetched = folder.filename() == kFolder;
+  fs::path top = is_as_fetched ? folder.parent_path() : folder;
+  if (top.empty()) top = ".";
+  std::vector<std::string> commands = {
+      "pip install -U huggingface_hub",
+      fmt::format("hf download allenai/c4 --repo-type dataset --local-dir {} --include {}",
+                  top.string(), kSomeFiles)};
+  if (!is_as_fetched)
+    commands.push_back(fmt::format("mv {0}/{1}/*.json.gz {0}", top.string(), kFolder));
+  return commands;
+}
+
+// The first file of those that a pattern will match: enough to train a tokenizer on.
+std::string first_of(const std::string& shards) {
+  return (folder_of(shards) / "c4-train.00000-of-01024.json.gz").string();
+}
+
+std::string where(const std::string& path) {
+  return is_file_pattern(path) ? "no file matches " + fs::absolute(path).string()
+                               : fs::absolute(path).string() + " does not exist";
+}
+
+}  // namespace
+
+// What is there is not made again.
+std::optional<MissingData> C4Spmd::missing_data(const ExperimentConfig& config) const {
+  const bool wants_tokens =
+      config.input.holds<FlatTokensInput::HParams>() &&
+      config.input.as<FlatTokensInput::HParams>().path.get() == flat_tokens_path;
+  const bool wants_shards =
+      config.input.holds<StreamingTextInput::HParams>() &&
+      config.input.as<StreamingTextInput::HParams>().path.get() == train_shards;
+  if (!wants_tokens && !wants_shards)
+    return std::nullopt;  // The data are others than the recipe's.
+  const bool has_tokenizer = tokenizer == "bytes" || is_there(tokenizer);
+  const bool has_shards = is_there(train_shards) && is_there(validation_shards);
+  MissingData missing;
+  if (wants_tokens && !is_there(flat_tokens_path)) {
+    missing.what = fmt::format("{} (flat_tokens_path)", where(flat_tokens_path));
+  } else if (wants_shards && !has_shards) {
+    const bool is_train = !is_there(train_shards);
+    missing.what = fmt::format("{} ({})", where(is_train ? train_shards : validation_shards),
+                               is_train ? "train_shards" : "validation_shards");
+  } else if (wants_shards && !has_tokenizer) {
+    missing.what = fmt::format("{} (tokenizer)", where(tokenizer));
+  } else {
+    return std::nullopt;
+  }
+  if (!has_shards) missing.commands = commands_to_fetch(train_shards);
+  if (!has_tokenizer)
+    missing.commands.push_back(fmt::format("./flat_tokens train --output={} --vocab_size={} {}",
+                                           tokenizer, vocab_size, first_of(train_shards)));
+  if (wants_tokens)
+    missing.commands.push_back(
+        fmt::format("./flat_tokens build --output={} --tokenizer={} --validation='{}' '{}'",
+                    flat_tokens_path, tokenizer, validation_shards, train_shards));
+  missing.advice =
+      "They fetch the first 3 GB of C4's English text; all of it is 'en/*.json.gz', 305 GB. See "
+      "docs/recipes.md. Without data, --mode=plan shows what a step needs, and --set "
+      "data=synthetic trains on made-up sequences.";
+  return missing;
+}
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/missing_data.h"
+
+#include <fmt/format.h>
+
+namespace tessera {
+namespace {
+
+bool reads_data(RunMode mode) {
+  switch (mode) {
+    case RunMode::kTrain:
+    case RunMode::kEval:
+    case RunMode::kDecode:
+      return true;
+    case RunMode::kPlan:
+    case RunMode::kExport:
+    case RunMode::kImport:
+      return false;
+  }
+  return false;
+}
+
+// A word as a shell takes it.
+std::string quoted(const std::string& word) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%[]";
+  if (word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+bool mesh_fits(const Experiment& experiment, int64_t devices) {
+  if (experiment.ici_mesh_shape.empty()) return true;  // It takes what there is.
+  int64_t wanted = 1;
+  for (const int64_t size : experiment.ici_mesh_shape) wanted *= size;
+  for (const int64_t size : experiment.dcn_mesh_shape) wanted *= size;
+  return wanted == devices;
+}
+
+std::string run_command(const ConfiguredExperiment& configured, const CommandLine& line,
+                        int64_t devices) {
+  const bool fits = mesh_fits(*configured.experiment, devices);
+  std::string command = "./runexp --exp=" + configured.name;
+  if (line.run.devices > 1) command += fmt::format(" --devices={}", line.run.devices);
+  if (!line.run.job_log_dir.empty())
+    command += " --job_log_dir=" + quoted(line.run.job_log_dir.string());
+  for (const std::string& set : line.sets) {
+    const bool is_mesh = set.starts_with("ici_mesh_shape=") || set.starts_with("dcn_mesh_shape=");
+    if (fits || !is_mesh) command += " --set " + quoted(set);
+  }
+  if (!fits) command += fmt::format(" --set ici_mesh_shape=[1,{},1]", devices);
+  return command;
+}
+
+}  // namespace
+
+std::optional<std::string> missing_data_message(const ConfiguredExperiment& configured,
+                                                const CommandLine& line, int64_t devices) {
+  const auto find = configured.entry.missing_data;
+  if (find == nullptr || !reads_data(line.run.mode)) return std::nullopt;
+  const std::optional<MissingData> missing = find(*configured.experiment, configured.config);
+  if (!missing) return std::nullopt;
+  std::string text =
+      fmt::format("{}: {}. These commands make it and train:\n\n", configured.name, missing->what);
+  for (const std::string& command : missing->commands) text += fmt::format("  {}\n", command);
+  text += fmt::format("  {}\n", run_command(configured, line, devices));
+  if (!missing->advice.empty()) text += fmt::format("\n{}\n", missing->advice);
+  return text;
+}
+
+}  // namespace tessera
