@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a user gets C4: what is said when a c4 experiment finds no data. docs/recipes.md explains the
 // same commands, and a test runs them.
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -29,11 +30,16 @@ fs::path folder_of(const std::string& shards) {
   return folder.empty() ? fs::path(".") : folder;
 }
 
-std::vector<std::string> commands_to_fetch(const std::string& shards) {
+// What `hf` is told to download into: `data` for data/en/*.json.gz.
+fs::path download_folder(const std::string& shards) {
   const fs::path folder = folder_of(shards);
-  const bool is_as_fetched = folder.filename() == kFolder;
-  fs::path top = is_as_fetched ? folder.parent_path() : folder;
-  if (top.empty()) top = ".";
+  const fs::path top = folder.filename() == kFolder ? folder.parent_path() : folder;
+  return top.empty() ? fs::path(".") : top;
+}
+
+std::vector<std::string> commands_to_fetch(const std::string& shards) {
+  const bool is_as_fetched = folder_of(shards).filename() == kFolder;
+  const fs::path top = download_folder(shards);
   std::vector<std::string> commands = {
       "pip install -U huggingface_hub",
       fmt::format("hf download allenai/c4 --repo-type dataset --local-dir {} --include {}",
@@ -41,6 +47,16 @@ std::vector<std::string> commands_to_fetch(const std::string& shards) {
   if (!is_as_fetched)
     commands.push_back(fmt::format("mv {0}/{1}/*.json.gz {0}", top.string(), kFolder));
   return commands;
+}
+
+// Adds the command that makes the folder of a file, unless it is there or comes with the download.
+void add_folder(const std::string& file, const std::string& shards,
+                std::vector<std::string>* commands) {
+  const fs::path folder = fs::path(file).parent_path();
+  if (folder.empty() || fs::exists(folder) || folder == download_folder(shards)) return;
+  const std::string command = "mkdir -p " + folder.string();
+  if (std::find(commands->begin(), commands->end(), command) == commands->end())
+    commands->push_back(command);
 }
 
 // The first file of those that a pattern will match: enough to train a tokenizer on.
@@ -80,16 +96,22 @@ std::optional<MissingData> C4Spmd::missing_data(const ExperimentConfig& config) 
     return std::nullopt;
   }
   if (!has_shards) missing.commands = commands_to_fetch(train_shards);
-  if (!has_tokenizer)
+  if (!has_tokenizer) {
+    add_folder(tokenizer, train_shards, &missing.commands);
     missing.commands.push_back(fmt::format("./flat_tokens train --output={} --vocab_size={} {}",
                                            tokenizer, vocab_size, first_of(train_shards)));
-  if (wants_tokens)
+  }
+  if (wants_tokens) {
+    add_folder(flat_tokens_path, train_shards, &missing.commands);
     missing.commands.push_back(
         fmt::format("./flat_tokens build --output={} --tokenizer={} --validation='{}' '{}'",
                     flat_tokens_path, tokenizer, validation_shards, train_shards));
-  missing.advice =
-      "They fetch the first 3 GB of C4's English text; all of it is 'en/*.json.gz', 305 GB. See "
-      "docs/recipes.md. Without data, --mode=plan shows what a step needs, and --set "
+  }
+  if (!has_shards)
+    missing.advice =
+        "They fetch the first 3 GB of C4's English text; all of it is 'en/*.json.gz', 305 GB. ";
+  missing.advice +=
+      "See docs/recipes.md. Without data, --mode=plan shows what a step needs, and --set "
       "data=synthetic trains on made-up sequences.";
   return missing;
 }

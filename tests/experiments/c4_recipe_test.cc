@@ -189,7 +189,8 @@ TEST_CASE("commands whose output is there are not printed, and other places are"
       commands(" --set train_shards='c4/c4-train.*.gz' --set validation_shards='c4/c4-v*.gz'");
   REQUIRE(elsewhere[1].find("--local-dir c4 ") != std::string::npos);
   REQUIRE(elsewhere[2] == "mv c4/en/*.json.gz c4");
-  REQUIRE(elsewhere[3] ==
+  REQUIRE(elsewhere[3] == "mkdir -p data");
+  REQUIRE(elsewhere[4] ==
           "./flat_tokens build --output=data/c4_en.h5 --tokenizer=bytes --validation='c4/c4-v*.gz' "
           "'c4/c4-train.*.gz'");
   for (const std::string name : {"train.00000-of-01024", "validation.00000-of-00008"})
