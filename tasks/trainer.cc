@@ -13,6 +13,7 @@
 #include "core/passes/layout_warnings.h"
 #include "core/runtime/checkpoint_saver.h"
 #include "tasks/broken_documents.h"
+#include "tasks/check_rules.h"
 #include "tasks/console.h"
 #include "tasks/deadline.h"
 #include "tasks/decode/decode_run.h"
@@ -33,6 +34,7 @@
 #include "tasks/stop_signal.h"
 #include "tasks/throughput.h"
 #include "tasks/united_state.h"
+#include "tasks/weight_table.h"
 
 namespace tessera {
 namespace {
@@ -204,20 +206,22 @@ void Trainer::Impl::restore(int64_t step) {
 }
 
 void Trainer::Impl::introduce() {
-  const ParameterTable& table = session_.task().model().parameters();
   console_.say(fmt::format("{} in {}", options_.experiment, directory_.string()));
   const int64_t devices = session_.mesh().num_devices();
   console_.say(devices == 1 ? device_.description()
                             : fmt::format("{} devices (mesh {}), each {}", devices,
                                           session_.mesh().text(), device_.description()));
   if (!session_.remark().empty()) console_.say(session_.remark());
-  console_.say(table.text());
+  console_.say(weight_table(session_.task().model().parameters()));
   console_.say(plan_summary(make_plan(session_)));
   warn_of_layouts();
 }
 
 void Trainer::Impl::warn_of_layouts() {
   for (const std::string& warning : layout_warnings(session_.train_graph(), session_.mesh()))
+    console_.say("warning: " + warning);
+  for (const std::string& warning :
+       idle_mesh_axes(session_.rules(), session_.mesh(), session_.train_graph()))
     console_.say("warning: " + warning);
 }
 
