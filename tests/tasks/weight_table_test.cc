@@ -2,6 +2,8 @@
 // The table that a run prints at its start.
 #include "tasks/weight_table.h"
 
+#include <fmt/format.h>
+
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -31,13 +33,13 @@ TEST_CASE("weights of equal layers stand below one line, with their number and t
         weight(layer + "ffn.up", "f32[\"embed=128 mlp=384\"]", {InitKind::kGaussian, 0.00707107}));
   }
   weights.push_back(weight("lm.final_ln.scale", "f32[\"embed=128\"]"));
-  REQUIRE(
-      weight_table(table_of(weights)) ==
-      "lm.softmax.w       f32[\"vocab=264 embed=128\"]    33.8k              gaussian 0.02\n"
-      "lm.transformer.x_layers[0..3]                    197.1k = 4 x 49.3k\n"
-      "  norm.scale       f32[\"embed=128\"]                 512 = 4 x 128    constant 1\n"
-      "  ffn.up           f32[\"embed=128 mlp=384\"]      196.6k = 4 x 49.2k  gaussian 0.007071\n"
-      "lm.final_ln.scale  f32[\"embed=128\"]                 128              constant 1\n");
+  REQUIRE(fmt::format("\n{}", weight_table(table_of(weights))) == R"(
+lm.softmax.w       f32[vocab=264 embed=128]   33.8k              gaussian 0.02
+lm.transformer.x_layers[0..3]                197.1k = 4 x 49.3k
+  norm.scale       f32[embed=128]               512 = 4 x 128    constant 1
+  ffn.up           f32[embed=128 mlp=384]    196.6k = 4 x 49.2k  gaussian 0.00707
+lm.final_ln.scale  f32[embed=128]               128              constant 1
+)");
 }
 
 TEST_CASE("stacked layers count as one, and layers of another layout or initial value stay apart") {
@@ -45,14 +47,22 @@ TEST_CASE("stacked layers count as one, and layers of another layout or initial 
   ruled.rules = parse_rules("embed -> mdl");
   Parameter laid_out = weight("a[2].w", "f32[\"embed=8\"]");
   laid_out.layout = parse_type("f32[\"embed/mdl=8\"]").axes;
-  REQUIRE(weight_table(table_of({weight("x[].w", "f32[\"layers=3 embed=8\"]"),
-                                 weight("a[0].w", "f32[\"embed=8\"]"), ruled, laid_out,
-                                 weight("a[3].w", "f32[\"embed=8\"]", zeros()),
-                                 weight("a[4].w", "f32[\"embed=8\"]")})) ==
-          "x[]                               24\n"
-          "  w  f32[\"layers=3 embed=8\"]      24  constant 1\n"
-          "a[0,4]                            16 = 2 x 8\n"
-          "  w  f32[\"embed=8\"]               16 = 2 x 8  constant 1\n");
+  const ParameterTable table =
+      table_of({weight("x[].w", "f32[\"layers=3 embed=8\"]"), weight("a[0].w", "f32[\"embed=8\"]"),
+                ruled, laid_out, weight("a[3].w", "f32[\"embed=8\"]", zeros()),
+                weight("a[4].w", "f32[\"embed=8\"]")});
+  REQUIRE(fmt::format("\n{}", weight_table(table)) == R"(
+x[]                         24
+  w  f32[layers=3 embed=8]  24          constant 1
+a[0,4]                      16 = 2 x 8
+  w  f32[embed=8]           16 = 2 x 8  constant 1
+a[1]                         8
+  w  f32[embed=8]            8          constant 1
+a[2]                         8
+  w  f32[embed=8]            8          constant 1
+a[3]                         8
+  w  f32[embed=8]            8          constant 0
+)");
 }
 
 TEST_CASE("no weights make no lines") { REQUIRE(weight_table(ParameterTable()).empty()); }
