@@ -58,19 +58,6 @@ int64_t ParameterTable::elements() const {
   return total;
 }
 
-std::string ParameterTable::text() const {
-  size_t path_width = 0, type_width = 0;
-  for (const Parameter& each : parameters_) {
-    path_width = std::max(path_width, each.path.size());
-    type_width = std::max(type_width, each.type.text_sized().size());
-  }
-  std::string text;
-  for (const Parameter& each : parameters_)
-    text += fmt::format("{:<{}}  {:<{}}  {} {:g}\n", each.path, path_width, each.type.text_sized(),
-                        type_width, enum_name(each.init.kind), each.init.scale);
-  return text;
-}
-
 Type type_at_rest(const Parameter& parameter) {
   if (!parameter.layout.empty()) return {parameter.type.dtype, parameter.layout, {}};
   return apply_rules(overlay_rules(parameter.rules, traced_rules().weights), traced_mesh(),

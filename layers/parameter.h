@@ -49,7 +49,6 @@ class ParameterTable {
   const Parameter& at(int32_t index) const { return parameters_[static_cast<size_t>(index)]; }
   const Parameter* find(std::string_view path) const;
   int64_t elements() const;
-  std::string text() const;  // One aligned line each: path, type with sizes, initialiser.
 
  private:
   std::vector<Parameter> parameters_;
