@@ -7,7 +7,7 @@ Runs seqax's own compiled training step on seqax's own batches, which are loaded
 starts. Modules of seqax's imports that it does not use here (remote logging, Hugging Face's loader)
 are replaced by empty ones if they are not installed. Prints one JSON line with the number of
 weights, the tokens of a step and the time it took to compile, then one line a step with its loss
-and seconds.
+and seconds. Other lines are seqax's own.
 """
 import argparse
 import importlib
@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
 import time
 import types
 
@@ -39,11 +38,11 @@ def replace_unused():
     return replaced
 
 
-def settings(checkout, name, mesh, folder):
+def settings(checkout, name, mesh):
     import hydra
     with hydra.initialize_config_dir(str(checkout / "configs"), version_base=None):
-        return hydra.compose(name, [f"paths.root_working_dir={folder}", "+paths.model_name=bench",
-                                    f"mesh.d={mesh[0]}", f"mesh.t={mesh[1]}"])
+        return hydra.compose(name, ["+paths.model_name=bench", f"mesh.d={mesh[0]}",
+                                    f"mesh.t={mesh[1]}"])
 
 
 def report(**values):
@@ -91,14 +90,11 @@ def main():
     os.chdir(checkout)  # The configuration names its data relative to it.
     sys.path.insert(0, str(checkout))
     replaced = replace_unused()
-    # seqax prints while it loads; only our lines go to standard output.
-    import contextlib
-    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as folder:
-        import train
-        for name in replaced:  # Libraries that look for others must not find empty ones.
-            del sys.modules[name]
-        config = train.jax_extra.make_dataclass_from_dict(
-            train.Config, settings(checkout, args.config, mesh, folder))
+    import train
+    for name in replaced:  # Libraries that look for others must not find empty ones.
+        del sys.modules[name]
+    config = train.jax_extra.make_dataclass_from_dict(train.Config,
+                                                      settings(checkout, args.config, mesh))
     measure(train, config, args.steps)
 
 
