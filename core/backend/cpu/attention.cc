@@ -20,7 +20,8 @@ AttentionShape shape_of(const Graph& graph, const Node& node) {
           .head_dim = q.axes[3].size,
           .causal = flag_attribute(node, "causal"),
           .scale = float_attribute(node, "scale"),
-          .cap = float_attribute(node, "logit_cap")};
+          .cap = float_attribute(node, "logit_cap"),
+          .pairs = attention_in_pairs(vector_dtype(graph, node, 0), q.axes[3].size)};
 }
 
 AttentionOperands operands_of(const LaunchArgs& args, bool segments) {

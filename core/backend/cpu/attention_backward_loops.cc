@@ -16,15 +16,17 @@ namespace {
 
 // Scores become probabilities; `slopes`, which hold the cotangents of probabilities, become those
 // of scores (before capping). `lse` and `delta` (out · cotangent) are a query's.
+// Scores are first multiplied by `scale`.
 template <bool kMasked>
-void differentiate_block(const BlockMask& mask, float cap, int64_t keys, const float* lse,
-                         const float* delta, float* scores, float* slopes) {
+void differentiate_block(const BlockMask& mask, float scale, float cap, int64_t keys,
+                         const float* lse, const float* delta, float* scores, float* slopes) {
   for (int64_t column = 0; column < kQueryBlock; column += lanes()) {
     const QueryLanes queries(mask, column);
     const Vec row_lse = load(lse + column), row_delta = load(delta + column);
     for (int64_t key = 0; key < keys; ++key) {
       const int64_t at = key * kQueryBlock + column;
       Vec score = load(scores + at);
+      if (scale != 1.0f) score = hn::Mul(score, splat(scale));
       if (cap > 0.0f) score = capped_score(score, cap);
       const Vec open = kMasked ? seen(mask, queries, key, score) : score;
       const Vec probability = falling_exp(hn::Sub(open, row_lse));
@@ -39,8 +41,8 @@ void differentiate_block(const BlockMask& mask, float cap, int64_t keys, const f
   }
 }
 
-// One key head of one example, and the query heads that read it.
-template <typename T>
+// One key head of one example, and the query heads that read it. `kPairs`: products of bf16 pairs.
+template <typename T, bool kPairs>
 class HeadGradient {
  public:
   HeadGradient(const AttentionShape& shape, const AttentionGradOperands& operands, int64_t batch,
@@ -97,6 +99,7 @@ class HeadGradient {
   enum class Sums { kAll, kOfKeys, kOfQueries };
 
   void read_keys(int64_t from) {
+    if (kPairs) return;  // Used where they are.
     const int64_t keys = std::min(kKeyBlock, shape_.keys - from);
     key_ = wide_rows<T>(key_block<const T>(operands_.forward.k, from), keys, shape_.head_dim,
                         key_rows_);
@@ -153,7 +156,6 @@ class HeadGradient {
   template <Sums kSums>
   void add_block(int64_t member, int64_t first, int64_t from) {
     const AttentionOperands& forward = operands_.forward;
-    const int64_t head_dim = shape_.head_dim;
     const int64_t queries = std::min(kQueryBlock, shape_.queries - first);
     const int64_t keys = std::min(kKeyBlock, visible_keys(shape_, first + queries) - from);
     if (keys <= 0) return;
@@ -164,34 +166,98 @@ class HeadGradient {
         segments == nullptr ? nullptr : forward.key_segments + batch_ * shape_.keys + from);
     if (mask.empty) return;
 
-    const HeadRows<const T> query = query_block<const T>(forward.q, member, first);
-    const HeadRows<const T> cotangent = query_block<const T>(operands_.cotangent, member, first);
-    transpose_rows(query, queries, head_dim, shape_.scale, query_);
-    transpose_rows(cotangent, queries, head_dim, 1.0f, cotangent_);
     const float* lse = operands_.lse + (batch_ * shape_.heads + head(member)) * shape_.queries;
     std::fill_n(lse_, kQueryBlock, 0.0f);
     std::copy_n(lse + first, queries, lse_);
-
-    small_product<false>(keys, kQueryBlock, head_dim, {key_.data, key_.stride, 1},
-                         {query_, kQueryBlock}, scores_, kQueryBlock);
-    small_product<false>(keys, kQueryBlock, head_dim, {value_.data, value_.stride, 1},
-                         {cotangent_, kQueryBlock}, slopes_, kQueryBlock);
+    const BlockOperands block{.queries = queries,
+                              .keys = keys,
+                              .query = query_block<const T>(forward.q, member, first),
+                              .cotangent = query_block<const T>(operands_.cotangent, member, first),
+                              .key = key_block<const T>(forward.k, from),
+                              .value = key_block<const T>(forward.v, from)};
+    find_scores(block);
+    const float scale = kPairs ? shape_.scale : 1.0f;
     if (mask.full) {
-      differentiate_block<false>(mask, shape_.cap, keys, lse_, delta(member, first), scores_,
+      differentiate_block<false>(mask, scale, shape_.cap, keys, lse_, delta(member, first), scores_,
                                  slopes_);
     } else {
-      differentiate_block<true>(mask, shape_.cap, keys, lse_, delta(member, first), scores_,
+      differentiate_block<true>(mask, scale, shape_.cap, keys, lse_, delta(member, first), scores_,
                                 slopes_);
     }
+    add_products<kSums>(block, dq_ + (member * shape_.queries + first) * width_);
+  }
+
+  // What the products of one block read.
+  struct BlockOperands {
+    int64_t queries = 0, keys = 0;
+    HeadRows<const T> query, cotangent, key, value;
+  };
+
+  // Scores, and the cotangents of probabilities.
+  void find_scores(const BlockOperands& block) {
+    const int64_t head_dim = shape_.head_dim;
+#if HWY_TARGET <= HWY_AVX3
+    if constexpr (kPairs) {
+      transpose_units(block.query, block.queries, head_dim, query_);
+      transpose_units(block.cotangent, block.queries, head_dim, cotangent_);
+      small_product<false, MultiplyPairs>(block.keys, kQueryBlock, head_dim / 2,
+                                          unit_rows(block.key), {query_, kQueryBlock}, scores_,
+                                          kQueryBlock);
+      small_product<false, MultiplyPairs>(block.keys, kQueryBlock, head_dim / 2,
+                                          unit_rows(block.value), {cotangent_, kQueryBlock},
+                                          slopes_, kQueryBlock);
+      return;
+    }
+#endif
+    transpose_rows(block.query, block.queries, head_dim, shape_.scale, query_);
+    transpose_rows(block.cotangent, block.queries, head_dim, 1.0f, cotangent_);
+    small_product<false>(block.keys, kQueryBlock, head_dim, {key_.data, key_.stride, 1},
+                         {query_, kQueryBlock}, scores_, kQueryBlock);
+    small_product<false>(block.keys, kQueryBlock, head_dim, {value_.data, value_.stride, 1},
+                         {cotangent_, kQueryBlock}, slopes_, kQueryBlock);
+  }
+
+  // From probabilities and slopes to the gradients.
+  template <Sums kSums>
+  void add_products(const BlockOperands& block, float* dq) {
+    const int64_t head_dim = shape_.head_dim;
+#if HWY_TARGET <= HWY_AVX3
+    if constexpr (kPairs) {
+      // Units of neighbouring queries take half the room: slopes' fit behind those of
+      // probabilities.
+      constexpr int64_t kUnits = kQueryBlock / 2;
+      float* const slope_units = scores_ + kKeyBlock * kUnits;
+      const int64_t units = (block.queries + 1) / 2;
+      if constexpr (kSums != Sums::kOfQueries) {
+        pair_queries(block.keys, scores_, scores_);
+        pair_queries(block.keys, slopes_, slope_units);
+        small_product<true, MultiplyPairs>(
+            block.keys, width_, units, {scores_, kUnits, 1},
+            row_units(block.cotangent, block.queries, head_dim, cotangent_rows_), dv_, width_);
+        small_product<true, MultiplyPairs>(
+            block.keys, width_, units, {slope_units, kUnits, 1},
+            row_units(block.query, block.queries, head_dim, query_rows_), dk_, width_);
+      }
+      if constexpr (kSums != Sums::kOfKeys) {
+        pair_keys(block.keys, slopes_);
+        small_product<true, MultiplyPairs>(
+            block.queries, width_, (block.keys + 1) / 2, {slopes_, 1, kQueryBlock},
+            row_units(block.key, block.keys, head_dim, key_rows_), dq, width_);
+      }
+      return;
+    }
+#endif
     if constexpr (kSums != Sums::kOfQueries) {
-      small_product<true>(keys, width_, queries, {scores_, kQueryBlock, 1},
-                          wide_rows<T>(cotangent, queries, head_dim, cotangent_rows_), dv_, width_);
-      small_product<true>(keys, width_, queries, {slopes_, kQueryBlock, 1},
-                          wide_rows<T>(query, queries, head_dim, query_rows_), dk_, width_);
+      small_product<true>(block.keys, width_, block.queries, {scores_, kQueryBlock, 1},
+                          wide_rows<T>(block.cotangent, block.queries, head_dim, cotangent_rows_),
+                          dv_, width_);
+      small_product<true>(block.keys, width_, block.queries, {slopes_, kQueryBlock, 1},
+                          wide_rows<T>(block.query, block.queries, head_dim, query_rows_), dk_,
+                          width_);
     }
     if constexpr (kSums != Sums::kOfKeys)
-      small_product<true>(queries, width_, keys, {slopes_, 1, kQueryBlock}, key_,
-                          dq_ + (member * shape_.queries + first) * width_, width_);
+      small_product<true>(block.queries, width_, block.keys, {slopes_, 1, kQueryBlock}, key_, dq,
+                          width_);
   }
 
   void write(const float* rows, int64_t count, float factor, HeadRows<T> to) const {
@@ -214,10 +280,10 @@ class HeadGradient {
   float* dq_;  // Sums of all queries.
 };
 
-template <typename T>
+template <typename T, bool kPairs>
 void run_part(const AttentionShape& shape, const AttentionGradOperands& operands,
               const AttentionGradPart& part, float* scratch) {
-  HeadGradient<T> gradient(shape, operands, part.batch, part.kv_head, scratch);
+  HeadGradient<T, kPairs> gradient(shape, operands, part.batch, part.kv_head, scratch);
   switch (part.kind) {
     case AttentionGradPart::Kind::kHead:
       return gradient.run();
@@ -230,10 +296,13 @@ void run_part(const AttentionShape& shape, const AttentionGradOperands& operands
 
 void AttentionGrad(const AttentionShape& shape, const AttentionGradOperands& operands,
                    const AttentionGradPart& part, float* scratch) {
+#if HWY_TARGET <= HWY_AVX3
+  if (shape.pairs) return run_part<BFloat16, true>(shape, operands, part, scratch);
+#endif
   if (shape.dtype == DType::kBF16) {
-    run_part<BFloat16>(shape, operands, part, scratch);
+    run_part<BFloat16, false>(shape, operands, part, scratch);
   } else {
-    run_part<float>(shape, operands, part, scratch);
+    run_part<float, false>(shape, operands, part, scratch);
   }
 }
 

@@ -96,6 +96,64 @@ HWY_INLINE void transpose_rows(HeadRows<const T> from, int64_t count, int64_t he
   }
 }
 
+#if HWY_TARGET <= HWY_AVX3
+// The same of bf16 rows as units along head_dim, unscaled: ["head_dim / 2", kQueryBlock].
+HWY_INLINE void transpose_units(HeadRows<const BFloat16> from, int64_t count, int64_t head_dim,
+                                float* to) {
+  HWY_ALIGN Vec square[kMostLanes];
+  for (int64_t i = 0; i < kQueryBlock; i += lanes()) {
+    for (int64_t u = 0; u < head_dim / 2; u += lanes()) {
+      for (int64_t j = 0; j < lanes(); ++j) {
+        square[j] = i + j < count ? PairUnits::along(from.row(i + j) + 2 * u, head_dim - 2 * u)
+                                  : splat(0.0f);
+      }
+      transpose_square(square);
+      for (int64_t j = 0; j < std::min(lanes(), head_dim / 2 - u); ++j)
+        store(square[j], to + (u + j) * kQueryBlock + i);
+    }
+  }
+}
+
+// bf16 rows as units of neighbouring rows, ["rows / 2", "head_dim"] with zeros behind head_dim and
+// for the row that an odd count lacks.
+HWY_INLINE Rows row_units(HeadRows<const BFloat16> from, int64_t count, int64_t head_dim,
+                          float* to) {
+  const int64_t width = padded_to_lanes(head_dim);
+  for (int64_t i = 0; i < count; i += 2) {
+    for (int64_t j = 0; j < width; j += lanes()) {
+      const BFloat16* const next = i + 1 < count ? from.row(i + 1) + j : nullptr;
+      store(PairUnits::across(from.row(i) + j, next, head_dim - j), to + i / 2 * width + j);
+    }
+  }
+  return {to, width};
+}
+
+// bf16 rows where they are, as units along head_dim.
+HWY_INLINE Factor unit_rows(HeadRows<const BFloat16> from) {
+  return {reinterpret_cast<const float*>(from.data), from.stride / 2, 1};
+}
+
+// Scores in f32, a row a key, as units of neighbouring keys: ["keys / 2", kQueryBlock], in place.
+HWY_INLINE void pair_keys(int64_t keys, float* scores) {
+  for (int64_t key = 0; key < keys; key += 2) {
+    for (int64_t column = 0; column < kQueryBlock; column += lanes()) {
+      const float* const low = scores + key * kQueryBlock + column;
+      const Vec high = key + 1 < keys ? load(low + kQueryBlock) : splat(0.0f);
+      store(paired(load(low), high), scores + key / 2 * kQueryBlock + column);
+    }
+  }
+}
+
+// The same as units of neighbouring queries, ["keys", kQueryBlock / 2]; may be in place.
+HWY_INLINE void pair_queries(int64_t keys, const float* scores, float* to) {
+  for (int64_t key = 0; key < keys; ++key) {
+    auto* const row = reinterpret_cast<BFloat16*>(to + key * kQueryBlock / 2);
+    for (int64_t column = 0; column < kQueryBlock; column += lanes())
+      MultiplyPairs::store_bf16(load(scores + key * kQueryBlock + column), row + column, lanes());
+  }
+}
+#endif
+
 // Which scores of one block of queries against one block of keys may be seen.
 struct BlockMask {
   bool empty = false;  // None.

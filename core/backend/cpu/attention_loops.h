@@ -19,11 +19,18 @@ struct AttentionShape {
   bool cached = false;
   float scale = 1.0f;
   float cap = 0.0f;  // 0: none.
+  // Products of bf16 pairs (vdpbf16ps) instead of products in f32; see attention_in_pairs.
+  bool pairs = false;
 
   int64_t group() const { return heads / kv_heads; }
   int64_t query_blocks() const;
   int64_t key_blocks() const;  // Of the gradient.
 };
+
+// Whether attention of this dtype multiplies bf16 pairs: at level avx512_bf16, where that is twice
+// as fast as f32. (Processors with AMX run vdpbf16ps at half the rate of f32, measured on Sapphire
+// Rapids.) Pairs need an even head_dim.
+bool attention_in_pairs(DType dtype, int64_t head_dim);
 
 struct AttentionOperands {
   const void* q = nullptr;

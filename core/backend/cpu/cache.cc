@@ -71,7 +71,8 @@ class CachedAttentionKernel final : public Kernel {
               .causal = true,
               .cached = true,
               .scale = float_attribute(node, "scale"),
-              .cap = float_attribute(node, "logit_cap")};
+              .cap = float_attribute(node, "logit_cap"),
+              .pairs = attention_in_pairs(vector_dtype(graph, node, 0), q.axes[3].size)};
     by_runs_ = shape_.group() * shape_.queries <= kMostCachedQueries;
     most_runs_ = (shape_.keys + kCacheRun - 1) / kCacheRun;
     floats_ = padded_floats(by_runs_ ? most_runs_ * cached_run_floats(shape_)

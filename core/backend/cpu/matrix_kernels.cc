@@ -26,45 +26,6 @@ constexpr int64_t kPanelRows = 6;
 constexpr int kVectors = 2;
 constexpr int64_t kPanelColumns = kVectors * static_cast<int64_t>(HWY_LANES(float));
 
-// R rows by N vectors (one or two) of sums. A recursive struct rather than an array: compilers keep
-// each of its members in a register.
-template <int R, int N>
-struct Tile {
-  Vec first, second;
-  Tile<R - 1, N> rest;
-
-  HWY_INLINE void clear() {
-    first = splat(0.0f);
-    if constexpr (N == 2) second = splat(0.0f);
-    rest.clear();
-  }
-  HWY_INLINE void read(const float* from, int64_t stride) {
-    first = load(from);
-    if constexpr (N == 2) second = load(from + lanes());
-    rest.read(from + stride, stride);
-  }
-  HWY_INLINE void write(float* to, int64_t stride) const {
-    store(first, to);
-    if constexpr (N == 2) store(second, to + lanes());
-    rest.write(to + stride, stride);
-  }
-  // Adds one unit of each row of A, kStep apart, times one unit of N vectors of columns of B.
-  template <class Multiply, int64_t kStep>
-  HWY_INLINE void add(const float* a, Vec b_first, Vec b_second) {
-    first = Multiply::add(a, b_first, first);
-    if constexpr (N == 2) second = Multiply::add(a, b_second, second);
-    rest.template add<Multiply, kStep>(a + kStep, b_first, b_second);
-  }
-};
-template <int N>
-struct Tile<0, N> {
-  HWY_INLINE void clear() {}
-  HWY_INLINE void read(const float*, int64_t) {}
-  HWY_INLINE void write(float*, int64_t) const {}
-  template <class Multiply, int64_t kStep>
-  HWY_INLINE void add(const float*, Vec, Vec) {}
-};
-
 // `rows` rows of `columns` sums, kPanelColumns apart in `buffer`.
 HWY_NOINLINE void gather_sums(const float* sums, int64_t stride, int64_t rows, int64_t columns,
                               float* buffer) {
@@ -107,7 +68,9 @@ HWY_NOINLINE void multiply_tile(const PackedBlocks& blocks, const float* a, cons
   }
   constexpr bool kRowMajor = kOrder == PackedOrder::kRowMajor;
   for (int64_t unit = 0; unit < blocks.units; ++unit) {
-    tile.template add<Multiply, kRowMajor ? kRowUnits : 1>(a, load(b), load(b + (N - 1) * lanes()));
+    Row<N> right;
+    right.read(b);
+    tile.template add<Multiply>(a, kRowMajor ? kRowUnits : 1, right);
     a += kRowMajor ? 1 : kPanelRows;
     b += kPanelColumns;
   }

@@ -100,6 +100,19 @@ HWY_INLINE void transpose_square(Vec* HWY_RESTRICT rows) {
 #endif
 }
 
+// A pair of f32 vectors as units of bf16, `low` first.
+#if HWY_TARGET <= HWY_AVX3
+HWY_INLINE __m256i narrowed(Vec value) {
+  __m256i narrow;
+  __asm__("vcvtneps2bf16 %1, %0" : "=v"(narrow) : "v"(value.raw));
+  return narrow;
+}
+HWY_INLINE Vec paired(Vec low, Vec high) {
+  const __m512i upper = _mm512_slli_epi32(_mm512_cvtepu16_epi32(narrowed(high)), 16);
+  return Vec{_mm512_castsi512_ps(_mm512_or_si512(upper, _mm512_cvtepu16_epi32(narrowed(low))))};
+}
+#endif
+
 // How a unit of A times a vector of units of B is added to sums.
 struct MultiplyF32 {
   static HWY_INLINE Vec add(const float* a, Vec b, Vec sum) {
@@ -117,8 +130,7 @@ struct MultiplyPairs {
     return sum;
   }
   static HWY_INLINE void store_bf16(Vec sum, BFloat16* to, int64_t left) {
-    __m256i narrow;
-    __asm__("vcvtneps2bf16 %1, %0" : "=v"(narrow) : "v"(sum.raw));
+    const __m256i narrow = narrowed(sum);
     if (HWY_LIKELY(left >= lanes())) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow);
     } else {
@@ -127,6 +139,74 @@ struct MultiplyPairs {
   }
 };
 #endif
+
+// N vectors of one row, and R such rows. Recursive structs rather than arrays: compilers keep each
+// of their members in a register.
+template <int N>
+struct Row {
+  Vec first;
+  Row<N - 1> rest;
+
+  HWY_INLINE void clear() {
+    first = splat(0.0f);
+    rest.clear();
+  }
+  HWY_INLINE void read(const float* from) {
+    first = load(from);
+    rest.read(from + lanes());
+  }
+  HWY_INLINE void write(float* to) const {
+    store(first, to);
+    rest.write(to + lanes());
+  }
+  // Adds one unit of A times N vectors of units of B.
+  template <class Multiply>
+  HWY_INLINE void add(const float* a, const Row<N>& b) {
+    first = Multiply::add(a, b.first, first);
+    rest.template add<Multiply>(a, b.rest);
+  }
+};
+template <>
+struct Row<0> {
+  HWY_INLINE void clear() {}
+  HWY_INLINE void read(const float*) {}
+  HWY_INLINE void write(float*) const {}
+  template <class Multiply>
+  HWY_INLINE void add(const float*, const Row<0>&) {}
+};
+
+template <int R, int N>
+struct Tile {
+  Row<N> first;
+  Tile<R - 1, N> rest;
+
+  HWY_INLINE void clear() {
+    first.clear();
+    rest.clear();
+  }
+  HWY_INLINE void read(const float* from, int64_t stride) {
+    first.read(from);
+    rest.read(from + stride, stride);
+  }
+  HWY_INLINE void write(float* to, int64_t stride) const {
+    first.write(to);
+    rest.write(to + stride, stride);
+  }
+  // Adds one unit of each row of A, `step` apart, times N vectors of units of B.
+  template <class Multiply>
+  HWY_INLINE void add(const float* a, int64_t step, const Row<N>& b) {
+    first.template add<Multiply>(a, b);
+    rest.template add<Multiply>(a + step, step, b);
+  }
+};
+template <int N>
+struct Tile<0, N> {
+  HWY_INLINE void clear() {}
+  HWY_INLINE void read(const float*, int64_t) {}
+  HWY_INLINE void write(float*, int64_t) const {}
+  template <class Multiply>
+  HWY_INLINE void add(const float*, int64_t, const Row<N>&) {}
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
