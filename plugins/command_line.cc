@@ -28,7 +28,9 @@ What to do
   --exp=FAMILY.Name      the experiment
   --mode=MODE            train (default); eval: score a checkpoint; decode: continue prompts or a
                          dataset's; plan: say what a step needs and costs without running it;
-                         export, import: write or read weights in another tool's format
+                         export, import: write or read weights in another tool's format;
+                         selfcheck: check every kernel on this machine, and that a step's bits do
+                         not depend on the number of threads (needs no --exp; under a minute)
   --list                 list the experiments of all plugins
   --describe             print the experiment's knobs and configuration, and who set what
   --diff=OTHER           print how it differs from another experiment, a run's directory or its
@@ -64,11 +66,15 @@ Looking inside
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz)
   --version, --help
 
+TESSERA_CPU_LEVEL=LEVEL in the environment makes the CPU device use a lower level of instructions
+than the processor has: portable, avx2, avx512, avx512_bf16 or amx.
+
 Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
 )";
 
 constexpr int64_t kMostThreads = 4096;
-constexpr int64_t kMostDevices = 1024;  // Of one process; each takes a thread or two.
+constexpr std::string_view kSelfcheck = "selfcheck";  // A mode that runs no experiment.
+constexpr int64_t kMostDevices = 1024;                // Of one process; each takes a thread or two.
 const std::vector<std::string> kStages = {"trace", "remat", "lower", "fuse"};
 
 options::options_description description() {
@@ -157,6 +163,7 @@ RunMode parse_mode(const std::string& mode) {
     if (name == mode) return value;
     names.push_back(name);
   }
+  names.emplace_back(kSelfcheck);
   fail("--mode={}: expected one of {}{}", mode, fmt::join(names, ", "), did_you_mean(mode, names));
 }
 
@@ -197,6 +204,8 @@ CommandLine::Action action_of(const options::variables_map& values) {
   if (values.count("list") != 0) return Action::kList;
   if (values.count("diff") != 0) return Action::kDiff;
   if (values.count("describe") != 0) return Action::kDescribe;
+  if (values.count("mode") != 0 && values["mode"].as<std::string>() == kSelfcheck)
+    return Action::kSelfcheck;
   return Action::kRun;
 }
 
@@ -226,7 +235,15 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
     fail("--mode=export writes a directory: give --output=DIR");
 }
 
+void check_flags_of_selfcheck(const options::variables_map& values) {
+  for (const auto& [flag, value] : values)
+    if (flag != "mode" && flag != "threads" && flag != "device")
+      fail("--{} does not go with --mode=selfcheck, which takes --threads and --device alone",
+           flag);
+}
+
 void check_together(const CommandLine& line, const options::variables_map& values) {
+  if (line.action == CommandLine::Action::kSelfcheck) return check_flags_of_selfcheck(values);
   check_flags_of_modes(line.run, values);
   using Action = CommandLine::Action;
   const bool needs_experiment = line.action == Action::kRun || line.action == Action::kDescribe ||
@@ -261,7 +278,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
         static_cast<int>(std::min(whole_number("threads", text("threads"), 1), kMostThreads));
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
   if (has("device")) check_device(text("device"));
-  if (has("mode")) line.run.mode = parse_mode(text("mode"));
+  if (has("mode") && line.action != CommandLine::Action::kSelfcheck)
+    line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
   if (has("dump_graph")) line.run.dump_graph = parse_stage(text("dump_graph"));
   if (has("checkpoint")) line.run.checkpoint = parse_checkpoint(text("checkpoint"));

@@ -12,7 +12,7 @@
 namespace tessera {
 
 struct CommandLine {
-  enum class Action { kRun, kHelp, kVersion, kList, kDescribe, kDiff };
+  enum class Action { kRun, kHelp, kVersion, kList, kDescribe, kDiff, kSelfcheck };
   Action action = Action::kRun;
   std::string experiment;
   std::string diff_with;

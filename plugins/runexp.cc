@@ -25,6 +25,7 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/missing_data.h"
+#include "tasks/selfcheck.h"
 
 namespace tessera {
 namespace {
@@ -129,6 +130,17 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Proc
   }
 }
 
+// Each process checks its own machine; what is wrong on any is told.
+Ending check_this_machine(const CommandLine& line, const Processes& processes, std::ostream& out) {
+  const int threads = thread_budget(line, processes);
+  const std::string problem =
+      selfcheck({.make_device = make_cpu_device,
+                 .threads = threads > 0 ? threads : usable_cpu_threads(),
+                 .say = [&](const std::string& text) { out << text << std::endl; }});
+  if (problem.empty()) return {};
+  return {kFailed, "selfcheck: " + problem};
+}
+
 Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std::ostream& errors) {
   using Action = CommandLine::Action;
   if (line.action == Action::kHelp) {
@@ -140,6 +152,7 @@ Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std
     return {};
   }
   if (line.action == Action::kList) return {list(line, out, errors), ""};
+  if (line.action == Action::kSelfcheck) return check_this_machine(line, processes, out);
   const ExperimentEntry entry = find_experiment(line.experiment, plugin_path(line.plugin_path));
   const ConfiguredExperiment configured = configure(entry, line.sets);
   if (line.action == Action::kDescribe) return {describe_experiment(configured, out), ""};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/throughput.h"
 
+#include <fmt/format.h>
+
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -26,6 +28,13 @@ std::map<DType, double> model_flops(const Graph& traced) {
   std::map<DType, double> flops;
   add_flops(traced, 1.0, &flops);
   return flops;
+}
+
+std::string peak_text(const Device& device) {
+  constexpr double kGiga = 1e9;
+  return fmt::format("peak {:.0f} GFLOP/s in f32, {:.0f} in bf16",
+                     device.peak_flops(DType::kF32) / kGiga,
+                     device.peak_flops(DType::kBF16) / kGiga);
 }
 
 Throughput::Throughput(int64_t tokens_per_step, const std::map<DType, double>& flops,

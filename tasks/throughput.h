@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "core/backend/backend.h"
 #include "core/graph/graph.h"
@@ -13,6 +14,9 @@ namespace tessera {
 // Multiplications and additions of the matrix products of one step, by the dtype they run in, as
 // traced: causal attention counts its lower half, and nothing recomputed is there to count.
 std::map<DType, double> model_flops(const Graph& traced);
+
+// "peak 236 GFLOP/s in f32, 473 in bf16": what MFU is measured against, of one device.
+std::string peak_text(const Device& device);
 
 class Throughput {
  public:

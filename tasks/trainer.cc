@@ -208,9 +208,11 @@ void Trainer::Impl::restore(int64_t step) {
 void Trainer::Impl::introduce() {
   console_.say(fmt::format("{} in {}", options_.experiment, directory_.string()));
   const int64_t devices = session_.mesh().num_devices();
-  console_.say(devices == 1 ? device_.description()
+  const std::string device = fmt::format("{}; {}, which mfu is measured against",
+                                         device_.description(), peak_text(device_));
+  console_.say(devices == 1 ? device
                             : fmt::format("{} devices (mesh {}), each {}", devices,
-                                          session_.mesh().text(), device_.description()));
+                                          session_.mesh().text(), device));
   if (!session_.remark().empty()) console_.say(session_.remark());
   console_.say(weight_table(session_.task().model().parameters()));
   console_.say(plan_summary(make_plan(session_)));

@@ -41,8 +41,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view kind() const = 0;         // "cpu"
-  virtual std::string description() const = 0;       // "cpu: 2 threads, avx512"
-  virtual double peak_flops(DType dtype) const = 0;  // Of matrix products, calibrated once.
+  virtual std::string description() const = 0;       // "cpu: 2 threads, avx512 on AMD EPYC"
+  virtual double peak_flops(DType dtype) const = 0;  // Of arithmetic in registers alone.
 
   // Zeroed, page-friendly memory, for the one arena; nullptr if there is not enough.
   virtual std::byte* allocate(int64_t bytes) = 0;

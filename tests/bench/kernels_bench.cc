@@ -26,7 +26,6 @@
 #include "core/graph/ops/rotary.h"
 #include "core/passes/cost.h"
 #include "tests/support/kernel_check.h"
-#include "tests/support/reference_device.h"
 #include "tests/support/trial.h"
 
 namespace tessera {
@@ -108,7 +107,7 @@ class Buffer {
                             : static_cast<double>(block[j] % static_cast<uint64_t>(integers));
       if (type.dtype == DType::kBool) values[i] = 1.0;
     }
-    encode(type.dtype, values, memory_.get());
+    encode_values(type.dtype, values, memory_.get());
   }
   std::byte* data() { return memory_.get(); }
 

@@ -112,7 +112,7 @@ TEST_CASE("killed a few times in bf16, a run ends as if it had been left alone")
   kill_until_done("bf16", 3, 2);
 }
 
-TEST_CASE("killed over and over, a run ends as if it had been left alone", "[full]") {
+TEST_CASE("killed over and over, a run ends as if it had been left alone", "[full][levels]") {
   for (uint32_t seed = 10; seed < 16; ++seed) kill_until_done(seed % 2 ? "bf16" : "f32", 12, seed);
 }
 

@@ -50,7 +50,7 @@ TEST_CASE("a mesh that computes in bf16 is as near to f32 as one device is") {
                 .compute = DType::kBF16});
 }
 
-TEST_CASE("every strategy in bf16 is as near to f32 as one device is", "[full]") {
+TEST_CASE("every strategy in bf16 is as near to f32 as one device is", "[full][levels]") {
   for (const Strategy& each : strategies())
     for (const TrialModel model : {kGpt2, kLlama, kPax})
       for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 2, 2}, {1, 2, 4}})

@@ -74,7 +74,7 @@ SpmdCase numbered_case(const std::vector<int64_t>& shape, const Strategy& rules,
   return trial;
 }
 
-TEST_CASE("fifty steps on twenty mesh shapes, by each strategy that suits", "[full]") {
+TEST_CASE("fifty steps on twenty mesh shapes, by each strategy that suits", "[full][levels]") {
   size_t number = 0;
   std::set<std::vector<int64_t>> met;
   for (const std::vector<int64_t>& shape : shapes()) {
@@ -87,7 +87,7 @@ TEST_CASE("fifty steps on twenty mesh shapes, by each strategy that suits", "[fu
   REQUIRE(met.size() == shapes().size());
 }
 
-TEST_CASE("fifty steps under every remat policy, repeated and unrolled", "[full]") {
+TEST_CASE("fifty steps under every remat policy, repeated and unrolled", "[full][levels]") {
   for (const std::string remat :
        {"save_everything", "save_nothing", "save_dot_only", "save_dot_with_no_batch_dims",
         "save_qkv_out_proj", "save_qkv_out_proj_separate", "save_context",
@@ -104,7 +104,7 @@ TEST_CASE("fifty steps under every remat policy, repeated and unrolled", "[full]
                               .steps = 50});
 }
 
-TEST_CASE("the same mesh gives the same bits again") {
+TEST_CASE("the same mesh gives the same bits again", "[levels]") {
   const SpmdCase trial{.model = kLlama,
                        .ici = {2, 1, 2},
                        .strategy = "sequence",

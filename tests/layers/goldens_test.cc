@@ -10,6 +10,7 @@
 #include "core/backend/cpu/device.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
+#include "core/check/run_graph.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
@@ -17,7 +18,6 @@
 #include "layers/fprop_scope.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
-#include "tests/support/run_graph.h"
 
 namespace tessera {
 namespace {

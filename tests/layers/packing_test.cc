@@ -5,6 +5,7 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/backend/reference/interpreter.h"
+#include "core/check/run_graph.h"
 #include "core/graph/trace.h"
 #include "inputs/flat_tokens_file.h"
 #include "inputs/permutation.h"
@@ -12,7 +13,6 @@
 #include "layers/fprop_scope.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
-#include "tests/support/run_graph.h"
 
 namespace tessera {
 namespace {

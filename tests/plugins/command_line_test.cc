@@ -40,6 +40,7 @@ TEST_CASE("what to do is one of a few things") {
   REQUIRE(parse_command_line({"--version"}).action == Action::kVersion);
   REQUIRE(parse_command_line({"--exp=a", "--describe"}).action == Action::kDescribe);
   REQUIRE(parse_command_line({"--exp=a", "--diff=b"}).action == Action::kDiff);
+  REQUIRE(parse_command_line({"--mode=selfcheck", "--threads=3"}).action == Action::kSelfcheck);
 }
 
 TEST_CASE("unknown and misused flags are errors with the nearest") {
@@ -69,7 +70,8 @@ TEST_CASE("values that cannot be are errors") {
   REQUIRE(error_for({"--exp=a", "--device=cuda"}) ==
           "--device=cuda: this build has no CUDA device; it has cpu");
   REQUIRE(error_for({"--exp=a", "--mode=decod"}) ==
-          "--mode=decod: expected one of train, eval, decode, plan, export, import; did you mean "
+          "--mode=decod: expected one of train, eval, decode, plan, export, import, "
+          "selfcheck; did you mean "
           "'decode'?");
   REQUIRE(error_for({"--exp=a", "--mode=import"}) ==
           "--mode=import reads a directory: give --input=DIR");
@@ -89,7 +91,8 @@ TEST_CASE("values that cannot be are errors") {
           "--checkpoint=newst: expected newest, all, follow or a step's number; did you mean "
           "'newest'?");
   REQUIRE(error_for({"--exp=a", "--mode=trian"}) ==
-          "--mode=trian: expected one of train, eval, decode, plan, export, import; did you mean "
+          "--mode=trian: expected one of train, eval, decode, plan, export, import, "
+          "selfcheck; did you mean "
           "'train'?");
   REQUIRE(error_for({"--exp=a", "--profile=10"}) == "--profile=10: expected START:N, such as 10:3");
   REQUIRE(error_for({"--exp=a", "--profile=10:0"}) ==
@@ -97,6 +100,16 @@ TEST_CASE("values that cannot be are errors") {
   REQUIRE(error_for({"--exp=a", "--dump_graph=fused"}) ==
           "--dump_graph=fused: expected one of trace, remat, lower, fuse; did you mean 'fuse'?");
   REQUIRE(error_for({"--exp=a", "--prompt=hello"}) == "--prompt goes with --mode=decode");
+}
+
+TEST_CASE("the self-check runs no experiment") {
+  REQUIRE(error_for({"--mode=selfcheck", "--exp=a"}) ==
+          "--exp does not go with --mode=selfcheck, which takes --threads and --device alone");
+  REQUIRE(error_for({"--mode=selfcheck", "--dry_run"}) ==
+          "--dry_run does not go with --mode=selfcheck, which takes --threads and --device alone");
+  REQUIRE(error_for({"--mode=selfcheck", "--device=cuda"}) ==
+          "--device=cuda: this build has no CUDA device; it has cpu");
+  REQUIRE_THAT(error_for({"--mode=selfchek"}), Catch::Contains("did you mean 'selfcheck'?"));
 }
 
 TEST_CASE("help names every flag") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program as people use it: what it prints, where, and with which exit code.
+#include <sched.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -7,9 +8,11 @@
 #include <filesystem>
 #include <string>
 
+#include "core/backend/cpu/features.h"
 #include "core/base/error.h"
 #include "tests/plugins/fixtures.h"
 #include "tests/support/catch.h"
+#include "tests/support/metrics_lines.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -21,13 +24,15 @@ struct Outcome {
   std::string errors;
 };
 
-// Runs runexp in a process of its own: what plugins register cannot be taken back.
-Outcome runexp(const TemporaryDirectory& folder, const std::string& arguments) {
+// Runs runexp in a process of its own: what plugins register cannot be taken back. `prefix` goes
+// before it: variables for its environment, or a program that starts it.
+Outcome runexp(const TemporaryDirectory& folder, const std::string& arguments,
+               const std::string& prefix = "") {
   const std::string out = (folder / "out").string();
   const std::string errors = (folder / "errors").string();
   const std::string command =
-      fmt::format("cd '{}' && '{}/bin/runexp' {} >'{}' 2>'{}' </dev/null", folder.path().string(),
-                  TESSERA_BINARY_DIR, arguments, out, errors);
+      fmt::format("cd '{}' && {} '{}/bin/runexp' {} >'{}' 2>'{}' </dev/null",
+                  folder.path().string(), prefix, TESSERA_BINARY_DIR, arguments, out, errors);
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(out), read_bytes(errors)};
 }
@@ -91,6 +96,85 @@ TEST_CASE("bad usage and bad configuration are one line and exit code 2") {
   const std::string hollow =
       fmt::format(" --exp=hollow.Any --plugin_path='{}'", fixture("hollow").string());
   require_one_line_error(runexp(folder, hollow), 2, "nobody_defines_this");
+}
+
+TEST_CASE("a processor level that does not exist, or is not here, is one line and exit code 2") {
+  const TemporaryDirectory folder;
+  write_text(folder);
+  const std::string misspelt = "TESSERA_CPU_LEVEL=avx22";
+  for (const std::string arguments : {kTiny, kTiny + " --mode=plan", kTiny + " --dry_run",
+                                      kTiny + " --mode=eval", std::string("--mode=selfcheck")})
+    require_one_line_error(runexp(folder, arguments, misspelt), 2,
+                           "TESSERA_CPU_LEVEL=avx22: expected one of portable, avx2, avx512, "
+                           "avx512_bf16, amx; did you mean 'avx2'?");
+  REQUIRE_FALSE(std::filesystem::exists(folder / "run"));
+  const CpuLevel highest = machine_levels().back();
+  if (highest == CpuLevel::kAmx) return;  // It has them all.
+  for (const std::string arguments : {kTiny, std::string("--mode=selfcheck")})
+    require_one_line_error(
+        runexp(folder, arguments, "TESSERA_CPU_LEVEL=amx"), 2,
+        fmt::format("TESSERA_CPU_LEVEL=amx: this processor has no amx; its highest level is {}",
+                    level_name(highest)));
+}
+
+TEST_CASE("a run starts by saying its processor level and peak") {
+  const TemporaryDirectory folder;
+  write_text(folder);
+  const Outcome started = runexp(folder, kTiny + " --dry_run", "TESSERA_CPU_LEVEL=portable");
+  INFO(started.out);
+  REQUIRE(started.exit_code == 0);
+  const CpuLevel highest = machine_levels().back();
+  REQUIRE_THAT(started.out,
+               Catch::Contains("cpu: 1 thread, portable") &&
+                   Catch::Contains(highest == CpuLevel::kPortable
+                                       ? ""
+                                       : fmt::format("(lowered from {} by TESSERA_CPU_LEVEL)",
+                                                     level_name(highest))) &&
+                   Catch::Contains("; peak ") && Catch::Contains(" GFLOP/s in f32, "));
+  const Outcome own = runexp(folder, kTiny + " --dry_run");
+  REQUIRE_THAT(own.out,
+               Catch::Contains(fmt::format("cpu: 1 thread, {}", level_name(cpu_level()))) &&
+                   !Catch::Contains("lowered"));
+}
+
+// The first processor that this process may use.
+int first_processor() {
+  cpu_set_t set;
+  REQUIRE(sched_getaffinity(0, sizeof(set), &set) == 0);
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor)
+    if (CPU_ISSET(processor, &set)) return processor;
+  return 0;
+}
+
+TEST_CASE("one processor, or more threads than processors: the same losses") {
+  const TemporaryDirectory folder;
+  write_text(folder);
+  const std::string run = kTiny + " --restart";
+  const auto losses = [&](const std::string& arguments, const std::string& prefix) {
+    const Outcome trained = runexp(folder, arguments, prefix);
+    INFO(trained.errors);
+    REQUIRE(trained.exit_code == 0);
+    return losses_of(folder / "run");
+  };
+  const std::map<std::string, std::string> expected = losses(run, "");
+  REQUIRE(expected.size() == 4);
+  std::string many = run;
+  many.replace(many.find("--threads=1"), 11, "--threads=37");
+  REQUIRE(losses(many, "") == expected);
+  REQUIRE(losses(many, fmt::format("taskset -c {}", first_processor())) == expected);
+}
+
+TEST_CASE("--mode=selfcheck passes on one processor with more threads, and needs no experiment") {
+  const TemporaryDirectory folder;
+  const Outcome checked = runexp(folder, "--mode=selfcheck --threads=3",
+                                 fmt::format("taskset -c {}", first_processor()));
+  INFO(checked.errors << checked.out);
+  REQUIRE(checked.exit_code == 0);
+  REQUIRE(checked.errors.empty());
+  REQUIRE_THAT(checked.out, Catch::StartsWith("checking cpu: 3 threads, ") &&
+                                Catch::Contains("the same bits on 1 and 3 threads") &&
+                                Catch::Contains("all is right"));
+  REQUIRE_FALSE(std::filesystem::exists(folder / "runs"));
 }
 
 TEST_CASE("a run that fails is one line and exit code 1") {

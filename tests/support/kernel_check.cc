@@ -10,11 +10,11 @@
 #include <fmt/core.h>
 
 #include "core/backend/cpu/device.h"
+#include "core/backend/reference/encoding.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
-#include "tests/support/reference_device.h"
 
 namespace tessera {
 namespace {
@@ -48,8 +48,8 @@ Values drawn(const Type& type, const KernelCheck& check, std::mt19937_64& random
   for (double& value : values)
     value = is_floating(type.dtype) ? normal(random) : static_cast<double>(integer(random));
   Memory memory(type.bytes());  // A round trip rounds.
-  encode(type.dtype, values, memory.data());
-  return decode(type, memory.data());
+  encode_values(type.dtype, values, memory.data());
+  return decode_values(type, memory.data());
 }
 
 std::string value_name(ValueId id) { return fmt::format("value {}", id); }
@@ -78,7 +78,7 @@ class NodeRun {
       : kernel_(device.prepare(graph, node)), scratch_(kernel_->scratch_bytes()) {
     for (const ValueId id : node.inputs) {
       inputs_.emplace_back(graph.type(id).bytes());
-      encode(graph.type(id).dtype, values.at(value_name(id)).values, inputs_.back().data());
+      encode_values(graph.type(id).dtype, values.at(value_name(id)).values, inputs_.back().data());
       input_pointers_.push_back(inputs_.back().data());
     }
     std::vector<bool> taken(node.inputs.size(), false);
@@ -125,7 +125,7 @@ std::string node_mismatch(const Graph& graph, const Node& node, Device& device,
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const Type& type = graph.type(node.outputs[o]);
       const Values& expected = values.at(value_name(node.outputs[o])).values;
-      const Values got = decode(type, run.output(o));
+      const Values got = decode_values(type, run.output(o));
       const std::string problem = mismatch(node, o, type, got, expected, check);
       if (!problem.empty()) return problem + (in_place ? " (in place)" : "");
     }

@@ -28,22 +28,6 @@ Graph trace_gradients(const std::map<std::string, std::string>& parameters,
   return graph;
 }
 
-ReferenceInputs sample_inputs(const Graph& graph, int ids) {
-  ReferenceInputs inputs;
-  double phase = 0.3;
-  for (const GraphInput& input : graph.inputs()) {
-    const Type& type = graph.type(input.value);
-    const int count = type.dtype == DType::kBool ? 2 : ids;
-    std::vector<double>& values = inputs[input.name];
-    for (int64_t i = 0; i < type.elements(); ++i) {
-      phase += 0.7;
-      values.push_back(is_floating(type.dtype) ? std::sin(phase * phase)
-                                               : static_cast<double>(i % count));
-    }
-  }
-  return inputs;
-}
-
 double gradient_error(const Graph& graph, const Mesh& mesh) {
   const ReferenceInputs inputs = sample_inputs(graph);
   const auto outputs = evaluate(graph, inputs, mesh);

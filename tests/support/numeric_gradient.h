@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/reference/interpreter.h"
+#include "core/check/run_graph.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/tensor.h"
@@ -22,10 +22,6 @@ using LossFunction = std::function<Tensor(const NamedTensors&)>;
 // an output "gradient of <name>" each.
 Graph trace_gradients(const std::map<std::string, std::string>& parameters,
                       const LossFunction& loss, const Mesh& mesh = {});
-
-// Smooth, distinct values for every input of the graph; integers count up from 0, modulo `ids`
-// (bools: modulo 2).
-ReferenceInputs sample_inputs(const Graph& graph, int ids = 3);
 
 // The greatest |difference| between the outputs "gradient of …" and finite differences of "loss".
 double gradient_error(const Graph& graph, const Mesh& mesh = {});

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "core/backend/backend.h"
 
@@ -19,9 +18,5 @@ struct ReferenceDeviceOptions {
 
 // Memory comes zeroed, as the interface says.
 std::unique_ptr<Device> make_reference_device(const ReferenceDeviceOptions& options = {});
-
-// Between an array of doubles and the bytes of its dtype (bools one byte, floats rounded).
-void encode(DType dtype, const std::vector<double>& values, std::byte* bytes);
-std::vector<double> decode(const Type& type, const std::byte* bytes);
 
 }  // namespace tessera

@@ -16,10 +16,6 @@
 namespace tessera {
 namespace {
 
-// Every size is divided by eight devices, but for Llama's key heads, by four.
-constexpr int64_t kVocab = 64, kEmbed = 32, kHeads = 8, kKeyHeads = 4, kHidden = 64;
-constexpr int64_t kBatch = 16, kSeq = 16;
-
 constexpr std::string_view kData = "batch -> (replica, data)";
 constexpr std::string_view kTensor = "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
 
@@ -47,11 +43,11 @@ std::vector<Strategy> all_strategies() {
            "mlp -> (mdl, data), heads -> mdl, kv_heads -> mdl, vocab -> (mdl, data)", tensor}};
 }
 
-void resize(TransformerLm::HParams& lm) {
-  lm.vocab_size = kVocab;
-  lm.model_dims = kEmbed;
-  lm.num_heads = kHeads;
-  lm.hidden_dims = kHidden;
+void resize(const TrialSizes& sizes, TransformerLm::HParams& lm) {
+  lm.vocab_size = sizes.vocab;
+  lm.model_dims = sizes.embed;
+  lm.num_heads = sizes.heads;
+  lm.hidden_dims = sizes.hidden;
 }
 
 LanguageModel::HParams model_of(const SpmdCase& trial) {
@@ -59,10 +55,10 @@ LanguageModel::HParams model_of(const SpmdCase& trial) {
                                  : trial.model == TrialModel::kLlama ? small_llama()
                                                                      : small_pax();
   TransformerLm::HParams& lm = model.lm_tpl.as<TransformerLm::HParams>();
-  resize(lm);
+  resize(trial.sizes, lm);
   lm.packed_input = trial.packed;
   if (trial.model == TrialModel::kGpt2)
-    lm.position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = kSeq};
+    lm.position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = trial.sizes.seq};
   // Small models learn little from the usual small weights, and would show little.
   if (trial.model != TrialModel::kPax) lm.params_init = WeightInit{InitKind::kGaussian, 0.1};
 
@@ -74,8 +70,8 @@ LanguageModel::HParams model_of(const SpmdCase& trial) {
           .as<TransformerBlock::HParams>();
   auto& attention = block.attention_tpl.as<DotProductAttention::HParams>();
   if (trial.model == TrialModel::kLlama) {
-    attention.num_kv_heads = kKeyHeads;
-    attention.dims_per_head = 8;
+    attention.num_kv_heads = trial.sizes.key_heads;
+    attention.dims_per_head = trial.sizes.head_dim;
   }
   if (trial.dropout) {
     lm.embedding_dropout_rate = 0.1;
@@ -91,32 +87,35 @@ LanguageModel::HParams model_of(const SpmdCase& trial) {
   return model;
 }
 
-HostArray array_of(DType dtype) {
-  HostArray array{dtype, {"batch", "seq"}, {kBatch, kSeq}, {}};
-  array.bytes.resize(static_cast<size_t>(kBatch * kSeq * dtype_bytes(dtype)));
+HostArray array_of(const TrialSizes& sizes, DType dtype) {
+  HostArray array{dtype, {"batch", "seq"}, {sizes.batch, sizes.seq}, {}};
+  array.bytes.resize(static_cast<size_t>(sizes.batch * sizes.seq * dtype_bytes(dtype)));
   return array;
 }
 
 // One row: documents of chance lengths that follow a rule of their own, and padding after the last.
 // A document's last token predicts nothing.
-void fill_row(std::mt19937& random, bool packed, size_t row, Batch& batch) {
+void fill_row(std::mt19937& random, const SpmdCase& trial, size_t row, Batch& batch) {
+  const bool packed = trial.packed;
+  const auto seq = static_cast<size_t>(trial.sizes.seq);
+  const auto vocab = static_cast<uint32_t>(trial.sizes.vocab);
   const auto place = [&](const char* name, size_t at) {
-    return batch.at(name).data<int32_t>() + row * kSeq + at;
+    return batch.at(name).data<int32_t>() + row * seq + at;
   };
   size_t at = 0;
-  for (int32_t segment = 1; at < kSeq; ++segment) {
-    const size_t length = packed ? std::min<size_t>(2 + random() % 9, kSeq - at) : kSeq;
+  for (int32_t segment = 1; at < seq; ++segment) {
+    const size_t length = packed ? std::min<size_t>(2 + random() % 9, seq - at) : seq;
     const bool is_padding = packed && segment > 2 && random() % 3 == 0;
-    uint32_t token = random() % kVocab;
+    uint32_t token = random() % vocab;
     const uint32_t stride = 1 + random() % 3;
     for (size_t i = 0; i < length; ++i, ++at) {
       *place("ids", at) = is_padding ? 0 : static_cast<int32_t>(token);
-      token = (token * 5 + stride) % kVocab;
+      token = (token * 5 + stride) % vocab;
       *place("labels", at) = is_padding ? 0 : static_cast<int32_t>(token);
       *place("segment_ids", at) = is_padding ? 0 : segment;
       *place("segment_pos", at) = static_cast<int32_t>(i);
       const bool is_scored = !is_padding && i + 1 < length;
-      batch.at("weights").data<float>()[row * kSeq + at] = is_scored ? 1.0f : 0.0f;
+      batch.at("weights").data<float>()[row * seq + at] = is_scored ? 1.0f : 0.0f;
     }
   }
 }
@@ -164,7 +163,8 @@ SpmdCase SpmdCase::on_one_device() const {
 SingleTask::HParams spmd_task(const SpmdCase& trial) {
   return {.dtypes = DTypePolicy{.compute = trial.compute},
           .model = model_of(trial),
-          .learner = {.optimizer_tpl = AdamW::HParams{.learning_rate = trial.learning_rate}},
+          .learner = {.optimizer_tpl = AdamW::HParams{.learning_rate = trial.learning_rate},
+                      .clip_gradient_norm_to_value = trial.clip_norm},
           .train = {.num_train_steps = trial.steps,
                     .num_microbatches = trial.microbatches,
                     .remat_policy = trial.remat}};
@@ -172,18 +172,22 @@ SingleTask::HParams spmd_task(const SpmdCase& trial) {
 
 Batch spmd_batch(const SpmdCase& trial, int64_t step) {
   std::mt19937 random(static_cast<uint32_t>(step) + 17);
-  Batch batch{{"ids", array_of(DType::kI32)},
-              {"labels", array_of(DType::kI32)},
-              {"segment_ids", array_of(DType::kI32)},
-              {"segment_pos", array_of(DType::kI32)},
-              {"weights", array_of(DType::kF32)}};
-  for (size_t row = 0; row < kBatch; ++row) fill_row(random, trial.packed, row, batch);
+  Batch batch{{"ids", array_of(trial.sizes, DType::kI32)},
+              {"labels", array_of(trial.sizes, DType::kI32)},
+              {"segment_ids", array_of(trial.sizes, DType::kI32)},
+              {"segment_pos", array_of(trial.sizes, DType::kI32)},
+              {"weights", array_of(trial.sizes, DType::kF32)}};
+  for (size_t row = 0; row < static_cast<size_t>(trial.sizes.batch); ++row)
+    fill_row(random, trial, row, batch);
   return batch;
 }
 
-Type spmd_tokens() { return make_type(DType::kI32, {{"batch", kBatch, {}}, {"seq", kSeq, {}}}); }
+Type spmd_tokens() {
+  const TrialSizes sizes;
+  return make_type(DType::kI32, {{"batch", sizes.batch, {}}, {"seq", sizes.seq, {}}});
+}
 
-int64_t spmd_model_dims() { return kEmbed; }
+int64_t spmd_model_dims() { return TrialSizes{}.embed; }
 
 Graph traced_step(const SpmdCase& trial) {
   const Strategy& rules = trial.rules();

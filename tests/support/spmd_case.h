@@ -27,6 +27,12 @@ const std::vector<Strategy>& strategies();
 
 enum class TrialModel { kGpt2, kLlama, kPax };
 
+// Every size is divided by eight devices, but for Llama's key heads, by four.
+struct TrialSizes {
+  int64_t vocab = 64, embed = 32, heads = 8, key_heads = 4, head_dim = 8, hidden = 64;
+  int64_t batch = 16, seq = 16;
+};
+
 struct SpmdCase {
   TrialModel model = TrialModel::kGpt2;
   std::vector<int64_t> ici = {1, 1, 1}, dcn = {};  // replica data mdl
@@ -39,7 +45,10 @@ struct SpmdCase {
   int64_t microbatches = 1;
   DType compute = DType::kF32;
   double learning_rate = 1e-3;
+  double clip_norm = 0.0;  // Of all gradients together; 0: no clipping.
   int64_t steps = 10;
+  int threads = 1;  // Of each device.
+  TrialSizes sizes;
 
   Mesh mesh() const { return Mesh::standard(ici, dcn); }
   const Strategy& rules() const;

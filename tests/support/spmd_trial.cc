@@ -43,7 +43,7 @@ SpmdRun run_spmd(const SpmdCase& trial, const BeforeJoining& before_joining) {
   std::vector<std::unique_ptr<Device>> owned;
   std::vector<Device*> borrowed;
   for (int64_t i = 0; i < devices; ++i) {
-    owned.push_back(make_cpu_device(1));
+    owned.push_back(make_cpu_device(trial.threads));
     borrowed.push_back(owned.back().get());
   }
   Fabric fabric({.local_devices = devices,

@@ -52,7 +52,8 @@ std::vector<std::vector<float>> logits_beside(const SpmdCase& trial, int64_t bat
   return result;
 }
 
-TEST_CASE("A row's logits are the same bits whatever its neighbours hold and however many") {
+TEST_CASE("A row's logits are the same bits whatever its neighbours hold and however many",
+          "[levels]") {
   const TrialModel model = GENERATE(TrialModel::kGpt2, TrialModel::kLlama, TrialModel::kPax);
   const DType compute = GENERATE(DType::kF32, DType::kBF16);
   const SpmdCase trial{.model = model, .repeated = model == TrialModel::kGpt2, .compute = compute};

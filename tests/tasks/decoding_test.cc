@@ -70,7 +70,7 @@ void require_same_bits(const std::vector<DecodedSample>& a, const std::vector<De
   }
 }
 
-TEST_CASE("a prompt decodes to the same bits in any batch, order and company") {
+TEST_CASE("a prompt decodes to the same bits in any batch, order and company", "[levels]") {
   for (const DType compute : {DType::kF32, DType::kBF16})
     for (const DecodeStrategy strategy : {DecodeStrategy::kSample, DecodeStrategy::kBeam}) {
       INFO(dtype_name(compute) << " " << enum_name(strategy));

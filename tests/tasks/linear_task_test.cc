@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/backend/reference/encoding.h"
 #include "core/base/error.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
@@ -118,7 +119,7 @@ std::vector<double> LinearTrial::read(const std::string& name) const {
     if (buffer.name != name) continue;
     std::vector<std::byte> bytes(static_cast<size_t>(buffer.type.bytes()));
     executor_.read_state(name, bytes);
-    return decode(buffer.type, bytes.data());
+    return decode_values(buffer.type, bytes.data());
   }
   throw Error("no state " + name);
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <span>
 
+#include "core/backend/reference/encoding.h"
 #include "core/base/random.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
@@ -51,7 +52,7 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
 
   const auto bytes_of = [](const Type& t, const std::vector<double>& values) {
     std::vector<std::byte> bytes(static_cast<size_t>(t.bytes()));
-    encode(t.dtype, values, bytes.data());
+    encode_values(t.dtype, values, bytes.data());
     return bytes;
   };
   executor.write_state("w", bytes_of(type, parameter));
@@ -71,7 +72,7 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
   const auto read = [&](const std::string& name, const Type& t) {
     std::vector<std::byte> bytes(static_cast<size_t>(t.bytes()));
     executor.read_state(name, bytes);
-    return decode(t, bytes.data());
+    return decode_values(t, bytes.data());
   };
   parameter = read("w", type);
   slots.clear();

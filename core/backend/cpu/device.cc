@@ -23,8 +23,14 @@ class CpuDevice final : public Device {
 
   std::string_view kind() const override { return "cpu"; }
   std::string description() const override {
-    return fmt::format("cpu: {} thread{}, {}", team_.size(), team_.size() == 1 ? "" : "s",
-                       level_name(level_));
+    const CpuLevel highest = machine_levels().back();
+    const std::string lowered =
+        level_ == highest
+            ? ""
+            : fmt::format(" (lowered from {} by {})", level_name(highest), kLevelVariable);
+    const std::string processor = processor_name();
+    return fmt::format("cpu: {} thread{}, {}{}{}{}", team_.size(), team_.size() == 1 ? "" : "s",
+                       level_name(level_), lowered, processor.empty() ? "" : " on ", processor);
   }
   double peak_flops(DType dtype) const override { return cpu_peak_flops(dtype, team_); }
 

@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kNames = {"portable", "avx2", "avx512", "avx512_bf16",
                                                     "amx"};
-constexpr const char* kVariable = "TESSERA_CPU_LEVEL";
 
 #if defined(__x86_64__)
 // Whether bit `bit` of register `index` (a, b, c, d) of the leaf is set. The compiler's own tests
@@ -34,6 +33,21 @@ bool cpuid_bit(unsigned leaf, unsigned subleaf, int index, int bit) {
     return false;
   }
   return ((registers[static_cast<size_t>(index)] >> bit) & 1u) != 0;
+}
+
+std::string brand() {
+  constexpr unsigned kFirst = 0x80000002u, kLast = 0x80000004u;
+  std::string text;
+  for (unsigned leaf = kFirst; leaf <= kLast; ++leaf) {
+    std::array<unsigned, 4> registers = {};
+    if (__get_cpuid(leaf, &registers[0], &registers[1], &registers[2], &registers[3]) == 0)
+      return "";
+    text.append(reinterpret_cast<const char*>(registers.data()), sizeof(registers));
+  }
+  text.resize(std::min(text.find('\0'), text.size()));
+  const size_t begin = text.find_first_not_of(' ');
+  return begin == std::string::npos ? ""
+                                    : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
 }
 
 // Asks Linux for the tile registers, which a process must do before it uses them.
@@ -70,19 +84,10 @@ void restrict_highway(CpuLevel level) {
 
 CpuLevel choose() {
   const std::vector<CpuLevel>& levels = machine_levels();
-  const char* const wanted = std::getenv(kVariable);
-  CpuLevel level = levels.back();
-  if (wanted != nullptr && *wanted != '\0') {
-    const auto name = std::find(kNames.begin(), kNames.end(), std::string_view(wanted));
-    if (name == kNames.end()) {
-      fail("{}={}: expected one of {}{}", kVariable, wanted, fmt::join(kNames, ", "),
-           did_you_mean(wanted, {kNames.begin(), kNames.end()}));
-    }
-    level = static_cast<CpuLevel>(name - kNames.begin());
-    if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
-      fail("{}={}: this processor has no {}; its highest level is {}", kVariable, wanted, wanted,
-           level_name(levels.back()));
-    }
+  const CpuLevel level = requested_level().value_or(levels.back());
+  if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
+    fail("{}={}: this processor has no {}; its highest level is {}", kLevelVariable,
+         level_name(level), level_name(level), level_name(levels.back()));
   }
   restrict_highway(level);
   return level;
@@ -95,6 +100,25 @@ std::string_view level_name(CpuLevel level) { return kNames[static_cast<size_t>(
 const std::vector<CpuLevel>& machine_levels() {
   static const std::vector<CpuLevel> levels = detect();
   return levels;
+}
+
+std::optional<CpuLevel> requested_level() {
+  const char* const wanted = std::getenv(kLevelVariable.data());
+  if (wanted == nullptr || *wanted == '\0') return std::nullopt;
+  const auto name = std::find(kNames.begin(), kNames.end(), std::string_view(wanted));
+  if (name == kNames.end()) {
+    fail("{}={}: expected one of {}{}", kLevelVariable, wanted, fmt::join(kNames, ", "),
+         did_you_mean(wanted, {kNames.begin(), kNames.end()}));
+  }
+  return static_cast<CpuLevel>(name - kNames.begin());
+}
+
+std::string processor_name() {
+#if defined(__x86_64__)
+  return brand();
+#else
+  return "";
+#endif
 }
 
 CpuLevel cpu_level() {

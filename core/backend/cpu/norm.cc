@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm, LayerNorm and their gradients: rows are shared out among threads; each thread adds up
-// its own part of the weights' gradients, and the parts are then added in thread order.
+// RMSNorm, LayerNorm and their gradients: rows are shared out among threads. The weights' gradients
+// are summed over blocks of rows whose number depends on the sizes alone, and the blocks are then
+// added in order: the same bits for any number of threads.
 #include <algorithm>
 
 #include "core/backend/cpu/composite_kernel.h"
@@ -8,6 +9,9 @@
 
 namespace tessera {
 namespace {
+
+constexpr int64_t kBlockElements = 8192;  // Of a block of rows, at least.
+constexpr int64_t kMostBlocks = 64;
 
 // What the nodes of the family have in common.
 struct NormShape {
@@ -20,6 +24,11 @@ struct NormShape {
         has_bias(flag_attribute(node, "bias")),
         weights(has_scale ? vector_dtype(graph, node, 1) : DType::kF32) {}
   int64_t grain() const { return std::max<int64_t>(1, 4096 / width); }
+  // Blocks of rows for sums over rows.
+  int64_t blocks() const {
+    const int64_t most = std::min(kMostBlocks, count);
+    return std::clamp<int64_t>(count * width / kBlockElements, 1, std::max<int64_t>(most, 1));
+  }
 
   DType dtype;
   int64_t width, count;
@@ -71,9 +80,9 @@ class NormGrad final : public Kernel {
   NormGrad(const Graph& graph, const Node& node, ThreadTeam& team)
       : shape_(graph, node), num_inputs_(node.inputs.size()), team_(team) {}
 
-  // The scale, then for every thread its sums.
+  // The scale, then for every block of rows its sums.
   int64_t scratch_bytes() const override {
-    return (1 + 2 * team_.size()) * padded_floats(shape_.width) *
+    return (1 + 2 * shape_.blocks()) * padded_floats(shape_.width) *
            static_cast<int64_t>(sizeof(float));
   }
   bool may_overwrite(int64_t output, int64_t input) const override {
@@ -82,14 +91,12 @@ class NormGrad final : public Kernel {
 
   void run(const LaunchArgs& args) override {
     const int64_t width = padded_floats(shape_.width);
+    const int64_t blocks = shape_.blocks();
     float* scale = reinterpret_cast<float*>(args.scratch);
     float* dscale = scale + width;
-    float* dbias = dscale + width * team_.size();
+    float* dbias = dscale + width * blocks;
     const size_t statistics = shape_.has_scale ? 2 : 1;
-    if (shape_.has_scale) {
-      widen(args.inputs[1], shape_.weights, shape_.width, scale);
-      std::fill_n(dscale, 2 * width * team_.size(), 0.0f);
-    }
+    if (shape_.has_scale) widen(args.inputs[1], shape_.weights, shape_.width, scale);
     const NormGradRows rows{
         .dtype = shape_.dtype,
         .width = shape_.width,
@@ -100,19 +107,23 @@ class NormGrad final : public Kernel {
         .rstd = input_as<float>(args, statistics),
         .mean = shape_.centred ? input_as<float>(args, statistics + 1) : nullptr,
         .dx = args.outputs[0]};
-    team_.parallel(shape_.count, shape_.grain(), [&](Range range, int thread) {
-      norm_grad_rows(rows, range.begin, range.end,
-                     shape_.has_scale ? dscale + thread * width : nullptr,
-                     shape_.has_bias ? dbias + thread * width : nullptr);
+    team_.parallel(blocks, 1, [&](Range range, int) {
+      for (int64_t block = range.begin; block < range.end; ++block) {
+        float* const scale_sums = shape_.has_scale ? dscale + block * width : nullptr;
+        float* const bias_sums = shape_.has_bias ? dbias + block * width : nullptr;
+        if (scale_sums != nullptr) std::fill_n(scale_sums, width, 0.0f);
+        if (bias_sums != nullptr) std::fill_n(bias_sums, width, 0.0f);
+        const Range part = part_of(shape_.count, static_cast<int>(block), static_cast<int>(blocks));
+        norm_grad_rows(rows, part.begin, part.end, scale_sums, bias_sums);
+      }
     });
-    if (shape_.has_scale) add(dscale, args.outputs[1]);
-    if (shape_.has_bias) add(dbias, args.outputs[2]);
+    if (shape_.has_scale) add(dscale, blocks, args.outputs[1]);
+    if (shape_.has_bias) add(dbias, blocks, args.outputs[2]);
   }
 
  private:
-  void add(const float* parts, std::byte* out) {
-    add_rows(parts, team_.size(), padded_floats(shape_.width), 0, shape_.width, shape_.weights,
-             out);
+  void add(const float* parts, int64_t blocks, std::byte* out) {
+    add_rows(parts, blocks, padded_floats(shape_.width), 0, shape_.width, shape_.weights, out);
   }
 
   NormShape shape_;

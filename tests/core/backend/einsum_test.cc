@@ -12,10 +12,10 @@
 
 #include "core/backend/cpu/contraction.h"
 #include "core/backend/cpu/device.h"
+#include "core/check/run_graph.h"
 #include "core/graph/ops/elementwise.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_graph.h"
-#include "tests/support/run_graph.h"
 #include "tests/support/trial.h"
 
 namespace tessera {

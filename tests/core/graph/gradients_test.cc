@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/check/op_cases.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/reduce.h"
@@ -14,7 +15,6 @@
 #include "core/graph/verify.h"
 #include "tests/support/catch.h"
 #include "tests/support/numeric_gradient.h"
-#include "tests/support/op_cases.h"
 
 namespace tessera {
 namespace {
@@ -93,7 +93,7 @@ TEST_CASE("every op has a row in the op cases, or a reason why not") {
     REQUIRE(covered.insert(op).second);
   }
   for (const OpDef* op : all_ops()) {
-    INFO("op '" << op->name << "' has no row in tests/support/op_cases_*.cc");
+    INFO("op '" << op->name << "' has no row in core/check/op_cases_*.cc");
     REQUIRE(covered.count(op->name) == 1);
   }
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/op_cases.h"
+#include "core/check/op_cases.h"
 
 #include <iterator>
+
+#include "core/graph/op.h"
 
 namespace tessera {
 
@@ -12,6 +14,41 @@ std::vector<OpCase> all_op_cases() {
     std::move(rows.begin(), rows.end(), std::back_inserter(all));
   }
   return all;
+}
+
+std::string family_of(const OpCase& row) {
+  std::string op = row.op;
+  if (op.ends_with("_grad")) op.resize(op.size() - 5);
+  static const std::map<std::string, std::string> kFamilies = {
+      {"gather", "gather"},
+      {"rms_norm", "norm"},
+      {"layer_norm", "norm"},
+      {"cross_entropy_shard", "cross_entropy"},
+      {"cache_update", "cached_attention"},
+      {"scatter_add", "gather"},
+      {"reshard", "layout"},
+      {"pick", "gather"},
+      {"random_uniform", "random"},
+      {"dropout", "random"},
+      {"adam_update", "optimizer"}};
+  const auto found = kFamilies.find(op);
+  if (found != kFamilies.end()) return found->second;
+  switch (find_op(row.op).op_class) {
+    case OpClass::kElementwise:
+      return "elementwise";
+    case OpClass::kReduction:
+      return "reduction";
+    case OpClass::kView:
+    case OpClass::kMovement:
+      return "layout";
+    case OpClass::kGenerator:
+      return "generator";
+    case OpClass::kContraction:
+    case OpClass::kCollective:
+    case OpClass::kOther:
+      return op;
+  }
+  return op;
 }
 
 std::map<std::string, std::string> ops_without_cases() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include "core/check/op_cases.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/attention.h"
 #include "core/graph/ops/cache.h"
@@ -14,7 +15,6 @@
 #include "core/graph/ops/rotary.h"
 #include "core/graph/ops/softmax.h"
 #include "core/graph/trace.h"
-#include "tests/support/op_cases.h"
 
 namespace tessera {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/check/op_cases.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/gather.h"
@@ -11,7 +12,6 @@
 #include "core/graph/ops/reduce.h"
 #include "core/graph/ops/repeat.h"
 #include "core/graph/ops/reshard.h"
-#include "tests/support/op_cases.h"
 
 namespace tessera {
 namespace {

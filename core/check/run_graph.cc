@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/run_graph.h"
+#include "core/check/run_graph.h"
 
-#include "tests/support/reference_device.h"
+#include <cmath>
+
+#include "core/backend/reference/encoding.h"
 
 namespace tessera {
 namespace {
 
 std::vector<std::byte> encoded(DType dtype, const std::vector<double>& values) {
   std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
-  encode(dtype, values, bytes.data());
+  encode_values(dtype, values, bytes.data());
   return bytes;
 }
 
@@ -38,15 +40,31 @@ std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
     } else {
       executor.read_output(program, each.name, bytes);
     }
-    results[each.name] = decode(type, bytes.data());
+    results[each.name] = decode_values(type, bytes.data());
   }
   return results;
+}
+
+ReferenceInputs sample_inputs(const Graph& graph, int ids) {
+  ReferenceInputs inputs;
+  double phase = 0.3;
+  for (const GraphInput& input : graph.inputs()) {
+    const Type& type = graph.type(input.value);
+    const int count = type.dtype == DType::kBool ? 2 : ids;
+    std::vector<double>& values = inputs[input.name];
+    for (int64_t i = 0; i < type.elements(); ++i) {
+      phase += 0.7;
+      values.push_back(is_floating(type.dtype) ? std::sin(phase * phase)
+                                               : static_cast<double>(i % count));
+    }
+  }
+  return inputs;
 }
 
 ReferenceInputs rounded(const Graph& graph, ReferenceInputs inputs) {
   for (const GraphInput& each : graph.inputs()) {
     const Type& type = graph.type(each.value);
-    inputs[each.name] = decode(type, encoded(type.dtype, inputs[each.name]).data());
+    inputs[each.name] = decode_values(type, encoded(type.dtype, inputs[each.name]).data());
   }
   return inputs;
 }

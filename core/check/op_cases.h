@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One row an op (or more, for its variants): how to call it, and on what. Tests walk the rows:
-// gradients against finite differences, backends against the reference interpreter. A new op adds
-// its row to the table of its family, op_cases_*.cc.
+// gradients against finite differences, backends against the reference interpreter, as does runexp
+// --mode=selfcheck. A new op adds its row to the table of its family, op_cases_*.cc.
 #pragma once
 
 #include <functional>
@@ -28,6 +28,9 @@ struct OpCase {
   double tolerance_f32 = 1e-5;
   double tolerance_bf16 = 2e-2;
 };
+
+// What cases are reported by: "elementwise", "einsum", "norm"; gradients go with their ops.
+std::string family_of(const OpCase& row);
 
 std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> structural_cases();  // Layout, reductions, einsum, gather, generators, loops.

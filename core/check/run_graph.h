@@ -19,6 +19,10 @@ std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
                                                      const ReferenceInputs& inputs, Device& device,
                                                      const CompileOptions& options = {});
 
+// Smooth, distinct values for every input of the graph, the same on every run; integers count up
+// from 0, modulo `ids` (bools: modulo 2).
+ReferenceInputs sample_inputs(const Graph& graph, int ids = 3);
+
 // The inputs as their dtypes hold them.
 ReferenceInputs rounded(const Graph& graph, ReferenceInputs inputs);
 

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the reference interpreter's arrays of doubles and the bytes that a device computes with.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/graph/type.h"
+
+namespace tessera {
+
+// Floats are rounded to the dtype; bools take one byte.
+void encode_values(DType dtype, const std::vector<double>& values, std::byte* bytes);
+std::vector<double> decode_values(const Type& type, const std::byte* bytes);
+
+}  // namespace tessera
