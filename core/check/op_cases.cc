@@ -22,6 +22,7 @@ std::string family_of(const OpCase& row) {
   static const std::map<std::string, std::string> kFamilies = {
       {"gather", "gather"},
       {"rms_norm", "norm"},
+      {"softmax", "softmax"},
       {"layer_norm", "norm"},
       {"cross_entropy_shard", "cross_entropy"},
       {"cache_update", "cached_attention"},

@@ -159,7 +159,8 @@ void check_curve(const Shape& from, const Shape& to, int processes) {
 TEST_CASE("twenty steps on 4 x 2 devices go on on two, in two processes") {
   check_curve({1, 4, 2}, {1, 2, 1}, 2);
 }
-TEST_CASE("twenty steps on 4 x 2 devices go on on every mesh and number of processes", "[full][levels]") {
+TEST_CASE("twenty steps on 4 x 2 devices go on on every mesh and number of processes",
+          "[full][levels]") {
   for (const Shape& to : {Shape{1, 1, 1}, Shape{1, 2, 1}, Shape{2, 2, 2}})
     for (const int processes : {1, 2, 4})
       if (devices_of(to) % processes == 0) check_curve({1, 4, 2}, to, processes);

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/throughput.h"
 
+#include <algorithm>
+
+#include "core/backend/cpu/device.h"
+#include "core/runtime/processes.h"
+#include "layers/language_model.h"
+#include "layers/repeated.h"
+#include "tasks/run_start.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"
@@ -35,6 +42,34 @@ TEST_CASE("model FLOPs are six a weight and token, and three of the causal half 
 TEST_CASE("what is recomputed is not counted") {
   REQUIRE(model_flops(train_graph(tiny_config(), "save_nothing", DType::kF32)) ==
           model_flops(train_graph(tiny_config(), "save_everything", DType::kF32)));
+}
+
+TEST_CASE("a repeated stack counts each of its layers") {
+  const auto flops_of = [](bool repeated) {
+    ExperimentConfig config = tiny_config();
+    TransformerLm::HParams& lm =
+        task_of(config).model.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
+    lm.num_layers = 3;
+    if (repeated) lm.stacked_transformer_tpl = Repeated::HParams{};
+    return model_flops(train_graph(config, "save_nothing", DType::kF32)).at(DType::kF32);
+  };
+  REQUIRE(flops_of(true) == Approx(flops_of(false)));
+}
+
+TEST_CASE("devices that share processors count as many as compute at once") {
+  const Processes alone;
+  const auto at_once = [&](int64_t devices, int threads) {
+    RunOptions options;
+    options.devices = devices;
+    options.threads = threads;
+    return devices_at_once(options, alone);
+  };
+  const int64_t processors = usable_cpu_threads();
+  REQUIRE(at_once(1, 0) == 1);
+  REQUIRE(at_once(1, 2 * usable_cpu_threads()) == 1);
+  REQUIRE(at_once(64, 0) == std::min<int64_t>(64, processors));
+  // One thread each, whatever was asked for.
+  REQUIRE(at_once(64, 1) == std::min<int64_t>(64, processors));
 }
 
 TEST_CASE("products count by the dtype they run in") {

@@ -78,7 +78,14 @@ std::vector<CpuLevel> detect() {
 
 // Highway compiles for AVX-512 and AVX2 beside the baseline (CMakeLists.txt).
 void restrict_highway(CpuLevel level) {
-  if (level < CpuLevel::kAvx512) hwy::DisableTargets(HWY_AVX3 | HWY_AVX3_DL);
+  int64_t avx512 = HWY_AVX3 | HWY_AVX3_DL;
+#if defined(HWY_AVX3_ZEN4)  // Of later versions of Highway.
+  avx512 |= HWY_AVX3_ZEN4;
+#endif
+#if defined(HWY_AVX3_SPR)
+  avx512 |= HWY_AVX3_SPR;
+#endif
+  if (level < CpuLevel::kAvx512) hwy::DisableTargets(avx512);
   if (level < CpuLevel::kAvx2) hwy::DisableTargets(HWY_AVX2);
 }
 
