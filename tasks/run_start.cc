@@ -49,7 +49,7 @@ std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOption
 int64_t devices_at_once(const RunOptions& options, const Processes& processes) {
   const int64_t usable = usable_cpu_threads();
   const int64_t threads = options.threads > 0 ? options.threads : usable;
-  // Several processes were given parts of what they may use; one alone may be told any number.
+  // Of several processes each has a share of the processors; one process has all that it may use.
   const int64_t processors = processes.size() > 1 ? std::min(usable, threads) : usable;
   const int64_t of_a_device = std::max<int64_t>(1, threads / options.devices);
   return processes.size() * std::clamp<int64_t>(processors / of_a_device, 1, options.devices);

@@ -108,7 +108,7 @@ std::string selfcheck(const SelfcheckOptions& options) {
     if (!problem.empty()) return problem;
   }
   std::string problem = check_steps(options);
-  if (problem.empty()) options.say(fmt::format("all is right ({:.1f} s)", clock.seconds()));
+  if (problem.empty()) options.say(fmt::format("passed ({:.1f} s)", clock.seconds()));
   return problem;
 }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include <fmt/ranges.h>

@@ -16,6 +16,7 @@
 #include <fmt/core.h>
 
 #include "core/backend/cpu/device.h"
+#include "core/backend/reference/encoding.h"
 #include "core/base/random.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/attention.h"
