@@ -224,9 +224,11 @@ void add_large(std::vector<OpCase>& rows) {
                     .tolerance_f32 = 3e-5});
   };
   const std::string x = "float[\"batch=3 seq=29 embed=131\"]", embed = "float[\"embed=131\"]";
-  add("rms_norm", {x, embed},
+  // Rows enough for several blocks of the sums over rows.
+  const std::string rows_of_norms = "float[\"batch=5 seq=61 embed=131\"]";
+  add("rms_norm", {rows_of_norms, embed},
       [](const Tensors& in) -> Tensors { return {rms_norm(in[0], in[1], "embed", 1e-6)}; });
-  add("layer_norm", {x, embed, embed}, [](const Tensors& in) -> Tensors {
+  add("layer_norm", {rows_of_norms, embed, embed}, [](const Tensors& in) -> Tensors {
     return {layer_norm(in[0], in[1], in[2], "embed", 1e-5)};
   });
   add("softmax", {x}, [](const Tensors& in) -> Tensors { return {softmax(in[0], "embed")}; });
