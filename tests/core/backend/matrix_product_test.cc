@@ -16,11 +16,11 @@
 #include "core/backend/cpu/features.h"
 #include "core/backend/cpu/matrix_kernels.h"
 #include "core/backend/cpu/matrix_tiles.h"
+#include "core/check/run_graph.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/tensor.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_tiles.h"
-#include "tests/support/run_graph.h"
 #include "tests/support/trial.h"
 
 namespace tessera {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/backend/reference/encoding.h"
 #include "core/base/error.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
@@ -25,7 +26,7 @@ namespace {
 
 std::vector<std::byte> encoded(DType dtype, const std::vector<double>& values) {
   std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
-  encode(dtype, values, bytes.data());
+  encode_values(dtype, values, bytes.data());
   return bytes;
 }
 
@@ -70,7 +71,7 @@ double difference(const Graph& graph, const CompileOptions& options,
         executor.read_output(program, output.name, bytes);
       }
       const std::vector<double>& values = expected.at(output.name).values;
-      const std::vector<double> got = decode(type, bytes.data());
+      const std::vector<double> got = decode_values(type, bytes.data());
       for (size_t i = 0; i < values.size(); ++i)
         worst = std::max(worst, std::abs(values[i] - got[i]) / (1.0 + std::abs(values[i])));
       if (output.is_update) inputs[output.name] = values;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/backend/reference/encoding.h"
 #include "core/base/random.h"
 #include "core/graph/ops/collective.h"
 #include "tests/support/catch.h"
@@ -19,7 +20,7 @@ std::vector<Bytes> encoded(DType dtype, const std::vector<std::vector<double>>& 
   std::vector<Bytes> all;
   for (const std::vector<double>& values : arrays) {
     Bytes& bytes = all.emplace_back(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
-    encode(dtype, values, bytes.data());
+    encode_values(dtype, values, bytes.data());
   }
   return all;
 }
@@ -142,7 +143,7 @@ TEST_CASE("bf16 is summed in f32 and rounded once") {
   std::vector<std::vector<double>> operands(8, {0.5});
   operands[0] = {256.0};
   const auto results = run_trial(trial, make_fabrics(8, 1), encoded(DType::kBF16, operands));
-  REQUIRE(decode(trial.in, results[0].data())[0] == 260.0);  // Of 259.5, to even.
+  REQUIRE(decode_values(trial.in, results[0].data())[0] == 260.0);  // Of 259.5, to even.
 }
 
 TEST_CASE("devices send the bytes of the textbook") {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/backend/cpu/device.h"
+#include "core/backend/reference/encoding.h"
 #include "core/base/error.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
@@ -27,7 +28,7 @@ namespace {
 
 Bytes encoded(DType dtype, const std::vector<double>& values) {
   Bytes bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
-  encode(dtype, values, bytes.data());
+  encode_values(dtype, values, bytes.data());
   return bytes;
 }
 
@@ -110,9 +111,9 @@ Outcome take_steps(Executor& executor, const Graph& graph, const Mesh& mesh,
   executor.read_output(program, "y", y);
   executor.read_state("w", w);
   executor.read_state("v", v);
-  outcome.y = decode(parse_type("f32[\"batch=8 out=6\"]"), y.data());
-  outcome.w = decode(parse_type("f32[\"embed=12 mlp=16\"]"), w.data());
-  outcome.v = decode(parse_type("f32[\"mlp=16 out=6\"]"), v.data());
+  outcome.y = decode_values(parse_type("f32[\"batch=8 out=6\"]"), y.data());
+  outcome.w = decode_values(parse_type("f32[\"embed=12 mlp=16\"]"), w.data());
+  outcome.v = decode_values(parse_type("f32[\"mlp=16 out=6\"]"), v.data());
   return outcome;
 }
 
@@ -232,7 +233,7 @@ TEST_CASE("shards say which part of an array each device holds, and which device
     REQUIRE(shard.device == device);
     REQUIRE(shard.block == Block{{device % 2 * 8, 0}, {8, 6}});
     REQUIRE(shard.owned == (device < 2));  // Along data they are the same.
-    REQUIRE(decode(parse_type("f32[\"mlp=8 out=6\"]"), shard.bytes.data()).at(0) ==
+    REQUIRE(decode_values(parse_type("f32[\"mlp=8 out=6\"]"), shard.bytes.data()).at(0) ==
             static_cast<double>(device % 2 * 8 * 6));
   }
   const auto buffer = std::find_if(executor.persistent().begin(), executor.persistent().end(),
