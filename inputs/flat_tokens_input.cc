@@ -8,6 +8,9 @@
 #include "inputs/file_pattern.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, FlatTokensInput::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseInput, FlatTokensInput> kRegister;

@@ -11,6 +11,9 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, MixtureInput::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseInput, MixtureInput> kRegister;

@@ -11,6 +11,9 @@
 #include "inputs/text_corpus.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, StreamingTextInput::HParams>;
+
 namespace {
 
 namespace fs = std::filesystem;

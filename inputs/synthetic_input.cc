@@ -9,6 +9,9 @@
 #include "inputs/permutation.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, SyntheticInput::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseInput, SyntheticInput> kRegister;

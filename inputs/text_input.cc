@@ -6,6 +6,9 @@
 #include "inputs/frozen_corpus.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, TextInput::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseInput, TextInput> kRegister;

@@ -17,6 +17,9 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<SequenceLayer, DotProductAttention::HParams>;
+
 namespace {
 
 const TemplateRegistrar<SequenceLayer, DotProductAttention> kRegister;

@@ -4,6 +4,9 @@
 #include "core/graph/ops/elementwise.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, Bias::HParams>;
+
 namespace {
 
 const TemplateRegistrar<UnaryLayer, Bias> kRegister;

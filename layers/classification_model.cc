@@ -4,6 +4,9 @@
 #include "core/graph/ops/elementwise.h"
 
 namespace tessera {
+
+template class HolderOf<BaseModel, ClassificationModel::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseModel, ClassificationModel> kRegister;

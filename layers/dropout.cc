@@ -6,6 +6,9 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, Dropout::HParams>;
+
 namespace {
 
 const TemplateRegistrar<UnaryLayer, Dropout> kRegister;

@@ -8,6 +8,9 @@
 #include "core/graph/ops/reshard.h"
 
 namespace tessera {
+
+template class HolderOf<Embedding, Embedding::HParams>;
+
 namespace {
 
 const TemplateRegistrar<Embedding, Embedding> kRegister;

@@ -6,6 +6,9 @@
 #include "core/graph/ops/reshard.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, FeedForward::HParams>;
+
 namespace {
 
 const TemplateRegistrar<UnaryLayer, FeedForward> kRegister;

@@ -2,6 +2,9 @@
 #include "layers/full_softmax.h"
 
 namespace tessera {
+
+template class HolderOf<BaseSoftmax, FullSoftmax::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseSoftmax, FullSoftmax> kRegister;

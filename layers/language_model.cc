@@ -2,6 +2,9 @@
 #include "layers/language_model.h"
 
 namespace tessera {
+
+template class HolderOf<BaseModel, LanguageModel::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseModel, LanguageModel> kRegister;

@@ -6,6 +6,9 @@
 #include "core/graph/ops/norm.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, LayerNorm::HParams>;
+
 namespace {
 
 const TemplateRegistrar<UnaryLayer, LayerNorm> kRegister;

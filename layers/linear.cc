@@ -7,6 +7,9 @@
 #include "core/graph/ops/reshard.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, Linear::HParams>;
+
 namespace {
 
 const TemplateRegistrar<UnaryLayer, Linear> kRegister;

@@ -5,6 +5,9 @@
 #include "core/graph/ops/layout.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, Mlp::HParams>;
+
 namespace {
 
 const TemplateRegistrar<UnaryLayer, Mlp> kRegister;

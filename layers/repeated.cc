@@ -9,6 +9,9 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<SequenceLayer, Repeated::HParams>;
+
 namespace {
 
 const TemplateRegistrar<SequenceLayer, Repeated> kRegister;

@@ -5,6 +5,9 @@
 #include "core/graph/ops/norm.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, RmsNorm::HParams>;
+
 namespace {
 
 const TemplateRegistrar<UnaryLayer, RmsNorm> kRegister;

@@ -4,6 +4,9 @@
 #include "core/graph/ops/rotary.h"
 
 namespace tessera {
+
+template class HolderOf<RotaryPositionEmbedding, RotaryPositionEmbedding::HParams>;
+
 namespace {
 
 const TemplateRegistrar<RotaryPositionEmbedding, RotaryPositionEmbedding> kRegister;

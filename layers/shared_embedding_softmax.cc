@@ -8,6 +8,9 @@
 #include "core/graph/ops/reshard.h"
 
 namespace tessera {
+
+template class HolderOf<BaseSoftmax, SharedEmbeddingSoftmax::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseSoftmax, SharedEmbeddingSoftmax> kRegister;

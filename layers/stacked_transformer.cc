@@ -4,6 +4,9 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<SequenceLayer, StackedTransformer::HParams>;
+
 namespace {
 
 const TemplateRegistrar<SequenceLayer, StackedTransformer> kRegister;

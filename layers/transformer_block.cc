@@ -5,6 +5,9 @@
 #include "core/graph/ops/reshard.h"
 
 namespace tessera {
+
+template class HolderOf<SequenceLayer, TransformerBlock::HParams>;
+
 namespace {
 
 const TemplateRegistrar<SequenceLayer, TransformerBlock> kRegister;

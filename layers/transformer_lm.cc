@@ -8,6 +8,9 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<TransformerLm, TransformerLm::HParams>;
+
 namespace {
 
 const TemplateRegistrar<TransformerLm, TransformerLm> kRegister;

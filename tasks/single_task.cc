@@ -20,6 +20,9 @@
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
+
+template class HolderOf<BaseTask, SingleTask::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseTask, SingleTask> kRegister;

@@ -4,6 +4,9 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<PredictMetric, ExactMatch::HParams>;
+
 namespace {
 
 const TemplateRegistrar<PredictMetric, ExactMatch> kRegister;

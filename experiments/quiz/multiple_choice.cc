@@ -6,6 +6,9 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<ScoreMetric, MultipleChoice::HParams>;
+
 namespace {
 
 const TemplateRegistrar<ScoreMetric, MultipleChoice> kRegister;

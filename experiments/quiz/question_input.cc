@@ -8,6 +8,9 @@
 #include "inputs/permutation.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, QuestionInput::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseInput, QuestionInput> kRegister;

@@ -21,6 +21,9 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<BaseModel, SeqaxModel::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseModel, SeqaxModel> kRegister;

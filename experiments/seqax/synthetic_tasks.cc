@@ -10,6 +10,9 @@
 #include "inputs/permutation.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, SeqaxTasks::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseInput, SeqaxTasks> kRegister;

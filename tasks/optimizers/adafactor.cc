@@ -12,6 +12,9 @@
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
+
+template class HolderOf<BaseOptimizer, Adafactor::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseOptimizer, Adafactor> kRegister;

@@ -10,6 +10,10 @@
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
+
+template class HolderOf<BaseOptimizer, Adam::HParams>;
+template class HolderOf<BaseOptimizer, AdamW::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseOptimizer, Adam> kRegisterAdam;

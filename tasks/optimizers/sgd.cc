@@ -6,6 +6,9 @@
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
+
+template class HolderOf<BaseOptimizer, Sgd::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseOptimizer, Sgd> kRegister;

@@ -2,6 +2,9 @@
 #include "tasks/schedules/constant.h"
 
 namespace tessera {
+
+template class HolderOf<BaseSchedule, ConstantSchedule::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseSchedule, ConstantSchedule> kRegister;

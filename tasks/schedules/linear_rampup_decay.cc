@@ -8,6 +8,13 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<BaseSchedule, LinearRampupCosineDecay::HParams>;
+template class HolderOf<BaseSchedule, LinearRampupExponentialDecay::HParams>;
+template class HolderOf<BaseSchedule, LinearRampupLinearDecay::HParams>;
+template class HolderOf<BaseSchedule, LinearRampupSqrtDecay::HParams>;
+template class HolderOf<BaseSchedule, WarmupStableDecay::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseSchedule, LinearRampupCosineDecay> kRegisterCosine;

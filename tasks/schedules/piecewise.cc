@@ -7,6 +7,10 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<BaseSchedule, PiecewiseConstant::HParams>;
+template class HolderOf<BaseSchedule, LinearRampupPiecewiseConstant::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseSchedule, PiecewiseConstant> kRegister;
