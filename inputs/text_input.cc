@@ -11,7 +11,7 @@ template class HolderOf<BaseInput, TextInput::HParams>;
 
 namespace {
 
-const TemplateRegistrar<BaseInput, TextInput> kRegister;
+const TemplateRegistrar<BaseInput, TextInput> kRegisterTextInput;
 constexpr std::string_view kFrozenName = kFrozenCorpus.substr(kRunDirectory.size());
 
 // The file's place is known once the run's directory is.

@@ -9,7 +9,7 @@ template class HolderOf<UnaryLayer, Bias::HParams>;
 
 namespace {
 
-const TemplateRegistrar<UnaryLayer, Bias> kRegister;
+const TemplateRegistrar<UnaryLayer, Bias> kRegisterBias;
 
 }  // namespace
 

@@ -9,7 +9,7 @@ template class HolderOf<BaseModel, ClassificationModel::HParams>;
 
 namespace {
 
-const TemplateRegistrar<BaseModel, ClassificationModel> kRegister;
+const TemplateRegistrar<BaseModel, ClassificationModel> kRegisterClassificationModel;
 
 }  // namespace
 

@@ -11,7 +11,7 @@ template class HolderOf<UnaryLayer, Dropout::HParams>;
 
 namespace {
 
-const TemplateRegistrar<UnaryLayer, Dropout> kRegister;
+const TemplateRegistrar<UnaryLayer, Dropout> kRegisterDropout;
 
 }  // namespace
 

@@ -13,7 +13,7 @@ template class HolderOf<Embedding, Embedding::HParams>;
 
 namespace {
 
-const TemplateRegistrar<Embedding, Embedding> kRegister;
+const TemplateRegistrar<Embedding, Embedding> kRegisterEmbedding;
 
 }  // namespace
 

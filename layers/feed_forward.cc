@@ -11,7 +11,7 @@ template class HolderOf<UnaryLayer, FeedForward::HParams>;
 
 namespace {
 
-const TemplateRegistrar<UnaryLayer, FeedForward> kRegister;
+const TemplateRegistrar<UnaryLayer, FeedForward> kRegisterFeedForward;
 
 }  // namespace
 

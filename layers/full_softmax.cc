@@ -7,7 +7,7 @@ template class HolderOf<BaseSoftmax, FullSoftmax::HParams>;
 
 namespace {
 
-const TemplateRegistrar<BaseSoftmax, FullSoftmax> kRegister;
+const TemplateRegistrar<BaseSoftmax, FullSoftmax> kRegisterFullSoftmax;
 
 }  // namespace
 

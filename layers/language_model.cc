@@ -7,7 +7,7 @@ template class HolderOf<BaseModel, LanguageModel::HParams>;
 
 namespace {
 
-const TemplateRegistrar<BaseModel, LanguageModel> kRegister;
+const TemplateRegistrar<BaseModel, LanguageModel> kRegisterLanguageModel;
 
 }  // namespace
 

@@ -11,7 +11,7 @@ template class HolderOf<UnaryLayer, LayerNorm::HParams>;
 
 namespace {
 
-const TemplateRegistrar<UnaryLayer, LayerNorm> kRegister;
+const TemplateRegistrar<UnaryLayer, LayerNorm> kRegisterLayerNorm;
 
 }  // namespace
 

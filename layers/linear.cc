@@ -12,7 +12,7 @@ template class HolderOf<UnaryLayer, Linear::HParams>;
 
 namespace {
 
-const TemplateRegistrar<UnaryLayer, Linear> kRegister;
+const TemplateRegistrar<UnaryLayer, Linear> kRegisterLinear;
 
 }  // namespace
 

@@ -10,7 +10,7 @@ template class HolderOf<UnaryLayer, Mlp::HParams>;
 
 namespace {
 
-const TemplateRegistrar<UnaryLayer, Mlp> kRegister;
+const TemplateRegistrar<UnaryLayer, Mlp> kRegisterMlp;
 
 }  // namespace
 

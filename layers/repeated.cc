@@ -14,7 +14,7 @@ template class HolderOf<SequenceLayer, Repeated::HParams>;
 
 namespace {
 
-const TemplateRegistrar<SequenceLayer, Repeated> kRegister;
+const TemplateRegistrar<SequenceLayer, Repeated> kRegisterRepeated;
 
 }  // namespace
 

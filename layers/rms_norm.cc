@@ -10,7 +10,7 @@ template class HolderOf<UnaryLayer, RmsNorm::HParams>;
 
 namespace {
 
-const TemplateRegistrar<UnaryLayer, RmsNorm> kRegister;
+const TemplateRegistrar<UnaryLayer, RmsNorm> kRegisterRmsNorm;
 
 }  // namespace
 

@@ -9,7 +9,7 @@ template class HolderOf<RotaryPositionEmbedding, RotaryPositionEmbedding::HParam
 
 namespace {
 
-const TemplateRegistrar<RotaryPositionEmbedding, RotaryPositionEmbedding> kRegister;
+const TemplateRegistrar<RotaryPositionEmbedding, RotaryPositionEmbedding> kRegisterRotaryEmbedding;
 
 }  // namespace
 

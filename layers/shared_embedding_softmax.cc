@@ -13,7 +13,7 @@ template class HolderOf<BaseSoftmax, SharedEmbeddingSoftmax::HParams>;
 
 namespace {
 
-const TemplateRegistrar<BaseSoftmax, SharedEmbeddingSoftmax> kRegister;
+const TemplateRegistrar<BaseSoftmax, SharedEmbeddingSoftmax> kRegisterSharedEmbeddingSoftmax;
 
 }  // namespace
 

@@ -9,7 +9,7 @@ template class HolderOf<SequenceLayer, StackedTransformer::HParams>;
 
 namespace {
 
-const TemplateRegistrar<SequenceLayer, StackedTransformer> kRegister;
+const TemplateRegistrar<SequenceLayer, StackedTransformer> kRegisterStackedTransformer;
 
 }  // namespace
 

@@ -10,7 +10,7 @@ template class HolderOf<SequenceLayer, TransformerBlock::HParams>;
 
 namespace {
 
-const TemplateRegistrar<SequenceLayer, TransformerBlock> kRegister;
+const TemplateRegistrar<SequenceLayer, TransformerBlock> kRegisterTransformerBlock;
 
 }  // namespace
 

@@ -13,7 +13,7 @@ template class HolderOf<TransformerLm, TransformerLm::HParams>;
 
 namespace {
 
-const TemplateRegistrar<TransformerLm, TransformerLm> kRegister;
+const TemplateRegistrar<TransformerLm, TransformerLm> kRegisterTransformerLm;
 
 }  // namespace
 

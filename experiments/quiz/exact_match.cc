@@ -9,7 +9,7 @@ template class HolderOf<PredictMetric, ExactMatch::HParams>;
 
 namespace {
 
-const TemplateRegistrar<PredictMetric, ExactMatch> kRegister;
+const TemplateRegistrar<PredictMetric, ExactMatch> kRegisterExactMatch;
 constexpr const char* kSpace = " \t\r\n";
 
 }  // namespace

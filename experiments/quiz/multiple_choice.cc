@@ -11,7 +11,7 @@ template class HolderOf<ScoreMetric, MultipleChoice::HParams>;
 
 namespace {
 
-const TemplateRegistrar<ScoreMetric, MultipleChoice> kRegister;
+const TemplateRegistrar<ScoreMetric, MultipleChoice> kRegisterMultipleChoice;
 
 }  // namespace
 

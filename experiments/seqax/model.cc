@@ -26,7 +26,7 @@ template class HolderOf<BaseModel, SeqaxModel::HParams>;
 
 namespace {
 
-const TemplateRegistrar<BaseModel, SeqaxModel> kRegister;
+const TemplateRegistrar<BaseModel, SeqaxModel> kRegisterModel;
 
 constexpr double kEpsilon = 1e-6;
 // The standard deviation of a standard normal cut at ±2; initialisers divide by it.

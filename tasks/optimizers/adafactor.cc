@@ -17,7 +17,7 @@ template class HolderOf<BaseOptimizer, Adafactor::HParams>;
 
 namespace {
 
-const TemplateRegistrar<BaseOptimizer, Adafactor> kRegister;
+const TemplateRegistrar<BaseOptimizer, Adafactor> kRegisterAdafactor;
 
 // The two largest axes of a tensor, which its second moment is factored over.
 struct Factored {

@@ -11,7 +11,7 @@ template class HolderOf<BaseOptimizer, Sgd::HParams>;
 
 namespace {
 
-const TemplateRegistrar<BaseOptimizer, Sgd> kRegister;
+const TemplateRegistrar<BaseOptimizer, Sgd> kRegisterSgd;
 
 }  // namespace
 

@@ -7,7 +7,7 @@ template class HolderOf<BaseSchedule, ConstantSchedule::HParams>;
 
 namespace {
 
-const TemplateRegistrar<BaseSchedule, ConstantSchedule> kRegister;
+const TemplateRegistrar<BaseSchedule, ConstantSchedule> kRegisterConstant;
 
 }  // namespace
 

@@ -54,7 +54,7 @@ void check_not_negative(std::string_view name, int64_t value) {
 }
 
 template <typename HParams>
-void check(const HParams& p) {
+void check_rampup(const HParams& p) {
   check_not_negative("warmup_steps", p.warmup_steps);
   if (p.decay_start >= 0 && p.decay_start < p.warmup_steps)
     fail("{}: decay_start={} lies before the end of the warm-up, warmup_steps={}", HParams::kName,
@@ -65,7 +65,7 @@ void check(const HParams& p) {
 
 }  // namespace
 
-LinearRampupCosineDecay::LinearRampupCosineDecay(const HParams& p) : p_(p) { check(p); }
+LinearRampupCosineDecay::LinearRampupCosineDecay(const HParams& p) : p_(p) { check_rampup(p); }
 
 double LinearRampupCosineDecay::value(int64_t step, int64_t num_train_steps) const {
   const Progress at = progress(p_, step, num_train_steps);
@@ -74,7 +74,7 @@ double LinearRampupCosineDecay::value(int64_t step, int64_t num_train_steps) con
 }
 
 LinearRampupExponentialDecay::LinearRampupExponentialDecay(const HParams& p) : p_(p) {
-  check(p);
+  check_rampup(p);
   if (p.min_ratio <= 0.0)
     fail("{}: min_ratio is {}, but an exponential never reaches zero; give a small positive ratio",
          HParams::kName, p.min_ratio);
@@ -85,7 +85,7 @@ double LinearRampupExponentialDecay::value(int64_t step, int64_t num_train_steps
   return p_.max * at.warmup * std::pow(p_.min_ratio, at.decay);
 }
 
-LinearRampupLinearDecay::LinearRampupLinearDecay(const HParams& p) : p_(p) { check(p); }
+LinearRampupLinearDecay::LinearRampupLinearDecay(const HParams& p) : p_(p) { check_rampup(p); }
 
 double LinearRampupLinearDecay::value(int64_t step, int64_t num_train_steps) const {
   const Progress at = progress(p_, step, num_train_steps);

@@ -25,7 +25,8 @@ namespace {
 enum : size_t { kCache, kRows, kUpdateStarts };
 enum : size_t { kQuery, kKey, kValue, kStarts };
 
-void check_names(const InferContext& context, size_t i, const std::vector<std::string>& names) {
+void check_cache_names(const InferContext& context, size_t i,
+                       const std::vector<std::string>& names) {
   if (context.inputs[i].names() == names) return;
   refuse(context, fmt::format("{} is {}, expected the axes \"{}\" in this order; rename or "
                               "transpose it",
@@ -52,8 +53,8 @@ constexpr std::string_view kTrain =
 
 std::vector<Type> infer_cache_update(const InferContext& context) {
   refuse_partial(context);
-  check_names(context, kCache, {"batch", "kv_heads", "key_seq", "head_dim"});
-  check_names(context, kRows, {"batch", "seq", "kv_heads", "head_dim"});
+  check_cache_names(context, kCache, {"batch", "kv_heads", "key_seq", "head_dim"});
+  check_cache_names(context, kRows, {"batch", "seq", "kv_heads", "head_dim"});
   check_floating_alike(context, kCache, kRows);
   check_agreement(context, kCache, kRows);
   unsplit_axis_of(context, kCache, "key_seq");
@@ -95,7 +96,7 @@ const OpDef kCacheUpdate{.name = "cache_update",
 const OpRegistrar kRegisterUpdate{kCacheUpdate};
 
 // A split of the query heads takes the key heads along, unless there is but one, which all share.
-void check_heads(const InferContext& context) {
+void check_cache_heads(const InferContext& context) {
   const Axis& heads = context.inputs[kQuery].axis("heads");
   const Axis& kv_heads = context.inputs[kKey].axis("kv_heads");
   if (heads.size % kv_heads.size != 0)
@@ -109,8 +110,8 @@ void check_heads(const InferContext& context) {
 
 std::vector<Type> infer_cached_attention(const InferContext& context) {
   refuse_partial(context);
-  check_names(context, kQuery, {"batch", "seq", "heads", "head_dim"});
-  check_names(context, kKey, {"batch", "kv_heads", "key_seq", "head_dim"});
+  check_cache_names(context, kQuery, {"batch", "seq", "heads", "head_dim"});
+  check_cache_names(context, kKey, {"batch", "kv_heads", "key_seq", "head_dim"});
   check_same_axes(context, kValue, context.inputs[kKey].axes);
   check_floating_alike(context, kQuery, kKey);
   check_floating_alike(context, kQuery, kValue);
@@ -118,7 +119,7 @@ std::vector<Type> infer_cached_attention(const InferContext& context) {
   unsplit_axis_of(context, kQuery, "seq");
   unsplit_axis_of(context, kQuery, "head_dim");
   unsplit_axis_of(context, kKey, "key_seq");
-  check_heads(context);
+  check_cache_heads(context);
   const Type& q = context.inputs[kQuery];
   check_starts(context, kStarts, q.axes[0]);
   return {q};
