@@ -49,7 +49,7 @@ watch_progress() {
     wait "$nap"
     local elapsed=$((SECONDS - begun))
     if [[ -t 2 ]]; then
-      read -r _ columns < <(stty size <&2 2>/dev/null) || columns=80
+      read -r _ columns < <(stty size <&2 2>/dev/null) && ((columns > 0)) || columns=80
     elif ((elapsed < said + 30)); then
       continue
     fi

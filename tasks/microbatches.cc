@@ -95,7 +95,7 @@ std::vector<std::string> metric_names(const BaseModel& model, const Features& fe
   const TraceScope trace(scratch, traced_mesh(), traced_rules());
   Features copies{{}, features.mode, {}};
   for (const auto& [name, tensor] : features.tensors)
-    copies.tensors[name] = input("batch/" + name, InputKind::kBatchAxis, tensor.type());
+    copies.tensors[name] = input("batch/" + name, InputKind::kBatch, tensor.type());
   if (features.step) copies.step = input("step", InputKind::kScalar, features.step.type());
   const FpropScope scope(parameter_inputs(model.parameters()), copies);
   std::vector<std::string> names;

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoFill = std::numeric_limits<double>::quiet_NaN();
 
 enum class When { kAlways, kUntied, kAttentionBias, kMlpBias };
 
@@ -25,7 +25,7 @@ enum class When { kAlways, kUntied, kAttentionBias, kMlpBias };
 // of them, theirs is `otherwise` everywhere.
 struct WeightRow {
   std::string_view theirs, axes, ours;
-  double otherwise = kNone;
+  double otherwise = kNoFill;
   When when = When::kAlways;
 };
 
@@ -56,7 +56,7 @@ constexpr std::array<WeightRow, 17> kGpt2 = {{
     {"transformer.h.{}.mlp.c_proj.bias", "embed", "ffn.down_bias", 0.0},
     {"transformer.ln_f.weight", "embed", "final_ln.scale", 1.0},
     {"transformer.ln_f.bias", "embed", "final_ln.bias", 0.0},
-    {"lm_head.weight", "vocab, embed", "softmax.w", kNone, When::kUntied},
+    {"lm_head.weight", "vocab, embed", "softmax.w", kNoFill, When::kUntied},
 }};
 
 using enum When;
@@ -80,7 +80,7 @@ constexpr std::array<WeightRow, 19> kLlama = {{
     {"model.layers.{}.mlp.down_proj.weight", "embed, mlp", "ffn.down"},
     {"model.layers.{}.mlp.down_proj.bias", "embed", "ffn.down_bias", 0.0, kMlpBias},
     {"model.norm.weight", "embed", "final_ln.scale", 1.0},
-    {"lm_head.weight", "vocab, embed", "softmax.w", kNone, kUntied},
+    {"lm_head.weight", "vocab, embed", "softmax.w", kNoFill, kUntied},
 }};
 
 std::span<const WeightRow> rows_of(HfFamily family) {
