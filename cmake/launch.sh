@@ -144,6 +144,7 @@ targets_of_family() {
   local plugin family=$1
   echo "runexp transports experiment_$family"
   for plugin in "$build"/lib/tessera/experiments/*.so; do
+    [[ -e $plugin ]] || continue  # No plugin yet.
     plugin=${plugin##*/} plugin=${plugin%.so}
     [[ $plugin != "$family" ]] && compgen -G "$root/experiments/$plugin/*.cc" >/dev/null &&
       echo "experiment_$plugin"
