@@ -17,6 +17,7 @@ constexpr double kGrown = 2.0;
 constexpr double kHit = 0.1;         // Of its seconds: a compiler cache had the object.
 constexpr double kSameTime = 120.0;  // Seconds within which the machine was loaded alike.
 constexpr size_t kLeastNeighbours = 8;
+constexpr double kBusy = 1.4;  // A machine that only builds stays below.
 
 struct Compared {
   const CompileStep* step = nullptr;
@@ -28,6 +29,13 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+// How far the middle eight tenths are apart, as a factor.
+double spread(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t tenth = values.size() / 10;
+  return values[values.size() - 1 - tenth] / values[tenth];
 }
 
 std::vector<Compared> in_both(const std::vector<CompileStep>& steps,
@@ -120,17 +128,26 @@ BudgetReport compare_with_budgets(const std::vector<CompileStep>& steps,
         fmt::format("{} of {} files came out of a compiler cache", listed - both.size(), listed);
     return report;
   }
+  std::vector<double> scattered;
   for (const Compared& one : both) {
     const double usual = usual_ratio(one, both);
     if (usual == 0.0) continue;
     ++report.compared;
+    scattered.push_back(one.ratio / usual);
     const double seconds = one.step->seconds / usual;  // On the table's machine.
     if (seconds < kGrown * one.expected || seconds < one.expected + kLeastExcess) continue;
     report.grown.push_back(
         fmt::format("{} took {:.1f} s, expected {:.1f} s by what others took at the time",
                     one.step->object, one.step->seconds, one.expected * usual));
   }
-  if (report.compared == 0) report.skipped = "too few files were compiled at one time";
+  if (report.compared == 0) {
+    report.skipped = "too few files were compiled at one time";
+  } else if (const double scatter = spread(scattered); scatter > kBusy) {
+    report.grown.clear();
+    report.skipped = fmt::format(
+        "the machine did other work meanwhile: times of alike files differ by a factor of {:.1f}",
+        scatter);
+  }
   return report;
 }
 
