@@ -3,7 +3,7 @@
 # (libtessera_core_base.so) from every .cc below the folder, excepted programs' main files
 # (main_*.cc) and what has a target of its own (plugins/mpi).
 function(tessera_folder folder)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "HOST" "" "LINK" ${ARGN})
   string(REPLACE "/" "_" target ${folder})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main_[a-z_]+\\.cc$|/plugins/mpi/")
@@ -14,13 +14,19 @@ function(tessera_folder folder)
     target_link_libraries(${target} ${ARG_LINK})
     return()
   endif()
-  add_library(${target} SHARED ${sources})
+  tessera_units(units ${target} ${sources})
+  add_library(${target} SHARED ${units})
   add_library(Tessera::${target} ALIAS ${target})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME tessera_${target}
-                        VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+                        VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} DEFINE_SYMBOL "")
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/tessera>)
   target_link_libraries(${target} ${ARG_LINK})
+  set(host "")
+  if(ARG_HOST)
+    set(host HOST)
+  endif()
+  tessera_compile(${target} ${host})
   set_property(GLOBAL APPEND PROPERTY TESSERA_FOLDERS ${target})
 endfunction()
 
@@ -59,7 +65,9 @@ function(tessera_experiments)
     file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
     if(sources)
       get_filename_component(family ${folder} NAME)
-      tessera_plugin(${family} ${sources})
+      tessera_units(units experiment_${family} ${sources})
+      tessera_plugin(${family} ${units})
+      tessera_compile(experiment_${family} HOST)
       add_dependencies(experiment_${family} build_stamp)
       set_property(GLOBAL APPEND PROPERTY TESSERA_EXPERIMENTS experiment_${family})
     endif()
@@ -84,11 +92,12 @@ function(tessera_transports)
   set_property(GLOBAL APPEND PROPERTY TESSERA_TRANSPORTS tessera_mpi)
 endfunction()
 
-# What ./runexp and ./flat_tokens need built: the target `programs`.
+# What ./runexp and ./flat_tokens need built: the target `programs`; `transports` is a part of it.
 function(tessera_all_programs)
   get_property(programs GLOBAL PROPERTY TESSERA_PROGRAMS)
   get_property(experiments GLOBAL PROPERTY TESSERA_EXPERIMENTS)
   get_property(transports GLOBAL PROPERTY TESSERA_TRANSPORTS)
+  add_custom_target(transports DEPENDS ${transports})
   add_custom_target(programs DEPENDS ${programs} ${experiments} ${transports})
 endfunction()
 
@@ -126,12 +135,35 @@ function(tessera_test_entry entry label tests level)
   endif()
 endfunction()
 
+# What all test programs share, compiled once: Catch2's main, tests/support and their headers.
+function(tessera_test_support)
+  add_library(tessera_test_libraries INTERFACE)
+  target_link_libraries(tessera_test_libraries INTERFACE plugins core_backend Threads::Threads
+                        Tessera::hdf5 ZLIB::ZLIB PkgConfig::libzstd tomlplusplus::tomlplusplus
+                        hwy::hwy)
+  target_compile_definitions(tessera_test_libraries INTERFACE
+                             TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                             TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  file(GLOB helpers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.cc)
+  tessera_units(units tessera_test_support ${helpers})
+  add_library(tessera_test_support OBJECT ${units} ${CMAKE_SOURCE_DIR}/tests/main.cc)
+  target_link_libraries(tessera_test_support PRIVATE tessera_test_libraries)
+  tessera_compile(tessera_test_support HOST)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/main.cc PROPERTIES
+                              SKIP_PRECOMPILE_HEADERS ON)
+  if(TESSERA_PRECOMPILE)
+    tessera_headers(test_headers ${TESSERA_COMMON_HEADERS} <fstream> <random> <sstream> <thread>
+                    ${CMAKE_SOURCE_DIR}/tests/support/catch.h)
+    # As test programs are compiled.
+    set_target_properties(test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(test_headers PRIVATE -fPIE $<$<CONFIG:Release>:-O0>)
+  endif()
+endfunction()
+
 # tests/<folder>/*_test.cc make one Catch2 program per folder: test_core_graph and so on.
 function(tessera_tests)
   set(TESSERA_LEVELLED_TESTS test_core_backend test_experiments test_tasks)
-  add_library(tessera_test_main STATIC ${CMAKE_SOURCE_DIR}/tests/main.cc)
-  target_include_directories(tessera_test_main PUBLIC ${CMAKE_SOURCE_DIR})
-  target_link_libraries(tessera_test_main PRIVATE core_backend)
+  tessera_test_support()
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.cc)
   foreach(test ${tests})
     cmake_path(RELATIVE_PATH test BASE_DIRECTORY ${CMAKE_SOURCE_DIR}/tests OUTPUT_VARIABLE relative)
@@ -141,13 +173,12 @@ function(tessera_tests)
     endif()
     string(REPLACE "/" "_" name "test_${folder}")
     if(NOT TARGET ${name})
-      file(GLOB helpers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.cc)
-      add_executable(${name} ${helpers})
-      target_link_libraries(${name} PRIVATE tessera_test_main plugins core_backend Threads::Threads
-                            Tessera::hdf5 ZLIB::ZLIB PkgConfig::libzstd
-                            tomlplusplus::tomlplusplus hwy::hwy)
-      target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-                                 TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+      add_executable(${name} $<TARGET_OBJECTS:tessera_test_support>)
+      target_link_libraries(${name} PRIVATE tessera_test_libraries)
+      target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
+      if(TESSERA_PRECOMPILE)
+        target_precompile_headers(${name} REUSE_FROM test_headers)
+      endif()
       tessera_test_entries(${name})
     endif()
     target_sources(${name} PRIVATE ${test})

@@ -2,11 +2,15 @@
 # Build options, warnings and compiler cache.
 option(TESSERA_TESTS "Build the tests" ON)
 set(TESSERA_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
+# Both are on in the preset `release` alone: single files show a forgotten include.
+set(TESSERA_UNITY 0 CACHE STRING "How many files of a folder are compiled as one; 0: each alone")
+option(TESSERA_PRECOMPILE "Precompile the headers of std and fmt" OFF)
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
 endif()
 
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)
@@ -20,7 +24,11 @@ if(TESSERA_SANITIZE)
   add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
 endif()
+if(TESSERA_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-fpch-preprocess)  # ccache asks for it.
+endif()
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_LINK_DEPENDS_NO_SHARED ON)  # A library linked again is no reason to link its users again.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)

@@ -5,7 +5,7 @@
 function(tessera_plugin family)
   add_library(experiment_${family} MODULE ${ARGN} ${TESSERA_PLUGIN_STAMP_SOURCE})
   target_link_libraries(experiment_${family} PRIVATE Tessera::plugins)
-  set_target_properties(experiment_${family} PROPERTIES PREFIX "" OUTPUT_NAME ${family}
+  set_target_properties(experiment_${family} PROPERTIES PREFIX "" OUTPUT_NAME ${family} DEFINE_SYMBOL ""
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/experiments
     INSTALL_RPATH "$ORIGIN/../..")
 endfunction()

@@ -5,20 +5,30 @@
 
 root=${BASH_SOURCE[0]%/*}/..
 build=$root/build/release
-stamp=$build/.launch_stamp
+# shellcheck source=cmake/progress.sh
+source "$root/cmake/progress.sh"
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 give_up() { say "$*"; exit 2; }
 
-# Whether a program of ours may be out of date: anything it is made from, folders included, is newer
-# than the last build.
+# What a stamp stands for is built: .launch_stamp.programs for all programs and plugins,
+# .launch_stamp.quickstart for runexp with the experiments of one family, and so on.
+stamp_of() { echo "$build/.launch_stamp.$1"; }
+
+# is_stale SET FILE…: whether the set may be out of date: a file is missing, or anything that it is
+# made from, folders included, is newer than the last build of the set or of all programs.
 is_stale() {
-  [[ -e $stamp && -x $build/bin/runexp && -x $build/bin/flat_tokens ]] || return 0
-  mpi_is_new && return 0
-  local newer
-  newer=$(find "$root"/{CMakeLists.txt,CMakePresets.json,cmake,core,layers,inputs,tasks} \
-               "$root"/{plugins,experiments} -newer "$stamp" -print -quit) || return 0
-  [[ -n $newer ]]
+  local set=$1 file newer stamp
+  shift
+  for file; do [[ -e $file ]] || return 0; done
+  for stamp in "$(stamp_of programs)" "$(stamp_of "$set")"; do
+    [[ -e $stamp ]] || continue
+    mpi_is_new "$stamp" && continue
+    newer=$(find "$root"/{CMakeLists.txt,CMakePresets.json,cmake,core,layers,inputs,tasks} \
+                 "$root"/{plugins,experiments} -newer "$stamp" -print -quit) || continue
+    [[ -z $newer ]] && return 1
+  done
+  return 0
 }
 
 under_mpirun() {
@@ -26,11 +36,11 @@ under_mpirun() {
     [[ -n ${SLURM_STEP_ID-} && ${SLURM_STEP_NUM_TASKS:-1} -gt 1 ]]
 }
 
-# Whether MPI was installed after the last build, which did without it.
+# mpi_is_new STAMP: whether MPI was installed after that build, which did without it.
 mpi_is_new() {
   [[ -e $build/lib/tessera/transports/mpi.so ]] && return 1
   local compiler
-  compiler=$(command -v mpicc) && [[ -n $(find "$compiler" -cnewer "$stamp" 2>/dev/null) ]]
+  compiler=$(command -v mpicc) && [[ -n $(find "$compiler" -cnewer "$1" 2>/dev/null) ]]
 }
 
 # Installs the packages of cmake/packages.txt of the kinds named ("build", "test").
@@ -51,11 +61,13 @@ install_packages() {
       give_up "packages are missing; install them with: apt-get install ${missing[*]}"
     fi
   fi
+  # Asked for before the progress line, which would hide the question.
+  ((${#as_root[@]} == 0)) || sudo -v || give_up "sudo refused; as root: apt-get install ${missing[*]}"
   say "installing ${missing[*]}"
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600)
-  { "${as_root[@]}" "${apt[@]}" update &&
-    "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}"; } \
-    >"$build/install.log" 2>&1 || {
+  { with_progress 'reading package lists' "$build/install.log" "${as_root[@]}" "${apt[@]}" update &&
+    with_progress 'installing' "$build/install.log" \
+      "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}"; } 9>&- || {
     tail -n 5 "$build/install.log" >&2
     give_up "installing failed (all of it: $build/install.log); by hand: apt-get install ${missing[*]}"
   }
@@ -71,46 +83,93 @@ compile_jobs() {
   echo $((by_memory > 0 ? by_memory : 1))
 }
 
-# run_logged LOG COMMAND…: on a terminal the output is shown, elsewhere only if it fails.
+# run_logged WHAT LOG COMMAND…: with progress; what the log says of errors is shown if it fails.
 run_logged() {
-  local log=$1
-  shift
-  if [[ -t 2 ]]; then
-    "$@" >&2
-  else
-    "$@" >"$log" 2>&1 || { grep -E -A3 'error|FAILED|CMake Error' "$log" | head -n 40 >&2; return 1; }
-  fi
+  with_progress "$@" || { grep -E -A3 'error|FAILED|CMake Error' "$2" | head -n 40 >&2; return 1; }
 }
 
-# build_targets KINDS TARGET…: under the lock, installs packages of these kinds and builds.
+# first_build TARGET…: what is ahead, of a build folder without one. Processor seconds as measured
+# on a machine of 2023; docs/performance.md has them.
+first_build() {
+  local seconds=700
+  [[ " $* " == *' programs '* ]] && seconds=450
+  [[ " $* " == *' experiment_'* || $* == flat_tokens ]] && seconds=350
+  say "first time here: compiles what is needed, about $(minutes $((seconds / $(compile_jobs))))"
+}
+
+# build_targets SET KINDS TARGET…: under the lock, installs packages of these kinds and builds.
 build_targets() {
-  local kinds=$1 begun
-  shift
+  local set=$1 kinds=$2 begun stamp
+  shift 2
   mkdir -p "$build"
   exec 9>"$build/.launch_lock"
   flock -n 9 || { say "waiting for another build to end"; flock 9; }
   # shellcheck disable=SC2086  # Several kinds are several words.
   install_packages $kinds
+  stamp=$(stamp_of "$set")
   begun=$build/.launch_begun
   touch "$begun"  # What changes while the build runs is for the next one.
-  if [[ ! -e $build/build.ninja ]] || mpi_is_new; then
-    [[ -e $build/build.ninja ]] || say "building; the first time takes a few minutes"
-    run_logged "$build/configure.log" cmake -S "$root" --preset release ||
+  if [[ ! -e $build/build.ninja || $root/CMakePresets.json -nt $build/build.ninja ]] ||
+    mpi_is_new "$build/build.ninja"; then
+    [[ -e $build/build.ninja ]] || first_build "$@"
+    run_logged configuring "$build/configure.log" cmake -S "$root" --preset release ||
       give_up "configuring failed (all of it: $build/configure.log)"
   fi
-  run_logged "$build/build.log" ninja -C "$build" -j "$(compile_jobs)" "$@" ||
+  run_logged building "$build/build.log" ninja -C "$build" -j "$(compile_jobs)" "$@" ||
     give_up "building failed (all of it: $build/build.log)"
   mv "$begun" "$stamp"
   exec 9>&-  # Or the program would hold the lock as long as it runs.
 }
 
+# family_of ARGUMENT…: the family of experiments that these arguments of runexp are about, if they
+# name one; other families need not be built to run it.
+family_of() {
+  local family='' argument previous=''
+  for argument; do
+    [[ $previous == --exp ]] && argument=--exp=$argument
+    case $argument in
+      --exp=?*.?*) family=${argument#--exp=} family=${family%%.*} ;;
+      --exp=* | --list | --list=* | --diff | --diff=*) return 0 ;;
+    esac
+    previous=$argument
+  done
+  [[ $family =~ ^[a-z0-9_]+$ ]] && compgen -G "$root/experiments/$family/*.cc" >/dev/null &&
+    echo "$family"
+  return 0
+}
+
+# What one family needs built. Plugins that are there already are kept up to date: runexp loads all
+# that it finds. `transports` is what joins processes; ./runexp does not build under mpirun.
+targets_of_family() {
+  local plugin family=$1
+  echo "runexp transports experiment_$family"
+  for plugin in "$build"/lib/tessera/experiments/*.so; do
+    [[ -e $plugin ]] || continue  # No plugin yet.
+    plugin=${plugin##*/} plugin=${plugin%.so}
+    [[ $plugin != "$family" ]] && compgen -G "$root/experiments/$plugin/*.cc" >/dev/null &&
+      echo "experiment_$plugin"
+  done
+}
+
 # launch PROGRAM ARGUMENT…: becomes the program, after building it if need be.
 launch() {
-  local program=$1
+  local program=$1 set=programs family='' targets=(programs) needed
   shift
-  if is_stale; then
+  needed=("$build/bin/$program")
+  if [[ $program == runexp ]]; then
+    family=$(family_of "$@")
+  else
+    set=$program targets=("$program")
+  fi
+  if [[ -n $family ]]; then
+    set=$family
+    needed+=("$build/lib/tessera/experiments/$family.so")
+  fi
+  if is_stale "$set" "${needed[@]}"; then
     under_mpirun && give_up "not built, or older than its sources; run ./$program once without mpirun"
-    build_targets build programs
+    # shellcheck disable=SC2207  # Names of targets have no spaces.
+    [[ -z $family ]] || targets=($(targets_of_family "$family"))
+    build_targets "$set" build "${targets[@]}"
   fi
   exec "$build/bin/$program" "$@"
 }

@@ -8,16 +8,19 @@
 #include "inputs/file_pattern.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, FlatTokensInput::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseInput, FlatTokensInput> kRegister;
-constexpr int64_t kDefaultSeed = 1234;
+const TemplateRegistrar<BaseInput, FlatTokensInput> kRegisterFlatTokensInput;
+constexpr int64_t kDefaultOrderSeed = 1234;
 
-Stream stream_of(const FlatTokensInput::HParams& p) {
+Stream token_stream(const FlatTokensInput::HParams& p) {
   return {.name = p.name.empty() ? p.split : p.name,
           .global_batch_size = p.global_batch_size.get(),
           .seq_len = p.seq_len.get(),
-          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultSeed)),
+          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultOrderSeed)),
           .shuffle = p.shuffle,
           .era_length = p.era_length,
           .repeat = p.repeat,
@@ -35,7 +38,7 @@ RowCut cut_of(const FlatTokensInput::HParams& p, const Stream& stream) {
 
 }  // namespace
 
-FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(stream_of(p)), p_(p) {
+FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(token_stream(p)), p_(p) {
   if (p.packed && p.best_fit)
     fail(
         "input '{}': packed rows are cut from the run of all documents; best_fit needs "

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "inputs/flat_tokens_rows.h"
 #include "inputs/indexed_input.h"
 
@@ -69,5 +70,7 @@ class FlatTokensInput final : public IndexedInput {
   std::unique_ptr<RowLayout> layout_;
   int64_t vocab_size_ = 0;
 };
+
+extern template class HolderOf<BaseInput, FlatTokensInput::HParams>;
 
 }  // namespace tessera

@@ -11,18 +11,21 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, MixtureInput::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseInput, MixtureInput> kRegister;
-constexpr int64_t kDefaultSeed = 1234;
+const TemplateRegistrar<BaseInput, MixtureInput> kRegisterMixtureInput;
+constexpr int64_t kDefaultMixtureSeed = 1234;
 constexpr int64_t kMostBlock = 65536;  // Its order is worked out as a whole.
 const std::string kGivenPrefix = "given/";
 
-Stream stream_of(const MixtureInput::HParams& p) {
+Stream mixture_stream(const MixtureInput::HParams& p) {
   return {.name = p.name,
           .global_batch_size = p.global_batch_size.get(),
           .seq_len = p.seq_len.get(),
-          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultSeed)),
+          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultMixtureSeed)),
           .num_batches = p.num_batches};
 }
 
@@ -31,7 +34,7 @@ std::string source_prefix(const std::string& name) { return fmt::format("source/
 }  // namespace
 
 MixtureInput::MixtureInput(const HParams& p)
-    : IndexedInput(stream_of(p)), p_(p), schedule_((make_sources(), make_schedule())) {}
+    : IndexedInput(mixture_stream(p)), p_(p), schedule_((make_sources(), make_schedule())) {}
 
 void MixtureInput::make_sources() {
   if (p_.sources.empty()) fail("mixture '{}' has no sources", name());

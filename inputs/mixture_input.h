@@ -103,4 +103,6 @@ class MixtureInput final : public IndexedInput {
   mutable std::vector<MixtureSchedule::Pick> block_;
 };
 
+extern template class HolderOf<BaseInput, MixtureInput::HParams>;
+
 }  // namespace tessera

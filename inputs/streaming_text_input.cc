@@ -11,18 +11,21 @@
 #include "inputs/text_corpus.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, StreamingTextInput::HParams>;
+
 namespace {
 
 namespace fs = std::filesystem;
 
-const TemplateRegistrar<BaseInput, StreamingTextInput> kRegister;
-constexpr int64_t kDefaultSeed = 1234;
+const TemplateRegistrar<BaseInput, StreamingTextInput> kRegisterStreamingTextInput;
+constexpr int64_t kDefaultStreamSeed = 1234;
 // Of each lane: evens out that documents are of many lengths.
 constexpr int64_t kRowsAhead = 4;
 
 // Keys of a state.
-constexpr const char* kBatchSizeKey = "global_batch_size";
-constexpr const char* kDataKey = "data";
+constexpr const char* kRowsKey = "global_batch_size";
+constexpr const char* kFilesKey = "data";
 std::string lane_key(int64_t row) { return fmt::format("lane/{:06}", row); }
 std::string broken_key(int64_t row) { return fmt::format("{}{:06}", kBrokenDocumentsPrefix, row); }
 
@@ -62,7 +65,7 @@ void StreamingTextInput::check() const {
         "held out; set it as in the training input, or name other files and split 'all'");
 }
 
-int64_t StreamingTextInput::seed() const { return p_.seed.get_or(kDefaultSeed); }
+int64_t StreamingTextInput::seed() const { return p_.seed.get_or(kDefaultStreamSeed); }
 
 std::shared_ptr<const TextShards> StreamingTextInput::find_shards() const {
   std::vector<fs::path> files = find_corpus_files({p_.path.get()});
@@ -158,7 +161,7 @@ void StreamingTextInput::reset() {
 
 InputState StreamingTextInput::state() const {
   InputState state{position_,
-                   {{kBatchSizeKey, std::to_string(global_batch_size())}, {kDataKey, data_}}};
+                   {{kRowsKey, std::to_string(global_batch_size())}, {kFilesKey, data_}}};
   for (size_t i = 0; i < rows_.size(); ++i) {
     const LanePlace place = workers_->place(i);
     state.extra[lane_key(rows_[i])] = lane_place_text(place);
@@ -174,11 +177,11 @@ void StreamingTextInput::restore(const InputState& state) {
     const auto entry = state.extra.find(key);
     return entry == state.extra.end() ? nullptr : &entry->second;
   };
-  const std::string* data = find(kDataKey);
+  const std::string* data = find(kFilesKey);
   if (data == nullptr || *data != data_)
     fail("input '{}': the text is not what the run was started on: it was ({}), it is ({})", name_,
          data == nullptr ? "of another kind of input" : *data, data_);
-  const std::string* batch_size = find(kBatchSizeKey);
+  const std::string* batch_size = find(kRowsKey);
   if (batch_size == nullptr || *batch_size != std::to_string(global_batch_size()))
     fail(
         "input '{}': the run had batches of {} rows, each with documents of its own; it cannot go "

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "inputs/base_input.h"
 #include "inputs/streaming/lane_workers.h"
 
@@ -81,5 +82,7 @@ class StreamingTextInput final : public BaseInput {
   std::unique_ptr<LaneWorkers> workers_;  // A lane for each of rows_.
   int64_t position_ = 0;
 };
+
+extern template class HolderOf<BaseInput, StreamingTextInput::HParams>;
 
 }  // namespace tessera

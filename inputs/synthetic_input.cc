@@ -9,19 +9,22 @@
 #include "inputs/permutation.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, SyntheticInput::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseInput, SyntheticInput> kRegister;
-constexpr int64_t kDefaultSeed = 1234;
+const TemplateRegistrar<BaseInput, SyntheticInput> kRegisterSyntheticInput;
+constexpr int64_t kDefaultSyntheticSeed = 1234;
 constexpr int32_t kSeparator = 6;
 constexpr int32_t kFirstNumber = 7;
 constexpr int64_t kNumTasks = 5;  // kMixed not counted.
 
-Stream stream_of(const SyntheticInput::HParams& p) {
+Stream synthetic_stream(const SyntheticInput::HParams& p) {
   return {.name = p.name,
           .global_batch_size = p.global_batch_size.get(),
           .seq_len = p.seq_len.get(),
-          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultSeed)),
+          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultSyntheticSeed)),
           .num_batches = p.num_batches};
 }
 
@@ -128,7 +131,7 @@ class Builder {
 
 }  // namespace
 
-SyntheticInput::SyntheticInput(const HParams& p) : IndexedInput(stream_of(p)), p_(p) {
+SyntheticInput::SyntheticInput(const HParams& p) : IndexedInput(synthetic_stream(p)), p_(p) {
   if (p.num_letters < 1)
     fail("SyntheticInput: num_letters is {}; expected at least 1", p.num_letters);
   if (p.distance < 1 || p.distance >= stream().seq_len)

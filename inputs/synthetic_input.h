@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "inputs/indexed_input.h"
 
 namespace tessera {
@@ -67,5 +68,7 @@ class SyntheticInput final : public IndexedInput {
 
   HParams p_;
 };
+
+extern template class HolderOf<BaseInput, SyntheticInput::HParams>;
 
 }  // namespace tessera

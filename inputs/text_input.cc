@@ -6,9 +6,12 @@
 #include "inputs/frozen_corpus.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, TextInput::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseInput, TextInput> kRegister;
+const TemplateRegistrar<BaseInput, TextInput> kRegisterTextInput;
 constexpr std::string_view kFrozenName = kFrozenCorpus.substr(kRunDirectory.size());
 
 // The file's place is known once the run's directory is.

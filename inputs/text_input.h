@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "inputs/base_input.h"
 #include "inputs/flat_tokens_input.h"
 
@@ -64,5 +65,7 @@ class TextInput final : public BaseInput {
   HParams p_;
   std::unique_ptr<FlatTokensInput> tokens_;
 };
+
+extern template class HolderOf<BaseInput, TextInput::HParams>;
 
 }  // namespace tessera

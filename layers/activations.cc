@@ -5,6 +5,20 @@
 #include "core/graph/ops/generator.h"
 
 namespace tessera {
+
+template class HolderOf<Activation, Identity::HParams>;
+template class HolderOf<Activation, ReLU::HParams>;
+template class HolderOf<Activation, ReLU6::HParams>;
+template class HolderOf<Activation, SquaredReLU::HParams>;
+template class HolderOf<Activation, CubedReLU::HParams>;
+template class HolderOf<Activation, LeakyReLU::HParams>;
+template class HolderOf<Activation, GELU::HParams>;
+template class HolderOf<Activation, SiLU::HParams>;
+template class HolderOf<Activation, Sigmoid::HParams>;
+template class HolderOf<Activation, Tanh::HParams>;
+template class HolderOf<Activation, Softplus::HParams>;
+template class HolderOf<Activation, Exp::HParams>;
+
 namespace {
 
 const TemplateRegistrar<Activation, Identity> kIdentity;

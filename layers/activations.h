@@ -2,6 +2,7 @@
 // Pointwise nonlinearities as layers, so that an experiment or --set can name one. No weights.
 #pragma once
 
+#include "core/hparams/template.h"
 #include "layers/layer.h"
 
 namespace tessera {
@@ -156,5 +157,18 @@ class Exp final : public Activation {
   explicit Exp(const HParams& p);
   Tensor fprop(Tensor x) const override;
 };
+
+extern template class HolderOf<Activation, Identity::HParams>;
+extern template class HolderOf<Activation, ReLU::HParams>;
+extern template class HolderOf<Activation, ReLU6::HParams>;
+extern template class HolderOf<Activation, SquaredReLU::HParams>;
+extern template class HolderOf<Activation, CubedReLU::HParams>;
+extern template class HolderOf<Activation, LeakyReLU::HParams>;
+extern template class HolderOf<Activation, GELU::HParams>;
+extern template class HolderOf<Activation, SiLU::HParams>;
+extern template class HolderOf<Activation, Sigmoid::HParams>;
+extern template class HolderOf<Activation, Tanh::HParams>;
+extern template class HolderOf<Activation, Softplus::HParams>;
+extern template class HolderOf<Activation, Exp::HParams>;
 
 }  // namespace tessera

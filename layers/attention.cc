@@ -17,9 +17,12 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<SequenceLayer, DotProductAttention::HParams>;
+
 namespace {
 
-const TemplateRegistrar<SequenceLayer, DotProductAttention> kRegister;
+const TemplateRegistrar<SequenceLayer, DotProductAttention> kRegisterAttention;
 
 int64_t head_dim_of(const DotProductAttention::HParams& p) {
   if (p.dims_per_head.has()) return p.dims_per_head.get();

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/graph/ops/attention.h"
+#include "core/hparams/template.h"
 #include "layers/decode_cache.h"
 #include "layers/layer.h"
 #include "layers/rotary_embedding.h"
@@ -72,5 +73,7 @@ class DotProductAttention final : public SequenceLayer {
   std::unique_ptr<UnaryLayer> dropout_;
   std::unique_ptr<UnaryLayer> query_norm_, key_norm_;
 };
+
+extern template class HolderOf<SequenceLayer, DotProductAttention::HParams>;
 
 }  // namespace tessera

@@ -4,9 +4,12 @@
 #include "core/graph/ops/elementwise.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, Bias::HParams>;
+
 namespace {
 
-const TemplateRegistrar<UnaryLayer, Bias> kRegister;
+const TemplateRegistrar<UnaryLayer, Bias> kRegisterBias;
 
 }  // namespace
 

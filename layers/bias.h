@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "core/hparams/template.h"
 #include "layers/layer.h"
 
 namespace tessera {
@@ -25,5 +26,7 @@ class Bias final : public UnaryLayer {
  private:
   Weight b_;
 };
+
+extern template class HolderOf<UnaryLayer, Bias::HParams>;
 
 }  // namespace tessera

@@ -4,9 +4,12 @@
 #include "core/graph/ops/elementwise.h"
 
 namespace tessera {
+
+template class HolderOf<BaseModel, ClassificationModel::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseModel, ClassificationModel> kRegister;
+const TemplateRegistrar<BaseModel, ClassificationModel> kRegisterClassificationModel;
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "core/hparams/template.h"
 #include "layers/base_model.h"
 #include "layers/base_softmax.h"
 #include "layers/full_softmax.h"
@@ -30,5 +31,7 @@ class ClassificationModel final : public BaseModel {
   std::unique_ptr<UnaryLayer> network_;
   std::unique_ptr<BaseSoftmax> softmax_;
 };
+
+extern template class HolderOf<BaseModel, ClassificationModel::HParams>;
 
 }  // namespace tessera

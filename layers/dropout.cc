@@ -6,9 +6,12 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, Dropout::HParams>;
+
 namespace {
 
-const TemplateRegistrar<UnaryLayer, Dropout> kRegister;
+const TemplateRegistrar<UnaryLayer, Dropout> kRegisterDropout;
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 // mask is a pure function of seed, path, step and element, so no mesh or microbatching changes it.
 #pragma once
 
+#include "core/hparams/template.h"
 #include "layers/layer.h"
 
 namespace tessera {
@@ -21,5 +22,7 @@ class Dropout final : public UnaryLayer {
  private:
   double rate_;
 };
+
+extern template class HolderOf<UnaryLayer, Dropout::HParams>;
 
 }  // namespace tessera

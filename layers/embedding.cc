@@ -8,9 +8,12 @@
 #include "core/graph/ops/reshard.h"
 
 namespace tessera {
+
+template class HolderOf<Embedding, Embedding::HParams>;
+
 namespace {
 
-const TemplateRegistrar<Embedding, Embedding> kRegister;
+const TemplateRegistrar<Embedding, Embedding> kRegisterEmbedding;
 
 }  // namespace
 

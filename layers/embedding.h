@@ -2,6 +2,7 @@
 // Looks ids up in a learned table. Tied to the softmax, use SharedEmbeddingSoftmax instead.
 #pragma once
 
+#include "core/hparams/template.h"
 #include "layers/layer.h"
 
 namespace tessera {
@@ -28,5 +29,7 @@ class Embedding final : public Layer {
   HParams p_;
   Weight table_;
 };
+
+extern template class HolderOf<Embedding, Embedding::HParams>;
 
 }  // namespace tessera

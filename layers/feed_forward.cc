@@ -6,9 +6,12 @@
 #include "core/graph/ops/reshard.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, FeedForward::HParams>;
+
 namespace {
 
-const TemplateRegistrar<UnaryLayer, FeedForward> kRegister;
+const TemplateRegistrar<UnaryLayer, FeedForward> kRegisterFeedForward;
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "core/hparams/template.h"
 #include "layers/activations.h"
 #include "layers/dropout.h"
 #include "layers/layer.h"
@@ -41,5 +42,7 @@ class FeedForward final : public UnaryLayer {
   std::unique_ptr<UnaryLayer> dropout_;
   Weight up_, up_bias_, gate_, gate_bias_, down_, down_bias_;
 };
+
+extern template class HolderOf<UnaryLayer, FeedForward::HParams>;
 
 }  // namespace tessera

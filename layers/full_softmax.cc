@@ -2,9 +2,12 @@
 #include "layers/full_softmax.h"
 
 namespace tessera {
+
+template class HolderOf<BaseSoftmax, FullSoftmax::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseSoftmax, FullSoftmax> kRegister;
+const TemplateRegistrar<BaseSoftmax, FullSoftmax> kRegisterFullSoftmax;
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 // A softmax with a matrix of its own ("untied").
 #pragma once
 
+#include "core/hparams/template.h"
 #include "layers/base_softmax.h"
 
 namespace tessera {
@@ -27,5 +28,7 @@ class FullSoftmax final : public BaseSoftmax {
 
   Weight w_, bias_;
 };
+
+extern template class HolderOf<BaseSoftmax, FullSoftmax::HParams>;
 
 }  // namespace tessera

@@ -2,9 +2,12 @@
 #include "layers/language_model.h"
 
 namespace tessera {
+
+template class HolderOf<BaseModel, LanguageModel::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseModel, LanguageModel> kRegister;
+const TemplateRegistrar<BaseModel, LanguageModel> kRegisterLanguageModel;
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "core/hparams/template.h"
 #include "layers/base_model.h"
 #include "layers/transformer_lm.h"
 
@@ -28,5 +29,7 @@ class LanguageModel final : public BaseModel {
  private:
   std::unique_ptr<TransformerLm> lm_;
 };
+
+extern template class HolderOf<BaseModel, LanguageModel::HParams>;
 
 }  // namespace tessera

@@ -6,9 +6,12 @@
 #include "core/graph/ops/norm.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, LayerNorm::HParams>;
+
 namespace {
 
-const TemplateRegistrar<UnaryLayer, LayerNorm> kRegister;
+const TemplateRegistrar<UnaryLayer, LayerNorm> kRegisterLayerNorm;
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "core/hparams/template.h"
 #include "layers/layer.h"
 
 namespace tessera {
@@ -30,5 +31,7 @@ class LayerNorm final : public UnaryLayer {
   HParams p_;
   Weight scale_, bias_;
 };
+
+extern template class HolderOf<UnaryLayer, LayerNorm::HParams>;
 
 }  // namespace tessera

@@ -7,9 +7,12 @@
 #include "core/graph/ops/reshard.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, Linear::HParams>;
+
 namespace {
 
-const TemplateRegistrar<UnaryLayer, Linear> kRegister;
+const TemplateRegistrar<UnaryLayer, Linear> kRegisterLinear;
 
 }  // namespace
 

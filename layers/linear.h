@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "core/hparams/template.h"
 #include "layers/layer.h"
 
 namespace tessera {
@@ -32,5 +33,7 @@ class Linear final : public UnaryLayer {
   HParams p_;
   Weight w_, bias_;
 };
+
+extern template class HolderOf<UnaryLayer, Linear::HParams>;
 
 }  // namespace tessera

@@ -5,9 +5,12 @@
 #include "core/graph/ops/layout.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, Mlp::HParams>;
+
 namespace {
 
-const TemplateRegistrar<UnaryLayer, Mlp> kRegister;
+const TemplateRegistrar<UnaryLayer, Mlp> kRegisterMlp;
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/hparams/template.h"
 #include "layers/activations.h"
 #include "layers/layer.h"
 #include "layers/linear.h"
@@ -37,5 +38,7 @@ class Mlp final : public UnaryLayer {
   };
   std::vector<Stage> stages_;
 };
+
+extern template class HolderOf<UnaryLayer, Mlp::HParams>;
 
 }  // namespace tessera

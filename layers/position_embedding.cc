@@ -13,6 +13,10 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<BasePositionEmbedding, PositionalEmbedding::HParams>;
+template class HolderOf<BasePositionEmbedding, TrainablePositionalEmbedding::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BasePositionEmbedding, PositionalEmbedding> kSinusoidal;

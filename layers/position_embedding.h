@@ -3,6 +3,7 @@
 // Rotary embedding acts inside attention instead (rotary_embedding.h).
 #pragma once
 
+#include "core/hparams/template.h"
 #include "layers/layer.h"
 
 namespace tessera {
@@ -58,5 +59,8 @@ class TrainablePositionalEmbedding final : public BasePositionEmbedding {
   HParams p_;
   Weight table_;
 };
+
+extern template class HolderOf<BasePositionEmbedding, PositionalEmbedding::HParams>;
+extern template class HolderOf<BasePositionEmbedding, TrainablePositionalEmbedding::HParams>;
 
 }  // namespace tessera

@@ -9,9 +9,12 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<SequenceLayer, Repeated::HParams>;
+
 namespace {
 
-const TemplateRegistrar<SequenceLayer, Repeated> kRegister;
+const TemplateRegistrar<SequenceLayer, Repeated> kRegisterRepeated;
 
 }  // namespace
 

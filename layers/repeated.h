@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "core/hparams/template.h"
 #include "layers/sequence_layer.h"
 #include "layers/transformer_block.h"
 
@@ -27,5 +28,7 @@ class Repeated final : public SequenceLayer {
   int64_t num_layers_;
   std::unique_ptr<SequenceLayer> x_layers_;
 };
+
+extern template class HolderOf<SequenceLayer, Repeated::HParams>;
 
 }  // namespace tessera

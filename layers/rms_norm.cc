@@ -5,9 +5,12 @@
 #include "core/graph/ops/norm.h"
 
 namespace tessera {
+
+template class HolderOf<UnaryLayer, RmsNorm::HParams>;
+
 namespace {
 
-const TemplateRegistrar<UnaryLayer, RmsNorm> kRegister;
+const TemplateRegistrar<UnaryLayer, RmsNorm> kRegisterRmsNorm;
 
 }  // namespace
 

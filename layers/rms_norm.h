@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "core/hparams/template.h"
 #include "layers/layer.h"
 
 namespace tessera {
@@ -29,5 +30,7 @@ class RmsNorm final : public UnaryLayer {
   HParams p_;
   Weight scale_;
 };
+
+extern template class HolderOf<UnaryLayer, RmsNorm::HParams>;
 
 }  // namespace tessera

@@ -4,9 +4,12 @@
 #include "core/graph/ops/rotary.h"
 
 namespace tessera {
+
+template class HolderOf<RotaryPositionEmbedding, RotaryPositionEmbedding::HParams>;
+
 namespace {
 
-const TemplateRegistrar<RotaryPositionEmbedding, RotaryPositionEmbedding> kRegister;
+const TemplateRegistrar<RotaryPositionEmbedding, RotaryPositionEmbedding> kRegisterRotaryEmbedding;
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "core/hparams/template.h"
 #include "layers/layer.h"
 
 namespace tessera {
@@ -38,5 +39,7 @@ class RotaryPositionEmbedding final : public Layer {
  private:
   HParams p_;
 };
+
+extern template class HolderOf<RotaryPositionEmbedding, RotaryPositionEmbedding::HParams>;
 
 }  // namespace tessera

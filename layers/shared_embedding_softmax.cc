@@ -8,9 +8,12 @@
 #include "core/graph/ops/reshard.h"
 
 namespace tessera {
+
+template class HolderOf<BaseSoftmax, SharedEmbeddingSoftmax::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseSoftmax, SharedEmbeddingSoftmax> kRegister;
+const TemplateRegistrar<BaseSoftmax, SharedEmbeddingSoftmax> kRegisterSharedEmbeddingSoftmax;
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 // One table that embeds ids and scores the vocabulary ("tied"; Press and Wolf, 2017).
 #pragma once
 
+#include "core/hparams/template.h"
 #include "layers/base_softmax.h"
 
 namespace tessera {
@@ -32,5 +33,7 @@ class SharedEmbeddingSoftmax final : public BaseSoftmax {
   HParams p_;
   Weight w_, bias_;
 };
+
+extern template class HolderOf<BaseSoftmax, SharedEmbeddingSoftmax::HParams>;
 
 }  // namespace tessera

@@ -4,9 +4,12 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<SequenceLayer, StackedTransformer::HParams>;
+
 namespace {
 
-const TemplateRegistrar<SequenceLayer, StackedTransformer> kRegister;
+const TemplateRegistrar<SequenceLayer, StackedTransformer> kRegisterStackedTransformer;
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/hparams/template.h"
 #include "layers/sequence_layer.h"
 #include "layers/transformer_block.h"
 
@@ -27,5 +28,7 @@ class StackedTransformer final : public SequenceLayer {
  private:
   std::vector<std::unique_ptr<SequenceLayer>> x_layers_;
 };
+
+extern template class HolderOf<SequenceLayer, StackedTransformer::HParams>;
 
 }  // namespace tessera

@@ -5,9 +5,12 @@
 #include "core/graph/ops/reshard.h"
 
 namespace tessera {
+
+template class HolderOf<SequenceLayer, TransformerBlock::HParams>;
+
 namespace {
 
-const TemplateRegistrar<SequenceLayer, TransformerBlock> kRegister;
+const TemplateRegistrar<SequenceLayer, TransformerBlock> kRegisterTransformerBlock;
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 
+#include "core/hparams/template.h"
 #include "layers/attention.h"
 #include "layers/dropout.h"
 #include "layers/feed_forward.h"
@@ -57,5 +58,7 @@ class TransformerBlock final : public SequenceLayer {
   std::unique_ptr<UnaryLayer> ffn_;
   Sublayer around_attention_, around_ffn_;
 };
+
+extern template class HolderOf<SequenceLayer, TransformerBlock::HParams>;
 
 }  // namespace tessera

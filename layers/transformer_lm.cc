@@ -8,9 +8,12 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<TransformerLm, TransformerLm::HParams>;
+
 namespace {
 
-const TemplateRegistrar<TransformerLm, TransformerLm> kRegister;
+const TemplateRegistrar<TransformerLm, TransformerLm> kRegisterTransformerLm;
 
 }  // namespace
 

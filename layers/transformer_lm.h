@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "core/hparams/template.h"
 #include "layers/base_softmax.h"
 #include "layers/dropout.h"
 #include "layers/embedding.h"
@@ -64,5 +65,7 @@ class TransformerLm final : public Layer {
   std::unique_ptr<UnaryLayer> final_ln_;
   std::unique_ptr<BaseSoftmax> softmax_;
 };
+
+extern template class HolderOf<TransformerLm, TransformerLm::HParams>;
 
 }  // namespace tessera

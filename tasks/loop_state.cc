@@ -18,7 +18,7 @@ constexpr const char* kBestMetric = "trainer/best_metric";
 constexpr const char* kEvalsSinceBest = "trainer/evals_since_best";
 constexpr const char* kMesh = "trainer/mesh";
 // "eval/<dataset>/position", "eval/<dataset>/extra/<key>"; names of datasets have no slash.
-constexpr std::string_view kEval = "eval/";
+constexpr std::string_view kEvalStatePrefix = "eval/";
 constexpr std::string_view kPosition = "position";
 constexpr std::string_view kExtra = "extra/";
 
@@ -32,9 +32,9 @@ int64_t position_of(const std::string& key, const std::string& text) {
 
 std::map<std::string, InputState> take_evals(std::map<std::string, std::string>* extra) {
   std::map<std::string, InputState> evals;
-  for (auto at = extra->lower_bound(std::string(kEval));
-       at != extra->end() && at->first.starts_with(kEval); at = extra->erase(at)) {
-    const std::string key = at->first.substr(kEval.size());
+  for (auto at = extra->lower_bound(std::string(kEvalStatePrefix));
+       at != extra->end() && at->first.starts_with(kEvalStatePrefix); at = extra->erase(at)) {
+    const std::string key = at->first.substr(kEvalStatePrefix.size());
     const size_t slash = std::min(key.find('/'), key.size());
     InputState& state = evals[key.substr(0, slash)];
     const std::string what = key.substr(std::min(slash + 1, key.size()));
@@ -50,10 +50,10 @@ void put_loop_state(const LoopState& state, CheckpointInfo* info) {
   info->input_position = state.input.position;
   info->input_extra = state.input.extra;
   for (const auto& [dataset, input] : state.evals) {
-    info->input_extra[fmt::format("{}{}/{}", kEval, dataset, kPosition)] =
+    info->input_extra[fmt::format("{}{}/{}", kEvalStatePrefix, dataset, kPosition)] =
         std::to_string(input.position);
     for (const auto& [key, value] : input.extra)
-      info->input_extra[fmt::format("{}{}/{}{}", kEval, dataset, kExtra, key)] = value;
+      info->input_extra[fmt::format("{}{}/{}{}", kEvalStatePrefix, dataset, kExtra, key)] = value;
   }
   if (!state.stop_reason.empty()) info->input_extra[kStopReason] = state.stop_reason;
   info->input_extra[kBestMetric] = fmt::format("{}", state.early_stopper.best);

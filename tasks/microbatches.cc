@@ -21,7 +21,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kMicrobatch = "microbatch";
-constexpr std::string_view kBatch = "batch";
+constexpr std::string_view kBatchAxis = "batch";
 
 Tensor finished(const Tensor& scalar) { return reshard(scalar, make_type(scalar.dtype(), {})); }
 
@@ -49,26 +49,27 @@ Differentiated whole_batch(const BaseModel& model, const std::vector<Tensor>& pa
 // [batch …] -> [microbatch batch …]. Microbatch i holds examples i, i + n, …: the batch axis keeps
 // its split over devices, and every device works in every microbatch.
 Tensor into_microbatches(const Tensor& x, int64_t count) {
-  const int64_t size = x.size(kBatch);
+  const int64_t size = x.size(kBatchAxis);
   if (size % count != 0)
     fail(
         "a batch of {} does not divide into {} microbatches; change num_microbatches or "
         "global_batch_size",
         size, count);
   int64_t devices = 1;
-  for (const std::string& name : x.type().axis(kBatch).split) devices *= traced_mesh().size(name);
+  for (const std::string& name : x.type().axis(kBatchAxis).split)
+    devices *= traced_mesh().size(name);
   if (size / count % devices != 0)
     fail(
         "a batch of {} in {} microbatches leaves {} examples each, which {} devices ({}) cannot "
         "share; the nearest global_batch_size that can is {}, or change num_microbatches",
-        size, count, size / count, devices, fmt::join(x.type().axis(kBatch).split, "*"),
+        size, count, size / count, devices, fmt::join(x.type().axis(kBatchAxis).split, "*"),
         nearest_multiple(size, count * devices));
-  const Tensor split = split_axis(x, kBatch, {"batch_in_microbatch", size / count, {}},
+  const Tensor split = split_axis(x, kBatchAxis, {"batch_in_microbatch", size / count, {}},
                                   {std::string(kMicrobatch), count, {}});
   std::string order(kMicrobatch);
   for (const Axis& axis : split.type().axes)
     if (axis.name != kMicrobatch) order += " " + axis.name;
-  return rename(transpose(split, order), "batch_in_microbatch", kBatch);
+  return rename(transpose(split, order), "batch_in_microbatch", kBatchAxis);
 }
 
 // A model's output as a flat list of scalars, for the loop to carry, and back.

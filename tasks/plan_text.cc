@@ -86,23 +86,25 @@ std::string what(const PlannedCollective& one) {
 }
 
 // The collectives that serve one line of code.
-struct Line {
+struct CollectiveLine {
   std::string source;
   int64_t bytes = 0;
   std::vector<const PlannedCollective*> collectives;
 };
 
-std::vector<Line> lines_of(const Plan& plan) {
-  std::vector<Line> lines;
+std::vector<CollectiveLine> collective_lines_of(const Plan& plan) {
+  std::vector<CollectiveLine> lines;
   for (const PlannedCollective& one : plan.collectives) {
-    auto line = std::find_if(lines.begin(), lines.end(),
-                             [&](const Line& known) { return known.source == one.source; });
+    auto line = std::find_if(lines.begin(), lines.end(), [&](const CollectiveLine& known) {
+      return known.source == one.source;
+    });
     if (line == lines.end()) line = lines.insert(line, {one.source, 0, {}});
     line->bytes += one.bytes_per_step();
     line->collectives.push_back(&one);
   }
-  std::stable_sort(lines.begin(), lines.end(),
-                   [](const Line& a, const Line& b) { return a.bytes > b.bytes; });
+  std::stable_sort(
+      lines.begin(), lines.end(),
+      [](const CollectiveLine& a, const CollectiveLine& b) { return a.bytes > b.bytes; });
   return lines;
 }
 
@@ -115,7 +117,7 @@ std::string collectives_text(const Plan& plan) {
     width = std::max(width, axes_text(total.mesh_axes).size() + 2);
   text += fmt::format("  {:<9}{:<15}{:<{}}{:<5}{:>7} {:>8}  {:>9}   {}\n", "phase", "op", "over",
                       width, "of", "times", "sent", "in a step", "what");
-  for (const Line& line : lines_of(plan)) {
+  for (const CollectiveLine& line : collective_lines_of(plan)) {
     text += line.source.empty() ? "(no line)\n" : line.source + "\n";
     for (const PlannedCollective* one : line.collectives) {
       const std::string row =

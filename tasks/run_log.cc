@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kEval = "eval/";
+constexpr std::string_view kEvalMetricPrefix = "eval/";
 
 }  // namespace
 
@@ -89,8 +89,9 @@ void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics) {
     json.add(name, value);
     // Each dataset is a split of its own, so that TensorBoard lays its loss over the others'.
     const size_t slash = name.rfind('/');
-    CHECK(name.starts_with(kEval) && slash > kEval.size(), "eval metric '{}'", name);
-    impl_->events_of(name.substr(kEval.size(), slash - kEval.size()))
+    CHECK(name.starts_with(kEvalMetricPrefix) && slash > kEvalMetricPrefix.size(),
+          "eval metric '{}'", name);
+    impl_->events_of(name.substr(kEvalMetricPrefix.size(), slash - kEvalMetricPrefix.size()))
         .scalar(step, name.substr(slash + 1), value);
   }
   impl_->lines.append(json.text());

@@ -20,9 +20,12 @@
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
+
+template class HolderOf<BaseTask, SingleTask::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseTask, SingleTask> kRegister;
+const TemplateRegistrar<BaseTask, SingleTask> kRegisterSingleTask;
 
 // Inputs "batch/…" laid out as the activation rules say.
 Features batch_features(const Batch& batch, Mode mode) {
@@ -48,13 +51,13 @@ std::vector<Tensor> weight_inputs(const ParameterTable& table, Weights weights) 
   return inputs;
 }
 
-Tensor finished(const Tensor& scalar) { return reshard(scalar, make_type(scalar.dtype(), {})); }
+Tensor reduced(const Tensor& scalar) { return reshard(scalar, make_type(scalar.dtype(), {})); }
 
 // The loss goes among the metrics as "loss"; sums and weights leave undivided.
 void output_metrics(const ModelOutput& output) {
   const auto leave = [](const std::string& name, const Metric& metric) {
-    tessera::output(std::string(names::kSumPrefix) + name, finished(metric.sum));
-    tessera::output(std::string(names::kWeightPrefix) + name, finished(metric.weight));
+    tessera::output(std::string(names::kSumPrefix) + name, reduced(metric.sum));
+    tessera::output(std::string(names::kWeightPrefix) + name, reduced(metric.weight));
   };
   leave(std::string(names::kLoss), output.loss);
   for (const auto& [name, metric] : output.metrics) leave(name, metric);
@@ -80,7 +83,7 @@ void check_all_attention_is_cached(const Graph& graph) {
 }
 
 // The value on every device.
-Tensor whole(const Tensor& x) {
+Tensor gathered(const Tensor& x) {
   std::vector<Axis> axes = x.type().axes;
   for (Axis& axis : axes) axis.split.clear();
   return reshard(x, make_type(x.dtype(), std::move(axes)));
@@ -159,7 +162,7 @@ Graph SingleTask::logits_graph(const TraceSetting& setting, Weights weights) con
   if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
   // The copies are alike, so their maximum is any of them.
   const Tensor one = reduce_max(logits, "batch");
-  output(std::string(names::kLogits), whole(one));
+  output(std::string(names::kLogits), gathered(one));
   return graph;
 }
 
@@ -183,7 +186,7 @@ Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) co
                          setting.keep_cast_weights ? &cast_weights : nullptr);
   Tensor logits = model_->next_logits(features);
   if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
-  output(std::string(names::kLogits), whole(logits));
+  output(std::string(names::kLogits), gathered(logits));
   check_all_attention_is_cached(graph);
   return graph;
 }

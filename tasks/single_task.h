@@ -7,6 +7,7 @@
 
 #include "core/hparams/dtype_policy.h"
 #include "core/hparams/field.h"
+#include "core/hparams/template.h"
 #include "tasks/base_task.h"
 #include "tasks/learner.h"
 
@@ -42,5 +43,7 @@ class SingleTask final : public BaseTask {
   std::unique_ptr<BaseModel> model_;
   Learner learner_;
 };
+
+extern template class HolderOf<BaseTask, SingleTask::HParams>;
 
 }  // namespace tessera

@@ -45,7 +45,7 @@ std::string layer_of(const std::string& path) {
   return end == std::string::npos ? "" : path.substr(0, end + 1);
 }
 
-std::vector<Line> lines_of(const ParameterTable& table) {
+std::vector<Line> weight_lines(const ParameterTable& table) {
   std::vector<Line> lines;
   std::string layer;
   size_t heading = 0;
@@ -78,7 +78,7 @@ std::string elements_text(const Line& line, size_t width) {
 }  // namespace
 
 std::string weight_table(const ParameterTable& table) {
-  const std::vector<Line> lines = lines_of(table);
+  const std::vector<Line> lines = weight_lines(table);
   size_t names = 0, types = 0, totals = 0, elements = 0;
   for (const Line& line : lines) {
     if (!line.type.empty()) names = std::max(names, line.name.size());

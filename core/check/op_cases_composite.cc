@@ -213,7 +213,7 @@ void add_optimizers(std::vector<OpCase>& rows) {
 }
 
 // Longer rows and sequences than the small ones: several blocks of each kernel.
-void add_large(std::vector<OpCase>& rows) {
+void add_large_composites(std::vector<OpCase>& rows) {
   const auto add = [&](const std::string& op, std::vector<std::string> types,
                        std::function<Tensors(const Tensors&)> build) {
     rows.push_back({.op = op,
@@ -244,7 +244,7 @@ void add_large(std::vector<OpCase>& rows) {
       [](const Tensors& in) { return attend(in, {.scale = 0.25}); });
 }
 
-void add_gradient_ops(std::vector<OpCase>& rows) {
+void add_composite_gradients(std::vector<OpCase>& rows) {
   const size_t forward_rows = rows.size();
   for (size_t i = 0; i < forward_rows; ++i) {
     const OpCase forward = rows[i];
@@ -297,8 +297,8 @@ std::vector<OpCase> composite_cases() {
   add_rotaries(rows);
   add_random(rows);
   add_optimizers(rows);
-  add_large(rows);
-  add_gradient_ops(rows);
+  add_large_composites(rows);
+  add_composite_gradients(rows);
   return rows;
 }
 

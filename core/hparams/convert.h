@@ -210,4 +210,38 @@ void from_tree(const TreeReader& reader, T& value) {
   }
 }
 
+// Those of most members are compiled once, in convert.cc.
+extern template Tree to_tree(const bool&);
+extern template Tree to_tree(const int64_t&);
+extern template Tree to_tree(const double&);
+extern template Tree to_tree(const std::string&);
+extern template Tree to_tree(const std::vector<int64_t>&);
+extern template Tree to_tree(const std::vector<double>&);
+extern template Tree to_tree(const std::vector<std::string>&);
+extern template Tree to_tree(const Field<bool>&);
+extern template Tree to_tree(const Field<int64_t>&);
+extern template Tree to_tree(const Field<double>&);
+extern template Tree to_tree(const Field<std::string>&);
+extern template Tree to_tree(const Field<DType>&);
+extern template Tree to_tree(const Required<int64_t>&);
+extern template Tree to_tree(const Required<std::string>&);
+extern template Tree to_tree(const std::optional<int64_t>&);
+extern template Tree to_tree(const std::optional<double>&);
+extern template void from_tree(const TreeReader&, bool&);
+extern template void from_tree(const TreeReader&, int64_t&);
+extern template void from_tree(const TreeReader&, double&);
+extern template void from_tree(const TreeReader&, std::string&);
+extern template void from_tree(const TreeReader&, std::vector<int64_t>&);
+extern template void from_tree(const TreeReader&, std::vector<double>&);
+extern template void from_tree(const TreeReader&, std::vector<std::string>&);
+extern template void from_tree(const TreeReader&, Field<bool>&);
+extern template void from_tree(const TreeReader&, Field<int64_t>&);
+extern template void from_tree(const TreeReader&, Field<double>&);
+extern template void from_tree(const TreeReader&, Field<std::string>&);
+extern template void from_tree(const TreeReader&, Field<DType>&);
+extern template void from_tree(const TreeReader&, Required<int64_t>&);
+extern template void from_tree(const TreeReader&, Required<std::string>&);
+extern template void from_tree(const TreeReader&, std::optional<int64_t>&);
+extern template void from_tree(const TreeReader&, std::optional<double>&);
+
 }  // namespace tessera

@@ -26,8 +26,13 @@ concept Configures = HasFields<P> && requires {
   typename P::Instance;
 } && std::derived_from<typename P::Instance, Base>;
 
-namespace detail {
-
+// What a Template<Base> holds. All that reads, writes and copies an HParams is generated with it,
+// so a class of the library has it compiled once: its header ends with
+//
+//   extern template class HolderOf<UnaryLayer, RmsNorm::HParams>;
+//
+// and its .cc has the same line without `extern`. Without the two lines it is compiled in each file
+// that puts these HParams into a Template, which is slower but works.
 template <typename Base>
 class HolderFor : public TemplateHolder {
  public:
@@ -37,25 +42,69 @@ class HolderFor : public TemplateHolder {
 template <typename Base, typename P>
 class HolderOf final : public HolderFor<Base> {
  public:
-  explicit HolderOf(P hparams) : hparams_(std::move(hparams)) {}
+  // Members are defined outside the class: what is inline would be compiled everywhere.
+  explicit HolderOf(P&& hparams);
+  ~HolderOf() override;
 
-  std::unique_ptr<TemplateHolder> clone() const override {
-    return std::make_unique<HolderOf>(hparams_);
-  }
-  std::string_view name() const override { return P::kName; }
-  const std::type_info& type() const override { return typeid(P); }
-  Tree to_tree() const override { return tessera::to_tree(hparams_); }
-  void read(const TreeReader& reader) override { from_tree(reader, hparams_); }
-  void* hparams() override { return &hparams_; }
-  std::unique_ptr<Base> construct() const override {
-    return std::make_unique<typename P::Instance>(hparams_);
-  }
+  std::unique_ptr<TemplateHolder> clone() const override;
+  std::string_view name() const override;
+  const std::type_info& type() const override;
+  Tree to_tree() const override;
+  void read(const TreeReader& reader) override;
+  void* hparams() override;
+  std::unique_ptr<Base> construct() const override;
+
+  static std::unique_ptr<TemplateHolder> make(P&& hparams);
 
  private:
   P hparams_;
 };
 
-}  // namespace detail
+template <typename Base, typename P>
+HolderOf<Base, P>::HolderOf(P&& hparams) : hparams_(std::move(hparams)) {}
+
+template <typename Base, typename P>
+HolderOf<Base, P>::~HolderOf() = default;
+
+template <typename Base, typename P>
+std::unique_ptr<TemplateHolder> HolderOf<Base, P>::clone() const {
+  return make(P(hparams_));
+}
+
+template <typename Base, typename P>
+std::string_view HolderOf<Base, P>::name() const {
+  return P::kName;
+}
+
+template <typename Base, typename P>
+const std::type_info& HolderOf<Base, P>::type() const {
+  return typeid(P);
+}
+
+template <typename Base, typename P>
+Tree HolderOf<Base, P>::to_tree() const {
+  return tessera::to_tree(hparams_);
+}
+
+template <typename Base, typename P>
+void HolderOf<Base, P>::read(const TreeReader& reader) {
+  from_tree(reader, hparams_);
+}
+
+template <typename Base, typename P>
+void* HolderOf<Base, P>::hparams() {
+  return &hparams_;
+}
+
+template <typename Base, typename P>
+std::unique_ptr<Base> HolderOf<Base, P>::construct() const {
+  return std::make_unique<typename P::Instance>(hparams_);
+}
+
+template <typename Base, typename P>
+std::unique_ptr<TemplateHolder> HolderOf<Base, P>::make(P&& hparams) {
+  return std::make_unique<HolderOf>(std::move(hparams));
+}
 
 template <typename Base>
 class Template {
@@ -64,7 +113,7 @@ class Template {
   template <typename P>
   requires Configures<P, Base> Template(
       P hparams, std::source_location where = std::source_location::current())
-      : holder_(std::make_unique<detail::HolderOf<Base, P>>(std::move(hparams))),
+      : holder_(HolderOf<Base, P>::make(std::move(hparams))),
         provenance_{Origin::kExperiment, SourceSite::current(where), {}} {}
 
   Template(const Template& other)
@@ -94,7 +143,7 @@ class Template {
   // required fields that are still unset.
   std::unique_ptr<Base> instantiate() const {
     const std::unique_ptr<TemplateHolder> ready = ready_to_construct(holder_.get(), typeid(Base));
-    return static_cast<const detail::HolderFor<Base>&>(*ready).construct();
+    return static_cast<const HolderFor<Base>&>(*ready).construct();
   }
 
   Tree to_tree() const { return holder_tree(holder_.get(), provenance_); }
@@ -118,7 +167,7 @@ class TemplateRegistrar {
     using P = typename L::HParams;
     static_assert(Configures<P, Base>, "L::HParams needs Instance = L, kName and FIELDS");
     register_template(typeid(Base), P::kName, typeid(P), []() -> std::unique_ptr<TemplateHolder> {
-      return std::make_unique<detail::HolderOf<Base, P>>(P{});
+      return HolderOf<Base, P>::make(P{});
     });
   }
 };

@@ -26,7 +26,7 @@ class Writer {
   // The values of a table, then its sections.
   void body(const Tree& table, const std::string& path) {
     if (table.is_template)
-      line("type", quoted(table.class_name), table.provenance, table.is_default);
+      line("type", quoted_text(table.class_name), table.provenance, table.is_default);
     for (size_t i = 0; i < table.items.size(); ++i)
       if (!is_section(table.items[i])) value(table.keys[i], table.items[i]);
     for (size_t i = 0; i < table.items.size(); ++i)

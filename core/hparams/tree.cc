@@ -81,7 +81,7 @@ std::string Tree::value_text() const {
     case Kind::kDouble:
       return double_text(number);
     case Kind::kString:
-      return quoted(text);
+      return quoted_text(text);
     case Kind::kText:
       return text;
     case Kind::kList:
@@ -93,7 +93,7 @@ std::string Tree::value_text() const {
     if (!joined.empty()) joined += ", ";
     joined += item;
   };
-  if (is_template) append("type = " + quoted(class_name));
+  if (is_template) append("type = " + quoted_text(class_name));
   for (size_t i = 0; i < items.size(); ++i) {
     if (is_list()) {
       append(items[i].value_text());
@@ -165,7 +165,7 @@ std::string join_path(std::string_view path, std::string_view key) {
   const bool bare = !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-';
   });
-  const std::string name = bare ? std::string(key) : quoted(key);
+  const std::string name = bare ? std::string(key) : quoted_text(key);
   return path.empty() ? name : fmt::format("{}.{}", path, name);
 }
 
@@ -181,7 +181,7 @@ std::string double_text(double value) {
   return text;
 }
 
-std::string quoted(std::string_view text) {
+std::string quoted_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     switch (c) {

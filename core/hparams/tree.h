@@ -79,6 +79,6 @@ std::string join_index(std::string_view path, size_t index);
 // 1.0, 1e-06, inf: a double's shortest text that reads back exactly and is no integer's.
 std::string double_text(double value);
 // Quoted and escaped as a TOML basic string.
-std::string quoted(std::string_view text);
+std::string quoted_text(std::string_view text);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@ double no_flops(const Graph&, const Node&) { return 0.0; }
 
 const OpDef kCopy = {
     .name = "copy", .op_class = OpClass::kMovement, .infer = infer_copy, .flops = no_flops};
-const OpRegistrar kRegister{kCopy};
+const OpRegistrar kRegisterCopy{kCopy};
 
 }  // namespace
 }  // namespace tessera

@@ -17,7 +17,7 @@ std::vector<Type> infer_fused(const InferContext& context) {
 }
 
 const OpDef kFused = {.name = "fused", .op_class = OpClass::kElementwise, .infer = infer_fused};
-const OpRegistrar kRegister{kFused};
+const OpRegistrar kRegisterFusedOp{kFused};
 
 }  // namespace
 }  // namespace tessera

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMostNodes = 48;
 constexpr size_t kMostOperands = 16;
 
-bool contains(const std::vector<NodeId>& sorted, NodeId id) {
+bool contains_node(const std::vector<NodeId>& sorted, NodeId id) {
   return std::binary_search(sorted.begin(), sorted.end(), id);
 }
 
@@ -104,11 +104,11 @@ bool FusionGroups::small_enough(const std::vector<NodeId>& nodes) const {
     for (const ValueId value : graph_.node(id).inputs) {
       const NodeId producer = graph_.value(value).producer;
       if (producer != kNone && foldable_[static_cast<size_t>(producer)]) continue;
-      if ((producer == kNone || !contains(nodes, producer)) && !count(value)) return false;
+      if ((producer == kNone || !contains_node(nodes, producer)) && !count(value)) return false;
     }
     for (const ValueId value : graph_.node(id).outputs)
       for (const NodeId reader : readers_[static_cast<size_t>(value)])
-        if (!contains(nodes, reader)) {
+        if (!contains_node(nodes, reader)) {
           if (!count(value)) return false;
           break;
         }
@@ -123,12 +123,12 @@ NodeId FusionGroups::find_position(const std::vector<NodeId>& nodes) const {
   for (const NodeId id : nodes) {
     for (const ValueId value : graph_.node(id).inputs) {
       const NodeId producer = graph_.value(value).producer;
-      if (producer == kNone || contains(nodes, producer)) continue;
+      if (producer == kNone || contains_node(nodes, producer)) continue;
       after = std::max(after, unit_of(producer).position);
     }
     for (const ValueId value : graph_.node(id).outputs)
       for (const NodeId reader : readers_[static_cast<size_t>(value)])
-        if (!contains(nodes, reader)) before = std::min(before, unit_of(reader).position);
+        if (!contains_node(nodes, reader)) before = std::min(before, unit_of(reader).position);
   }
   for (auto id = nodes.rbegin(); id != nodes.rend(); ++id)
     if (*id > after && *id < before) return *id;

@@ -95,9 +95,9 @@ bool computed_whole(const Graph& graph, ValueId value, const std::string& mesh_a
          });
 }
 
-class Search {
+class DearerLayouts {
  public:
-  explicit Search(const Mesh& mesh) : mesh_(mesh), planner_(mesh, LinkCosts::bytes_only()) {}
+  explicit DearerLayouts(const Mesh& mesh) : mesh_(mesh), planner_(mesh, LinkCosts::bytes_only()) {}
 
   void visit(const Place& place) {
     for (const Node& node : place.graph->nodes()) {
@@ -167,7 +167,7 @@ class Search {
 }  // namespace
 
 std::vector<std::string> layout_warnings(const Graph& traced, const Mesh& mesh) {
-  Search search(mesh);
+  DearerLayouts search(mesh);
   search.visit({&traced, nullptr, nullptr});
   return search.take();
 }

@@ -21,11 +21,11 @@
 namespace tessera {
 namespace {
 
-bool flag(const std::vector<bool>& flags, ValueId value) {
+bool flag_of(const std::vector<bool>& flags, ValueId value) {
   return flags[static_cast<size_t>(value)];
 }
 
-Tensor zeros(const Type& type) {
+Tensor zeros_of(const Type& type) {
   const Tensor zero = constant(0.0, type.dtype, type.axes);
   return type.partial ? reshard(zero, type) : zero;
 }
@@ -70,16 +70,16 @@ class RepeatGradient {
   void find_active_carries() {
     std::vector<ValueId> seeds;
     for (int64_t i = 0; i < loop_.carries(); ++i)
-      if (flag(active_, loop_.initial(i))) seeds.push_back(loop_.carry_in(i));
+      if (flag_of(active_, loop_.initial(i))) seeds.push_back(loop_.carry_in(i));
     for (int64_t i = 0; i < loop_.slices(); ++i)
-      if (flag(active_, loop_.stacked(i))) seeds.push_back(loop_.slice_in(i));
+      if (flag_of(active_, loop_.stacked(i))) seeds.push_back(loop_.slice_in(i));
     for (int64_t i = 0; i < loop_.constants(); ++i)
-      if (flag(active_, loop_.constant(i))) seeds.push_back(loop_.constant_in(i));
+      if (flag_of(active_, loop_.constant(i))) seeds.push_back(loop_.constant_in(i));
     for (size_t before = seeds.size() + 1; before != seeds.size();) {
       before = seeds.size();
       body_active_ = depends_on(joint_, seeds, forward_nodes_);
       for (int64_t i = 0; i < loop_.carries(); ++i)
-        if (flag(body_active_, loop_.carry_out(i)) && !flag(body_active_, loop_.carry_in(i)))
+        if (flag_of(body_active_, loop_.carry_out(i)) && !flag_of(body_active_, loop_.carry_in(i)))
           seeds.push_back(loop_.carry_in(i));
     }
   }
@@ -91,7 +91,7 @@ class RepeatGradient {
       if (result_cotangents_[static_cast<size_t>(k)]) seeds.push_back(loop_.slice_out(k));
     reached_.assign(static_cast<size_t>(loop_.carries()), false);
     for (int64_t i = 0; i < loop_.carries(); ++i) {
-      if (!cotangents_.has(loop_.last(i)) || !flag(body_active_, loop_.carry_in(i))) continue;
+      if (!cotangents_.has(loop_.last(i)) || !flag_of(body_active_, loop_.carry_in(i))) continue;
       reached_[static_cast<size_t>(i)] = true;
       seeds.push_back(loop_.carry_out(i));
     }
@@ -99,7 +99,7 @@ class RepeatGradient {
       grew = false;
       const std::vector<bool> reached = reached_from(joint_, seeds, body_active_, forward_nodes_);
       for (int64_t i = 0; i < loop_.carries(); ++i) {
-        if (reached_[static_cast<size_t>(i)] || !flag(reached, loop_.carry_in(i))) continue;
+        if (reached_[static_cast<size_t>(i)] || !flag_of(reached, loop_.carry_in(i))) continue;
         reached_[static_cast<size_t>(i)] = grew = true;
         seeds.push_back(loop_.carry_out(i));
       }
@@ -129,7 +129,7 @@ class RepeatGradient {
       if (const Tensor& outer = result_cotangents_[static_cast<size_t>(k)]) {
         const Tensor cotangent = input(fmt::format("cotangent of result {}", k), InputKind::kLoop,
                                        slice_type(outer.type()));
-        if (flag(body_active_, loop_.slice_out(k))) {
+        if (flag_of(body_active_, loop_.slice_out(k))) {
           cotangents.add(loop_.slice_out(k), cotangent);
           in = cotangent.id();
         }
@@ -145,7 +145,7 @@ class RepeatGradient {
       ValueId out = kNone;
       if (reached_[static_cast<size_t>(i)]) {
         const Tensor sum = cotangents.sum(loop_.carry_in(i));
-        out = (sum ? sum : zeros(cotangent_type(joint_.type(loop_.carry_in(i))))).id();
+        out = (sum ? sum : zeros_of(cotangent_type(joint_.type(loop_.carry_in(i))))).id();
       }
       body_.carry_cotangent_out.push_back(out);
     }
@@ -175,13 +175,13 @@ class RepeatGradient {
       const ValueId in = body_.carry_cotangent_in[static_cast<size_t>(i)];
       if (in == kNone) continue;
       const Tensor outer = cotangents_.sum(loop_.last(i));
-      carries.push_back(outer ? outer : zeros(joint_.type(in)));
+      carries.push_back(outer ? outer : zeros_of(joint_.type(in)));
       backward.add_carry(in, body_.carry_cotangent_out[static_cast<size_t>(i)]);
     }
     for (int64_t i = 0; i < loop_.constants(); ++i) {
       const ValueId in = body_.constant_sum_in[static_cast<size_t>(i)];
       if (in == kNone) continue;
-      carries.push_back(zeros(joint_.type(in)));
+      carries.push_back(zeros_of(joint_.type(in)));
       backward.add_carry(in, body_.constant_sum_out[static_cast<size_t>(i)]);
     }
     for (int64_t k = 0; k < loop_.results(); ++k) {
@@ -224,7 +224,7 @@ class RepeatGradient {
     for (int64_t i = 0; i < loop_.carries(); ++i) {
       if (body_.carry_cotangent_in[static_cast<size_t>(i)] == kNone) continue;
       const Tensor& cotangent = outputs[next++];
-      if (flag(active_, loop_.initial(i))) cotangents_.add(loop_.initial(i), cotangent);
+      if (flag_of(active_, loop_.initial(i))) cotangents_.add(loop_.initial(i), cotangent);
     }
     for (int64_t i = 0; i < loop_.constants(); ++i)
       if (body_.constant_sum_in[static_cast<size_t>(i)] != kNone)

@@ -11,15 +11,15 @@ namespace {
 
 using Visit = std::function<void(Move)>;
 
-bool contains(const std::string& axes, char axis) { return axes.find(axis) != std::string::npos; }
+bool holds_axis(const std::string& axes, char axis) { return axes.find(axis) != std::string::npos; }
 
 bool used(const LayoutKey& layout, char axis) {
   return std::any_of(layout.begin(), layout.end(),
-                     [&](const std::string& part) { return contains(part, axis); });
+                     [&](const std::string& part) { return holds_axis(part, axis); });
 }
 
 std::string without(std::string axes, const std::string& removed) {
-  std::erase_if(axes, [&](char axis) { return contains(removed, axis); });
+  std::erase_if(axes, [&](char axis) { return holds_axis(removed, axis); });
   return axes;
 }
 
@@ -117,7 +117,7 @@ void ReshardMoves::slices(const LayoutKey& layout, const Visit& visit) const {
   for (const size_t axis : axes_) {
     for (const char mesh_axis : mesh_axes_) {
       // What the target does not split would have to be gathered again.
-      if (used(layout, mesh_axis) || !used(to_, mesh_axis) || contains(to_.back(), mesh_axis))
+      if (used(layout, mesh_axis) || !used(to_, mesh_axis) || holds_axis(to_.back(), mesh_axis))
         continue;
       Move move{StepKind::kSlice, {mesh_axis}, axis, 0, layout, {}};
       move.result[axis] += mesh_axis;
@@ -145,7 +145,7 @@ void ReshardMoves::pads(const LayoutKey& layout, const Visit& visit) const {
     for (size_t begin = 0; begin < split.size(); ++begin) {
       const std::string run = split.substr(begin);
       const bool wanted = std::all_of(run.begin(), run.end(),
-                                      [&](char each) { return contains(to_.back(), each); });
+                                      [&](char each) { return holds_axis(to_.back(), each); });
       if (!wanted) continue;
       Move move{StepKind::kPad, run, axis, 0, layout, {}};
       move.result[axis].resize(begin);
@@ -227,8 +227,8 @@ void ReshardMoves::permute_from(const LayoutKey& layout, size_t part, LayoutKey&
     Move move{StepKind::kPermute, {}, 0, 0, built, {}};
     for (const char mesh_axis : mesh_axes_) {
       for (size_t i = 0; i < layout.size(); ++i) {
-        const bool moves = contains(layout[i], mesh_axis) || contains(built[i], mesh_axis);
-        if (!moves || layout[i] == built[i] || contains(move.mesh_axes, mesh_axis)) continue;
+        const bool moves = holds_axis(layout[i], mesh_axis) || holds_axis(built[i], mesh_axis);
+        if (!moves || layout[i] == built[i] || holds_axis(move.mesh_axes, mesh_axis)) continue;
         move.mesh_axes += mesh_axis;
       }
     }

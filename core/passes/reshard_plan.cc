@@ -14,9 +14,9 @@ namespace {
 // Shortest path from layout to layout. Moves come in a fixed order and an equally good way found
 // later is not taken, so the plan depends on nothing but its arguments. As the cheaper layout of
 // two is left first, ways that shrink first and gather last win a tie.
-class Search {
+class PlanSearch {
  public:
-  Search(const ReshardMoves& moves, const LinkCosts& costs) : moves_(moves), costs_(costs) {}
+  PlanSearch(const ReshardMoves& moves, const LinkCosts& costs) : moves_(moves), costs_(costs) {}
 
   ReshardPlan run() {
     arrive(moves_.from(), {}, {}, 0, {});
@@ -125,7 +125,7 @@ const ReshardPlan& ReshardPlanner::plan(const Type& from, const Type& to) {
   const auto [found, fresh] = plans_.try_emplace({from.text_sized(), to.text_sized()});
   if (fresh) {
     const ReshardMoves moves(from, to, mesh_);
-    found->second = Search(moves, costs_).run();
+    found->second = PlanSearch(moves, costs_).run();
   }
   return found->second;
 }

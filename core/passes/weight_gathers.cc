@@ -20,7 +20,7 @@ bool may_move(const FlatLaunch& launch) {
   return cheap && node.phase != Phase::kUpdate && !launch.inputs.empty();
 }
 
-bool contains(FlatValue whole, FlatValue part) {
+bool covers(FlatValue whole, FlatValue part) {
   return part.offset >= whole.offset && part.offset + part.bytes <= whole.offset + whole.bytes;
 }
 
@@ -48,7 +48,7 @@ WeightGathers::WeightGathers(const FlatProgram& program)
       bool found = false;
       if (writers != early_writers.end()) {
         for (const Writer& writer : writers->second) {
-          if (!contains(writer.root, root)) continue;
+          if (!covers(writer.root, root)) continue;
           made_by.push_back(writer.launch);
           found = true;
           break;

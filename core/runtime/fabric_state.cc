@@ -27,7 +27,7 @@ std::chrono::microseconds spin_for(int64_t devices) {
 // The one tag of messages about positions; collectives have others.
 constexpr uint64_t kTidingsTag = uint64_t{3} << 59;
 
-std::string seconds(std::chrono::milliseconds time) {
+std::string seconds_text(std::chrono::milliseconds time) {
   return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0);
 }
 
@@ -196,7 +196,8 @@ void FabricState::fail_timed_out(int64_t device, const std::vector<int64_t>& mis
     number = it.number;
   }
   fail("{} has waited {} in collective {}, {}, for {}. Where all are: {}", name_of(device),
-       seconds(options_.timeout), number, text, fmt::join(absent, ", "), fmt::join(known, "; "));
+       seconds_text(options_.timeout), number, text, fmt::join(absent, ", "),
+       fmt::join(known, "; "));
 }
 
 }  // namespace tessera

@@ -4,9 +4,12 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<PredictMetric, ExactMatch::HParams>;
+
 namespace {
 
-const TemplateRegistrar<PredictMetric, ExactMatch> kRegister;
+const TemplateRegistrar<PredictMetric, ExactMatch> kRegisterExactMatch;
 constexpr const char* kSpace = " \t\r\n";
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "tasks/eval/predict_metric.h"
 
 namespace tessera {
@@ -37,5 +38,7 @@ class ExactMatch final : public PredictMetric {
   int64_t first_matches_ = 0;
   int64_t any_matches_ = 0;
 };
+
+extern template class HolderOf<PredictMetric, ExactMatch::HParams>;
 
 }  // namespace tessera

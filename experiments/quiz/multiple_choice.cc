@@ -6,9 +6,12 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<ScoreMetric, MultipleChoice::HParams>;
+
 namespace {
 
-const TemplateRegistrar<ScoreMetric, MultipleChoice> kRegister;
+const TemplateRegistrar<ScoreMetric, MultipleChoice> kRegisterMultipleChoice;
 
 }  // namespace
 

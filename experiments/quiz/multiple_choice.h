@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "tasks/eval/score_metric.h"
 
 namespace tessera {
@@ -39,5 +40,7 @@ class MultipleChoice final : public ScoreMetric {
   HParams p_;
   std::map<int64_t, std::map<int64_t, Answer>> questions_;
 };
+
+extern template class HolderOf<ScoreMetric, MultipleChoice::HParams>;
 
 }  // namespace tessera

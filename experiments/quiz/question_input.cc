@@ -8,9 +8,12 @@
 #include "inputs/permutation.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, QuestionInput::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseInput, QuestionInput> kRegister;
+const TemplateRegistrar<BaseInput, QuestionInput> kRegisterQuestionInput;
 
 Stream stream_of(const QuestionInput::HParams& p) {
   return {.name = "questions",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "inputs/indexed_input.h"
 
 namespace tessera {
@@ -40,5 +41,7 @@ class QuestionInput final : public IndexedInput {
 
   HParams p_;
 };
+
+extern template class HolderOf<BaseInput, QuestionInput::HParams>;
 
 }  // namespace tessera

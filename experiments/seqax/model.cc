@@ -21,9 +21,12 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
+
+template class HolderOf<BaseModel, SeqaxModel::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseModel, SeqaxModel> kRegister;
+const TemplateRegistrar<BaseModel, SeqaxModel> kRegisterModel;
 
 constexpr double kEpsilon = 1e-6;
 // The standard deviation of a standard normal cut at ±2; initialisers divide by it.

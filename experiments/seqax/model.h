@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/hparams/template.h"
 #include "layers/base_model.h"
 
 namespace tessera {
@@ -49,5 +50,7 @@ class SeqaxModel final : public BaseModel {
   HParams p_;
   Weight embed_, unembed_, ln1_, ln2_, w_q_, w_kv_, w_o_, w_gate_, w_up_, w_down_, final_norm_;
 };
+
+extern template class HolderOf<BaseModel, SeqaxModel::HParams>;
 
 }  // namespace tessera

@@ -10,9 +10,12 @@
 #include "inputs/permutation.h"
 
 namespace tessera {
+
+template class HolderOf<BaseInput, SeqaxTasks::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseInput, SeqaxTasks> kRegister;
+const TemplateRegistrar<BaseInput, SeqaxTasks> kRegisterSyntheticTasks;
 
 constexpr int64_t kLetters = 10;
 constexpr int64_t kLargestDraw = 100;  // Of task 5.

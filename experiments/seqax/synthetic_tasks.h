@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "inputs/indexed_input.h"
 
 namespace tessera {
@@ -63,5 +64,7 @@ class SeqaxTasks final : public IndexedInput {
   int64_t max_length_;
   std::vector<uint32_t> encoded_;
 };
+
+extern template class HolderOf<BaseInput, SeqaxTasks::HParams>;
 
 }  // namespace tessera

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kBlock = 1 << 18;
+constexpr int64_t kStartsAtATime = 1 << 18;
 
 std::filesystem::path with_suffix(std::filesystem::path stem, const char* suffix) {
   stem += suffix;
@@ -100,12 +100,12 @@ void read_part(const std::filesystem::path& stem, int64_t vocab_size, const Part
   const bool narrow = DocumentIds::is_narrow(vocab_size);
   std::ifstream ids(with_suffix(stem, ".ids"), std::ios::binary);
   std::ifstream lengths(with_suffix(stem, ".lengths"), std::ios::binary);
-  std::vector<uint64_t> some(kBlock);
+  std::vector<uint64_t> some(kStartsAtATime);
   std::vector<uint16_t> packed;
   std::vector<int32_t> block;
   int64_t left = sizes.ids;
-  for (int64_t at = 0; at < sizes.lengths; at += kBlock) {
-    some.resize(static_cast<size_t>(std::min(kBlock, sizes.lengths - at)));
+  for (int64_t at = 0; at < sizes.lengths; at += kStartsAtATime) {
+    some.resize(static_cast<size_t>(std::min(kStartsAtATime, sizes.lengths - at)));
     read_all(lengths, std::as_writable_bytes(std::span(some)), stem);
     for (const uint64_t length : some) {
       bool goes_on = (length & DocumentIds::kGoesOn) != 0;
@@ -114,7 +114,7 @@ void read_part(const std::filesystem::path& stem, int64_t vocab_size, const Part
         fail("{}: has been changed; remove the folder and build again", stem.string());
       left -= rest;
       while (rest > 0) {
-        block.resize(static_cast<size_t>(std::min(kBlock, rest)));
+        block.resize(static_cast<size_t>(std::min(kStartsAtATime, rest)));
         if (narrow) {
           packed.resize(block.size());
           read_all(ids, std::as_writable_bytes(std::span(packed)), stem);

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kBlock = 1 << 18;
+constexpr size_t kBytesAtATime = 1 << 18;
 
 class TokenReader : public InputReader {
  public:
@@ -95,7 +95,7 @@ class PartedTokens final : public TokenReader {
     pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(used_));
     used_ = 0;
     const size_t had = pending_.size();
-    pending_.resize(had + kBlock);
+    pending_.resize(had + kBytesAtATime);
     const size_t got = tokens_.read(std::span(pending_).subspan(had));
     pending_.resize(had + got);
     return got > 0;
@@ -127,7 +127,7 @@ class RunOfTokens final : public TokenReader {
     const Split split = begin < tail_ ? kTrain : kValidation;
     const int64_t end = split == kTrain ? tail_ : tokens_.num_tokens();
     if (begin == end) return false;
-    std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(kBlock, end - begin)));
+    std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(kBytesAtATime, end - begin)));
     tokens_.read(ids);
     count(ids.size(), batch);
     if (!wanted[split]) return true;

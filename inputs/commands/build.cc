@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kBuildUsage =
     R"(  flat_tokens build --output=FILE [options] PATH...
       Makes a flat-tokens file. PATH is a file, a folder or a pattern ('c4/*.json.gz'): text,
       lines of JSON (.jsonl, .json), either compressed (.gz, .zst), or tokens (.bin of nanoGPT
@@ -43,7 +43,7 @@ const std::vector<std::string> kFlags = {
     "compression"};
 
 constexpr int64_t kMost = int64_t{1} << 60;
-constexpr int64_t kMostIds = int64_t{1} << 31;
+constexpr int64_t kMostBuiltIds = int64_t{1} << 31;
 
 ReadOptions read_options(const Arguments& arguments) {
   ReadOptions read;
@@ -66,7 +66,7 @@ std::unique_ptr<Tokenizer> find_tokenizer(const Arguments& arguments, TokenizerI
   }
   if (arguments.has("tokenizer"))
     throw UsageError("--vocab_size is for tokens without a --tokenizer; give one of them");
-  *identity = unknown_tokenizer(arguments.number<int64_t>("vocab_size", 0, 1, kMostIds));
+  *identity = unknown_tokenizer(arguments.number<int64_t>("vocab_size", 0, 1, kMostBuiltIds));
   return nullptr;
 }
 
@@ -147,6 +147,6 @@ void run_build(const std::vector<std::string>& words, std::ostream& out, std::os
 
 }  // namespace
 
-Command build_command() { return {"build", std::string(kUsage), run_build}; }
+Command build_command() { return {"build", std::string(kBuildUsage), run_build}; }
 
 }  // namespace tessera

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kImportUsage =
     R"(  flat_tokens import STORE --output=FILE [options]
       Makes a flat-tokens file of seqax's flat tokens, a zarr store of format 2.
       --tokenizer=FILE            what made its ids, to be carried in the file
@@ -20,7 +20,7 @@ constexpr std::string_view kUsage =
       --compression=0             deflate level, 0 to 9
 )";
 
-constexpr int64_t kMostIds = int64_t{1} << 31;
+constexpr int64_t kMostImportedIds = int64_t{1} << 31;
 
 TokenizerIdentity find_identity(const Arguments& arguments, int64_t least) {
   if (arguments.has("tokenizer") && arguments.has("vocab_size"))
@@ -28,7 +28,7 @@ TokenizerIdentity find_identity(const Arguments& arguments, int64_t least) {
   TokenizerIdentity identity =
       arguments.has("tokenizer")
           ? identity_of(*make_tokenizer(arguments.text("tokenizer", "")))
-          : unknown_tokenizer(arguments.number<int64_t>("vocab_size", least, 1, kMostIds));
+          : unknown_tokenizer(arguments.number<int64_t>("vocab_size", least, 1, kMostImportedIds));
   if (identity.vocab_size < least)
     fail("the store has ids up to {}, but {} has {}: another tokenizer made them", least - 1,
          arguments.has("tokenizer") ? identity.name : "--vocab_size", identity.vocab_size);
@@ -62,6 +62,6 @@ void run_import(const std::vector<std::string>& words, std::ostream& out, std::o
 
 }  // namespace
 
-Command import_command() { return {"import", std::string(kUsage), run_import}; }
+Command import_command() { return {"import", std::string(kImportUsage), run_import}; }
 
 }  // namespace tessera

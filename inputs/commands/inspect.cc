@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kInspectUsage =
     R"(  flat_tokens inspect FILE [options]
       Checks every token of a flat-tokens file and tells what is in it.
       --split=NAME                this split only
@@ -206,6 +206,6 @@ void inspect(const std::vector<std::string>& words, std::ostream& out, std::ostr
 
 }  // namespace
 
-Command inspect_command() { return {"inspect", std::string(kUsage), inspect}; }
+Command inspect_command() { return {"inspect", std::string(kInspectUsage), inspect}; }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kBlock = 1 << 20;
+constexpr int64_t kTokensAtATime = 1 << 20;
 constexpr int64_t kMostInTable = int64_t{1} << 24;  // A file may claim any max_token_id.
 
 // How often each id occurs.
@@ -45,9 +45,9 @@ class Starts {
       : reader_(reader), count_(reader.num_documents() + 1) {}
   bool at_end() const { return next_ == count_; }
   int64_t take() {
-    const auto within = static_cast<size_t>(next_ % kBlock);
+    const auto within = static_cast<size_t>(next_ % kTokensAtATime);
     if (within == 0) {
-      block_.resize(static_cast<size_t>(std::min(kBlock, count_ - next_)));
+      block_.resize(static_cast<size_t>(std::min(kTokensAtATime, count_ - next_)));
       reader_.read_starts(next_, block_);
     }
     ++next_;
@@ -72,8 +72,8 @@ class Surveyor {
 
   void run() {
     std::vector<uint32_t> block;
-    for (int64_t begin = 0; begin < reader_.num_tokens(); begin += kBlock) {
-      block.resize(static_cast<size_t>(std::min(kBlock, reader_.num_tokens() - begin)));
+    for (int64_t begin = 0; begin < reader_.num_tokens(); begin += kTokensAtATime) {
+      block.resize(static_cast<size_t>(std::min(kTokensAtATime, reader_.num_tokens() - begin)));
       reader_.read(begin, block);
       for (size_t i = 0; i < block.size(); ++i) take(begin + static_cast<int64_t>(i), block[i]);
     }

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kTrainUsage =
     R"(  flat_tokens train --output=FILE.model [options] PATH...
       Makes a SentencePiece tokenizer of text, for build --tokenizer=FILE.model. PATH as for build.
       --model=unigram             or bpe
@@ -53,6 +53,6 @@ void train(const std::vector<std::string>& words, std::ostream& out, std::ostrea
 
 }  // namespace
 
-Command train_command() { return {"train", std::string(kUsage), train}; }
+Command train_command() { return {"train", std::string(kTrainUsage), train}; }
 
 }  // namespace tessera

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kBlock = 1 << 16;
+constexpr size_t kPieceBlock = 1 << 16;
 constexpr size_t kLargeBuffer = size_t{1} << 24;  // Given back when a long piece is done with.
 
 }  // namespace
@@ -20,13 +20,13 @@ PieceReader::PieceReader(std::unique_ptr<ByteSource> source, std::string separat
 bool PieceReader::fill() {
   if (is_at_end_) return false;
   if (begin_ == end_) begin_ = end_ = 0;
-  if (buffer_.size() < end_ + kBlock + kPadding && begin_ > 0) {
+  if (buffer_.size() < end_ + kPieceBlock + kPadding && begin_ > 0) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
   }
-  if (buffer_.size() < end_ + kBlock + kPadding)
-    buffer_.resize(std::max(2 * end_, end_ + kBlock) + kPadding);
+  if (buffer_.size() < end_ + kPieceBlock + kPadding)
+    buffer_.resize(std::max(2 * end_, end_ + kPieceBlock) + kPadding);
   const size_t got = source_->read(buffer_.data() + end_, buffer_.size() - end_ - kPadding);
   end_ += got;
   is_at_end_ = got == 0;
@@ -50,8 +50,8 @@ void PieceReader::drop(size_t size) {
 }
 
 void PieceReader::give_back_memory() {
-  if (buffer_.size() <= kLargeBuffer || end_ - begin_ >= kBlock) return;
-  std::vector<char> smaller(2 * kBlock + kPadding);
+  if (buffer_.size() <= kLargeBuffer || end_ - begin_ >= kPieceBlock) return;
+  std::vector<char> smaller(2 * kPieceBlock + kPadding);
   std::memcpy(smaller.data(), buffer_.data() + begin_, end_ - begin_);
   buffer_ = std::move(smaller);
   end_ -= begin_;

@@ -18,17 +18,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestExpression = 1 << 16;
-constexpr uint32_t kMostSteps = 10'000'000;      // Of one match.
-constexpr size_t kMostLooks = 10'000'000'000;    // At bytes, in the same.
-constexpr size_t kJitStack = 16 << 20;           // Grows up to it.
-constexpr uint32_t kMostHeap = 256 << 10;        // KiB, where there is no JIT.
-constexpr size_t kWindow = 1024;                 // Bytes that compiled code sees at a time.
-constexpr int64_t kAttemptsBetweenLooks = 1024;  // At the clock.
+constexpr uint32_t kMostMatchSteps = 10'000'000;  // Of one match.
+constexpr size_t kMostLooks = 10'000'000'000;     // At bytes, in the same.
+constexpr size_t kJitStack = 16 << 20;            // Grows up to it.
+constexpr uint32_t kMostHeap = 256 << 10;         // KiB, where there is no JIT.
+constexpr size_t kWindow = 1024;                  // Bytes that compiled code sees at a time.
+constexpr int64_t kAttemptsBetweenLooks = 1024;   // At the clock.
 
 // What one thread needs to match: made once.
 struct MatchSpace {
   MatchSpace() {
-    pcre2_set_match_limit(context.get(), kMostSteps);
+    pcre2_set_match_limit(context.get(), kMostMatchSteps);
     pcre2_set_heap_limit(context.get(), kMostHeap);
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
@@ -144,12 +144,13 @@ class Pattern::Search {
     int found = PCRE2_ERROR_PARTIAL;
     for (size_t length = 4 * kWindow; found == PCRE2_ERROR_PARTIAL; length *= 4) {
       const size_t end = end_of_window(begin, length);
-      const auto steps = static_cast<uint32_t>(std::min<size_t>(kMostSteps, kMostLooks / length));
+      const auto steps =
+          static_cast<uint32_t>(std::min<size_t>(kMostMatchSteps, kMostLooks / length));
       pcre2_set_match_limit(space().context.get(), std::max<uint32_t>(steps, 100));
       found = match(begin, end,
                     PCRE2_ANCHORED | PCRE2_NO_JIT | (end == text_.size() ? 0 : PCRE2_PARTIAL_HARD));
     }
-    pcre2_set_match_limit(space().context.get(), kMostSteps);
+    pcre2_set_match_limit(space().context.get(), kMostMatchSteps);
     return found;
   }
 

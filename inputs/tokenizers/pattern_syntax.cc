@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 // White_Space; PCRE2's \s has U+180E besides.
-constexpr std::string_view kSpace =
+constexpr std::string_view kSpaceClass =
     R"(\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNotSpace =
     R"(\x00-\x08\x0e-\x1f\x21-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
@@ -85,10 +85,10 @@ class Translator {
     const char c = text_[at_ + 1];
     switch (c) {
       case 's':
-        in_set_ ? void(out_ += kSpace) : put_set(kSpace, false);
+        in_set_ ? void(out_ += kSpaceClass) : put_set(kSpaceClass, false);
         break;
       case 'S':
-        in_set_ ? void(out_ += kNotSpace) : put_set(kSpace, true);
+        in_set_ ? void(out_ += kNotSpace) : put_set(kSpaceClass, true);
         break;
       case 'w':
         in_set_ ? void(out_ += kWord) : put_set(kWord, false);

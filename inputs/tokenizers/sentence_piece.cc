@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kSpace = "\xe2\x96\x81";  // How pieces write a space.
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // How pieces write a space.
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -94,8 +94,9 @@ class SentencePieceTokenizer final : public Tokenizer {
       return {TokenText::Kind::kSpecial, ""};
     if (processor_.IsByte(id)) return {TokenText::Kind::kText, std::string(1, '\0')};
     std::string text = processor_.IdToPiece(id);
-    for (size_t at = text.find(kSpace); at != std::string::npos; at = text.find(kSpace, at + 1))
-      text.replace(at, kSpace.size(), " ");
+    for (size_t at = text.find(kSpaceMark); at != std::string::npos;
+         at = text.find(kSpaceMark, at + 1))
+      text.replace(at, kSpaceMark.size(), " ");
     return {TokenText::Kind::kText, text};
   }
 

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostIds = int64_t{1} << 31;
+constexpr int64_t kMostZarrIds = int64_t{1} << 31;
 
 // The elements of an array, one chunk at a time.
 class Elements {
@@ -148,8 +148,8 @@ int64_t zarr_max_token_id(const fs::path& store, const std::string& split) {
   if (!fs::exists(path))
     fail("{}: not there; seqax keeps the split's max_token_id in it", path.string());
   const Json id = parse_json(read_file(path), path.string()).at("max_token_id");
-  if (id.as_integer() < 0 || id.as_integer() >= kMostIds)
-    fail("{} is {}, expected 0 to {}", id.where(), id.as_integer(), kMostIds - 1);
+  if (id.as_integer() < 0 || id.as_integer() >= kMostZarrIds)
+    fail("{} is {}, expected 0 to {}", id.where(), id.as_integer(), kMostZarrIds - 1);
   return id.as_integer();
 }
 

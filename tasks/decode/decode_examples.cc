@@ -11,12 +11,12 @@ namespace tessera {
 namespace {
 
 // A row of a batch that holds documents side by side.
-struct Row {
+struct DecodeRow {
   std::span<const int32_t> ids, labels, segments;
   std::span<const float> weights;
 };
 
-Row row_of(const Batch& batch, int64_t index) {
+DecodeRow row_of(const Batch& batch, int64_t index) {
   const auto part = [&]<typename T>(const char* name, T) {
     const HostArray& array = batch.at(name);
     const auto size = static_cast<size_t>(array.shape.at(1));
@@ -28,7 +28,7 @@ Row row_of(const Batch& batch, int64_t index) {
 
 // The document at positions [begin, end) of a row: its ids and, behind the last, what is predicted
 // from it. nullopt if nothing of it lies before the cut, or behind.
-std::optional<DecodedExample> cut(const Row& row, size_t begin, size_t end,
+std::optional<DecodedExample> cut(const DecodeRow& row, size_t begin, size_t end,
                                   const DecodeHParams& p) {
   std::vector<int32_t> tokens(row.ids.begin() + static_cast<int64_t>(begin),
                               row.ids.begin() + static_cast<int64_t>(end));
@@ -58,7 +58,7 @@ class ExampleReader {
   ExampleSet take() { return std::move(set_); }
 
  private:
-  void read(const Row& row) {
+  void read(const DecodeRow& row) {
     for (size_t begin = 0, end = 0; begin < row.ids.size() && !full(); begin = end) {
       while (end < row.ids.size() && row.segments[end] == row.segments[begin]) ++end;
       if (row.segments[begin] == 0) continue;  // Padding.

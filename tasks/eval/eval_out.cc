@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kEval = "eval/";
+constexpr std::string_view kEvalOutPrefix = "eval/";
 
 }  // namespace
 
@@ -27,8 +27,8 @@ EvalOut::EvalOut(std::filesystem::path run_directory)
 void EvalOut::add(int64_t step, const std::map<std::string, double>& metrics) {
   std::map<std::string, JsonLine> lines;  // By file: the first part of the name.
   for (const auto& [full, value] : metrics) {
-    CHECK(full.starts_with(kEval));
-    const std::string name = full.substr(kEval.size());
+    CHECK(full.starts_with(kEvalOutPrefix));
+    const std::string name = full.substr(kEvalOutPrefix.size());
     const size_t first = name.find('/'), last = name.rfind('/');
     CHECK(first != std::string::npos, "eval metric '{}'", full);
     const auto [line, is_new] = lines.try_emplace(name.substr(0, first));

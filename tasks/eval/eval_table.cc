@@ -13,13 +13,13 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kEval = "eval/";
-constexpr std::string_view kTag = "tag/";
+constexpr std::string_view kEvalPrefix = "eval/";
+constexpr std::string_view kTagPrefix = "tag/";
 // What is shown first, in this order.
 constexpr std::string_view kFirst[] = {"loss",          "log_pplx", "perplexity",
                                        "bits_per_byte", "accuracy", "weight"};
 
-struct Line {
+struct EvalLine {
   std::string name;                      // "validation", "validation/books", "tag/code".
   std::map<std::string, double> values;  // By metric.
 };
@@ -30,10 +30,10 @@ size_t rank(const std::string& metric) {
 }
 
 // Tags come last; a dataset stands before its sources.
-std::vector<Line> lines_of(const std::map<std::string, double>& metrics) {
+std::vector<EvalLine> lines_of(const std::map<std::string, double>& metrics) {
   std::map<std::pair<bool, std::string>, std::map<std::string, double>> lines;
   for (const auto& [full, value] : metrics) {
-    const std::string name = full.substr(full.starts_with(kEval) ? kEval.size() : 0);
+    const std::string name = full.substr(full.starts_with(kEvalPrefix) ? kEvalPrefix.size() : 0);
     const size_t slash = name.rfind('/');
     std::string of = slash == std::string::npos ? "" : name.substr(0, slash);
     std::string metric = name.substr(slash + 1);
@@ -41,16 +41,16 @@ std::vector<Line> lines_of(const std::map<std::string, double>& metrics) {
       of += " (macro)";
       metric.erase(0, std::string_view(kMacroPrefix).size());
     }
-    lines[{of.starts_with(kTag), of}][metric] = value;
+    lines[{of.starts_with(kTagPrefix), of}][metric] = value;
   }
-  std::vector<Line> result;
+  std::vector<EvalLine> result;
   for (auto& [key, values] : lines) result.push_back({key.second, std::move(values)});
   return result;
 }
 
-std::vector<std::string> columns_of(const std::vector<Line>& lines) {
+std::vector<std::string> columns_of(const std::vector<EvalLine>& lines) {
   std::vector<std::string> columns;
-  for (const Line& line : lines)
+  for (const EvalLine& line : lines)
     for (const auto& [metric, value] : line.values)
       if (std::find(columns.begin(), columns.end(), metric) == columns.end())
         columns.push_back(metric);
@@ -60,7 +60,7 @@ std::vector<std::string> columns_of(const std::vector<Line>& lines) {
   return columns;
 }
 
-std::string cell(const Line& line, const std::string& metric) {
+std::string cell(const EvalLine& line, const std::string& metric) {
   const auto found = line.values.find(metric);
   if (found == line.values.end()) return "";
   const double value = found->second;
@@ -73,9 +73,9 @@ std::string cell(const Line& line, const std::string& metric) {
 
 std::vector<std::string> eval_table(int64_t step, const std::map<std::string, double>& metrics) {
   if (metrics.empty()) return {};
-  const std::vector<Line> lines = lines_of(metrics);
+  const std::vector<EvalLine> lines = lines_of(metrics);
   std::vector<std::vector<std::string>> cells = {{fmt::format("step {}", step)}};
-  for (const Line& line : lines) cells.push_back({line.name});
+  for (const EvalLine& line : lines) cells.push_back({line.name});
   for (const std::string& metric : columns_of(lines)) {
     cells[0].push_back(metric == "weight" ? "labels" : metric);
     for (size_t i = 0; i < lines.size(); ++i) cells[i + 1].push_back(cell(lines[i], metric));

@@ -97,7 +97,7 @@ class Staging {
   fs::path directory_, place_;
 };
 
-std::vector<int64_t> shape_of(const Type& type) {
+std::vector<int64_t> exported_shape(const Type& type) {
   std::vector<int64_t> shape;
   for (const Axis& axis : type.axes) shape.push_back(axis.size);
   return shape;
@@ -117,7 +117,7 @@ class Export final : public BaseRun {
     check_output(options.output);
     check_configuration();
     for (const Parameter& each : task_->model().parameters().parameters())
-      checkpoint_.expect(path_of(each), each.type.dtype, shape_of(each.type));
+      checkpoint_.expect(path_of(each), each.type.dtype, exported_shape(each.type));
   }
 
   int run() override {

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoFill = std::numeric_limits<double>::quiet_NaN();
 
 enum class When { kAlways, kUntied, kAttentionBias, kMlpBias };
 
@@ -23,9 +23,9 @@ enum class When { kAlways, kUntied, kAttentionBias, kMlpBias };
 // layers: of alternatives a|b the first that the model has, and of a weight with an axis qkv the
 // part after the colon. Three weights fill an axis qkv of theirs in turn. Where the model has none
 // of them, theirs is `otherwise` everywhere.
-struct Row {
+struct WeightRow {
   std::string_view theirs, axes, ours;
-  double otherwise = kNone;
+  double otherwise = kNoFill;
   When when = When::kAlways;
 };
 
@@ -37,7 +37,7 @@ constexpr std::string_view kKeyBias = "attention.key_bias|attention.qkv_bias:1";
 constexpr std::string_view kValueBias = "attention.value_bias|attention.qkv_bias:2";
 
 // Matrices of transformers' Conv1D have their inputs first, as ours; those of Linear, last.
-constexpr std::array<Row, 17> kGpt2 = {{
+constexpr std::array<WeightRow, 17> kGpt2 = {{
     {"transformer.wte.weight", "vocab, embed", "embedding.w|softmax.w"},
     {"transformer.wpe.weight", "positions, embed", "position_emb.w"},
     {"transformer.h.{}.ln_1.weight", "embed", "attention_norm.scale", 1.0},
@@ -56,11 +56,11 @@ constexpr std::array<Row, 17> kGpt2 = {{
     {"transformer.h.{}.mlp.c_proj.bias", "embed", "ffn.down_bias", 0.0},
     {"transformer.ln_f.weight", "embed", "final_ln.scale", 1.0},
     {"transformer.ln_f.bias", "embed", "final_ln.bias", 0.0},
-    {"lm_head.weight", "vocab, embed", "softmax.w", kNone, When::kUntied},
+    {"lm_head.weight", "vocab, embed", "softmax.w", kNoFill, When::kUntied},
 }};
 
 using enum When;
-constexpr std::array<Row, 19> kLlama = {{
+constexpr std::array<WeightRow, 19> kLlama = {{
     {"model.embed_tokens.weight", "vocab, embed", "embedding.w|softmax.w"},
     {"model.layers.{}.input_layernorm.weight", "embed", "attention_norm.scale", 1.0},
     {"model.layers.{}.self_attn.q_proj.weight", "heads head_dim, embed", kQuery},
@@ -80,10 +80,10 @@ constexpr std::array<Row, 19> kLlama = {{
     {"model.layers.{}.mlp.down_proj.weight", "embed, mlp", "ffn.down"},
     {"model.layers.{}.mlp.down_proj.bias", "embed", "ffn.down_bias", 0.0, kMlpBias},
     {"model.norm.weight", "embed", "final_ln.scale", 1.0},
-    {"lm_head.weight", "vocab, embed", "softmax.w", kNone, kUntied},
+    {"lm_head.weight", "vocab, embed", "softmax.w", kNoFill, kUntied},
 }};
 
-std::span<const Row> rows_of(HfFamily family) {
+std::span<const WeightRow> rows_of(HfFamily family) {
   if (family == HfFamily::kGpt2) return kGpt2;
   return kLlama;
 }
@@ -153,7 +153,7 @@ class Mapper {
 
   std::vector<HfTensor> tensors() {
     std::vector<HfTensor> tensors;
-    const std::span<const Row> rows = rows_of(config_.family);
+    const std::span<const WeightRow> rows = rows_of(config_.family);
     // Rows of layers follow each other: all of one layer's, then the next's.
     for (size_t i = 0; i < rows.size();) {
       size_t end = i + 1;
@@ -170,11 +170,11 @@ class Mapper {
   }
 
  private:
-  static bool is_of_layer(const Row& row) {
+  static bool is_of_layer(const WeightRow& row) {
     return row.theirs.find("{}") != std::string_view::npos;
   }
 
-  Ours find(const Row& row, const std::string& name, int64_t layer) const {
+  Ours find(const WeightRow& row, const std::string& name, int64_t layer) const {
     Ours ours;
     std::string weight = name;
     if (const size_t colon = name.find(':'); colon != std::string::npos) {
@@ -198,7 +198,7 @@ class Mapper {
   }
 
   // The weights that fill the tensor: one, or three along its axis qkv; none if the model has none.
-  std::vector<Ours> sources(const Row& row, int64_t layer) const {
+  std::vector<Ours> sources(const WeightRow& row, int64_t layer) const {
     for (const std::string& alternative : split(row.ours, '|')) {
       std::vector<Ours> found;
       for (const std::string& name : split(alternative, ' '))
@@ -210,7 +210,7 @@ class Mapper {
     return {};
   }
 
-  HfTensor tensor(const Row& row, int64_t layer) {
+  HfTensor tensor(const WeightRow& row, int64_t layer) {
     HfTensor tensor;
     tensor.name = with_layer(row.theirs, layer);
     int64_t elements = 1;

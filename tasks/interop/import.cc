@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kValuesAtATime = int64_t{1} << 22;  // Of a file, in memory.
+constexpr int64_t kFileValuesAtATime = int64_t{1} << 22;  // Of a file, in memory.
 constexpr size_t kMostListed = 8;
 
 std::string listed(const std::vector<std::string>& lines) {
@@ -66,7 +66,7 @@ void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
 
 void read_tensor(const SafetensorsModel& files, const HfTensor& tensor, const ParameterTable& table,
                  Executor& executor, std::vector<float>* values) {
-  const int64_t rows_at_a_time = std::max<int64_t>(1, kValuesAtATime / tensor.row_elements);
+  const int64_t rows_at_a_time = std::max<int64_t>(1, kFileValuesAtATime / tensor.row_elements);
   for (int64_t row = 0; row < tensor.rows; row += rows_at_a_time) {
     const RowRange rows{row, std::min(tensor.rows, row + rows_at_a_time)};
     values->resize(static_cast<size_t>(rows.size() * tensor.row_elements));

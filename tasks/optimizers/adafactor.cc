@@ -12,9 +12,12 @@
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
+
+template class HolderOf<BaseOptimizer, Adafactor::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseOptimizer, Adafactor> kRegister;
+const TemplateRegistrar<BaseOptimizer, Adafactor> kRegisterAdafactor;
 
 // The two largest axes of a tensor, which its second moment is factored over.
 struct Factored {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "tasks/optimizers/base_optimizer.h"
 #include "tasks/schedules/constant.h"
 
@@ -40,5 +41,7 @@ class Adafactor final : public BaseOptimizer {
   HParams p_;
   std::unique_ptr<BaseSchedule> schedule_;
 };
+
+extern template class HolderOf<BaseOptimizer, Adafactor::HParams>;
 
 }  // namespace tessera

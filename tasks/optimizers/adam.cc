@@ -10,13 +10,17 @@
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
+
+template class HolderOf<BaseOptimizer, Adam::HParams>;
+template class HolderOf<BaseOptimizer, AdamW::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseOptimizer, Adam> kRegisterAdam;
 const TemplateRegistrar<BaseOptimizer, AdamW> kRegisterAdamW;
 
 template <typename HParams>
-void check(const HParams& p) {
+void check_adam(const HParams& p) {
   const auto in_range = [](double beta) { return beta >= 0.0 && beta < 1.0; };
   if (!in_range(p.beta1)) fail("{}: beta1 is {}, expected 0 <= beta1 < 1", p.kName, p.beta1);
   if (!in_range(p.beta2)) fail("{}: beta2 is {}, expected 0 <= beta2 < 1", p.kName, p.beta2);
@@ -45,7 +49,7 @@ Tensor bias_corrected(double beta, const Tensor& count) {
 
 }  // namespace
 
-Adam::Adam(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) { check(p); }
+Adam::Adam(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) { check_adam(p); }
 
 double Adam::learning_rate(int64_t step, int64_t num_train_steps) const {
   return p_.learning_rate * schedule_->value(step, num_train_steps);
@@ -73,7 +77,7 @@ Updated Adam::update(const UpdateInputs& inputs) const {
           {applied(inputs, m, inputs.slots[0]), applied(inputs, v, inputs.slots[1])}};
 }
 
-AdamW::AdamW(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) { check(p); }
+AdamW::AdamW(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) { check_adam(p); }
 
 double AdamW::learning_rate(int64_t step, int64_t num_train_steps) const {
   return p_.learning_rate * schedule_->value(step, num_train_steps);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "tasks/optimizers/base_optimizer.h"
 #include "tasks/schedules/constant.h"
 
@@ -63,5 +64,8 @@ class AdamW final : public BaseOptimizer {
   HParams p_;
   std::unique_ptr<BaseSchedule> schedule_;
 };
+
+extern template class HolderOf<BaseOptimizer, Adam::HParams>;
+extern template class HolderOf<BaseOptimizer, AdamW::HParams>;
 
 }  // namespace tessera

@@ -6,9 +6,12 @@
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
+
+template class HolderOf<BaseOptimizer, Sgd::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseOptimizer, Sgd> kRegister;
+const TemplateRegistrar<BaseOptimizer, Sgd> kRegisterSgd;
 
 }  // namespace
 

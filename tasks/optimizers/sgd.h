@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "tasks/optimizers/base_optimizer.h"
 #include "tasks/schedules/constant.h"
 
@@ -33,5 +34,7 @@ class Sgd final : public BaseOptimizer {
   HParams p_;
   std::unique_ptr<BaseSchedule> schedule_;
 };
+
+extern template class HolderOf<BaseOptimizer, Sgd::HParams>;
 
 }  // namespace tessera

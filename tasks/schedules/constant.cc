@@ -2,9 +2,12 @@
 #include "tasks/schedules/constant.h"
 
 namespace tessera {
+
+template class HolderOf<BaseSchedule, ConstantSchedule::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseSchedule, ConstantSchedule> kRegister;
+const TemplateRegistrar<BaseSchedule, ConstantSchedule> kRegisterConstant;
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "tasks/schedules/base_schedule.h"
 
 namespace tessera {
@@ -23,5 +24,7 @@ class ConstantSchedule final : public BaseSchedule {
  private:
   HParams p_;
 };
+
+extern template class HolderOf<BaseSchedule, ConstantSchedule::HParams>;
 
 }  // namespace tessera

@@ -8,6 +8,13 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<BaseSchedule, LinearRampupCosineDecay::HParams>;
+template class HolderOf<BaseSchedule, LinearRampupExponentialDecay::HParams>;
+template class HolderOf<BaseSchedule, LinearRampupLinearDecay::HParams>;
+template class HolderOf<BaseSchedule, LinearRampupSqrtDecay::HParams>;
+template class HolderOf<BaseSchedule, WarmupStableDecay::HParams>;
+
 namespace {
 
 const TemplateRegistrar<BaseSchedule, LinearRampupCosineDecay> kRegisterCosine;
@@ -17,13 +24,13 @@ const TemplateRegistrar<BaseSchedule, LinearRampupSqrtDecay> kRegisterSqrt;
 const TemplateRegistrar<BaseSchedule, WarmupStableDecay> kRegisterStable;
 
 // Where a step is: the warm-up's share so far, and the decay's.
-struct Progress {
+struct DecayProgress {
   double warmup = 1.0;
   double decay = 0.0;
 };
 
-Progress progress(int64_t step, int64_t warmup_steps, int64_t decay_start, int64_t decay_end) {
-  Progress result;
+DecayProgress progress(int64_t step, int64_t warmup_steps, int64_t decay_start, int64_t decay_end) {
+  DecayProgress result;
   if (step < warmup_steps)
     result.warmup = static_cast<double>(step) / static_cast<double>(warmup_steps);
   if (step >= decay_end) {
@@ -37,7 +44,7 @@ Progress progress(int64_t step, int64_t warmup_steps, int64_t decay_start, int64
 
 // The three decays whose HParams look alike.
 template <typename HParams>
-Progress progress(const HParams& p, int64_t step, int64_t num_train_steps) {
+DecayProgress progress(const HParams& p, int64_t step, int64_t num_train_steps) {
   const int64_t start = p.decay_start < 0 ? p.warmup_steps : p.decay_start;
   return progress(step, p.warmup_steps, start, p.decay_end < 0 ? num_train_steps : p.decay_end);
 }
@@ -47,7 +54,7 @@ void check_not_negative(std::string_view name, int64_t value) {
 }
 
 template <typename HParams>
-void check(const HParams& p) {
+void check_rampup(const HParams& p) {
   check_not_negative("warmup_steps", p.warmup_steps);
   if (p.decay_start >= 0 && p.decay_start < p.warmup_steps)
     fail("{}: decay_start={} lies before the end of the warm-up, warmup_steps={}", HParams::kName,
@@ -58,30 +65,30 @@ void check(const HParams& p) {
 
 }  // namespace
 
-LinearRampupCosineDecay::LinearRampupCosineDecay(const HParams& p) : p_(p) { check(p); }
+LinearRampupCosineDecay::LinearRampupCosineDecay(const HParams& p) : p_(p) { check_rampup(p); }
 
 double LinearRampupCosineDecay::value(int64_t step, int64_t num_train_steps) const {
-  const Progress at = progress(p_, step, num_train_steps);
+  const DecayProgress at = progress(p_, step, num_train_steps);
   const double cosine = 0.5 * (1.0 + std::cos(std::numbers::pi * at.decay));
   return p_.max * at.warmup * (p_.min_ratio + (1.0 - p_.min_ratio) * cosine);
 }
 
 LinearRampupExponentialDecay::LinearRampupExponentialDecay(const HParams& p) : p_(p) {
-  check(p);
+  check_rampup(p);
   if (p.min_ratio <= 0.0)
     fail("{}: min_ratio is {}, but an exponential never reaches zero; give a small positive ratio",
          HParams::kName, p.min_ratio);
 }
 
 double LinearRampupExponentialDecay::value(int64_t step, int64_t num_train_steps) const {
-  const Progress at = progress(p_, step, num_train_steps);
+  const DecayProgress at = progress(p_, step, num_train_steps);
   return p_.max * at.warmup * std::pow(p_.min_ratio, at.decay);
 }
 
-LinearRampupLinearDecay::LinearRampupLinearDecay(const HParams& p) : p_(p) { check(p); }
+LinearRampupLinearDecay::LinearRampupLinearDecay(const HParams& p) : p_(p) { check_rampup(p); }
 
 double LinearRampupLinearDecay::value(int64_t step, int64_t num_train_steps) const {
-  const Progress at = progress(p_, step, num_train_steps);
+  const DecayProgress at = progress(p_, step, num_train_steps);
   return p_.max * at.warmup * (1.0 - (1.0 - p_.min_ratio) * at.decay);
 }
 
@@ -103,7 +110,7 @@ WarmupStableDecay::WarmupStableDecay(const HParams& p) : p_(p) {
 
 double WarmupStableDecay::value(int64_t step, int64_t num_train_steps) const {
   const int64_t end = p_.decay_end < 0 ? num_train_steps : p_.decay_end;
-  const Progress at = progress(step, p_.warmup_steps, end - p_.decay_steps, end);
+  const DecayProgress at = progress(step, p_.warmup_steps, end - p_.decay_steps, end);
   return p_.max * at.warmup * (1.0 - (1.0 - p_.min_ratio) * at.decay);
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "tasks/schedules/base_schedule.h"
 
 namespace tessera {
@@ -105,5 +106,11 @@ class WarmupStableDecay final : public BaseSchedule {
  private:
   HParams p_;
 };
+
+extern template class HolderOf<BaseSchedule, LinearRampupCosineDecay::HParams>;
+extern template class HolderOf<BaseSchedule, LinearRampupExponentialDecay::HParams>;
+extern template class HolderOf<BaseSchedule, LinearRampupLinearDecay::HParams>;
+extern template class HolderOf<BaseSchedule, LinearRampupSqrtDecay::HParams>;
+extern template class HolderOf<BaseSchedule, WarmupStableDecay::HParams>;
 
 }  // namespace tessera

@@ -7,13 +7,17 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
+template class HolderOf<BaseSchedule, PiecewiseConstant::HParams>;
+template class HolderOf<BaseSchedule, LinearRampupPiecewiseConstant::HParams>;
+
 namespace {
 
-const TemplateRegistrar<BaseSchedule, PiecewiseConstant> kRegister;
+const TemplateRegistrar<BaseSchedule, PiecewiseConstant> kRegisterPiecewise;
 const TemplateRegistrar<BaseSchedule, LinearRampupPiecewiseConstant> kRegisterRampup;
 
 template <typename HParams>
-void check(const HParams& p, size_t expected_values) {
+void check_pieces(const HParams& p, size_t expected_values) {
   if (p.values.size() != expected_values)
     fail("{}: {} boundaries take {} values, got {}", HParams::kName, p.boundaries.size(),
          expected_values, p.values.size());
@@ -31,7 +35,7 @@ size_t passed(const std::vector<int64_t>& boundaries, int64_t step) {
 }  // namespace
 
 PiecewiseConstant::PiecewiseConstant(const HParams& p) : p_(p) {
-  check(p, p.boundaries.size() + 1);
+  check_pieces(p, p.boundaries.size() + 1);
 }
 
 double PiecewiseConstant::value(int64_t step, int64_t) const {
@@ -40,7 +44,7 @@ double PiecewiseConstant::value(int64_t step, int64_t) const {
 
 LinearRampupPiecewiseConstant::LinearRampupPiecewiseConstant(const HParams& p) : p_(p) {
   if (p.boundaries.empty()) fail("{}: expected at least one boundary", HParams::kName);
-  check(p, p.boundaries.size());
+  check_pieces(p, p.boundaries.size());
 }
 
 double LinearRampupPiecewiseConstant::value(int64_t step, int64_t) const {

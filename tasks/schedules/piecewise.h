@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "core/hparams/template.h"
 #include "tasks/schedules/base_schedule.h"
 
 namespace tessera {
@@ -43,5 +44,8 @@ class LinearRampupPiecewiseConstant final : public BaseSchedule {
  private:
   HParams p_;
 };
+
+extern template class HolderOf<BaseSchedule, PiecewiseConstant::HParams>;
+extern template class HolderOf<BaseSchedule, LinearRampupPiecewiseConstant::HParams>;
 
 }  // namespace tessera

@@ -45,7 +45,7 @@ bool write_all(int socket, const void* from, size_t bytes) {
 }
 
 // What waits for bytes, or bytes that wait.
-struct Parcel {
+struct SocketParcel {
   std::span<std::byte> to;
   bool done = false;
 };
@@ -57,14 +57,14 @@ struct Peer {
   std::thread reader;
   // Guarded by the transport's mutex.
   std::map<uint64_t, std::deque<std::vector<std::byte>>> arrived;
-  std::map<uint64_t, std::deque<std::shared_ptr<Parcel>>> awaited;
+  std::map<uint64_t, std::deque<std::shared_ptr<SocketParcel>>> awaited;
   bool broken = false;
 };
 
 class Arrival : public Message {
  public:
   Arrival(std::mutex& mutex, std::condition_variable& moved, const Peer* peer, int from,
-          std::shared_ptr<Parcel> parcel)
+          std::shared_ptr<SocketParcel> parcel)
       : mutex_(mutex), moved_(moved), peer_(peer), from_(from), parcel_(std::move(parcel)) {}
 
   bool wait_until(std::chrono::steady_clock::time_point deadline) override {
@@ -80,7 +80,7 @@ class Arrival : public Message {
   std::condition_variable& moved_;
   const Peer* peer_;
   int from_;
-  std::shared_ptr<Parcel> parcel_;
+  std::shared_ptr<SocketParcel> parcel_;
 };
 
 // Sends are done when they return: the other side always reads.
@@ -123,7 +123,7 @@ class SocketTransport : public Transport {
 
   std::unique_ptr<Message> receive(int from, uint64_t tag, std::span<std::byte> bytes) override {
     Peer& peer = *peers_.at(static_cast<size_t>(from));
-    auto parcel = std::make_shared<Parcel>(Parcel{bytes});
+    auto parcel = std::make_shared<SocketParcel>(SocketParcel{bytes});
     {
       const std::lock_guard lock(mutex_);
       peer.awaited[tag].push_back(parcel);

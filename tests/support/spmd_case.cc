@@ -19,28 +19,30 @@ namespace {
 constexpr std::string_view kData = "batch -> (replica, data)";
 constexpr std::string_view kTensor = "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
 
-std::string joined(std::string_view first, std::string_view second, std::string_view third = "") {
+std::string joined_words(std::string_view first, std::string_view second,
+                         std::string_view third = "") {
   return third.empty() ? fmt::format("{}, {}", first, second)
                        : fmt::format("{}, {}, {}", first, second, third);
 }
 
 std::vector<Strategy> all_strategies() {
-  const std::string tensor = joined(kData, kTensor);
-  const std::string sequence = joined(tensor, "residual: seq -> mdl");
+  const std::string tensor = joined_words(kData, kTensor);
+  const std::string sequence = joined_words(tensor, "residual: seq -> mdl");
   const std::string heads = "mlp -> mdl, heads -> mdl, kv_heads -> mdl";
-  return {{"replica", "", std::string(kData)},
-          {"fsdp", "embed -> data", std::string(kData)},
-          {"fsdp over replicas", "embed -> (replica, data)", std::string(kData)},
-          {"fsdp over mlp", "mlp -> data, heads -> data, vocab -> data", std::string(kData)},
-          {"vocabulary", "vocab -> mdl", joined(kData, "vocab -> mdl")},
-          {"tensor, whole vocabulary", heads, joined(kData, heads)},
-          {"tensor", std::string(kTensor), tensor},
-          {"sequence", std::string(kTensor), sequence},
-          {"fsdp and tensor", joined("embed -> data", kTensor), tensor},
-          {"fsdp and sequence", joined("embed -> data", kTensor), sequence},
-          {"fsdp over all, and sequence", joined("embed -> (replica, data)", kTensor), sequence},
-          {"fsdp inside tensor",
-           "mlp -> (mdl, data), heads -> mdl, kv_heads -> mdl, vocab -> (mdl, data)", tensor}};
+  return {
+      {"replica", "", std::string(kData)},
+      {"fsdp", "embed -> data", std::string(kData)},
+      {"fsdp over replicas", "embed -> (replica, data)", std::string(kData)},
+      {"fsdp over mlp", "mlp -> data, heads -> data, vocab -> data", std::string(kData)},
+      {"vocabulary", "vocab -> mdl", joined_words(kData, "vocab -> mdl")},
+      {"tensor, whole vocabulary", heads, joined_words(kData, heads)},
+      {"tensor", std::string(kTensor), tensor},
+      {"sequence", std::string(kTensor), sequence},
+      {"fsdp and tensor", joined_words("embed -> data", kTensor), tensor},
+      {"fsdp and sequence", joined_words("embed -> data", kTensor), sequence},
+      {"fsdp over all, and sequence", joined_words("embed -> (replica, data)", kTensor), sequence},
+      {"fsdp inside tensor",
+       "mlp -> (mdl, data), heads -> mdl, kv_heads -> mdl, vocab -> (mdl, data)", tensor}};
 }
 
 void resize(const TrialSizes& sizes, TransformerLm::HParams& lm) {

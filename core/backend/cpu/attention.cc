@@ -123,8 +123,8 @@ class AttentionGradKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegister{"attention", make_kernel<AttentionKernel>};
-const KernelRegistrar kRegisterGrad{"attention_grad", make_kernel<AttentionGradKernel>};
+const KernelRegistrar kRegisterAttentionKernel{"attention", make_kernel<AttentionKernel>};
+const KernelRegistrar kRegisterAttentionGrad{"attention_grad", make_kernel<AttentionGradKernel>};
 
 }  // namespace
 }  // namespace tessera

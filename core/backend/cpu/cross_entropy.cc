@@ -138,8 +138,9 @@ class CrossEntropyShardGradKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegister{"cross_entropy", make_kernel<CrossEntropyKernel>};
-const KernelRegistrar kRegisterGrad{"cross_entropy_grad", make_kernel<CrossEntropyGradKernel>};
+const KernelRegistrar kRegisterCrossEntropy{"cross_entropy", make_kernel<CrossEntropyKernel>};
+const KernelRegistrar kRegisterCrossEntropyGrad{"cross_entropy_grad",
+                                                make_kernel<CrossEntropyGradKernel>};
 
 const KernelRegistrar kRegisterShard{"cross_entropy_shard", make_kernel<CrossEntropyShardKernel>};
 const KernelRegistrar kRegisterShardGrad{"cross_entropy_shard_grad",

@@ -163,7 +163,7 @@ std::unique_ptr<Kernel> make_einsum(const Graph& graph, const Node& node, Thread
   return std::make_unique<EinsumKernel>(make_contraction(graph, node), team);
 }
 
-const KernelRegistrar kRegister{"einsum", make_einsum};
+const KernelRegistrar kRegisterEinsum{"einsum", make_einsum};
 
 }  // namespace
 }  // namespace tessera

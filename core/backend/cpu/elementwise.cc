@@ -53,7 +53,7 @@ std::unique_ptr<Kernel> make_elementwise(const Graph& graph, const Node& node, T
   return std::make_unique<ElementwiseKernel>(compile_tiles(graph, node), team);
 }
 
-const std::vector<KernelRegistrar> kRegister = [] {
+const std::vector<KernelRegistrar> kRegisterElementwise = [] {
   std::vector<KernelRegistrar> registrars{{"fused", make_elementwise}};
   for (const std::string_view op : tile_ops()) registrars.emplace_back(op, make_elementwise);
   return registrars;

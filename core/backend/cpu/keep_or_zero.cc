@@ -38,7 +38,7 @@ class KeepOrZeroKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegister{"keep_or_zero", make_kernel<KeepOrZeroKernel>};
+const KernelRegistrar kRegisterKeepOrZero{"keep_or_zero", make_kernel<KeepOrZeroKernel>};
 
 }  // namespace
 }  // namespace tessera

@@ -26,14 +26,14 @@ constexpr int64_t kFewRowsFloats = int64_t{1} << 16;
 constexpr int64_t kSumRows = 1024;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+int64_t rounded_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 // The size of `count` cut into equal parts of at most `most`, in multiples of `grain`; one at
 // least.
 int64_t even_part(int64_t count, int64_t most, int64_t grain) {
   count = std::max<int64_t>(count, 1);
   const int64_t parts = ceil_div(count, most);
-  return std::min(round_up(ceil_div(count, parts), grain), round_up(most, grain));
+  return std::min(rounded_up(ceil_div(count, parts), grain), rounded_up(most, grain));
 }
 
 const ProductKernels& kernels_of(ProductPath path) {
@@ -97,7 +97,7 @@ MatrixProduct::Blocks MatrixProduct::choose_blocks() const {
   if (shape_.m <= kFewRows) {
     const int64_t most_units = shape_.b.transposed ? kBlockUnits : kFewRowsUnits;
     Blocks blocks{.sum_m = shape_.m,
-                  .m = round_up(shape_.m, kernels_->rows),
+                  .m = rounded_up(shape_.m, kernels_->rows),
                   .units = even_part(units(), most_units, 16)};
     blocks.n = even_part(shape_.n, kFewRowsFloats / blocks.units, kernels_->columns);
     blocks.chunk_units = blocks.units;
@@ -120,12 +120,12 @@ bool MatrixProduct::streams() const {
 
 int64_t MatrixProduct::a_floats() const { return blocks_.m * kRowUnits; }
 int64_t MatrixProduct::b_floats() const {
-  return blocks_.n * round_up(blocks_.chunk_units, kernels_->unit_multiple);
+  return blocks_.n * rounded_up(blocks_.chunk_units, kernels_->unit_multiple);
 }
 
 int64_t MatrixProduct::scratch_bytes() const {
   if (streams()) {
-    const int64_t a = shape_.input == DType::kF32 ? 0 : shape_.m * round_up(units(), 16);
+    const int64_t a = shape_.input == DType::kF32 ? 0 : shape_.m * rounded_up(units(), 16);
     return (kStreamFloats + a) * static_cast<int64_t>(sizeof(float));
   }
   const int64_t sums = keeps_sums() ? blocks_.sum_m * blocks_.n : 0;
@@ -162,7 +162,7 @@ void MatrixProduct::run_few_rows(const std::byte* a, const std::byte* b, std::by
   if (shape_.input != DType::kF32) {
     float* const packed = scratch + kStreamFloats;
     product.a = packed;
-    product.a_stride = round_up(units(), 16);
+    product.a_stride = rounded_up(units(), 16);
     kernels_->pack_few_rows(
         {.data = a, .stride = shape_.a.leading, .lines = shape_.m, .depth = shape_.k},
         product.a_stride, packed);
@@ -208,7 +208,7 @@ void MatrixProduct::run_chunk(const std::byte* a, std::byte* c, int64_t row, int
     }
     for (int64_t inner = 0; inner < depth || inner == 0; inner += step) {
       const int64_t now = std::min(step, depth - inner);
-      blocks.units = round_up(ceil_div(now, kernels_->unit_depth), kernels_->unit_multiple);
+      blocks.units = rounded_up(ceil_div(now, kernels_->unit_depth), kernels_->unit_multiple);
       blocks.b = scratch.b + inner / kernels_->unit_depth * blocks_.n;
       blocks.first = k + inner == 0;
       blocks.last = k + inner + now == shape_.k;

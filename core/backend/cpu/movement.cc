@@ -142,8 +142,8 @@ std::unique_ptr<Kernel> make_movement(const Graph& graph, const Node& node, Thre
   return std::make_unique<MovementKernel>(pieces_of(graph, node), element_bytes, team);
 }
 
-const KernelRegistrar kRegister{{"copy", "transpose", "slice", "pad", "concat", "shift_right"},
-                                make_movement};
+const KernelRegistrar kRegisterMovement{
+    {"copy", "transpose", "slice", "pad", "concat", "shift_right"}, make_movement};
 
 }  // namespace
 }  // namespace tessera

@@ -131,8 +131,9 @@ class NormGrad final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegister{{"rms_norm", "layer_norm"}, make_kernel<Norm>};
-const KernelRegistrar kRegisterGrad{{"rms_norm_grad", "layer_norm_grad"}, make_kernel<NormGrad>};
+const KernelRegistrar kRegisterNorm{{"rms_norm", "layer_norm"}, make_kernel<Norm>};
+const KernelRegistrar kRegisterNormGrad{{"rms_norm_grad", "layer_norm_grad"},
+                                        make_kernel<NormGrad>};
 
 }  // namespace
 }  // namespace tessera

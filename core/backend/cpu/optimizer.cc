@@ -76,7 +76,7 @@ class AdamKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegister{"adam_update", make_kernel<AdamKernel>};
+const KernelRegistrar kRegisterOptimizer{"adam_update", make_kernel<AdamKernel>};
 
 }  // namespace
 }  // namespace tessera

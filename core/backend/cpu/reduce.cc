@@ -158,7 +158,7 @@ std::unique_ptr<Kernel> make_reduce(const Graph& graph, const Node& node, Thread
   return std::make_unique<ReduceKernel>(make_plan(graph, node), team);
 }
 
-const KernelRegistrar kRegister{{"reduce_sum", "reduce_max"}, make_reduce};
+const KernelRegistrar kRegisterReduce{{"reduce_sum", "reduce_max"}, make_reduce};
 
 }  // namespace
 }  // namespace tessera

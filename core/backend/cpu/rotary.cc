@@ -98,7 +98,7 @@ class RotaryKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegister{"rotary", make_kernel<RotaryKernel>};
+const KernelRegistrar kRegisterRotary{"rotary", make_kernel<RotaryKernel>};
 
 }  // namespace
 }  // namespace tessera

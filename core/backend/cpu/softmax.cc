@@ -37,7 +37,7 @@ class SoftmaxKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegister{{"softmax", "softmax_grad"}, make_kernel<SoftmaxKernel>};
+const KernelRegistrar kRegisterSoftmax{{"softmax", "softmax_grad"}, make_kernel<SoftmaxKernel>};
 
 }  // namespace
 }  // namespace tessera

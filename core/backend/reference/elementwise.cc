@@ -48,7 +48,7 @@ using X = const double*;
 double same(X x) { return x[0]; }
 double sigmoid_of(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-const ReferenceOp kOps[] = {
+const ReferenceOp kElementwiseOps[] = {
     {"neg", run<[](X x) { return -x[0]; }>},
     {"scale", run_scale},
     {"cast", run_cast},
@@ -86,6 +86,6 @@ const ReferenceOp kOps[] = {
 
 }  // namespace
 
-std::span<const ReferenceOp> reference_elementwise() { return kOps; }
+std::span<const ReferenceOp> reference_elementwise() { return kElementwiseOps; }
 
 }  // namespace tessera

@@ -106,7 +106,7 @@ std::vector<double> run_one_hot(const ReferenceCall& call) {
   return result;
 }
 
-const ReferenceOp kOps[] = {
+const ReferenceOp kMovementOps[] = {
     {"reshard", run_view},
     {"rename", run_view},
     {"split_axis", run_view},
@@ -126,6 +126,6 @@ const ReferenceOp kOps[] = {
 
 }  // namespace
 
-std::span<const ReferenceOp> reference_movement() { return kOps; }
+std::span<const ReferenceOp> reference_movement() { return kMovementOps; }
 
 }  // namespace tessera

@@ -43,10 +43,10 @@ std::vector<double> run_random_uniform(const ReferenceCall& call) {
   return result;
 }
 
-const ReferenceOp kOps[] = {{"random_uniform", run_random_uniform}};
+const ReferenceOp kRandomOps[] = {{"random_uniform", run_random_uniform}};
 
 }  // namespace
 
-std::span<const ReferenceOp> reference_random() { return kOps; }
+std::span<const ReferenceOp> reference_random() { return kRandomOps; }
 
 }  // namespace tessera

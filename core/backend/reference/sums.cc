@@ -118,13 +118,13 @@ std::vector<double> run_pick(const ReferenceCall& call) {
   return result;
 }
 
-const ReferenceOp kOps[] = {
+const ReferenceOp kSumsOps[] = {
     {"einsum", run_einsum}, {"reduce_sum", run_reduce_sum},   {"reduce_max", run_reduce_max},
     {"gather", run_gather}, {"scatter_add", run_scatter_add}, {"pick", run_pick},
 };
 
 }  // namespace
 
-std::span<const ReferenceOp> reference_sums() { return kOps; }
+std::span<const ReferenceOp> reference_sums() { return kSumsOps; }
 
 }  // namespace tessera

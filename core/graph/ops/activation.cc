@@ -83,7 +83,7 @@ Tensors gelu_tanh_vjp(const VjpContext& c) {
 }
 
 // One row an op: name, type rule, gradient, plain definition.
-const OpDef kOps[] = {
+const OpDef kActivationOps[] = {
     elementwise("tanh", infer_nonlinear_floating, tanh_vjp),
     elementwise("sigmoid", infer_nonlinear_floating, sigmoid_vjp),
     elementwise("relu", infer_nonlinear_floating, relu_vjp, relu_plain),
@@ -99,9 +99,9 @@ const OpDef kOps[] = {
     elementwise("gelu_grad", infer_gradient, nullptr, gelu_grad_plain),
     elementwise("gelu_tanh_grad", infer_gradient, nullptr, gelu_tanh_grad_plain),
 };
-const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
+const OpRegistrar kRegisterActivation{std::span<const OpDef>(kActivationOps)};
 
-Tensor unary(std::string_view op, const Operand& x) {
+Tensor activation(std::string_view op, const Operand& x) {
   return trace_op(find_op(op), {x.tensor}, {}, x.site);
 }
 Tensor gradient(std::string_view op, const Operand& saved, const Operand& dy) {
@@ -110,13 +110,13 @@ Tensor gradient(std::string_view op, const Operand& saved, const Operand& dy) {
 
 }  // namespace
 
-Tensor tanh(Operand x) { return unary("tanh", x); }
-Tensor sigmoid(Operand x) { return unary("sigmoid", x); }
-Tensor relu(Operand x) { return unary("relu", x); }
-Tensor softplus(Operand x) { return unary("softplus", x); }
-Tensor silu(Operand x) { return unary("silu", x); }
-Tensor gelu(Operand x) { return unary("gelu", x); }
-Tensor gelu_tanh(Operand x) { return unary("gelu_tanh", x); }
+Tensor tanh(Operand x) { return activation("tanh", x); }
+Tensor sigmoid(Operand x) { return activation("sigmoid", x); }
+Tensor relu(Operand x) { return activation("relu", x); }
+Tensor softplus(Operand x) { return activation("softplus", x); }
+Tensor silu(Operand x) { return activation("silu", x); }
+Tensor gelu(Operand x) { return activation("gelu", x); }
+Tensor gelu_tanh(Operand x) { return activation("gelu_tanh", x); }
 
 Tensor tanh_grad(Operand y, Operand dy) { return gradient("tanh_grad", y, dy); }
 Tensor sigmoid_grad(Operand y, Operand dy) { return gradient("sigmoid_grad", y, dy); }

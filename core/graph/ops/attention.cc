@@ -39,7 +39,8 @@ struct AttentionAttributes {
   double scale, logit_cap;
 };
 
-void check_names(const InferContext& context, size_t i, const std::vector<std::string>& names) {
+void check_operand_names(const InferContext& context, size_t i,
+                         const std::vector<std::string>& names) {
   if (context.inputs[i].names() == names) return;
   refuse(context, fmt::format("{} is {}, expected the axes \"{}\" in this order; rename or "
                               "transpose it",
@@ -47,7 +48,7 @@ void check_names(const InferContext& context, size_t i, const std::vector<std::s
 }
 
 // A split of the query heads takes the key heads along, unless there is but one, which all share.
-void check_heads(const InferContext& context) {
+void check_attention_heads(const InferContext& context) {
   const Axis& heads = context.inputs[kQuery].axis("heads");
   const Axis& kv_heads = context.inputs[kKey].axis("kv_heads");
   if (heads.size % kv_heads.size != 0) {
@@ -61,11 +62,11 @@ void check_heads(const InferContext& context) {
   }
 }
 
-void check_operands(const InferContext& context) {
+void check_attention_operands(const InferContext& context) {
   const AttentionAttributes attention(context.attributes);
   refuse_partial(context);
-  check_names(context, kQuery, {"batch", "seq", "heads", "head_dim"});
-  check_names(context, kKey, {"batch", "key_seq", "kv_heads", "head_dim"});
+  check_operand_names(context, kQuery, {"batch", "seq", "heads", "head_dim"});
+  check_operand_names(context, kKey, {"batch", "key_seq", "kv_heads", "head_dim"});
   check_agreement(context, kQuery, kKey);
   check_same_axes(context, kValue, context.inputs[kKey].axes);
   for (const size_t i : {kKey, kValue}) {
@@ -77,7 +78,7 @@ void check_operands(const InferContext& context) {
   unsplit_axis_of(context, kQuery, "seq");
   unsplit_axis_of(context, kQuery, "head_dim");
   unsplit_axis_of(context, kKey, "key_seq");
-  check_heads(context);
+  check_attention_heads(context);
   if (!attention.segments) return;
   const Type& q = context.inputs[kQuery];
   check_dtype(context, kSegments, DType::kI32);
@@ -142,7 +143,7 @@ Tensor grouped_rows(const Tensor& x, const Tensor& k) {
 }
 
 std::vector<Type> infer_attention_grad(const InferContext& context) {
-  check_operands(context);
+  check_attention_operands(context);
   check_same_axes(context, context.inputs.size() - 1, context.inputs[kQuery].axes);
   const Type& q = context.inputs[kQuery];
   Type dk = context.inputs[kKey];
@@ -198,10 +199,10 @@ const OpDef kAttentionGrad{.name = "attention_grad",
                            .infer = infer_attention_grad,
                            .plain = plain_attention_grad,
                            .flops = flops_attention_grad};
-const OpRegistrar kRegisterGrad{kAttentionGrad};
+const OpRegistrar kRegisterAttentionGrad{kAttentionGrad};
 
 std::vector<Type> infer_attention(const InferContext& context) {
-  check_operands(context);
+  check_attention_operands(context);
   const Type& q = context.inputs[kQuery];
   return {q, make_type(wide_dtype(q.dtype), {q.axes[0], q.axes[2], q.axes[1]})};
 }
@@ -245,7 +246,7 @@ const OpDef kAttention{.name = "attention",
                        .vjp = vjp_attention,
                        .plain = plain_attention,
                        .flops = flops_attention};
-const OpRegistrar kRegister{kAttention};
+const OpRegistrar kRegisterAttentionOp{kAttention};
 
 }  // namespace
 

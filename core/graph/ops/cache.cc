@@ -23,9 +23,10 @@ namespace tessera {
 namespace {
 
 enum : size_t { kCache, kRows, kUpdateStarts };
-enum : size_t { kQuery, kKey, kValue, kStarts };
+enum : size_t { kCachedQuery, kCachedKey, kCachedValue, kCachedStarts };
 
-void check_names(const InferContext& context, size_t i, const std::vector<std::string>& names) {
+void check_cache_names(const InferContext& context, size_t i,
+                       const std::vector<std::string>& names) {
   if (context.inputs[i].names() == names) return;
   refuse(context, fmt::format("{} is {}, expected the axes \"{}\" in this order; rename or "
                               "transpose it",
@@ -52,8 +53,8 @@ constexpr std::string_view kTrain =
 
 std::vector<Type> infer_cache_update(const InferContext& context) {
   refuse_partial(context);
-  check_names(context, kCache, {"batch", "kv_heads", "key_seq", "head_dim"});
-  check_names(context, kRows, {"batch", "seq", "kv_heads", "head_dim"});
+  check_cache_names(context, kCache, {"batch", "kv_heads", "key_seq", "head_dim"});
+  check_cache_names(context, kRows, {"batch", "seq", "kv_heads", "head_dim"});
   check_floating_alike(context, kCache, kRows);
   check_agreement(context, kCache, kRows);
   unsplit_axis_of(context, kCache, "key_seq");
@@ -95,40 +96,42 @@ const OpDef kCacheUpdate{.name = "cache_update",
 const OpRegistrar kRegisterUpdate{kCacheUpdate};
 
 // A split of the query heads takes the key heads along, unless there is but one, which all share.
-void check_heads(const InferContext& context) {
-  const Axis& heads = context.inputs[kQuery].axis("heads");
-  const Axis& kv_heads = context.inputs[kKey].axis("kv_heads");
+void check_cache_heads(const InferContext& context) {
+  const Axis& heads = context.inputs[kCachedQuery].axis("heads");
+  const Axis& kv_heads = context.inputs[kCachedKey].axis("kv_heads");
   if (heads.size % kv_heads.size != 0)
-    refuse(context, fmt::format("heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
-                                context.names[kQuery], kv_heads.size, context.names[kKey]));
+    refuse(context,
+           fmt::format("heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
+                       context.names[kCachedQuery], kv_heads.size, context.names[kCachedKey]));
   const bool shared = kv_heads.size == 1 && kv_heads.split.empty();
   if (heads.split != kv_heads.split && !shared)
-    refuse(context, fmt::format("{} has {}, {} has {}; split both alike", context.names[kQuery],
-                                heads.text(), context.names[kKey], kv_heads.text()));
+    refuse(context,
+           fmt::format("{} has {}, {} has {}; split both alike", context.names[kCachedQuery],
+                       heads.text(), context.names[kCachedKey], kv_heads.text()));
 }
 
 std::vector<Type> infer_cached_attention(const InferContext& context) {
   refuse_partial(context);
-  check_names(context, kQuery, {"batch", "seq", "heads", "head_dim"});
-  check_names(context, kKey, {"batch", "kv_heads", "key_seq", "head_dim"});
-  check_same_axes(context, kValue, context.inputs[kKey].axes);
-  check_floating_alike(context, kQuery, kKey);
-  check_floating_alike(context, kQuery, kValue);
-  check_agreement(context, kQuery, kKey);
-  unsplit_axis_of(context, kQuery, "seq");
-  unsplit_axis_of(context, kQuery, "head_dim");
-  unsplit_axis_of(context, kKey, "key_seq");
-  check_heads(context);
-  const Type& q = context.inputs[kQuery];
-  check_starts(context, kStarts, q.axes[0]);
+  check_cache_names(context, kCachedQuery, {"batch", "seq", "heads", "head_dim"});
+  check_cache_names(context, kCachedKey, {"batch", "kv_heads", "key_seq", "head_dim"});
+  check_same_axes(context, kCachedValue, context.inputs[kCachedKey].axes);
+  check_floating_alike(context, kCachedQuery, kCachedKey);
+  check_floating_alike(context, kCachedQuery, kCachedValue);
+  check_agreement(context, kCachedQuery, kCachedKey);
+  unsplit_axis_of(context, kCachedQuery, "seq");
+  unsplit_axis_of(context, kCachedQuery, "head_dim");
+  unsplit_axis_of(context, kCachedKey, "key_seq");
+  check_cache_heads(context);
+  const Type& q = context.inputs[kCachedQuery];
+  check_starts(context, kCachedStarts, q.axes[0]);
   return {q};
 }
 
 std::vector<Tensor> plain_cached_attention(const Node& node, std::span<const Tensor> inputs) {
   const double scale = node.attributes.get<double>("scale");
   const double cap = node.attributes.get<double>("logit_cap");
-  const Tensor &q = inputs[kQuery], &starts = inputs[kStarts];
-  const Tensor key = widened(inputs[kKey]), value = widened(inputs[kValue]);
+  const Tensor &q = inputs[kCachedQuery], &starts = inputs[kCachedStarts];
+  const Tensor key = widened(inputs[kCachedKey]), value = widened(inputs[kCachedValue]);
   const int64_t kv_heads = key.size("kv_heads");
   const Tensor grouped = split_axis(widened(q), "heads", {.name = "kv_heads", .size = kv_heads},
                                     {.name = "group", .size = q.size("heads") / kv_heads});
@@ -159,8 +162,8 @@ std::vector<Tensor> plain_cached_attention(const Node& node, std::span<const Ten
 
 // Two products over all of the cache: what is seen of it is known only when it runs.
 double flops_cached_attention(const Graph& graph, const Node& node) {
-  const Type& q = graph.type(node.inputs[kQuery]);
-  const Type& key = graph.type(node.inputs[kKey]);
+  const Type& q = graph.type(node.inputs[kCachedQuery]);
+  const Type& key = graph.type(node.inputs[kCachedKey]);
   return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(key.axis("key_seq").size);
 }
 

@@ -81,7 +81,7 @@ Tensors cast_vjp(const VjpContext& c) {
 }
 
 const OpDef kCast = linear_view(elementwise("cast", infer_cast, cast_vjp));
-const OpRegistrar kRegister{kCast};
+const OpRegistrar kRegisterCast{kCast};
 
 }  // namespace
 

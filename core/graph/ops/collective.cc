@@ -51,7 +51,7 @@ constexpr OpDef collective(std::string_view name, std::vector<Type> (*infer)(con
   return {.name = name, .op_class = OpClass::kCollective, .infer = infer, .flops = no_flops};
 }
 
-const OpDef kOps[] = {
+const OpDef kCollectiveOps[] = {
     collective("all_gather", infer_all_gather),
     collective("reduce_scatter", infer_reduce_scatter),
     collective("all_reduce", infer_same),
@@ -62,7 +62,7 @@ const OpDef kOps[] = {
      .infer = infer_same,
      .flops = no_flops},
 };
-const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
+const OpRegistrar kRegisterCollective{std::span<const OpDef>(kCollectiveOps)};
 
 }  // namespace
 

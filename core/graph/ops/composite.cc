@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-std::string joined(const std::vector<std::string>& names) {
+std::string joined_names(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
@@ -29,17 +29,18 @@ Tensor axis_last(Operand x, std::string_view axis) {
   const auto found = std::find(names.begin(), names.end(), axis);
   if (found == names.end() || found + 1 == names.end()) return x.tensor;
   std::rotate(found, found + 1, names.end());
-  return transpose(x, joined(names));
+  return transpose(x, joined_names(names));
 }
 
 Tensor in_order_of(Operand x, const Type& like) {
-  return x.tensor.type().names() == like.names() ? x.tensor : transpose(x, joined(like.names()));
+  return x.tensor.type().names() == like.names() ? x.tensor
+                                                 : transpose(x, joined_names(like.names()));
 }
 
 Tensor sum_to_axis(const Tensor& x, std::string_view axis) {
   std::vector<std::string> names = x.type().names();
   names.erase(std::remove(names.begin(), names.end(), axis), names.end());
-  return names.empty() ? x : reduce_sum(x, joined(names));
+  return names.empty() ? x : reduce_sum(x, joined_names(names));
 }
 
 Type without_axis(Type type, std::string_view axis, DType dtype) {

@@ -78,7 +78,7 @@ std::vector<Tensor> split_losses(const Terms& terms, const Operand& logits, cons
   return losses(terms, row, logits.tensor.size(terms.axis));
 }
 
-void check_operands(const InferContext& context) {
+void check_loss_operands(const InferContext& context) {
   refuse_partial(context);
   const std::string& axis = context.attributes.get<std::string>("axis");
   unsplit_last_axis_of(context, 0, axis);
@@ -89,7 +89,7 @@ void check_operands(const InferContext& context) {
 
 // Operands: logits, labels, logsumexp and the loss's cotangent.
 std::vector<Type> infer_cross_entropy_grad(const InferContext& context) {
-  check_operands(context);
+  check_loss_operands(context);
   return {context.inputs[0]};
 }
 
@@ -115,10 +115,10 @@ const OpDef kCrossEntropyGrad{.name = "cross_entropy_grad",
                               .infer = infer_cross_entropy_grad,
                               .plain = plain_cross_entropy_grad,
                               .flops = flops_cross_entropy};
-const OpRegistrar kRegisterGrad{kCrossEntropyGrad};
+const OpRegistrar kRegisterCrossEntropyGrad{kCrossEntropyGrad};
 
 std::vector<Type> infer_cross_entropy(const InferContext& context) {
-  check_operands(context);
+  check_loss_operands(context);
   const Type& logits = context.inputs[0];
   return std::vector<Type>(4,
                            without_axis(logits, logits.axes.back().name, wide_dtype(logits.dtype)));
@@ -149,7 +149,7 @@ const OpDef kCrossEntropy{.name = "cross_entropy",
                           .vjp = vjp_cross_entropy,
                           .plain = plain_cross_entropy,
                           .flops = flops_cross_entropy};
-const OpRegistrar kRegister{kCrossEntropy};
+const OpRegistrar kRegisterCrossEntropy{kCrossEntropy};
 
 }  // namespace
 

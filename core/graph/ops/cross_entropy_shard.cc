@@ -27,7 +27,7 @@ Axis terms_axis(const Attributes& attributes) {
   return {"terms", attributes.get<int64_t>("total") != 0 ? 3 : 2, {}};
 }
 
-Tensor capped(const Tensor& logits, const Attributes& attributes) {
+Tensor capped_shard(const Tensor& logits, const Attributes& attributes) {
   const double cap = attributes.get<double>("soft_cap");
   const Tensor wide = widened(logits);
   return cap > 0.0 ? tanh(wide / cap) * cap : wide;
@@ -43,7 +43,7 @@ Attributes placed(Attributes attributes, const Node& node) {
 }
 
 // Operands 0 to 2: logits, labels and maximum.
-void check_operands(const InferContext& context) {
+void check_shard_operands(const InferContext& context) {
   refuse_partial(context);
   const std::string& axis = vocab_of(context.attributes);
   const Type& logits = context.inputs[0];
@@ -68,7 +68,7 @@ Type terms_type(const InferContext& context) {
 }
 
 std::vector<Type> infer_shard(const InferContext& context) {
-  check_operands(context);
+  check_shard_operands(context);
   Type type = terms_type(context);
   const std::vector<std::string>& split = context.inputs[0].axes.back().split;
   if (!split.empty()) type.partial = {PartialKind::kSum, mesh_union(context.mesh, {}, split)};
@@ -78,7 +78,7 @@ std::vector<Type> infer_shard(const InferContext& context) {
 std::vector<Tensor> plain_shard(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
   const std::string& axis = vocab_of(attributes);
-  const Tensor z = capped(inputs[0], attributes);
+  const Tensor z = capped_shard(inputs[0], attributes);
   const Tensor picked = trace_op(find_op("pick"), {widened(inputs[0]), inputs[1]},
                                  placed({{"axis", axis}}, node), node.site);
   std::vector<Tensor> terms = {reduce_sum(exp(z - inputs[2]), axis), picked};
@@ -89,7 +89,7 @@ std::vector<Tensor> plain_shard(const Node& node, std::span<const Tensor> inputs
 
 // Operands: logits, labels, maximum and the terms' cotangent.
 std::vector<Type> infer_shard_grad(const InferContext& context) {
-  check_operands(context);
+  check_shard_operands(context);
   const Type terms = terms_type(context);
   check_dtype(context, 3, terms.dtype);
   check_same_axes(context, 3, terms.axes);
@@ -98,7 +98,7 @@ std::vector<Type> infer_shard_grad(const InferContext& context) {
 
 std::vector<Tensor> plain_shard_grad(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
-  const Tensor z = capped(inputs[0], attributes);
+  const Tensor z = capped_shard(inputs[0], attributes);
   const auto cotangent = [&](int64_t term) {
     return reduce_sum(slice(inputs[3], "terms", term, term + 1), "terms");
   };
@@ -126,7 +126,7 @@ const OpDef kShardGrad{.name = "cross_entropy_shard_grad",
                        .infer = infer_shard_grad,
                        .plain = plain_shard_grad,
                        .flops = flops_shard};
-const OpRegistrar kRegisterGrad{kShardGrad};
+const OpRegistrar kRegisterCrossEntropyShardGrad{kShardGrad};
 
 std::vector<Tensor> vjp_shard(const VjpContext& context) {
   const Tensor dlogits = trace_op(
@@ -141,7 +141,7 @@ const OpDef kShard{.name = "cross_entropy_shard",
                    .vjp = vjp_shard,
                    .plain = plain_shard,
                    .flops = flops_shard};
-const OpRegistrar kRegister{kShard};
+const OpRegistrar kRegisterCrossEntropyShard{kShard};
 
 }  // namespace
 

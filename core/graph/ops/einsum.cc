@@ -105,7 +105,7 @@ const OpDef kEinsum = {.name = "einsum",
                        .infer = infer_einsum,
                        .vjp = einsum_vjp,
                        .flops = einsum_flops};
-const OpRegistrar kRegister{kEinsum};
+const OpRegistrar kRegisterEinsum{kEinsum};
 
 // "batch/data seq" of an equation: sizes are not written there.
 Type equation_part(const SourceSite& site, std::string_view equation, std::string_view part) {

@@ -40,7 +40,7 @@ Types infer_scale(const InferContext& context) {
   return infer_linear(context);
 }
 
-Types infer_sum(const InferContext& context) {
+Types infer_add(const InferContext& context) {
   check_numeric(context);
   const Partial partial = partial_of_sum(context, {0, 1});
   check_same_dtype(context);
@@ -196,7 +196,7 @@ Tensors mask_vjp(const VjpContext& c) {
 }
 
 // One row an op: name, type rule, gradient.
-const OpDef kOps[] = {
+const OpDef kElementwiseOps[] = {
     linear_view(elementwise("neg", infer_neg, neg_vjp)),
     linear_view(elementwise("scale", infer_scale, scale_vjp)),
     elementwise("stop_gradient", infer_linear, no_vjp),
@@ -212,8 +212,8 @@ const OpDef kOps[] = {
     elementwise("cos", infer_nonlinear_floating, cos_vjp),
     elementwise("erf", infer_nonlinear_floating, erf_vjp),
 
-    elementwise("add", infer_sum, add_vjp),
-    elementwise("sub", infer_sum, sub_vjp),
+    elementwise("add", infer_add, add_vjp),
+    elementwise("sub", infer_add, sub_vjp),
     elementwise("mul", infer_product, mul_vjp),
     elementwise("div", infer_quotient, div_vjp),
     elementwise("pow", infer_nonlinear_floating, pow_vjp),
@@ -231,7 +231,7 @@ const OpDef kOps[] = {
     elementwise("where", infer_where, where_vjp),
     elementwise("mask", infer_mask, mask_vjp),
 };
-const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
+const OpRegistrar kRegisterElementwise{std::span<const OpDef>(kElementwiseOps)};
 
 Tensor unary(std::string_view op, const Operand& x) {
   return trace_op(find_op(op), {x.tensor}, {}, x.site);

@@ -134,7 +134,7 @@ double update_flops(const Graph& graph, const Node& node) {
   return static_cast<double>(graph.type(node.inputs[0]).elements());
 }
 
-const OpDef kOps[] = {
+const OpDef kGatherOps[] = {
     {.name = "gather",
      .op_class = OpClass::kMovement,
      .infer = infer_gather,
@@ -151,7 +151,7 @@ const OpDef kOps[] = {
      .vjp = pick_vjp,
      .flops = no_flops},
 };
-const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
+const OpRegistrar kRegisterGather{std::span<const OpDef>(kGatherOps)};
 
 }  // namespace
 

@@ -32,7 +32,7 @@ std::vector<Type> infer_one_hot(const InferContext& context) {
   return {type};
 }
 
-const OpDef kOps[] = {
+const OpDef kGeneratorOps[] = {
     {.name = "constant",
      .op_class = OpClass::kGenerator,
      .infer = infer_generator,
@@ -44,7 +44,7 @@ const OpDef kOps[] = {
      .flops = no_flops},
     {.name = "one_hot", .op_class = OpClass::kGenerator, .infer = infer_one_hot, .flops = no_flops},
 };
-const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
+const OpRegistrar kRegisterGenerator{std::span<const OpDef>(kGeneratorOps)};
 
 }  // namespace
 

@@ -224,7 +224,7 @@ constexpr OpDef view(std::string_view name, decltype(OpDef::infer) infer,
   return op;
 }
 
-const OpDef kOps[] = {
+const OpDef kLayoutOps[] = {
     view("rename", infer_rename, rename_vjp),
     view("split_axis", infer_split, split_vjp),
     view("merge_axes", infer_merge, merge_vjp),
@@ -234,7 +234,7 @@ const OpDef kOps[] = {
     movement("concat", infer_concat, concat_vjp),
     movement("shift_right", infer_shift, shift_vjp),
 };
-const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
+const OpRegistrar kRegisterLayout{std::span<const OpDef>(kLayoutOps)};
 
 }  // namespace
 

@@ -125,7 +125,7 @@ std::vector<Type> infer_norm(const InferContext& context) {
 }
 
 // A mean over a split axis is a pending sum; nothing happens to one that is not.
-Tensor whole(const Tensor& x) {
+Tensor unsplit(const Tensor& x) {
   Type type = x.type();
   type.partial = {};
   return reshard(x, type);
@@ -136,10 +136,10 @@ std::vector<Tensor> normalised(const NormAttributes& norm, std::span<const Tenso
   Tensor x = widened(inputs[0]);
   Tensor mean;
   if (norm.centred) {
-    mean = whole(reduce_mean(x, norm.axis));
+    mean = unsplit(reduce_mean(x, norm.axis));
     x = x - mean;
   }
-  const Tensor rstd = rsqrt(whole(reduce_mean(square(x), norm.axis)) + norm.epsilon);
+  const Tensor rstd = rsqrt(unsplit(reduce_mean(square(x), norm.axis)) + norm.epsilon);
   Tensor y = x * rstd;
   if (norm.has_scale) y = y * widened(inputs[1]);
   if (norm.has_bias) y = y + widened(inputs[2]);

@@ -71,7 +71,7 @@ double flops_adam(const Graph& graph, const Node& node) {
 
 const OpDef kAdam{
     .name = "adam_update", .infer = infer_adam, .plain = plain_adam, .flops = flops_adam};
-const OpRegistrar kRegister{kAdam};
+const OpRegistrar kRegisterOptimizer{kAdam};
 
 }  // namespace
 

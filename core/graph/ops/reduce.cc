@@ -99,7 +99,7 @@ double reduction_flops(const Graph& graph, const Node& node) {
   return static_cast<double>(graph.type(node.inputs[0]).elements());
 }
 
-const OpDef kOps[] = {
+const OpDef kReduceOps[] = {
     {.name = "reduce_sum",
      .op_class = OpClass::kReduction,
      .infer = infer_sum,
@@ -115,7 +115,7 @@ const OpDef kOps[] = {
      .vjp = broadcast_vjp,
      .flops = no_flops},
 };
-const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
+const OpRegistrar kRegisterReduce{std::span<const OpDef>(kReduceOps)};
 
 Tensor reduce(std::string_view op, const Operand& x, const Names& axes) {
   return trace_op(find_op(op), {x.tensor}, {{"axes", axes}}, x.site);

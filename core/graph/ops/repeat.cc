@@ -64,7 +64,7 @@ std::vector<Type> infer_repeat(const InferContext& context) {
 
 // Its cost is its body's, which passes count (core/passes/cost.h).
 const OpDef kRepeat{.name = "repeat", .infer = infer_repeat};
-const OpRegistrar kRegister{kRepeat};
+const OpRegistrar kRegisterRepeat{kRepeat};
 
 void add_outputs(Graph& body, const std::vector<Tensor>& tensors, std::string_view kind) {
   for (size_t i = 0; i < tensors.size(); ++i)

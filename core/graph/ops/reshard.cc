@@ -74,7 +74,7 @@ Tensors reshard_vjp(const VjpContext& c) {
 
 Tensors save_vjp(const VjpContext& c) { return {c.cotangents[0]}; }
 
-const OpDef kOps[] = {
+const OpDef kReshardOps[] = {
     {.name = "reshard", .infer = infer_reshard, .vjp = reshard_vjp, .flops = no_flops},
     {.name = "save_for_backward",
      .op_class = OpClass::kView,
@@ -83,7 +83,7 @@ const OpDef kOps[] = {
      .flops = no_flops,
      .linear_view = true},
 };
-const OpRegistrar kRegister{std::span<const OpDef>(kOps)};
+const OpRegistrar kRegisterReshard{std::span<const OpDef>(kReshardOps)};
 
 Tensor reshard_to(const Operand& x, Type type) {
   if (x.tensor.type() == type) return x.tensor;

@@ -119,7 +119,7 @@ const OpDef kRotary{.name = "rotary",
                     .vjp = vjp_rotary,
                     .plain = plain_rotary,
                     .flops = flops_rotary};
-const OpRegistrar kRegister{kRotary};
+const OpRegistrar kRegisterRotary{kRotary};
 
 }  // namespace
 

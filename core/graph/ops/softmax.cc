@@ -43,7 +43,7 @@ const OpDef kSoftmaxGrad{.name = "softmax_grad",
                          .infer = infer_softmax,
                          .plain = plain_softmax_grad,
                          .flops = flops_softmax};
-const OpRegistrar kRegisterGrad{kSoftmaxGrad};
+const OpRegistrar kRegisterSoftmaxGrad{kSoftmaxGrad};
 
 std::vector<Tensor> plain_softmax(const Node& node, std::span<const Tensor> inputs) {
   const Tensor x = widened(inputs[0]);
@@ -62,7 +62,7 @@ const OpDef kSoftmax{.name = "softmax",
                      .vjp = vjp_softmax,
                      .plain = plain_softmax,
                      .flops = flops_softmax};
-const OpRegistrar kRegister{kSoftmax};
+const OpRegistrar kRegisterSoftmax{kSoftmax};
 
 }  // namespace
 

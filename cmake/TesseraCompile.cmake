@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# How long the compiler works for a target: how much it optimizes, and what it reads once for many
+# files. docs/performance.md, "Build time", has what each gains.
+
+# The headers of std and fmt that many files include.
+set(TESSERA_COMMON_HEADERS <algorithm> <array> <chrono> <cmath> <cstddef> <cstdint> <cstring>
+    <filesystem> <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <string>
+    <string_view> <utility> <vector> <fmt/format.h> <fmt/ranges.h>)
+
+# tessera_units(UNITS NAME SOURCE…): what to compile instead of the sources: by TESSERA_UNITY, files
+# of ours that include several of them. (CMake's own unity files name absolute paths, so that a
+# compiler cache would not know them in another clone.) Files that include themselves once for each
+# vector target, and those with instructions of one processor or flags of their own, stay alone.
+function(tessera_units result name)
+  if(NOT TESSERA_UNITY)
+    set(${result} ${ARGN} PARENT_SCOPE)
+    return()
+  endif()
+  set(units "")
+  set(batch "")
+  set(count 0)
+  foreach(source ${ARGN})
+    file(STRINGS ${source} special LIMIT_COUNT 1
+         REGEX "HWY_TARGET_INCLUDE|immintrin.h|#pragma GCC|__attribute__\\(\\(target|gnu::target")
+    get_source_file_property(flags ${source} COMPILE_OPTIONS)
+    if(special OR flags)
+      list(APPEND units ${source})
+    else()
+      cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
+      string(APPEND batch "#include \"${source}\"\n")
+      math(EXPR count "${count} + 1")
+    endif()
+    math(EXPR full "${count} % ${TESSERA_UNITY}")
+    if(batch AND full EQUAL 0)
+      tessera_unit(unit ${name} ${count} "${batch}")
+      list(APPEND units ${unit})
+      set(batch "")
+    endif()
+  endforeach()
+  if(batch)
+    tessera_unit(unit ${name} ${count} "${batch}")
+    list(APPEND units ${unit})
+  endif()
+  set(${result} ${units} PARENT_SCOPE)
+endfunction()
+
+function(tessera_unit result name count includes)
+  set(unit ${CMAKE_BINARY_DIR}/units/${name}_${count}.cc)
+  file(CONFIGURE OUTPUT ${unit} CONTENT "// Made by cmake/TesseraCompile.cmake.\n${includes}" @ONLY)
+  # A private class may have members of types that only its file sees: here its file is included.
+  # And g++ 12 takes lengths of inlined strings for huge (its bug 105329) where it sees more code.
+  set_source_files_properties(${unit} PROPERTIES COMPILE_OPTIONS
+                              "-Wno-subobject-linkage;-Wno-stringop-overflow;-Wno-restrict")
+  set(${result} ${unit} PARENT_SCOPE)
+endfunction()
+
+# tessera_headers(NAME HEADER…): precompiled headers, for targets whose flags are those of NAME.
+function(tessera_headers name)
+  set(source ${CMAKE_BINARY_DIR}/generated/${name}.cc)
+  file(CONFIGURE OUTPUT ${source} CONTENT "// Only there because CMake wants a file.\n")
+  add_library(${name} OBJECT ${source})
+  target_link_libraries(${name} PRIVATE fmt::fmt)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_precompile_headers(${name} PRIVATE ${ARGN})
+endfunction()
+if(TESSERA_PRECOMPILE)
+  tessera_headers(common_headers ${TESSERA_COMMON_HEADERS})
+endif()
+
+# tessera_compile(TARGET [HOST]): by TESSERA_PRECOMPILE with precompiled headers. HOST: what has no
+# inner loop is optimized less in a release.
+function(tessera_compile target)
+  cmake_parse_arguments(ARG "HOST" "" "" ${ARGN})
+  if(ARG_HOST)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
+  if(TESSERA_PRECOMPILE)
+    target_precompile_headers(${target} REUSE_FROM common_headers)
+  endif()
+endfunction()
+
+# Files with loops that matter, in a target that is otherwise HOST; each is compiled alone.
+function(tessera_optimize)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
+endfunction()

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scripts that ./runexp and ./runtests share: which targets a command line needs, and what is
+// said while they are built. Nothing is built here.
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+// What bash prints on both streams with cmake/launch.sh sourced.
+std::string launcher_output(const std::string& script) {
+  const std::string command = fmt::format("bash -c 'source {}/cmake/launch.sh; {}' runexp 2>&1",
+                                          TESSERA_SOURCE_DIR, script);
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::string text;
+  std::array<char, 256> buffer;
+  while (std::fgets(buffer.data(), buffer.size(), pipe.get()) != nullptr) text += buffer.data();
+  return text;
+}
+
+TEST_CASE("a command line that names one family of experiments needs that family alone") {
+  REQUIRE(launcher_output("family_of --exp=quickstart.SourceLm --dry_run") == "quickstart\n");
+  REQUIRE(launcher_output("family_of --threads=2 --exp c4.Spmd1B") == "c4\n");
+}
+
+TEST_CASE("a command line that may need other families needs all programs") {
+  const char* arguments[] = {"--list",
+                             "--exp=SourceLm",
+                             "--exp=quickstart.SourceLm --list",
+                             "--exp=quickstart.SourceLm --diff=c4.Spmd1B",
+                             "--exp=elsewhere.Tiny",
+                             "--exp=../core.X",
+                             "--version",
+                             ""};
+  for (const char* each : arguments) {
+    CAPTURE(each);
+    REQUIRE(launcher_output(fmt::format("family_of {}", each)).empty());
+  }
+}
+
+TEST_CASE("progress is read from what ninja and apt say") {
+  const TemporaryDirectory scratch;
+  const std::string log = (scratch / "log").string();
+  const auto steps = [&](const char* text) {
+    std::ofstream(log) << text;
+    return launcher_output("steps_of " + log);
+  };
+  REQUIRE(steps("Reading package lists...\n").empty());
+  REQUIRE(steps("[0/2] Re-checking\n[1/40] Building a\nnote: [9/9]\n[12/40] Linking b\n") ==
+          "12 40\n");
+  REQUIRE(steps("0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded.\n"
+                "Get:1 a\nGet:2 b\nUnpacking a\n") == "3 6\n");
+}
+
+TEST_CASE("progress says what is left once it can tell") {
+  REQUIRE(launcher_output("progress_text building 5 1 40") == "building: 1 of 40 steps, 5 s\n");
+  REQUIRE(launcher_output("progress_text building 100 10 40") ==
+          "building: 10 of 40 steps, 1 min 40 s, about 5 min 0 s left\n");
+  REQUIRE(launcher_output("progress_text configuring 3") == "configuring: 3 s\n");
+}
+
+TEST_CASE("a command's output goes to the log, and its exit code is kept") {
+  const TemporaryDirectory scratch;
+  const std::string log = (scratch / "log").string();
+  REQUIRE(launcher_output(fmt::format("with_progress building {} bash -c \"echo deep; exit 3\"; "
+                                      "echo code $?; cat {}",
+                                      log, log)) == "code 3\ndeep\n");
+}
+
+}  // namespace
+}  // namespace tessera
