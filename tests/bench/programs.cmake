@@ -36,3 +36,8 @@ target_link_libraries(bench_sampler PRIVATE tasks)
 # Decoding with a cache, for tests/bench/decode.py (ninja decode_bench).
 add_executable(decode_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/decode_bench.cc)
 target_link_libraries(decode_bench PRIVATE plugins)
+
+# Rates of matrix products (ninja bench_matrix_product).
+add_executable(bench_matrix_product EXCLUDE_FROM_ALL
+               ${CMAKE_SOURCE_DIR}/tests/bench/matrix_product_bench.cc)
+target_link_libraries(bench_matrix_product PRIVATE core_backend)

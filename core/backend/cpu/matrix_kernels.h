@@ -39,6 +39,37 @@ struct PackSource {
   int64_t depth = 0;  // Elements along k.
 };
 
+// Memory that will be packed later: while tiles multiply, it is asked for a few cache lines at a
+// time, so that packing does not wait for it.
+class ReadAhead {
+ public:
+  ReadAhead() = default;
+  // `rows` rows of `row_bytes` bytes, to be asked for within `tiles` calls.
+  ReadAhead(const std::byte* data, int64_t rows, int64_t row_bytes, int64_t stride_bytes,
+            int64_t tiles)
+      : row_(data), rows_(rows), row_bytes_(row_bytes), stride_bytes_(stride_bytes) {
+    const int64_t lines = rows * ((row_bytes + kLine - 1) / kLine);
+    lines_a_tile_ = (lines + tiles - 1) / (tiles > 0 ? tiles : 1);
+  }
+  void for_a_tile() {
+    for (int64_t i = 0; i < lines_a_tile_ && rows_ > 0; ++i) {
+      __builtin_prefetch(row_ + offset_, /*write=*/0, /*locality: second-level cache*/ 2);
+      offset_ += kLine;
+      if (offset_ < row_bytes_) continue;
+      offset_ = 0;
+      row_ += stride_bytes_;
+      --rows_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const std::byte* row_ = nullptr;
+  int64_t rows_ = 0, row_bytes_ = 0, stride_bytes_ = 0;
+  int64_t offset_ = 0;  // In the row.
+  int64_t lines_a_tile_ = 0;
+};
+
 // One block of A times one block of B, both packed.
 struct PackedBlocks {
   const float* a = nullptr;
@@ -54,6 +85,7 @@ struct PackedBlocks {
   void* out = nullptr;
   int64_t out_stride = 0;
   bool out_is_bf16 = false;
+  ReadAhead* next_a = nullptr;  // What will be packed next.
 };
 
 // A product of at most kFewRows rows with a B that is read from memory as it is.

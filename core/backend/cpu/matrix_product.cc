@@ -14,8 +14,8 @@ namespace {
 // Sizes of blocks. A packed A takes 192 KB and a block of C at most 480 KB, of the second-level
 // cache; a packed B 4 MB, of the third-level one.
 constexpr int64_t kBlockRows = 120;
-// A transposed A is read row of k by row of k: in longer pieces, it takes 768 KB.
-constexpr int64_t kTransposedBlockRows = 480;
+// A transposed A is read row of k by row of k, in longer pieces: 307 KB.
+constexpr int64_t kTransposedBlockRows = 192;
 constexpr int64_t kBlockColumns = 1024;
 constexpr int64_t kChunkFloats = int64_t{1} << 20;
 // With few rows by AMX, what counts is to read B once: a packed B stays in the second-level cache,
@@ -140,9 +140,13 @@ void MatrixProduct::run(const std::byte* a, const std::byte* b, std::byte* c,
   parts.sums = parts.b + b_floats();
   const bool in_parts = keeps_sums() && blocks_.chunk_units < units();
   const int64_t rows = in_parts ? blocks_.sum_m : shape_.m;
-  for (int64_t row = 0; row < shape_.m; row += rows)
-    for (int64_t column = 0; column < shape_.n; column += blocks_.n)
-      run_columns(a, b, c, row, std::min(rows, shape_.m - row), column, parts);
+  for (int64_t row = 0; row < shape_.m; row += rows) {
+    for (int64_t column = 0; column < shape_.n; column += blocks_.n) {
+      const Range2d part{row, std::min(rows, shape_.m - row), column,
+                         std::min(blocks_.n, shape_.n - column)};
+      run_columns(a, b, c, part, parts);
+    }
+  }
 }
 
 void MatrixProduct::run_few_rows(const std::byte* a, const std::byte* b, std::byte* c,
@@ -170,35 +174,39 @@ void MatrixProduct::run_few_rows(const std::byte* a, const std::byte* b, std::by
   kernels_->multiply_few_rows(product);
 }
 
-// A block of columns of C, for `rows` rows from `row` on.
-void MatrixProduct::run_columns(const std::byte* a, const std::byte* b, std::byte* c, int64_t row,
-                                int64_t rows, int64_t column, const Scratch& scratch) const {
-  const int64_t columns = std::min(blocks_.n, shape_.n - column);
+// A block of columns of C.
+void MatrixProduct::run_columns(const std::byte* a, const std::byte* b, std::byte* c, Range2d part,
+                                const Scratch& scratch) const {
   const int64_t chunk = blocks_.chunk_units * kernels_->unit_depth;
   const int64_t step = blocks_.units * kernels_->unit_depth;
   for (int64_t k = 0; k < shape_.k || k == 0; k += chunk) {
-    const int64_t depth = std::min(chunk, shape_.k - k);
-    for (int64_t inner = 0; inner < depth; inner += step) {
-      pack_b(b, column, columns, k + inner, std::min(step, depth - inner),
-             scratch.b + inner / kernels_->unit_depth * blocks_.n);
+    const Depth depth{k, std::min(chunk, shape_.k - k)};
+    for (int64_t inner = 0; inner < depth.size; inner += step) {
+      const Depth block{k + inner, std::min(step, depth.size - inner)};
+      const PackSource source = b_source(b, part.column, part.columns, block);
+      float* const to = scratch.b + inner / kernels_->unit_depth * blocks_.n;
+      (shape_.b.transposed ? kernels_->pack_b_columns : kernels_->pack_b_rows)(source, to);
     }
-    run_chunk(a, c, row, rows, column, k, depth, scratch);
+    run_chunk(a, c, part, depth, scratch);
   }
 }
 
 // Adds one packed chunk of k.
-void MatrixProduct::run_chunk(const std::byte* a, std::byte* c, int64_t row, int64_t rows,
-                              int64_t column, int64_t k, int64_t depth,
+void MatrixProduct::run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk,
                               const Scratch& scratch) const {
   const int64_t step = blocks_.units * kernels_->unit_depth;
   PackedBlocks blocks{.a = scratch.a,
-                      .n = std::min(blocks_.n, shape_.n - column),
+                      .n = part.columns,
                       .out_stride = shape_.c_leading,
                       .out_is_bf16 = shape_.output == DType::kBF16};
   blocks.a_order = shape_.a.transposed ? kernels_->transposed_order : PackedOrder::kRowMajor;
-  for (int64_t i = 0; i < rows; i += blocks_.m) {
-    blocks.m = std::min(blocks_.m, rows - i);
-    blocks.out = c + ((row + i) * shape_.c_leading + column) * dtype_bytes(shape_.output);
+  const auto source_of = [&](int64_t i, int64_t inner) {
+    return a_source(a, part.row + i, std::min(blocks_.m, part.rows - i),
+                    {chunk.begin + inner, std::min(step, chunk.size - inner)});
+  };
+  for (int64_t i = 0; i < part.rows; i += blocks_.m) {
+    blocks.m = std::min(blocks_.m, part.rows - i);
+    blocks.out = c + ((part.row + i) * shape_.c_leading + part.column) * dtype_bytes(shape_.output);
     if (keeps_sums()) {
       blocks.sums = scratch.sums + (blocks_.sum_m > blocks_.m ? i * blocks_.n : 0);
       blocks.sums_stride = blocks_.n;
@@ -206,39 +214,56 @@ void MatrixProduct::run_chunk(const std::byte* a, std::byte* c, int64_t row, int
       blocks.sums = static_cast<float*>(blocks.out);
       blocks.sums_stride = shape_.c_leading;
     }
-    for (int64_t inner = 0; inner < depth || inner == 0; inner += step) {
-      const int64_t now = std::min(step, depth - inner);
-      blocks.units = rounded_up(ceil_div(now, kernels_->unit_depth), kernels_->unit_multiple);
+    for (int64_t inner = 0; inner < chunk.size || inner == 0; inner += step) {
+      const PackSource source = source_of(i, inner);
+      blocks.units =
+          rounded_up(ceil_div(source.depth, kernels_->unit_depth), kernels_->unit_multiple);
       blocks.b = scratch.b + inner / kernels_->unit_depth * blocks_.n;
-      blocks.first = k + inner == 0;
-      blocks.last = k + inner + now == shape_.k;
-      pack_a(a, row + i, blocks.m, k + inner, now, scratch.a);
+      blocks.first = chunk.begin + inner == 0;
+      blocks.last = chunk.begin + inner + source.depth == shape_.k;
+      (shape_.a.transposed ? kernels_->pack_a_transposed : kernels_->pack_a_rows)(source,
+                                                                                  scratch.a);
+      const int64_t tiles =
+          ceil_div(blocks.m, kernels_->rows) * ceil_div(part.columns, kernels_->columns);
+      ReadAhead next_a;
+      if (inner + step < chunk.size) {
+        next_a = ahead_of(source_of(i, inner + step), tiles);
+      } else if (i + blocks_.m < part.rows) {
+        next_a = ahead_of(source_of(i + blocks_.m, 0), tiles);
+      }
+      blocks.next_a = &next_a;
       kernels_->multiply(blocks);
     }
   }
 }
 
-void MatrixProduct::pack_a(const std::byte* a, int64_t row, int64_t rows, int64_t k, int64_t depth,
-                           float* to) const {
+PackSource MatrixProduct::a_source(const std::byte* a, int64_t row, int64_t rows,
+                                   Depth depth) const {
   const MatrixLayout& layout = shape_.a;
-  const int64_t begin = layout.transposed ? k * layout.leading + row : row * layout.leading + k;
-  const PackSource source{.data = a + begin * dtype_bytes(shape_.input),
-                          .stride = layout.leading,
-                          .lines = rows,
-                          .depth = depth};
-  (layout.transposed ? kernels_->pack_a_transposed : kernels_->pack_a_rows)(source, to);
+  const int64_t begin =
+      layout.transposed ? depth.begin * layout.leading + row : row * layout.leading + depth.begin;
+  return {.data = a + begin * dtype_bytes(shape_.input),
+          .stride = layout.leading,
+          .lines = rows,
+          .depth = depth.size};
 }
 
-void MatrixProduct::pack_b(const std::byte* b, int64_t column, int64_t columns, int64_t k,
-                           int64_t depth, float* to) const {
+PackSource MatrixProduct::b_source(const std::byte* b, int64_t column, int64_t columns,
+                                   Depth depth) const {
   const MatrixLayout& layout = shape_.b;
-  const int64_t begin =
-      layout.transposed ? column * layout.leading + k : k * layout.leading + column;
-  const PackSource source{.data = b + begin * dtype_bytes(shape_.input),
-                          .stride = layout.leading,
-                          .lines = columns,
-                          .depth = depth};
-  (layout.transposed ? kernels_->pack_b_columns : kernels_->pack_b_rows)(source, to);
+  const int64_t begin = layout.transposed ? column * layout.leading + depth.begin
+                                          : depth.begin * layout.leading + column;
+  return {.data = b + begin * dtype_bytes(shape_.input),
+          .stride = layout.leading,
+          .lines = columns,
+          .depth = depth.size};
+}
+
+ReadAhead MatrixProduct::ahead_of(const PackSource& source, int64_t tiles) const {
+  const int64_t bytes = dtype_bytes(shape_.input);
+  const bool transposed = shape_.a.transposed;
+  return {source.data, transposed ? source.depth : source.lines,
+          (transposed ? source.lines : source.depth) * bytes, source.stride * bytes, tiles};
 }
 
 }  // namespace tessera

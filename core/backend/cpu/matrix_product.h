@@ -16,7 +16,9 @@
 
 namespace tessera {
 
+struct PackSource;
 struct ProductKernels;
+class ReadAhead;
 
 // How a matrix is stored: row-major with this many elements from row to row, or transposed (column
 // to column).
@@ -65,6 +67,13 @@ class MatrixProduct {
   struct Blocks {
     int64_t sum_m = 0, m = 0, n = 0, units = 0, chunk_units = 0;
   };
+  // Rows of C and the first column of a block of columns; elements of k.
+  struct Range2d {
+    int64_t row = 0, rows = 0, column = 0, columns = 0;
+  };
+  struct Depth {
+    int64_t begin = 0, size = 0;
+  };
   struct Scratch {
     float* a = nullptr;
     float* b = nullptr;
@@ -78,14 +87,14 @@ class MatrixProduct {
   int64_t units() const;
   bool streams() const;
   void run_few_rows(const std::byte* a, const std::byte* b, std::byte* c, float* scratch) const;
-  void run_columns(const std::byte* a, const std::byte* b, std::byte* c, int64_t row, int64_t rows,
-                   int64_t column, const Scratch& scratch) const;
-  void run_chunk(const std::byte* a, std::byte* c, int64_t row, int64_t rows, int64_t column,
-                 int64_t k, int64_t depth, const Scratch& scratch) const;
-  void pack_a(const std::byte* a, int64_t row, int64_t rows, int64_t k, int64_t depth,
-              float* to) const;
-  void pack_b(const std::byte* b, int64_t column, int64_t columns, int64_t k, int64_t depth,
-              float* to) const;
+  void run_columns(const std::byte* a, const std::byte* b, std::byte* c, Range2d part,
+                   const Scratch& scratch) const;
+  void run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk,
+                 const Scratch& scratch) const;
+  PackSource a_source(const std::byte* a, int64_t row, int64_t rows, Depth depth) const;
+  PackSource b_source(const std::byte* b, int64_t column, int64_t columns, Depth depth) const;
+  // The next block of A, asked for while `tiles` tiles multiply.
+  ReadAhead ahead_of(const PackSource& source, int64_t tiles) const;
 
   ProductShape shape_;
   const ProductKernels* kernels_;

@@ -23,8 +23,10 @@ class TileProduct {
     Tiles::configure();
     const float* b = blocks_.b;
     for (int64_t column = 0; column < blocks_.n; column += kTilePanel) {
-      for (int64_t row = 0; row < blocks_.m; row += kTilePanel)
+      for (int64_t row = 0; row < blocks_.m; row += kTilePanel) {
+        blocks_.next_a->for_a_tile();
         multiply(blocks_.a + row * kRowUnits, b, row, column);
+      }
       b += blocks_.units * kTilePanel;
     }
     Tiles::release();
