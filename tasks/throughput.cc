@@ -39,14 +39,24 @@ std::string peak_text(const Device& device) {
 
 Throughput::Throughput(int64_t tokens_per_step, const std::map<DType, double>& flops,
                        const Device& device, int64_t devices)
-    : tokens_per_step_(tokens_per_step) {
-  for (const auto& [dtype, count] : flops) {
-    const double peak = device.peak_flops(dtype) * static_cast<double>(devices);
+    : tokens_per_step_(tokens_per_step),
+      flops_(flops),
+      device_(&device),
+      devices_(static_cast<double>(devices)) {
+  find_ideal();
+}
+
+void Throughput::find_ideal() {
+  ideal_seconds_ = 0.0;
+  for (const auto& [dtype, count] : flops_) {
+    const double peak = device_->peak_flops(dtype) * devices_;
     if (peak > 0.0) ideal_seconds_ += count / peak;
   }
 }
 
 void Throughput::add_step(double seconds) {
+  // A step that is faster than the peak: the processor was slowed while its peak was measured.
+  if (seconds < ideal_seconds_) find_ideal();
   last_ = seconds;
   smooth_ = smooth_ == 0.0 ? seconds : kMemory * smooth_ + (1.0 - kMemory) * seconds;
 }

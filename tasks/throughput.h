@@ -20,8 +20,9 @@ std::string peak_text(const Device& device);
 
 class Throughput {
  public:
-  // `tokens_per_step` and `flops` are those of all devices together. `devices` like this one
-  // compute at once: fewer than the run has, where several share a processor.
+  // `tokens_per_step` and `flops` are those of all devices together; `device` outlives this.
+  // `devices` like this one compute at once: fewer than the run has, where several share a
+  // processor.
   Throughput(int64_t tokens_per_step, const std::map<DType, double>& flops, const Device& device,
              int64_t devices);
 
@@ -35,8 +36,12 @@ class Throughput {
   double seconds_for(int64_t steps) const;
 
  private:
+  void find_ideal();
   double mfu_of(double seconds) const;
   int64_t tokens_per_step_;
+  std::map<DType, double> flops_;
+  const Device* device_;
+  double devices_ = 1.0;
   double ideal_seconds_ = 0.0;  // Of a step at the peak.
   double last_ = 0.0;
   double smooth_ = 0.0;

@@ -174,13 +174,22 @@ double measure(const PeakLoop& loop, ThreadTeam& team) {
 }  // namespace
 
 double cpu_peak_flops(DType dtype, ThreadTeam& team) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kValid = std::chrono::seconds(1);
+  struct Peak {
+    double flops = 0.0;
+    Clock::time_point measured;
+  };
   const PeakLoop loop = loop_of(dtype, cpu_level());
   static std::mutex mutex;
-  static std::map<std::pair<double, int>, double> peaks;  // Of a loop, told by its operations.
+  static std::map<std::pair<double, int>, Peak> peaks;  // Of a loop, told by its operations.
   const std::lock_guard<std::mutex> lock(mutex);
-  double& peak = peaks[{loop.flops, team.size()}];
-  if (peak == 0.0) peak = measure(loop, team);
-  return peak;
+  Peak& peak = peaks[{loop.flops, team.size()}];
+  if (peak.flops == 0.0 || Clock::now() - peak.measured > kValid) {
+    peak.flops = std::max(peak.flops, measure(loop, team));
+    peak.measured = Clock::now();
+  }
+  return peak.flops;
 }
 
 }  // namespace tessera
