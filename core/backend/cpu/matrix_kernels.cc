@@ -125,6 +125,7 @@ void multiply_panels(const PackedBlocks& blocks) {
       const int64_t rows = std::min(kPanelRows, blocks.m - row);
       if (row + kPanelRows < blocks.m) prefetch_rows(blocks, row + kPanelRows, column);
       blocks.next_a->for_a_tile();
+      blocks.next_b->for_a_tile();
       if (narrow) {
         multiply_rows<Multiply, kOrder, 1, kPanelRows>(blocks, a, b, rows, row, column);
       } else {

@@ -86,6 +86,7 @@ struct PackedBlocks {
   int64_t out_stride = 0;
   bool out_is_bf16 = false;
   ReadAhead* next_a = nullptr;  // What will be packed next.
+  ReadAhead* next_b = nullptr;
 };
 
 // A product of at most kFewRows rows with a B that is read from memory as it is.

@@ -52,6 +52,11 @@ const ProductKernels& kernels_of(ProductPath path) {
 
 }  // namespace
 
+// The blocks that are packed after those that are multiplied.
+struct MatrixProduct::Ahead {
+  ReadAhead a, b;
+};
+
 std::string_view path_name(ProductPath path) {
   switch (path) {
     case ProductPath::kF32:
@@ -109,7 +114,9 @@ MatrixProduct::Blocks MatrixProduct::choose_blocks() const {
                 .units = even_part(units(), kBlockUnits, 16)};
   const int64_t most =
       std::max(blocks.units, kChunkFloats / blocks.n / blocks.units * blocks.units);
-  blocks.chunk_units = even_part(units(), most, blocks.units);
+  // A packed B that one block of A is multiplied by serves once: it need not outlive its block.
+  const bool once = shape_.m <= blocks.m;
+  blocks.chunk_units = once ? blocks.units : even_part(units(), most, blocks.units);
   blocks.sum_m = std::min(shape_.m, blocks.chunk_units < units() ? kSumRows : blocks.m);
   return blocks;
 }
@@ -187,18 +194,31 @@ void MatrixProduct::run_columns(const std::byte* a, const std::byte* b, std::byt
       float* const to = scratch.b + inner / kernels_->unit_depth * blocks_.n;
       (shape_.b.transposed ? kernels_->pack_b_columns : kernels_->pack_b_rows)(source, to);
     }
-    run_chunk(a, c, part, depth, scratch);
+    Ahead ahead;
+    if (chunk == step && k + chunk < shape_.k) {
+      const Depth next{k + chunk, std::min(chunk, shape_.k - k - chunk)};
+      const int64_t tiles = tiles_of(blocks_.m, part.columns);
+      const PackSource next_a = a_source(a, part.row, std::min(blocks_.m, part.rows), next);
+      ahead.a = ahead_of(next_a, shape_.a.transposed, tiles);
+      ahead.b = ahead_of(b_source(b, part.column, part.columns, next), !shape_.b.transposed, tiles);
+    }
+    run_chunk(a, c, part, depth, ahead, scratch);
   }
+}
+
+int64_t MatrixProduct::tiles_of(int64_t rows, int64_t columns) const {
+  return ceil_div(rows, kernels_->rows) * ceil_div(columns, kernels_->columns);
 }
 
 // Adds one packed chunk of k.
 void MatrixProduct::run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk,
-                              const Scratch& scratch) const {
+                              Ahead& ahead, const Scratch& scratch) const {
   const int64_t step = blocks_.units * kernels_->unit_depth;
   PackedBlocks blocks{.a = scratch.a,
                       .n = part.columns,
                       .out_stride = shape_.c_leading,
-                      .out_is_bf16 = shape_.output == DType::kBF16};
+                      .out_is_bf16 = shape_.output == DType::kBF16,
+                      .next_b = &ahead.b};
   blocks.a_order = shape_.a.transposed ? kernels_->transposed_order : PackedOrder::kRowMajor;
   const auto source_of = [&](int64_t i, int64_t inner) {
     return a_source(a, part.row + i, std::min(blocks_.m, part.rows - i),
@@ -223,13 +243,12 @@ void MatrixProduct::run_chunk(const std::byte* a, std::byte* c, Range2d part, De
       blocks.last = chunk.begin + inner + source.depth == shape_.k;
       (shape_.a.transposed ? kernels_->pack_a_transposed : kernels_->pack_a_rows)(source,
                                                                                   scratch.a);
-      const int64_t tiles =
-          ceil_div(blocks.m, kernels_->rows) * ceil_div(part.columns, kernels_->columns);
-      ReadAhead next_a;
+      const int64_t tiles = tiles_of(blocks.m, part.columns);
+      ReadAhead next_a = ahead.a;
       if (inner + step < chunk.size) {
-        next_a = ahead_of(source_of(i, inner + step), tiles);
+        next_a = ahead_of(source_of(i, inner + step), shape_.a.transposed, tiles);
       } else if (i + blocks_.m < part.rows) {
-        next_a = ahead_of(source_of(i + blocks_.m, 0), tiles);
+        next_a = ahead_of(source_of(i + blocks_.m, 0), shape_.a.transposed, tiles);
       }
       blocks.next_a = &next_a;
       kernels_->multiply(blocks);
@@ -259,11 +278,12 @@ PackSource MatrixProduct::b_source(const std::byte* b, int64_t column, int64_t c
           .depth = depth.size};
 }
 
-ReadAhead MatrixProduct::ahead_of(const PackSource& source, int64_t tiles) const {
+ReadAhead MatrixProduct::ahead_of(const PackSource& source, bool lines_are_contiguous,
+                                  int64_t tiles) const {
   const int64_t bytes = dtype_bytes(shape_.input);
-  const bool transposed = shape_.a.transposed;
-  return {source.data, transposed ? source.depth : source.lines,
-          (transposed ? source.lines : source.depth) * bytes, source.stride * bytes, tiles};
+  const int64_t rows = lines_are_contiguous ? source.depth : source.lines;
+  const int64_t row = lines_are_contiguous ? source.lines : source.depth;
+  return {source.data, rows, row * bytes, source.stride * bytes, tiles};
 }
 
 }  // namespace tessera

@@ -74,6 +74,7 @@ class MatrixProduct {
   struct Depth {
     int64_t begin = 0, size = 0;
   };
+  struct Ahead;
   struct Scratch {
     float* a = nullptr;
     float* b = nullptr;
@@ -89,12 +90,13 @@ class MatrixProduct {
   void run_few_rows(const std::byte* a, const std::byte* b, std::byte* c, float* scratch) const;
   void run_columns(const std::byte* a, const std::byte* b, std::byte* c, Range2d part,
                    const Scratch& scratch) const;
-  void run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk,
+  void run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk, Ahead& ahead,
                  const Scratch& scratch) const;
   PackSource a_source(const std::byte* a, int64_t row, int64_t rows, Depth depth) const;
   PackSource b_source(const std::byte* b, int64_t column, int64_t columns, Depth depth) const;
-  // The next block of A, asked for while `tiles` tiles multiply.
-  ReadAhead ahead_of(const PackSource& source, int64_t tiles) const;
+  int64_t tiles_of(int64_t rows, int64_t columns) const;
+  // A block asked for while `tiles` tiles multiply.
+  ReadAhead ahead_of(const PackSource& source, bool lines_are_contiguous, int64_t tiles) const;
 
   ProductShape shape_;
   const ProductKernels* kernels_;

@@ -25,6 +25,7 @@ class TileProduct {
     for (int64_t column = 0; column < blocks_.n; column += kTilePanel) {
       for (int64_t row = 0; row < blocks_.m; row += kTilePanel) {
         blocks_.next_a->for_a_tile();
+        blocks_.next_b->for_a_tile();
         multiply(blocks_.a + row * kRowUnits, b, row, column);
       }
       b += blocks_.units * kTilePanel;
