@@ -169,14 +169,14 @@ TEST_CASE("an exhausted source begins again, leaves the mixture or is an error, 
       {{"long", corpora.rows("long", 900, false)}, {"short", corpora.rows("short", 7, false)}},
       {{"long", 1.0}, {"short", 1.0}});
   p.exhausted = Exhausted::kRestart;
-  const std::vector<Row> anew = take(*open(p), 20);
-  REQUIRE(anew.size() == 100);
+  const std::vector<Row> restarted = take(*open(p), 20);
+  REQUIRE(restarted.size() == 100);
   int32_t of_short = 0;
   size_t end = 0;  // Of the rows before short's eighth.
-  for (size_t i = 0; i < anew.size(); ++i) {
-    if (anew[i].source == 0) continue;
+  for (size_t i = 0; i < restarted.size(); ++i) {
+    if (restarted[i].source == 0) continue;
     if (of_short == 7) end = i;
-    REQUIRE(anew[i].number == of_short++ % 7);
+    REQUIRE(restarted[i].number == of_short++ % 7);
   }
   REQUIRE(end > 10);
   REQUIRE(end < 20);
@@ -189,7 +189,7 @@ TEST_CASE("an exhausted source begins again, leaves the mixture or is an error, 
   for (size_t i = 0; i < 907; ++i) {
     REQUIRE(stopped[i].counts);
     REQUIRE(stopped[i].number == next[static_cast<size_t>(stopped[i].source)]++);
-    if (i < 10) REQUIRE(stopped[i] == anew[i]);
+    if (i < 10) REQUIRE(stopped[i] == restarted[i]);
     if (i == 19) REQUIRE(next == std::vector<int32_t>{13, 7});
   }
   REQUIRE(next == std::vector<int32_t>{900, 7});
@@ -198,8 +198,9 @@ TEST_CASE("an exhausted source begins again, leaves the mixture or is an error, 
 
   p.exhausted = Exhausted::kRaise;
   const auto raising = open(p);
-  REQUIRE(take(*raising, static_cast<int>(end / 5)) ==
-          std::vector<Row>(anew.begin(), anew.begin() + static_cast<int64_t>(end / 5 * 5)));
+  REQUIRE(
+      take(*raising, static_cast<int>(end / 5)) ==
+      std::vector<Row>(restarted.begin(), restarted.begin() + static_cast<int64_t>(end / 5 * 5)));
   for (int again = 0; again < 2; ++again)
     REQUIRE_THROWS_WITH(raising->get_next(), Contains("source 'short' is exhausted: its 7 rows"));
   // A stream that ends before raises nothing.
@@ -209,7 +210,7 @@ TEST_CASE("an exhausted source begins again, leaves the mixture or is an error, 
   REQUIRE_FALSE(ending->get_next());
 }
 
-TEST_CASE("sources that repeat go on for ever when all others have left") {
+TEST_CASE("sources that restart continue without end after all others have left") {
   Corpora corpora;
   auto p = mixture(
       {{"long", corpora.rows("long", 32, false)}, {"short", corpora.rows("short", 5, true)}},

@@ -100,7 +100,7 @@ inline constexpr int64_t kRowsAtOnce = 8;
 
 // Contiguous lines, to panels of kWidth lines, [unit][line]; panels are `panel_units` apart. Whole
 // vectors are stored, so that up to lanes() - 1 floats behind a panel are overwritten where kWidth
-// is no multiple of them.
+// is not a multiple of lanes().
 template <class Units, int64_t kWidth, int64_t kMultiple>
 void pack_across(const PackSource& source, int64_t panel_units, float* to) {
   const int64_t filled = units_of(source.depth, Units::kDepth, 1);
