@@ -18,7 +18,8 @@ function(tessera_folder folder)
   add_library(${target} SHARED ${units})
   add_library(Tessera::${target} ALIAS ${target})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME tessera_${target}
-                        VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} DEFINE_SYMBOL "")
+                        VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} DEFINE_SYMBOL ""
+                        INSTALL_RPATH "$ORIGIN")
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/tessera>)
   target_link_libraries(${target} ${ARG_LINK})

@@ -31,5 +31,11 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_LINK_DEPENDS_NO_SHARED ON)  # A library linked again is no reason to link its users again.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
-set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
-set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+# Run paths are those of the installed files from the start. CMake would pad a build tree's with
+# empty entries to make room for them, and the loader takes an empty entry for the current directory.
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # Libraries outside the system's folders.
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")  # Of programs, in the build tree,
+if(NOT CMAKE_INSTALL_LIBDIR STREQUAL "lib")
+  list(APPEND CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")  # and installed.
+endif()

@@ -7,5 +7,5 @@ function(tessera_plugin family)
   target_link_libraries(experiment_${family} PRIVATE Tessera::plugins)
   set_target_properties(experiment_${family} PROPERTIES PREFIX "" OUTPUT_NAME ${family} DEFINE_SYMBOL ""
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/experiments
-    INSTALL_RPATH "$ORIGIN/../..")
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON INSTALL_RPATH "$ORIGIN/../..")
 endfunction()

@@ -3,14 +3,14 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "core/base/error.h"
 
@@ -18,6 +18,22 @@ namespace tessera {
 namespace {
 
 std::string system_reason() { return std::strerror(errno); }
+
+struct Descriptor {
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+  int number;
+};
+
+void check_regular(const std::filesystem::path& path, const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return;
+  const std::string_view kind = S_ISDIR(status.st_mode)    ? "a directory"
+                                : S_ISFIFO(status.st_mode) ? "a FIFO"
+                                : S_ISSOCK(status.st_mode) ? "a socket"
+                                                           : "a device";
+  fail("{}: expected a regular file, got {}", path.string(), kind);
+}
 
 void sync_path(const std::filesystem::path& path, int flags) {
   const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
@@ -62,14 +78,32 @@ std::filesystem::path parent_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) fail("{}: cannot open: {}", path.string(), system_reason());
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (stream.bad() || (stream.fail() && !stream.eof()))
-    fail("{}: cannot read: {}", path.string(), system_reason());
-  return std::move(text).str();
+void require_regular_file(const std::filesystem::path& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0)
+    fail("{}: cannot open: {}", path.string(), system_reason());
+  check_regular(path, status);
+}
+
+std::string read_file(const std::filesystem::path& path, int64_t max_bytes) {
+  // Without O_NONBLOCK, opening a FIFO would wait for a writer.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+  struct stat status;
+  if (file.number < 0 || ::fstat(file.number, &status) != 0)
+    fail("{}: cannot open: {}", path.string(), system_reason());
+  check_regular(path, status);
+  // The size is a hint alone: files of /proc have none, and others may grow.
+  std::string text;
+  text.reserve(static_cast<size_t>(std::clamp<int64_t>(status.st_size, 0, max_bytes)));
+  std::array<char, 1 << 16> block;
+  while (static_cast<int64_t>(text.size()) <= max_bytes) {
+    const ssize_t count = ::read(file.number, block.data(), block.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("{}: cannot read: {}", path.string(), system_reason());
+    if (count == 0) return text;
+    text.append(block.data(), static_cast<size_t>(count));
+  }
+  fail("{}: larger than the limit of {} bytes for such a file", path.string(), max_bytes);
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that must survive a crash: whole or not there. Not a file abstraction; plain reading and
-// writing elsewhere uses the standard library.
+// Small files read whole, and files that must survive a crash: either complete or absent. Not a
+// file abstraction; plain reading and writing elsewhere uses the standard library.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 
 namespace tessera {
 
-std::string read_file(const std::filesystem::path& path);
+// Error unless `path`, after symbolic links, is a regular file. To be called before a library opens
+// the file: opening a FIFO blocks, and reading a device may never end.
+void require_regular_file(const std::filesystem::path& path);
+
+// The contents of a regular file. Error for anything else, and for more than `max_bytes`.
+std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
 
 // Replaces the file in one step: written beside it under a name of its own, synced, renamed.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);

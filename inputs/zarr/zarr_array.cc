@@ -164,10 +164,11 @@ std::vector<uint64_t> ZarrArray::read_chunk(int64_t number) const {
   }
   if (error) fail("{}: cannot be read: {}", path.string(), error.message());
   // No codec makes chunks much longer.
-  if (static_cast<int64_t>(bytes) > 2 * metadata_.chunk_bytes() + (int64_t{1} << 16))
+  const int64_t most = 2 * metadata_.chunk_bytes() + (int64_t{1} << 16);
+  if (static_cast<int64_t>(bytes) > most)
     fail("{}: has {} bytes, too many for a chunk of {}", path.string(), bytes,
          metadata_.chunk_bytes());
-  std::vector<uint64_t> values = decode_zarr_chunk(metadata_, read_file(path), path.string());
+  std::vector<uint64_t> values = decode_zarr_chunk(metadata_, read_file(path, most), path.string());
   values.resize(size);
   return values;
 }

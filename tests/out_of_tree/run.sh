@@ -13,6 +13,10 @@ cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
       -DCMAKE_PREFIX_PATH="$work/tessera" >/dev/null
 cmake --build "$work/build"
 
+# Nothing that is installed, and no plugin, looks for libraries in the current directory.
+if find "$work/tessera" "$work/build" -name '*.so*' -type f -exec readelf -d {} + |
+  grep -E 'R(UN)?PATH.*\[([^]]*:)?[^/$]'; then exit 1; fi
+
 # Somewhere else than where it was built, so that nothing is found by accident.
 mv "$work/tessera" "$work/moved"
 runexp=$work/moved/bin/runexp

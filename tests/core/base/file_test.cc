@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/file.h"
 
+#include <sys/stat.h>
+
 #include "core/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
@@ -28,6 +30,26 @@ TEST_CASE("a file that cannot be replaced stays, and the reason is said") {
   REQUIRE_THROWS_WITH(write_file_atomically(directory / "none/f", "text"),
                       Contains("No such file"));
   REQUIRE_THROWS_WITH(read_file(directory / "none"), Contains("cannot open"));
+}
+
+TEST_CASE("only regular files of a bounded size are read") {
+  const TemporaryDirectory directory;
+  const fs::path fifo = directory / "fifo", link = directory / "link";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  fs::create_symlink(fifo, link);
+  write_bytes(directory / "f", "12345");
+  for (const auto& [path, kind] : {std::pair<fs::path, std::string>{fifo, "a FIFO"},
+                                   {link, "a FIFO"},
+                                   {directory.path(), "a directory"},
+                                   {"/dev/zero", "a device"}}) {
+    const std::string message = "expected a regular file, got " + kind;
+    CHECK_THROWS_WITH(read_file(path), Contains(message));
+    CHECK_THROWS_WITH(require_regular_file(path), Contains(message));
+  }
+  REQUIRE(read_file(directory / "f", 5) == "12345");
+  REQUIRE_THROWS_WITH(read_file(directory / "f", 4), Contains("larger than the limit of 4 bytes"));
+  REQUIRE_NOTHROW(require_regular_file(directory / "f"));
+  REQUIRE(read_file("/proc/self/status").starts_with("Name:"));  // Its size reads as 0.
 }
 
 TEST_CASE("a directory takes a name, or changes places with the one that has it") {
