@@ -22,7 +22,8 @@ std::string_view phase_name(Phase phase) {
 }
 
 ValueId Graph::add_input(std::string name, InputKind kind, Type type) {
-  if (find_input(name) != nullptr) fail("the graph has an input '{}' already", name);
+  if (!input_positions_.emplace(name, inputs_.size()).second)
+    fail("the graph has an input '{}' already", name);
   const ValueId id = static_cast<ValueId>(values_.size());
   values_.push_back({std::move(type), kNone, 0, name});
   inputs_.push_back({std::move(name), kind, id});
@@ -44,39 +45,37 @@ NodeId Graph::add_node(Node node, const std::vector<Type>& types) {
 }
 
 void Graph::add_output(std::string name, ValueId value) {
-  if (find_output(name) != nullptr) fail("the graph has an output '{}' already", name);
+  if (!output_positions_.emplace(name, outputs_.size()).second)
+    fail("the graph has an output '{}' already", name);
   outputs_.push_back({std::move(name), value, false});
 }
 
 void Graph::add_update(std::string input_name, ValueId value) {
-  if (find_output(input_name) != nullptr) fail("'{}' is updated twice", input_name);
+  if (!output_positions_.emplace(input_name, outputs_.size()).second)
+    fail("'{}' is updated twice", input_name);
   outputs_.push_back({std::move(input_name), value, true});
 }
 
 void Graph::order_inputs(const std::vector<ValueId>& values) {
   CHECK(values.size() == inputs_.size(), "{} values for {} inputs", values.size(), inputs_.size());
-  std::vector<GraphInput> ordered;
-  for (const ValueId value : values) {
-    const auto found = std::find_if(inputs_.begin(), inputs_.end(),
-                                    [&](const GraphInput& input) { return input.value == value; });
-    CHECK(found != inputs_.end(), "value {} is not an input", value);
-    ordered.push_back(*found);
+  std::unordered_map<ValueId, GraphInput> by_value;
+  for (GraphInput& input : inputs_) by_value.emplace(input.value, std::move(input));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto found = by_value.find(values[i]);
+    CHECK(found != by_value.end(), "value {} is not an input", values[i]);
+    inputs_[i] = found->second;
+    input_positions_[inputs_[i].name] = i;
   }
-  inputs_ = std::move(ordered);
 }
 
 const GraphInput* Graph::find_input(std::string_view name) const {
-  for (const GraphInput& input : inputs_) {
-    if (input.name == name) return &input;
-  }
-  return nullptr;
+  const auto found = input_positions_.find(std::string(name));
+  return found == input_positions_.end() ? nullptr : &inputs_[found->second];
 }
 
 const GraphOutput* Graph::find_output(std::string_view name) const {
-  for (const GraphOutput& output : outputs_) {
-    if (output.name == name) return &output;
-  }
-  return nullptr;
+  const auto found = output_positions_.find(std::string(name));
+  return found == output_positions_.end() ? nullptr : &outputs_[found->second];
 }
 
 std::string Graph::describe(ValueId id) const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -92,7 +93,7 @@ class Graph {
   const Node& node(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
   Node& node(NodeId id) { return nodes_[static_cast<size_t>(id)]; }
   const Type& type(ValueId id) const { return value(id).type; }
-  const GraphInput* find_input(std::string_view name) const;
+  const GraphInput* find_input(std::string_view name) const;  // nullptr if there is no such input.
   const GraphOutput* find_output(std::string_view name) const;
 
   // How a message calls a value: its name, else "<op> of <path>".
@@ -104,6 +105,8 @@ class Graph {
   std::deque<Node> nodes_;  // Topologically ordered: a node's inputs precede it.
   std::vector<GraphInput> inputs_;
   std::vector<GraphOutput> outputs_;
+  std::unordered_map<std::string, size_t> input_positions_;  // By name.
+  std::unordered_map<std::string, size_t> output_positions_;
 };
 
 // For each value, the nodes that read it (an entry per reading operand).

@@ -8,12 +8,19 @@
 namespace tessera {
 
 Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
+  int64_t devices = 1;
   for (size_t i = 0; i < axes_.size(); ++i) {
     const MeshAxis& axis = axes_[i];
     if (axis.name.empty()) fail("mesh: axis {} has no name", i);
     if (axis.ici < 1 || axis.dcn < 1) {
       fail("mesh: axis '{}' has size {} (ICI) x {} (DCN); both must be at least 1", axis.name,
            axis.ici, axis.dcn);
+    }
+    for (const int64_t size : {axis.ici, axis.dcn}) {
+      if (size > kMaxDevices / devices)
+        fail("mesh: more than {} devices; axis '{}' has size {} (ICI) x {} (DCN)", kMaxDevices,
+             axis.name, axis.ici, axis.dcn);
+      devices *= size;
     }
     for (size_t j = 0; j < i; ++j) {
       if (axes_[j].name == axis.name) fail("mesh: axis '{}' is named twice", axis.name);

@@ -10,6 +10,8 @@
 
 namespace tessera {
 
+inline constexpr int64_t kMaxDevices = int64_t{1} << 24;
+
 struct MeshAxis {
   std::string name;
   int64_t ici = 1;
@@ -20,8 +22,9 @@ struct MeshAxis {
 
 class Mesh {
  public:
-  Mesh() = default;                           // No axes: one device, and only unsplit types.
-  explicit Mesh(std::vector<MeshAxis> axes);  // Error on a repeated name or a size < 1.
+  Mesh() = default;  // No axes: one device, and only unsplit types.
+  // Error on a repeated name, a size < 1, or more than kMaxDevices.
+  explicit Mesh(std::vector<MeshAxis> axes);
 
   // The usual axes "replica data mdl" with these ICI sizes (DCN sizes all 1 when empty).
   static Mesh standard(const std::vector<int64_t>& ici, const std::vector<int64_t>& dcn = {});

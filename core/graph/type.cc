@@ -230,12 +230,18 @@ std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
                        mesh.axes().empty() ? "no axes" : mesh.text(), did_you_mean(name, names));
   };
 
+  int64_t elements = 1;
   for (size_t i = 0; i < type.axes.size(); ++i) {
     const Axis& axis = type.axes[i];
     if (type.find(axis.name) != static_cast<int64_t>(i)) {
       return fmt::format("{} has axis {} twice", type.text(), axis.name);
     }
     if (axis.size < 1) return fmt::format("axis {} has size {}", axis.name, axis.size);
+    if (axis.size > kMaxElements / elements) {
+      return fmt::format("{} has more than {} elements, the most that a tensor may have",
+                         type.text_sized(), kMaxElements);
+    }
+    elements *= axis.size;
     for (const std::string& name : axis.split) {
       if (auto problem = unknown(name)) return problem;
       if (auto problem = second_use(name, axis.name)) return problem;

@@ -16,6 +16,10 @@
 
 namespace tessera {
 
+// The largest tensor, 16 times a trillion-parameter model's largest weight. With it, sizes in bytes
+// and sums of them over a graph fit in 64 bits.
+inline constexpr int64_t kMaxElements = int64_t{1} << 44;
+
 struct Axis {
   std::string name;
   int64_t size = 0;                // Global.
@@ -73,7 +77,7 @@ Type make_type(DType dtype, std::vector<Axis> axes);
 
 // What is wrong with a type on a mesh, or nullopt: repeated axis, unknown mesh axis, one mesh axis
 // used twice (or both split and partial), a size the split does not divide ("heads=4 cannot be
-// split by mdl*data=8; …nearest legal size").
+// split by mdl*data=8; …nearest legal size"), more elements than kMaxElements.
 std::optional<std::string> type_problem(const Type& type, const Mesh& mesh);
 
 // The part one device holds: sizes divided by their splits, no splits, no partial.

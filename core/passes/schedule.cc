@@ -32,11 +32,14 @@ class Scheduler {
   // be done in place.
   void find_overwritten() {
     overwritten_.resize(graph_.nodes().size());
+    updates_.resize(graph_.values().size());
     for (const GraphOutput& output : graph_.outputs()) {
       const GraphInput* state = output.is_update ? graph_.find_input(output.name) : nullptr;
       const NodeId producer = graph_.value(output.value).producer;
-      if (state != nullptr && producer != kNone)
+      if (state != nullptr && producer != kNone) {
         overwritten_[static_cast<size_t>(producer)].push_back(state->value);
+        updates_[static_cast<size_t>(state->value)].push_back(producer);
+      }
     }
   }
 
@@ -71,7 +74,7 @@ class Scheduler {
     for (const ValueId value : graph_.node(id).outputs)
       for (const NodeId reader : readers_[static_cast<size_t>(value)]) try_update(reader);
     for (const ValueId value : graph_.node(id).inputs)
-      for (const NodeId reader : readers_[static_cast<size_t>(value)]) try_update(reader);
+      for (const NodeId update : updates_[static_cast<size_t>(value)]) try_update(update);
   }
 
   // Runs an update as soon as its operands are there and nothing else will read what it replaces.
@@ -88,7 +91,8 @@ class Scheduler {
   const Graph& graph_;
   std::vector<std::vector<NodeId>> readers_;
   std::vector<std::vector<ValueId>> overwritten_;  // By node.
-  std::vector<bool> lazy_;                         // By node.
+  std::vector<std::vector<NodeId>> updates_;  // The reverse: by value, the nodes that replace it.
+  std::vector<bool> lazy_;                    // By node.
   std::vector<bool> placed_;
   std::vector<NodeId> order_;
 };

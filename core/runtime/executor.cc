@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/core.h>
@@ -125,12 +126,12 @@ struct Executor::Impl {
   }
 
   void add_persistent(const Program& program) {
+    std::unordered_set<std::string> known;
+    for (const Placement& each : persistent) known.insert(each.name);
     for (size_t i = 0; i < program.plan.inputs.size(); ++i) {
       const Placement& input = program.plan.inputs[i];
       const bool stays = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
-      const bool known = std::any_of(persistent.begin(), persistent.end(),
-                                     [&](const Placement& p) { return p.name == input.name; });
-      if (!stays || known) continue;
+      if (!stays || !known.insert(input.name).second) continue;
       persistent.push_back(input);
       buffers.push_back({input.name, input.kind, program.inputs[i], input.type});
     }
