@@ -284,6 +284,7 @@ FlatTokensWriter::FlatTokensWriter(const std::filesystem::path& path, TokenizerI
                                    const FlatTokensWriterOptions& options)
     : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
+  require_replaceable(path);
   impl_->temporary = temporary_beside(path, "new");
   impl_->options = options;
   impl_->tokenizer = std::move(tokenizer);

@@ -51,7 +51,7 @@ int run_flat_tokens(const std::vector<std::string>& arguments, std::ostream& out
     fmt::print(errors, "flat_tokens: {}; flat_tokens --help says how it is used\n", error.what());
     return 2;
   } catch (const std::exception& error) {
-    fmt::print(errors, "flat_tokens: {}\n", error.what());
+    fmt::print(errors, "flat_tokens: {}\n", error_text(error));
     return 1;
   }
 }

@@ -41,8 +41,11 @@ bool is_compressed_text(const fs::path& path) {
 using FileRule = bool (*)(const fs::path& path);
 
 void add_directory(const fs::path& directory, FileRule is_wanted, std::set<fs::path>* files) {
-  for (auto entry = fs::recursive_directory_iterator(directory);
-       entry != fs::recursive_directory_iterator(); ++entry) {
+  std::error_code error;
+  fs::path at = directory;
+  for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    at = entry->path();
     if (entry->is_symlink()) continue;
     if (is_left_out(entry->path())) {
       if (entry->is_directory()) entry.disable_recursion_pending();
@@ -50,6 +53,8 @@ void add_directory(const fs::path& directory, FileRule is_wanted, std::set<fs::p
       files->insert(entry->path());
     }
   }
+  if (error)
+    fail("{}: cannot read the folder: {}; name the files to read", at.string(), error.message());
 }
 
 std::string percent(double fraction) { return fmt::format("{:g} %", 100.0 * fraction); }

@@ -107,7 +107,7 @@ std::vector<std::string> load_plugins(const std::vector<filesystem::path>& files
     try {
       load_plugin(file);
     } catch (const std::exception& error) {
-      problems.emplace_back(error.what());
+      problems.push_back(error_text(error));
     }
   }
   return problems;

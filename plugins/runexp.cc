@@ -7,7 +7,6 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
-#include <new>
 #include <thread>
 
 #include <fmt/ostream.h>
@@ -25,6 +24,7 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/missing_data.h"
+#include "tasks/run_config.h"
 #include "tasks/selfcheck.h"
 
 namespace tessera {
@@ -74,9 +74,7 @@ Tree other_tree(const std::string& other, const CommandLine& line) {
     if (!filesystem::exists(file)) fail("--diff={}: the folder has no hparams.toml", other);
   }
   if (filesystem::is_regular_file(file)) {
-    ExperimentConfig config;
-    from_tree(parse_toml(read_file(file), file.string()), config);
-    return to_tree(with_all_evals(config));
+    return to_tree(with_all_evals(parse_config(read_file(file), file.string())));
   }
   const ExperimentEntry entry = find_experiment(other, plugin_path(line.plugin_path));
   return to_tree(configure(entry, {}).config);
@@ -126,7 +124,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Proc
     return {trainer.run(), ""};
   } catch (const std::exception& error) {
     // Thrown on, it would be taken for bad configuration.
-    return {kFailed, error.what()};
+    return {kFailed, error_text(error)};
   }
 }
 
@@ -171,11 +169,9 @@ Ending catch_errors(const std::function<Ending()>& action) {
   } catch (const Error& error) {
     return {kBadUsage, error.what()};
   } catch (const filesystem::filesystem_error& error) {
-    return {kBadUsage, error.what()};
-  } catch (const std::bad_alloc&) {
-    return {kFailed, "out of memory"};
+    return {kBadUsage, error_text(error)};
   } catch (const std::exception& error) {
-    return {kFailed, error.what()};
+    return {kFailed, error_text(error)};
   }
 }
 

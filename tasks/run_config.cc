@@ -23,6 +23,14 @@ bool run_has_begun(const std::filesystem::path& run_directory) {
   return false;
 }
 
+ExperimentConfig parse_config(std::string_view text, const std::string& name) {
+  const Tree tree = parse_toml(text, name);  // Whose errors name the file and the line.
+  const ErrorPrefix where(name);
+  ExperimentConfig config;
+  from_tree(tree, config);
+  return config;
+}
+
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
                           const ExperimentConfig& config, const std::vector<std::string>& overrides,
                           ConfigChange change) {
@@ -31,8 +39,7 @@ std::string settle_config(const std::filesystem::path& run_directory, const std:
   for (const std::string& given : overrides) note_command_line(wanted, given);
   if (std::filesystem::exists(file)) {
     const std::string text = read_file(file);
-    ExperimentConfig begun_with;
-    from_tree(parse_toml(text, file.string()), begun_with);
+    const ExperimentConfig begun_with = parse_config(text, file.string());
     const std::vector<std::string> differences = diff(to_tree(with_all_evals(begun_with)), wanted);
     if (differences.empty()) return text;
     if (change == ConfigChange::kRefuse && run_has_begun(run_directory))

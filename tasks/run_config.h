@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tasks/experiment.h"
@@ -15,6 +16,10 @@ namespace tessera {
 bool run_has_begun(const std::filesystem::path& run_directory);
 
 enum class ConfigChange { kRefuse, kAllow };
+
+// The configuration in the text of an hparams.toml. Errors begin with `name`, which says where the
+// text is from.
+ExperimentConfig parse_config(std::string_view text, const std::string& name);
 
 // Writes hparams.toml if the directory has none. If it has one that says something else, of a run
 // that has begun: Error with the differences, or, if changes are allowed, writes it anew. Returns

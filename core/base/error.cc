@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <new>
+#include <system_error>
 
 namespace tessera {
 namespace {
@@ -42,9 +45,35 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
+// What a user can do about an error of the file system, as "; …", or "".
+std::string_view remedy(const std::error_code& code) {
+  const auto is = [&](std::errc condition) { return code == condition; };
+  if (is(std::errc::permission_denied) || is(std::errc::operation_not_permitted))
+    return "; check the permissions of the path and of the folders above it";
+  if (is(std::errc::read_only_file_system)) return "; give a path that can be written";
+  if (is(std::errc::no_space_on_device)) return "; free space, or give a path on another disk";
+  if (is(std::errc::too_many_symbolic_link_levels)) return "; its symbolic links form a loop";
+  if (is(std::errc::filename_too_long)) return "; give a shorter name";
+  if (is(std::errc::not_a_directory)) return "; a file stands where a folder is expected";
+  return "";
+}
+
 }  // namespace
 
 Error::Error(std::string_view message) : std::runtime_error(with_context(message)) {}
+
+std::string error_text(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
+  const auto* file_error = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
+  if (file_error == nullptr) return error.what();
+  std::string text;
+  for (const std::filesystem::path* path : {&file_error->path1(), &file_error->path2()}) {
+    if (path->empty()) continue;
+    text += (text.empty() ? "" : " to ") + path->string();
+  }
+  if (!text.empty()) text += ": ";
+  return text + file_error->code().message() + std::string(remedy(file_error->code()));
+}
 
 ErrorContext::ErrorContext(std::string where) { context_frames.push_back(std::move(where)); }
 ErrorContext::~ErrorContext() { context_frames.pop_back(); }

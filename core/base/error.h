@@ -3,6 +3,7 @@
 // frames that add "where" to every Error raised below them. Not for control flow.
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -26,6 +27,10 @@ template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
   throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
+
+// What a user reads of an exception. Those of the standard library are said as ours are: "PATH:
+// REASON; what to do" for the file system's, "out of memory".
+std::string error_text(const std::exception& error);
 
 // While alive, Errors raised on this thread say "in <where>". Frames nest; one that begins with '.'
 // continues the frame outside it, so that "lm" and ".ffn" read "in lm.ffn". An empty one is silent.

@@ -45,7 +45,8 @@ void sync_path(const std::filesystem::path& path, int flags) {
 }
 
 void write_whole(const std::filesystem::path& path, std::string_view text) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int descriptor =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (descriptor < 0) fail("{}: cannot create: {}", path.string(), system_reason());
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -85,6 +86,11 @@ void require_regular_file(const std::filesystem::path& path) {
   check_regular(path, status);
 }
 
+void require_replaceable(const std::filesystem::path& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) == 0) check_regular(path, status);
+}
+
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes) {
   // Without O_NONBLOCK, opening a FIFO would wait for a writer.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
@@ -107,6 +113,7 @@ std::string read_file(const std::filesystem::path& path, int64_t max_bytes) {
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  require_replaceable(path);
   const std::filesystem::path temporary = temporary_beside(path, "new");
   try {
     write_whole(temporary, text);

@@ -20,6 +20,10 @@ std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int
 // Replaces the file in one step: written beside it under a name of its own, synced, renamed.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
+// Error if `path` exists and is no regular file: renaming a new file to it would replace a device,
+// a FIFO or a folder.
+void require_replaceable(const std::filesystem::path& path);
+
 // Returns when the bytes of a file, or the names in a directory, are on disk.
 void sync_file(const std::filesystem::path& path);
 void sync_directory(const std::filesystem::path& path);

@@ -20,7 +20,7 @@ std::string reason_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& each) {
-    return each.what();
+    return error_text(each);
   } catch (...) {
     return "an exception of unknown kind";
   }

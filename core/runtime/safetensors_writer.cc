@@ -79,7 +79,9 @@ class NewFile {
  public:
   explicit NewFile(std::filesystem::path path)
       : path_(std::move(path)), temporary_(temporary_beside(path_, "new")) {
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    require_replaceable(path_);
+    descriptor_ =
+        ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (descriptor_ < 0) fail("{}: cannot create: {}", path_.string(), std::strerror(errno));
   }
   ~NewFile() {

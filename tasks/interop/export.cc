@@ -11,7 +11,6 @@
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/json_line.h"
-#include "core/hparams/toml.h"
 #include "core/runtime/checkpoint_store.h"
 #include "core/runtime/safetensors_writer.h"
 #include "tasks/console.h"
@@ -21,6 +20,7 @@
 #include "tasks/interop/hf_weights.h"
 #include "tasks/learner.h"
 #include "tasks/model_state.h"
+#include "tasks/run_config.h"
 
 namespace tessera {
 namespace {
@@ -168,9 +168,8 @@ class Export final : public BaseRun {
   // config.json that its weights were not trained with.
   void check_configuration() const {
     if (checkpoint_.info().hparams.empty()) return;
-    ExperimentConfig trained;
-    from_tree(parse_toml(checkpoint_.info().hparams, checkpoint_.directory().string() + ":hparams"),
-              trained);
+    const ExperimentConfig trained =
+        parse_config(checkpoint_.info().hparams, checkpoint_.directory().string() + ": hparams");
     HfConfig before = hf_model_of(trained).config;
     const std::vector<std::string> lines = hf_differences(before, model_.config);
     if (!lines.empty())

@@ -2,6 +2,9 @@
 // Errors: where they say they are, and the nearest name.
 #include "core/base/error.h"
 
+#include <filesystem>
+#include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "core/base/source_site.h"
@@ -61,6 +64,19 @@ TEST_CASE("A source site prints as file and line") {
   const SourceSite site = SourceSite::current();
   REQUIRE(site.text() == "tests/core/base/error_test.cc:" + std::to_string(__LINE__ - 1));
   REQUIRE(SourceSite{}.text().empty());
+}
+
+TEST_CASE("exceptions of the standard library name the path and what to do") {
+  namespace fs = std::filesystem;
+  const auto code = std::make_error_code(std::errc::permission_denied);
+  REQUIRE(error_text(fs::filesystem_error("cannot open directory", "/data/text", code)) ==
+          "/data/text: Permission denied; check the permissions of the path and of the folders "
+          "above it");
+  REQUIRE(error_text(fs::filesystem_error("cannot rename", "a", "b",
+                                          std::make_error_code(std::errc::no_space_on_device))) ==
+          "a to b: No space left on device; free space, or give a path on another disk");
+  REQUIRE(error_text(std::bad_alloc()) == "out of memory");
+  REQUIRE(error_text(std::runtime_error("as it is")) == "as it is");
 }
 
 }  // namespace

@@ -46,6 +46,8 @@ TEST_CASE("only regular files of a bounded size are read") {
     CHECK_THROWS_WITH(read_file(path), Contains(message));
     CHECK_THROWS_WITH(require_regular_file(path), Contains(message));
   }
+  REQUIRE_THROWS_WITH(write_file_atomically(fifo, "text"), Contains("got a FIFO"));
+  REQUIRE(fs::is_fifo(fifo));
   REQUIRE(read_file(directory / "f", 5) == "12345");
   REQUIRE_THROWS_WITH(read_file(directory / "f", 4), Contains("larger than the limit of 4 bytes"));
   REQUIRE_NOTHROW(require_regular_file(directory / "f"));

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hostile command lines: flags as --help lists them and fields as --describe lists them, with
+// values and files that nobody expects. Whatever is given, a program ends by itself, in time,
+// within its memory, with a message of ours and one of its exit codes.
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tests/support/catch.h"
+#include "tests/support/limited_run.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Random = std::mt19937_64;
+
+const std::string& one_of(const std::vector<std::string>& all, Random& random) {
+  return all[random() % all.size()];
+}
+
+// What stands before and after a flag's '=' in a help text: "--exp=", "--list".
+std::vector<std::string> flags_of_help(const std::string& program, const fs::path& directory) {
+  const std::string help = run_limited(program, {"--help"}, directory).output;
+  std::set<std::string> flags;
+  for (size_t at = help.find("--"); at != std::string::npos; at = help.find("--", at + 2)) {
+    size_t end = at + 2;
+    while (end < help.size() && (std::islower(help[end]) || help[end] == '_')) ++end;
+    if (end == at + 2) continue;
+    flags.insert(help.substr(at, end - at) + (help[end] == '=' || help[end] == ' ' ? "=" : ""));
+    flags.insert(help.substr(at, end - at));
+  }
+  return {flags.begin(), flags.end()};
+}
+
+std::vector<std::string> first_words(const std::string& text, const std::string& until) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const size_t stop = line.find(until);
+    if (stop != std::string::npos && stop > 0 && line[0] != ' ')
+      words.push_back(line.substr(0, stop));
+    begin = end + 1;
+  }
+  return words;
+}
+
+std::vector<std::string> hostile_values() {
+  return {"",
+          "0",
+          "1",
+          "2",
+          "3",
+          "7",
+          "-1",
+          "+1",
+          "1e3",
+          "1.5",
+          "1e308",
+          "-1e400",
+          "nan",
+          "-nan",
+          "inf",
+          "9223372036854775807",
+          "-9223372036854775808",
+          "18446744073709551616",
+          "4294967296",
+          "2147483648",
+          "1000000",
+          "1000000007",
+          "true",
+          "no",
+          "[]",
+          "[1,1,1]",
+          "[1,1",
+          "[4294967296,4294967296,2]",
+          "[-1,1,1]",
+          "[1,1,1,1,1,1,1,1]",
+          "[[1]]",
+          "{}",
+          "{type = \"SiLU\"}",
+          "{type = \"Nothing\"}",
+          "\"",
+          "\"\\u0000\"",
+          "'",
+          "=",
+          "a=b",
+          "bf16",
+          "f32",
+          "f16",
+          "f64",
+          "fp8",
+          "bytes",
+          "plan",
+          "eval",
+          "train",
+          "newest",
+          
+          "all",
+          "batch -> data",
+          "batch -> (data, data)",
+          "embed ->",
+          "-> mdl",
+          "seq -> mdl; embed -> mdl",
+          "\xff\xfe\xfd",
+          "\x1b[31m",
+          "%s%n",
+          "$(reboot)",
+          "a\nb",
+          "a\tb",
+          "..",
+          ".",
+          "~",
+          "🙂",
+          std::string(5000, 'x'),
+          std::string(300, '.') + "/absent",
+          std::string(2000, '['),
+          "absent",
+          "absent/absent",
+          "fifo",
+          "folder",
+          "empty",
+          "zero",
+          "loop",
+          "sparse",
+          "text",
+          "noise",
+          "full",
+          "folder/fifo",
+          "text/below",
+          "socket.so",
+          "broken.so",
+          "*",
+          "**/*",
+          "[",
+          "0:1",
+          "1:0",
+          "-1:5",
+          "3:99999999999999999999",
+          ":"};
+}
+
+// Files to stumble on. Devices are reached by links alone: a program that replaced its output would
+// else replace the device.
+void make_files(const fs::path& directory) {
+  fs::create_directories(directory / "folder");
+  REQUIRE(::mkfifo((directory / "fifo").c_str(), 0666) == 0);
+  REQUIRE(::mkfifo((directory / "folder/fifo").c_str(), 0666) == 0);
+  REQUIRE(::mkfifo((directory / "socket.so").c_str(), 0666) == 0);
+  fs::create_symlink("/dev/zero", directory / "zero");
+  fs::create_symlink("/dev/full", directory / "full");
+  fs::create_symlink("loop", directory / "loop");
+  write_bytes(directory / "empty", "");
+  write_bytes(directory / "text", "To be, or not to be.\n");
+  write_bytes(directory / "broken.so",
+              "\x7f"
+              "ELF broken");
+  Random random(7);
+  std::string noise;
+  for (int i = 0; i < 5000; ++i) noise += static_cast<char>(random());
+  write_bytes(directory / "noise", noise);
+  write_bytes(directory / "sparse", "");
+  fs::resize_file(directory / "sparse", uintmax_t{1} << 40);
+}
+
+class Grammar {
+ public:
+  explicit Grammar(const fs::path& directory)
+      : flags_(flags_of_help("runexp", directory)),
+        build_flags_(flags_of_help("flat_tokens", directory)),
+        experiments_(first_words(run_limited("runexp", {"--list"}, directory).output, "  ")) {
+    REQUIRE(flags_.size() > 30);
+    REQUIRE(build_flags_.size() > 20);
+    REQUIRE(experiments_.size() > 5);
+    for (const std::string& experiment : experiments_) {
+      fields_.push_back(first_words(
+          run_limited("runexp", {"--exp=" + experiment, "--describe"}, directory).output, " = "));
+      if (experiment != "hf.Pretrained") REQUIRE(fields_.back().size() > 20);
+    }
+  }
+
+  // A field or two of an experiment, planned, started without a step, or trained for one.
+  std::vector<std::string> settings(Random& random) const {
+    const size_t which = random() % experiments_.size();
+    std::vector<std::string> words = {"--exp=" + experiments_[which]};
+    const uint64_t kind = random() % 4;
+    words.push_back(kind == 0 ? "--mode=plan" : "--dry_run");
+    for (uint64_t i = random() % 3 + 1; i > 0 && !fields_[which].empty(); --i) {
+      words.push_back("--set");
+      words.push_back(one_of(fields_[which], random) + "=" + one_of(values_, random));
+    }
+    return words;
+  }
+
+  // Any flags with any values.
+  std::vector<std::string> flags(Random& random) const {
+    std::vector<std::string> words = {"--exp=bench.Gpt2Tiny", "--set", "num_train_steps=1"};
+    if (random() % 3 == 0) words[0] = "--exp=" + one_of(values_, random);
+    if (random() % 2 == 0) words.push_back("--dry_run");
+    append(words, flags_, random() % 3 + 1, random);
+    return words;
+  }
+
+  std::vector<std::string> build(Random& random) const {
+    std::vector<std::string> words = {
+        one_of({"build", "build", "build", "inspect", "import", "train", "nothing"}, random)};
+    if (random() % 4 != 0)
+      words.push_back(
+          "--output=" +
+          one_of({"out.h5", "fifo", "folder", "full", "absent/out.h5", "out.model"}, random));
+    append(words, build_flags_, random() % 3, random);
+    for (uint64_t i = random() % 3; i > 0; --i) words.push_back(one_of(values_, random));
+    return words;
+  }
+
+ private:
+  void append(std::vector<std::string>& words, const std::vector<std::string>& flags,
+              uint64_t count, Random& random) const {
+    for (; count > 0; --count) {
+      const std::string& flag = one_of(flags, random);
+      words.push_back(flag.ends_with('=') ? flag + one_of(values_, random) : flag);
+    }
+  }
+
+  std::vector<std::string> values_ = hostile_values();
+  std::vector<std::string> flags_, build_flags_, experiments_;
+  std::vector<std::vector<std::string>> fields_;  // By experiment.
+};
+
+// What is wrong with how a program ended, or "".
+std::string problem_of(const RunResult& result) {
+  if (result.timed_out) return "did not end in time";
+  if (result.exit_code < 0) return fmt::format("was ended by signal {}", -result.exit_code);
+  if (result.exit_code > 2) return fmt::format("ended with exit code {}", result.exit_code);
+  if (result.exit_code != 0 && result.errors.empty()) return "failed without a message";
+  for (const char* raw : {"std::", "filesystem error", "basic_string", "vector::",
+                          "terminate called", "Sanitizer", "runtime error:", "CHECK", "HDF5-DIAG"})
+    if (result.errors.find(raw) != std::string::npos) return fmt::format("says '{}'", raw);
+  if ((result.output + result.errors).find("-nan") != std::string::npos) return "says '-nan'";
+  return "";
+}
+
+// Runs command lines number `first` to `first + count`, the same for the same numbers.
+void run_command_lines(uint64_t first, uint64_t count) {
+  const TemporaryDirectory directory;
+  const Grammar grammar(directory.path());
+  int64_t refused = 0;
+  for (uint64_t number = first; number < first + count; ++number) {
+    Random random(number);
+    const fs::path place = directory / fmt::format("{}", number);
+    make_files(place);
+    const bool build = number % 5 == 4;
+    const std::vector<std::string> words = build             ? grammar.build(random)
+                                           : number % 2 == 0 ? grammar.settings(random)
+                                                             : grammar.flags(random);
+    const RunResult result = run_limited(build ? "flat_tokens" : "runexp", words, place);
+    INFO(fmt::format("command line {}: {} '{}'\n{}\n{}", number, build ? "flat_tokens" : "runexp",
+                     fmt::join(words, "' '"), result.output, result.errors));
+    const std::string problem = problem_of(result);
+    if (!problem.empty()) FAIL_CHECK(problem);
+    if (result.exit_code != 0) ++refused;
+    // Special files are still what they were.
+    if (fs::status(place / "fifo").type() != fs::file_type::fifo || !fs::is_symlink(place / "full"))
+      FAIL_CHECK("a special file was replaced");
+    std::error_code ignored;
+    fs::remove_all(place, ignored);
+  }
+  REQUIRE(refused > static_cast<int64_t>(count / 4));
+}
+
+TEST_CASE("forty hostile command lines end with a message") { run_command_lines(0, 40); }
+
+TEST_CASE("a thousand hostile command lines end with a message", "[full]") {
+  run_command_lines(1000, 1000);
+}
+
+}  // namespace
+}  // namespace tessera
