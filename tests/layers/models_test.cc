@@ -188,6 +188,14 @@ TEST_CASE("errors in building and tracing carry the layer's path") {
                Contains("a Repeated layer cannot hold another"));
 }
 
+TEST_CASE("unrolled layers have an upper limit, which names the loop without one") {
+  LanguageModel::HParams p = tiny(StackedTransformer::HParams{});
+  p.lm_tpl.as<TransformerLm::HParams>().num_layers = int64_t{100000000000000000};
+  REQUIRE_THAT(error_of([&] { Template<BaseModel>(p).instantiate(); }),
+               Contains("num_layers=100000000000000000, expected 1 to 4096; Repeated takes more") &&
+                   Contains("lm.transformer"));
+}
+
 TEST_CASE("an untied softmax needs an embedding beside it") {
   LanguageModel::HParams p = tiny(StackedTransformer::HParams{});
   p.lm_tpl.as<TransformerLm::HParams>().softmax_tpl = FullSoftmax::HParams{};

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -42,17 +43,35 @@ std::vector<std::string> flags_of_help(const std::string& program, const fs::pat
   return {flags.begin(), flags.end()};
 }
 
-std::vector<std::string> first_words(const std::string& text, const std::string& until) {
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    const size_t stop = line.find(until);
-    if (stop != std::string::npos && stop > 0 && line[0] != ' ')
-      words.push_back(line.substr(0, stop));
-    begin = end + 1;
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// The first words of the lines of --list.
+std::vector<std::string> experiments_of(const std::string& list) {
+  std::vector<std::string> names;
+  for (const std::string& line : lines_of(list)) names.push_back(line.substr(0, line.find(' ')));
+  return names;
+}
+
+struct Field {
+  std::string path;
+  std::string value;
+};
+
+// "path = value  # where it is from", as --describe prints it.
+std::vector<Field> fields_of(const std::string& description) {
+  std::vector<Field> fields;
+  for (const std::string& line : lines_of(description)) {
+    const size_t equals = line.find(" = ");
+    if (equals == std::string::npos) continue;
+    const size_t begin = equals + 3, end = line.find_last_not_of(' ', line.find("  #") - 1);
+    fields.push_back({line.substr(0, equals), line.substr(begin, end + 1 - begin)});
   }
-  return words;
+  return fields;
 }
 
 std::vector<std::string> hostile_values() {
@@ -69,7 +88,6 @@ std::vector<std::string> hostile_values() {
           "1e308",
           "-1e400",
           "nan",
-          "-nan",
           "inf",
           "9223372036854775807",
           "-9223372036854775808",
@@ -105,7 +123,7 @@ std::vector<std::string> hostile_values() {
           "eval",
           "train",
           "newest",
-          
+
           "all",
           "batch -> data",
           "batch -> (data, data)",
@@ -150,6 +168,30 @@ std::vector<std::string> hostile_values() {
           ":"};
 }
 
+// Values of a field's own type, so that they get past its check: by how --describe prints the
+// value.
+std::vector<std::string> values_like(const std::string& value) {
+  if (value.starts_with('[')) return {"[]", "[1,1,1]", "[2,2,2]", "[1048576,1,16]", "[0]", "[-1]"};
+  if (value.find_first_not_of("-0123456789") == std::string::npos)
+    return {"0",
+            "1",
+            "2",
+            "3",
+            "5",
+            "1000",
+            "65536",
+            "1000000007",
+            "4294967296",
+            "1099511627776",
+            "9223372036854775807",
+            "-1",
+            "-9223372036854775808"};
+  if (value.find_first_not_of("-+.0123456789einfa") == std::string::npos)
+    return {"0.0",   "-0.0", "1.0",   "-1.0", "0.5",  "1e-320",
+            "1e-30", "1e30", "1e308", "inf",  "-inf", "nan"};
+  return hostile_values();
+}
+
 // Files to stumble on. Devices are reached by links alone: a program that replaced its output would
 // else replace the device.
 void make_files(const fs::path& directory) {
@@ -178,13 +220,13 @@ class Grammar {
   explicit Grammar(const fs::path& directory)
       : flags_(flags_of_help("runexp", directory)),
         build_flags_(flags_of_help("flat_tokens", directory)),
-        experiments_(first_words(run_limited("runexp", {"--list"}, directory).output, "  ")) {
+        experiments_(experiments_of(run_limited("runexp", {"--list"}, directory).output)) {
     REQUIRE(flags_.size() > 30);
     REQUIRE(build_flags_.size() > 20);
     REQUIRE(experiments_.size() > 5);
     for (const std::string& experiment : experiments_) {
-      fields_.push_back(first_words(
-          run_limited("runexp", {"--exp=" + experiment, "--describe"}, directory).output, " = "));
+      fields_.push_back(fields_of(
+          run_limited("runexp", {"--exp=" + experiment, "--describe"}, directory).output));
       if (experiment != "hf.Pretrained") REQUIRE(fields_.back().size() > 20);
     }
   }
@@ -197,7 +239,9 @@ class Grammar {
     words.push_back(kind == 0 ? "--mode=plan" : "--dry_run");
     for (uint64_t i = random() % 3 + 1; i > 0 && !fields_[which].empty(); --i) {
       words.push_back("--set");
-      words.push_back(one_of(fields_[which], random) + "=" + one_of(values_, random));
+      const auto& [path, value] = fields_[which][random() % fields_[which].size()];
+      const bool own_type = random() % 4 != 0;
+      words.push_back(path + "=" + one_of(own_type ? values_like(value) : values_, random));
     }
     return words;
   }
@@ -234,7 +278,7 @@ class Grammar {
 
   std::vector<std::string> values_ = hostile_values();
   std::vector<std::string> flags_, build_flags_, experiments_;
-  std::vector<std::vector<std::string>> fields_;  // By experiment.
+  std::vector<std::vector<Field>> fields_;  // By experiment.
 };
 
 // What is wrong with how a program ended, or "".

@@ -2,6 +2,8 @@
 // Types as text, and what is wrong with a type on a mesh.
 #include "core/graph/type.h"
 
+#include <cstdint>
+
 #include "core/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
@@ -81,6 +83,13 @@ TEST_CASE("What is wrong with a type on a mesh") {
   REQUIRE(problem(make_type(DType::kF32, {{"a", 8, {}}, {"a", 8, {}}})) ==
           "f32[\"a a\"] has axis a twice");
   REQUIRE(problem(make_type(DType::kF32, {{"a", 0, {}}})) == "axis a has size 0");
+  REQUIRE(problem(make_type(DType::kF32, {{"a", int64_t{1} << 40, {}}, {"b", 16, {}}})) == "none");
+  REQUIRE(problem(make_type(DType::kF32, {{"a", int64_t{1} << 40, {}}, {"b", 17, {}}})) ==
+          "f32[\"a=1099511627776 b=17\"] has more than 17592186044416 elements, the most that a "
+          "tensor may have");
+  REQUIRE(problem(make_type(DType::kF32, {{"a", INT64_MAX, {}}, {"b", INT64_MAX, {}}})) ==
+          "f32[\"a=9223372036854775807 b=9223372036854775807\"] has more than 17592186044416 "
+          "elements, the most that a tensor may have");
   Type partial = parse_type("f32[\"a/mdl=8\"]");
   partial.partial = {PartialKind::kSum, {"mdl"}};
   REQUIRE(problem(partial) == "f32[\"a/mdl\" + sum(mdl)] uses mdl for both a and a partial");
@@ -106,6 +115,15 @@ TEST_CASE("A mesh has named axes of a fast and a slow size") {
   REQUIRE(error_of([] {
             Mesh({{"a", 0}});
           }) == "mesh: axis 'a' has size 0 (ICI) x 1 (DCN); both must be at least 1");
+  REQUIRE(
+      error_of([] {
+        Mesh({{"a", 4294967296, 4294967296}, {"b", 2}});
+      }) ==
+      "mesh: more than 16777216 devices; axis 'a' has size 4294967296 (ICI) x 4294967296 (DCN)");
+  REQUIRE(Mesh({{"a", 4096}, {"b", 4096}}).num_devices() == kMaxDevices);
+  REQUIRE(error_of([] {
+            Mesh({{"a", 4096}, {"b", 4096}, {"c", 1, 2}});
+          }) == "mesh: more than 16777216 devices; axis 'c' has size 1 (ICI) x 2 (DCN)");
   REQUIRE(error_of([] {
             Mesh::standard({1, 2});
           }) == "ici_mesh_shape has 2 sizes, expected 3 (replica, data, mdl)");
