@@ -8,6 +8,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "inputs/file_pattern.h"
 #include "inputs/flat_tokens_file.h"
 #include "inputs/permutation.h"
@@ -151,6 +152,7 @@ std::vector<fs::path> find_files(const std::vector<std::string>& paths, FileRule
       if (fs::is_directory(one)) {
         add_directory(one, is_wanted, &files);
       } else {
+        require_regular_file(one);
         files.insert(one);
       }
     }

@@ -91,7 +91,7 @@ void load_plugin(const filesystem::path& file) {
   if (!filesystem::exists(file)) fail("{}: there is no such plugin", file.string());
   const filesystem::path whole = filesystem::canonical(file);
   if (opened().files.contains(whole)) return;
-  check_plugin_file(whole);
+  check_plugin_file(file);
   const LoadingPlugin scope(whole.string());
   try {
     opened().libraries.emplace_back(whole.string(), boost::dll::load_mode::rtld_now);

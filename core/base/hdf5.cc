@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "core/base/hdf5_internal.h"
 
 namespace tessera {
@@ -55,7 +56,7 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) fail("{}: no such file", path.string());
-  if (std::filesystem::is_directory(status)) fail("{}: is a directory", path.string());
+  require_regular_file(path);
   Hdf5File file;
   file.path_ = path;
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);

@@ -226,6 +226,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view head, int64_t file_b
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
+  require_regular_file(path);
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) fail("{}: cannot open: {}", path.string(), std::strerror(errno));
   try {

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 
 namespace tessera {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 class FileSource final : public ByteSource {
  public:
   explicit FileSource(const std::filesystem::path& path) : where_(path.string()) {
+    require_regular_file(path);
     descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor_ < 0) fail("{}: cannot open: {}", where_, std::strerror(errno));
     ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);

@@ -214,7 +214,7 @@ TEST_CASE("wrong types, dimensions and names are refused in words") {
 TEST_CASE("files that are not HDF5, not there or not readable are refused in words") {
   const TemporaryDirectory directory;
   REQUIRE_THROWS_WITH(FlatTokensReader(directory / "none.h5", "train"), Contains("no such file"));
-  REQUIRE_THROWS_WITH(FlatTokensReader(directory.path(), "train"), Contains("is a directory"));
+  REQUIRE_THROWS_WITH(FlatTokensReader(directory.path(), "train"), Contains("got a directory"));
   write_bytes(directory / "empty.h5", "");
   REQUIRE_THROWS_WITH(FlatTokensReader(directory / "empty.h5", "train"),
                       Contains("not an HDF5 file"));
