@@ -3,18 +3,20 @@
 
 #include <sentencepiece_processor.h>
 
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "inputs/tokenizers/content_hash.h"
+#include "inputs/tokenizers/long_sentence_piece.h"
 #include "inputs/tokenizers/sentence_piece_check.h"
 #include "inputs/tokenizers/token_text.h"
 
 namespace tessera {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // How pieces write a space.
+constexpr size_t kLongText = size_t{1} << 17;  // Bytes; longer ones are not given out whole.
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -35,6 +37,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   using Tokenizer::encode;
   void encode(std::string_view text, std::vector<int32_t>* ids) const override {
+    if (text.size() > kLongText) return long_texts().encode(text, ids);
     std::vector<int> found;
     const auto status = processor_.Encode(text, &found);
     if (!status.ok()) fail("{}: SentencePiece fails: {}", name_, status.ToString());
@@ -87,6 +90,15 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
  private:
+  // Made when the first long text comes.
+  const LongSentencePiece& long_texts() const {
+    const std::lock_guard hold(long_texts_mutex_);
+    if (long_texts_ == nullptr)
+      long_texts_ = std::make_unique<LongSentencePiece>(
+          files_of_definition(definition_).at("tokenizer.model"), name_);
+    return *long_texts_;
+  }
+
   bool has(int32_t id) const { return id >= 0 && id < vocab_size(); }
 
   TokenText text_of(int32_t id) const {
@@ -121,6 +133,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string definition_;
   std::string fingerprint_;
   sentencepiece::SentencePieceProcessor processor_;
+  mutable std::mutex long_texts_mutex_;
+  mutable std::unique_ptr<LongSentencePiece> long_texts_;
   std::vector<TokenText> texts_;  // By id; of byte pieces only the length counts.
 };
 

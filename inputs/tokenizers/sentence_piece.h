@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece models (*.model), run by the SentencePiece library. Bytes that are no UTF-8 are
+// SentencePiece models (*.model), run by the SentencePiece library; texts of more than 128 KiB are
+// cut before (long_sentence_piece.h). Bytes that are no UTF-8 are
 // encoded as U+FFFD, as the library does.
 #pragma once
 

@@ -6,91 +6,18 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "inputs/tokenizers/protobuf.h"
+#include "inputs/tokenizers/sentence_piece_fields.h"
 #include "inputs/tokenizers/utf8.h"
 
 namespace tessera {
-namespace {
 
-// Fields of sentencepiece_model.proto.
-constexpr uint64_t kPieces = 1;
-constexpr uint64_t kNormalizer = 3;
-constexpr uint64_t kDenormalizer = 5;
-constexpr uint64_t kPieceText = 1;
-constexpr uint64_t kPieceScore = 2;
-constexpr uint64_t kNormalizerTable = 2;
+using namespace sentence_piece_fields;
+
+namespace {
 
 constexpr size_t kMostPieces = 1 << 22;
 constexpr size_t kLongestPiece = 1 << 16;
-
-struct Field {
-  uint64_t number = 0;
-  uint32_t type = 0;       // Of the wire.
-  std::string_view bytes;  // Type 2.
-  uint64_t value = 0;      // Other types.
-};
-
-// The fields of one message of a protocol buffer.
-class FieldReader {
- public:
-  FieldReader(std::string_view message, const std::string& where) : rest_(message), where_(where) {}
-
-  bool next(Field* field) {
-    if (rest_.empty()) return false;
-    const uint64_t tag = number();
-    field->number = tag >> 3;
-    field->type = static_cast<uint32_t>(tag & 7);
-    if (field->number == 0) refuse();
-    switch (field->type) {
-      case 0:
-        field->value = number();
-        break;
-      case 1:
-        field->value = fixed<uint64_t>();
-        break;
-      case 2: {
-        const uint64_t size = number();
-        if (size > rest_.size()) refuse();
-        field->bytes = rest_.substr(0, size);
-        rest_.remove_prefix(size);
-        break;
-      }
-      case 5:
-        field->value = fixed<uint32_t>();
-        break;
-      default:
-        refuse();
-    }
-    return true;
-  }
-
- private:
-  [[noreturn]] void refuse() const {
-    fail("{}: not a SentencePiece model, or a damaged one", where_);
-  }
-
-  uint64_t number() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (rest_.empty()) refuse();
-      const auto byte = static_cast<unsigned char>(rest_[0]);
-      rest_.remove_prefix(1);
-      value |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) return value;
-    }
-    refuse();
-  }
-  template <typename T>
-  T fixed() {
-    if (rest_.size() < sizeof(T)) refuse();
-    T value = 0;
-    std::memcpy(&value, rest_.data(), sizeof(T));
-    rest_.remove_prefix(sizeof(T));
-    return value;
-  }
-
-  std::string_view rest_;
-  const std::string& where_;
-};
 
 // A trie as a double array (Darts-clone) and the texts that its values point at, each ended by a
 // zero. A lookup follows offsets without looking at the size: every one must lie within.
@@ -140,16 +67,16 @@ class NormalizationTable {
 };
 
 void check_normalizer(std::string_view message, const std::string& where) {
-  FieldReader reader(message, where);
-  for (Field field; reader.next(&field);)
+  ProtobufReader reader(message, where);
+  for (ProtobufField field; reader.next(&field);)
     if (field.number == kNormalizerTable && field.type == 2 && !field.bytes.empty())
       NormalizationTable(field.bytes, where).check();
 }
 
 void check_piece(std::string_view message, size_t index, const std::string& where) {
-  FieldReader reader(message, where);
+  ProtobufReader reader(message, where);
   bool has_text = false;
-  for (Field field; reader.next(&field);) {
+  for (ProtobufField field; reader.next(&field);) {
     if (field.number == kPieceText && field.type == 2) {
       has_text = !field.bytes.empty();
       if (field.bytes.size() > kLongestPiece || field.bytes.find('\0') != std::string_view::npos)
@@ -161,9 +88,7 @@ void check_piece(std::string_view message, size_t index, const std::string& wher
       }
     }
     if (field.number == kPieceScore && field.type == 5) {
-      float score = 0;
-      const auto bits = static_cast<uint32_t>(field.value);
-      std::memcpy(&score, &bits, sizeof(score));
+      const float score = field.as_float();
       if (!(std::abs(score) < 1e30f)) fail("{}: the score of piece {} is {}", where, index, score);
     }
   }
@@ -173,9 +98,9 @@ void check_piece(std::string_view message, size_t index, const std::string& wher
 }  // namespace
 
 void check_sentence_piece_model(std::string_view model, const std::string& where) {
-  FieldReader reader(model, where);
+  ProtobufReader reader(model, where);
   size_t pieces = 0;
-  for (Field field; reader.next(&field);) {
+  for (ProtobufField field; reader.next(&field);) {
     if (field.type != 2) continue;
     if (field.number == kPieces) check_piece(field.bytes, pieces++, where);
     if (field.number == kNormalizer || field.number == kDenormalizer)
