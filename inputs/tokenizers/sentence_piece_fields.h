@@ -20,6 +20,7 @@ inline constexpr uint64_t kPieceType = 3;
 inline constexpr uint64_t kModelType = 3;
 inline constexpr uint64_t kWhitespaceSuffix = 24;
 inline constexpr uint64_t kByteFallback = 35;
+inline constexpr uint64_t kUnknownText = 44;
 // Of a normalizer.
 inline constexpr uint64_t kNormalizerTable = 2;
 inline constexpr uint64_t kDummyPrefix = 3;

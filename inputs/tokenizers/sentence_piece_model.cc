@@ -29,6 +29,7 @@ SentencePieceFile::Piece parse_piece(std::string_view message, const std::string
 void parse_trainer(std::string_view message, const std::string& where, SentencePieceFile* file) {
   ProtobufReader reader(message, where);
   for (ProtobufField field; reader.next(&field);) {
+    if (field.number == kUnknownText && field.type == 2) file->unknown_text = field.bytes;
     if (field.type != 0) continue;
     if (field.number == kModelType) {
       if (field.value < 1 || field.value > 4)

@@ -35,9 +35,10 @@ struct SentencePieceFile {
   Kind kind = Kind::kUnigram;
   std::vector<Piece> pieces;  // By id.
   bool has_byte_fallback = false;
-  bool has_space_behind = false;  // A word's space is written behind it, not before.
-  std::string normalization;      // The table of the normalizer; "": characters stay as they are.
-  bool adds_space = true;         // Before a text, or behind it.
+  std::string unknown_text = " \xe2\x81\x87 ";  // What an unknown piece is decoded as.
+  bool has_space_behind = false;                // A word's space is written behind it, not before.
+  std::string normalization;  // The table of the normalizer; "": characters stay as they are.
+  bool adds_space = true;     // Before a text, or behind it.
   bool removes_extra_spaces = true;
   bool marks_spaces = true;  // As kSpaceMark.
 };

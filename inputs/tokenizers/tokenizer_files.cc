@@ -2,6 +2,7 @@
 #include "inputs/tokenizers/tokenizer_files.h"
 
 #include <charconv>
+#include <regex>
 #include <string_view>
 #include <vector>
 
@@ -44,9 +45,20 @@ bool read_gpt2(const filesystem::path& directory, TokenizerFiles* files) {
           read_if_there(directory / "vocab.bpe", "merges.txt", files));
 }
 
+// Whether a tokenizer.json was made of the tokenizer.model beside it: by an export of ours, or
+// somehow if it is of a kind that is not read.
+bool stands_for_model(const filesystem::path& directory, const std::string& json) {
+  static const std::regex kUnigram(R"re("type"\s*:\s*"Unigram")re");
+  return filesystem::is_regular_file(directory / "tokenizer.model") &&
+         (filesystem::is_regular_file(directory / "tessera_export.json") ||
+          std::regex_search(json, kUnigram));
+}
+
 TokenizerFiles read_directory(const filesystem::path& directory) {
   TokenizerFiles files;
   if (read_if_there(directory / "tokenizer.json", "tokenizer.json", &files)) {
+    if (stands_for_model(directory, files.at("tokenizer.json")))
+      return {{"tokenizer.model", read(directory / "tokenizer.model")}};
     read_if_there(directory / "tokenizer_config.json", "tokenizer_config.json", &files);
     return files;
   }

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/json_line.h"
 #include "inputs/tokenizers/tokenizer_files.h"
+#include "tasks/interop/hf_sentence_piece.h"
 #include "tasks/run_tokenizer.h"
 
 namespace tessera {
@@ -22,12 +23,28 @@ std::string name_of(const Tokenizer& tokenizer, int64_t id) {
 std::string settings_of(const Tokenizer& tokenizer, const HfSpecialIds& special) {
   JsonLine line;
   line.add("tokenizer_class", "PreTrainedTokenizerFast");
+  line.add_raw("clean_up_tokenization_spaces", "false");
   const auto add = [&](std::string_view key, int64_t id) {
     if (const std::string name = name_of(tokenizer, id); !name.empty()) line.add(key, name);
   };
   add("bos_token", special.begin);
   add("eos_token", special.end);
   return line.text() + "\n";
+}
+
+// transformers does not read tokenizer.model, which goes along for others.
+void add_json_of_sentence_piece(const std::string& name, HfTokenizer* result) {
+  const auto model = result->files.find("tokenizer.model");
+  if (model == result->files.end()) return;
+  HfSentencePiece made = hf_sentence_piece(model->second, name);
+  if (made.json.empty()) {
+    result->remark = fmt::format(
+        "no tokenizer.json is written along, only tokenizer.model, which transformers reads "
+        "otherwise or not at all: {}, of which the library tokenizers cannot give the ids",
+        made.reason);
+  } else {
+    result->files["tokenizer.json"] = std::move(made.json);
+  }
 }
 
 }  // namespace
@@ -38,6 +55,7 @@ HfTokenizer hf_tokenizer_of(const Tokenizer& tokenizer) {
   if (const std::optional<int32_t> end = tokenizer.end_id()) result.special.end = *end;
   const int32_t start = tokenizer.start_id();
   if (!name_of(tokenizer, start).empty()) result.special.begin = start;
+  add_json_of_sentence_piece(tokenizer.name(), &result);
   if (result.files.empty()) {
     result.remark =
         fmt::format("the tokenizer '{}' is no file, so none is written along", tokenizer.name());
