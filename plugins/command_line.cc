@@ -54,6 +54,9 @@ What of
   --checkpoint=WHICH     eval, decode, export: newest (default) or a step's number; eval also: all,
                          or follow, which scores each that a running job saves until it is done
   --prompt=TEXT          decode: what to continue; may be repeated
+  --prompt_ids=IDS       decode: the same as token ids with spaces or commas between, for which no
+                         tokenizer is needed; may be repeated
+  --print_ids            decode: print the ids of prompts and continuations, too
   --format=hf            export, import: a Hugging Face directory (safetensors and config.json)
   --input=DIR            import: where it is; it becomes step 0 of the run's directory
   --output=DIR           export: where to write it: a new or empty directory, or an earlier export
@@ -90,9 +93,9 @@ options::options_description description() {
        {"exp", "mode", "job_log_dir", "devices", "threads", "device", "diff", "dump_graph",
         "profile", "checkpoint", "format", "input", "output", "dtype", "max_shard_bytes"})
     text(name);
-  for (const char* name : {"set", "plugin_path", "prompt"}) texts(name);
-  for (const char* name :
-       {"help", "version", "list", "describe", "restart", "allow_config_change", "dry_run"})
+  for (const char* name : {"set", "plugin_path", "prompt", "prompt_ids"}) texts(name);
+  for (const char* name : {"help", "version", "list", "describe", "restart", "allow_config_change",
+                           "dry_run", "print_ids"})
     plain(name);
   return flags;
 }
@@ -217,7 +220,8 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
   const RunMode mode = run.mode;
   const bool moves = mode == RunMode::kExport || mode == RunMode::kImport;
   using Kind = CheckpointChoice::Kind;
-  belongs("prompt", "decode", mode == RunMode::kDecode);
+  for (const char* flag : {"prompt", "prompt_ids", "print_ids"})
+    belongs(flag, "decode", mode == RunMode::kDecode);
   belongs("format", "export or import", moves);
   belongs("input", "import", mode == RunMode::kImport);
   for (const char* flag : {"output", "dtype", "max_shard_bytes"})
@@ -284,6 +288,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("dump_graph")) line.run.dump_graph = parse_stage(text("dump_graph"));
   if (has("checkpoint")) line.run.checkpoint = parse_checkpoint(text("checkpoint"));
   if (has("prompt")) line.run.prompts = values["prompt"].as<std::vector<std::string>>();
+  if (has("prompt_ids")) line.run.prompt_ids = values["prompt_ids"].as<std::vector<std::string>>();
+  line.run.print_ids = has("print_ids");
   line.run.format = has("format") ? text("format") : "hf";
   line.run.input = text("input");
   line.run.output = text("output");

@@ -53,6 +53,8 @@ struct RunOptions {
   std::optional<ProfileWindow> profile;
   CheckpointChoice checkpoint;
   std::vector<std::string> prompts;         // Of --mode=decode; none: the decode datasets.
+  std::vector<std::string> prompt_ids;      // The same as token ids: "1 2 3".
+  bool print_ids = false;                   // Of prompts and their continuations.
   std::string format;                       // Of --mode=export and import: "hf".
   std::filesystem::path input;              // What import reads,
   std::filesystem::path output;             // and export writes,

@@ -35,10 +35,10 @@ DecodeRun::DecodeRun(const ExperimentConfig& config, const RunOptions& options,
   look_back_as_trained(config);
   if (processes.is_first()) {
     find_text(config);
-    if (options.prompts.empty()) {
-      read_datasets(config);
-    } else {
+    if (has_prompts()) {
       take_prompts();
+    } else {
+      read_datasets(config);
     }
   }
   choose_checkpoint();
@@ -65,16 +65,29 @@ void DecodeRun::choose_checkpoint() {
   step_ = processes_.agree_max(step, "the checkpoint to decode with");
 }
 
-// The run keeps its tokenizer; one that does not is asked for its data's.
+// The run keeps its tokenizer; one that does not is asked for its data's. Ids need neither: an
+// imported model may have come without both.
 void DecodeRun::find_text(const ExperimentConfig& config) {
   kept_tokenizer_ = read_run_tokenizer(options_.job_log_dir);
   if (!kept_tokenizer_) {
-    const ErrorContext where("input");
-    input_ = config.input.instantiate();
-    input_->attach(whole_input(options_.job_log_dir));
+    try {
+      const ErrorContext where("input");
+      input_ = config.input.instantiate();
+      input_->attach(whole_input(options_.job_log_dir));
+    } catch (const Error& error) {
+      if (options_.prompt_ids.empty() || !options_.prompts.empty())
+        fail(
+            "{} keeps no tokenizer, and its training data, whose tokenizer would do, cannot be "
+            "opened: {}. Give the prompt as token ids, --prompt_ids='1 2 3'",
+            options_.job_log_dir.string(), error.what());
+      input_.reset();
+      knows_vocabulary_ = false;
+    }
   }
-  text_.emplace(kept_tokenizer_ ? kept_tokenizer_.get() : input_->tokenizer(),
-                input_ ? input_->vocab_size() : 0);
+  const Tokenizer* const tokenizer = kept_tokenizer_ ? kept_tokenizer_.get()
+                                     : input_        ? input_->tokenizer()
+                                                     : nullptr;
+  text_.emplace(tokenizer, input_ ? input_->vocab_size() : 0);
 }
 
 void DecodeRun::take_prompts() {
@@ -87,7 +100,27 @@ void DecodeRun::take_prompts() {
     example.prompt = prompt;
     dataset.examples.push_back(std::move(example));
   }
+  for (const std::string& ids : options_.prompt_ids) {
+    const ErrorPrefix where(fmt::format("--prompt_ids={}", ids));
+    DecodedExample example;
+    example.number = std::ssize(dataset.examples);
+    example.prompt_ids = parse_token_ids(ids);
+    example.prompt = text_->text(example.prompt_ids);
+    dataset.examples.push_back(std::move(example));
+  }
   datasets_.push_back(std::move(dataset));
+}
+
+// Against the model's vocabulary, which is known once it is compiled.
+void DecodeRun::check_prompt_ids() {
+  if (!text_) return;
+  if (!knows_vocabulary_) text_.emplace(nullptr, decoding_->vocab_size());
+  if (options_.prompt_ids.empty()) return;
+  for (const DecodedExample& example : datasets_[0].examples)
+    for (const int32_t id : example.prompt_ids)
+      if (id >= decoding_->vocab_size())
+        fail("--prompt_ids: token id {} is beyond the model's vocabulary, whose ids are 0 to {}",
+             id, decoding_->vocab_size() - 1);
 }
 
 void DecodeRun::read_datasets(const ExperimentConfig& config) {
@@ -97,11 +130,14 @@ void DecodeRun::read_datasets(const ExperimentConfig& config) {
     return;
   }
   if (config.eval_inputs.empty())
-    fail("{} has no decode_inputs and no eval_inputs; say what to go on from with --prompt=TEXT",
-         options_.experiment);
+    fail(
+        "{} has no decode_inputs and no eval_inputs; say what to go on from with --prompt=TEXT or "
+        "--prompt_ids=IDS",
+        options_.experiment);
   if (p_.prompt_length == 0)
     fail(
-        "decode what? Give --prompt=TEXT, or --set task.decode.prompt_length=N to go on from the "
+        "decode what? Give --prompt=TEXT or --prompt_ids=IDS, or --set task.decode.prompt_length=N "
+        "to go on from the "
         "first N tokens of each document of the eval datasets ({} has no decode_inputs)",
         options_.experiment);
   for (const auto& [name, input_tpl] : config.eval_inputs)
@@ -130,6 +166,7 @@ void DecodeRun::compile() {
   prompts = processes_.agree_max(prompts, "what to decode");
   longest = processes_.agree_max(longest, "what to decode");
   decoding_.emplace(session_, p_, prompts, longest);
+  check_prompt_ids();
   session_.executor().allocate();
   decoding_->begin(text_ ? &*text_ : nullptr);
   restore_state(session_.executor(), store_.open(step_));
@@ -177,7 +214,8 @@ void DecodeRun::decode(Dataset& dataset) {
 }
 
 void DecodeRun::show(const Dataset& dataset) {
-  for (const DecodedExample& example : dataset.examples) console_.say(sample_view(example));
+  for (const DecodedExample& example : dataset.examples)
+    console_.say(sample_view(example, options_.print_ids ? SampleIds::kShown : SampleIds::kHidden));
 }
 
 }  // namespace tessera

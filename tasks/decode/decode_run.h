@@ -34,7 +34,9 @@ class DecodeRun final : public BaseRun {
   void look_back_as_trained(const ExperimentConfig& config);
   void choose_checkpoint();
   void find_text(const ExperimentConfig& config);
+  bool has_prompts() const { return !options_.prompts.empty() || !options_.prompt_ids.empty(); }
   void take_prompts();
+  void check_prompt_ids();
   void read_datasets(const ExperimentConfig& config);
   void read_dataset(const std::string& name, const Template<BaseInput>& input_tpl,
                     std::string_view field);
@@ -52,6 +54,7 @@ class DecodeRun final : public BaseRun {
   std::unique_ptr<Tokenizer> kept_tokenizer_;
   std::unique_ptr<BaseInput> input_;  // The training input, if its tokenizer is needed.
   std::optional<PromptText> text_;
+  bool knows_vocabulary_ = true;  // Before the model is compiled: from its tokenizer or data.
   std::vector<Dataset> datasets_;
   std::optional<Decoding> decoding_;
 };

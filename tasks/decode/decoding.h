@@ -22,6 +22,7 @@ class Decoding {
 
   // Once the executor is allocated. `text` is the first process's alone, and outlives this.
   void begin(const PromptText* text);
+  int64_t vocab_size() const { return program_.vocab_size(); }  // The model's.
   // All processes call it; the prompts are the first one's, which alone gets samples (others: {}).
   std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts,
                                                  const Decoder::OnDone& on_done = {});

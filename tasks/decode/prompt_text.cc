@@ -27,8 +27,10 @@ int32_t PromptText::checked_id(std::string_view number) const {
   int64_t id = -1;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
   if (error != std::errc() || end != number.data() + number.size())
-    fail("'{}' is no token id: the data have no tokenizer, so a prompt is ids with spaces between",
-         number);
+    fail(
+        "'{}' is not a token id: the data have no tokenizer, so a prompt is ids with spaces "
+        "between",
+        number);
   if (id < 0 || id >= vocab_size_)
     fail("token id {} is beyond the vocabulary, whose ids are 0 to {}", number, vocab_size_ - 1);
   return static_cast<int32_t>(id);
@@ -50,6 +52,30 @@ std::vector<int32_t> PromptText::prompt_ids(std::string_view prompt) const {
   return ids;
 }
 
+std::vector<int32_t> parse_token_ids(std::string_view text) {
+  constexpr std::string_view kBetween = " ,\t\n";
+  std::vector<int32_t> ids;
+  for (size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    const std::string_view number = text.substr(at, end - at);
+    int32_t id = -1;
+    const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), id);
+    if (error != std::errc() || stop != number.data() + number.size() || id < 0)
+      fail(
+          "'{}' is not a token id: expected whole numbers from 0 on with spaces or commas between, "
+          "such as '1 2 3'",
+          number);
+    ids.push_back(id);
+    at = end;
+  }
+  if (ids.empty()) fail("no token ids are given; expected at least one, such as '1 2 3'");
+  return ids;
+}
+
+std::string token_ids_text(const std::vector<int32_t>& ids) {
+  return fmt::format("{}", fmt::join(ids, " "));
+}
+
 std::vector<int32_t> PromptText::beginning() const {
   if (tokenizer_ == nullptr) return {0};
   if (const auto end = tokenizer_->end_id()) return {*end};
@@ -58,7 +84,7 @@ std::vector<int32_t> PromptText::beginning() const {
 }
 
 std::string PromptText::text(const std::vector<int32_t>& ids) const {
-  return tokenizer_ != nullptr ? tokenizer_->decode(ids) : fmt::format("{}", fmt::join(ids, " "));
+  return tokenizer_ != nullptr ? tokenizer_->decode(ids) : token_ids_text(ids);
 }
 
 // A tokenizer may show a token otherwise at the beginning of a text than within one (SentencePiece

@@ -40,4 +40,10 @@ class PromptText {
   int64_t vocab_size_;
 };
 
+// Ids as they stand on a command line, with spaces or commas between. Error for what is no id of
+// any vocabulary, and if there are none.
+std::vector<int32_t> parse_token_ids(std::string_view text);
+// The same ids with spaces between.
+std::string token_ids_text(const std::vector<int32_t>& ids);
+
 }  // namespace tessera

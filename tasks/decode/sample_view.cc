@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "tasks/decode/prompt_text.h"
 #include "tasks/printable.h"
 
 namespace tessera {
@@ -22,9 +23,14 @@ std::string why(Finish finish) {
 
 }  // namespace
 
-std::string sample_view(const DecodedExample& example) {
+std::string sample_view(const DecodedExample& example, SampleIds shown) {
+  const auto ids_line = [&](const std::vector<int32_t>& ids, const std::string& text) {
+    const std::string line = token_ids_text(ids);
+    return shown == SampleIds::kHidden || line == text ? std::string() : "\nids: " + line;
+  };
   std::string view =
       fmt::format("--- prompt {}\n{}", example.number + 1, printable(example.prompt));
+  view += ids_line(example.prompt_ids, example.prompt);
   for (size_t i = 0; i < example.samples.size(); ++i) {
     const DecodedSample& sample = example.samples[i];
     view +=
@@ -33,6 +39,7 @@ std::string sample_view(const DecodedExample& example) {
                     sample.ids.size() == 1 ? "" : "s", why(sample.finish), sample.log_probability);
     if (sample.score != sample.log_probability) view += fmt::format(", score {:.3f}", sample.score);
     view += "\n" + printable(sample.text);
+    view += ids_line(sample.ids, sample.text);
   }
   return view;
 }
