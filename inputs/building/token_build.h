@@ -44,6 +44,7 @@ struct TokenBuilt {
   std::array<int64_t, kNumSplits> tokens{};
   std::array<int64_t, kNumSplits> documents{};
   LeftOut left_out;
+  std::string description;  // Of the inputs and of what was held out.
 };
 
 TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress);

@@ -24,7 +24,8 @@ constexpr std::string_view kBuildUsage =
       --separator=TEXT            parts a text into documents; else each file is one
       --end_of_document=auto      put the tokenizer's end token behind each: auto or none
       --validation_fraction=0.1   held out: the tail of one text, whole texts of several, else
-                                  documents, by a hash of each
+                                  documents, by a hash of each; where these are too few, the
+                                  last tokens of all
       --validation=PATH           held out instead: these files
       --max_tokens=N              of each split; the rest is left out
       --broken=fail               documents that cannot be read: fail or skip (they are counted)
@@ -32,6 +33,7 @@ constexpr std::string_view kBuildUsage =
       --max_document_bytes=N      longer ones are broken; 1073741824 unless told
       --end_id=N                  of .bin: ends its documents; the tokenizer's unless told
       --vocab_size=N              of .bin whose tokenizer is not at hand
+      --overwrite                 replace an output that another tokenizer made
       --threads=N                 all processors unless told; the output is the same
       --compression=0             deflate level, 0 to 9
 )";
@@ -121,7 +123,7 @@ TokenBuild request_of(const Arguments& arguments, const Tokenizer* tokenizer,
 
 void tell(const TokenBuild& build, const TokenBuilt& built, std::ostream& out) {
   fmt::print(out, "{}: {} training and {} validation tokens of {}\n", build.output.string(),
-             built.tokens[kTrain], built.tokens[kValidation], build.from.description);
+             built.tokens[kTrain], built.tokens[kValidation], built.description);
   fmt::print(out, "  documents: {} for training, {} for validation", built.documents[kTrain],
              built.documents[kValidation]);
   if (built.left_out.empty > 0) fmt::print(out, "; left out: {} empty", built.left_out.empty);
@@ -131,13 +133,37 @@ void tell(const TokenBuild& build, const TokenBuilt& built, std::ostream& out) {
     fmt::print(out, "  left out: {} broken; the first: {}\n", broken.broken, broken.first);
 }
 
+// Hours of work, or what is no token file at all, are not lost to a slip of the command line.
+void check_output(const Arguments& arguments, const TokenizerIdentity& identity) {
+  const std::filesystem::path output = arguments.text("output", "");
+  if (arguments.has("overwrite") || !std::filesystem::exists(output)) return;
+  std::string tokenizer, fingerprint;
+  try {
+    const std::vector<std::string> splits = FlatTokensReader::splits(output);
+    if (splits.empty()) fail("it has no splits");
+    const FlatTokensReader reader(output, splits[0]);
+    tokenizer = reader.tokenizer_name();
+    fingerprint = reader.tokenizer_fingerprint();
+  } catch (const std::exception& error) {
+    throw UsageError(
+        fmt::format("--output={} is there and is not a token file ({}); --overwrite replaces it",
+                    output.string(), error.what()));
+  }
+  if (fingerprint != identity.fingerprint)
+    throw UsageError(
+        fmt::format("--output={} is there and was made with the tokenizer '{}', not with '{}' as "
+                    "now; --overwrite replaces it",
+                    output.string(), tokenizer, identity.name));
+}
+
 void run_build(const std::vector<std::string>& words, std::ostream& out, std::ostream& notes) {
-  const Arguments arguments = parse_arguments(words, kFlags);
+  const Arguments arguments = parse_arguments(words, kFlags, {"overwrite"});
   if (!arguments.has("output") || arguments.text("output", "").empty())
     throw UsageError("build wants --output=FILE");
   if (arguments.paths.empty()) throw UsageError("build wants at least one PATH of text");
   TokenizerIdentity identity;
   const auto tokenizer = find_tokenizer(arguments, &identity);
+  check_output(arguments, identity);
   TokenBuild build = request_of(arguments, tokenizer.get(), identity);
   const Interruption signal;
   build.stop = signal.flag();

@@ -22,7 +22,10 @@ size_t Arguments::choice(const std::string& name, const std::vector<std::string>
 }
 
 Arguments parse_arguments(const std::vector<std::string>& words,
-                          const std::vector<std::string>& known) {
+                          const std::vector<std::string>& known,
+                          const std::vector<std::string>& plain) {
+  std::vector<std::string> all = known;
+  all.insert(all.end(), plain.begin(), plain.end());
   Arguments result;
   for (const std::string& word : words) {
     if (!word.starts_with("--")) {
@@ -31,11 +34,14 @@ Arguments parse_arguments(const std::vector<std::string>& words,
     }
     const size_t equals = word.find('=');
     const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      throw UsageError(fmt::format("no flag --{}{}", name, did_you_mean(name, known)));
-    if (equals == std::string::npos)
+    if (std::find(all.begin(), all.end(), name) == all.end())
+      throw UsageError(fmt::format("no flag --{}{}", name, did_you_mean(name, all)));
+    const bool is_plain = std::find(plain.begin(), plain.end(), name) != plain.end();
+    if (is_plain && equals != std::string::npos)
+      throw UsageError(fmt::format("--{} takes no value", name));
+    if (!is_plain && equals == std::string::npos)
       throw UsageError(fmt::format("--{} wants a value: --{}=VALUE", name, name));
-    if (!result.flags.emplace(name, word.substr(equals + 1)).second)
+    if (!result.flags.emplace(name, is_plain ? "" : word.substr(equals + 1)).second)
       throw UsageError(fmt::format("--{} is given twice", name));
   }
   return result;

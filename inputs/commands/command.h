@@ -34,9 +34,11 @@ struct Arguments {
   size_t choice(const std::string& name, const std::vector<std::string>& names) const;
 };
 
-// Flags beyond `known`, given twice or without a value are UsageErrors.
+// Flags beyond `known` and `plain`, given twice or without a value are UsageErrors; plain ones have
+// none.
 Arguments parse_arguments(const std::vector<std::string>& words,
-                          const std::vector<std::string>& known);
+                          const std::vector<std::string>& known,
+                          const std::vector<std::string>& plain = {});
 
 struct Command {
   std::string name;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/flat_tokens_tool.h"
 
+#include <sys/stat.h>
+
 #include <sstream>
 
 #include "core/base/error.h"
@@ -131,6 +133,53 @@ TEST_CASE("slips on the command line end with 2, and with the nearest name") {
   refused({"build", output, "--format=bin", text}, "--tokenizer=FILE says of which vocabulary");
   refused({"build", output, "--end_id=9", "--end_of_document=none", text}, "exclude each other");
   REQUIRE(call({"--help"}).code == 0);
+}
+
+TEST_CASE("an output that another tokenizer made is replaced only if that is asked for") {
+  const TemporaryDirectory directory;
+  const std::string text = (directory / "t.txt").string();
+  const std::string output = "--output=" + (directory / "t.h5").string();
+  const std::string other =
+      std::string("--tokenizer=") + TESSERA_SOURCE_DIR "/tests/golden/tokenizers/bpe.model";
+  write_bytes(text, "some text of a few words");
+  REQUIRE(call({"build", output, text}).code == 0);
+  const std::string before = read_bytes(directory / "t.h5");
+  const Result refused = call({"build", output, other, text});
+  REQUIRE(refused.code == 2);
+  REQUIRE_THAT(refused.errors, Contains("was made with the tokenizer 'bytes', not with") &&
+                                   Contains("--overwrite replaces it"));
+  REQUIRE(read_bytes(directory / "t.h5") == before);
+  REQUIRE(call({"build", output, text}).code == 0);  // By the same one.
+  REQUIRE(call({"build", "--overwrite", output, other, text}).code == 0);
+  REQUIRE(read_bytes(directory / "t.h5") != before);
+  const Result text_file = call({"build", "--output=" + text, text});
+  REQUIRE(text_file.code == 2);
+  REQUIRE_THAT(text_file.errors, Contains("is there and is not a token file"));
+  REQUIRE(read_bytes(text) == "some text of a few words");
+  REQUIRE_THAT(call({"build", "--overwrite=yes", output, text}).errors,
+               Contains("--overwrite takes no value"));
+}
+
+TEST_CASE("FIFOs and devices are refused, not waited for") {
+  const TemporaryDirectory directory;
+  const std::string fifo = (directory / "fifo.model").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  write_bytes(directory / "t.txt", "text");
+  const std::string text = (directory / "t.txt").string();
+  const std::string output = "--output=" + (directory / "t.h5").string();
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& why) {
+    const Result result = call(arguments);
+    REQUIRE(result.code == 1);
+    REQUIRE_THAT(result.errors, Contains(why));
+  };
+  refused({"build", output, fifo}, "fifo.model: expected a regular file, got a FIFO");
+  refused({"build", output, "/dev/zero"}, "/dev/zero: expected a regular file, got a device");
+  refused({"build", output, "--tokenizer=" + fifo, text},
+          "fifo.model: expected a regular file, got a FIFO");
+  refused({"inspect", fifo}, "fifo.model: expected a regular file, got a FIFO");
+  std::filesystem::create_symlink("/dev/zero", directory / "zero.json");
+  refused({"build", output, "--tokenizer=" + (directory / "zero.json").string(), text},
+          "zero.json: expected a regular file, got a device");
 }
 
 TEST_CASE("bad data ends with 1 and says what is wrong") {

@@ -326,6 +326,67 @@ TEST_CASE("a text's tail is held out at a character's border, several texts as w
   REQUIRE(all == std::vector<std::string>{"0123|", "abcd\xc3\xa9xy|", "zipped text|"});
 }
 
+TEST_CASE("something is held out wherever there is enough text, and else that is told") {
+  const TemporaryDirectory directory;
+  std::string notes;
+  // Neither of two equal files is a tenth: the end of the last one is.
+  write_bytes(directory / "two/a.txt", std::string(50, 'a'));
+  write_bytes(directory / "two/b.txt", std::string(50, 'b'));
+  const TokenBuilt two = run(build_of({(directory / "two").string()}, directory / "t.h5"), &notes);
+  REQUIRE(two.tokens[kValidation] == 11);  // Of 102.
+  REQUIRE(documents_of(directory / "t.h5", "validation")[0] == std::string(10, 'b') + "|");
+  REQUIRE(documents_of(directory / "t.h5", "train")[1] == std::string(40, 'b'));
+  REQUIRE_THAT(notes, Contains("the last 11 of 102 tokens are held out"));
+  REQUIRE_THAT(FlatTokensReader(directory / "t.h5", "train").source(),
+               Contains("the last 11 tokens held out") && !Contains("about 10 %"));
+  // Whole documents where they are small enough.
+  std::string lines;
+  for (int i = 0; i < 12; ++i) lines += "{\"text\": \"same length\"}\n";  // Hashed alike.
+  write_bytes(directory / "same.jsonl", lines);
+  run(build_of({(directory / "same.jsonl").string()}, directory / "t.h5"), &notes);
+  REQUIRE(documents_of(directory / "t.h5", "validation") ==
+          std::vector<std::string>{"same length|"});
+  REQUIRE(documents_of(directory / "t.h5", "train").size() == 11);
+  // A single document, whichever split its hash says.
+  for (const char* text : {"one document", "another one!", "and a third."}) {
+    write_bytes(directory / "one.jsonl", fmt::format("{{\"text\": \"{}\"}}\n", text));
+    const TokenBuilt one = run(build_of({(directory / "one.jsonl").string()}, directory / "t.h5",
+                                        {.validation_fraction = 0.5}),
+                               &notes);
+    REQUIRE(one.tokens[kTrain] == 6);
+    REQUIRE(one.tokens[kValidation] == 7);
+  }
+  write_bytes(directory / "one.jsonl", "{\"text\": \"abc\"}\n");
+  const TokenBuilt few =
+      run(build_of({(directory / "one.jsonl").string()}, directory / "t.h5"), &notes);
+  REQUIRE(few.tokens[kValidation] == 0);
+  REQUIRE_THAT(notes, Contains("warning: ") && Contains("has no validation split: 10 % of 4 tokens "
+                                                        "are too few"));
+  // Nothing was asked for: nothing is held out, and nothing said.
+  run(build_of({(directory / "two").string()}, directory / "t.h5", {.validation_fraction = 0.0}),
+      &notes);
+  REQUIRE(FlatTokensReader::splits(directory / "t.h5") == std::vector<std::string>{"train"});
+  REQUIRE_THAT(notes, !Contains("held out") && !Contains("warning"));
+}
+
+TEST_CASE("that there is no text is said, and nothing is left of the attempt") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "corpus/a.txt", "");
+  write_bytes(directory / "corpus/b.jsonl", "\n{\"text\": \"\"}\n");
+  for (const char* path : {"corpus", "corpus/a.txt", "corpus/b.jsonl"}) {
+    std::string message;
+    try {
+      run(build_of({(directory / path).string()}, directory / "t.h5"));
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    REQUIRE_THAT(message, Contains("there is no text in it") && !Contains("goes on from there") &&
+                              !Contains("held out"));
+    REQUIRE(std::distance(std::filesystem::directory_iterator(directory.path()),
+                          std::filesystem::directory_iterator()) == 1);
+  }
+}
+
 TEST_CASE("files named for validation are held out whole") {
   const TemporaryDirectory directory;
   write_bytes(directory / "a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
