@@ -110,6 +110,7 @@ int thread_budget(const CommandLine& line, const Processes& processes) {
 Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Processes& processes) {
   RunOptions options = line.run;
   options.experiment = configured.name;
+  options.site = configured.entry.site;
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
   if (options.job_log_dir.empty()) options.job_log_dir = filesystem::path("runs") / configured.name;
