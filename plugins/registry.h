@@ -72,6 +72,7 @@ class ExperimentRegistrar {
  public:
   explicit ExperimentRegistrar(std::string_view name,
                                std::source_location where = std::source_location::current()) {
+    detail::check_fields<Class>();
     ExperimentEntry entry;
     entry.name = name;
     entry.site = SourceSite::current(where);

@@ -24,6 +24,7 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/missing_data.h"
+#include "plugins/new_project.h"
 #include "tasks/run_config.h"
 #include "tasks/selfcheck.h"
 
@@ -148,6 +149,11 @@ Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std
   }
   if (line.action == Action::kVersion) {
     fmt::print(out, "tessera {}\n", build_stamp());
+    return {};
+  }
+  if (line.action == Action::kNew) {
+    if (processes.is_first())
+      out << write_new_project(line.new_project, filesystem::canonical("/proc/self/exe"));
     return {};
   }
   if (line.action == Action::kList) return {list(line, out, errors), ""};

@@ -130,15 +130,10 @@ Partial partial_of_sum(const InferContext& context, std::initializer_list<size_t
     }
     const std::string& whole_name = a ? name_b : name_a;
     const std::string over = mesh_text((a ? a : b).mesh_axes);
-    int64_t times = 1;
-    for (const std::string& axis : (a ? a : b).mesh_axes) times *= context.mesh.size(axis);
-    refuse(
-        context,
-        fmt::format("{} is a partial sum over {}, {} is not; {} would count {}; {} before adding",
-                    a ? name_a : name_b, over, whole_name, whole_name,
-                    times > 1 ? fmt::format("{} times", times)
-                              : fmt::format("once for each device along {}", over),
-                    place_hint(context, a ? first : other)));
+    refuse(context, fmt::format("{} is a partial sum over {}, {} is not; {} would count once for "
+                                "each device along {}; {} before adding",
+                                a ? name_a : name_b, over, whole_name, whole_name, over,
+                                place_hint(context, a ? first : other)));
   }
   return context.inputs[first].partial;
 }

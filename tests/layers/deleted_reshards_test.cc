@@ -24,7 +24,7 @@
 #include "layers/fprop_scope.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
-#include "tests/support/numeric_gradient.h"
+#include "core/check/numeric_gradient.h"
 #include "tests/support/reference_models.h"
 #include "tests/support/simulated_mesh.h"
 #include "tests/support/spmd_case.h"

@@ -14,7 +14,7 @@
 #include "layers/transformer_block.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
-#include "tests/support/numeric_gradient.h"
+#include "core/check/numeric_gradient.h"
 
 namespace tessera {
 namespace {

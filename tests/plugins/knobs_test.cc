@@ -15,8 +15,8 @@ std::string knob_error(const std::string& name) {
 }
 
 TEST_CASE("an experiment with a member that FIELDS omits is refused") {
-  REQUIRE(knob_error("farm.Forgetful") ==
-          "tests/plugins/fixtures/farm.cc:24: farm.Forgetful has a member that its FIELDS does not "
+  REQUIRE(knob_error("farm.Omitting") ==
+          "tests/plugins/fixtures/farm.cc:32: farm.Omitting has a member that its FIELDS does not "
           "list, the next after 'listed'; list every member, or --set and hparams.toml do not know "
           "it");
   REQUIRE(knob_error("zoo.FastCat") == "no error");

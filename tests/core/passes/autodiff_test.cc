@@ -11,7 +11,7 @@
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
+#include "core/check/numeric_gradient.h"
 #include "tests/support/trial.h"
 
 namespace tessera {

@@ -22,7 +22,7 @@
 #include "core/passes/remat.h"
 #include "core/passes/simplify.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
+#include "core/check/numeric_gradient.h"
 
 namespace tessera {
 namespace {

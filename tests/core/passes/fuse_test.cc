@@ -15,7 +15,7 @@
 #include "core/graph/verify.h"
 #include "core/passes/lower.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
+#include "core/check/numeric_gradient.h"
 
 namespace tessera {
 namespace {

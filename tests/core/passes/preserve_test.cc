@@ -9,7 +9,7 @@
 #include "core/passes/remat.h"
 #include "core/passes/schedule.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
+#include "core/check/numeric_gradient.h"
 #include "tests/support/random_program.h"
 
 namespace tessera {

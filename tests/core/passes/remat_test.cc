@@ -15,7 +15,7 @@
 #include "core/graph/trace.h"
 #include "core/passes/autodiff.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
+#include "core/check/numeric_gradient.h"
 #include "tests/support/trial.h"
 
 namespace tessera {

@@ -16,7 +16,7 @@
 #include "core/graph/trace.h"
 #include "core/passes/autodiff.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
+#include "core/check/numeric_gradient.h"
 #include "tests/support/random_program.h"
 #include "tests/support/reference_device.h"
 #include "tests/support/trial.h"
