@@ -14,7 +14,7 @@ const TemplateRegistrar<BaseInput, Words> kRegister;
 Words::Words(const HParams& p)
     : IndexedInput({.name = "words",
                     .global_batch_size = p.global_batch_size.get(),
-                    .seq_len = 2 * kLongestWord + 2,
+                    .seq_len = 2 * kLongestWord + 1,
                     .seed = static_cast<uint64_t>(p.seed),
                     .num_batches = p.num_batches}) {}
 
@@ -29,7 +29,7 @@ void Words::fill_example(int64_t, int64_t index, const TokenRow& row) const {
   for (const int32_t id : bytes_->encode(letters + "=" + sorted + "\n"))
     encoded.push_back(static_cast<uint32_t>(2 * id) + (encoded.empty() ? 1 : 0));
   fill_row(layout_, encoded, row);
-  std::fill_n(row.weights.begin(), letters.size() + 1, 0.0f);
+  std::fill_n(row.weights.begin(), letters.size(), 0.0f);
   *row.label_bytes = static_cast<float>(sorted.size() + 1);
 }
 

@@ -29,7 +29,7 @@ class Words final : public tessera::IndexedInput {
   void fill_example(int64_t epoch, int64_t index, const tessera::TokenRow& row) const override;
 
   std::unique_ptr<tessera::Tokenizer> bytes_ = tessera::make_tokenizer("bytes");
-  tessera::RowLayout layout_{tessera::Labels::kShiftRight, bytes_.get()};
+  tessera::RowLayout layout_{tessera::Labels::kNextToken, bytes_.get()};
 };
 
 }  // namespace my_project

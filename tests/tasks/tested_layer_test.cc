@@ -6,6 +6,7 @@
 #include "core/graph/ops/elementwise.h"
 #include "layers/attention.h"
 #include "layers/feed_forward.h"
+#include "layers/rms_norm.h"
 #include "layers/transformer_block.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
@@ -87,7 +88,7 @@ TEST_CASE("what another layer left pending is said with the line of that layer")
   const TransformerBlock::HParams block{
       .attention_tpl = DotProductAttention::HParams{.model_dims = 4, .num_heads = 2},
       .ffn_tpl = Unplaced::HParams{},
-      .norm_tpl = {}};
+      .norm_tpl = RmsNorm::HParams{.model_dims = 4}};
   const auto call = [](const SequenceLayer& layer, const NamedTensors& in) {
     return layer.fprop(in.at("x"), {});
   };

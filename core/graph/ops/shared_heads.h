@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Key heads for query heads that are split further than there are key heads: each is repeated, so
-// that every device has the one its query heads read; and the rule that ops check. Not an op of its own.
+// that every device has the one its query heads read; and the rule that ops check. Not an op of its
+// own.
 #pragma once
 
 #include "core/graph/op.h"
