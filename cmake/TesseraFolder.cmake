@@ -189,5 +189,7 @@ function(tessera_tests)
   include(${CMAKE_SOURCE_DIR}/tests/bench/programs.cmake)
   add_test(NAME out_of_tree
            COMMAND ${CMAKE_SOURCE_DIR}/tests/out_of_tree/run.sh ${CMAKE_BINARY_DIR})
-  set_tests_properties(out_of_tree PROPERTIES LABELS fast)
+  add_test(NAME new_project
+           COMMAND ${CMAKE_SOURCE_DIR}/tests/out_of_tree/new_project.sh $<TARGET_FILE:runexp>)
+  set_tests_properties(out_of_tree new_project PROPERTIES LABELS fast)
 endfunction()

@@ -11,7 +11,7 @@ set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 
 install(TARGETS ${folders} EXPORT TesseraTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
-install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS ${programs} EXPORT TesseraTargets RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${experiments} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/experiments)
 if(transports)
   install(TARGETS ${transports} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/transports)
@@ -24,10 +24,20 @@ install(FILES ${CMAKE_BINARY_DIR}/generated/tessera_stamp.h
 install(FILES cmake/plugin_stamp.cc DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${package})
 
+set(TESSERA_SHARE ${CMAKE_INSTALL_DATADIR}/tessera)
 configure_package_config_file(cmake/TesseraConfig.cmake.in ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
-                              INSTALL_DESTINATION ${package} PATH_VARS CMAKE_INSTALL_DATADIR)
+                              INSTALL_DESTINATION ${package} PATH_VARS TESSERA_SHARE)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
               ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake cmake/TesseraPlugin.cmake
         DESTINATION ${package})
+
+# The build folder is such a package as well: a project of `runexp new` needs no installation.
+set(here ${CMAKE_BINARY_DIR}/lib/cmake/Tessera)
+set(TESSERA_SHARE ${CMAKE_SOURCE_DIR}/cmake)
+configure_package_config_file(cmake/TesseraConfig.cmake.in ${here}/TesseraConfig.cmake
+                              INSTALL_DESTINATION ${here} PATH_VARS TESSERA_SHARE)
+configure_file(${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake ${here} COPYONLY)
+configure_file(cmake/TesseraPlugin.cmake ${here} COPYONLY)
+export(EXPORT TesseraTargets NAMESPACE Tessera:: FILE ${here}/TesseraTargets.cmake)

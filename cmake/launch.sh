@@ -93,7 +93,7 @@ run_logged() {
 first_build() {
   local seconds=700
   [[ " $* " == *' programs '* ]] && seconds=450
-  [[ " $* " == *' experiment_'* || $* == flat_tokens ]] && seconds=350
+  [[ " $* " == *' experiment_'* || $* == flat_tokens || $* == runexp ]] && seconds=350
   say "first time here: compiles what is needed, about $(minutes $((seconds / $(compile_jobs))))"
 }
 
@@ -156,10 +156,10 @@ launch() {
   local program=$1 set=programs family='' targets=(programs) needed
   shift
   needed=("$build/bin/$program")
-  if [[ $program == runexp ]]; then
+  if [[ $program == runexp && ${1-} != new ]]; then
     family=$(family_of "$@")
   else
-    set=$program targets=("$program")
+    set=$program targets=("$program")  # `runexp new` needs no experiments.
   fi
   if [[ -n $family ]]; then
     set=$family

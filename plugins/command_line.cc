@@ -23,6 +23,7 @@ constexpr std::string_view kHelp = R"(Trains a language model that an experiment
   runexp --exp=SourceLm --devices=4 --set ici_mesh_shape=[1,2,2]
                                                         on a mesh of four: replica, data, mdl
   runexp --list                                         what experiments there are
+  runexp new my_project                                 a plugin project of your own
 
 What to do
   --exp=FAMILY.Name      the experiment
@@ -261,9 +262,20 @@ void check_together(const CommandLine& line, const options::variables_map& value
          line.run.devices, kMostDevices);
 }
 
+// "new FOLDER"; Error if anything else is given.
+CommandLine parse_new(const std::vector<std::string>& arguments) {
+  if (arguments.size() != 2 || arguments[1].empty() || arguments[1].starts_with("-"))
+    fail("new takes the name of a project and nothing else: runexp new my_project");
+  CommandLine line;
+  line.action = CommandLine::Action::kNew;
+  line.new_project = arguments[1];
+  return line;
+}
+
 }  // namespace
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments) {
+  if (!arguments.empty() && arguments.front() == "new") return parse_new(arguments);
   const options::variables_map values = parse_flags(arguments);
   const auto text = [&values](const char* name) {
     return values.count(name) == 0 ? std::string() : values[name].as<std::string>();

@@ -12,10 +12,11 @@
 namespace tessera {
 
 struct CommandLine {
-  enum class Action { kRun, kHelp, kVersion, kList, kDescribe, kDiff, kSelfcheck };
+  enum class Action { kRun, kHelp, kVersion, kList, kDescribe, kDiff, kSelfcheck, kNew };
   Action action = Action::kRun;
   std::string experiment;
   std::string diff_with;
+  std::filesystem::path new_project;  // Of kNew: the folder to make.
   std::vector<std::string> sets;
   std::vector<std::filesystem::path> plugin_path;
   int threads = 0;  // 0: all there are.

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/hparams/path.h"
 #include "core/hparams/resolve.h"
+#include "plugins/knob_check.h"
 
 namespace tessera {
 namespace {
@@ -48,11 +49,13 @@ void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Settin
 
 Tree ConfiguredExperiment::config_tree() const {
   Tree tree = to_tree(config);
+  tree.provenance = {Origin::kExperiment, entry.site, {}};
   for (const std::string& given : overrides) note_command_line(tree, given);
   return tree;
 }
 
 ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets) {
+  check_knobs(entry);
   const std::shared_ptr<Experiment> experiment = entry.make();
   const Tree knobs = entry.knobs(*experiment);
   std::vector<Setting> later;
@@ -76,11 +79,14 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
     if (!has_root(parts, setting.path))
       fail_unknown(entry, knobs, to_tree(experiment->build()), setting);
   configured.knobs = entry.knobs(*experiment);
+  configured.knobs.provenance = {Origin::kExperiment, entry.site, {}};
   for (const std::string& given : knob_sets) note_command_line(configured.knobs, given);
   configured.config = with_all_evals(experiment->build());
   for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
   configured.config = with_all_evals(configured.config);  // Datasets may have come and gone.
-  check_required(resolved(to_tree(configured.config)), entry.name);
+  const Tree whole = resolved(configured.config_tree());
+  check_required(whole, entry.name);
+  check_registered(whole);
   return configured;
 }
 

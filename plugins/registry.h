@@ -10,6 +10,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,7 @@ struct ExperimentEntry {
   std::string name;     // "quickstart.SourceLm"
   std::string summary;  // The class's kSummary, if it has one.
   std::string plugin;   // Path of the shared library; "" if it is linked in.
+  SourceSite site;      // Of REGISTER_EXPERIMENT.
   size_t size = 0;
   size_t alignment = 0;
   Experiment* (*construct)(void* memory) = nullptr;
@@ -68,9 +70,12 @@ class LoadingPlugin {
 template <typename Class>
 class ExperimentRegistrar {
  public:
-  explicit ExperimentRegistrar(std::string_view name) {
+  explicit ExperimentRegistrar(std::string_view name,
+                               std::source_location where = std::source_location::current()) {
+    detail::check_fields<Class>();
     ExperimentEntry entry;
     entry.name = name;
+    entry.site = SourceSite::current(where);
     if constexpr (requires { Class::kSummary; }) entry.summary = Class::kSummary;
     entry.size = sizeof(Class);
     entry.alignment = alignof(Class);

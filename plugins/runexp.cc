@@ -24,6 +24,7 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/missing_data.h"
+#include "plugins/new_project.h"
 #include "tasks/run_config.h"
 #include "tasks/selfcheck.h"
 
@@ -110,6 +111,7 @@ int thread_budget(const CommandLine& line, const Processes& processes) {
 Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Processes& processes) {
   RunOptions options = line.run;
   options.experiment = configured.name;
+  options.site = configured.entry.site;
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
   if (options.job_log_dir.empty()) options.job_log_dir = filesystem::path("runs") / configured.name;
@@ -147,6 +149,11 @@ Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std
   }
   if (line.action == Action::kVersion) {
     fmt::print(out, "tessera {}\n", build_stamp());
+    return {};
+  }
+  if (line.action == Action::kNew) {
+    if (processes.is_first())
+      out << write_new_project(line.new_project, filesystem::canonical("/proc/self/exe"));
     return {};
   }
   if (line.action == Action::kList) return {list(line, out, errors), ""};

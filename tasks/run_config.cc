@@ -32,10 +32,11 @@ ExperimentConfig parse_config(std::string_view text, const std::string& name) {
 }
 
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
-                          const ExperimentConfig& config, const std::vector<std::string>& overrides,
-                          ConfigChange change) {
+                          SourceSite site, const ExperimentConfig& config,
+                          const std::vector<std::string>& overrides, ConfigChange change) {
   const std::filesystem::path file = run_directory / "hparams.toml";
   Tree wanted = to_tree(with_all_evals(config));
+  wanted.provenance = {Origin::kExperiment, site, {}};
   for (const std::string& given : overrides) note_command_line(wanted, given);
   if (std::filesystem::exists(file)) {
     const std::string text = read_file(file);

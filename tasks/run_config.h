@@ -24,9 +24,9 @@ ExperimentConfig parse_config(std::string_view text, const std::string& name);
 // Writes hparams.toml if the directory has none. If it has one that says something else, of a run
 // that has begun: Error with the differences, or, if changes are allowed, writes it anew. Returns
 // its text. `overrides` are the "path=value" that the command line gave; the file says so beside
-// them.
+// them. `site` is where the experiment is registered: it stands beside values that know no line.
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
-                          const ExperimentConfig& config, const std::vector<std::string>& overrides,
-                          ConfigChange change);
+                          SourceSite site, const ExperimentConfig& config,
+                          const std::vector<std::string>& overrides, ConfigChange change);
 
 }  // namespace tessera

@@ -29,9 +29,9 @@ std::string settle_run(const ExperimentConfig& config, const RunOptions& options
   check_shared(options.job_log_dir, processes);
   std::string text;
   if (processes.is_first())
-    text =
-        settle_config(options.job_log_dir, options.experiment, config, options.overrides,
-                      options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse);
+    text = settle_config(
+        options.job_log_dir, options.experiment, options.site, config, options.overrides,
+        options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse);
   return processes.broadcast(text, "the configuration");
 }
 

@@ -41,7 +41,8 @@ struct CheckpointChoice {
 };
 
 struct RunOptions {
-  std::string experiment;             // "quickstart.SourceLm", for headings and hparams.toml.
+  std::string experiment;             // "quickstart.SourceLm", for headings and hparams.toml,
+  SourceSite site;                    // and the line that registers it.
   std::filesystem::path job_log_dir;  // The run's directory.
   RunMode mode = RunMode::kTrain;
   int64_t devices = 1;   // Of this process. A plan of a mesh that has a shape needs none.

@@ -69,7 +69,7 @@ void furnish(const filesystem::path& folder) {
 // them: commands after it read its checkpoint.
 std::string without_steps(const std::string& command) {
   static const std::regex kTrainsLong(
-      R"(^\./runexp\b(?!.*--(list|describe|diff|help|version|mode|dry_run|set num_train_steps=20 )))");
+      R"(^\./runexp\b(?! new )(?!.*--(list|describe|diff|help|version|mode|dry_run|set num_train_steps=20 )))");
   return std::regex_search(command, kTrainsLong) ? command + " --dry_run" : command;
 }
 

@@ -46,6 +46,12 @@ TEST_CASE("a command line that may need other families needs all programs") {
   }
 }
 
+TEST_CASE("a new project needs runexp alone, and no experiments") {
+  const std::string said = "is_stale() { true; }; build_targets() { echo \"$@\"; exit; }; ";
+  REQUIRE(launcher_output(said + "launch runexp new letters") == "runexp build runexp\n");
+  REQUIRE(launcher_output(said + "launch runexp --list") == "programs build programs\n");
+}
+
 TEST_CASE("progress is read from what ninja and apt say") {
   const TemporaryDirectory scratch;
   const std::string log = (scratch / "log").string();

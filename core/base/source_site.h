@@ -12,9 +12,10 @@ struct SourceSite {
   const char* file = "";  // Static storage, from std::source_location.
   uint32_t line = 0;
 
-  static SourceSite current(std::source_location where = std::source_location::current()) {
-    return {where.file_name(), where.line()};
-  }
+  // Unknown for a line of the C++ library, which calls our constructors in its own: a pair of a
+  // name and a template makes the template in a header of the library, and not where the user wrote
+  // it.
+  static SourceSite current(std::source_location where = std::source_location::current());
   bool known() const { return line != 0; }
   std::string text() const;  // "layers/linear.cc:41"; "" if unknown.
 };

@@ -20,6 +20,10 @@ struct InferContext {
   const Attributes& attributes;
   std::span<const std::string> names;  // Of the inputs.
   std::span<const std::shared_ptr<const Graph>> bodies = {};
+  // For messages about an operand that another layer made; null where the rule is only checked.
+  const Graph* graph = nullptr;
+  std::span<const ValueId> values = {};  // The inputs in it.
+  SourceSite site = {};                  // The line that applies the op.
 };
 
 // What a gradient or a plain definition sees. Tensors are in the graph being traced.

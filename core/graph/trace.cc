@@ -228,8 +228,8 @@ std::vector<Tensor> trace_node(const OpDef& op, std::vector<Tensor> inputs, Attr
   const std::vector<std::string> names = describe_all(*frame.graph, node.inputs);
 
   const ErrorPrefix where(node.site.text());
-  const std::vector<Type> results =
-      op.infer({op.name, *frame.mesh, types, node.attributes, names, node.bodies});
+  const std::vector<Type> results = op.infer({op.name, *frame.mesh, types, node.attributes, names,
+                                              node.bodies, frame.graph, node.inputs, node.site});
   for (const Type& type : results) {
     if (const auto problem = type_problem(type, *frame.mesh)) fail("{}: {}", op.name, *problem);
   }

@@ -33,6 +33,23 @@ std::optional<SplitUse> find_split(const InferContext& context, const std::strin
   return std::nullopt;
 }
 
+// The node whose operands are whole and whose result, which operand `i` was made of, is partial;
+// null if that is not in this graph.
+const Node* maker_of_partial(const InferContext& context, size_t i) {
+  const Graph& graph = *context.graph;
+  ValueId id = context.values[i];
+  while (true) {
+    const NodeId producer = graph.value(id).producer;
+    if (producer == kNone) return nullptr;
+    const Node& node = graph.node(producer);
+    const auto partial = std::find_if(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
+      return static_cast<bool>(graph.type(input).partial);
+    });
+    if (partial == node.inputs.end()) return &node;
+    id = *partial;
+  }
+}
+
 }  // namespace
 
 void refuse(const InferContext& context, std::string_view message) {
@@ -45,6 +62,14 @@ std::string place_hint(std::string_view name) {
            character == '.' || character == '[' || character == ']' || character == '/';
   });
   return sayable ? fmt::format("place({})", name) : "place it";
+}
+
+std::string place_hint(const InferContext& context, size_t i) {
+  const Node* maker = context.graph == nullptr ? nullptr : maker_of_partial(context, i);
+  const bool is_elsewhere = maker != nullptr && maker->site.known() && context.site.known() &&
+                            std::string_view(maker->site.file) != context.site.file;
+  if (!is_elsewhere) return place_hint(context.names[i]);
+  return fmt::format("place the result of {} at {}", maker->op->name, maker->site.text());
 }
 
 std::string mesh_text(const std::vector<std::string>& mesh_axes) {
@@ -83,7 +108,7 @@ void refuse_partial(const InferContext& context, size_t i) {
   const Partial& partial = context.inputs[i].partial;
   if (!partial) return;
   fail("{} is not linear; {} is partial over {}; {}", context.op, context.names[i],
-       mesh_text(partial.mesh_axes), place_hint(context.names[i]));
+       mesh_text(partial.mesh_axes), place_hint(context, i));
 }
 
 void refuse_partial(const InferContext& context) {
@@ -103,15 +128,12 @@ Partial partial_of_sum(const InferContext& context, std::initializer_list<size_t
       refuse(context, fmt::format("{} partial over {}, {} over {}; place both", name_a,
                                   mesh_text(a.mesh_axes), name_b, mesh_text(b.mesh_axes)));
     }
-    const std::string& partial_name = a ? name_a : name_b;
     const std::string& whole_name = a ? name_b : name_a;
-    int64_t times = 1;
-    for (const std::string& axis : (a ? a : b).mesh_axes) times *= context.mesh.size(axis);
-    refuse(context,
-           fmt::format("{} is a partial sum over {}, {} is not; {} would count {} times; {} before "
-                       "adding",
-                       partial_name, mesh_text((a ? a : b).mesh_axes), whole_name, whole_name,
-                       times, place_hint(partial_name)));
+    const std::string over = mesh_text((a ? a : b).mesh_axes);
+    refuse(context, fmt::format("{} is a partial sum over {}, {} is not; {} would count once for "
+                                "each device along {}; {} before adding",
+                                a ? name_a : name_b, over, whole_name, whole_name, over,
+                                place_hint(context, a ? first : other)));
   }
   return context.inputs[first].partial;
 }
@@ -124,12 +146,12 @@ Partial partial_of_product(const InferContext& context) {
     for (const std::string& mesh_axis : context.inputs[i].partial.mesh_axes) {
       if (product.over(mesh_axis)) {
         refuse(context, fmt::format("both operands are partial over {}; {}", mesh_axis,
-                                    place_hint(context.names[i])));
+                                    place_hint(context, i)));
       }
       if (const auto use = find_split(context, mesh_axis)) {
         refuse(context, fmt::format("{} is partial over {}, which splits {} of {}; {}",
                                     context.names[i], mesh_axis, use->axis->name,
-                                    context.names[use->operand], place_hint(context.names[i])));
+                                    context.names[use->operand], place_hint(context, i)));
       }
       product.kind = PartialKind::kSum;
       product.mesh_axes.push_back(mesh_axis);

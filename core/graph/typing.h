@@ -18,6 +18,9 @@ namespace tessera {
 
 // "place(y)", or "place it" where the value has no name.
 std::string place_hint(std::string_view name);
+// The same of operand `i`, which is partial. If another file's line left it so, that is the line to
+// change: "place the result of einsum at ffn.cc:31".
+std::string place_hint(const InferContext& context, size_t i);
 
 // "mdl", "data, mdl".
 std::string mesh_text(const std::vector<std::string>& mesh_axes);

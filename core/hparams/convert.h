@@ -152,7 +152,7 @@ Tree to_tree(const T& value) {
   } else if constexpr (detail::ConvertsItself<T>) {
     return value.to_tree();
   } else {
-    static_assert(HasFields<T>, "a member of a type that configuration cannot hold (fields.h)");
+    detail::check_fields<T>();
     return detail::fields_tree(value);
   }
 }
@@ -205,7 +205,7 @@ void from_tree(const TreeReader& reader, T& value) {
   } else if constexpr (detail::ConvertsItself<T>) {
     value.read(reader);
   } else {
-    static_assert(HasFields<T>, "a member of a type that configuration cannot hold (fields.h)");
+    detail::check_fields<T>();
     detail::read_fields(reader, value);
   }
 }

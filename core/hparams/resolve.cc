@@ -43,6 +43,22 @@ void inherit(Tree& item, std::string_view key, const Scope& from) {
   item.provenance = std::move(provenance);
 }
 
+// The first line in a tree at which an experiment set something, in the order of its fields.
+SourceSite first_site(const Tree& tree) {
+  if (tree.provenance.origin == Origin::kExperiment && tree.provenance.site.known())
+    return tree.provenance.site;
+  for (const Tree& item : tree.items)
+    if (const SourceSite site = first_site(item); site.known()) return site;
+  return {};
+}
+
+// A value that knows no line of its own was set near what it holds, or else near what holds it.
+SourceSite likely_site(const Tree& item, SourceSite enclosing) {
+  const SourceSite inside =
+      item.is_template || !enclosing.known() ? first_site(item) : SourceSite{};
+  return inside.known() ? inside : enclosing;
+}
+
 void resolve(Tree& tree, const std::string& path, SourceSite site, std::vector<Scope>& enclosing) {
   if (tree.provenance.site.known()) site = tree.provenance.site;
   const bool is_struct = tree.is_table() && !tree.is_map;
@@ -57,7 +73,7 @@ void resolve(Tree& tree, const std::string& path, SourceSite site, std::vector<S
   for (size_t i = 0; i < tree.items.size(); ++i) {
     Tree& item = tree.items[i];
     if (item.provenance.origin == Origin::kExperiment && !item.provenance.site.known())
-      item.provenance.site = site;
+      item.provenance.site = likely_site(item, site);
     const std::string below = tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]);
     resolve(item, below, site, enclosing);
   }

@@ -20,11 +20,10 @@
 
 namespace tessera {
 
-// The HParams of a class that derives from Base.
+// The HParams of a class that derives from Base. What else they need is checked where they are
+// used, for messages that name what is missing (fields_check.h).
 template <typename P, typename Base>
-concept Configures = HasFields<P> && requires {
-  typename P::Instance;
-} && std::derived_from<typename P::Instance, Base>;
+concept Configures = std::derived_from<typename P::Instance, Base>;
 
 // What a Template<Base> holds. All that reads, writes and copies an HParams is generated with it,
 // so a class of the library has it compiled once: its header ends with
@@ -114,7 +113,10 @@ class Template {
   requires Configures<P, Base> Template(
       P hparams, std::source_location where = std::source_location::current())
       : holder_(HolderOf<Base, P>::make(std::move(hparams))),
-        provenance_{Origin::kExperiment, SourceSite::current(where), {}} {}
+        provenance_{Origin::kExperiment, SourceSite::current(where), {}} {
+    if constexpr (!requires { P::kName; }) kName_is_missing<P>();
+    detail::check_fields<P>();
+  }
 
   Template(const Template& other)
       : holder_(other.holder_ ? other.holder_->clone() : nullptr), provenance_(other.provenance_) {}
@@ -146,7 +148,7 @@ class Template {
     return static_cast<const HolderFor<Base>&>(*ready).construct();
   }
 
-  Tree to_tree() const { return holder_tree(holder_.get(), provenance_); }
+  Tree to_tree() const { return holder_tree(holder_.get(), typeid(Base), provenance_); }
   void read(const TreeReader& reader) {
     holder_ = read_holder(reader, holder_.get(), typeid(Base));
     provenance_ = reader.tree.provenance;
@@ -165,10 +167,18 @@ class TemplateRegistrar {
  public:
   TemplateRegistrar() {
     using P = typename L::HParams;
-    static_assert(Configures<P, Base>, "L::HParams needs Instance = L, kName and FIELDS");
-    register_template(typeid(Base), P::kName, typeid(P), []() -> std::unique_ptr<TemplateHolder> {
-      return HolderOf<Base, P>::make(P{});
-    });
+    if constexpr (!requires { P::kName; }) {
+      kName_is_missing<P>();
+    } else if constexpr (!Configures<P, Base>) {
+      Instance_is_missing_or_not_derived_from_Base<P, Base>();
+    } else if constexpr (detail::is_in_anonymous_namespace<P>()) {
+      HParams_are_in_an_anonymous_namespace<P>();
+    } else {
+      detail::check_fields<P>();
+      register_template(typeid(Base), P::kName, typeid(P), []() -> std::unique_ptr<TemplateHolder> {
+        return HolderOf<Base, P>::make(P{});
+      });
+    }
   }
 };
 

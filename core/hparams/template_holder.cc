@@ -33,11 +33,16 @@ Registry& registry() {
   return *instance;
 }
 
-std::string readable(const std::type_info& type) {
+std::string full_name(std::string_view mangled) {
   int status = 0;
-  char* name = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
-  std::string text = status == 0 ? name : type.name();
+  char* name = abi::__cxa_demangle(std::string(mangled).c_str(), nullptr, nullptr, &status);
+  std::string text = status == 0 ? name : std::string(mangled);
   std::free(name);
+  return text;
+}
+
+std::string readable(const std::type_info& type) {
+  const std::string text = full_name(type.name());
   const std::string_view ours = "tessera::";
   return text.starts_with(ours) ? text.substr(ours.size()) : text;
 }
@@ -60,6 +65,41 @@ std::unique_ptr<TemplateHolder> make_holder(const TreeReader& reader, const std:
   const std::string near = did_you_mean(name, names);
   fail("{}no {} is called '{}'{}", place(reader), readable(base), name,
        near.empty() ? fmt::format("; expected one of {}", fmt::join(names, ", ")) : near);
+}
+
+// "mine::Ffn" from the type of mine::Ffn::HParams.
+std::string class_of(std::string_view mangled_hparams) {
+  const std::string name = full_name(mangled_hparams);
+  return name.substr(0, name.rfind("::HParams"));
+}
+
+// What is wrong with a template that holds something, or "".
+std::string registration_problem(const Tree& tree) {
+  const std::lock_guard lock(registry().mutex);
+  const std::string held = class_of(tree.hparams->name());
+  const auto family = registry().by_base.find(tree.template_base->name());
+  if (family != registry().by_base.end()) {
+    const auto entry = family->second.find(tree.class_name);
+    if (entry != family->second.end() && entry->second.hparams == tree.hparams->name()) return "";
+    if (entry != family->second.end())
+      return fmt::format("{} and {} have the same kName '{}'; rename one of them", held,
+                         class_of(entry->second.hparams), tree.class_name);
+  }
+  return fmt::format(
+      "{} is not registered, so its name in hparams.toml and --set would not be known; add to its "
+      ".cc file: const tessera::TemplateRegistrar<{}, {}> kRegister;",
+      held, full_name(tree.template_base->name()), held);
+}
+
+void check_registered_at(const Tree& tree, const std::string& path) {
+  if (tree.template_base != nullptr) {
+    const std::string problem = registration_problem(tree);
+    const std::string site = tree.provenance.site.text();
+    if (!problem.empty()) fail("{}{}{}: {}", site, site.empty() ? "" : ": ", path, problem);
+  }
+  for (size_t i = 0; i < tree.items.size(); ++i)
+    check_registered_at(tree.items[i],
+                        tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]));
 }
 
 // What was set in the old template and means the same in the new one stays when one is exchanged
@@ -126,6 +166,8 @@ std::vector<std::string> template_clashes() {
   return registry().clashes;
 }
 
+void check_registered(const Tree& tree) { check_registered_at(tree, ""); }
+
 std::vector<std::string> template_names(const std::type_info& base) {
   const std::lock_guard lock(registry().mutex);
   std::vector<std::string> names;
@@ -153,10 +195,13 @@ std::unique_ptr<TemplateHolder> ready_to_construct(const TemplateHolder* holder,
   return ready;
 }
 
-Tree holder_tree(const TemplateHolder* holder, const Provenance& provenance) {
+Tree holder_tree(const TemplateHolder* holder, const std::type_info& base,
+                 const Provenance& provenance) {
   Tree tree;
   if (holder != nullptr) {
     tree = holder->to_tree();
+    tree.template_base = &base;
+    tree.hparams = &holder->type();
     tree.class_name = holder->name();
     tree.provenance = provenance;
   }

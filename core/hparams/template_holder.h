@@ -30,6 +30,9 @@ void register_template(const std::type_info& base, std::string_view name,
                        const std::type_info& hparams, TemplateFactory factory);
 // "two classes are registered as UnaryLayer 'Linear'", for each name taken twice.
 std::vector<std::string> template_clashes();
+// Error for a template that holds a class which no TemplateRegistrar has made known: such a
+// configuration could be written, but not read back.
+void check_registered(const Tree& tree);
 // Names that a Template of this base can be read from, sorted.
 std::vector<std::string> template_names(const std::type_info& base);
 
@@ -37,7 +40,8 @@ std::vector<std::string> template_names(const std::type_info& base);
 void* held_as(TemplateHolder* holder, const std::type_info& wanted, std::string_view wanted_name);
 std::unique_ptr<TemplateHolder> ready_to_construct(const TemplateHolder* holder,
                                                    const std::type_info& base);
-Tree holder_tree(const TemplateHolder* holder, const Provenance& provenance);
+Tree holder_tree(const TemplateHolder* holder, const std::type_info& base,
+                 const Provenance& provenance);
 std::unique_ptr<TemplateHolder> read_holder(const TreeReader& reader, const TemplateHolder* current,
                                             const std::type_info& base);
 

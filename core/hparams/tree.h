@@ -43,6 +43,8 @@ struct Tree {
   bool is_template = false;              // Its class may be exchanged for another.
   std::string class_name;                // kTable: the struct's kName. A template's is its `type`.
   const std::type_info* type = nullptr;  // Of the value a field holds.
+  const std::type_info* template_base = nullptr;  // Of a Template<Base> that holds something: Base,
+  const std::type_info* hparams = nullptr;        // and the HParams that it holds.
   std::shared_ptr<const Tree>
       prototype;  // A new element of a list or map; an unset struct's start.
   Provenance provenance;

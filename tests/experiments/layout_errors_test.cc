@@ -48,7 +48,7 @@ const std::string kLm = "quickstart.SourceLm";
 TEST_CASE("rules that tear operands apart are refused where they meet") {
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, heads -> mdl"}) ==
           "runexp: layers/attention.cc:#: attention: query has heads/mdl, key has kv_heads; split "
-          "both alike [in lm.transformer.x_layers[0].attention]");
+          "both alike with rules.activations [in lm.transformer.x_layers[0].attention]");
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, seq -> mdl"}) ==
           "runexp: layers/attention.cc:#: attention: seq of query is split over mdl; reshard it to "
           "unsplit seq [in lm.transformer.x_layers[0].attention]");

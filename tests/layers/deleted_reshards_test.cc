@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/check/numeric_gradient.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/reshard.h"
@@ -24,7 +25,6 @@
 #include "layers/fprop_scope.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
-#include "tests/support/numeric_gradient.h"
 #include "tests/support/reference_models.h"
 #include "tests/support/simulated_mesh.h"
 #include "tests/support/spmd_case.h"

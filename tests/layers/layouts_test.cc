@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/check/numeric_gradient.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
@@ -13,7 +14,6 @@
 #include "layers/fprop_scope.h"
 #include "layers/repeated.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
 #include "tests/support/reference_models.h"
 #include "tests/support/simulated_mesh.h"
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/check/numeric_gradient.h"
 #include "core/graph/ops/elementwise.h"
 #include "layers/attention.h"
 #include "layers/embedding.h"
@@ -14,7 +15,6 @@
 #include "layers/transformer_block.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
-#include "tests/support/numeric_gradient.h"
 
 namespace tessera {
 namespace {

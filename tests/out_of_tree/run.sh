@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the build given, builds the plugin of this folder against it and trains with it. Then the
-# plugin must be refused once its stamp is another build's.
+# Installs the build given, builds the plugin of this folder against it and trains with it, also on
+# mesh axes of its own. Then the plugin must be refused once its stamp is another build's.
 set -euo pipefail
 build=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -31,6 +31,18 @@ TESSERA_PLUGIN_PATH=$plugins "$runexp" --exp=Tiny --set model_dims=32 \
 grep -q 'type = "SignedSquare"  *# --set' run/hparams.toml
 [[ $(grep -c '"loss"' run/metrics.jsonl) -ge 5 ]]
 grep -q '"eval/validation/worst/loss": [1-9]' run/metrics.jsonl
+
+# Mesh axes of a plugin's own, by rules of its own: the loss is that of one device.
+"$runexp" --exp=Sharded --plugin_path="$plugins" --devices=4 --set 'ici_mesh_shape=[2,2]' \
+  --job_log_dir="$work/four"
+"$runexp" --exp=Tiny --plugin_path="$plugins" --job_log_dir="$work/one"
+loss() { sed -n 's/.*"step": 5,.* "loss": \([0-9.]\{6\}\).*/\1/p' "$work/$1/metrics.jsonl"; }
+[[ -n $(loss one) && $(loss four) == "$(loss one)" ]]
+
+# A new project finds the installed package.
+"$runexp" new letters
+(cd letters && cmake --preset release)
+grep -q "^Tessera_DIR.*=$work/moved/lib/cmake/Tessera$" letters/build/CMakeCache.txt
 
 # The same plugin with a byte of its stamp changed belongs to another build.
 mkdir other

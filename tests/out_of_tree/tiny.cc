@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // elsewhere.Tiny: a one-layer model of synthetic sequences, with an activation of its own that
-// --set can name, and a metric of its own.
+// --set can name, and a metric of its own. elsewhere.Sharded: the same on mesh axes of its own.
 #include <algorithm>
 
 #include "core/graph/ops/elementwise.h"
@@ -77,5 +77,20 @@ struct Tiny : tessera::Experiment {
   }
 };
 REGISTER_EXPERIMENT(elsewhere, Tiny)
+
+struct Sharded : Tiny {
+  using Base = Tiny;
+  FIELDS()
+
+  tessera::ExperimentConfig build() const override {
+    tessera::ExperimentConfig config = Tiny::build();
+    config.mesh.axis_names = {"data", "tp"};
+    config.rules.weights = "embed -> data, mlp -> tp, heads -> tp, kv_heads -> tp, vocab -> tp";
+    config.rules.activations =
+        "residual: seq -> tp, batch -> data, mlp -> tp, heads -> tp, kv_heads -> tp, vocab -> tp";
+    return config;
+  }
+};
+REGISTER_EXPERIMENT(elsewhere, Sharded)
 
 }  // namespace elsewhere

@@ -40,6 +40,8 @@ TEST_CASE("what to do is one of a few things") {
   REQUIRE(parse_command_line({"--version"}).action == Action::kVersion);
   REQUIRE(parse_command_line({"--exp=a", "--describe"}).action == Action::kDescribe);
   REQUIRE(parse_command_line({"--exp=a", "--diff=b"}).action == Action::kDiff);
+  REQUIRE(parse_command_line({"new", "a/b"}).action == Action::kNew);
+  REQUIRE(parse_command_line({"new", "a/b"}).new_project == "a/b");
   REQUIRE(parse_command_line({"--mode=selfcheck", "--threads=3"}).action == Action::kSelfcheck);
 }
 
@@ -51,6 +53,9 @@ TEST_CASE("unknown and misused flags are errors with the nearest") {
   REQUIRE(error_for({"--exp=a", "num_layers=2"}) ==
           "'num_layers=2' is not a flag; did you mean --set num_layers=2?");
   REQUIRE(error_for({"--exp=a", "--restart=yes"}) == "--restart takes no value");
+  for (const Words& words : {Words{"new"}, {"new", "a", "b"}, {"new", "--exp=a"}})
+    REQUIRE(error_for(words) ==
+            "new takes the name of a project and nothing else: runexp new my_project");
   REQUIRE(error_for({"--exp"}) == "--exp wants a value; --help says which");
   REQUIRE(error_for({"--exp=a", "--exp=b"}) == "--exp is given more than once");
   REQUIRE(

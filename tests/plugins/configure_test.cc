@@ -56,6 +56,40 @@ TEST_CASE("a misspelt knob or field is an error with the nearest") {
           "--set num_legs: expected path=value, such as task.train.num_train_steps=100");
 }
 
+TEST_CASE("a class that is not registered is refused before the run, with what to add") {
+  REQUIRE(
+      configure_error("farm.Unregistered", "num_layers=2") ==
+      "--set num_layers=2: farm.Unregistered has no knob or field 'num_layers'; --describe shows "
+      "what it has");
+  REQUIRE(
+      configure_error("farm.Unregistered", "input.seq_len=4") ==
+      "tests/plugins/fixtures/farm.cc:55: eval.datasets.barn.score_metrics.moo: "
+      "tessera::farm::Moo is not registered, so its name in hparams.toml and --set would not be "
+      "known; add to its .cc file: const tessera::TemplateRegistrar<tessera::ScoreMetric, "
+      "tessera::farm::Moo> kRegister;");
+}
+
+TEST_CASE("a knob that FIELDS omits is refused before the run") {
+  REQUIRE_THAT(configure_error("farm.Omitting", "listed=2"),
+               Catch::Contains("a member that its FIELDS does not list, the next after 'listed'"));
+}
+
+TEST_CASE("every value that an experiment sets has a line of the experiment's") {
+  const std::string text = describe(configure(entry("zoo.FastCat"), {}).config_tree());
+  REQUIRE_THAT(text, Catch::Contains("input = SyntheticInput") &&
+                         Catch::Contains("# tests/plugins/fixtures/zoo.cc:18\n"));
+  for (const char* name : {"quickstart.SourceLm", "quiz.CopyQuiz", "c4.Spmd1B"}) {
+    const ExperimentEntry ours = find_experiment(name, plugin_path({}));
+    const ConfiguredExperiment configured = configure(ours, {});
+    for (const std::string& all :
+         {describe(configured.knobs), describe(configured.config_tree())}) {
+      INFO(name << "\n" << all);
+      REQUIRE(all.find("# /") == std::string::npos);
+      REQUIRE(all.find("# experiment\n") == std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("required fields that nobody set are all reported with their paths") {
   REQUIRE(configure_error("farm.Forgetful", "listed=2") ==
           "farm.Forgetful: 2 required fields are not set: input.global_batch_size, input.seq_len; "

@@ -152,6 +152,8 @@ TEST_CASE("A row that a cache has no room for any more leaves the others alone")
   REQUIRE(after_full(2) == after_full(12));  // Eight fit.
 }
 
+}  // namespace
+
 // Attention that looks at the new tokens alone.
 class Forgetful final : public SequenceLayer {
  public:
@@ -170,6 +172,8 @@ class Forgetful final : public SequenceLayer {
   }
 };
 const TemplateRegistrar<SequenceLayer, Forgetful> kForgetful;
+
+namespace {
 
 SingleTask::HParams with_attention(Template<SequenceLayer> attention, bool repeated = false) {
   SingleTask::HParams task = spmd_task({.model = TrialModel::kGpt2, .repeated = repeated});

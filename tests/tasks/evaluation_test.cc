@@ -35,6 +35,8 @@ struct Seen {
 std::mutex seen_mutex;
 std::vector<std::vector<Seen>> seen;  // By evaluation.
 
+}  // namespace
+
 class Collector final : public ScoreMetric {
  public:
   struct HParams {
@@ -67,6 +69,8 @@ class Collector final : public ScoreMetric {
   std::vector<Seen> examples_;
 };
 const TemplateRegistrar<ScoreMetric, Collector> kRegister;
+
+namespace {
 
 ExperimentConfig mixture_config(int64_t batch_size, const std::vector<int64_t>& mesh = {1, 1, 1}) {
   ExperimentConfig config = tiny_config(2);

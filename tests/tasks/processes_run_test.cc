@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+}  // namespace
+
 // The synthetic input, but process `broken_host` cannot read its batch number `broken_batch`.
 class BreakingInput final : public BaseInput {
  public:
@@ -61,6 +63,8 @@ class BreakingInput final : public BaseInput {
   int64_t host_ = 0;
 };
 const TemplateRegistrar<BaseInput, BreakingInput> kRegister;
+
+namespace {
 
 // How each process ended: its exit code, or its error.
 struct Outcome {

@@ -47,21 +47,6 @@ void check_operand_names(const InferContext& context, size_t i,
                               context.names[i], context.inputs[i].text(), fmt::join(names, " ")));
 }
 
-// A split of the query heads takes the key heads along, unless there is but one, which all share.
-void check_attention_heads(const InferContext& context) {
-  const Axis& heads = context.inputs[kQuery].axis("heads");
-  const Axis& kv_heads = context.inputs[kKey].axis("kv_heads");
-  if (heads.size % kv_heads.size != 0) {
-    refuse(context, fmt::format("heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
-                                context.names[kQuery], kv_heads.size, context.names[kKey]));
-  }
-  const bool shared = kv_heads.size == 1 && kv_heads.split.empty();
-  if (heads.split != kv_heads.split && !shared) {
-    refuse(context, fmt::format("{} has {}, {} has {}; split both alike", context.names[kQuery],
-                                heads.text(), context.names[kKey], kv_heads.text()));
-  }
-}
-
 void check_attention_operands(const InferContext& context) {
   const AttentionAttributes attention(context.attributes);
   refuse_partial(context);
@@ -78,7 +63,7 @@ void check_attention_operands(const InferContext& context) {
   unsplit_axis_of(context, kQuery, "seq");
   unsplit_axis_of(context, kQuery, "head_dim");
   unsplit_axis_of(context, kKey, "key_seq");
-  check_attention_heads(context);
+  check_heads(context, kQuery, kKey);
   if (!attention.segments) return;
   const Type& q = context.inputs[kQuery];
   check_dtype(context, kSegments, DType::kI32);

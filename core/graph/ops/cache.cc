@@ -15,6 +15,7 @@
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/layout.h"
 #include "core/graph/ops/reduce.h"
+#include "core/graph/ops/shared_heads.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/graph/vjp.h"
@@ -95,21 +96,6 @@ const OpDef kCacheUpdate{.name = "cache_update",
                          .flops = no_flops};
 const OpRegistrar kRegisterUpdate{kCacheUpdate};
 
-// A split of the query heads takes the key heads along, unless there is but one, which all share.
-void check_cache_heads(const InferContext& context) {
-  const Axis& heads = context.inputs[kCachedQuery].axis("heads");
-  const Axis& kv_heads = context.inputs[kCachedKey].axis("kv_heads");
-  if (heads.size % kv_heads.size != 0)
-    refuse(context,
-           fmt::format("heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
-                       context.names[kCachedQuery], kv_heads.size, context.names[kCachedKey]));
-  const bool shared = kv_heads.size == 1 && kv_heads.split.empty();
-  if (heads.split != kv_heads.split && !shared)
-    refuse(context,
-           fmt::format("{} has {}, {} has {}; split both alike", context.names[kCachedQuery],
-                       heads.text(), context.names[kCachedKey], kv_heads.text()));
-}
-
 std::vector<Type> infer_cached_attention(const InferContext& context) {
   refuse_partial(context);
   check_cache_names(context, kCachedQuery, {"batch", "seq", "heads", "head_dim"});
@@ -121,7 +107,7 @@ std::vector<Type> infer_cached_attention(const InferContext& context) {
   unsplit_axis_of(context, kCachedQuery, "seq");
   unsplit_axis_of(context, kCachedQuery, "head_dim");
   unsplit_axis_of(context, kCachedKey, "key_seq");
-  check_cache_heads(context);
+  check_heads(context, kCachedQuery, kCachedKey);
   const Type& q = context.inputs[kCachedQuery];
   check_starts(context, kCachedStarts, q.axes[0]);
   return {q};

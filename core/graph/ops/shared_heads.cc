@@ -13,9 +13,23 @@
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/layout.h"
 #include "core/graph/trace.h"
+#include "core/graph/typing.h"
 #include "core/graph/vjp.h"
 
 namespace tessera {
+
+void check_heads(const InferContext& context, size_t query, size_t key) {
+  const Axis& heads = context.inputs[query].axis("heads");
+  const Axis& kv_heads = context.inputs[key].axis("kv_heads");
+  if (heads.size % kv_heads.size != 0)
+    refuse(context, fmt::format("heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
+                                context.names[query], kv_heads.size, context.names[key]));
+  const bool shared = kv_heads.size == 1 && kv_heads.split.empty();
+  if (heads.split != kv_heads.split && !shared)
+    refuse(context,
+           fmt::format("{} has {}, {} has {}; split both alike with rules.activations",
+                       context.names[query], heads.text(), context.names[key], kv_heads.text()));
+}
 
 Tensor shared_heads(Operand x, const Axis& heads) {
   const Type& type = x.tensor.type();

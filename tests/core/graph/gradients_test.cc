@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/check/numeric_gradient.h"
 #include "core/check/op_cases.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/elementwise.h"
@@ -14,7 +15,6 @@
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
 
 namespace tessera {
 namespace {

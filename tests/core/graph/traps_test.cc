@@ -21,7 +21,8 @@ const Mesh kMesh = Mesh::standard({1, 2, 4});
 TEST_CASE("A bias added before the reduction would count once a rank") {
   REQUIRE(outcome(kMesh, {"f32[\"b=8 m/mdl=16\"]", "f32[\"m/mdl=16 e=8\"]", "f32[\"e=8\"]"},
                   [](T t) { return einsum(t[0], t[1], over("m")).named("y") + t[2]; }) ==
-          "add: y is a partial sum over mdl, z is not; z would count 4 times; place(y) before "
+          "add: y is a partial sum over mdl, z is not; z would count once for each device along "
+          "mdl; place(y) before "
           "adding");
 }
 
@@ -65,7 +66,7 @@ TEST_CASE("Sums of squares of split and of replicated gradients do not mix unmas
   const Tensor split = reduce_sum(square(trial.inputs()[0])).named("split");
   const Tensor whole = reduce_sum(square(trial.inputs()[1])).named("whole");
   REQUIRE_THAT(error_of([&] { split + whole; }),
-               Catch::Matchers::Contains("whole would count 2 times"));
+               Catch::Matchers::Contains("whole would count once for each device along data"));
   REQUIRE((split + reshard(whole, "+ sum(data)")).type().text() == "f32[\"\" + sum(data)]");
 }
 

@@ -135,11 +135,14 @@ TEST_CASE("add and sub: all partial alike or none") {
       {{kSum, kSum}, "f32[\"b e\" + sum(mdl)]"},
       {{kSum, kSumVector}, "f32[\"b e\" + sum(mdl)]"},
       {{kSum, kVector},
-       "add: x is a partial sum over mdl, y is not; y would count 4 times; place(x) before adding"},
+       "add: x is a partial sum over mdl, y is not; y would count once for each device along mdl; "
+       "place(x) before adding"},
       {{kSplit, kSumVector},
-       "add: y is a partial sum over mdl, x is not; x would count 4 times; place(y) before adding"},
+       "add: y is a partial sum over mdl, x is not; x would count once for each device along mdl; "
+       "place(y) before adding"},
       {{kSum, kScalar},
-       "add: x is a partial sum over mdl, y is not; y would count 4 times; place(x) before adding"},
+       "add: x is a partial sum over mdl, y is not; y would count once for each device along mdl; "
+       "place(x) before adding"},
       {{kSum, kSumData}, "add: x partial over mdl, y over data; place both"},
       {{kMax, kWhole}, "add: x is a partial max over mdl; reshard it to replicated"},
       {{kWhole, "bool[\"b=8\"]"}, "add: y is bool, expected numbers; cast it"},
@@ -159,7 +162,8 @@ TEST_CASE("A number added to a partial sum would count once a rank") {
   run("x + 1", [](T t) { return t[0] + 1.0; },
       {{{kWhole}, "f32[\"b e\"]"},
        {{kSum},
-        "add: x is a partial sum over mdl, 1 is not; 1 would count 4 times; place(x) before "
+        "add: x is a partial sum over mdl, 1 is not; 1 would count once for each device along mdl; "
+        "place(x) before "
         "adding"}});
 }
 
@@ -284,7 +288,8 @@ TEST_CASE("where: a whole condition, linear in both branches together") {
        {{"bool[\"b/mdl=8\"]", kSumVector, kSumVector},
         "where: y is partial over mdl, which splits the condition x; place(y)"},
        {{"bool[\"b=8\"]", kSum, kWhole},
-        "where: y is a partial sum over mdl, z is not; z would count 4 times; place(y) before "
+        "where: y is a partial sum over mdl, z is not; z would count once for each device along "
+        "mdl; place(y) before "
         "adding"},
        {{"bool[\"b=8\" + sum(mdl)]", kWhole, kWhole},
         "where: the condition x is partial over mdl; place(x)"},
@@ -445,7 +450,8 @@ TEST_CASE("Layout ops keep splits and pass partial sums") {
       {{{kSplit, kSplit}, "f32[\"b e/mdl\"]"},
        {{kSum, kSum}, "f32[\"b e\" + sum(mdl)]"},
        {{kSum, kWhole},
-        "concat: x is a partial sum over mdl, y is not; y would count 4 times; place(x) before "
+        "concat: x is a partial sum over mdl, y is not; y would count once for each device along "
+        "mdl; place(x) before "
         "adding"},
        {{kSplit, kWhole},
         "concat: x is f32[\"b=8 e/mdl=16\"], y is f32[\"b=8 e=16\"]; they may differ in the size "

@@ -29,6 +29,12 @@ struct Forgetful {
   FIELDS(listed, also_listed)
 };
 
+struct Last {
+  std::string first;
+  std::optional<double> last_one;
+  FIELDS(first)
+};
+
 struct Everything {
   bool flag = false;
   std::string text;
@@ -65,13 +71,23 @@ TEST_CASE("FIELDS gives names and members in order") {
   REQUIRE(last == 39);
 }
 
+template <typename P>
+constexpr size_t listed() {
+  return detail::count_names(P::field_names());
+}
+
 TEST_CASE("an aggregate's members are counted, so that one left out is noticed") {
-  // visit_fields asserts that these are equal; for Forgetful it would not compile.
-  STATIC_REQUIRE(detail::arity<Wide>() == Wide::field_count());
-  STATIC_REQUIRE(detail::arity<Everything>() == Everything::field_count());
-  STATIC_REQUIRE(detail::arity<Model::HParams>() == Model::HParams::field_count());
+  // visit_fields checks that these are equal; for Forgetful it would not compile.
+  STATIC_REQUIRE(detail::arity<Wide>() == listed<Wide>());
+  STATIC_REQUIRE(detail::arity<Everything>() == listed<Everything>());
+  STATIC_REQUIRE(detail::arity<Model::HParams>() == listed<Model::HParams>());
   STATIC_REQUIRE(detail::arity<sample::ReLU::HParams>() == 0);
-  STATIC_REQUIRE(detail::arity<Forgetful>() == Forgetful::field_count() + 1);
+  STATIC_REQUIRE(detail::arity<Forgetful>() == listed<Forgetful>() + 1);
+}
+
+TEST_CASE("a member that FIELDS omits is found by its name") {
+  STATIC_REQUIRE(detail::first_unlisted<Forgetful>() == "forgotten");
+  STATIC_REQUIRE(detail::first_unlisted<Last>() == "last_one");
 }
 
 TEST_CASE("a derived struct's fields follow those of its base") {

@@ -7,14 +7,7 @@
 #include "tests/support/catch.h"
 
 namespace tessera {
-namespace {
-
-using sample::error_of;
-using sample::FeedForward;
-using sample::Leaky;
-using sample::Model;
-using sample::ReLU;
-using sample::Unary;
+namespace sample {
 
 struct Twin : Unary {
   struct HParams {
@@ -25,6 +18,18 @@ struct Twin : Unary {
   explicit Twin(const HParams&) {}
   std::string text() const override { return "twin"; }
 };
+
+}  // namespace sample
+
+namespace {
+
+using sample::error_of;
+using sample::FeedForward;
+using sample::Leaky;
+using sample::Model;
+using sample::ReLU;
+using sample::Twin;
+using sample::Unary;
 
 Model::HParams model() {
   return {.vocab_size = 100, .ffn_tpl = FeedForward::HParams{.hidden_dims = 8}};

@@ -2,6 +2,7 @@
 // Gradients of whole small graphs, loops included, against finite differences.
 #include "core/passes/autodiff.h"
 
+#include "core/check/numeric_gradient.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
@@ -11,7 +12,6 @@
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
 #include "tests/support/trial.h"
 
 namespace tessera {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/check/numeric_gradient.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
@@ -22,7 +23,6 @@
 #include "core/passes/remat.h"
 #include "core/passes/simplify.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
 
 namespace tessera {
 namespace {

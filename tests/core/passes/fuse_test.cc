@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/check/numeric_gradient.h"
 #include "core/graph/op.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
@@ -15,7 +16,6 @@
 #include "core/graph/verify.h"
 #include "core/passes/lower.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
 
 namespace tessera {
 namespace {

@@ -3,13 +3,13 @@
 // precision.
 #include <cmath>
 
+#include "core/check/numeric_gradient.h"
 #include "core/graph/verify.h"
 #include "core/passes/fuse.h"
 #include "core/passes/lower.h"
 #include "core/passes/remat.h"
 #include "core/passes/schedule.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
 #include "tests/support/random_program.h"
 
 namespace tessera {

@@ -86,7 +86,9 @@ TEST_CASE("Key heads that query heads' devices cannot share are refused with leg
   REQUIRE(of("kv_heads=6") ==
           "attention: heads are split by mdl=4, which kv_heads=6 can neither be split by nor "
           "divide; the nearest legal kv_heads is 2, or leave heads unsplit");
-  REQUIRE(of("kv_heads=12") == "attention: x has heads/mdl, y has kv_heads; split both alike");
+  REQUIRE(of("kv_heads=12") ==
+          "attention: x has heads/mdl, y has kv_heads; split both alike with "
+          "rules.activations");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "core/backend/reference/encoding.h"
 #include "core/base/error.h"
+#include "core/check/numeric_gradient.h"
 #include "core/graph/ops/einsum.h"
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
@@ -16,7 +17,6 @@
 #include "core/graph/trace.h"
 #include "core/passes/autodiff.h"
 #include "tests/support/catch.h"
-#include "tests/support/numeric_gradient.h"
 #include "tests/support/random_program.h"
 #include "tests/support/reference_device.h"
 #include "tests/support/trial.h"

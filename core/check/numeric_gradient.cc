@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/numeric_gradient.h"
+#include "core/check/numeric_gradient.h"
 
 #include <algorithm>
 #include <cmath>
@@ -28,14 +28,16 @@ Graph trace_gradients(const std::map<std::string, std::string>& parameters,
   return graph;
 }
 
-double gradient_error(const Graph& graph, const Mesh& mesh) {
-  const ReferenceInputs inputs = sample_inputs(graph);
+double GradientDifference::size() const { return std::abs(traced - numeric); }
+
+GradientDifference worst_gradient(const Graph& graph, const ReferenceInputs& inputs,
+                                  const Mesh& mesh) {
+  constexpr double kStep = 1e-5;
   const auto outputs = evaluate(graph, inputs, mesh);
   const auto loss_at = [&](const ReferenceInputs& at) {
     return evaluate(graph, at, mesh).at("loss").values[0];
   };
-  constexpr double kStep = 1e-5;
-  double worst = 0.0;
+  GradientDifference worst;
   for (const auto& [name, values] : inputs) {
     const auto gradient = outputs.find("gradient of " + name);
     if (gradient == outputs.end()) continue;
@@ -44,10 +46,15 @@ double gradient_error(const Graph& graph, const Mesh& mesh) {
       above[name][i] += kStep;
       below[name][i] -= kStep;
       const double slope = (loss_at(above) - loss_at(below)) / (2 * kStep);
-      worst = std::max(worst, std::abs(slope - gradient->second.values[i]));
+      const GradientDifference here{name, i, gradient->second.values[i], slope};
+      if (worst.name.empty() || !(here.size() <= worst.size())) worst = here;
     }
   }
   return worst;
+}
+
+double gradient_error(const Graph& graph, const Mesh& mesh) {
+  return worst_gradient(graph, sample_inputs(graph), mesh).size();
 }
 
 }  // namespace tessera

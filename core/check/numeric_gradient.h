@@ -23,7 +23,21 @@ using LossFunction = std::function<Tensor(const NamedTensors&)>;
 Graph trace_gradients(const std::map<std::string, std::string>& parameters,
                       const LossFunction& loss, const Mesh& mesh = {});
 
-// The greatest |difference| between the outputs "gradient of …" and finite differences of "loss".
+// An element of a gradient: as traced, and as a finite difference.
+struct GradientDifference {
+  std::string name;  // Of the input.
+  size_t element = 0;
+  double traced = 0.0;
+  double numeric = 0.0;
+  double size() const;
+};
+
+// The greatest difference between the outputs "gradient of …" and central differences of the output
+// "loss", at these inputs. Two evaluations of the graph for each element.
+GradientDifference worst_gradient(const Graph& graph, const ReferenceInputs& inputs,
+                                  const Mesh& mesh = {});
+
+// Its size, at sample inputs.
 double gradient_error(const Graph& graph, const Mesh& mesh = {});
 
 }  // namespace tessera

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ffn.h"
+
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/reshard.h"
+
+namespace my_project {
+
+using namespace tessera;
+
+const TemplateRegistrar<UnaryLayer, Ffn> kRegister;
+
+Ffn::Ffn(const HParams& p) : UnaryLayer(p.dtypes, p.rules) {
+  const Axis embed{"embed", p.model_dims.get(), {}};
+  const Axis mlp{"mlp", p.hidden_dims.get(), {}};
+  const WeightInit init = p.params_init.get_or(WeightInit{});
+  up_ = weight("up", {embed, mlp}, init);
+  scale_ = weight("scale", {mlp}, ones());
+  down_ = weight("down", {mlp, embed}, init);
+}
+
+Tensor Ffn::fprop(Tensor x) const {
+  const LayerScope scope(*this);
+  x = place(x);
+  Tensor hidden = place(einsum(x, param(up_), over("embed")));
+  hidden = square(relu(save_for_backward(hidden, "ffn1")));
+  hidden = hidden * param_beside(scale_, hidden);
+  return place(einsum(hidden, param(down_), over("mlp")), "residual");
+}
+
+}  // namespace my_project

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the compiler says of a struct that FIELDS (fields.h) does not describe: the first line of
+// its message names the struct and the member,
+//
+//   error: use of deleted function 'void tessera::member_is_not_in_FIELDS()
+//     [with Struct = mine::Ffn::HParams; auto member = tessera::Name<6>{"width"}]'
+//
+// Nothing here is compiled further for a struct that is in order.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#if defined(__GNUC__) && !defined(__clang__)
+#include <tr2/type_traits>
+#endif
+
+#include "core/hparams/member_pointers.h"
+
+namespace tessera {
+
+template <typename P>
+concept HasFields = requires {
+  P::field_names();
+};
+
+template <size_t size>
+struct Name {
+  char text[size] = {};
+};
+
+// Each is called where it is named: the message is its name and what stands in [with …].
+template <typename Struct>
+void FIELDS_is_missing() = delete;  // Of a struct of members: FIELDS(member, …), or FIELDS().
+template <typename Struct, auto member>
+void member_is_not_in_FIELDS() = delete;
+template <typename Struct>
+void FIELDS_lists_more_names_than_members() = delete;
+template <typename Struct, typename DirectBase>
+void using_Base_is_missing() = delete;  // Of a derived struct: using Base = DirectBase;
+template <typename HParams>
+void kName_is_missing() = delete;  // static constexpr std::string_view kName = "…";
+template <typename HParams, typename Base>
+void Instance_is_missing_or_not_derived_from_Base() = delete;  // using Instance = …;
+template <typename HParams>
+void HParams_are_in_an_anonymous_namespace() = delete;  // Name it: namespace mine { … }
+
+namespace detail {
+
+constexpr size_t count_names(std::string_view names) {
+  if (names.empty()) return 0;
+  size_t count = 1;
+  for (char c : names) count += c == ',' ? 1 : 0;
+  return count;
+}
+
+// Takes the first name off "a, b, c".
+constexpr std::string_view take_name(std::string_view& names) {
+  const size_t comma = names.find(',');
+  const std::string_view name = names.substr(0, comma);
+  const size_t next = names.find_first_not_of(", ", name.size());
+  names = next < names.size() ? names.substr(next) : std::string_view();
+  return name;
+}
+
+constexpr bool has_name(std::string_view names, std::string_view wanted) {
+  while (!names.empty())
+    if (take_name(names) == wanted) return true;
+  return false;
+}
+
+// How many members an aggregate has: the longest list of values that can initialise it, each of
+// which converts to anything. (std::optional's own converting constructor would make that
+// ambiguous, hence the second kind of value.)
+struct AnyField {
+  template <typename T>
+  operator T() const;  // NOLINT(google-explicit-constructor): converting is what it is for.
+};
+struct AnyOptional {
+  template <typename T>
+  operator std::optional<T>() const;  // NOLINT(google-explicit-constructor)
+};
+
+template <typename P, typename... Values>
+constexpr size_t arity() {
+  if constexpr (requires { P{Values{}..., AnyField{}}; }) {
+    return arity<P, Values..., AnyField>();
+  } else if constexpr (requires { P{Values{}..., AnyOptional{}}; }) {
+    return arity<P, Values..., AnyOptional>();
+  } else {
+    return sizeof...(Values);
+  }
+}
+
+template <typename T>
+struct NeverMade {
+  T value;
+  ~NeverMade() {}
+};
+template <typename T>
+extern const NeverMade<T> never_made;
+
+template <auto pointer>
+consteval std::string_view text_of_pointer() {
+  return {static_cast<const char*>(__PRETTY_FUNCTION__)};
+}
+
+// "width" from "… [with auto pointer = (& never_made<mine::HParams>.…::width); …]".
+template <auto pointer>
+consteval std::string_view member_name() {
+  std::string_view text = text_of_pointer<pointer>();
+  text = text.substr(0, text.find_first_of(";]", text.find("pointer = ")));
+  if (text.ends_with(')')) text.remove_suffix(1);
+  return text.substr(text.find_last_of(":.") + 1);
+}
+
+template <typename P, size_t i = 0>
+consteval std::string_view first_unlisted() {
+  constexpr auto pointers = pointers_to_members<arity<P>()>(never_made<P>.value);
+  if constexpr (i < std::tuple_size_v<decltype(pointers)>) {
+    constexpr std::string_view name = member_name<std::get<i>(pointers)>();
+    if constexpr (has_name(P::field_names(), name)) {
+      return first_unlisted<P, i + 1>();
+    } else {
+      return name;
+    }
+  } else {
+    return "one of its members";
+  }
+}
+
+template <typename P>
+consteval auto first_unlisted_name() {
+  Name<first_unlisted<P>().size() + 1> name;
+  for (size_t i = 0; i < first_unlisted<P>().size(); ++i) name.text[i] = first_unlisted<P>()[i];
+  return name;
+}
+
+// The class whose FIELDS a struct has: its own, or a base's.
+template <typename P>
+using FieldsOwner = std::remove_pointer_t<decltype(std::declval<const P&>().fields_owner())>;
+
+// The first direct base that has FIELDS; void if the struct has none, or if the compiler cannot
+// tell.
+template <typename...>
+struct FirstWithFields : std::type_identity<void> {};
+template <typename First, typename... Rest>
+struct FirstWithFields<First, Rest...>
+    : std::conditional_t<HasFields<First>, std::type_identity<First>, FirstWithFields<Rest...>> {};
+#if defined(__GNUC__) && !defined(__clang__)
+template <typename... Bases>
+FirstWithFields<Bases...> first_with_fields(std::tr2::__reflection_typelist<Bases...>*);
+template <typename P>
+using BaseWithFields = typename decltype(first_with_fields(
+    static_cast<typename std::tr2::direct_bases<P>::type*>(nullptr)))::type;
+#else
+template <typename P>
+using BaseWithFields = void;
+#endif
+
+template <typename P>
+constexpr void check_base() {
+  if constexpr (std::is_same_v<FieldsOwner<P>, P>) {
+    using Direct = BaseWithFields<P>;
+    if constexpr (!std::is_void_v<Direct>) {
+      if constexpr (!requires { typename P::Base; }) {
+        using_Base_is_missing<P, Direct>();
+      } else if constexpr (!std::is_same_v<typename P::Base, Direct>) {
+        using_Base_is_missing<P, Direct>();
+      }
+    }
+  } else if constexpr (requires { typename P::Base; }) {
+    if constexpr (std::is_same_v<typename P::Base, FieldsOwner<P>>) FIELDS_is_missing<P>();
+  }
+}
+
+template <typename P>
+constexpr void check_fields() {
+  if constexpr (!HasFields<P>) {
+    FIELDS_is_missing<P>();
+  } else if constexpr (!std::is_aggregate_v<P>) {
+    check_base<P>();
+  } else if constexpr (arity<P>() > count_names(P::field_names())) {
+    member_is_not_in_FIELDS<P, first_unlisted_name<P>()>();
+  } else if constexpr (arity<P>() < count_names(P::field_names())) {
+    FIELDS_lists_more_names_than_members<P>();
+  }
+}
+
+template <typename P>
+consteval bool is_in_anonymous_namespace() {
+  const std::string_view text = __PRETTY_FUNCTION__;
+  return text.find("{anonymous}") != text.npos || text.find("(anonymous namespace)") != text.npos;
+}
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/new_project.h"
+
+#include <cctype>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/hparams/tree.h"
+#include "plugins/loader.h"
+
+namespace tessera {
+namespace {
+
+namespace filesystem = std::filesystem;
+
+constexpr std::string_view kName = "my_project";  // In the files.
+constexpr std::string_view kPackage = "/where/tessera/is";
+constexpr std::string_view kLicences[] = {"// SPDX-License-Identifier: Apache-2.0\n",
+                                          "# SPDX-License-Identifier: Apache-2.0\n"};
+
+// What a namespace cannot be called: C++'s words, and names that are taken.
+const std::set<std::string, std::less<>> kTaken = {
+    "alignas",   "alignof",   "and",       "asm",      "auto",     "bitand",   "bitor",    "bool",
+    "break",     "case",      "catch",     "char",     "class",    "compl",    "concept",  "const",
+    "consteval", "constexpr", "constinit", "continue", "decltype", "default",  "delete",   "do",
+    "double",    "else",      "enum",      "explicit", "export",   "extern",   "false",    "float",
+    "for",       "friend",    "goto",      "if",       "inline",   "int",      "long",     "main",
+    "mutable",   "namespace", "new",       "noexcept", "not",      "nullptr",  "operator", "or",
+    "private",   "protected", "public",    "register", "requires", "return",   "short",    "signed",
+    "sizeof",    "static",    "std",       "struct",   "switch",   "template", "tessera",  "test",
+    "this",      "throw",     "true",      "try",      "typedef",  "typeid",   "typename", "union",
+    "unsigned",  "using",     "virtual",   "void",     "volatile", "while",    "xor"};
+
+// A name like it that a project may have.
+std::string legal_name(const std::string& name) {
+  std::string legal;
+  for (const char letter : name) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (std::isalnum(byte) != 0 && byte < 128) {
+      legal += static_cast<char>(std::tolower(byte));
+    } else if (!legal.empty() && legal.back() != '_') {
+      legal += '_';
+    }
+  }
+  while (legal.ends_with('_')) legal.pop_back();
+  if (legal.empty() || std::isdigit(static_cast<unsigned char>(legal.front())) != 0 ||
+      kTaken.contains(legal))
+    legal = legal.empty() ? std::string(kName) : "my_" + legal;
+  return legal;
+}
+
+void check_name(const std::string& name) {
+  if (legal_name(name) != name)
+    fail(
+        "new {}: a project's name is also a C++ namespace: small letters, digits and _, and no "
+        "word of the language; did you mean {}?",
+        name, legal_name(name));
+  const filesystem::path plugin = own_plugins("experiments") / (name + ".so");
+  if (filesystem::exists(plugin))
+    fail("new {}: Tessera has a family of experiments of that name; choose another, such as my_{}",
+         name, name);
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+std::string quoted_for_shell(const std::string& text) {
+  const bool is_plain = text.find_first_not_of(
+                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                            "0123456789_./+-") == text.npos;
+  std::string inner = text;
+  replace_all(inner, "'", "'\\''");
+  return is_plain ? text : "'" + inner + "'";
+}
+
+// Where find_package(Tessera) finds this very Tessera, in a build tree or installed.
+filesystem::path package_folder() {
+  const filesystem::path folder =
+      own_plugins("experiments").parent_path().parent_path() / "cmake" / "Tessera";
+  if (!filesystem::exists(folder / "TesseraConfig.cmake"))
+    fail("new: {} has no TesseraConfig.cmake to build a project with; install Tessera again",
+         folder.string());
+  return folder;
+}
+
+}  // namespace
+
+std::string write_new_project(const filesystem::path& folder, const filesystem::path& program) {
+  const filesystem::path plain = folder.has_filename() ? folder : folder.parent_path();
+  const std::string name = plain.filename().string();
+  check_name(name);
+  const std::string package = quoted_text(package_folder().string());
+  std::error_code error;
+  if (filesystem::exists(filesystem::symlink_status(plain, error)))
+    fail("new {}: it exists already; choose another name or remove it", plain.string());
+  filesystem::create_directories(plain, error);
+  if (error) fail("new {}: the folder cannot be made: {}", plain.string(), error.message());
+  for (const NewProjectFile& file : new_project_files()) {
+    std::string text(file.text);
+    for (const std::string_view licence : kLicences)
+      if (text.starts_with(licence)) text.erase(0, licence.size());
+    replace_all(text, kName, name);
+    replace_all(text, fmt::format("\"{}\"", kPackage), package);
+    write_file_atomically(plain / file.name, text);
+  }
+  return fmt::format(R"(Created {0}: an experiment, a layer with its test, and an input. Next:
+
+  cd {0}
+  cmake --preset release
+  cmake --build build
+  ctest --test-dir build
+  {1} --plugin_path=build/lib/tessera/experiments --exp={2}.Sorter
+)",
+                     quoted_for_shell(plain.string()), quoted_for_shell(program.string()), name);
+}
+
+}  // namespace tessera

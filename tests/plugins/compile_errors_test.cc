@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the compiler says of a mistake in a plugin: its first error names the struct and what it
+// lacks, with little before it.
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "tests/plugins/fixtures.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kLayer = R"(
+#include "core/hparams/template.h"
+namespace mine {
+struct Base {};
+struct Ffn : Base {
+  struct HParams {
+    using Instance = Ffn;
+    static constexpr std::string_view kName = "Ffn";
+    tessera::Required<int64_t> width;
+    double rate = 0.5;
+    FIELDS(width, rate)
+  };
+  explicit Ffn(const HParams&) {}
+};
+const tessera::TemplateRegistrar<Base, Ffn> kRegister;
+const tessera::Template<Base> ffn_tpl = Ffn::HParams{};
+}
+)";
+
+constexpr std::string_view kExperiment = R"(
+#include "plugins/registry.h"
+namespace mine {
+struct Small : tessera::Experiment {
+  using Base = tessera::Experiment;
+  int64_t width = 4;
+  FIELDS(width)
+  tessera::ExperimentConfig build() const override { return {}; }
+};
+struct Large : Small {
+  using Base = Small;
+  int64_t depth = 2;
+  FIELDS(depth)
+};
+REGISTER_EXPERIMENT(mine, Large)
+}
+)";
+
+// The code with one thing changed.
+std::string changed(std::string_view code, std::string_view from, std::string_view to) {
+  std::string text(code);
+  const size_t at = text.find(from);
+  REQUIRE(at != text.npos);
+  return text.replace(at, from.size(), to);
+}
+
+// The first error of the compiler, without its place; "" if it compiles. At most a few lines may
+// stand before it.
+std::string first_error(const std::string& code) {
+  const TemporaryDirectory scratch;
+  std::ofstream(scratch / "code.cc") << code;
+  const std::string command =
+      fmt::format("c++ -std=c++20 -fsyntax-only -fmax-errors=1 -I{} -I{}/generated '{}' 2>&1",
+                  TESSERA_SOURCE_DIR, TESSERA_BINARY_DIR, (scratch / "code.cc").string());
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::string said;
+  for (int c = std::fgetc(pipe.get()); c != EOF; c = std::fgetc(pipe.get()))
+    said += static_cast<char>(c);
+  const size_t at = said.find("error: ");
+  if (at == said.npos) return said;
+  REQUIRE(at < 1000);
+  const size_t begin = at + std::string_view("error: ").size();
+  std::string line = said.substr(begin, said.find('\n', begin) - begin);
+  for (const std::string quote : {"\u2018", "\u2019"})  // Of a locale that has them.
+    for (size_t i = line.find(quote); i != line.npos; i = line.find(quote))
+      line.replace(i, quote.size(), "'");
+  return line;
+}
+
+TEST_CASE("an HParams that is not in order is refused in one line that names it") {
+  REQUIRE(first_error(std::string(kLayer)).empty());
+  REQUIRE(first_error(changed(kLayer, "FIELDS(width, rate)", "")) ==
+          "use of deleted function 'void tessera::FIELDS_is_missing() [with Struct = "
+          "mine::Ffn::HParams]'");
+  REQUIRE(first_error(changed(kLayer, "FIELDS(width, rate)", "FIELDS(rate)")) ==
+          "use of deleted function 'void tessera::member_is_not_in_FIELDS() [with Struct = "
+          "mine::Ffn::HParams; auto member = Name<6>{\"width\"}]'");
+  const std::string registered =
+      changed(kLayer, "const tessera::Template<Base> ffn_tpl = Ffn::HParams{};", "");
+  REQUIRE(first_error(changed(registered, "using Instance = Ffn;", "")) ==
+          "use of deleted function 'void "
+          "tessera::Instance_is_missing_or_not_derived_from_Base() [with HParams = "
+          "mine::Ffn::HParams; Base = mine::Base]'");
+  REQUIRE(first_error(changed(kLayer, "static constexpr std::string_view kName = \"Ffn\";", "")) ==
+          "use of deleted function 'void tessera::kName_is_missing() [with HParams = "
+          "mine::Ffn::HParams]'");
+  REQUIRE(first_error(changed(kLayer, "namespace mine", "namespace")) ==
+          "use of deleted function 'void tessera::HParams_are_in_an_anonymous_namespace() [with "
+          "HParams = {anonymous}::Ffn::HParams]'");
+}
+
+TEST_CASE("an experiment without its base or its FIELDS is refused in one line that names it") {
+  REQUIRE(first_error(std::string(kExperiment)).empty());
+  REQUIRE(first_error(changed(kExperiment, "using Base = Small;", "")) ==
+          "use of deleted function 'void tessera::using_Base_is_missing() [with Struct = "
+          "mine::Large; DirectBase = mine::Small]'");
+  REQUIRE(first_error(changed(kExperiment, "FIELDS(depth)", "")) ==
+          "use of deleted function 'void tessera::FIELDS_is_missing() [with Struct = "
+          "mine::Large]'");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// TestedLayer, which tests layers: it passes right ones and finds what is wrong with others.
+#include "tasks/tested_layer.h"
+
+#include "core/graph/ops/einsum.h"
+#include "core/graph/ops/elementwise.h"
+#include "layers/attention.h"
+#include "layers/feed_forward.h"
+#include "layers/rms_norm.h"
+#include "layers/transformer_block.h"
+#include "tests/support/catch.h"
+#include "tests/support/trial.h"
+
+namespace tessera {
+namespace {
+
+const std::string kRow = "f32[\"batch=2 seq=4 embed=4\"]";
+const RulesConfig kTensorParallel{.weights = "mlp -> mdl", .activations = "mlp -> mdl"};
+
+// A product whose sum over a split axis is left pending.
+class Unplaced final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = Unplaced;
+    static constexpr std::string_view kName = "Unplaced";
+    FIELDS()
+  };
+  explicit Unplaced(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {
+    up_ = weight("up", {{"embed", 4, {}}, {"mlp", 8, {}}}, ones());
+    down_ = weight("down", {{"mlp", 8, {}}, {"embed", 4, {}}}, ones());
+  }
+  Tensor fprop(Tensor x) const override {
+    const LayerScope scope(*this);
+    const Tensor hidden = einsum(x, param(up_), over("embed"));
+    return einsum(hidden, param(down_), over("mlp"));
+  }
+  static constexpr int kLine = __LINE__ - 2;
+
+ private:
+  Weight up_, down_;
+};
+
+// Whose gradient is half of what it should be.
+class HalfSquare final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = HalfSquare;
+    static constexpr std::string_view kName = "HalfSquare";
+    FIELDS()
+  };
+  explicit HalfSquare(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {}
+  Tensor fprop(Tensor x) const override { return x * stop_gradient(x); }
+};
+
+TEST_CASE("attention is tested with operands of its own") {
+  const TestedLayer attention(
+      Template<SequenceLayer>(DotProductAttention::HParams{.model_dims = 4, .num_heads = 2}),
+      {{"x", "f32[\"batch=2 seq=4 embed=4\"]"}, {"segment_ids", "i32[\"batch=2 seq=4\"]"}},
+      [](const SequenceLayer& layer, const NamedTensors& in) {
+        return layer.fprop(in.at("x"), {.segment_ids = in.at("segment_ids")});
+      });
+  attention.check_gradients();
+  REQUIRE(attention.weights().size() == 4);
+}
+
+TEST_CASE("a feed-forward layer's result is computed from given numbers") {
+  const TestedLayer layer(FeedForward::HParams{.model_dims = 1, .hidden_dims = 2},
+                          "f32[\"batch=1 embed=1\"]",
+                          {.values = {{"x", {2}}, {"up", {3, -1}}, {"down", {5, 7}}}});
+  expect_near(layer.result(), {30});
+  REQUIRE(error_of([&] { expect_near(layer.result(), {31}); }) == "element 0 is 30, expected 31");
+}
+
+TEST_CASE("a wrong gradient is found, with its element") {
+  const TestedLayer layer(HalfSquare::HParams{}, "f32[\"embed=2\"]", {.values = {{"x", {1, 3}}}});
+  REQUIRE_THAT(error_of([&] { layer.check_gradients(); }),
+               Catch::StartsWith("element 1 of the gradient of 'x' is ") &&
+                   Catch::Contains(", but a finite difference gives "));
+}
+
+TEST_CASE("a sum that a layer leaves pending is refused, on one device too") {
+  const TestedLayer layer(Unplaced::HParams{}, kRow, {.rules = kTensorParallel});
+  REQUIRE(error_of([&] { layer.result(); }) ==
+          "result is fetched but partial over mdl; place(result)");
+}
+
+TEST_CASE("what another layer left pending is said with the line of that layer") {
+  const TransformerBlock::HParams block{
+      .attention_tpl = DotProductAttention::HParams{.model_dims = 4, .num_heads = 2},
+      .ffn_tpl = Unplaced::HParams{},
+      .norm_tpl = RmsNorm::HParams{.model_dims = 4}};
+  const auto call = [](const SequenceLayer& layer, const NamedTensors& in) {
+    return layer.fprop(in.at("x"), {});
+  };
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1, 1, 1}, {1, 1, 2}}) {
+    const TestedLayer layer(Template<SequenceLayer>(block), {{"x", kRow}}, call,
+                            {.mesh = {.ici_mesh_shape = shape}, .rules = kTensorParallel});
+    const std::string error = error_of([&] { layer.result(); });
+    REQUIRE_THAT(error, Catch::Contains("would count once for each device along mdl; place the "
+                                        "result of einsum at tests/tasks/tested_layer_test.cc:" +
+                                        std::to_string(Unplaced::kLine) + " before adding"));
+  }
+}
+
+TEST_CASE("values for what the layer has not are refused, with the nearest name") {
+  const FeedForward::HParams ffn{.model_dims = 4, .hidden_dims = 8};
+  REQUIRE(error_of([&] {
+            TestedLayer(ffn, kRow, {.values = {{"upp", {1}}}}).result();
+          }) == "the layer has no weight or operand 'upp'; did you mean 'up'?");
+  REQUIRE(error_of([&] {
+            TestedLayer(ffn, kRow, {.values = {{"up", {1}}}}).result();
+          }) == "'up' has 32 elements, got 1");
+}
+
+TEST_CASE("tests without a framework end with an exit code") {
+  const auto passes = [] {};
+  const auto fails = [] { fail("the sky is green"); };
+  REQUIRE(run_layer_tests({{"one", passes}, {"two", passes}}) == 0);
+  REQUIRE(run_layer_tests({{"one", passes}, {"two", fails}}) == 1);
+}
+
+}  // namespace
+}  // namespace tessera
