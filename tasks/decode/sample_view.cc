@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/plain_nan.h"
 #include "tasks/printable.h"
 
 namespace tessera {
@@ -30,8 +31,8 @@ std::string sample_view(const DecodedExample& example) {
     view +=
         fmt::format("\n--- continuation{}: {} token{}, {}, log-probability {:.2f}",
                     example.samples.size() > 1 ? fmt::format(" {}", i + 1) : "", sample.ids.size(),
-                    sample.ids.size() == 1 ? "" : "s", why(sample.finish), sample.log_probability);
-    if (sample.score != sample.log_probability) view += fmt::format(", score {:.3f}", sample.score);
+                    sample.ids.size() == 1 ? "" : "s", why(sample.finish), plain_nan(sample.log_probability));
+    if (sample.score != sample.log_probability) view += fmt::format(", score {:.3f}", plain_nan(sample.score));
     view += "\n" + printable(sample.text);
   }
   return view;
