@@ -74,7 +74,7 @@ than the processor has: portable, avx2, avx512, avx512_bf16 or amx.
 Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
 )";
 
-constexpr int64_t kMostThreads = 256;        // Of a process on a small machine.
+constexpr int64_t kMostThreads = 256;                 // Of a process on a small machine.
 constexpr std::string_view kSelfcheck = "selfcheck";  // A mode that runs no experiment.
 constexpr int64_t kMostDevices = 1024;                // Of one process; each takes a thread or two.
 const std::vector<std::string> kStages = {"trace", "remat", "lower", "fuse"};
@@ -121,12 +121,9 @@ options::variables_map parse_flags(const std::vector<std::string>& arguments) {
     const int style = options::command_line_style::allow_long |
                       options::command_line_style::long_allow_adjacent |
                       options::command_line_style::long_allow_next;
-    options::store(options::command_line_parser(words)
-                       .options(flags)
-                       .positional(nothing)
-                       .style(style)
-                       .run(),
-                   values);
+    options::store(
+        options::command_line_parser(words).options(flags).positional(nothing).style(style).run(),
+        values);
   } catch (const options::unknown_option& error) {
     std::string name = error.get_option_name();
     name.erase(0, name.find_first_not_of('-'));
@@ -295,8 +292,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("plugin_path"))
     for (const std::string& place : values["plugin_path"].as<std::vector<std::string>>())
       line.plugin_path.emplace_back(place);
-  if (has("threads"))
-    line.threads = parse_threads(text("threads"));
+  if (has("threads")) line.threads = parse_threads(text("threads"));
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
   if (has("device")) check_device(text("device"));
   if (has("mode") && line.action != CommandLine::Action::kSelfcheck)

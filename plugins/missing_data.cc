@@ -48,7 +48,8 @@ std::string fitting_shape(const MeshConfig& mesh, int64_t devices) {
   if (!shape.empty())
     shape[data == mesh.axis_names.end() ? 0 : static_cast<size_t>(data - mesh.axis_names.begin())] =
         devices;
-  return fmt::format("{}ici_mesh_shape=[{}]", mesh.axis_names == MeshConfig{}.axis_names ? "" : "mesh.",
+  return fmt::format("{}ici_mesh_shape=[{}]",
+                     mesh.axis_names == MeshConfig{}.axis_names ? "" : "mesh.",
                      fmt::join(shape, ","));
 }
 

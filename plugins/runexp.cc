@@ -166,9 +166,9 @@ Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std
   if (line.action == Action::kSelfcheck) return check_this_machine(line, processes, out);
   const ExperimentEntry entry = find_experiment(line.experiment, plugin_path(line.plugin_path));
   const ConfiguredExperiment configured = configure(entry, line.sets);
-  if (line.action == Action::kDescribe) 
+  if (line.action == Action::kDescribe)
     return check_printed({describe_experiment(configured, out), ""});
-  if (line.action == Action::kDiff) 
+  if (line.action == Action::kDiff)
     return check_printed({diff_experiments(configured, line, out), ""});
   if (const auto message =
           missing_data_message(configured, line, line.run.devices * processes.size())) {

@@ -76,9 +76,10 @@ std::string describe_log_gaps(std::string_view metrics, int64_t last_step, int64
   if (lost == 0) return "";
   const size_t more = ranges.size() - std::min(ranges.size(), kMostRanges);
   ranges.resize(std::min(ranges.size(), kMostRanges));
-  return fmt::format("metrics.jsonl has lost the lines of {} training step{} ({}{}); the run goes on without them", lost,
-                     lost == 1 ? "" : "s", fmt::join(ranges, ", "),
-                     more == 0 ? "" : fmt::format(" and {} more ranges", more));
+  return fmt::format(
+      "metrics.jsonl has lost the lines of {} training step{} ({}{}); the run goes on without them",
+      lost, lost == 1 ? "" : "s", fmt::join(ranges, ", "),
+      more == 0 ? "" : fmt::format(" and {} more ranges", more));
 }
 
 }  // namespace tessera

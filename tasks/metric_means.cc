@@ -20,8 +20,7 @@ void MetricMeans::add(const MetricMeans& other) {
 std::map<std::string, double> MetricMeans::means() const {
   std::map<std::string, double> means;
   for (const auto& [name, total] : totals_)
-    means[name] =
-        plain_nan(total.weight > 0.0 ? total.sum / total.weight : std::nan(""));
+    means[name] = plain_nan(total.weight > 0.0 ? total.sum / total.weight : std::nan(""));
   return means;
 }
 

@@ -63,9 +63,9 @@ std::string settle_config(const std::filesystem::path& run_directory, const std:
     const Tree begun_with = config_tree_of(text, file.string());
     const std::vector<std::string> differences = diff(begun_with, wanted);
     if (differences.empty()) return text;
-    const bool may_change = options.change == ConfigChange::kAllow ||
-                            (differences.size() == 1 &&
-                             is_extension(begun_with, wanted, steps_saved(run_directory)));
+    const bool may_change =
+        options.change == ConfigChange::kAllow ||
+        (differences.size() == 1 && is_extension(begun_with, wanted, steps_saved(run_directory)));
     if (!may_change && run_has_begun(run_directory))
       fail(
           "{} was begun with another configuration: {}. Take those back, give a --job_log_dir of "
@@ -79,8 +79,8 @@ std::string settle_config(const std::filesystem::path& run_directory, const std:
 
 std::string describe_change(const std::string& before, const std::string& now) {
   if (before == now || before.empty()) return "";
-  const std::vector<std::string> differences = diff(config_tree_of(before, "the checkpoint's hparams"),
-                                                    config_tree_of(now, "hparams.toml"));
+  const std::vector<std::string> differences =
+      diff(config_tree_of(before, "the checkpoint's hparams"), config_tree_of(now, "hparams.toml"));
   return fmt::format("{}", fmt::join(differences, "; "));
 }
 

@@ -15,8 +15,8 @@ void introduce_run(const std::string& title, Session& session, const Device& dev
                    Console& console) {
   console.say(title);
   const int64_t devices = session.mesh().num_devices();
-  const std::string each = fmt::format("{}; {}, which mfu is measured against",
-                                       device.description(), peak_text(device));
+  const std::string each =
+      fmt::format("{}; {}, which mfu is measured against", device.description(), peak_text(device));
   console.say(devices == 1 ? each
                            : fmt::format("{} devices (mesh {}), each {}", devices,
                                          session.mesh().text(), each));

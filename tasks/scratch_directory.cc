@@ -21,7 +21,7 @@ ScratchDirectory::ScratchDirectory(const fs::path& run_directory) {
   path_ = name;
   // A link: what replaces the file replaces the link alone.
   const std::string_view frozen = kFrozenCorpus.substr(kRunDirectory.size());
-  if (fs::exists(run_directory / frozen))
+  if (!run_directory.empty() && fs::exists(run_directory / frozen))
     fs::create_symlink(fs::absolute(run_directory / frozen), path_ / frozen);
 }
 

@@ -8,7 +8,7 @@
 namespace tessera {
 
 // A directory among the system's temporary files, removed with all that is in it. What the run has
-// frozen already is seen in it.
+// frozen already is seen in it; an empty path: there is nothing yet.
 class ScratchDirectory {
  public:
   explicit ScratchDirectory(const std::filesystem::path& run_directory);

@@ -23,9 +23,9 @@
 #include "tasks/interop/export.h"
 #include "tasks/interop/import.h"
 #include "tasks/line_log.h"
-#include "tasks/model_state.h"
 #include "tasks/log_gaps.h"
 #include "tasks/loop_state.h"
+#include "tasks/model_state.h"
 #include "tasks/plan_report.h"
 #include "tasks/run_config.h"
 #include "tasks/run_health.h"
@@ -208,7 +208,8 @@ void Trainer::Impl::restore(int64_t step) {
                    std::to_string(step) + "; losses may differ by rounding");
     }
     if (const std::string change = describe_change(info.hparams, hparams_toml_); !change.empty())
-      console_.say(fmt::format("note: step {} was saved with another configuration: {}", step, change));
+      console_.say(
+          fmt::format("note: step {} was saved with another configuration: {}", step, change));
     early_stopper_.restore(state.early_stopper);
     // Imported weights come without a place in the input: it begins.
     if (state.input.position > 0 || !state.input.extra.empty())
@@ -226,8 +227,8 @@ int Trainer::Impl::run() {
     console_.say(plan_text(make_plan(session_)));
     return 0;
   }
-  introduce_run(fmt::format("{} in {}", options_.experiment, directory_.string()), session_, device_,
-                console_);
+  introduce_run(fmt::format("{} in {}", options_.experiment, directory_.string()), session_,
+                device_, console_);
   if (complete()) {
     console_.say(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
                              stop_reason_.empty() ? "" : "; ", stop_reason_));
@@ -388,7 +389,8 @@ void Trainer::Impl::check_health(const StepResult& result) {
 void Trainer::Impl::fail_of_skips(int64_t steps) const {
   fail(
       "the run has failed: {} of its {} steps were skipped, which is more than half, since their "
-      "loss or gradient was not finite or too large; lower the learning rate, or look at the batches",
+      "loss or gradient was not finite or too large; lower the learning rate, or look at the "
+      "batches",
       skipped_, steps);
 }
 
@@ -422,8 +424,10 @@ void Trainer::Impl::evaluate() {
   log_->eval(step_, report.metrics);
   say_evaluation(step_, report, &console_);
   if (const auto problem = undefined_loss(report.metrics))
-    fail("the run has failed: {} after step {}; lower the learning rate, or go back to an earlier "
-         "checkpoint", *problem, step_);
+    fail(
+        "the run has failed: {} after step {}; lower the learning rate, or go back to an earlier "
+        "checkpoint",
+        *problem, step_);
   if (!p().save_keep_best.empty()) saver_->set_metric(step_, report.metrics.at(p().save_keep_best));
   stop_reason_ =
       processes_.broadcast(early_stopper_.observe(report.metrics), "whether to stop early");
@@ -463,7 +467,8 @@ void Trainer::Impl::finish() {
   if (!stop_reason_.empty()) console_.say("stopped early: " + stop_reason_);
   console_.say(fmt::format("done: {} steps in {}", step_, directory_.string()));
   log_lost_console();
-  log_->event("done", step_, runner_.traffic(options_.devices));  // The last line of a finished run.
+  log_->event("done", step_,
+              runner_.traffic(options_.devices));  // The last line of a finished run.
 }
 
 Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
@@ -471,7 +476,8 @@ Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
     : options_(options) {
   options_.input_directory = options.job_log_dir;
   if (options.dry_run && options.mode != RunMode::kPlan) {
-    scratch_ = std::make_unique<ScratchDirectory>(options.job_log_dir);
+    // With --restart the run would begin without what is there.
+    scratch_ = std::make_unique<ScratchDirectory>(options.restart ? "" : options.job_log_dir);
     options_.input_directory = scratch_->path();
   }
   switch (options.mode) {

@@ -62,7 +62,8 @@ struct RunOptions {
   int64_t max_shard_bytes = 5'000'000'000;  // and in files of at most so many bytes of weights.
   std::vector<std::string> overrides;       // "path=value" of each --set, which hparams.toml cites.
   Verbosity verbosity = Verbosity::kNormal;
-  // Where inputs keep what they freeze; the Trainer sets it: job_log_dir, or elsewhere in a dry run.
+  // Where inputs keep what they freeze; the Trainer sets it: job_log_dir, or elsewhere in a dry
+  // run.
   std::filesystem::path input_directory;
 };
 

@@ -59,7 +59,8 @@ std::string_view short_dtype_name(std::string_view name) {
 DType parse_dtype(std::string_view given) {
   const std::string_view name = short_dtype_name(given);
   if (name == "f16")
-    fail("dtype '{}': 16-bit IEEE floats are not supported; bf16 has their size and f32's range", given);
+    fail("dtype '{}': 16-bit IEEE floats are not supported; bf16 has their size and f32's range",
+         given);
   std::vector<std::string> names;
   for (const Row& candidate : kRows) {
     if (candidate.name == name) return candidate.dtype;

@@ -56,8 +56,9 @@ std::string sample_line(int64_t step, const DecodedExample& example, size_t samp
 std::string sample_markdown(const DecodedExample& example) {
   std::string page = "Prompt\n" + block(example.prompt);
   for (const DecodedSample& sample : example.samples)
-    page += fmt::format("Continuation, log-probability {:.2f}\n", plain_nan(sample.log_probability)) +
-            block(sample.text);
+    page +=
+        fmt::format("Continuation, log-probability {:.2f}\n", plain_nan(sample.log_probability)) +
+        block(sample.text);
   return page;
 }
 

@@ -28,11 +28,12 @@ std::string sample_view(const DecodedExample& example) {
       fmt::format("--- prompt {}\n{}", example.number + 1, printable(example.prompt));
   for (size_t i = 0; i < example.samples.size(); ++i) {
     const DecodedSample& sample = example.samples[i];
-    view +=
-        fmt::format("\n--- continuation{}: {} token{}, {}, log-probability {:.2f}",
-                    example.samples.size() > 1 ? fmt::format(" {}", i + 1) : "", sample.ids.size(),
-                    sample.ids.size() == 1 ? "" : "s", why(sample.finish), plain_nan(sample.log_probability));
-    if (sample.score != sample.log_probability) view += fmt::format(", score {:.3f}", plain_nan(sample.score));
+    view += fmt::format("\n--- continuation{}: {} token{}, {}, log-probability {:.2f}",
+                        example.samples.size() > 1 ? fmt::format(" {}", i + 1) : "",
+                        sample.ids.size(), sample.ids.size() == 1 ? "" : "s", why(sample.finish),
+                        plain_nan(sample.log_probability));
+    if (sample.score != sample.log_probability)
+      view += fmt::format(", score {:.3f}", plain_nan(sample.score));
     view += "\n" + printable(sample.text);
   }
   return view;

@@ -60,14 +60,12 @@ EvalRun::EvalRun(const ExperimentConfig& config, const RunOptions& options,
 }
 
 void EvalRun::open_session() {
-  session_ = std::make_unique<Session>(
-      config_,
-      SessionOptions{
-          .run_directory = options_.job_log_dir,
-          .input_directory = options_.input_directory,
-          .devices = options_.devices,
-          .trains = false},
-      devices_, processes_);
+  session_ = std::make_unique<Session>(config_,
+                                       SessionOptions{.run_directory = options_.job_log_dir,
+                                                      .input_directory = options_.input_directory,
+                                                      .devices = options_.devices,
+                                                      .trains = false},
+                                       devices_, processes_);
   if (session_->evaluation().datasets().empty())
     fail("{} has no eval_inputs, so there is nothing to score", options_.experiment);
   if (!session_->remark().empty()) console_.say(session_->remark());

@@ -26,8 +26,8 @@ class EvalRun final : public BaseRun {
   EvalRun(const ExperimentConfig& config, const RunOptions& options,
           const std::vector<Device*>& devices, Processes& processes);
 
-  // Returns the exit code: 0, also when it was told to stop. Error, after all that there is to score,
-  // if a loss was not finite.
+  // Returns the exit code: 0, also when it was told to stop. Error, after all that there is to
+  // score, if a loss was not finite.
   int run() override;
 
  private:
