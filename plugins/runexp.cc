@@ -175,9 +175,9 @@ Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std
     fmt::print(errors, "runexp: {}", *message);  // Of several lines: commands are to be copied.
     return {kBadUsage, ""};
   }
-  const bool is_plan = line.run.mode == RunMode::kPlan;
+  const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode;
   const Ending ending = run(configured, line, processes);
-  return is_plan ? check_printed(ending) : ending;
+  return prints ? check_printed(ending) : ending;
 }
 
 Ending catch_errors(const std::function<Ending()>& action) {

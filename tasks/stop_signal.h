@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGTERM, Ctrl-C, SIGUSR1 (which mpirun and Slurm pass on without haste) and SIGHUP (the terminal is
-// closed; under nohup it is ignored) as a wish to stop at the next step boundary. A second Ctrl-C
-// kills as usual.
+// SIGTERM, Ctrl-C, SIGUSR1 (which mpirun and Slurm pass on without haste) and SIGHUP (the terminal
+// is closed; under nohup it is ignored) as a wish to stop at the next step boundary. A second
+// Ctrl-C kills as usual.
 #pragma once
 
 namespace tessera {

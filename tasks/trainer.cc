@@ -20,6 +20,7 @@
 #include "tasks/early_stopper.h"
 #include "tasks/eval/eval_run.h"
 #include "tasks/eval/eval_table.h"
+#include "tasks/init_weights.h"
 #include "tasks/interop/export.h"
 #include "tasks/interop/import.h"
 #include "tasks/line_log.h"
@@ -55,6 +56,15 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 // Processes agree about saving beside the steps; those have channel 0.
 constexpr uint64_t kSavingChannel = 1;
 
+// A metric to watch must be one that evaluation gives.
+void check_metric(const Evaluation& evaluation, std::string_view field, const std::string& metric) {
+  if (metric.empty()) return;
+  const std::vector<std::string> names = evaluation.metric_names();
+  if (std::find(names.begin(), names.end(), metric) == names.end())
+    fail("task.train.{}: evaluation gives no '{}'{}; it gives {}", field, metric,
+         did_you_mean(metric, names), fmt::join(names, ", "));
+}
+
 }  // namespace
 
 struct Trainer::Impl final : BaseRun {
@@ -64,8 +74,6 @@ struct Trainer::Impl final : BaseRun {
 
  private:
   void begin();
-  void check_metric(std::string_view field, const std::string& metric) const;
-  void start_from(const InitFrom& other);
   void restore(int64_t step);
   std::optional<int64_t> newest_checkpoint();
   int train();
@@ -144,8 +152,8 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
 }
 
 void Trainer::Impl::begin() {
-  check_metric("early_stopping.metric", p().early_stopping.metric);
-  check_metric("save_keep_best", p().save_keep_best);
+  check_metric(session_.evaluation(), "early_stopping.metric", p().early_stopping.metric);
+  check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);
   graph_hash_ = graph_hash(session_.train_graph());
   if (options_.mode == RunMode::kPlan) return;
   const std::optional<int64_t> newest = newest_checkpoint();
@@ -154,7 +162,7 @@ void Trainer::Impl::begin() {
   } else {
     initialise_state(session_.executor(), session_.task().model().parameters(),
                      static_cast<uint64_t>(p().seed), options_.threads);
-    if (!p().init_from.directory.empty()) start_from(p().init_from);
+    if (!p().init_from.directory.empty()) take_weights(p().init_from, session_, console_);
   }
   if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first())
     write_plan_files(directory_, session_);
@@ -168,26 +176,6 @@ std::optional<int64_t> Trainer::Impl::newest_checkpoint() {
   if (processes_.is_first() && !starts_over) newest = store_.newest();
   const int64_t agreed = processes_.agree_max(newest.value_or(-1), "the checkpoint to go on from");
   return agreed < 0 ? std::nullopt : std::optional(agreed);
-}
-
-// Weights of another run in place of fresh ones.
-void Trainer::Impl::start_from(const InitFrom& other) {
-  const CheckpointStore store(fs::path(other.directory) / "checkpoints");
-  const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
-  if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
-  const std::vector<std::string> taken = load_weights(
-      session_.executor(), session_.task().model().parameters(), store.open(*step), other);
-  console_.say(fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
-  for (const std::string& line : taken) console_.say("  " + line);
-}
-
-// A metric to watch must be one that evaluation gives.
-void Trainer::Impl::check_metric(std::string_view field, const std::string& metric) const {
-  if (metric.empty()) return;
-  const std::vector<std::string> names = session_.evaluation().metric_names();
-  if (std::find(names.begin(), names.end(), metric) == names.end())
-    fail("task.train.{}: evaluation gives no '{}'{}; it gives {}", field, metric,
-         did_you_mean(metric, names), fmt::join(names, ", "));
 }
 
 void Trainer::Impl::restore(int64_t step) {
