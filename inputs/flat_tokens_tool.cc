@@ -6,6 +6,8 @@
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
+#include "core/base/error.h"
+#include "core/base/standard_streams.h"
 #include "inputs/commands/command.h"
 
 namespace tessera {
@@ -46,6 +48,8 @@ int run_flat_tokens(const std::vector<std::string>& arguments, std::ostream& out
                     std::ostream& errors) {
   try {
     dispatch(arguments, out, errors);
+    const std::string loss = flush_standard_output();
+    if (!loss.empty()) fail("cannot write to standard output: {}", loss);
     return 0;
   } catch (const UsageError& error) {
     fmt::print(errors, "flat_tokens: {}; flat_tokens --help says how it is used\n", error.what());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/start_thread.h"
 
 namespace tessera {
 
@@ -19,7 +20,7 @@ void Prefetch::start() {
   if (thread_.joinable()) return;
   given_out_ = input_->state();
   stopping_ = false;
-  thread_ = std::thread([this] { produce(); });
+  thread_ = start_thread([this] { produce(); });
 }
 
 void Prefetch::stop() {

@@ -11,6 +11,7 @@
 #include "core/base/draws.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/base/start_thread.h"
 
 namespace tessera {
 namespace {
@@ -193,6 +194,14 @@ class BlockRows {
   std::vector<int64_t> groups_;  // Where each begins.
 };
 
+// Threads that are waited for where they go out of scope.
+struct Helpers {
+  ~Helpers() {
+    for (std::thread& thread : threads) thread.join();
+  }
+  std::vector<std::thread> threads;
+};
+
 // Calls work(i) for i in [0, count), each once, on up to `threads` threads.
 template <typename Work>
 void share_out(int64_t count, int threads, Work work) {
@@ -201,8 +210,13 @@ void share_out(int64_t count, int threads, Work work) {
     for (int64_t i = next++; i < count; i = next++) work(i);
   };
   if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
-  std::vector<std::jthread> helpers;
-  for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i) helpers.emplace_back(run);
+  Helpers helpers;
+  try {
+    for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
+      helpers.threads.push_back(start_thread(run));
+  } catch (const Error&) {
+    // Fewer do the same work.
+  }
   run();
 }
 

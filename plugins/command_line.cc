@@ -2,12 +2,14 @@
 #include "plugins/command_line.h"
 
 #include <algorithm>
-#include <charconv>
+#include <optional>
 
 #include <boost/program_options.hpp>
 #include <fmt/ranges.h>
 
+#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
+#include "core/hparams/integer_text.h"
 #include "tessera_stamp.h"
 
 namespace tessera {
@@ -36,15 +38,15 @@ What to do
   --describe             print the experiment's knobs and configuration, and who set what
   --diff=OTHER           print how it differs from another experiment, a run's directory or its
                          hparams.toml
-  --dry_run              do everything but step
+  --dry_run              do everything but step, and write nothing
 
 How
   --set PATH=VALUE       set a knob or a field; may be repeated
   --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name)
   --restart              set the directory's earlier run aside and start over
   --allow_config_change  go on with a configuration that differs from the run's
-  --threads=N            threads to use, shared out among the devices (default: all this process
-                         may)
+  --threads=N            threads to use, shared out among the devices (default: as many as the
+                         process may use processors; at most 256, or four times that)
   --device=cpu           kind of device
   --devices=N            devices of each process (default: 1); the mesh's shape, ici_mesh_shape times
                          dcn_mesh_shape, must come to them all, and without one they go to its axis
@@ -52,9 +54,10 @@ How
   --plugin_path=DIR      also look for plugins here; may be repeated (or TESSERA_PLUGIN_PATH=A:B)
 
 What of
-  --checkpoint=WHICH     eval, decode, export: newest (default) or a step's number; eval also: all,
-                         or follow, which scores each that a running job saves until it is done
-  --prompt=TEXT          decode: what to continue; may be repeated
+  --checkpoint=WHICH     eval, decode, export: newest (default), or a step (120 or
+                         step_0000000120); eval also: all, or follow, which scores each that a
+                         running job saves until it is done
+  --prompt=TEXT          decode: what to continue; may be repeated; '' begins a new text
   --prompt_ids=IDS       decode: the same as token ids with spaces or commas between, for which no
                          tokenizer is needed; may be repeated
   --print_ids            decode: print the ids of prompts and continuations, too
@@ -76,7 +79,7 @@ than the processor has: portable, avx2, avx512, avx512_bf16 or amx.
 Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
 )";
 
-constexpr int64_t kMostThreads = 4096;
+constexpr int64_t kMostThreads = 256;                 // Of a process on a small machine.
 constexpr std::string_view kSelfcheck = "selfcheck";  // A mode that runs no experiment.
 constexpr int64_t kMostDevices = 1024;                // Of one process; each takes a thread or two.
 const std::vector<std::string> kStages = {"trace", "remat", "lower", "fuse"};
@@ -111,17 +114,21 @@ options::variables_map parse_flags(const std::vector<std::string>& arguments) {
   const options::options_description flags = description();
   options::positional_options_description nothing;
   options::variables_map values;
+  // The library takes "--prompt=" for a flag without a value.
+  std::vector<std::string> words;
+  for (const std::string& argument : arguments) {
+    const bool is_empty = argument == "--prompt=";
+    words.push_back(is_empty ? "--prompt" : argument);
+    if (is_empty) words.emplace_back();
+  }
   try {
     // No short flags and no guessing: an abbreviation would change its meaning as flags are added.
     const int style = options::command_line_style::allow_long |
                       options::command_line_style::long_allow_adjacent |
                       options::command_line_style::long_allow_next;
-    options::store(options::command_line_parser(arguments)
-                       .options(flags)
-                       .positional(nothing)
-                       .style(style)
-                       .run(),
-                   values);
+    options::store(
+        options::command_line_parser(words).options(flags).positional(nothing).style(style).run(),
+        values);
   } catch (const options::unknown_option& error) {
     std::string name = error.get_option_name();
     name.erase(0, name.find_first_not_of('-'));
@@ -151,11 +158,21 @@ options::variables_map parse_flags(const std::vector<std::string>& arguments) {
 }
 
 int64_t whole_number(std::string_view flag, std::string_view text, int64_t least) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least)
+  const std::optional<int64_t> value = parse_integer(text);
+  if (!value || *value < least)
     fail("--{}={}: expected a whole number, {} or more", flag, text, least);
-  return value;
+  return *value;
+}
+
+// More threads than processors only wait for each other; what is far beyond is a slip.
+int parse_threads(const std::string& text) {
+  const int processors = usable_cpu_threads();
+  const int64_t most = std::max<int64_t>(kMostThreads, 4 * int64_t{processors});
+  const int64_t threads = whole_number("threads", text, 1);
+  if (threads > most)
+    fail("--threads={}: expected at most {}; this process may use {} processor{}", text, most,
+         processors, processors == 1 ? "" : "s");
+  return static_cast<int>(threads);
 }
 
 RunMode parse_mode(const std::string& mode) {
@@ -171,13 +188,16 @@ RunMode parse_mode(const std::string& mode) {
   fail("--mode={}: expected one of {}{}", mode, fmt::join(names, ", "), did_you_mean(mode, names));
 }
 
-CheckpointChoice parse_checkpoint(const std::string& text) {
+// A step's number, or the name of its directory.
+CheckpointChoice parse_checkpoint(const std::string& given) {
   using Kind = CheckpointChoice::Kind;
+  constexpr std::string_view kPrefix = "step_";
+  const std::string text = given.starts_with(kPrefix) ? given.substr(kPrefix.size()) : given;
   if (text == "newest") return {};
   if (text == "all") return {Kind::kAll};
   if (text == "follow") return {Kind::kFollow};
   if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos)
-    fail("--checkpoint={}: expected newest, all, follow or a step's number{}", text,
+    fail("--checkpoint={}: expected newest, all, follow or a step's number{}", given,
          did_you_mean(text, {"newest", "all", "follow"}));
   return {Kind::kStep, whole_number("checkpoint", text, 0)};
 }
@@ -289,9 +309,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (has("plugin_path"))
     for (const std::string& place : values["plugin_path"].as<std::vector<std::string>>())
       line.plugin_path.emplace_back(place);
-  if (has("threads"))
-    line.threads =
-        static_cast<int>(std::min(whole_number("threads", text("threads"), 1), kMostThreads));
+  if (has("threads")) line.threads = parse_threads(text("threads"));
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
   if (has("device")) check_device(text("device"));
   if (has("mode") && line.action != CommandLine::Action::kSelfcheck)

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/configure.h"
 
+#include <algorithm>
+#include <utility>
+
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
 #include "core/hparams/path.h"
 #include "core/hparams/resolve.h"
@@ -21,11 +26,54 @@ Setting split_setting(const std::string& given) {
   return {given.substr(0, equals), given.substr(equals + 1)};
 }
 
+// As many sizes as there are axes, with as many devices as in the shape that was given.
+std::string example_shape(const MeshConfig& mesh, const std::vector<int64_t>& given) {
+  if (given.size() == mesh.axis_names.size()) return fmt::format("{}", fmt::join(given, ","));
+  std::vector<int64_t> shape(mesh.axis_names.size(), 1);
+  for (const int64_t size : given)
+    if (!shape.empty()) shape[0] *= size;
+  return fmt::format("{}", fmt::join(shape, ","));
+}
+
 void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Setting& setting,
               const std::string& given) {
   Tree knobs = entry.knobs(experiment);
   put_at_path(knobs, setting.path, Tree::typed(setting.text, {Origin::kCommandLine, {}, given}));
   entry.read_knobs(TreeReader{knobs, ""}, experiment);
+}
+
+// The shapes are knobs of every experiment, but work only where its build() uses them: one with
+// axes of its own may not. Error if it would build the same without the knob.
+void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
+                           const ExperimentConfig& config) {
+  const std::unique_ptr<Experiment> usual = entry.make();
+  const auto check = [&](std::string_view knob, std::vector<int64_t>& shape,
+                         const std::vector<int64_t>& usual_shape) {
+    if (shape == usual_shape) return;
+    const std::vector<int64_t> given = std::exchange(shape, usual_shape);
+    bool is_used = true;
+    try {
+      is_used = !same_value(to_tree(with_all_evals(experiment.build())), to_tree(config));
+    } catch (const Error&) {
+      // It needs a shape.
+    }
+    shape = given;
+    if (is_used) return;
+    fail(
+        "{}=[{}] changes nothing: {} builds a mesh of its own axes ({}) without this knob; give "
+        "their sizes with --set mesh.{}=[{}]",
+        knob, fmt::join(given, ","), entry.name, fmt::join(config.mesh.axis_names, ", "), knob,
+        example_shape(config.mesh, given));
+  };
+  check("ici_mesh_shape", experiment.ici_mesh_shape, usual->ici_mesh_shape);
+  check("dcn_mesh_shape", experiment.dcn_mesh_shape, usual->dcn_mesh_shape);
+}
+
+// A shape must have a size for each axis, also where no mesh is made of it.
+void check_mesh(const MeshConfig& mesh) {
+  int64_t slices = 1;
+  for (const int64_t size : mesh.dcn_mesh_shape) slices *= std::max<int64_t>(size, 1);
+  planned_mesh(mesh, slices);
 }
 
 // A first name that is neither a knob nor a part of the configuration.
@@ -82,8 +130,10 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   configured.knobs.provenance = {Origin::kExperiment, entry.site, {}};
   for (const std::string& given : knob_sets) note_command_line(configured.knobs, given);
   configured.config = with_all_evals(experiment->build());
+  check_shapes_are_used(entry, *experiment, configured.config);
   for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
   configured.config = with_all_evals(configured.config);  // Datasets may have come and gone.
+  check_mesh(configured.config.mesh);
   const Tree whole = resolved(configured.config_tree());
   check_required(whole, entry.name);
   check_registered(whole);

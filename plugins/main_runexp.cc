@@ -2,8 +2,10 @@
 // runexp: trains, evaluates and explains experiments.
 #include <iostream>
 
+#include "core/base/standard_streams.h"
 #include "plugins/runexp.h"
 
 int main(int argc, char** argv) {
+  tessera::prepare_standard_streams();
   return tessera::run_runexp({argv + 1, argv + argc}, std::cout, std::cerr);
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/missing_data.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace tessera {
 namespace {
@@ -38,6 +41,18 @@ bool mesh_fits(const Experiment& experiment, int64_t devices) {
   return wanted == devices;
 }
 
+// The usual axes are shaped by a knob; others by the field of the configuration.
+std::string fitting_shape(const MeshConfig& mesh, int64_t devices) {
+  const auto data = std::find(mesh.axis_names.begin(), mesh.axis_names.end(), "data");
+  std::vector<int64_t> shape(mesh.axis_names.size(), 1);
+  if (!shape.empty())
+    shape[data == mesh.axis_names.end() ? 0 : static_cast<size_t>(data - mesh.axis_names.begin())] =
+        devices;
+  return fmt::format("{}ici_mesh_shape=[{}]",
+                     mesh.axis_names == MeshConfig{}.axis_names ? "" : "mesh.",
+                     fmt::join(shape, ","));
+}
+
 std::string run_command(const ConfiguredExperiment& configured, const CommandLine& line,
                         int64_t devices) {
   const bool fits = mesh_fits(*configured.experiment, devices);
@@ -49,7 +64,7 @@ std::string run_command(const ConfiguredExperiment& configured, const CommandLin
     const bool is_mesh = set.starts_with("ici_mesh_shape=") || set.starts_with("dcn_mesh_shape=");
     if (fits || !is_mesh) command += " --set " + quoted(set);
   }
-  if (!fits) command += fmt::format(" --set ici_mesh_shape=[1,{},1]", devices);
+  if (!fits) command += fmt::format(" --set {}", fitting_shape(configured.config.mesh, devices));
   return command;
 }
 

@@ -14,6 +14,7 @@
 #include "core/backend/cpu/device.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/standard_streams.h"
 #include "core/hparams/describe.h"
 #include "core/hparams/toml.h"
 #include "core/runtime/processes.h"
@@ -77,6 +78,11 @@ Tree other_tree(const std::string& other, const CommandLine& line) {
   if (filesystem::is_regular_file(file)) {
     return to_tree(with_all_evals(parse_config(read_file(file), file.string())));
   }
+  const bool is_path = file.has_parent_path() || file.extension() == ".toml";
+  if (is_path || filesystem::exists(file))
+    fail("--diff={}: {}; expected a run's directory, its hparams.toml, or an experiment", other,
+         filesystem::exists(file) ? "is not a file or a directory"
+                                  : "there is no such file or directory");
   const ExperimentEntry entry = find_experiment(other, plugin_path(line.plugin_path));
   return to_tree(configure(entry, {}).config);
 }
@@ -141,33 +147,44 @@ Ending check_this_machine(const CommandLine& line, const Processes& processes, s
   return {kFailed, "selfcheck: " + problem};
 }
 
+// Of what is there to be read, the reader must get all, unless it left (`| head -1`).
+Ending check_printed(Ending ending) {
+  const std::string loss = flush_standard_output();
+  if (ending.exit_code != kDone || loss.empty()) return ending;
+  return {kFailed, "cannot write to standard output: " + loss};
+}
+
 Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std::ostream& errors) {
   using Action = CommandLine::Action;
   if (line.action == Action::kHelp) {
     out << help_text();
-    return {};
+    return check_printed({});
   }
   if (line.action == Action::kVersion) {
     fmt::print(out, "tessera {}\n", build_stamp());
-    return {};
+    return check_printed({});
   }
   if (line.action == Action::kNew) {
     if (processes.is_first())
       out << write_new_project(line.new_project, filesystem::canonical("/proc/self/exe"));
-    return {};
+    return check_printed({});
   }
-  if (line.action == Action::kList) return {list(line, out, errors), ""};
+  if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
   if (line.action == Action::kSelfcheck) return check_this_machine(line, processes, out);
   const ExperimentEntry entry = find_experiment(line.experiment, plugin_path(line.plugin_path));
   const ConfiguredExperiment configured = configure(entry, line.sets);
-  if (line.action == Action::kDescribe) return {describe_experiment(configured, out), ""};
-  if (line.action == Action::kDiff) return {diff_experiments(configured, line, out), ""};
+  if (line.action == Action::kDescribe)
+    return check_printed({describe_experiment(configured, out), ""});
+  if (line.action == Action::kDiff)
+    return check_printed({diff_experiments(configured, line, out), ""});
   if (const auto message =
           missing_data_message(configured, line, line.run.devices * processes.size())) {
     fmt::print(errors, "runexp: {}", *message);  // Of several lines: commands are to be copied.
     return {kBadUsage, ""};
   }
-  return run(configured, line, processes);
+  const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode;
+  const Ending ending = run(configured, line, processes);
+  return prints ? check_printed(ending) : ending;
 }
 
 Ending catch_errors(const std::function<Ending()>& action) {
@@ -216,7 +233,7 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
   std::shared_ptr<Transport> transport;
   try {
     transport = join_processes(launch);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     // The others cannot be asked, but those of this host say the same. The first to end ends all.
     if (launch.local_rank != 0) std::this_thread::sleep_for(kFailurePatience);
     fmt::print(errors, "runexp: {}\n", one_line(error.what()));

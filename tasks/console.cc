@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include <fmt/format.h>
+
+#include "core/base/plain_nan.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +41,7 @@ std::string progress_text(const Progress& progress) {
   const std::string total = std::to_string(progress.num_steps);
   std::string text =
       fmt::format("step {:>{}}/{}  loss {:.4f}  {} tokens/s", progress.step, total.size(), total,
-                  progress.loss, count_text(progress.tokens_per_second));
+                  plain_nan(progress.loss), count_text(progress.tokens_per_second));
   if (progress.mfu >= 0.0) text += fmt::format("  MFU {:.1f} %", 100.0 * progress.mfu);
   return text + fmt::format("  {} left", duration_text(progress.seconds_left));
 }
@@ -59,28 +63,28 @@ void Console::progress(const Progress& progress) {
   interval_seconds_ = std::min(2.0 * interval_seconds_, kLongestSeconds);
   next_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                     std::chrono::duration<double>(seconds));
-  if (mode_ == Mode::kTerminal) {
-    std::fputs((kClearLine + progress_text(progress)).c_str(), stdout);
-    line_open_ = true;
-  } else {
-    std::fputs((progress_text(progress) + "\n").c_str(), stdout);
-  }
-  std::fflush(stdout);
+  line_open_ = mode_ == Mode::kTerminal;
+  write(line_open_ ? kClearLine + progress_text(progress) : progress_text(progress) + "\n");
 }
 
 void Console::say(std::string_view line) {
   if (mode_ == Mode::kSilent) return;
-  if (line_open_) std::fputs(kClearLine, stdout);
+  std::string text = line_open_ ? kClearLine : "";
   line_open_ = false;
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fputc('\n', stdout);
-  std::fflush(stdout);
+  text += line;
+  write(text + "\n");
 }
 
 void Console::finish_line() {
-  if (line_open_) std::fputc('\n', stdout);
+  if (line_open_) write("\n");
   line_open_ = false;
-  std::fflush(stdout);
+}
+
+void Console::write(std::string_view text) {
+  if (!loss_.empty()) return;
+  const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (whole && std::fflush(stdout) == 0) return;
+  loss_ = std::strerror(errno);
 }
 
 }  // namespace tessera

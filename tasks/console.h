@@ -39,9 +39,15 @@ class Console {
   void say(std::string_view line);
   // Ends the line being rewritten, if there is one.
   void finish_line();
+  // Why nobody reads what it says (a closed pipe, a full disk); empty while somebody may. It then
+  // says nothing more: whoever runs goes on.
+  const std::string& loss() const { return loss_; }
 
  private:
+  void write(std::string_view text);
+
   Mode mode_;
+  std::string loss_;
   bool line_open_ = false;
   std::chrono::steady_clock::time_point next_;
   double interval_seconds_ = 1.0;

@@ -3,13 +3,21 @@
 
 #include <utility>
 
+#include "core/base/error.h"
+#include "core/base/start_thread.h"
+
 namespace tessera {
 
-Deadline::Deadline(std::chrono::milliseconds time, std::function<void()> missed)
-    : thread_([this, time, missed = std::move(missed)] {
-        std::unique_lock lock(mutex_);
-        if (!changed_.wait_for(lock, time, [this] { return met_; })) missed();
-      }) {}
+Deadline::Deadline(std::chrono::milliseconds time, std::function<void()> missed) {
+  try {
+    thread_ = start_thread([this, time, missed = std::move(missed)] {
+      std::unique_lock lock(mutex_);
+      if (!changed_.wait_for(lock, time, [this] { return met_; })) missed();
+    });
+  } catch (const Error&) {
+    // What is to be done in time is worth more than that it ends in time.
+  }
+}
 
 Deadline::~Deadline() {
   {
@@ -17,7 +25,7 @@ Deadline::~Deadline() {
     met_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 }  // namespace tessera

@@ -13,7 +13,8 @@ namespace tessera {
 
 class Deadline {
  public:
-  // Calls `missed`, on a thread of its own, unless destroyed within `time`.
+  // Calls `missed`, on a thread of its own, unless destroyed within `time`. Where the system has no
+  // thread for it, there is no deadline.
   Deadline(std::chrono::milliseconds time, std::function<void()> missed);
   ~Deadline();
   Deadline(const Deadline&) = delete;

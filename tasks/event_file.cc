@@ -89,7 +89,7 @@ std::string file_name() {
 EventFile::EventFile(const std::filesystem::path& directory, int64_t first_step) {
   std::filesystem::create_directories(directory);
   path_ = directory / file_name();
-  file_ = std::fopen(path_.c_str(), "wbe");
+  file_ = std::fopen(path_.c_str(), "wbex");
   if (file_ == nullptr) fail("{}: cannot create: {}", path_.string(), std::strerror(errno));
   write_event(0, bytes_field(kEventFileVersion, "brain.Event:2"));
   if (first_step > 0)

@@ -34,6 +34,13 @@ std::vector<MeshAxis> configured_axes(const MeshConfig& config) {
   return axes;
 }
 
+// All devices of a slice along the first axis.
+std::vector<int64_t> first_axis_shape(const std::vector<MeshAxis>& axes, int64_t devices) {
+  std::vector<int64_t> shape(axes.size(), 1);
+  if (!shape.empty()) shape[0] = devices;
+  return shape;
+}
+
 // Without an ICI shape: all devices of a slice go to `data`.
 Mesh automatic_mesh(std::vector<MeshAxis> axes, int64_t devices) {
   const int64_t slices = Mesh(axes).num_devices();
@@ -45,7 +52,8 @@ Mesh automatic_mesh(std::vector<MeshAxis> axes, int64_t devices) {
   const auto data = std::find_if(axes.begin(), axes.end(),
                                  [](const MeshAxis& axis) { return axis.name == "data"; });
   if (data == axes.end() && devices != slices)
-    fail("mesh: there is no axis 'data' for the {} devices; set mesh.ici_mesh_shape", devices);
+    fail("mesh: there is no axis 'data' for the {} devices; give --set mesh.ici_mesh_shape=[{}]",
+         devices, fmt::join(first_axis_shape(axes, devices / slices), ","));
   if (data != axes.end()) data->ici = devices / slices;
   return Mesh(std::move(axes));
 }
@@ -63,6 +71,15 @@ std::vector<int64_t> shape_for(const Mesh& mesh, int64_t devices) {
   return shape;
 }
 
+// The knob shapes the usual axes. An experiment may build a mesh of others without looking at it;
+// the field of the configuration then shapes those.
+std::string_view shape_path(const Mesh& mesh) {
+  const auto has = [&](const char* axis) { return mesh.has(axis); };
+  return mesh.axes().size() == 3 && has("replica") && has("data") && has("mdl")
+             ? "ici_mesh_shape"
+             : "mesh.ici_mesh_shape";
+}
+
 [[noreturn]] void refuse(const Mesh& mesh, const DevicesAtHand& devices) {
   const int64_t wanted = mesh.num_devices();
   const std::string there =
@@ -76,9 +93,9 @@ std::vector<int64_t> shape_for(const Mesh& mesh, int64_t devices) {
   const bool one_slice = std::all_of(mesh.axes().begin(), mesh.axes().end(),
                                      [](const MeshAxis& axis) { return axis.dcn == 1; });
   const std::string fewer = one_slice
-                                ? fmt::format("--set ici_mesh_shape=[{}]",
+                                ? fmt::format("--set {}=[{}]", shape_path(mesh),
                                               fmt::join(shape_for(mesh, devices.total()), ","))
-                                : std::string("change ici_mesh_shape or dcn_mesh_shape");
+                                : std::string("change mesh.ici_mesh_shape or mesh.dcn_mesh_shape");
   fail("mesh {} takes {} device{}, but {}; {}, or {}", mesh.text(), wanted, wanted == 1 ? "" : "s",
        there, more, fewer);
 }

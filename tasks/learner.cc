@@ -5,6 +5,7 @@
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/trace.h"
+#include "tasks/check_number.h"
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
@@ -48,7 +49,13 @@ Learner::Learner(const HParams& p)
         "learner: clip_gradient_norm_to_value={} and clip_gradient_single_norm_to_value={} "
         "exclude each other; set one of them to 0",
         p.clip_gradient_norm_to_value, p.clip_gradient_single_norm_to_value);
-  if (p.ema_decay < 0.0 || p.ema_decay >= 1.0)
+  check_not_negative(p.kName, "clip_gradient_norm_to_value", p.clip_gradient_norm_to_value);
+  check_not_negative(p.kName, "clip_gradient_single_norm_to_value",
+                     p.clip_gradient_single_norm_to_value);
+  check_not_negative(p.kName, "skip_step_gradient_norm_value", p.skip_step_gradient_norm_value);
+  if (p.max_skipped_in_a_row < 0)
+    fail("learner: max_skipped_in_a_row is {}, expected 0 or more", p.max_skipped_in_a_row);
+  if (!(p.ema_decay >= 0.0 && p.ema_decay < 1.0))
     fail("learner: ema_decay is {}, expected 0 <= ema_decay < 1", p.ema_decay);
 }
 

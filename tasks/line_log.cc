@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/line_log.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,11 +49,15 @@ void cut(const std::filesystem::path& path, int64_t last_step) {
 
 std::optional<int64_t> step_of_line(std::string_view line) {
   if (!line.starts_with('{') || !line.ends_with('}')) return std::nullopt;
-  const std::string_view value = after_key(line, "step");
-  int64_t step = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), step);
+  return number_of_line(line, "step");
+}
+
+std::optional<int64_t> number_of_line(std::string_view line, std::string_view key) {
+  const std::string_view value = after_key(line, key);
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc() || end == value.data()) return std::nullopt;
-  return step;
+  return number;
 }
 
 std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::string_view key) {
@@ -71,9 +74,8 @@ std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::
 }
 
 LineLog::LineLog(const std::filesystem::path& path, int64_t last_step) : path_(path) {
-  cut(path, last_step);
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail("{}: cannot open: {}", path.string(), std::strerror(errno));
+  if (!std::filesystem::is_symlink(path)) cut(path, last_step);
+  descriptor_ = open_own_file(path);
 }
 
 LineLog::~LineLog() { ::close(descriptor_); }

@@ -15,6 +15,9 @@ namespace tessera {
 // The value of the member "step" of such a line; nullopt if it has none or was not written whole.
 std::optional<int64_t> step_of_line(std::string_view line);
 
+// The whole number that such a line gives for `key`; nullopt if it has none.
+std::optional<int64_t> number_of_line(std::string_view line, std::string_view key);
+
 // The numbers that lines of a log give for `key`, by step; empty if there is no log.
 std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::string_view key);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/metric_means.h"
 
-#include <limits>
+#include <cmath>
+
+#include "core/base/plain_nan.h"
 
 namespace tessera {
 
@@ -18,8 +20,7 @@ void MetricMeans::add(const MetricMeans& other) {
 std::map<std::string, double> MetricMeans::means() const {
   std::map<std::string, double> means;
   for (const auto& [name, total] : totals_)
-    means[name] =
-        total.weight > 0.0 ? total.sum / total.weight : std::numeric_limits<double>::quiet_NaN();
+    means[name] = plain_nan(total.weight > 0.0 ? total.sum / total.weight : std::nan(""));
   return means;
 }
 

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// `text` with control characters (newlines and tabs excepted) and bytes that are no UTF-8 shown as
-// U+FFFD.
+// `text` with bytes that are not UTF-8 as \xff, and as \u202e what a terminal would act on instead
+// of showing it: control characters (newlines and tabs excepted) and those that turn or hide text.
 std::string printable(std::string_view text);
 
 // `text` with bytes that are no UTF-8 as U+FFFD, for files that must be UTF-8.

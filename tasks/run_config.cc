@@ -11,8 +11,29 @@
 #include "core/hparams/describe.h"
 #include "core/hparams/path.h"
 #include "core/hparams/toml.h"
+#include "core/runtime/checkpoint_store.h"
 
 namespace tessera {
+namespace {
+
+constexpr std::string_view kNumTrainSteps = "task.train.num_train_steps";
+
+Tree config_tree_of(const std::string& toml, const std::string& where) {
+  return to_tree(with_all_evals(parse_config(toml, where)));
+}
+
+// Of the newest checkpoint; 0 without one.
+int64_t steps_saved(const std::filesystem::path& run_directory) {
+  return CheckpointStore(run_directory / "checkpoints").newest().value_or(0);
+}
+
+// Whether all that the run was to do is done, and it is now to do more of the same.
+bool is_extension(const Tree& before, const Tree& now, int64_t steps_done) {
+  const int64_t was = at_path(before, kNumTrainSteps).integer;
+  return steps_done >= was && at_path(now, kNumTrainSteps).integer > was;
+}
+
+}  // namespace
 
 // A start that failed at its first batch leaves the line of its start and nothing else.
 bool run_has_begun(const std::filesystem::path& run_directory) {
@@ -20,7 +41,7 @@ bool run_has_begun(const std::filesystem::path& run_directory) {
   std::string line;
   while (std::getline(lines, line))
     if (!line.starts_with(R"({"event": "start")")) return true;
-  return false;
+  return steps_saved(run_directory) > 0;  // The log may be lost.
 }
 
 ExperimentConfig parse_config(std::string_view text, const std::string& name) {
@@ -33,25 +54,35 @@ ExperimentConfig parse_config(std::string_view text, const std::string& name) {
 
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
                           SourceSite site, const ExperimentConfig& config,
-                          const std::vector<std::string>& overrides, ConfigChange change) {
+                          const std::vector<std::string>& overrides, const SettleOptions& options) {
   const std::filesystem::path file = run_directory / "hparams.toml";
   Tree wanted = to_tree(with_all_evals(config));
   wanted.provenance = {Origin::kExperiment, site, {}};
   for (const std::string& given : overrides) note_command_line(wanted, given);
-  if (std::filesystem::exists(file)) {
+  if (std::filesystem::exists(file) && !options.starts_over) {
     const std::string text = read_file(file);
-    const ExperimentConfig begun_with = parse_config(text, file.string());
-    const std::vector<std::string> differences = diff(to_tree(with_all_evals(begun_with)), wanted);
+    const Tree begun_with = config_tree_of(text, file.string());
+    const std::vector<std::string> differences = diff(begun_with, wanted);
     if (differences.empty()) return text;
-    if (change == ConfigChange::kRefuse && run_has_begun(run_directory))
+    const bool may_change =
+        options.change == ConfigChange::kAllow ||
+        (differences.size() == 1 && is_extension(begun_with, wanted, steps_saved(run_directory)));
+    if (!may_change && run_has_begun(run_directory))
       fail(
           "{} was begun with another configuration: {}. Take those back, give a --job_log_dir of "
           "its own, or go on with --allow_config_change (or begin again with --restart)",
           run_directory.string(), fmt::join(differences, "; "));
   }
   const std::string text = to_toml(wanted, experiment);
-  write_file_atomically(file, text);
+  if (options.writes) write_file_atomically(file, text);
   return text;
+}
+
+std::string describe_change(const std::string& before, const std::string& now) {
+  if (before == now || before.empty()) return "";
+  const std::vector<std::string> differences =
+      diff(config_tree_of(before, "the checkpoint's hparams"), config_tree_of(now, "hparams.toml"));
+  return fmt::format("{}", fmt::join(differences, "; "));
 }
 
 }  // namespace tessera

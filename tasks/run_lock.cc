@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/run_lock.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -31,8 +30,7 @@ std::string holder(int descriptor) {
 
 RunLock::RunLock(const std::filesystem::path& run_directory) {
   const std::filesystem::path path = run_directory / "lock";
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail("{}: cannot open: {}", path.string(), std::strerror(errno));
+  descriptor_ = open_own_file(path);
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
     const std::string who = holder(descriptor_);
@@ -46,7 +44,7 @@ RunLock::RunLock(const std::filesystem::path& run_directory) {
   // Only for that message; the lock itself is the kernel's, so a stale name does no harm.
   const std::string who = fmt::format("process {} on {}", ::getpid(), host_name());
   if (::ftruncate(descriptor_, 0) != 0 ||
-      ::pwrite(descriptor_, who.data(), who.size(), 0) != static_cast<ssize_t>(who.size())) {
+      ::write(descriptor_, who.data(), who.size()) != static_cast<ssize_t>(who.size())) {
     const std::string why = std::strerror(errno);
     ::close(descriptor_);
     fail("{}: cannot write: {}", path.string(), why);

@@ -10,6 +10,7 @@
 #include "tasks/decode/decoder_out.h"
 #include "tasks/event_file.h"
 #include "tasks/line_log.h"
+#include "tasks/printable.h"
 
 namespace tessera {
 namespace {
@@ -105,6 +106,12 @@ void RunLog::event(std::string_view name, int64_t step,
   json.add("event", name).add("step", step);
   for (const auto& [key, value] : details) json.add(key, value);
   impl_->lines.append(json.text());
+}
+
+void RunLog::event(std::string_view name, int64_t step, std::string_view reason) {
+  if (!impl_) return;
+  impl_->lines.append(
+      JsonLine().add("event", name).add("step", step).add("reason", valid_utf8(reason)).text());
 }
 
 void RunLog::samples(int64_t step, const std::vector<DecodedExample>& examples) {

@@ -42,9 +42,11 @@ class RunLog {
   void summarise(const TrainLine& line);
   // "eval/<dataset>/<metric>" by name, after `step` steps.
   void eval(int64_t step, const std::map<std::string, double>& metrics);
-  // start, restore, save, skip, broken_documents, preempt, done; with what else there is to say.
+  // start, restore, save, skip, broken_documents, preempt, done, …; with what else there is to say.
   void event(std::string_view name, int64_t step,
              const std::map<std::string, double>& details = {});
+  // failed, console_lost: with the reason.
+  void event(std::string_view name, int64_t step, std::string_view reason);
   // Texts that the model wrote after `step` steps: lines of samples.jsonl, and pages of
   // TensorBoard's text tab.
   void samples(int64_t step, const std::vector<DecodedExample>& examples);

@@ -18,7 +18,7 @@ namespace tessera {
 bool writes_run(RunMode mode) { return mode == RunMode::kTrain || mode == RunMode::kImport; }
 
 std::unique_ptr<RunLock> lock_run(const RunOptions& options, const Processes& processes) {
-  if (!writes_run(options.mode) || !processes.is_first()) return nullptr;
+  if (!writes_run(options.mode) || options.dry_run || !processes.is_first()) return nullptr;
   return take_run_directory(options.job_log_dir,
                             options.restart ? Earlier::kSetAside : Earlier::kKeep);
 }
@@ -26,12 +26,14 @@ std::unique_ptr<RunLock> lock_run(const RunOptions& options, const Processes& pr
 std::string settle_run(const ExperimentConfig& config, const RunOptions& options,
                        Processes& processes) {
   if (!writes_run(options.mode)) return "";
-  check_shared(options.job_log_dir, processes);
+  if (!options.dry_run) check_shared(options.job_log_dir, processes);
   std::string text;
   if (processes.is_first())
     text = settle_config(
         options.job_log_dir, options.experiment, options.site, config, options.overrides,
-        options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse);
+        {.change = options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse,
+         .starts_over = options.restart,
+         .writes = !options.dry_run});
   return processes.broadcast(text, "the configuration");
 }
 
@@ -40,6 +42,7 @@ std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOption
   if (options.dump_graph.empty() || !processes.is_first()) return nullptr;
   return [&options](std::string_view stage, const Graph& graph) {
     if (stage != options.dump_graph) return;
+    std::filesystem::create_directories(options.job_log_dir);
     const std::filesystem::path file = options.job_log_dir / fmt::format("graph_{}", stage);
     write_file_atomically(file.string() + ".txt", graph_text(graph));
     write_file_atomically(file.string() + ".svg", graph_svg(graph));

@@ -26,6 +26,10 @@ Batch copies_of_one_example(const TraceSetting& setting, const BaseInput& input)
   return specification;
 }
 
+const std::filesystem::path& directory_of_inputs(const SessionOptions& options) {
+  return options.input_directory.empty() ? options.run_directory : options.input_directory;
+}
+
 }  // namespace
 
 Session::Session(const ExperimentConfig& config, const SessionOptions& options,
@@ -41,7 +45,7 @@ Session::Session(const ExperimentConfig& config, const SessionOptions& options,
 Infeed Session::infeed(int64_t global_batch_size, const SessionOptions& options) const {
   Infeed infeed{.infeed_host_index = processes_.rank(),
                 .num_infeed_hosts = processes_.size(),
-                .run_directory = options.run_directory,
+                .run_directory = directory_of_inputs(options),
                 // Only the first process may freeze a corpus anew.
                 .run_begun = !processes_.is_first() || run_has_begun(options.run_directory)};
   const Type batch = apply_rules(rules_.activations, mesh_,
@@ -73,7 +77,8 @@ void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& 
                         return open_input(input_tpl, where, options);
                       });
   if (processes_.is_first()) {
-    if (options.trains && options.allocates && input_->tokenizer() != nullptr)
+    const bool keeps = options.trains && options.allocates && options.keeps_tokenizer;
+    if (keeps && input_->tokenizer() != nullptr)
       write_run_tokenizer(options.run_directory, *input_->tokenizer());
     processes_.barrier("opening the inputs");
   }
@@ -105,7 +110,7 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
     check_rules(rules_, train_graph_);
     train_number = add_program(train_graph_, options);
   }
-  evaluation_->compile(*this, config, options.run_directory,
+  evaluation_->compile(*this, config, directory_of_inputs(options),
                        [&](const Graph& graph) { return add_program(graph, options); });
   setting.batch = copies_of_one_example(setting, *input_);
   const Graph logits_graph = task_->logits_graph(setting, eval_weights());

@@ -21,10 +21,12 @@
 namespace tessera {
 
 struct SessionOptions {
-  std::filesystem::path run_directory;  // Where inputs may keep a frozen corpus.
-  int64_t devices = 1;                  // Of this process, for a mesh that does not say.
-  bool trains = true;                   // false: evaluation only.
-  bool allocates = true;                // false: a plan alone, of any size, on the first device.
+  std::filesystem::path run_directory;    // Where inputs may keep a frozen corpus,
+  std::filesystem::path input_directory;  // unless it is to be kept here.
+  int64_t devices = 1;                    // Of this process, for a mesh that does not say.
+  bool keeps_tokenizer = true;            // Of a run that trains: in its directory.
+  bool trains = true;                     // false: evaluation only.
+  bool allocates = true;                  // false: a plan alone, of any size, on the first device.
   std::function<void(std::string_view stage, const Graph&)> on_stage;  // Of the training graph.
 };
 

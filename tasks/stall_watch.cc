@@ -5,6 +5,8 @@
 
 #include <fmt/core.h>
 
+#include "core/base/start_thread.h"
+
 namespace tessera {
 namespace {
 
@@ -18,7 +20,7 @@ constexpr auto kLongWait = 500ms;
 
 StallWatch::StallWatch(const StopSignal& stop, const Processes& processes, const Fabric* fabric)
     : stop_(stop), processes_(processes), fabric_(fabric) {
-  if (processes_.size() > 1) thread_ = std::thread([this] { watch(); });
+  if (processes_.size() > 1) thread_ = start_thread([this] { watch(); });
 }
 
 StallWatch::~StallWatch() {
@@ -37,7 +39,10 @@ void StallWatch::watch() {
     std::string waits = fabric_ != nullptr ? fabric_->stalled(kLongWait) : "";
     if (waits.empty()) waits = processes_.stalled(kLongWait);
     if (waits.empty()) continue;
-    fmt::print(stderr, "runexp: {} came while {}\n", StopSignal::name(stop_.requested()), waits);
+    // Not fmt::print, which throws where standard error is closed.
+    std::fputs(fmt::format("runexp: {} came while {}\n", StopSignal::name(stop_.requested()), waits)
+                   .c_str(),
+               stderr);
     std::fflush(stderr);
     return;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGTERM, Ctrl-C and SIGUSR1 (which mpirun and Slurm pass on without haste) as a wish to stop at
-// the next step boundary. A second Ctrl-C kills as usual.
+// SIGTERM, Ctrl-C, SIGUSR1 (which mpirun and Slurm pass on without haste) and SIGHUP (the terminal
+// is closed; under nohup it is ignored) as a wish to stop at the next step boundary. A second
+// Ctrl-C kills as usual.
 #pragma once
 
 namespace tessera {
@@ -14,7 +15,7 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   int requested() const;                // The signal's number; 0: none came.
-  static const char* name(int signal);  // "SIGTERM", "Ctrl-C", "SIGUSR1"
+  static const char* name(int signal);  // "SIGTERM", "Ctrl-C", "SIGUSR1", "SIGHUP"
 };
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include "tasks/train_hparams.h"
 
 #include "core/base/error.h"
+#include "tasks/check_number.h"
 
 namespace tessera {
 
@@ -22,6 +23,9 @@ void check(const TrainHParams& p) {
   at_least("stop_deadline_seconds", p.stop_deadline_seconds, 1);
   at_least("sample.length", p.sample.length, 0);
   at_least("sample.interval_steps", p.sample.interval_steps, 0);
+  check_finite("task.train", "early_stopping.min_improvement", p.early_stopping.min_improvement);
+  check_finite("task.train", "early_stopping.target", p.early_stopping.target);
+  at_least("early_stopping.patience_evals", p.early_stopping.patience_evals, 0);
   if (p.eval_loop_num_batches != -1 && p.eval_loop_num_batches < 1)
     fail("task.train.eval_loop_num_batches is {}; expected -1 (the whole set) or at least 1",
          p.eval_loop_num_batches);

@@ -4,37 +4,42 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "core/graph/text.h"
-#include "core/passes/layout_warnings.h"
 #include "core/runtime/checkpoint_saver.h"
 #include "tasks/broken_documents.h"
-#include "tasks/check_rules.h"
 #include "tasks/console.h"
 #include "tasks/deadline.h"
 #include "tasks/decode/decode_run.h"
 #include "tasks/early_stopper.h"
 #include "tasks/eval/eval_run.h"
 #include "tasks/eval/eval_table.h"
+#include "tasks/init_weights.h"
 #include "tasks/interop/export.h"
 #include "tasks/interop/import.h"
 #include "tasks/line_log.h"
+#include "tasks/log_gaps.h"
 #include "tasks/loop_state.h"
 #include "tasks/model_state.h"
 #include "tasks/plan_report.h"
+#include "tasks/run_config.h"
+#include "tasks/run_health.h"
+#include "tasks/run_introduction.h"
 #include "tasks/run_log.h"
 #include "tasks/run_start.h"
+#include "tasks/scratch_directory.h"
 #include "tasks/session.h"
 #include "tasks/stall_watch.h"
 #include "tasks/step_runner.h"
 #include "tasks/stop_signal.h"
 #include "tasks/throughput.h"
 #include "tasks/united_state.h"
-#include "tasks/weight_table.h"
 
 namespace tessera {
 namespace {
@@ -51,6 +56,15 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 // Processes agree about saving beside the steps; those have channel 0.
 constexpr uint64_t kSavingChannel = 1;
 
+// A metric to watch must be one that evaluation gives.
+void check_metric(const Evaluation& evaluation, std::string_view field, const std::string& metric) {
+  if (metric.empty()) return;
+  const std::vector<std::string> names = evaluation.metric_names();
+  if (std::find(names.begin(), names.end(), metric) == names.end())
+    fail("task.train.{}: evaluation gives no '{}'{}; it gives {}", field, metric,
+         did_you_mean(metric, names), fmt::join(names, ", "));
+}
+
 }  // namespace
 
 struct Trainer::Impl final : BaseRun {
@@ -60,14 +74,13 @@ struct Trainer::Impl final : BaseRun {
 
  private:
   void begin();
-  void check_metric(std::string_view field, const std::string& metric) const;
-  void start_from(const InitFrom& other);
   void restore(int64_t step);
   std::optional<int64_t> newest_checkpoint();
-  void introduce();
-  void warn_of_layouts();
   int train();
   void open_logs();
+  void step_until_complete(const StopSignal& stop);
+  void log_failure(const std::string& reason) noexcept;
+  void log_lost_console();
   // What all processes know before any begins a step.
   struct Outlook {
     int signal = 0;          // That some process got; 0: none.
@@ -77,6 +90,7 @@ struct Trainer::Impl final : BaseRun {
   void leave(int signal);
   void train_step(Clock::time_point begin, bool has_batch);
   void check_health(const StepResult& result);
+  [[noreturn]] void fail_of_skips(int64_t steps) const;
   void record(const StepResult& result, double input_wait);
   void evaluate();
   void save();
@@ -105,6 +119,9 @@ struct Trainer::Impl final : BaseRun {
   int64_t saved_step_ = -1;  // Of the last checkpoint.
   std::string stop_reason_;  // Why to end before num_train_steps; empty: go on.
   std::string graph_hash_;   // Of the training step as traced.
+  int64_t skipped_ = 0;      // Of step_ steps.
+  int stopped_by_ = 0;       // The signal that this start ended by; 0: none.
+  bool console_loss_logged_ = false;
 };
 
 Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
@@ -117,7 +134,9 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
       hparams_toml_(settle_run(config, options, processes)),
       session_(config,
                {.run_directory = directory_,
+                .input_directory = options.input_directory,
                 .devices = options.devices,
+                .keeps_tokenizer = !options.dry_run,
                 .allocates = options.mode != RunMode::kPlan,
                 .on_stage = graph_dumper(options_, processes)},
                devices, processes),
@@ -133,8 +152,8 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
 }
 
 void Trainer::Impl::begin() {
-  check_metric("early_stopping.metric", p().early_stopping.metric);
-  check_metric("save_keep_best", p().save_keep_best);
+  check_metric(session_.evaluation(), "early_stopping.metric", p().early_stopping.metric);
+  check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);
   graph_hash_ = graph_hash(session_.train_graph());
   if (options_.mode == RunMode::kPlan) return;
   const std::optional<int64_t> newest = newest_checkpoint();
@@ -143,38 +162,20 @@ void Trainer::Impl::begin() {
   } else {
     initialise_state(session_.executor(), session_.task().model().parameters(),
                      static_cast<uint64_t>(p().seed), options_.threads);
-    if (!p().init_from.directory.empty()) start_from(p().init_from);
+    if (!p().init_from.directory.empty()) take_weights(p().init_from, session_, console_);
   }
-  if (options_.mode == RunMode::kTrain && processes_.is_first())
+  if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first())
     write_plan_files(directory_, session_);
 }
 
 // Process 0 looks for all, so that a checkpoint that comes or goes meanwhile divides nobody.
 std::optional<int64_t> Trainer::Impl::newest_checkpoint() {
   std::optional<int64_t> newest;
-  if (processes_.is_first()) newest = store_.newest();
+  // A dry run leaves what --restart would set aside where it is, and sees none of it.
+  const bool starts_over = options_.dry_run && options_.restart;
+  if (processes_.is_first() && !starts_over) newest = store_.newest();
   const int64_t agreed = processes_.agree_max(newest.value_or(-1), "the checkpoint to go on from");
   return agreed < 0 ? std::nullopt : std::optional(agreed);
-}
-
-// Weights of another run in place of fresh ones.
-void Trainer::Impl::start_from(const InitFrom& other) {
-  const CheckpointStore store(fs::path(other.directory) / "checkpoints");
-  const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
-  if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
-  const std::vector<std::string> taken = load_weights(
-      session_.executor(), session_.task().model().parameters(), store.open(*step), other);
-  console_.say(fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
-  for (const std::string& line : taken) console_.say("  " + line);
-}
-
-// A metric to watch must be one that evaluation gives.
-void Trainer::Impl::check_metric(std::string_view field, const std::string& metric) const {
-  if (metric.empty()) return;
-  const std::vector<std::string> names = session_.evaluation().metric_names();
-  if (std::find(names.begin(), names.end(), metric) == names.end())
-    fail("task.train.{}: evaluation gives no '{}'{}; it gives {}", field, metric,
-         did_you_mean(metric, names), fmt::join(names, ", "));
 }
 
 void Trainer::Impl::restore(int64_t step) {
@@ -194,6 +195,9 @@ void Trainer::Impl::restore(int64_t step) {
       console_.say("note: this build computes a step in another way than the one that saved step " +
                    std::to_string(step) + "; losses may differ by rounding");
     }
+    if (const std::string change = describe_change(info.hparams, hparams_toml_); !change.empty())
+      console_.say(
+          fmt::format("note: step {} was saved with another configuration: {}", step, change));
     early_stopper_.restore(state.early_stopper);
     // Imported weights come without a place in the input: it begins.
     if (state.input.position > 0 || !state.input.extra.empty())
@@ -205,35 +209,14 @@ void Trainer::Impl::restore(int64_t step) {
   saved_step_ = info.step;
 }
 
-void Trainer::Impl::introduce() {
-  console_.say(fmt::format("{} in {}", options_.experiment, directory_.string()));
-  const int64_t devices = session_.mesh().num_devices();
-  const std::string device = fmt::format("{}; {}, which mfu is measured against",
-                                         device_.description(), peak_text(device_));
-  console_.say(devices == 1 ? device
-                            : fmt::format("{} devices (mesh {}), each {}", devices,
-                                          session_.mesh().text(), device));
-  if (!session_.remark().empty()) console_.say(session_.remark());
-  console_.say(weight_table(session_.task().model().parameters()));
-  console_.say(plan_summary(make_plan(session_)));
-  warn_of_layouts();
-}
-
-void Trainer::Impl::warn_of_layouts() {
-  for (const std::string& warning : layout_warnings(session_.train_graph(), session_.mesh()))
-    console_.say("warning: " + warning);
-  for (const std::string& warning :
-       idle_mesh_axes(session_.rules(), session_.mesh(), session_.train_graph()))
-    console_.say("warning: " + warning);
-}
-
 int Trainer::Impl::run() {
   if (options_.mode == RunMode::kPlan) {
-    warn_of_layouts();
+    warn_of_layouts(session_, console_);
     console_.say(plan_text(make_plan(session_)));
     return 0;
   }
-  introduce();
+  introduce_run(fmt::format("{} in {}", options_.experiment, directory_.string()), session_,
+                device_, console_);
   if (complete()) {
     console_.say(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
                              stop_reason_.empty() ? "" : "; ", stop_reason_));
@@ -243,23 +226,51 @@ int Trainer::Impl::run() {
     console_.say("dry run: ready to take step " + std::to_string(step_ + 1));
     return 0;
   }
-  return train();
+  open_logs();
+  try {
+    return train();
+  } catch (const std::exception& error) {
+    log_failure(error.what());
+    throw;
+  }
 }
 
 void Trainer::Impl::open_logs() {
   log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
                                : std::make_unique<RunLog>();
+  if (processes_.is_first() && step_ > 0) {
+    const std::string gaps = describe_log_gaps(read_file(directory_ / "metrics.jsonl"), step_,
+                                               p().metrics_interval_steps);
+    if (!gaps.empty()) console_.say("note: " + gaps);
+  }
   log_->event("start", step_,
-              {{"devices", session_.mesh().num_devices()}, {"processes", processes_.size()}});
+              {{"devices", session_.mesh().num_devices()},
+               {"processes", processes_.size()},
+               {"metrics_interval_steps", static_cast<double>(p().metrics_interval_steps)}});
   if (saved_step_ < 0) return;
   log_->event("restore", step_);
   console_.say(fmt::format("restored step {}", step_));
 }
 
+// Whatever keeps the log from being written is less than the failure itself.
+void Trainer::Impl::log_failure(const std::string& reason) noexcept {
+  try {
+    log_lost_console();
+    log_->event("failed", step_, reason);
+  } catch (const std::exception&) {
+  }
+}
+
+// A run whose console is lost goes on; its log is where that can be said.
+void Trainer::Impl::log_lost_console() {
+  if (console_.loss().empty() || console_loss_logged_) return;
+  console_loss_logged_ = true;
+  log_->event("console_lost", step_, console_.loss());
+}
+
 int Trainer::Impl::train() {
   const StopSignal stop;
   const StallWatch watch(stop, processes_, session_.fabric());
-  open_logs();
   saver_ = std::make_unique<CheckpointSaver>(
       store_,
       RetentionPolicy{.newest = p().save_max_to_keep,
@@ -270,23 +281,28 @@ int Trainer::Impl::train() {
                                   kSavingChannel));
   for (const auto& [step, value] : values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
     saver_->set_metric(step, value);
+  step_until_complete(stop);
+  if (stopped_by_ == 0) finish();
+  return 0;
+}
+
+void Trainer::Impl::step_until_complete(const StopSignal& stop) {
   while (!complete()) {
     // Pax's order: save the state before the step, train, evaluate, stop early.
     if (is_due(step_, p().save_interval_steps)) save();
     const Clock::time_point begin = Clock::now();
     const Outlook outlook = agreed_outlook(stop);
     if (outlook.signal != 0) {
-      leave(outlook.signal);
-      return 0;
+      stopped_by_ = outlook.signal;
+      return leave(outlook.signal);
     }
     train_step(begin, outlook.has_batch);
     if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
     if (session_.samples() && (is_due(step_, p().sample.interval_steps) || complete()))
       report_samples(*session_.samples(), step_, *log_, console_);
     report_saves();
+    log_lost_console();
   }
-  finish();
-  return 0;
 }
 
 // Between steps. What keeps a process from its next batch is known to all before any begins a step
@@ -302,16 +318,18 @@ Trainer::Impl::Outlook Trainer::Impl::agreed_outlook(const StopSignal& stop) {
 // Saves and says how to go on. Whoever stops a run waits only so long before it is killed.
 void Trainer::Impl::leave(int signal) {
   const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
-    fmt::print(stderr,
-               "runexp: told to stop, but step {} was not saved within {} s "
-               "(task.train.stop_deadline_seconds); what was saved before remains\n",
-               step_, p().stop_deadline_seconds);
+    const std::string message = fmt::format(
+        "runexp: told to stop, but step {} was not saved within {} s "
+        "(task.train.stop_deadline_seconds); what was saved before remains\n",
+        step_, p().stop_deadline_seconds);
+    std::fputs(message.c_str(), stderr);  // fmt::print throws where standard error is closed.
     if (processes_.transport()) processes_.transport()->abort(1);
     std::_Exit(1);
   });
   save();
   saver_->wait();
   report_saves();
+  log_lost_console();
   log_->event("preempt", step_, runner_.traffic(options_.devices));
   console_.say(step_ == 0 ? fmt::format("{}: no step was taken yet", StopSignal::name(signal))
                           : fmt::format("{}: saved step {}; the same command goes on from there",
@@ -336,6 +354,7 @@ void Trainer::Impl::train_step(Clock::time_point begin, bool has_batch) {
 }
 
 void Trainer::Impl::check_health(const StepResult& result) {
+  skipped_ = result.skipped;
   if (!result.applied) {
     log_->event("skip", step_);
     console_.say(fmt::format("step {} skipped: loss {}, gradient norm {}", step_, result.loss,
@@ -346,12 +365,21 @@ void Trainer::Impl::check_health(const StepResult& result) {
           "{} steps in a row were skipped, the last with loss {} and gradient norm {}; lower the "
           "learning rate, or look at the batches (max_skipped_in_a_row)",
           result.skipped_in_a_row, result.loss, result.grad_norm);
+    if (most_are_skipped(skipped_, p().num_train_steps)) fail_of_skips(p().num_train_steps);
   } else if (!std::isfinite(result.loss)) {
     fail(
         "the loss is {} at step {}, and skip_nonfinite_steps is off; lower the learning rate, or "
         "go back to an earlier checkpoint",
         result.loss, step_);
   }
+}
+
+void Trainer::Impl::fail_of_skips(int64_t steps) const {
+  fail(
+      "the run has failed: {} of its {} steps were skipped, which is more than half, since their "
+      "loss or gradient was not finite or too large; lower the learning rate, or look at the "
+      "batches",
+      skipped_, steps);
 }
 
 void Trainer::Impl::record(const StepResult& result, double input_wait) {
@@ -383,6 +411,11 @@ void Trainer::Impl::evaluate() {
   if (report.metrics.empty()) return;
   log_->eval(step_, report.metrics);
   say_evaluation(step_, report, &console_);
+  if (const auto problem = undefined_loss(report.metrics))
+    fail(
+        "the run has failed: {} after step {}; lower the learning rate, or go back to an earlier "
+        "checkpoint",
+        *problem, step_);
   if (!p().save_keep_best.empty()) saver_->set_metric(step_, report.metrics.at(p().save_keep_best));
   stop_reason_ =
       processes_.broadcast(early_stopper_.observe(report.metrics), "whether to stop early");
@@ -415,32 +448,42 @@ void Trainer::Impl::report_saves() {
 }
 
 void Trainer::Impl::finish() {
+  if (most_are_skipped(skipped_, step_)) fail_of_skips(step_);
   save();
   saver_->wait();
   report_saves();
-  log_->event("done", step_, runner_.traffic(options_.devices));
   if (!stop_reason_.empty()) console_.say("stopped early: " + stop_reason_);
   console_.say(fmt::format("done: {} steps in {}", step_, directory_.string()));
+  log_lost_console();
+  log_->event("done", step_,
+              runner_.traffic(options_.devices));  // The last line of a finished run.
 }
 
 Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
-                 const std::vector<Device*>& devices, Processes& processes) {
+                 const std::vector<Device*>& devices, Processes& processes)
+    : options_(options) {
+  options_.input_directory = options.job_log_dir;
+  if (options.dry_run && options.mode != RunMode::kPlan) {
+    // With --restart the run would begin without what is there.
+    scratch_ = std::make_unique<ScratchDirectory>(options.restart ? "" : options.job_log_dir);
+    options_.input_directory = scratch_->path();
+  }
   switch (options.mode) {
     case RunMode::kDecode:
-      run_ = std::make_unique<DecodeRun>(config, options, devices, processes);
+      run_ = std::make_unique<DecodeRun>(config, options_, devices, processes);
       break;
     case RunMode::kExport:
-      run_ = export_run(config, options, processes);
+      run_ = export_run(config, options_, processes);
       break;
     case RunMode::kImport:
-      run_ = import_run(config, options, devices, processes);
+      run_ = import_run(config, options_, devices, processes);
       break;
     case RunMode::kEval:
-      run_ = std::make_unique<EvalRun>(config, options, devices, processes);
+      run_ = std::make_unique<EvalRun>(config, options_, devices, processes);
       break;
     case RunMode::kTrain:
     case RunMode::kPlan:
-      run_ = std::make_unique<Impl>(config, options, devices, processes);
+      run_ = std::make_unique<Impl>(config, options_, devices, processes);
       break;
   }
 }

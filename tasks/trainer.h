@@ -18,6 +18,8 @@
 
 namespace tessera {
 
+class ScratchDirectory;
+
 enum class RunMode { kTrain, kEval, kDecode, kPlan, kExport, kImport };
 
 // --profile=START:N, in steps from the first of this process.
@@ -49,7 +51,7 @@ struct RunOptions {
   int threads = 0;       // Of this process; 0: all it may use.
   bool restart = false;  // Start over: the directory's earlier run is set aside.
   bool allow_config_change = false;
-  bool dry_run = false;    // All but stepping.
+  bool dry_run = false;    // All but stepping; nothing is written.
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
   CheckpointChoice checkpoint;
@@ -63,6 +65,9 @@ struct RunOptions {
   int64_t max_shard_bytes = 5'000'000'000;  // and in files of at most so many bytes of weights.
   std::vector<std::string> overrides;       // "path=value" of each --set, which hparams.toml cites.
   Verbosity verbosity = Verbosity::kNormal;
+  // Where inputs keep what they freeze; the Trainer sets it: job_log_dir, or elsewhere in a dry
+  // run.
+  std::filesystem::path input_directory;
 };
 
 // An Error from the constructor is bad configuration, found before step 0 (exit code 2); one from
@@ -83,7 +88,9 @@ class Trainer {
 
  private:
   struct Impl;
-  std::unique_ptr<BaseRun> run_;  // Of the mode.
+  RunOptions options_;
+  std::unique_ptr<ScratchDirectory> scratch_;  // Of a dry run, whose inputs use it.
+  std::unique_ptr<BaseRun> run_;               // Of the mode.
 };
 
 }  // namespace tessera

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the documents tell people to type works: every ./runexp and ./flat_tokens command in them is
-// run (without its training steps, unless they are few), and code said to be in a file is in it.
+// Every fenced block of README.md and docs/*.md is what it says: commands run, code compiles, data
+// is read, quotes are in their files. docs/testing.md tells authors how ("The documents").
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
@@ -12,7 +13,15 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
+#include "core/hparams/toml.h"
+#include "plugins/configure.h"
+#include "plugins/loader.h"
+#include "plugins/lookup.h"
+#include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
+#include "tests/support/documents.h"
+#include "tests/support/python.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -23,34 +32,20 @@ namespace filesystem = std::filesystem;
 const filesystem::path kRoot = TESSERA_SOURCE_DIR;
 const filesystem::path kPrograms = filesystem::path(TESSERA_BINARY_DIR) / "bin";
 
-struct Block {
-  std::string document;
-  std::string language;
-  std::string text;
-};
+enum class Tier { kFast, kFull };
 
-std::vector<Block> blocks() {
-  std::vector<filesystem::path> documents = {kRoot / "README.md"};
-  for (const auto& entry : filesystem::recursive_directory_iterator(kRoot / "docs"))
-    if (entry.path().extension() == ".md") documents.push_back(entry.path());
-  std::sort(documents.begin(), documents.end());
-  std::vector<Block> found;
-  for (const filesystem::path& document : documents) {
-    std::istringstream lines(read_file(document));
-    std::string line;
-    bool inside = false;
-    while (std::getline(lines, line)) {
-      if (line.starts_with("```")) {
-        if (!inside) found.push_back({document.filename().string(), line.substr(3), ""});
-        inside = !inside;
-      } else if (inside) {
-        found.back().text += line + "\n";
-      }
-    }
-    INFO(document.string() << ": a block does not end");
-    REQUIRE_FALSE(inside);
+// Blocks of these languages that are to be tested as such.
+std::vector<DocumentBlock> tested_blocks(const std::vector<std::string>& languages, Tier tier) {
+  std::vector<DocumentBlock> chosen;
+  for (DocumentBlock& block : document_blocks(kRoot)) {
+    const bool is_one =
+        std::find(languages.begin(), languages.end(), block.language) != languages.end();
+    const bool is_left_out = block.has("skip") || block.has("printed by") ||
+                             quoted_file(block, kRoot) ||
+                             block.has("full") != (tier == Tier::kFull);
+    if (is_one && !is_left_out) chosen.push_back(std::move(block));
   }
-  return found;
+  return chosen;
 }
 
 // A folder that looks like the tree to the commands, so that what they write lands nowhere else.
@@ -65,50 +60,238 @@ void furnish(const filesystem::path& folder) {
   filesystem::create_symlink(kPrograms / "flat_tokens", folder / "flat_tokens");
 }
 
-// Long training is left out; everything before it is not. What is said to take a few steps takes
-// them: commands after it read its checkpoint.
-std::string without_steps(const std::string& command) {
-  static const std::regex kTrainsLong(
-      R"(^\./runexp\b(?! new )(?!.*--(list|describe|diff|help|version|mode|dry_run|set num_train_steps=20 )))");
-  return std::regex_search(command, kTrainsLong) ? command + " --dry_run" : command;
+struct Ran {
+  int exit_code = -1;
+  std::string output;
+};
+
+Ran run_script(const TemporaryDirectory& folder, const std::string& script) {
+  const TemporaryDirectory scratch;
+  write_bytes(scratch / "script", "set -eo pipefail\n" + script);
+  const int status =
+      std::system(fmt::format("cd '{}' && bash '{}' >'{}' 2>&1 </dev/null", folder.path().string(),
+                              (scratch / "script").string(), (scratch / "log").string())
+                      .c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(scratch / "log")};
 }
 
-TEST_CASE("commands in the documents run") {
+// Long training is left out; everything before it is not. What is said to take a few steps takes
+// them: commands after it read its checkpoint.
+std::string without_steps(const std::string& script) {
+  static const std::regex kTrainsLong(
+      R"(^(\w+=\S+ )*\./runexp\b(?! new )(?!.*--(list|describe|diff|help|version|mode|dry_run|set num_train_steps=20 )))");
+  std::istringstream lines(std::regex_replace(script, std::regex("\\\\\n *"), ""));
+  std::string shortened;
+  for (std::string line; std::getline(lines, line);)
+    shortened += line + (std::regex_search(line, kTrainsLong) ? " --dry_run\n" : "\n");
+  return shortened;
+}
+
+// All in one folder, in the order of the documents: later ones use what earlier ones made.
+void require_commands_run(Tier tier, size_t least) {
   const TemporaryDirectory folder;
   furnish(folder.path());
-  int64_t commands = 0;
-  for (const Block& block : blocks()) {
-    if (block.language != "sh") continue;
+  const std::vector<DocumentBlock> blocks = tested_blocks({"sh", "bash"}, tier);
+  REQUIRE(blocks.size() >= least);
+  for (const DocumentBlock& block : blocks) {
+    const Ran ran = run_script(folder, without_steps(block.text));
+    INFO(block.place() << ":\n" << block.text << "\n" << ran.output);
+    REQUIRE(ran.exit_code == 0);
+  }
+}
+
+TEST_CASE("every block of the documents is tested, or says why it is not") {
+  for (const DocumentBlock& block : document_blocks(kRoot)) {
+    const std::string problem = block_problem(block, kRoot);
+    INFO(block.place() << ": " << problem);
+    REQUIRE(problem.empty());
+  }
+}
+
+TEST_CASE("commands in the documents run") { require_commands_run(Tier::kFast, 10); }
+
+TEST_CASE("long commands in the documents run", "[full]") { require_commands_run(Tier::kFull, 1); }
+
+TEST_CASE("what the documents say that a command prints is what it prints") {
+  const TemporaryDirectory folder;
+  furnish(folder.path());
+  size_t blocks = 0;
+  for (const DocumentBlock& block : document_blocks(kRoot)) {
+    if (!block.has("printed by")) continue;
+    ++blocks;
+    std::string output;
+    for (const std::string& command : block.values("printed by"))
+      output += run_script(folder, command).output + "\n";
     std::istringstream lines(block.text);
-    std::string command;
-    while (std::getline(lines, command)) {
-      if (!command.starts_with("./runexp") && !command.starts_with("./flat_tokens")) continue;
-      ++commands;
-      const std::string log = (folder / "log").string();
-      const std::string line = fmt::format("cd '{}' && {} >'{}' 2>&1 </dev/null",
-                                           folder.path().string(), without_steps(command), log);
-      const int status = std::system(line.c_str());
-      INFO(block.document << ": " << command << "\n" << read_bytes(log));
-      REQUIRE(WIFEXITED(status));
-      REQUIRE(WEXITSTATUS(status) == 0);
+    for (std::string line; std::getline(lines, line);) {
+      INFO(block.place() << ": '" << line << "' is not in\n" << output);
+      REQUIRE(output.find(line) != std::string::npos);
     }
   }
-  REQUIRE(commands >= 10);
+  REQUIRE(blocks >= 1);
 }
 
 TEST_CASE("code that a document quotes from a file is in it") {
-  int64_t quotes = 0;
-  static const std::regex kNamed(R"(^(?://|#) ((?:[\w-]+/)+[\w.-]+)\n)");
-  for (const Block& block : blocks()) {
-    std::smatch match;
-    if (!std::regex_search(block.text, match, kNamed)) continue;
-    const filesystem::path file = kRoot / match[1].str();
-    if (!filesystem::exists(file)) continue;
+  size_t quotes = 0;
+  for (const DocumentBlock& block : document_blocks(kRoot)) {
+    const auto file = quoted_file(block, kRoot);
+    if (!file) continue;
     ++quotes;
-    INFO(block.document << " quotes " << file.string());
-    REQUIRE(read_file(file).find(match.suffix().str()) != std::string::npos);
+    INFO(block.place() << " quotes " << file->string());
+    REQUIRE(is_quote(block, read_file(*file)));
   }
   REQUIRE(quotes >= 2);
+}
+
+std::string compiler() {
+  std::istringstream cache(read_file(filesystem::path(TESSERA_BINARY_DIR) / "CMakeCache.txt"));
+  static const std::regex kEntry("CMAKE_CXX_COMPILER:[A-Z]+=(.+)");
+  std::smatch match;
+  for (std::string line; std::getline(cache, line);)
+    if (std::regex_match(line, match, kEntry)) return match[1].str();
+  return "c++";
+}
+
+// Everything that a reader of the documents may include.
+std::string includes() {
+  std::vector<std::string> headers = {"plugins/registry.h"};
+  for (const char* folder :
+       {"core/graph", "core/hparams", "layers", "inputs", "tasks", "experiments"})
+    for (const auto& entry : filesystem::recursive_directory_iterator(kRoot / folder)) {
+      const std::string path = entry.path().lexically_relative(kRoot).string();
+      const bool is_plain = !path.ends_with("-inl.h") && !path.ends_with("_internal.h");
+      if (entry.path().extension() == ".h" && is_plain) headers.push_back(path);
+    }
+  std::sort(headers.begin(), headers.end());
+  std::string text;
+  for (const std::string& header : headers) text += fmt::format("#include \"{}\"\n", header);
+  return text;
+}
+
+// One translation unit for all blocks, each in a namespace of its own: the headers are read once.
+TEST_CASE("C++ in the documents compiles") {
+  std::string source = includes();
+  const std::vector<DocumentBlock> blocks = tested_blocks({"cpp"}, Tier::kFast);
+  REQUIRE(blocks.size() >= 8);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const DocumentBlock& block = blocks[i];
+    const std::string within = block.has("within") ? block.value("within") : "…";
+    const size_t at = within.find("…");
+    source +=
+        fmt::format("namespace tessera::document_block_{} {{\n{}\n#line {} \"{}\"\n{}\n{}\n}}\n", i,
+                    within.substr(0, at), block.line, block.document, block.text,
+                    within.substr(at + std::string_view("…").size()));
+  }
+  const TemporaryDirectory folder;
+  write_bytes(folder / "blocks.cc", source);
+  const Ran ran = run_script(
+      folder, fmt::format("'{}' -std=c++20 -fsyntax-only -I'{}' -I'{}/generated' blocks.cc",
+                          compiler(), kRoot.string(), TESSERA_BINARY_DIR));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+}
+
+// A run of 120 steps under the name that "runs/…" stands for.
+void make_documented_run(const TemporaryDirectory& folder) {
+  write_tiny_text(folder);
+  const Ran ran =
+      run_script(folder, tiny_command(120) + " && mkdir -p runs && mv run runs/documented");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+}
+
+std::string with_documented_run(std::string text) {
+  const std::string placeholder = "runs/…";
+  for (size_t at; (at = text.find(placeholder)) != std::string::npos;)
+    text.replace(at, placeholder.size(), "runs/documented");
+  return text;
+}
+
+TEST_CASE("Python in the documents runs on a run and its checkpoint") {
+  const std::string python = python_with("h5py");
+  if (python.empty()) {
+    WARN("skipped: no Python with h5py (Debian: python3-h5py)");
+    return;
+  }
+  const TemporaryDirectory folder;
+  make_documented_run(folder);
+  const std::vector<DocumentBlock> blocks = tested_blocks({"python"}, Tier::kFast);
+  REQUIRE(blocks.size() >= 3);
+  for (const DocumentBlock& block : blocks) {
+    write_bytes(folder / "block.py", with_documented_run(block.text));
+    const Ran ran = run_script(folder, python + " block.py");
+    INFO(block.place() << "\n" << ran.output);
+    REQUIRE(ran.exit_code == 0);
+  }
+}
+
+TEST_CASE("TOML in the documents is taken by an experiment's configuration") {
+  const ExperimentEntry entry = find_experiment("quickstart.CharLm", plugin_path({}));
+  const std::vector<DocumentBlock> blocks = tested_blocks({"toml"}, Tier::kFast);
+  REQUIRE(blocks.size() >= 1);
+  for (const DocumentBlock& block : blocks) {
+    ExperimentConfig config = configure(entry, {}).config;
+    INFO(block.place());
+    REQUIRE_NOTHROW(from_tree(parse_toml(block.text, block.place()), config));
+  }
+}
+
+// "..." at the end of an object stands for members that are left out.
+std::string without_ellipsis(const std::string& text) {
+  static const std::regex kMore(R"(,?\s*\.\.\.\s*\})");
+  return std::regex_replace(text, kMore, "}");
+}
+
+TEST_CASE("JSON in the documents is JSON, whole or a line at a time") {
+  const std::vector<DocumentBlock> blocks = tested_blocks({"json"}, Tier::kFast);
+  REQUIRE(blocks.size() >= 2);
+  for (const DocumentBlock& block : blocks) {
+    INFO(block.place());
+    const std::string text = without_ellipsis(block.text);
+    try {
+      parse_json(text, block.place());
+      continue;
+    } catch (const Error&) {
+    }
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+      REQUIRE_NOTHROW(parse_json(line, block.place()));
+  }
+}
+
+std::string problem_of(const std::string& text) {
+  for (const DocumentBlock& block : blocks_of("x.md", text))
+    if (const std::string problem = block_problem(block, kRoot); !problem.empty()) return problem;
+  return "";
+}
+
+TEST_CASE("a block of no kind, and an annotation that says nothing, are problems") {
+  using Catch::Contains;
+  REQUIRE_THAT(problem_of("```\nx\n```\n"), Contains("is not tested; say with an annotation"));
+  REQUIRE_THAT(problem_of("```text\nx\n```\n"), Contains("a block of 'text' is not tested"));
+  REQUIRE_THAT(problem_of("```rust\nx\n```\n"), Contains("a block of 'rust' is not tested"));
+  REQUIRE_THAT(problem_of("```cmake\nx()\n```\n"), Contains("a block of 'cmake' is not tested"));
+  REQUIRE(problem_of("```cmake\n# tests/out_of_tree/CMakeLists.txt\n```\n").empty());
+  REQUIRE(problem_of("<!-- test: skip: notation -->\n```\nx\n```\n").empty());
+  REQUIRE_THAT(problem_of("<!-- test: skip -->\n```\nx\n```\n"), Contains("'skip' wants a value"));
+  REQUIRE_THAT(problem_of("<!-- test: slow: x -->\n```sh\nx\n```\n"), Contains("no annotation"));
+  REQUIRE_THAT(problem_of("<!-- test: within: f() {} -->\n```cpp\nx\n```\n"),
+               Contains("wants a …"));
+  REQUIRE_THROWS_WITH(blocks_of("x.md", "<!-- test: full -->\n\n```sh\nx\n```\n"),
+                      Contains("x.md:2: an annotation stands directly before its block"));
+  REQUIRE_THROWS_WITH(blocks_of("x.md", "```sh\nx\n"), Contains("x.md:2: the block does not end"));
+  REQUIRE_THROWS_WITH(blocks_of("x.md", "<!-- test skip -->\n"),
+                      Contains("expected <!-- test: KEY"));
+}
+
+TEST_CASE("a quote may leave out parts, but nothing may be changed") {
+  const auto quote = [](const std::string& text) {
+    return blocks_of("x.md", "  ```cpp\n  // a/b.h\n  " + text + "\n  ```\n").at(0);
+  };
+  REQUIRE(is_quote(quote("int f();"), "int  f();\nint g();"));
+  REQUIRE(is_quote(quote("int f(); … int h(…);"), "int f();\nint g();\nint h(int x);"));
+  REQUIRE_FALSE(is_quote(quote("int h(); … int f();"), "int f();\nint h();"));
+  REQUIRE_FALSE(is_quote(quote("int f(int);"), "int f();"));
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/dtype_synonyms.h"
 #include "core/base/error.h"
 
 namespace tessera {
@@ -24,6 +26,22 @@ constexpr std::array<Row, 6> kRows = {{{DType::kF64, "f64", 8, true},
                                        {DType::kU32, "u32", 4, false},
                                        {DType::kBool, "bool", 1, false}}};
 
+// As PyTorch, NumPy and JAX call them.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kSynonyms = {
+    {{"float64", "f64"},
+     {"fp64", "f64"},
+     {"double", "f64"},
+     {"float32", "f32"},
+     {"fp32", "f32"},
+     {"float", "f32"},
+     {"bfloat16", "bf16"},
+     {"float16", "f16"},
+     {"fp16", "f16"},
+     {"half", "f16"},
+     {"int32", "i32"},
+     {"int", "i32"},
+     {"uint32", "u32"}}};
+
 const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
 
 }  // namespace
@@ -32,13 +50,23 @@ std::string_view dtype_name(DType dtype) { return row(dtype).name; }
 int64_t dtype_bytes(DType dtype) { return row(dtype).bytes; }
 bool is_floating(DType dtype) { return row(dtype).floating; }
 
-DType parse_dtype(std::string_view name) {
+std::string_view short_dtype_name(std::string_view name) {
+  for (const auto& [longer, shorter] : kSynonyms)
+    if (longer == name) return shorter;
+  return name;
+}
+
+DType parse_dtype(std::string_view given) {
+  const std::string_view name = short_dtype_name(given);
+  if (name == "f16")
+    fail("dtype '{}': 16-bit IEEE floats are not supported; bf16 has their size and f32's range",
+         given);
   std::vector<std::string> names;
   for (const Row& candidate : kRows) {
     if (candidate.name == name) return candidate.dtype;
     names.emplace_back(candidate.name);
   }
-  fail("no dtype '{}'{} (expected f64, f32, bf16, i32, u32 or bool)", name,
+  fail("no dtype '{}'{} (expected f64, f32, bf16, i32, u32 or bool)", given,
        did_you_mean(name, names));
 }
 

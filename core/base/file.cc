@@ -45,8 +45,8 @@ void sync_path(const std::filesystem::path& path, int flags) {
 }
 
 void write_whole(const std::filesystem::path& path, std::string_view text) {
-  const int descriptor =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  ::unlink(path.c_str());  // Whatever has this name is not written through.
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor < 0) fail("{}: cannot create: {}", path.string(), system_reason());
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -124,6 +124,21 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
     throw;
   }
   sync_directory(parent_of(path));
+}
+
+int open_own_file(const std::filesystem::path& path) {
+  // Not blocking: the other end of a FIFO may never be opened.
+  const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const int descriptor = ::open(path.c_str(), flags, 0666);
+  if (descriptor < 0 && errno == ELOOP)
+    fail("{} is a symbolic link, through which a run does not write; remove it", path.string());
+  if (descriptor < 0) fail("{}: cannot open: {}", path.string(), system_reason());
+  struct stat status {};
+  const bool is_known = ::fstat(descriptor, &status) == 0;
+  if (is_known && S_ISREG(status.st_mode) && status.st_nlink <= 1) return descriptor;
+  ::close(descriptor);
+  fail("{} is {}, to which a run does not write; remove it", path.string(),
+       S_ISREG(status.st_mode) ? "a hard link to another file" : "not a regular file");
 }
 
 void sync_file(const std::filesystem::path& path) { sync_path(path, O_RDONLY); }

@@ -24,6 +24,11 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 // a FIFO or a folder.
 void require_replaceable(const std::filesystem::path& path);
 
+// Opens a file of a run's directory to read, write and append (O_APPEND), made if it is not there.
+// Error for a symbolic link, another name of a file that is elsewhere (a hard link), and what is
+// not a regular file: nothing outside the directory is written through it. The caller closes it.
+int open_own_file(const std::filesystem::path& path);
+
 // Returns when the bytes of a file, or the names in a directory, are on disk.
 void sync_file(const std::filesystem::path& path);
 void sync_directory(const std::filesystem::path& path);

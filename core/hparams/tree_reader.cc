@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/hparams/integer_text.h"
 #include "core/hparams/toml.h"
 
 namespace tessera {
@@ -69,7 +71,22 @@ std::optional<Number> parse_number(std::string_view text) {
   return value;
 }
 
+// 1e3, whose value is whole and exact in a double.
+std::optional<int64_t> whole_exponent(std::string_view text) {
+  constexpr double kMostExact = 9007199254740992.0;  // 2^53
+  if (text.find_first_of("eE") == std::string_view::npos) return std::nullopt;
+  const std::optional<double> value = parse_number<double>(text);
+  if (!value || !(std::abs(*value) <= kMostExact) || *value != std::trunc(*value))
+    return std::nullopt;
+  return static_cast<int64_t>(*value);
+}
+
 }  // namespace
+
+std::optional<int64_t> parse_integer(std::string_view text) {
+  const std::optional<int64_t> value = parse_number<int64_t>(text);
+  return value ? value : whole_exponent(text);
+}
 
 void TreeReader::fail_type(std::string_view expected) const {
   fail("{}: got {}, expected {}", path.empty() ? "value" : path, tree.value_text(), expected);
@@ -87,7 +104,7 @@ bool TreeReader::to_bool() const {
 int64_t TreeReader::to_int(int64_t lowest, int64_t highest) const {
   std::optional<int64_t> value;
   if (tree.kind == Tree::Kind::kInt) value = tree.integer;
-  if (tree.kind == Tree::Kind::kText) value = parse_number<int64_t>(tree.text);
+  if (tree.kind == Tree::Kind::kText) value = parse_integer(tree.text);
   if (!value) fail_type("an integer");
   if (*value < lowest || *value > highest)
     fail_type(fmt::format("an integer from {} to {}", lowest, highest));

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/start_thread.h"
 
 namespace tessera {
 namespace {
@@ -34,7 +35,9 @@ CheckpointSaver::~CheckpointSaver() {
   try {
     std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "the last checkpoint was not saved: {}\n", error.what());
+    // Not fmt::print, which throws where standard error is closed.
+    std::fputs(fmt::format("the last checkpoint was not saved: {}\n", error.what()).c_str(),
+               stderr);
   }
 }
 
@@ -63,7 +66,7 @@ void CheckpointSaver::save(const CheckpointInfo& info, const std::vector<Checkpo
   const auto begin = Clock::now();
   wait();
   copy(arrays);
-  thread_ = std::thread([this, info] { write(info); });
+  thread_ = start_thread([this, info] { write(info); });
   blocked_seconds_ += seconds_since(begin);
 }
 

@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/start_thread.h"
 
 namespace tessera {
 namespace {
@@ -82,11 +83,19 @@ DeviceThreads::DeviceThreads(int64_t devices, std::chrono::milliseconds grace)
   CHECK(devices > 0);
   shared_->busy.resize(static_cast<size_t>(devices));
   if (devices == 1) return;
-  for (int64_t device = 0; device < devices; ++device)
-    shared_->threads.emplace_back([shared = shared_, device] { shared->serve(device); });
+  try {
+    for (int64_t device = 0; device < devices; ++device)
+      shared_->threads.push_back(
+          start_thread([shared = shared_, device] { shared->serve(device); }));
+  } catch (...) {
+    end_threads();
+    throw;
+  }
 }
 
-DeviceThreads::~DeviceThreads() {
+DeviceThreads::~DeviceThreads() { end_threads(); }
+
+void DeviceThreads::end_threads() {
   std::vector<bool> busy;
   {
     const std::lock_guard lock(shared_->mutex);

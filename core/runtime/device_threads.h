@@ -27,6 +27,8 @@ class DeviceThreads {
 
  private:
   struct Shared;
+  void end_threads();
+
   std::chrono::milliseconds grace_;
   std::shared_ptr<Shared> shared_;  // With the threads, which may outlive this.
 };

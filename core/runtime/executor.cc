@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
+#include "core/base/plain_nan.h"
 #include "core/runtime/available_memory.h"
 #include "core/runtime/device_executor.h"
 #include "core/runtime/device_threads.h"
@@ -310,7 +311,7 @@ void Executor::read_output(int program, std::string_view name, std::span<std::by
 float Executor::read_scalar(int program, std::string_view name) const {
   float value = 0.0f;
   read_output(program, name, std::as_writable_bytes(std::span(&value, 1)));
-  return value;
+  return static_cast<float>(plain_nan(value));
 }
 
 void Executor::observe(LaunchObserver observer) { impl_->observer = std::move(observer); }

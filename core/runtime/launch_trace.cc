@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "core/base/json_line.h"
 #include "core/graph/op.h"
 
@@ -139,13 +140,18 @@ std::string LaunchTrace::json() const {
 
 void LaunchTrace::write(const std::filesystem::path& path) const {
   const std::string text = json();
-  gzFile file = gzopen(path.c_str(), "wb");
+  // Under a name of its own first: nothing is written through what has its name.
+  const std::filesystem::path temporary = temporary_beside(path, "new");
+  std::error_code ignored;
+  std::filesystem::remove(temporary, ignored);
+  gzFile file = gzopen(temporary.c_str(), "wbx");
   if (file == nullptr)
     fail("cannot write the trace {}: no such directory or no permission", path.string());
   const auto written = gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
   const bool closed = gzclose(file) == Z_OK;
   if (written != static_cast<int>(text.size()) || !closed)
     fail("cannot write the trace {}: the disk may be full", path.string());
+  std::filesystem::rename(temporary, path);
 }
 
 }  // namespace tessera

@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/start_thread.h"
 #include "core/runtime/prompt_thread.h"
 
 namespace tessera {
 
 SideThread::SideThread(std::function<void(int64_t)> work)
-    : work_(std::move(work)), thread_([this] { serve(); }) {}
+    : work_(std::move(work)), thread_(start_thread([this] { serve(); })) {}
 
 SideThread::~SideThread() {
   {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "core/base/error.h"
+#include "core/base/start_thread.h"
 
 namespace tessera {
 
@@ -345,10 +345,23 @@ void BuildWork::watch(Hold& hold, BuildProgress* progress) {
   }
 }
 
-void BuildWork::run(BuildProgress* progress) {
-  workers_left_ = build_.threads;
+// As many as are asked for, or as the system allows: fewer write the same bytes.
+std::vector<std::thread> BuildWork::start_workers() {
+  const Hold hold(mutex_);
   std::vector<std::thread> workers;
-  for (int i = 0; i < build_.threads; ++i) workers.emplace_back([this] { work(); });
+  for (workers_left_ = 0; workers_left_ < build_.threads; ++workers_left_) {
+    try {
+      workers.push_back(start_thread([this] { work(); }));
+    } catch (const Error&) {
+      if (workers.empty()) throw;
+      break;
+    }
+  }
+  return workers;
+}
+
+void BuildWork::run(BuildProgress* progress) {
+  std::vector<std::thread> workers = start_workers();
   {
     Hold hold(mutex_);
     watch(hold, progress);

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "inputs/building/build_ledger.h"
@@ -59,6 +60,7 @@ class BuildWork {
   bool is_full(Split split) const;
   bool is_enough() const;
   bool is_over() const;
+  std::vector<std::thread> start_workers();
   void watch(Hold& hold, BuildProgress* progress);
   void raise() const;
   BuildStatus status() const;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/start_thread.h"
 
 namespace tessera {
 
@@ -25,7 +26,11 @@ void LaneWorkers::start() {
   if (!threads_.empty()) return;
   stopping_ = false;
   const auto count = std::min(static_cast<size_t>(num_threads_), lanes_.size());
-  for (size_t i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
+  try {
+    for (size_t i = 0; i < count; ++i) threads_.push_back(start_thread([this] { work(); }));
+  } catch (const Error&) {
+    if (threads_.empty()) throw;  // Fewer make the same rows.
+  }
 }
 
 void LaneWorkers::stop() {

@@ -8,12 +8,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/start_thread.h"
 #include "inputs/tokenizers/utf8.h"
 
 namespace tessera {
@@ -138,10 +138,16 @@ TrainedSentencePiece train_sentence_piece(const std::vector<std::filesystem::pat
   std::string model;
   sentencepiece::util::Status status;
   // The library's random numbers are each thread's own, and seeded when the thread first draws.
-  std::jthread([&] {
-    sentencepiece::SetRandomGeneratorSeed(1);
-    status = sentencepiece::SentencePieceTrainer::Train(arguments_of(options), &lines, &model);
+  std::exception_ptr error;
+  start_thread([&] {
+    try {
+      sentencepiece::SetRandomGeneratorSeed(1);
+      status = sentencepiece::SentencePieceTrainer::Train(arguments_of(options), &lines, &model);
+    } catch (...) {
+      error = std::current_exception();
+    }
   }).join();
+  if (error) std::rethrow_exception(error);
   if (lines.failure()) std::rethrow_exception(lines.failure());
   if (lines.report().lines == 0) fail("there is no text to train a tokenizer on");
   if (!status.ok())

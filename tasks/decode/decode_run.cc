@@ -73,7 +73,7 @@ void DecodeRun::find_text(const ExperimentConfig& config) {
     try {
       const ErrorContext where("input");
       input_ = config.input.instantiate();
-      input_->attach(whole_input(options_.job_log_dir));
+      input_->attach(whole_input(options_.input_directory));
     } catch (const Error& error) {
       if (options_.prompt_ids.empty() || !options_.prompts.empty())
         fail(
@@ -148,7 +148,7 @@ void DecodeRun::read_dataset(const std::string& name, const Template<BaseInput>&
                              std::string_view field) {
   const ErrorContext where(fmt::format("{}.{}", field, name));
   const std::unique_ptr<BaseInput> input = input_tpl.instantiate();
-  input->attach(whole_input(options_.job_log_dir));
+  input->attach(whole_input(options_.input_directory));
   ExampleSet set = read_examples(*input, p_, *text_);
   if (set.too_short > 0)
     console_.say(fmt::format("{}: {} documents are too short for a prompt and are left out", name,

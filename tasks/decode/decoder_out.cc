@@ -6,6 +6,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json_line.h"
+#include "core/base/plain_nan.h"
 #include "tasks/printable.h"
 
 namespace tessera {
@@ -55,8 +56,9 @@ std::string sample_line(int64_t step, const DecodedExample& example, size_t samp
 std::string sample_markdown(const DecodedExample& example) {
   std::string page = "Prompt\n" + block(example.prompt);
   for (const DecodedSample& sample : example.samples)
-    page += fmt::format("Continuation, log-probability {:.2f}\n", sample.log_probability) +
-            block(sample.text);
+    page +=
+        fmt::format("Continuation, log-probability {:.2f}\n", plain_nan(sample.log_probability)) +
+        block(sample.text);
   return page;
 }
 

@@ -37,6 +37,7 @@ int32_t PromptText::checked_id(std::string_view number) const {
 }
 
 std::vector<int32_t> PromptText::prompt_ids(std::string_view prompt) const {
+  if (prompt.empty()) return beginning();
   std::vector<int32_t> ids;
   if (tokenizer_ != nullptr) {
     ids = tokenizer_->encode_with_special(prompt);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/plain_nan.h"
 #include "tasks/decode/prompt_text.h"
 #include "tasks/printable.h"
 
@@ -33,11 +34,12 @@ std::string sample_view(const DecodedExample& example, SampleIds shown) {
   view += ids_line(example.prompt_ids, example.prompt);
   for (size_t i = 0; i < example.samples.size(); ++i) {
     const DecodedSample& sample = example.samples[i];
-    view +=
-        fmt::format("\n--- continuation{}: {} token{}, {}, log-probability {:.2f}",
-                    example.samples.size() > 1 ? fmt::format(" {}", i + 1) : "", sample.ids.size(),
-                    sample.ids.size() == 1 ? "" : "s", why(sample.finish), sample.log_probability);
-    if (sample.score != sample.log_probability) view += fmt::format(", score {:.3f}", sample.score);
+    view += fmt::format("\n--- continuation{}: {} token{}, {}, log-probability {:.2f}",
+                        example.samples.size() > 1 ? fmt::format(" {}", i + 1) : "",
+                        sample.ids.size(), sample.ids.size() == 1 ? "" : "s", why(sample.finish),
+                        plain_nan(sample.log_probability));
+    if (sample.score != sample.log_probability)
+      view += fmt::format(", score {:.3f}", plain_nan(sample.score));
     view += "\n" + printable(sample.text);
     view += ids_line(sample.ids, sample.text);
   }

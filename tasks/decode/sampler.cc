@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/plain_nan.h"
 #include "core/base/random.h"
 #include "tasks/decode/top_ids.h"
 
@@ -84,7 +85,7 @@ double sum_of(std::span<const float> values) {
 void check_finite(float largest) {
   if (!std::isfinite(largest))
     fail("the model's scores hold no finite maximum (it is {}); its weights may have diverged",
-         largest);
+         plain_nan(largest));
 }
 
 // Sums of blocks make a search of the whole a search of one block.

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "core/base/error.h"
+#include "core/base/plain_nan.h"
 
 namespace tessera {
 namespace {
@@ -42,7 +43,7 @@ std::map<std::string, double> reported_values(const MetricMeans& means,
     if (name == kWeight) {
       values[name] = means.weight(kLoss);
     } else if (name == kPerplexity) {
-      values[name] = std::exp(mean(kLogPplx));
+      values[name] = plain_nan(std::exp(mean(kLogPplx)));
     } else {
       values[name] = mean(name);
     }

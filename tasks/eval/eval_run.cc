@@ -12,6 +12,7 @@
 #include "tasks/eval/eval_table.h"
 #include "tasks/loop_state.h"
 #include "tasks/model_state.h"
+#include "tasks/run_health.h"
 #include "tasks/stop_signal.h"
 
 namespace tessera {
@@ -59,11 +60,12 @@ EvalRun::EvalRun(const ExperimentConfig& config, const RunOptions& options,
 }
 
 void EvalRun::open_session() {
-  session_ = std::make_unique<Session>(
-      config_,
-      SessionOptions{
-          .run_directory = options_.job_log_dir, .devices = options_.devices, .trains = false},
-      devices_, processes_);
+  session_ = std::make_unique<Session>(config_,
+                                       SessionOptions{.run_directory = options_.job_log_dir,
+                                                      .input_directory = options_.input_directory,
+                                                      .devices = options_.devices,
+                                                      .trains = false},
+                                       devices_, processes_);
   if (session_->evaluation().datasets().empty())
     fail("{} has no eval_inputs, so there is nothing to score", options_.experiment);
   if (!session_->remark().empty()) console_.say(session_->remark());
@@ -91,19 +93,29 @@ Next EvalRun::agreed_next(const std::function<bool()>& stop) {
 }
 
 int EvalRun::run() {
+  if (options_.dry_run) {
+    console_.say("dry run: ready to score checkpoints of " + options_.job_log_dir.string());
+    return 0;
+  }
+  score_all();
+  if (!problem_.empty()) fail("{}; the model is of no use at that step", problem_);
+  return 0;
+}
+
+void EvalRun::score_all() {
   const StopSignal stop;
   int64_t scored = 0;
   for (;;) {
     if (const int64_t signal = processes_.agree_max(stop.requested(), "whether to stop")) {
       console_.say(fmt::format("{}: stopped after {} checkpoints",
                                StopSignal::name(static_cast<int>(signal)), scored));
-      return 0;
+      return;
     }
     const Next next = agreed_next([&] { return stop.requested() != 0; });
     if (next.kind == Next::Kind::kWait) continue;
     if (next.kind == Next::Kind::kEnd) {
       if (!next.why.empty()) console_.say(next.why);
-      return 0;
+      return;
     }
     if (!session_) open_session();
     const bool is_there = restore(next.step);
@@ -146,6 +158,8 @@ void EvalRun::score(int64_t step) {
   const EvalReport report = session_->evaluation().run(processes_);
   say_evaluation(step, report, &console_);
   if (processes_.is_first()) out_.add(step, report.metrics);
+  if (const auto undefined = undefined_loss(report.metrics); undefined && problem_.empty())
+    problem_ = fmt::format("step {}: {}", step, *undefined);
 }
 
 }  // namespace tessera

@@ -26,13 +26,15 @@ class EvalRun final : public BaseRun {
   EvalRun(const ExperimentConfig& config, const RunOptions& options,
           const std::vector<Device*>& devices, Processes& processes);
 
-  // Returns the exit code: 0, also when it was told to stop.
+  // Returns the exit code: 0, also when it was told to stop. Error, after all that there is to
+  // score, if a loss was not finite.
   int run() override;
 
  private:
   CheckpointFeed::Next agreed_next(const std::function<bool()>& stop);
   void open_session();
   bool restore(int64_t step);
+  void score_all();
   void score(int64_t step);
   std::set<int64_t> scored_steps() const;
 
@@ -45,6 +47,7 @@ class EvalRun final : public BaseRun {
   CheckpointFeed feed_;  // Asked by process 0, for all.
   Console console_;
   std::unique_ptr<Session> session_;  // Null until there is a checkpoint.
+  std::string problem_;               // The first loss that was not finite; empty: all were.
 };
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/eval/shared_lines.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 
 namespace tessera {
 namespace {
@@ -19,8 +19,7 @@ namespace {
 class LockedFile {
  public:
   explicit LockedFile(const std::filesystem::path& path) : path_(path) {
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (descriptor_ < 0) fail_with("cannot open");
+    descriptor_ = open_own_file(path);
     while (::flock(descriptor_, LOCK_EX) != 0)
       if (errno != EINTR) fail_closing("cannot lock");
   }

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/dtype_synonyms.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/json.h"
@@ -40,13 +41,15 @@ constexpr FileType kFileTypes[] = {{SafetensorsType::kF32, "f32", "float32"},
                                    {SafetensorsType::kF16, "f16", "float16"},
                                    {SafetensorsType::kF64, "f64", "float64"}};
 
-FileType file_type(const std::string& name) {
+FileType file_type(const std::string& given) {
+  const std::string_view name = short_dtype_name(given);
   std::vector<std::string> names;
   for (const FileType& each : kFileTypes) {
     if (each.name == name) return each;
     names.emplace_back(each.name);
   }
-  fail("--dtype={}: expected one of {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
+  fail("--dtype={}: expected one of {}{}", given, fmt::join(names, ", "),
+       did_you_mean(given, names));
 }
 
 // Names in an output directory that an earlier export did not write there.

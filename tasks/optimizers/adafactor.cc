@@ -2,6 +2,7 @@
 #include "tasks/optimizers/adafactor.h"
 
 #include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/graph/ops/elementwise.h"
@@ -9,6 +10,7 @@
 #include "core/graph/ops/reduce.h"
 #include "core/graph/ops/reshard.h"
 #include "layers/parameter.h"
+#include "tasks/check_number.h"
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
@@ -60,9 +62,15 @@ Tensor averaged(const Tensor& decay, const Tensor& old, const Tensor& next) {
 }  // namespace
 
 Adafactor::Adafactor(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) {
+  for (const auto& [field, value] :
+       {std::pair("learning_rate", p.learning_rate), std::pair("weight_decay", p.weight_decay),
+        std::pair("epsilon1", p.epsilon1), std::pair("epsilon2", p.epsilon2),
+        std::pair("decay_exponent", p.decay_exponent)})
+    check_not_negative(p.kName, field, value);
+  check_finite(p.kName, "clip_threshold", p.clip_threshold);
   if (p.decay_exponent <= 0.0)
     fail("Adafactor: decay_exponent is {}, expected more than 0", p.decay_exponent);
-  if (p.beta1 < 0.0 || p.beta1 >= 1.0)
+  if (!(p.beta1 >= 0.0 && p.beta1 < 1.0))
     fail("Adafactor: beta1 is {}, expected 0 <= beta1 < 1", p.beta1);
 }
 

@@ -7,6 +7,7 @@
 #include "core/graph/ops/elementwise.h"
 #include "core/graph/ops/generator.h"
 #include "core/graph/ops/optimizer.h"
+#include "tasks/check_number.h"
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
@@ -24,7 +25,9 @@ void check_adam(const HParams& p) {
   const auto in_range = [](double beta) { return beta >= 0.0 && beta < 1.0; };
   if (!in_range(p.beta1)) fail("{}: beta1 is {}, expected 0 <= beta1 < 1", p.kName, p.beta1);
   if (!in_range(p.beta2)) fail("{}: beta2 is {}, expected 0 <= beta2 < 1", p.kName, p.beta2);
-  if (p.epsilon < 0.0) fail("{}: epsilon is {}, expected 0 or more", p.kName, p.epsilon);
+  check_not_negative(p.kName, "learning_rate", p.learning_rate);
+  check_not_negative(p.kName, "epsilon", p.epsilon);
+  check_not_negative(p.kName, "weight_decay", p.weight_decay);
 }
 
 // Both moments are kept in f32, whatever the parameter's dtype.
@@ -49,7 +52,11 @@ Tensor bias_corrected(double beta, const Tensor& count) {
 
 }  // namespace
 
-Adam::Adam(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) { check_adam(p); }
+Adam::Adam(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) {
+  check_adam(p);
+  check_not_negative(p.kName, "epsilon_root", p.epsilon_root);
+  check_finite(p.kName, "clip_threshold", p.clip_threshold);
+}
 
 double Adam::learning_rate(int64_t step, int64_t num_train_steps) const {
   return p_.learning_rate * schedule_->value(step, num_train_steps);

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/ops/elementwise.h"
+#include "tasks/check_number.h"
 #include "tasks/optimizers/update_ops.h"
 
 namespace tessera {
@@ -16,7 +17,9 @@ const TemplateRegistrar<BaseOptimizer, Sgd> kRegisterSgd;
 }  // namespace
 
 Sgd::Sgd(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) {
-  if (p.momentum < 0.0 || p.momentum >= 1.0)
+  check_not_negative(p.kName, "learning_rate", p.learning_rate);
+  check_not_negative(p.kName, "weight_decay", p.weight_decay);
+  if (!(p.momentum >= 0.0 && p.momentum < 1.0))
     fail("Sgd: momentum is {}, expected 0 <= momentum < 1", p.momentum);
   if (p.nesterov && p.momentum == 0.0)
     fail("Sgd: nesterov looks ahead along the momentum, which is 0; set momentum");

@@ -18,7 +18,7 @@ class ConstantSchedule final : public BaseSchedule {
     double value = 1.0;
     FIELDS(value)
   };
-  explicit ConstantSchedule(const HParams& p) : p_(p) {}
+  explicit ConstantSchedule(const HParams& p);
   double value(int64_t step, int64_t num_train_steps) const override;
 
  private:

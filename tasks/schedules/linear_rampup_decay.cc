@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "core/base/error.h"
+#include "tasks/check_number.h"
 
 namespace tessera {
 
@@ -49,13 +50,20 @@ DecayProgress progress(const HParams& p, int64_t step, int64_t num_train_steps) 
   return progress(step, p.warmup_steps, start, p.decay_end < 0 ? num_train_steps : p.decay_end);
 }
 
-void check_not_negative(std::string_view name, int64_t value) {
+void check_steps(std::string_view name, int64_t value) {
   if (value < 0) fail("{} is {}, expected 0 or more", name, value);
 }
 
 template <typename HParams>
+void check_factors(const HParams& p) {
+  check_not_negative(p.kName, "max", p.max);
+  check_not_negative(p.kName, "min_ratio", p.min_ratio);
+}
+
+template <typename HParams>
 void check_rampup(const HParams& p) {
-  check_not_negative("warmup_steps", p.warmup_steps);
+  check_factors(p);
+  check_steps("warmup_steps", p.warmup_steps);
   if (p.decay_start >= 0 && p.decay_start < p.warmup_steps)
     fail("{}: decay_start={} lies before the end of the warm-up, warmup_steps={}", HParams::kName,
          p.decay_start, p.warmup_steps);
@@ -93,6 +101,7 @@ double LinearRampupLinearDecay::value(int64_t step, int64_t num_train_steps) con
 }
 
 LinearRampupSqrtDecay::LinearRampupSqrtDecay(const HParams& p) : p_(p) {
+  check_not_negative(p.kName, "max", p.max);
   if (p.warmup_steps < 1)
     fail("{}: warmup_steps is {}, expected at least 1, since the decay is counted in them",
          HParams::kName, p.warmup_steps);
@@ -104,8 +113,9 @@ double LinearRampupSqrtDecay::value(int64_t step, int64_t) const {
 }
 
 WarmupStableDecay::WarmupStableDecay(const HParams& p) : p_(p) {
-  check_not_negative("warmup_steps", p.warmup_steps);
-  check_not_negative("decay_steps", p.decay_steps);
+  check_factors(p);
+  check_steps("warmup_steps", p.warmup_steps);
+  check_steps("decay_steps", p.decay_steps);
 }
 
 double WarmupStableDecay::value(int64_t step, int64_t num_train_steps) const {

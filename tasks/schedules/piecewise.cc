@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "core/base/error.h"
+#include "tasks/check_number.h"
 
 namespace tessera {
 
@@ -18,6 +19,8 @@ const TemplateRegistrar<BaseSchedule, LinearRampupPiecewiseConstant> kRegisterRa
 
 template <typename HParams>
 void check_pieces(const HParams& p, size_t expected_values) {
+  for (size_t i = 0; i < p.values.size(); ++i)
+    check_not_negative(p.kName, fmt::format("values[{}]", i), p.values[i]);
   if (p.values.size() != expected_values)
     fail("{}: {} boundaries take {} values, got {}", HParams::kName, p.boundaries.size(),
          expected_values, p.values.size());

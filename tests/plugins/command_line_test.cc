@@ -45,6 +45,29 @@ TEST_CASE("what to do is one of a few things") {
   REQUIRE(parse_command_line({"--mode=selfcheck", "--threads=3"}).action == Action::kSelfcheck);
 }
 
+TEST_CASE("values are understood as people write them") {
+  const auto step_of = [](const std::string& text) {
+    return parse_command_line({"--exp=a", "--mode=eval", "--checkpoint=" + text}).run.checkpoint;
+  };
+  for (const std::string text : {"150", "step_0000000150", "step_150", "1.5e2"}) {
+    INFO(text);
+    if (text == "1.5e2") {
+      REQUIRE_THROWS_WITH(step_of(text), Catch::Contains("a step's number"));
+      continue;
+    }
+    REQUIRE(step_of(text).kind == CheckpointChoice::Kind::kStep);
+    REQUIRE(step_of(text).step == 150);
+  }
+  REQUIRE_THROWS_WITH(step_of("step_"), Catch::Contains("--checkpoint=step_: expected newest"));
+  for (const Words& words : {Words{"--prompt="}, Words{"--prompt", ""}}) {
+    Words all = {"--exp=a", "--mode=decode", "--prompt=x"};
+    all.insert(all.end(), words.begin(), words.end());
+    REQUIRE(parse_command_line(all).run.prompts == Words{"x", ""});
+  }
+  REQUIRE(parse_command_line({"--exp=a", "--mode=export", "--output=o", "--max_shard_bytes=5e9"})
+              .run.max_shard_bytes == 5'000'000'000);
+}
+
 TEST_CASE("unknown and misused flags are errors with the nearest") {
   REQUIRE(error_for({"--expp=a"}) == "no flag --expp; did you mean --exp?");
   REQUIRE(error_for({"--exp=a", "--dryrun"}) == "no flag --dryrun; did you mean --dry_run?");
@@ -68,6 +91,9 @@ TEST_CASE("values that cannot be are errors") {
           "--threads=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--threads=two"}) ==
           "--threads=two: expected a whole number, 1 or more");
+  REQUIRE_THAT(error_for({"--exp=a", "--threads=100000"}),
+               Catch::StartsWith("--threads=100000: expected at most ") &&
+                   Catch::Contains("; this process may use "));
   REQUIRE(error_for({"--exp=a", "--devices=5000"}) ==
           "--devices=5000: a process drives at most 1024; start more processes (mpirun, Slurm)");
   REQUIRE(error_for({"--exp=a", "--devices=0"}) ==

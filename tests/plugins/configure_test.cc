@@ -90,6 +90,23 @@ TEST_CASE("every value that an experiment sets has a line of the experiment's") 
   }
 }
 
+TEST_CASE(
+    "a shape that an experiment does not use, or of another length, is an error with its remedy") {
+  const std::string unused = configure_error("zoo.Grid", "ici_mesh_shape=[2,3]");
+  REQUIRE(unused ==
+          "ici_mesh_shape=[2,3] changes nothing: zoo.Grid builds a mesh of its own axes (rows, "
+          "columns) without this knob; give their sizes with --set mesh.ici_mesh_shape=[2,3]");
+  REQUIRE_THAT(configure_error("zoo.Grid", "dcn_mesh_shape=[2,1,1]"),
+               Catch::EndsWith("--set mesh.dcn_mesh_shape=[2,1]"));
+  REQUIRE(configure_error("zoo.Cat", "ici_mesh_shape=[1,2]") ==
+          "mesh.ici_mesh_shape has 2 sizes, expected one for each of the axes replica, data, mdl");
+  // The advice is followed.
+  const std::string advice = unused.substr(unused.rfind(' ') + 1);
+  REQUIRE(configure(entry("zoo.Grid"), {advice}).config.mesh.ici_mesh_shape ==
+          std::vector<int64_t>{2, 3});
+  REQUIRE(configure(entry("zoo.Cat"), {"ici_mesh_shape=[]"}).config.mesh.ici_mesh_shape.empty());
+}
+
 TEST_CASE("required fields that nobody set are all reported with their paths") {
   REQUIRE(configure_error("farm.Forgetful", "listed=2") ==
           "farm.Forgetful: 2 required fields are not set: input.global_batch_size, input.seq_len; "

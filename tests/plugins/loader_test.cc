@@ -29,7 +29,7 @@ TEST_CASE("a plugin that is loaded has registered its experiments") {
   std::vector<std::string> names;
   for (const ExperimentEntry& entry : registered_experiments())
     if (entry.name.starts_with("zoo.")) names.push_back(entry.name);
-  REQUIRE(names == std::vector<std::string>{"zoo.Cat", "zoo.FastCat"});
+  REQUIRE(names == std::vector<std::string>{"zoo.Cat", "zoo.FastCat", "zoo.Grid"});
   REQUIRE(experiment_clashes().empty());
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("an experiment is found by name or by any unique dotted end of it") {
   REQUIRE(error_of([&] { find_experiment("zoo.FastCta", path); }) ==
           "no experiment 'zoo.FastCta'; did you mean 'zoo.FastCat'?");
   REQUIRE(error_of([&] { find_experiment("zoo", path); }) ==
-          "'zoo' is a family; its experiments are zoo.Cat, zoo.FastCat");
+          "'zoo' is a family; its experiments are zoo.Cat, zoo.FastCat, zoo.Grid");
   // However many other tests have loaded.
   REQUIRE(error_of([&] { find_experiment("zebra.Stripes", path); }) ==
           fmt::format("no experiment 'zebra.Stripes'; --list shows the {} there are",

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/console.h"
 
+#include <limits>
+
+#include "tasks/decode/decoder_out.h"
+#include "tasks/decode/sample_view.h"
+#include "tasks/eval/eval_table.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -20,6 +25,18 @@ TEST_CASE("the progress line shows step, loss, tokens a second, MFU and time lef
 TEST_CASE("an unknown MFU is left out") {
   const Progress progress{.step = 1, .num_steps = 9, .loss = 1.0, .mfu = -1.0};
   REQUIRE(progress_text(progress) == "step 1/9  loss 1.0000  0 tokens/s  0:00 left");
+}
+
+TEST_CASE("no number that is shown is -nan") {
+  const double negative_nan = -std::numeric_limits<double>::quiet_NaN();
+  const Progress progress{.step = 1, .num_steps = 9, .loss = negative_nan, .mfu = -1.0};
+  REQUIRE(progress_text(progress) == "step 1/9  loss nan  0 tokens/s  0:00 left");
+  DecodedExample example;
+  example.samples.push_back({.text = "x", .log_probability = negative_nan, .score = negative_nan});
+  REQUIRE_THAT(sample_view(example) + sample_markdown(example) + sample_line(1, example, 0),
+               !Catch::Contains("-nan"));
+  for (const std::string& line : eval_table(1, {{"eval/v/loss", negative_nan}}))
+    REQUIRE_THAT(line, !Catch::Contains("nan"));
 }
 
 TEST_CASE("durations and counts are short") {

@@ -236,8 +236,9 @@ TEST_CASE("what cannot be decoded is told before anything is") {
   const auto of_prompt = [&](const std::string& prompt) {
     return message_of(config, directory.path(), decoding({"7", prompt}));
   };
-  REQUIRE(of_prompt("") ==
+  REQUIRE(of_prompt(" ") ==
           "--prompt number 2: the prompt is empty; give it at least a token to go on from");
+  REQUIRE(of_prompt("") == "no error");  // Begins a new text.
   REQUIRE_THAT(of_prompt("7 eight"), Catch::Contains("'eight' is no token id"));
   REQUIRE_THAT(of_prompt("7 99"), Catch::Contains("token id 99 is beyond the vocabulary"));
   RunOptions missing = decoding({"7"});

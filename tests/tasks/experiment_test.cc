@@ -20,7 +20,8 @@ TEST_CASE("shapes multiply, and must come to the devices there are") {
   REQUIRE(mesh.size("data") == 2);
   REQUIRE(mesh.size("mdl") == 2);
   REQUIRE_THROWS_WITH(make_mesh(config, 4), Catch::Contains("takes 8 devices, but there are 4"));
-  REQUIRE_THROWS_WITH(make_mesh(config, 4), Catch::Contains("give --devices=8, or change ici_"));
+  REQUIRE_THROWS_WITH(make_mesh(config, 4),
+                      Catch::Contains("give --devices=8, or change mesh.ici_"));
   REQUIRE_THROWS_WITH(make_mesh({.ici_mesh_shape = {2, 2}}, 4),
                       Catch::Contains("mesh.ici_mesh_shape has 2 sizes, expected one for each"));
   REQUIRE_THROWS_WITH(
@@ -53,6 +54,28 @@ TEST_CASE("a mesh of another number of devices is refused with both ways to mend
   REQUIRE(message({1, 4, 1}, {2, 3}) ==
           "mesh replica=1 data=4 mdl=1 takes 4 devices, but 3 processes of 2 have 6; start a "
           "number of processes that divides 4, or --set ici_mesh_shape=[1,6,1]");
+}
+
+TEST_CASE("advice on a mesh of other axes names the field that shapes them, and works") {
+  const MeshConfig axes{.axis_names = {"rows", "columns"}};
+  const auto advised = [](MeshConfig config, int64_t devices) {
+    try {
+      make_mesh(config, devices);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string none = advised(axes, 6);
+  REQUIRE(none ==
+          "mesh: there is no axis 'data' for the 6 devices; give --set mesh.ici_mesh_shape=[6,1]");
+  MeshConfig shaped = axes;
+  shaped.ici_mesh_shape = {2, 4};
+  REQUIRE_THAT(advised(shaped, 6), Catch::EndsWith("or --set mesh.ici_mesh_shape=[3,2]"));
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{6, 1}, {3, 2}}) {
+    shaped.ici_mesh_shape = shape;
+    REQUIRE(make_mesh(shaped, 6).num_devices() == 6);
+  }
 }
 
 TEST_CASE("a mesh is planned with no such devices at hand") {

@@ -55,6 +55,16 @@ TEST_CASE("the values a log gives for a key are found by step") {
   REQUIRE(values_in_log(path, "eval/v/loss") == std::map<int64_t, double>{{5, 2.5}, {15, 1e-05}});
 }
 
+TEST_CASE("a log that is a link is refused, and what it leads to stays as it is") {
+  const TemporaryDirectory directory, elsewhere;
+  write_bytes(elsewhere / "precious", "{\"step\": 7}\n");
+  std::filesystem::create_symlink(elsewhere / "precious", directory / "metrics.jsonl");
+  REQUIRE_THROWS_WITH(LineLog(directory / "metrics.jsonl", 3),
+                      Contains("metrics.jsonl is a symbolic link"));
+  REQUIRE(read_bytes(elsewhere / "precious") == "{\"step\": 7}\n");
+  REQUIRE(std::filesystem::is_symlink(directory / "metrics.jsonl"));
+}
+
 TEST_CASE("a log that cannot be written says why") {
   REQUIRE_THROWS_WITH(LineLog("/nowhere/metrics.jsonl", 0), Contains("No such file"));
 }

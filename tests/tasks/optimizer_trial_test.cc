@@ -305,5 +305,28 @@ TEST_CASE("optimizers refuse settings that make no sense") {
                Catch::Contains("decay_exponent is 0"));
 }
 
+TEST_CASE("optimizers refuse numbers that are negative or not finite") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto message = [](const Template<BaseOptimizer>& optimizer_tpl) {
+    try {
+      optimizer_tpl.instantiate();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  REQUIRE(message(AdamW::HParams{.learning_rate = -1.0}) ==
+          "AdamW: learning_rate is -1, expected 0 or more");
+  REQUIRE(message(Adam::HParams{.learning_rate = -std::nan("")}) ==
+          "Adam: learning_rate is nan, expected a finite number (at most 3.4e38)");
+  REQUIRE_THAT(message(Sgd::HParams{.learning_rate = kInfinity}), Catch::Contains("is inf"));
+  REQUIRE_THAT(message(Adafactor::HParams{.learning_rate = 1e39}), Catch::Contains("is 1e+39"));
+  REQUIRE_THAT(message(Sgd::HParams{.momentum = std::nan("")}), Catch::Contains("momentum is nan"));
+  REQUIRE_THAT(message(AdamW::HParams{.epsilon = std::nan("")}), Catch::Contains("epsilon is nan"));
+  REQUIRE_THAT(message(AdamW::HParams{.weight_decay = -0.1}), Catch::Contains("weight_decay is"));
+  REQUIRE_THAT(message(Adam::HParams{.epsilon_root = -1.0}), Catch::Contains("epsilon_root is -1"));
+  REQUIRE_THAT(message(Adafactor::HParams{.epsilon1 = -1.0}), Catch::Contains("epsilon1 is -1"));
+}
+
 }  // namespace
 }  // namespace tessera

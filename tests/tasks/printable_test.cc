@@ -6,20 +6,28 @@
 namespace tessera {
 namespace {
 
-const std::string kMark = "\xef\xbf\xbd";
-
 TEST_CASE("text of people is shown as it is") {
   const std::string text = "to be,\n\tor not: caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80";
   REQUIRE(printable(text) == text);
 }
 
-TEST_CASE("a terminal is spared control characters and broken bytes") {
-  REQUIRE(printable("a\x1b[31m\x07") == "a" + kMark + "[31m" + kMark);
-  REQUIRE(printable("\xc2\x9b") == kMark);  // A control sequence in one.
+TEST_CASE("control characters and broken bytes are escaped for a terminal") {
+  REQUIRE(printable("a\x1b[31m\x07") == "a\\x1b[31m\\x07");
+  REQUIRE(printable("a\rb\x7f") == "a\\x0db\\x7f");
+  REQUIRE(printable("\xc2\x9b") == "\\u009b");  // A control sequence in one.
   REQUIRE(printable("\xff"
-                    "a\xc3") == kMark + "a" + kMark);           // No lead byte; cut short.
-  REQUIRE(printable("\xc0\xaf") == kMark + kMark);              // Overlong.
-  REQUIRE(printable("\xed\xa0\x80") == kMark + kMark + kMark);  // A surrogate.
+                    "a\xc3") == "\\xffa\\xc3");             // No lead byte; cut short.
+  REQUIRE(printable("\xc0\xaf") == "\\xc0\\xaf");           // Overlong.
+  REQUIRE(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");  // A surrogate.
+  REQUIRE(printable("\xe2\x80\xae") == "\\u202e");          // Right-to-left override.
+  REQUIRE(printable("\xe2\x80\x8b\xef\xbb\xbf") == "\\u200b\\ufeff");
+}
+
+TEST_CASE("files in UTF-8 have U+FFFD for bytes that are not UTF-8, and the rest as it is") {
+  REQUIRE(valid_utf8("\x1b\xff"
+                     "caf\xc3\xa9") ==
+          "\x1b\xef\xbf\xbd"
+          "caf\xc3\xa9");
 }
 
 }  // namespace

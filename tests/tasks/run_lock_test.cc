@@ -2,6 +2,7 @@
 #include "tasks/run_lock.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,6 +38,23 @@ TEST_CASE("whoever gets the lock clears up after a killed writer, and nothing el
   REQUIRE_FALSE(std::filesystem::exists(left));
   for (const char* kept : {".hidden", "a.b.new.12", ".x.12", "lock"})
     REQUIRE(std::filesystem::exists(directory / kept));
+}
+
+TEST_CASE("a lock that is a link or a pipe is refused, and what it leads to stays as it is") {
+  const TemporaryDirectory directory, elsewhere;
+  write_bytes(elsewhere / "precious", "precious");
+  std::filesystem::create_symlink(elsewhere / "precious", directory / "lock");
+  REQUIRE_THROWS_WITH(RunLock(directory.path()),
+                      Contains("lock is a symbolic link") && Contains("remove it"));
+  std::filesystem::remove(directory / "lock");
+  std::filesystem::create_hard_link(elsewhere / "precious", directory / "lock");
+  REQUIRE_THROWS_WITH(RunLock(directory.path()), Contains("is a hard link to another file"));
+  std::filesystem::remove(directory / "lock");
+  REQUIRE(::mkfifo((directory / "lock").c_str(), 0666) == 0);
+  REQUIRE_THROWS_WITH(RunLock(directory.path()), Contains("is not a regular file"));
+  std::filesystem::remove(directory / "lock");
+  REQUIRE_NOTHROW(RunLock(directory.path()));  // The advice is followed.
+  REQUIRE(read_bytes(elsewhere / "precious") == "precious");
 }
 
 TEST_CASE("the lock of a killed process is free") {

@@ -92,6 +92,25 @@ TEST_CASE("piecewise values change at their boundaries") {
   REQUIRE(at(ramped, 20) == 0.1);
 }
 
+TEST_CASE("factors that are negative or not finite are refused") {
+  REQUIRE_THROWS_WITH(at(ConstantSchedule::HParams{.value = -0.5}, 0),
+                      Catch::Equals("ConstantSchedule: value is -0.5, expected 0 or more"));
+  REQUIRE_THROWS_WITH(at(LinearRampupCosineDecay::HParams{.max = std::nan("")}, 0),
+                      Catch::Contains("max is nan, expected a finite number"));
+  REQUIRE_THROWS_WITH(at(LinearRampupLinearDecay::HParams{.min_ratio = -0.1}, 0),
+                      Catch::Contains("min_ratio is -0.1, expected 0 or more"));
+  REQUIRE_THROWS_WITH(at(LinearRampupExponentialDecay::HParams{.max = -1.0}, 0),
+                      Catch::Contains("max is -1"));
+  REQUIRE_THROWS_WITH(at(LinearRampupSqrtDecay::HParams{.max = -1.0}, 0),
+                      Catch::Contains("max is -1"));
+  REQUIRE_THROWS_WITH(at(WarmupStableDecay::HParams{.min_ratio = std::nan("")}, 0),
+                      Catch::Contains("min_ratio is nan"));
+  REQUIRE_THROWS_WITH(at(PiecewiseConstant::HParams{.values = {-1.0}}, 0),
+                      Catch::Contains("values[0] is -1"));
+  REQUIRE_THROWS_WITH(at(LinearRampupPiecewiseConstant::HParams{.values = {1e39}}, 0),
+                      Catch::Contains("expected a finite number (at most 3.4e38)"));
+}
+
 TEST_CASE("schedules refuse shapes that make no sense") {
   REQUIRE_THROWS_WITH(at(LinearRampupCosineDecay::HParams{.warmup_steps = 10, .decay_start = 5}, 0),
                       Catch::Contains("decay_start=5 lies before the end of the warm-up"));

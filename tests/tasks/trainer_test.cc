@@ -112,15 +112,45 @@ TEST_CASE("a complete run says so and does nothing") {
 TEST_CASE("a changed configuration is refused with what differs, unless it is allowed") {
   const TemporaryDirectory directory;
   REQUIRE(run_tiny(tiny_config(2), directory.path()) == 0);
-  const ExperimentConfig longer = tiny_config(4);
-  REQUIRE_THAT(message_of(longer, directory.path()),
+  ExperimentConfig changed = tiny_config(4);
+  task_of(changed).train.seed = 77;
+  REQUIRE_THAT(message_of(changed, directory.path()),
                Catch::Contains("task.train.num_train_steps: 2 -> 4") &&
+                   Catch::Contains("task.train.seed: 1234 -> 77") &&
                    Catch::Contains("--allow_config_change"));
   RunOptions allowed;
   allowed.allow_config_change = true;
-  REQUIRE(run_tiny(longer, directory.path(), allowed) == 0);
+  REQUIRE(run_tiny(changed, directory.path(), allowed) == 0);
   REQUIRE(losses_of(directory.path()).size() == 4);
-  REQUIRE(run_tiny(longer, directory.path()) == 0);  // It is this run's configuration now.
+  REQUIRE(run_tiny(changed, directory.path()) == 0);  // It is this run's configuration now.
+}
+
+TEST_CASE("a finished run is given more steps without a flag, an unfinished one is not") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = tiny_config(4);
+  task_of(config).train.save_interval_steps = 2;
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  task_of(config).train.num_train_steps = 6;
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  REQUIRE(losses_of(directory.path()).size() == 6);
+
+  fs::remove_all(directory / "checkpoints/step_0000000006");  // As if it had been killed before.
+  task_of(config).train.num_train_steps = 8;
+  REQUIRE_THAT(message_of(config, directory.path()),
+               Catch::Contains("task.train.num_train_steps: 6 -> 8"));
+  task_of(config).train.num_train_steps = 3;
+  REQUIRE_THAT(message_of(config, directory.path()),
+               Catch::Contains("task.train.num_train_steps: 6 -> 3"));
+}
+
+TEST_CASE("a run whose log is lost is bound to its configuration by its checkpoints") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = tiny_config(2);
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  fs::remove(directory / "metrics.jsonl");
+  task_of(config).train.seed = 77;
+  REQUIRE_THAT(message_of(config, directory.path()),
+               Catch::Contains("task.train.seed: 1234 -> 77"));
 }
 
 TEST_CASE("a start that took no step binds nobody to its configuration") {
@@ -144,14 +174,15 @@ TEST_CASE("--restart sets the earlier run aside") {
   REQUIRE(fs::exists(directory / "before_restart_1/checkpoints/step_0000000002"));
 }
 
-TEST_CASE("a dry run does all but step") {
+TEST_CASE("a dry run does all but step, and writes nothing") {
   const TemporaryDirectory directory;
   RunOptions dry;
   dry.dry_run = true;
-  REQUIRE(run_tiny(tiny_config(3), directory.path(), dry) == 0);
-  REQUIRE(fs::exists(directory / "plan.json"));
-  REQUIRE_FALSE(fs::exists(directory / "metrics.jsonl"));
-  REQUIRE(checkpoints_of(directory.path()).empty());
+  REQUIRE(run_tiny(tiny_config(3), directory / "run", dry) == 0);
+  REQUIRE_FALSE(fs::exists(directory / "run"));
+  ExperimentConfig wrong = tiny_config(3);
+  wrong.input.as<SyntheticInput::HParams>().num_letters = 100;
+  REQUIRE_THAT(message_of(wrong, directory / "run", dry), Catch::Contains("set vocab_size"));
 }
 
 TEST_CASE("checkpoints are kept by number, by multiples and by the best evaluation") {
@@ -171,12 +202,12 @@ TEST_CASE("checkpoints are kept by number, by multiples and by the best evaluati
     REQUIRE(checkpoints_of(directory.path()) == std::vector<int64_t>{4, 8, 10});
   }
   SECTION("and the best") {
-    // Learning backwards from step 4 on, the loss is lowest there.
+    // From step 4 on the steps are so large that the loss is lowest there.
     train.save_keep_best = "eval/validation/log_pplx";
     train.eval_interval_steps = 2;
     task_of(config).learner.optimizer_tpl = AdamW::HParams{
         .learning_rate = 1.0,
-        .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {4}, .values = {0.01, -0.05}}};
+        .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {4}, .values = {0.01, 0.5}}};
     const TemporaryDirectory directory;
     REQUIRE(run_tiny(config, directory.path()) == 0);
     REQUIRE(checkpoints_of(directory.path()) == std::vector<int64_t>{4, 10});
@@ -241,7 +272,7 @@ TEST_CASE("SIGTERM saves at a step boundary, and the same command goes on") {
 TEST_CASE("a run whose loss is no number skips, and fails after enough in a row") {
   ExperimentConfig config = tiny_config(20);
   task_of(config).learner.optimizer_tpl = AdamW::HParams{
-      .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {2}, .values = {1.0, std::nan("")}}};
+      .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {2}, .values = {1.0, 1e35}}};
   task_of(config).learner.max_skipped_in_a_row = 3;
   const TemporaryDirectory directory;
   REQUIRE_THAT(message_of(config, directory.path()),
@@ -252,6 +283,73 @@ TEST_CASE("a run whose loss is no number skips, and fails after enough in a row"
   task_of(config).learner.skip_nonfinite_steps = false;
   const TemporaryDirectory other;
   REQUIRE_THAT(message_of(config, other.path()), Catch::Contains("skip_nonfinite_steps is off"));
+}
+
+// Steps from `first` on have a gradient that is not finite.
+ExperimentConfig diverging_config(int64_t num_train_steps, int64_t first) {
+  ExperimentConfig config = tiny_config(num_train_steps);
+  task_of(config).learner.optimizer_tpl = AdamW::HParams{
+      .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {first - 2}, .values = {1.0, 1e35}}};
+  task_of(config).learner.max_skipped_in_a_row = 0;
+  config.eval_inputs.clear();
+  return config;
+}
+
+TEST_CASE("a run that skips more than half of its steps fails, as soon as that is certain") {
+  const TemporaryDirectory half, most, short_run;
+  // Of 8 steps 4 are skipped, which is not more than half.
+  REQUIRE(run_tiny(diverging_config(8, 5), half.path()) == 0);
+  REQUIRE(values_of(half.path(), "skipped").back() == "4");
+  REQUIRE(message_of(diverging_config(9, 5), most.path()) ==
+          "the run has failed: 5 of its 9 steps were skipped, which is more than half, since their "
+          "loss or gradient was not finite or too large; lower the learning rate, or look at the "
+          "batches");
+  REQUIRE_THAT(events_of(most.path()).back(), Catch::Contains("failed"));
+  REQUIRE_FALSE(fs::exists(most / "checkpoints/step_0000000009"));
+  REQUIRE_THAT(message_of(diverging_config(2, 2), short_run.path()), Catch::Equals(""));
+  const TemporaryDirectory three;
+  REQUIRE_THAT(message_of(diverging_config(3, 2), three.path()),
+               Catch::Contains("2 of its 3 steps were skipped"));
+  REQUIRE(losses_of(three.path()).size() == 3);
+}
+
+TEST_CASE("steps skipped before a resume count, and every later start fails alike") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = diverging_config(9, 5);
+  task_of(config).train.save_interval_steps = 6;
+  for (int start = 0; start < 2; ++start) {
+    REQUIRE_THAT(message_of(config, directory.path()), Catch::Contains("5 of its 9 steps"));
+    REQUIRE(checkpoints_of(directory.path()) == std::vector<int64_t>{6});
+  }
+}
+
+TEST_CASE("an evaluation whose loss is not finite fails the run after its line is written") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = diverging_config(4, 3);
+  config.eval_inputs = tiny_config().eval_inputs;
+  task_of(config).train.eval_interval_steps = 3;
+  REQUIRE_THAT(message_of(config, directory.path()),
+               Catch::Matches("the run has failed: eval/validation/loss is (nan|inf) after step 3; "
+                              "lower the learning rate, or go back to an earlier checkpoint"));
+  REQUIRE(values_of(directory.path(), "eval/validation/loss").back() == "null");
+  const std::string log = read_bytes(directory / "metrics.jsonl");
+  REQUIRE(log.find("-nan") == std::string::npos);
+}
+
+TEST_CASE("--mode=eval scores all that it is asked to, then fails of a loss that is not finite") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = diverging_config(4, 3);
+  task_of(config).train.save_interval_steps = 1;
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  config.eval_inputs = tiny_config().eval_inputs;
+  RunOptions eval;
+  eval.mode = RunMode::kEval;
+  eval.checkpoint.kind = CheckpointChoice::Kind::kAll;
+  REQUIRE_THAT(message_of(config, directory.path(), eval),
+               Catch::StartsWith("step 2: eval/validation/loss is ") ||
+                   Catch::StartsWith("step 3: eval/validation/loss is "));
+  const std::string scores = read_bytes(directory / "eval_out/validation.jsonl");
+  REQUIRE(std::count(scores.begin(), scores.end(), '\n') == 3);  // The newest three are kept.
 }
 
 TEST_CASE("evaluation alone reads the newest checkpoint, and refuses to go without") {
@@ -293,6 +391,10 @@ TEST_CASE("what cannot work is said before the first step") {
     REQUIRE_THAT(message_of(config, directory.path()),
                  Catch::Contains("collective_timeout_seconds is 0; expected at least 1"));
     train.collective_timeout_seconds = 1;
+    train.early_stopping.target = std::nan("");
+    REQUIRE_THAT(message_of(config, directory.path()),
+                 Catch::Contains("early_stopping.target is nan, expected a finite number"));
+    train.early_stopping.target = 0.0;
     train.eval_loop_num_batches = 0;
     REQUIRE_THAT(message_of(config, directory.path()), Catch::Contains("-1 (the whole set)"));
   }

@@ -11,6 +11,7 @@
 #include <chrono>
 
 #include "core/base/error.h"
+#include "core/base/start_thread.h"
 
 namespace tessera {
 namespace {
@@ -95,8 +96,8 @@ struct ThreadTeam::Shared {
 
 ThreadTeam::ThreadTeam(int threads) : size_(threads > 0 ? threads : usable_processors()) {
   watch_forks();
-  team_threads.fetch_add(size_, std::memory_order_relaxed);
   spawn();
+  team_threads.fetch_add(size_, std::memory_order_relaxed);
 }
 
 ThreadTeam::~ThreadTeam() {
@@ -106,10 +107,15 @@ ThreadTeam::~ThreadTeam() {
     workers_.release();  // NOLINT(bugprone-unused-return-value): leaked on purpose.
     return;
   }
+  end_workers();
+}
+
+void ThreadTeam::end_workers() {
   shared_->call = nullptr;
   shared_->epoch.fetch_add(1, std::memory_order_release);
   shared_->epoch.notify_all();
   for (std::thread& worker : *workers_) worker.join();
+  workers_->clear();
 }
 
 void ThreadTeam::spawn() {
@@ -117,8 +123,12 @@ void ThreadTeam::spawn() {
   shared_ = std::make_unique<Shared>();
   workers_ = std::make_unique<std::vector<std::thread>>();
   Shared* shared = shared_.get();
-  for (int thread = 1; thread < size_; ++thread) {
-    workers_->emplace_back([shared, thread] { shared->work(thread); });
+  try {
+    for (int thread = 1; thread < size_; ++thread)
+      workers_->push_back(start_thread([shared, thread] { shared->work(thread); }));
+  } catch (...) {
+    end_workers();
+    throw;
   }
 }
 

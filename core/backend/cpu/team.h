@@ -31,7 +31,8 @@ int usable_processors();
 
 class ThreadTeam {
  public:
-  // `threads` includes the caller of `run`; <= 0: every processor this process may use.
+  // `threads` includes the caller of `run`; <= 0: every processor this process may use. Error if
+  // the system refuses so many.
   explicit ThreadTeam(int threads);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -71,6 +72,7 @@ class ThreadTeam {
   void start(Call call, const void* context);
   void finish();
   void spawn();
+  void end_workers();
 
   int size_;
   uint32_t fork_generation_ = 0;

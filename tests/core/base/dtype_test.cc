@@ -19,6 +19,14 @@ TEST_CASE("Dtypes read, print and have sizes") {
        {DType::kF64, DType::kF32, DType::kBF16, DType::kI32, DType::kU32, DType::kBool}) {
     REQUIRE(parse_dtype(dtype_name(dtype)) == dtype);
   }
+  REQUIRE(parse_dtype("bfloat16") == DType::kBF16);
+  REQUIRE(parse_dtype("float32") == DType::kF32);
+  REQUIRE(parse_dtype("int32") == DType::kI32);
+  for (const char* name : {"fp16", "float16", "f16", "half"})
+    REQUIRE(error_of([&] { parse_dtype(name); }) ==
+            fmt::format("dtype '{}': 16-bit IEEE floats are not supported; bf16 has their size and "
+                        "f32's range",
+                        name));
   REQUIRE(dtype_bytes(DType::kBF16) == 2);
   REQUIRE(dtype_bytes(DType::kBool) == 1);
   REQUIRE(is_floating(DType::kBF16));

@@ -54,6 +54,15 @@ TEST_CASE("only regular files of a bounded size are read") {
   REQUIRE(read_file("/proc/self/status").starts_with("Name:"));  // Its size reads as 0.
 }
 
+TEST_CASE("what is planted under a temporary name is not written through") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "precious", "precious");
+  fs::create_symlink(directory / "precious", temporary_beside(directory / "f", "new"));
+  write_file_atomically(directory / "f", "text");
+  REQUIRE(read_bytes(directory / "f") == "text");
+  REQUIRE(read_bytes(directory / "precious") == "precious");
+}
+
 TEST_CASE("a directory takes a name, or changes places with the one that has it") {
   const TemporaryDirectory directory;
   write_bytes(directory / "new/f", "new");

@@ -2,6 +2,7 @@
 // --set: values by dotted path from text, typed and checked.
 #include "core/hparams/path.h"
 
+#include "core/hparams/integer_text.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 
@@ -97,6 +98,20 @@ TEST_CASE("a struct set in part begins as what it inherited") {
   const DTypePolicy policy = p.ffn_tpl.as<FeedForward::HParams>().dtypes.get();
   REQUIRE(policy.compute == DType::kBF16);
   REQUIRE(policy.output == DType::kBF16);
+}
+
+TEST_CASE("whole numbers may be written with an exponent or underscores") {
+  REQUIRE(parse_integer("1e3") == 1000);
+  REQUIRE(parse_integer("2.5E+3") == 2500);
+  REQUIRE(parse_integer("1_000") == 1000);
+  REQUIRE(parse_integer("-3e2") == -300);
+  for (const char* text : {"", "e3", "1.5", "1.0", "1e-1", "1.25e1", "1e30", "nan", "1e3x"}) {
+    INFO(text);
+    REQUIRE_FALSE(parse_integer(text).has_value());
+  }
+  Model::HParams p;
+  set_path(p, "shape", "[1e1, 2]");
+  REQUIRE(p.shape == std::vector<int64_t>{10, 2});
 }
 
 TEST_CASE("maps take new keys") {

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs whose output nobody reads, or whose files may not grow, as real processes: no signal
+// ends them, and the exit code is right.
+#include <cstdlib>
+
+#include "core/base/error.h"
+#include "tests/plugins/tiny_command.h"
+#include "tests/support/catch.h"
+#include "tests/support/metrics_lines.h"
+#include "tests/support/mpirun.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+// The exit code of the first program of a pipeline, or of a single one, above 128 if a signal ended
+// it; `script` is bash.
+Outcome bash(const TemporaryDirectory& folder, const std::string& script) {
+  write_bytes(folder / "script", script + "\nexit ${PIPESTATUS[0]}\n");
+  return shell(folder.path(), "bash script");
+}
+
+TEST_CASE("a run goes on to its end without a console, and its log says so") {
+  const TemporaryDirectory folder;
+  write_tiny_text(folder);
+  const std::string run = tiny_command(200);
+  for (const std::string redirection :
+       {" | head -1", " >/dev/full", " >&-", " >&- 2>&-", " 2>&1 | head -1"}) {
+    INFO(redirection);
+    const Outcome outcome = bash(folder, run + " --restart" + redirection);
+    INFO(outcome.errors);
+    REQUIRE(outcome.exit_code == 0);
+    REQUIRE(outcome.errors.empty());
+    REQUIRE(losses_of(folder / "run").size() == 200);
+    const std::string log = read_bytes(folder / "run/metrics.jsonl");
+    REQUIRE_THAT(
+        log, Contains("{\"event\": \"console_lost\", \"step\": ") && Contains("\"reason\": \""));
+    REQUIRE_THAT(log, Catch::EndsWith("{\"event\": \"done\", \"step\": 200}\n"));
+    // What is printed went into no file of the run.
+    REQUIRE_THAT(log, !Contains("tokens/s"));
+  }
+}
+
+TEST_CASE("a run that fails without a console ends with 1, and its log says why") {
+  const TemporaryDirectory folder;
+  write_tiny_text(folder);
+  const std::string fails = tiny_command(50) + " --set learning_rate=1e30";
+  for (const std::string redirection : {" 2>&1 | head -1", " >&- 2>&-"}) {
+    INFO(redirection);
+    REQUIRE(bash(folder, fails + " --restart" + redirection).exit_code == 1);
+    REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"),
+                 Contains("{\"event\": \"failed\", \"step\": ") && Contains("steps in a row"));
+  }
+}
+
+TEST_CASE("a run whose terminal is closed saves and ends well, and under nohup it goes on") {
+  const TemporaryDirectory folder;
+  write_tiny_text(folder);
+  // Once it is under way, it is told that the terminal is closed.
+  const std::string script =
+      " --restart >/dev/null &\n"
+      "until [ -s run/metrics.jsonl ] && grep -q loss run/metrics.jsonl; do sleep 0.01; done\n"
+      "kill -HUP $!\nwait $!\nexit $?";
+  const Outcome closed = bash(folder, tiny_command(100000) + script);
+  INFO(closed.errors);
+  REQUIRE(closed.exit_code == 0);
+  REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"), Contains("\"event\": \"preempt\""));
+  REQUIRE(bash(folder, "nohup " + tiny_command(400) + script).exit_code == 0);
+  REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"),
+               Catch::EndsWith("{\"event\": \"done\", \"step\": 400}\n"));
+}
+
+TEST_CASE("programs that print: a reader that leaves is no error, a full disk is one") {
+  const TemporaryDirectory folder;
+  write_tiny_text(folder);
+  const std::string programs = fmt::format("'{}/bin/", TESSERA_BINARY_DIR);
+  for (const std::string command :
+       {programs + "runexp' --list", programs + "runexp' --help",
+        programs + "runexp' --exp=quickstart.CharLm --describe",
+        programs + "runexp' --exp=quickstart.CharLm --diff=SourceLm",
+        programs + "runexp' --exp=c4.Spmd1BSmoke --mode=plan --set ici_mesh_shape=[1,1,1]",
+        programs + "flat_tokens' help"}) {
+    INFO(command);
+    const Outcome left = bash(folder, command + " | head -1");
+    REQUIRE(left.exit_code == 0);
+    REQUIRE(left.errors.empty());
+    const Outcome full = bash(folder, command + " >/dev/full");
+    REQUIRE(full.exit_code == 1);
+    REQUIRE_THAT(full.errors, Contains("cannot write to standard output: "));
+  }
+}
+
+TEST_CASE("a limit on the size of files is an error that names the file") {
+  const TemporaryDirectory folder;
+  write_tiny_text(folder);
+  const std::string run = tiny_command(60) + " --set task.train.save_interval_steps=20";
+  bool one_ended_well = false;
+  for (const int kilobytes : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 4096}) {
+    INFO(kilobytes << " KiB");
+    const Outcome outcome =
+        bash(folder, fmt::format("ulimit -f {}\n{} --restart >/dev/null", kilobytes, run));
+    INFO(outcome.errors);
+    one_ended_well = one_ended_well || outcome.exit_code == 0;
+    if (outcome.exit_code == 0) continue;
+    REQUIRE((outcome.exit_code == 1 || outcome.exit_code == 2));
+    REQUIRE(std::count(outcome.errors.begin(), outcome.errors.end(), '\n') == 1);
+    REQUIRE_THAT(outcome.errors, Catch::StartsWith("runexp: ") && Contains("File too large"));
+  }
+  REQUIRE(one_ended_well);
+  // The same command goes on where nothing limits it any more.
+  REQUIRE(bash(folder, run + " >/dev/null").exit_code == 0);
+  const std::string build = fmt::format(
+      "ulimit -f 4\n'{}/bin/flat_tokens' build --output=t.h5 text.txt", TESSERA_BINARY_DIR);
+  const Outcome built = bash(folder, build);
+  REQUIRE(built.exit_code == 1);
+  REQUIRE_THAT(built.errors, Contains("File too large"));
+}
+
+TEST_CASE("a resumed run tells in one line that its log lost lines") {
+  const TemporaryDirectory folder;
+  write_tiny_text(folder);
+  REQUIRE(shell(folder.path(), tiny_command(20)).exit_code == 0);
+  const std::string whole = read_bytes(folder / "run/metrics.jsonl");
+  const size_t begin = whole.find("{\"step\": 5, "), end = whole.find("{\"step\": 9, ");
+  write_bytes(folder / "run/metrics.jsonl", whole.substr(0, begin) + whole.substr(end));
+  const Outcome resumed = shell(folder.path(), tiny_command(24));
+  INFO(resumed.errors);
+  REQUIRE(resumed.exit_code == 0);
+  REQUIRE_THAT(resumed.out, Contains("\nnote: metrics.jsonl has lost the lines of 4 training "
+                                     "steps (5 to 8); the run goes on without them\n"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs in an address space with room for ever more threads: each ends with an error of one line
+// until there is room for all, and none aborts.
+#include <algorithm>
+
+#include "tests/plugins/tiny_command.h"
+#include "tests/support/catch.h"
+#include "tests/support/mpirun.h"
+#include "tests/support/sanitizers.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+// Every thread reserves a stack of 1 GiB, so that the limit counts them.
+Outcome limited(const TemporaryDirectory& folder, double gibibytes, const std::string& command) {
+  write_bytes(folder / "script", fmt::format("ulimit -s 1048576\nulimit -v {}\n{}\n",
+                                             static_cast<int64_t>(gibibytes * 1048576), command));
+  return shell(folder.path(), "bash script");
+}
+
+// Returns how many of the limits were too low.
+int sweep(const TemporaryDirectory& folder, const std::string& command, double most) {
+  int refused = 0;
+  for (double gibibytes = 1.25; gibibytes <= most; gibibytes += 1.0) {
+    const Outcome outcome = limited(folder, gibibytes, command);
+    INFO(gibibytes << " GiB: " << outcome.errors);
+    REQUIRE((outcome.exit_code == 0 || outcome.exit_code == 1 || outcome.exit_code == 2));
+    if (outcome.exit_code == 0) continue;
+    ++refused;
+    REQUIRE(std::count(outcome.errors.begin(), outcome.errors.end(), '\n') == 1);
+    REQUIRE_THAT(outcome.errors, Contains("the system refuses to start another thread") ||
+                                     Contains("out of memory") || Contains("bad_alloc"));
+    REQUIRE_THAT(outcome.errors, !Contains("terminate"));
+  }
+  REQUIRE(limited(folder, most + 4.0, command).exit_code == 0);
+  return refused;
+}
+
+TEST_CASE("where threads cannot be started a program says so and ends") {
+  if (kSanitized) {
+    WARN("skipped: a sanitizer's address space cannot be limited");
+    return;
+  }
+  const TemporaryDirectory folder;
+  write_tiny_text(folder);
+  std::string run = tiny_command(4) + " --restart --devices=2 --set ici_mesh_shape=[1,2,1]";
+  run.replace(run.find("--threads=1"), 11, "--threads=6");
+  REQUIRE(sweep(folder, run + " >/dev/null", 12.0) >= 4);
+  const std::string tool = fmt::format("'{}/bin/flat_tokens' ", TESSERA_BINARY_DIR);
+  // Fewer workers write the same file.
+  REQUIRE(limited(folder, 3.5, tool + "build --threads=6 --output=few.h5 text.txt").exit_code == 0);
+  REQUIRE(limited(folder, 12.0, tool + "build --threads=6 --output=all.h5 text.txt").exit_code ==
+          0);
+  REQUIRE(read_bytes(folder / "few.h5") == read_bytes(folder / "all.h5"));
+}
+
+}  // namespace
+}  // namespace tessera
