@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include <fmt/ostream.h>
@@ -25,7 +26,9 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/missing_data.h"
+#include "tasks/failure_log.h"
 #include "tasks/selfcheck.h"
+#include "tasks/stall_watch.h"
 
 namespace tessera {
 namespace {
@@ -95,6 +98,7 @@ int diff_experiments(const ConfiguredExperiment& configured, const CommandLine& 
 struct Ending {
   int exit_code = kDone;
   std::string error;
+  filesystem::path run_directory = {};  // Whose failures.log takes the error; or empty.
 };
 
 // Unless told, a process takes the processors it may run on; those of a host that are not bound to
@@ -109,7 +113,8 @@ int thread_budget(const CommandLine& line, const Processes& processes) {
   return std::max(1, usable / together);
 }
 
-Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Processes& processes) {
+Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Processes& processes,
+           StallWatch* watch) {
   RunOptions options = line.run;
   options.experiment = configured.name;
   options.overrides = configured.overrides;
@@ -122,11 +127,13 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Proc
   for (const auto& device : devices) in_order.push_back(device.get());
   Trainer trainer(configured.config, options, in_order, processes);
   processes.barrier("the start of the run");
+  const bool logs = options.mode == RunMode::kTrain && !options.dry_run;
+  if (logs && watch != nullptr) watch->log_in(options.job_log_dir);
   try {
     return {trainer.run(), ""};
   } catch (const std::exception& error) {
     // Thrown on, it would be taken for bad configuration.
-    return {kFailed, error.what()};
+    return {kFailed, error.what(), logs ? options.job_log_dir : filesystem::path()};
   }
 }
 
@@ -141,7 +148,8 @@ Ending check_this_machine(const CommandLine& line, const Processes& processes, s
   return {kFailed, "selfcheck: " + problem};
 }
 
-Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std::ostream& errors) {
+Ending act(const CommandLine& line, Processes& processes, StallWatch* watch, std::ostream& out,
+           std::ostream& errors) {
   using Action = CommandLine::Action;
   if (line.action == Action::kHelp) {
     out << help_text();
@@ -162,7 +170,7 @@ Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std
     fmt::print(errors, "runexp: {}", *message);  // Of several lines: commands are to be copied.
     return {kBadUsage, ""};
   }
-  return run(configured, line, processes);
+  return run(configured, line, processes, watch);
 }
 
 Ending catch_errors(const std::function<Ending()>& action) {
@@ -194,13 +202,15 @@ int end_together(Ending ending, Processes& processes, std::ostream& errors) {
       return {static_cast<int>(processes.agree_max(ending.exit_code, "the end of the run")), ""};
     });
     if (agreed.error.empty()) return agreed.exit_code;
-    ending = {kFailed, agreed.error};
+    ending = {kFailed, agreed.error, ending.run_directory};
   }
   const auto failure = processes.fail_together(ending.error, ending.exit_code, kFailurePatience);
   const std::string text =
       processes.is_first() ? ending.error : processes.name(processes.rank()) + ": " + ending.error;
-  if (!failure || is_first_with_its_error(*failure, processes.rank()))
+  if (!failure || is_first_with_its_error(*failure, processes.rank())) {
     fmt::print(errors, "runexp: {}\n", one_line(text));
+    log_failure(ending.run_directory, text);
+  }
   errors.flush();
   if (!failure) processes.transport()->abort(ending.exit_code);
   return failure->exit_code;
@@ -210,6 +220,8 @@ int end_together(Ending ending, Processes& processes, std::ostream& errors) {
 
 int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& errors) {
   const Launch launch = find_launch();
+  std::optional<StallWatch> watch;  // It outlives the transport, whose end may have to wait.
+  if (launch.size > 1) watch.emplace(fmt::format("process {} of {}", launch.rank, launch.size));
   std::shared_ptr<Transport> transport;
   try {
     transport = join_processes(launch);
@@ -219,11 +231,13 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
     fmt::print(errors, "runexp: {}\n", one_line(error.what()));
     return kBadUsage;
   }
-  Processes processes(transport);
+  Processes processes(std::move(transport));
+  StallWatch* const watching = watch ? &*watch : nullptr;
+  const StallWatch::Attention attention(watching, processes);
   std::ostream nowhere(nullptr);
   const Ending ending = catch_errors([&] {
-    return act(parse_command_line(arguments), processes, processes.is_first() ? out : nowhere,
-               processes.is_first() ? errors : nowhere);
+    return act(parse_command_line(arguments), processes, watching,
+               processes.is_first() ? out : nowhere, processes.is_first() ? errors : nowhere);
   });
   return end_together(ending, processes, errors);
 }

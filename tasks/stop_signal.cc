@@ -11,6 +11,8 @@ namespace {
 volatile std::sig_atomic_t received = 0;
 std::mutex mutex;  // Of what follows.
 int listeners = 0;
+int stoppers = 0;  // Of the listeners.
+bool heeded = false;
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
 struct sigaction before[std::size(kSignals)];
 
@@ -18,10 +20,12 @@ extern "C" void on_stop_signal(int signal) { received = signal; }
 
 }  // namespace
 
-StopSignal::StopSignal() {
+StopSignal::StopSignal(Answer answer) : answer_(answer) {
   const std::lock_guard lock(mutex);
+  if (answer_ == Answer::kStops) ++stoppers;
   if (++listeners > 1) return;
   received = 0;
+  heeded = false;
   struct sigaction action = {};
   action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
@@ -31,11 +35,31 @@ StopSignal::StopSignal() {
 
 StopSignal::~StopSignal() {
   const std::lock_guard lock(mutex);
+  // What they stopped for is done with.
+  if (answer_ == Answer::kStops && --stoppers == 0) {
+    received = 0;
+    heeded = false;
+  }
   if (--listeners > 0) return;
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before[i], nullptr);
 }
 
 int StopSignal::requested() const { return received; }
+
+bool StopSignal::anybody_stops() {
+  const std::lock_guard lock(mutex);
+  return stoppers > 0;
+}
+
+void StopSignal::heed() {
+  const std::lock_guard lock(mutex);
+  heeded = true;
+}
+
+bool StopSignal::is_heeded() {
+  const std::lock_guard lock(mutex);
+  return heeded;
+}
 
 const char* StopSignal::name(int signal) {
   if (signal == SIGINT) return "Ctrl-C";

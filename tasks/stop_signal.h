@@ -8,13 +8,23 @@ namespace tessera {
 // Listens while it lives; what was installed before is put back. Several hear the same signal.
 class StopSignal {
  public:
-  StopSignal();
+  // What whoever listens does about it: comes to a stop by itself, or only reports it.
+  enum class Answer { kStops, kReports };
+
+  explicit StopSignal(Answer answer = Answer::kStops);
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  int requested() const;                // The signal's number; 0: none came.
+  int requested() const;        // The signal's number; 0: none came.
+  static bool anybody_stops();  // Whether somebody who stops listens.
+  // All processes have heard of the signal and are about to save and end.
+  static void heed();
+  static bool is_heeded();
   static const char* name(int signal);  // "SIGTERM", "Ctrl-C", "SIGUSR1"
+
+ private:
+  Answer answer_;
 };
 
 }  // namespace tessera
