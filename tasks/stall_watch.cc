@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/stall_watch.h"
 
-#include <signal.h>
-
+#include <csignal>
 #include <cstdio>
 #include <utility>
 
@@ -94,7 +93,7 @@ void StallWatch::watch() {
     fmt::print(stderr, "runexp: {}\n", line);
     std::fflush(stderr);
     log_failure(run_directory_, line);
-    if (!stops) ::kill(::getpid(), signal);  // Its handler was put back when it came.
+    if (!stops) StopSignal::end_by(signal);
     return;
   }
 }

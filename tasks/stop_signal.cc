@@ -28,9 +28,12 @@ StopSignal::StopSignal(Answer answer) : answer_(answer) {
   heeded = false;
   struct sigaction action = {};
   action.sa_handler = on_stop_signal;
-  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &before[i]);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    // At a time limit Slurm sends SIGTERM twice, to the job and to its step.
+    action.sa_flags = SA_RESTART | (kSignals[i] == SIGINT ? static_cast<int>(SA_RESETHAND) : 0);
+    sigaction(kSignals[i], &action, &before[i]);
+  }
 }
 
 StopSignal::~StopSignal() {
@@ -45,6 +48,11 @@ StopSignal::~StopSignal() {
 }
 
 int StopSignal::requested() const { return received; }
+
+void StopSignal::end_by(int signal) {
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
 
 bool StopSignal::anybody_stops() {
   const std::lock_guard lock(mutex);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGTERM, Ctrl-C and SIGUSR1 (which mpirun and Slurm pass on without haste) as a wish to stop at
-// the next step boundary. A second Ctrl-C kills as usual.
+// the next step boundary. A second Ctrl-C kills as usual; other signals may come again.
 #pragma once
 
 namespace tessera {
@@ -21,6 +21,8 @@ class StopSignal {
   // All processes have heard of the signal and are about to save and end.
   static void heed();
   static bool is_heeded();
+  // Ends this process as the signal does where nobody listens.
+  static void end_by(int signal);
   static const char* name(int signal);  // "SIGTERM", "Ctrl-C", "SIGUSR1"
 
  private:

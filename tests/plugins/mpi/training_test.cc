@@ -6,6 +6,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/mpirun.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -54,10 +55,7 @@ void require_near(const Losses& one, const Losses& other) {
 }
 
 TEST_CASE("two processes of two devices learn as one of four, and as one device", "[mpi]") {
-  if (const std::string reason = why_no_mpirun(); !reason.empty()) {
-    WARN("skipped: " + reason);
-    return;
-  }
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
   const std::string four = kTiny + "--set ici_mesh_shape=[1,2,2] ";
   require_near(losses(alone(four + "--devices=4")), one);
@@ -68,10 +66,7 @@ TEST_CASE("two processes of two devices learn as one of four, and as one device"
 }
 
 TEST_CASE("two hosts train as one device does", "[mpi]") {
-  if (const std::string reason = why_no_two_hosts(); !reason.empty()) {
-    WARN("skipped: " + reason);
-    return;
-  }
+  if (const std::string reason = why_no_two_hosts(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
   const std::string mesh = kTiny + "--set ici_mesh_shape=[1,1,2] --set dcn_mesh_shape=[1,2,1] ";
   require_near(
@@ -79,10 +74,7 @@ TEST_CASE("two hosts train as one device does", "[mpi]") {
 }
 
 TEST_CASE("a run of one process on 4 x 2 devices goes on in two, and back on one device", "[mpi]") {
-  if (const std::string reason = why_no_mpirun(); !reason.empty()) {
-    WARN("skipped: " + reason);
-    return;
-  }
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
   const TemporaryDirectory folder;
   write_text(folder.path());
@@ -109,10 +101,7 @@ TEST_CASE("a run of one process on 4 x 2 devices goes on in two, and back on one
 }
 
 TEST_CASE("a mesh that mixes its hosts is refused before step 0", "[mpi]") {
-  if (const std::string reason = why_no_two_hosts(); !reason.empty()) {
-    WARN("skipped: " + reason);
-    return;
-  }
+  if (const std::string reason = why_no_two_hosts(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory folder;
   write_text(folder.path());
   const std::string mesh = kTiny + "--set ici_mesh_shape=[1,2,1] --set dcn_mesh_shape=[1,2,1] ";
