@@ -65,6 +65,18 @@ TEST_CASE("two processes of two devices learn as one of four, and as one device"
   require_near(losses(mpirun_command("-n 2", "runexp", crossed + "--devices=2")), one);
 }
 
+// As docs/launching.md has it.
+TEST_CASE("two processes train in a network that nothing else can reach", "[mpi]") {
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
+  const std::string alone_on_net =
+      "unshare --user --map-root-user --net sh -c 'ip link set lo up && exec \"$@\"' sh ";
+  const TemporaryDirectory folder;
+  if (shell(folder.path(), alone_on_net + "true").exit_code != 0)
+    return skip_test("no user namespaces here (unshare --user --net)");
+  const std::string mesh = kTiny + "--set ici_mesh_shape=[1,2,1] ";
+  require_near(losses(alone_on_net + mpirun_command("-n 2", "runexp", mesh)), losses(alone(kTiny)));
+}
+
 TEST_CASE("two hosts train as one device does", "[mpi]") {
   if (const std::string reason = why_no_two_hosts(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
