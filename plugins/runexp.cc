@@ -239,7 +239,10 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
     return act(parse_command_line(arguments), processes, watching,
                processes.is_first() ? out : nowhere, processes.is_first() ? errors : nowhere);
   });
-  return end_together(ending, processes, errors);
+  const int exit_code = end_together(ending, processes, errors);
+  // Of processes that end so, a launcher ends the others before they have come to their own end.
+  if (watch && exit_code != kDone) watch->dismiss();
+  return exit_code;
 }
 
 }  // namespace tessera

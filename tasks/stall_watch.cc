@@ -52,6 +52,11 @@ StallWatch::Attention::~Attention() {
   watch_->processes_ = nullptr;
 }
 
+void StallWatch::dismiss() {
+  const std::lock_guard lock(mutex_);
+  dismissed_ = true;
+}
+
 void StallWatch::log_in(const std::filesystem::path& run_directory) {
   const std::lock_guard lock(mutex_);
   run_directory_ = run_directory;
@@ -86,6 +91,7 @@ void StallWatch::watch() {
     const bool stops = StopSignal::anybody_stops();
     // Of a stop without haste nobody dies.
     if (signal == 0 || (stops && (signal == SIGUSR1 || StopSignal::is_heeded()))) continue;
+    if (dismissed_) return StopSignal::end_by(signal);
     if (!told) told = now;
     const std::string text = report(now, *told);
     if (text.empty()) continue;

@@ -37,6 +37,8 @@ class StallWatch {
     StallWatch* watch_;
   };
 
+  // From now on nothing is reported: why this process ends has been said.
+  void dismiss();
   // Where reports go besides stderr (failure_log.h).
   void log_in(const std::filesystem::path& run_directory);
 
@@ -50,6 +52,7 @@ class StallWatch {
   std::mutex mutex_;  // Of what follows.
   std::condition_variable changed_;
   bool ended_ = false;
+  bool dismissed_ = false;
   std::string name_;
   std::string doing_;  // While nobody is asked.
   Processes* processes_ = nullptr;
