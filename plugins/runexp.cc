@@ -216,12 +216,19 @@ int end_together(Ending ending, Processes& processes, std::ostream& errors) {
   return failure->exit_code;
 }
 
+// Open MPI sends SIGTERM a second after a death, and kills a second after that; Slurm kills after
+// its KillWait, of 30 s unless it was set.
+std::chrono::milliseconds last_moment(const Launch& launch) {
+  return std::chrono::milliseconds(launch.by == "srun" ? 10000 : 600);
+}
+
 }  // namespace
 
 int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& errors) {
   const Launch launch = find_launch();
   std::optional<StallWatch> watch;  // It outlives the transport, whose end may have to wait.
-  if (launch.size > 1) watch.emplace(fmt::format("process {} of {}", launch.rank, launch.size));
+  if (launch.size > 1)
+    watch.emplace(fmt::format("process {} of {}", launch.rank, launch.size), last_moment(launch));
   std::shared_ptr<Transport> transport;
   try {
     transport = join_processes(launch);

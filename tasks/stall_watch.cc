@@ -15,16 +15,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Open MPI sends SIGTERM a second after a death, and kills a second after that.
 constexpr auto kLongWait = 500ms;
-constexpr auto kLastMoment =
-    600ms;  // After the signal: whoever waits for nobody says what it does.
 // So long after a process was stopped itself, waiting says nothing about the others.
 constexpr auto kDazed = 2s;
 
 }  // namespace
 
-StallWatch::StallWatch(std::string name) : name_(std::move(name)) {
+StallWatch::StallWatch(std::string name, std::chrono::milliseconds last_moment)
+    : last_moment_(last_moment), name_(std::move(name)) {
   doing_ = name_ + " waits for the others to join";
   thread_ = std::thread([this] { watch(); });
 }
@@ -78,7 +76,7 @@ std::string StallWatch::report(Clock::time_point now, Clock::time_point told) {
   if (processes_ == nullptr) return "while " + doing_;
   if (const std::string waits = processes_->waits().stalled(kLongWait); !waits.empty())
     return "while " + waits;
-  return now - told < kLastMoment ? "" : "while " + processes_->whereabouts();
+  return now - told < last_moment_ ? "" : "while " + processes_->whereabouts();
 }
 
 void StallWatch::watch() {

@@ -4,6 +4,7 @@
 // chance to say who is missing, and from what.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
@@ -19,8 +20,9 @@ namespace tessera {
 class StallWatch {
  public:
   // Watches on a thread of its own while it lives. `name` ("process 1 of 2") serves until the
-  // processes have joined.
-  explicit StallWatch(std::string name);
+  // processes have joined. Who waits for nobody says what it does when `last_moment` has passed
+  // since the signal: before the launcher kills.
+  StallWatch(std::string name, std::chrono::milliseconds last_moment);
   ~StallWatch();
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
@@ -53,6 +55,7 @@ class StallWatch {
   std::condition_variable changed_;
   bool ended_ = false;
   bool dismissed_ = false;
+  const std::chrono::milliseconds last_moment_;
   std::string name_;
   std::string doing_;  // While nobody is asked.
   Processes* processes_ = nullptr;
