@@ -103,12 +103,12 @@ function(tessera_all_programs)
 endfunction()
 
 # What ctest runs of a test program: its fast tests, and those tagged [full]. What is tagged [levels]
-# runs at each processor level; of kernels everything does. A level that the machine lacks is shown
-# as skipped (tests/main.cc).
+# runs at each processor level; of kernels everything does. What is tagged [slurm] is an entry of
+# its own. What the machine lacks is shown as skipped (tests/main.cc).
 function(tessera_test_entries name)
   set(levels portable avx2 avx512 avx512_bf16 amx)
   set(levelled "[levels]")
-  set(plain "~[levels]")
+  set(plain "~[levels]~[slurm]")
   if(name STREQUAL "test_core_backend")
     set(levelled "")
   else()
@@ -129,10 +129,9 @@ endfunction()
 function(tessera_test_entry entry label tests level)
   string(REGEX MATCH "^[^.]+" program ${entry})
   add_test(NAME ${entry} COMMAND ${program} "${tests}" WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${entry} PROPERTIES LABELS ${label})
+  set_tests_properties(${entry} PROPERTIES LABELS ${label} SKIP_RETURN_CODE 77)
   if(level)
-    set_tests_properties(${entry} PROPERTIES ENVIRONMENT "TESSERA_CPU_LEVEL=${level}"
-                         SKIP_RETURN_CODE 77)
+    set_tests_properties(${entry} PROPERTIES ENVIRONMENT "TESSERA_CPU_LEVEL=${level}")
   endif()
 endfunction()
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include <fmt/ostream.h>
@@ -26,8 +27,10 @@
 #include "plugins/lookup.h"
 #include "plugins/missing_data.h"
 #include "plugins/new_project.h"
+#include "tasks/failure_log.h"
 #include "tasks/run_config.h"
 #include "tasks/selfcheck.h"
+#include "tasks/stall_watch.h"
 
 namespace tessera {
 namespace {
@@ -100,6 +103,7 @@ int diff_experiments(const ConfiguredExperiment& configured, const CommandLine& 
 struct Ending {
   int exit_code = kDone;
   std::string error;
+  filesystem::path run_directory = {};  // Whose failures.log takes the error; or empty.
 };
 
 // Unless told, a process takes the processors it may run on; those of a host that are not bound to
@@ -114,7 +118,8 @@ int thread_budget(const CommandLine& line, const Processes& processes) {
   return std::max(1, usable / together);
 }
 
-Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Processes& processes) {
+Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Processes& processes,
+           StallWatch* watch) {
   RunOptions options = line.run;
   options.experiment = configured.name;
   options.site = configured.entry.site;
@@ -128,11 +133,13 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Proc
   for (const auto& device : devices) in_order.push_back(device.get());
   Trainer trainer(configured.config, options, in_order, processes);
   processes.barrier("the start of the run");
+  const bool logs = options.mode == RunMode::kTrain && !options.dry_run;
+  if (logs && watch != nullptr) watch->log_in(options.job_log_dir);
   try {
     return {trainer.run(), ""};
   } catch (const std::exception& error) {
     // Thrown on, it would be taken for bad configuration.
-    return {kFailed, error_text(error)};
+    return {kFailed, error_text(error), logs ? options.job_log_dir : filesystem::path()};
   }
 }
 
@@ -154,7 +161,8 @@ Ending check_printed(Ending ending) {
   return {kFailed, "cannot write to standard output: " + loss};
 }
 
-Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std::ostream& errors) {
+Ending act(const CommandLine& line, Processes& processes, StallWatch* watch, std::ostream& out,
+           std::ostream& errors) {
   using Action = CommandLine::Action;
   if (line.action == Action::kHelp) {
     out << help_text();
@@ -183,7 +191,7 @@ Ending act(const CommandLine& line, Processes& processes, std::ostream& out, std
     return {kBadUsage, ""};
   }
   const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode;
-  const Ending ending = run(configured, line, processes);
+  const Ending ending = run(configured, line, processes, watch);
   return prints ? check_printed(ending) : ending;
 }
 
@@ -214,22 +222,33 @@ int end_together(Ending ending, Processes& processes, std::ostream& errors) {
       return {static_cast<int>(processes.agree_max(ending.exit_code, "the end of the run")), ""};
     });
     if (agreed.error.empty()) return agreed.exit_code;
-    ending = {kFailed, agreed.error};
+    ending = {kFailed, agreed.error, ending.run_directory};
   }
   const auto failure = processes.fail_together(ending.error, ending.exit_code, kFailurePatience);
   const std::string text =
       processes.is_first() ? ending.error : processes.name(processes.rank()) + ": " + ending.error;
-  if (!failure || is_first_with_its_error(*failure, processes.rank()))
+  if (!failure || is_first_with_its_error(*failure, processes.rank())) {
     fmt::print(errors, "runexp: {}\n", one_line(text));
+    log_failure(ending.run_directory, text);
+  }
   errors.flush();
   if (!failure) processes.transport()->abort(ending.exit_code);
   return failure->exit_code;
+}
+
+// Open MPI sends SIGTERM a second after a death, and kills a second after that; Slurm kills after
+// its KillWait, of 30 s unless it was set.
+std::chrono::milliseconds last_moment(const Launch& launch) {
+  return std::chrono::milliseconds(launch.by == "srun" ? 10000 : 600);
 }
 
 }  // namespace
 
 int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& errors) {
   const Launch launch = find_launch();
+  std::optional<StallWatch> watch;  // It outlives the transport, whose end may have to wait.
+  if (launch.size > 1)
+    watch.emplace(fmt::format("process {} of {}", launch.rank, launch.size), last_moment(launch));
   std::shared_ptr<Transport> transport;
   try {
     transport = join_processes(launch);
@@ -239,13 +258,18 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
     fmt::print(errors, "runexp: {}\n", one_line(error.what()));
     return kBadUsage;
   }
-  Processes processes(transport);
+  Processes processes(std::move(transport));
+  StallWatch* const watching = watch ? &*watch : nullptr;
+  const StallWatch::Attention attention(watching, processes);
   std::ostream nowhere(nullptr);
   const Ending ending = catch_errors([&] {
-    return act(parse_command_line(arguments), processes, processes.is_first() ? out : nowhere,
-               processes.is_first() ? errors : nowhere);
+    return act(parse_command_line(arguments), processes, watching,
+               processes.is_first() ? out : nowhere, processes.is_first() ? errors : nowhere);
   });
-  return end_together(ending, processes, errors);
+  const int exit_code = end_together(ending, processes, errors);
+  // Of processes that end so, a launcher ends the others before they have come to their own end.
+  if (watch && exit_code != kDone) watch->dismiss();
+  return exit_code;
 }
 
 }  // namespace tessera

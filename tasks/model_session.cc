@@ -29,7 +29,8 @@ ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
       mesh_(mesh_of(config.mesh, purpose, devices_per_process, processes)),
       rules_(make_rules(config.rules)),
       task_(make_task(config.task)),
-      executor_(make_executor(purpose, devices)) {
+      executor_(make_executor(purpose, devices)),
+      waits_(add_waits()) {
   check_rules(rules_, mesh_);
   if (purpose == Purpose::kRunning) {
     CHECK(static_cast<int64_t>(devices.size()) == devices_per_process);
@@ -46,6 +47,12 @@ Executor ModelSession::make_executor(Purpose purpose, const std::vector<Device*>
                                                    .transport = processes_.transport(),
                                                    .timeout = timeout});
   return Executor(devices, *fabric_);
+}
+
+Waits::Entry ModelSession::add_waits() {
+  if (!fabric_) return {};
+  return processes_.waits().add(
+      [fabric = fabric_.get()](auto least) { return fabric->stalled(least); });
 }
 
 int ModelSession::add_program(const Graph& graph, CompileOptions options) {

@@ -51,6 +51,9 @@ class ModelSession {
 
  private:
   Executor make_executor(Purpose purpose, const std::vector<Device*>& devices);
+  Waits::Entry add_waits();
+
+  Waits::Entry waits_;  // Of the fabric.
 };
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGTERM, Ctrl-C, SIGUSR1 (which mpirun and Slurm pass on without haste) and SIGHUP (the terminal
 // is closed; under nohup it is ignored) as a wish to stop at the next step boundary. A second
-// Ctrl-C kills as usual.
+// Ctrl-C kills as usual; other signals may come again.
 #pragma once
 
 namespace tessera {
@@ -9,13 +9,25 @@ namespace tessera {
 // Listens while it lives; what was installed before is put back. Several hear the same signal.
 class StopSignal {
  public:
-  StopSignal();
+  // What whoever listens does about it: comes to a stop by itself, or only reports it.
+  enum class Answer { kStops, kReports };
+
+  explicit StopSignal(Answer answer = Answer::kStops);
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  int requested() const;                // The signal's number; 0: none came.
+  int requested() const;        // The signal's number; 0: none came.
+  static bool anybody_stops();  // Whether somebody who stops listens.
+  // All processes have heard of the signal and are about to save and end.
+  static void heed();
+  static bool is_heeded();
+  // Ends this process as the signal does where nobody listens.
+  static void end_by(int signal);
   static const char* name(int signal);  // "SIGTERM", "Ctrl-C", "SIGUSR1", "SIGHUP"
+
+ private:
+  Answer answer_;
 };
 
 }  // namespace tessera

@@ -35,7 +35,6 @@
 #include "tasks/run_start.h"
 #include "tasks/scratch_directory.h"
 #include "tasks/session.h"
-#include "tasks/stall_watch.h"
 #include "tasks/step_runner.h"
 #include "tasks/stop_signal.h"
 #include "tasks/throughput.h"
@@ -270,15 +269,16 @@ void Trainer::Impl::log_lost_console() {
 
 int Trainer::Impl::train() {
   const StopSignal stop;
-  const StallWatch watch(stop, processes_, session_.fabric());
-  saver_ = std::make_unique<CheckpointSaver>(
-      store_,
-      RetentionPolicy{.newest = p().save_max_to_keep,
-                      .every_steps = p().save_keep_every_steps,
-                      .best = !p().save_keep_best.empty()},
-      std::make_unique<Processes>(processes_.transport(),
-                                  std::chrono::seconds(p().collective_timeout_seconds),
-                                  kSavingChannel));
+  auto saving = std::make_unique<Processes>(
+      processes_.transport(), std::chrono::seconds(p().collective_timeout_seconds), kSavingChannel);
+  const Waits::Entry waits = processes_.waits().add(
+      [saving = saving.get()](auto least) { return saving->waits().stalled(least); });
+  saver_ =
+      std::make_unique<CheckpointSaver>(store_,
+                                        RetentionPolicy{.newest = p().save_max_to_keep,
+                                                        .every_steps = p().save_keep_every_steps,
+                                                        .best = !p().save_keep_best.empty()},
+                                        std::move(saving));
   for (const auto& [step, value] : values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
     saver_->set_metric(step, value);
   step_until_complete(stop);
@@ -293,6 +293,7 @@ void Trainer::Impl::step_until_complete(const StopSignal& stop) {
     const Clock::time_point begin = Clock::now();
     const Outlook outlook = agreed_outlook(stop);
     if (outlook.signal != 0) {
+      StopSignal::heed();
       stopped_by_ = outlook.signal;
       return leave(outlook.signal);
     }

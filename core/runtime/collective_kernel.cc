@@ -12,8 +12,6 @@
 namespace tessera {
 namespace {
 
-// How often a device that waits for a message looks whether the run was stopped.
-constexpr auto kLook = std::chrono::milliseconds(50);
 // Tags of this fabric's messages; processes.h has others.
 constexpr uint64_t kTags = uint64_t{1} << 60;
 // Pieces of strided messages that are received at the same time.
@@ -40,10 +38,7 @@ CollectiveKernel::CollectiveKernel(FabricState& state, int64_t device,
 
 void CollectiveKernel::run(const LaunchArgs& args) {
   state_.begin(device_, info_);
-  const std::chrono::milliseconds timeout = state_.options().timeout;
-  const auto now = std::chrono::steady_clock::now();
-  deadline_ = now + timeout;
-  warning_ = now + timeout * 9 / 10;
+  patience_ = Patience(state_.options().timeout);
   meeting_->offer(static_cast<int>(place_.self().position)) = {args.inputs[0], args.outputs[0],
                                                                info_.get()};
   meet();
@@ -68,10 +63,10 @@ void CollectiveKernel::check_agreement() const {
 void CollectiveKernel::meet() {
   const auto own = static_cast<int>(place_.self().position);
   const Meeting::Ticket ticket = meeting_->come(own);
-  Meeting::Outcome outcome = meeting_->wait(ticket, warning_);
-  if (outcome == Meeting::Outcome::kTimedOut) {
-    state_.tell_others();
-    outcome = meeting_->wait(ticket, deadline_);
+  Meeting::Outcome outcome = meeting_->wait(ticket, patience_.next_look());
+  while (outcome == Meeting::Outcome::kTimedOut && !patience_.look()) {
+    if (patience_.is_nearly_over()) state_.tell_others();
+    outcome = meeting_->wait(ticket, patience_.next_look());
   }
   switch (outcome) {
     case Meeting::Outcome::kMet:
@@ -85,7 +80,7 @@ void CollectiveKernel::meet() {
   for (const Member& member : place_.local())
     if (meeting_->times(static_cast<int>(member.position)) < meeting_->times(own))
       missing.push_back(member.device);
-  state_.fail_timed_out(device_, missing);
+  state_.fail_timed_out(device_, missing, patience_);
 }
 
 void CollectiveKernel::count_taken(const Member& local, int64_t bytes) {
@@ -111,13 +106,11 @@ void CollectiveKernel::receive(const Member& from, std::span<std::byte> bytes, M
 
 void CollectiveKernel::await(Mail& mail) {
   for (const Mail::Pending& each : mail.pending_) {
-    while (
-        !each.message->wait_until(std::min(deadline_, std::chrono::steady_clock::now() + kLook))) {
+    while (!each.message->wait_until(patience_.next_look())) {
       if (state_.is_stopped()) state_.fail_stopped();
       state_.note_waiting(device_, each.with);
-      const auto now = std::chrono::steady_clock::now();
-      if (now >= warning_) state_.tell_others();
-      if (now >= deadline_) state_.fail_timed_out(device_, {each.with});
+      if (patience_.look()) state_.fail_timed_out(device_, {each.with}, patience_);
+      if (patience_.is_nearly_over()) state_.tell_others();
     }
   }
   mail.pending_.clear();

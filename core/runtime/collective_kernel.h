@@ -15,6 +15,7 @@
 #include "core/runtime/collective_info.h"
 #include "core/runtime/fabric_state.h"
 #include "core/runtime/group_place.h"
+#include "core/runtime/patience.h"
 #include "core/runtime/strided_part.h"
 
 namespace tessera {
@@ -94,8 +95,7 @@ class CollectiveKernel : public Kernel {
   int64_t scratch_bytes_;
   GroupPlace place_;
   std::shared_ptr<Meeting> meeting_;
-  FabricState::Deadline deadline_;
-  FabricState::Deadline warning_;  // From then on the other processes are told where all are.
+  Patience patience_;  // With the collective under way.
 };
 
 // One of each family; they are in files of their own.

@@ -179,7 +179,8 @@ std::string FabricState::answer_of(int process) const {
   return fmt::format("{} says: {}", name, tidings_[static_cast<size_t>(process)]->theirs.data());
 }
 
-void FabricState::fail_timed_out(int64_t device, const std::vector<int64_t>& missing) const {
+void FabricState::fail_timed_out(int64_t device, const std::vector<int64_t>& missing,
+                                 const Patience& patience) const {
   std::vector<std::string> absent, known;
   for (const int64_t each : missing)
     absent.push_back(is_local(each) ? fmt::format("{}, which {}", name_of(each), where_is(each))
@@ -195,8 +196,8 @@ void FabricState::fail_timed_out(int64_t device, const std::vector<int64_t>& mis
     text = it.info->text;
     number = it.number;
   }
-  fail("{} has waited {} in collective {}, {}, for {}. Where all are: {}", name_of(device),
-       seconds_text(options_.timeout), number, text, fmt::join(absent, ", "),
+  fail("{} has waited {} in collective {}, {}, for {}{}. Where all are: {}", name_of(device),
+       seconds_text(patience.limit()), number, text, fmt::join(absent, ", "), patience.held_up(),
        fmt::join(known, "; "));
 }
 

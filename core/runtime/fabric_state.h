@@ -16,13 +16,12 @@
 #include "core/runtime/collective_info.h"
 #include "core/runtime/fabric.h"
 #include "core/runtime/meeting.h"
+#include "core/runtime/patience.h"
 
 namespace tessera {
 
 class FabricState {
  public:
-  using Deadline = std::chrono::steady_clock::time_point;
-
   explicit FabricState(FabricOptions options);
   ~FabricState();
 
@@ -56,7 +55,8 @@ class FabricState {
   // report of a collective whose time is nearly up. Once in a run; it does not wait.
   void tell_others();
   // With a report: `missing` are the devices that this one waits for in its collective.
-  [[noreturn]] void fail_timed_out(int64_t device, const std::vector<int64_t>& missing) const;
+  [[noreturn]] void fail_timed_out(int64_t device, const std::vector<int64_t>& missing,
+                                   const Patience& patience) const;
 
  private:
   struct Record {

@@ -43,9 +43,12 @@ struct Letter {
   std::string text() const { return body.substr(head.what_bytes); }
 };
 
-bool wait_all(const Letter& letter, Clock::time_point deadline) {
-  return std::all_of(letter.messages.begin(), letter.messages.end(),
-                     [&](const auto& message) { return message->wait_until(deadline); });
+bool wait_all(const Letter& letter, Patience& patience) {
+  return std::all_of(letter.messages.begin(), letter.messages.end(), [&](const auto& message) {
+    while (!message->wait_until(patience.next_look()))
+      if (patience.look()) return false;
+    return true;
+  });
 }
 
 std::shared_ptr<Letter> send_letter(Transport& transport, int to, uint64_t tag, Head head,
@@ -72,9 +75,8 @@ std::shared_ptr<Letter> expect_letter(Transport& transport, int from, uint64_t t
 }
 
 // Waits for a letter that is expected; false if it does not come by then.
-bool read_letter(Transport& transport, int from, uint64_t tag, Letter& letter,
-                 Clock::time_point deadline) {
-  if (!wait_all(letter, deadline)) return false;
+bool read_letter(Transport& transport, int from, uint64_t tag, Letter& letter, Patience& patience) {
+  if (!wait_all(letter, patience)) return false;
   std::memcpy(&letter.head, letter.first.data(), sizeof(Head));
   letter.body.resize(letter.head.what_bytes + letter.head.text_bytes);
   const size_t in_first = std::min(letter.body.size(), kFirstText);
@@ -82,7 +84,7 @@ bool read_letter(Transport& transport, int from, uint64_t tag, Letter& letter,
   if (in_first == letter.body.size()) return true;
   letter.messages.push_back(transport.receive(
       from, tag, std::as_writable_bytes(std::span(letter.body).subspan(in_first))));
-  return wait_all(letter, deadline);
+  return wait_all(letter, patience);
 }
 
 // Texts in a row, each with its length before it.
@@ -130,7 +132,10 @@ struct Processes::Round {
 };
 
 Processes::Processes(std::shared_ptr<Transport> transport, Milliseconds timeout, uint64_t channel)
-    : transport_(std::move(transport)), timeout_(timeout), tag_(kAgreementTags + channel) {}
+    : transport_(std::move(transport)),
+      timeout_(timeout),
+      tag_(kAgreementTags + channel),
+      own_waits_(waits_.add([this](Milliseconds least) { return stalled(least); })) {}
 
 Processes::~Processes() = default;
 
@@ -147,7 +152,7 @@ std::string Processes::name(int rank) const {
 void Processes::note_waiting(int other, const std::string& what) {
   const std::lock_guard lock(waiting_mutex_);
   awaited_ = other;
-  awaited_at_ = what;
+  if (other >= 0) awaited_at_ = what;
   awaited_since_ = Clock::now();
 }
 
@@ -157,9 +162,17 @@ std::string Processes::stalled(Milliseconds least) const {
   return fmt::format("{} waits at '{}' for {}", name(rank()), awaited_at_, name(awaited_));
 }
 
+std::string Processes::whereabouts() const {
+  const std::lock_guard lock(waiting_mutex_);
+  if (awaited_ >= 0)
+    return fmt::format("{} waits at '{}' for {}", name(rank()), awaited_at_, name(awaited_));
+  return fmt::format("{} is busy since '{}' and waits for no other", name(rank()),
+                     awaited_at_.empty() ? "its start" : awaited_at_);
+}
+
 // Process 0's side of a round.
 Processes::Round Processes::lead(Contribution mine, Milliseconds timeout) {
-  const Clock::time_point deadline = Clock::now() + timeout;
+  Patience patience(timeout);
   const int count = size();
   std::vector<std::shared_ptr<Letter>> letters(static_cast<size_t>(count));
   for (int rank = 1; rank < count; ++rank)
@@ -173,7 +186,7 @@ Processes::Round Processes::lead(Contribution mine, Milliseconds timeout) {
   for (int rank = 1; rank < count; ++rank) {
     Letter& letter = *letters[static_cast<size_t>(rank)];
     note_waiting(rank, mine.what);
-    const bool came = read_letter(*transport_, rank, tag_, letter, deadline);
+    const bool came = read_letter(*transport_, rank, tag_, letter, patience);
     texts.push_back(came ? letter.text() : "");
     errors.emplace_back(came && letter.head.failed != 0 ? letter.text() : "");
     if (!came) {
@@ -195,8 +208,8 @@ Processes::Round Processes::lead(Contribution mine, Milliseconds timeout) {
   note_waiting(-1, "");
   // Whoever failed says why others are missing or astray.
   if (!round.failed && !missing.empty()) {
-    broken_ = fmt::format("{} did not come to '{}' within {:g} s: stopped, dead or much slower",
-                          missing, mine.what, seconds(timeout));
+    broken_ = fmt::format("{} did not come to '{}' within {:g} s: stopped, dead or much slower{}",
+                          missing, mine.what, seconds(timeout), patience.held_up());
   } else if (!round.failed && !astray.empty()) {
     broken_ = astray;
   }
@@ -213,8 +226,9 @@ Processes::Round Processes::lead(Contribution mine, Milliseconds timeout) {
   std::vector<std::shared_ptr<Letter>> answers;
   for (const int rank : present)
     answers.push_back(send_letter(*transport_, rank, tag_, head, "", pack(round.texts)));
+  Patience sending(timeout + kLeadersGrace);
   for (const std::shared_ptr<Letter>& answer : answers)
-    if (!wait_all(*answer, deadline + kLeadersGrace)) never_waited_.push_back(answer);
+    if (!wait_all(*answer, sending)) never_waited_.push_back(answer);
   if (round.failed && !missing.empty() && broken_.empty())
     broken_ = fmt::format("{} did not come to hear of a failure", missing);
   return round;
@@ -222,17 +236,17 @@ Processes::Round Processes::lead(Contribution mine, Milliseconds timeout) {
 
 // Every other process's.
 Processes::Round Processes::follow(const Contribution& mine, Milliseconds timeout) {
-  const Clock::time_point deadline = Clock::now() + timeout + kLeadersGrace;
+  Patience patience(timeout + kLeadersGrace);
   const Head head{.round = round_, .value = mine.value, .failed = mine.failed ? 1u : 0u};
   note_waiting(0, mine.what);
   const auto question = send_letter(*transport_, 0, tag_, head, mine.what, mine.text);
   const auto answer = expect_letter(*transport_, 0, tag_);
-  if (!wait_all(*question, deadline) || !read_letter(*transport_, 0, tag_, *answer, deadline)) {
+  if (!wait_all(*question, patience) || !read_letter(*transport_, 0, tag_, *answer, patience)) {
     never_waited_.push_back(question);
     never_waited_.push_back(answer);
     broken_ = fmt::format(
-        "{} did not answer at '{}' within {:g} s: stopped, dead, or waiting for another", name(0),
-        mine.what, seconds(timeout));
+        "{} did not answer at '{}' within {:g} s: stopped, dead, or waiting for another{}", name(0),
+        mine.what, seconds(timeout), patience.held_up());
     fail("{}", broken_);
   }
   note_waiting(-1, "");

@@ -12,7 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/runtime/patience.h"
 #include "core/runtime/transport.h"
+#include "core/runtime/waits.h"
 
 namespace tessera {
 
@@ -57,9 +59,10 @@ class Processes {
                                              std::chrono::milliseconds patience);
   const std::optional<SharedFailure>& failure() const { return failure_; }
 
-  // "process 0 (host a) waits at 'step 12' for process 1 (host b)" if it has since `least` or
-  // longer, else "". For threads that watch.
-  std::string stalled(std::chrono::milliseconds least) const;
+  // What this process waits for, in an agreement or elsewhere; for threads that watch.
+  Waits& waits() { return waits_; }
+  // "process 0 (host a) is busy since 'step 12'": how far it has come, if it waits for nobody.
+  std::string whereabouts() const;
 
  private:
   struct Round;
@@ -68,6 +71,7 @@ class Processes {
   Round lead(Contribution mine, std::chrono::milliseconds timeout);
   Round follow(const Contribution& mine, std::chrono::milliseconds timeout);
   void note_waiting(int other, const std::string& what);  // -1: for nobody.
+  std::string stalled(std::chrono::milliseconds least) const;
 
   std::shared_ptr<Transport> transport_;
   std::chrono::milliseconds timeout_;
@@ -80,6 +84,8 @@ class Processes {
   std::optional<SharedFailure> failure_;
   std::string broken_;                               // Why no more can be agreed on; or empty.
   std::vector<std::shared_ptr<void>> never_waited_;  // Messages that nobody answered.
+  Waits waits_;
+  Waits::Entry own_waits_;
 };
 
 }  // namespace tessera

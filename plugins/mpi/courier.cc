@@ -60,6 +60,18 @@ std::vector<std::string> find_hosts(MPI_Comm comm, int rank, int size) {
   return hosts;
 }
 
+// Open MPI ends a process that cannot find the others with a text of its own that says no way out.
+void check_launcher() {
+#ifdef OPEN_MPI
+  const auto is_set = [](const char* variable) { return ::getenv(variable) != nullptr; };
+  const bool by_srun = is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
+  if (by_srun && !is_set("PMIX_RANK") && !is_set("PMI_RANK") && !is_set("OMPI_COMM_WORLD_RANK"))
+    fail(
+        "srun started this process without a way to find the others; use srun --mpi=pmix (srun "
+        "--mpi=list shows what this cluster has), or mpirun");
+#endif
+}
+
 }  // namespace
 
 Courier::Courier() {
@@ -172,6 +184,7 @@ void Courier::work() {
   MPI_Comm comm = MPI_COMM_NULL;
   std::string error;
   try {
+    check_launcher();
     int provided = MPI_THREAD_SINGLE, size = 1;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     if (provided < MPI_THREAD_FUNNELED) fail("this MPI library does not allow programs of threads");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // runexp killed at any moment, and run again by the same command until it is done: every loss is
 // bitwise that of a run left alone.
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <thread>
@@ -18,7 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr int64_t kSteps = 60, kSaveInterval = 4;
+// How long a run is, and how often it saves.
+struct Length {
+  int64_t steps = 60;
+  int64_t save_interval = 4;
+};
 
 fs::path write_text(const TemporaryDirectory& directory) {
   std::mt19937 generator(7);
@@ -31,7 +36,7 @@ fs::path write_text(const TemporaryDirectory& directory) {
 }
 
 std::vector<std::string> command(const fs::path& text, const fs::path& run,
-                                 const std::string& dtype) {
+                                 const std::string& dtype, const Length& length = {}) {
   return {"--exp=quickstart.CharLm",
           "--job_log_dir=" + run.string(),
           "--threads=1",
@@ -50,70 +55,117 @@ std::vector<std::string> command(const fs::path& text, const fs::path& run,
           "--set",
           "sample_length=0",
           "--set",
-          "num_train_steps=" + std::to_string(kSteps),
+          "num_train_steps=" + std::to_string(length.steps),
           "--set",
           "task.train.eval_interval_steps=0",
           "--set",
-          "task.train.save_interval_steps=" + std::to_string(kSaveInterval)};
+          "task.train.save_interval_steps=" + std::to_string(length.save_interval)};
 }
 
 int64_t steps_logged(const fs::path& run) { return static_cast<int64_t>(losses_of(run).size()); }
 
-// Lets the run take `steps` more steps, and a little longer; then kills it. Returns whether it was
-// still running.
+// What came of strikes at a run.
+struct Tally {
+  int kills = 0, stops = 0, at_the_start = 0, while_saving = 0;
+  int64_t most_redone = 0;
+};
+
+// Lets the run take a few more steps, and a little longer, or hardly start; then kills it, and now
+// and then stops it for a while before. Returns whether it was still running.
 bool run_and_kill(const std::vector<std::string>& arguments, const fs::path& run,
-                  const fs::path& output, int64_t steps, milliseconds longer) {
+                  const fs::path& output, int64_t most_steps, std::mt19937& random, Tally* tally) {
+  const auto steps = static_cast<int64_t>(random() % static_cast<uint32_t>(most_steps));
+  const bool at_the_start = random() % 8 == 0;
   Child child("runexp", arguments, output);
   const int64_t start = steps_logged(run);
-  while (child.running() && steps_logged(run) < start + steps)
+  while (!at_the_start && child.running() && steps_logged(run) < start + steps)
     std::this_thread::sleep_for(milliseconds(1));
-  std::this_thread::sleep_for(longer);
-  const bool running = child.running();
+  std::this_thread::sleep_for(milliseconds(random() % (at_the_start ? 80 : 12)));
+  if (random() % 4 == 0) {
+    ++tally->stops;
+    child.send(SIGSTOP);
+    std::this_thread::sleep_for(milliseconds(random() % 40));
+    child.send(SIGCONT);
+    std::this_thread::sleep_for(milliseconds(random() % 20));
+  }
+  if (!child.running()) return false;
   child.send(SIGKILL);
   child.wait();
-  return running;
+  ++tally->kills;
+  if (at_the_start) ++tally->at_the_start;
+  return true;
 }
 
-void kill_until_done(const std::string& dtype, int kills, uint32_t seed) {
+// The checkpoints that a kill left are whole, and it costs no more than promised.
+void check_what_is_left(const fs::path& run, int64_t save_interval, Tally* tally) {
+  const CheckpointStore store(run / "checkpoints");
+  const std::vector<int64_t> saved = store.steps();
+  if (!saved.empty()) store.open(saved.back()).verify();
+  // No more than one interval is lost, and what was done while the checkpoint was written that was
+  // due last: the next one is not begun before.
+  const int64_t newest = saved.empty() ? 0 : saved.back(), step = steps_logged(run);
+  REQUIRE(step - newest <= 2 * save_interval);
+  tally->most_redone = std::max(tally->most_redone, step - newest);
+  if (newest < step / save_interval * save_interval) ++tally->while_saving;
+}
+
+void kill_until_done(const std::string& dtype, int kills, uint32_t seed, const Length& length,
+                     Tally* tally) {
   const TemporaryDirectory directory;
   const fs::path text = write_text(directory), whole = directory / "whole",
                  broken = directory / "broken", output = directory / "output.txt";
   {
-    Child child("runexp", command(text, whole, dtype), output);
+    Child child("runexp", command(text, whole, dtype, length), output);
     REQUIRE(child.wait() == 0);
   }
   fs::create_directories(broken);
   write_bytes(broken / "metrics.jsonl", "");
   std::mt19937 random(seed);
   for (int kill = 0; kill < kills; ++kill) {
-    const auto steps = static_cast<int64_t>(random() % 14);
-    const milliseconds longer(random() % 12);
-    INFO("kill " << kill << " after " << steps << " steps and " << longer.count() << " ms");
-    if (!run_and_kill(command(text, broken, dtype), broken, output, steps, longer)) break;
-    const std::vector<int64_t> saved = CheckpointStore(broken / "checkpoints").steps();
-    if (!saved.empty()) CheckpointStore(broken / "checkpoints").open(saved.back()).verify();
-    // No more than one interval is lost, and what the saving thread was writing.
-    const int64_t newest = saved.empty() ? 0 : saved.back();
-    REQUIRE(steps_logged(broken) - newest <= 2 * kSaveInterval);
+    INFO("seed " << seed << ", kill " << kill);
+    if (!run_and_kill(command(text, broken, dtype, length), broken, output,
+                      3 * length.save_interval, random, tally))
+      break;
+    check_what_is_left(broken, length.save_interval, tally);
   }
-  Child child("runexp", command(text, broken, dtype), output);
+  Child child("runexp", command(text, broken, dtype, length), output);
   INFO(read_file(output));
   REQUIRE(child.wait() == 0);
   REQUIRE(losses_of(broken) == losses_of(whole));
-  REQUIRE(values_of(broken, "loss").size() == static_cast<size_t>(kSteps));
-  REQUIRE(CheckpointStore(broken / "checkpoints").newest() == kSteps);
+  REQUIRE(values_of(broken, "loss").size() == static_cast<size_t>(length.steps));
+  REQUIRE(CheckpointStore(broken / "checkpoints").newest() == length.steps);
 }
 
 TEST_CASE("killed a few times, a run ends as if it had been left alone") {
-  kill_until_done("f32", 3, 1);
+  Tally tally;
+  kill_until_done("f32", 3, 1, {}, &tally);
 }
 
 TEST_CASE("killed a few times in bf16, a run ends as if it had been left alone") {
-  kill_until_done("bf16", 3, 2);
+  Tally tally;
+  kill_until_done("bf16", 3, 2, {}, &tally);
 }
 
 TEST_CASE("killed over and over, a run ends as if it had been left alone", "[full][levels]") {
-  for (uint32_t seed = 10; seed < 16; ++seed) kill_until_done(seed % 2 ? "bf16" : "f32", 12, seed);
+  Tally tally;
+  for (uint32_t seed = 10; seed < 12; ++seed)
+    kill_until_done(seed % 2 ? "bf16" : "f32", 12, seed, {}, &tally);
+}
+
+TEST_CASE("killed and stopped at a hundred and fifty random moments, a run ends as if left alone",
+          "[full]") {
+  constexpr int kKills = 150;
+  constexpr Length kLength{.steps = 240, .save_interval = 12};
+  Tally tally;
+  for (uint32_t seed = 20; tally.kills < kKills; ++seed)
+    kill_until_done(seed % 2 ? "bf16" : "f32", std::min(30, kKills - tally.kills), seed, kLength,
+                    &tally);
+  fmt::print(
+      "seeds from 20: {} kills and {} stops of one process, {} kills while it started, {} while it "
+      "saved; at most {} steps done again ({} between saves)\n",
+      tally.kills, tally.stops, tally.at_the_start, tally.while_saving, tally.most_redone,
+      kLength.save_interval);
+  REQUIRE(tally.while_saving > 0);
 }
 
 TEST_CASE("SIGTERM and Ctrl-C save and exit 0, and the same command goes on") {
@@ -133,7 +185,7 @@ TEST_CASE("SIGTERM and Ctrl-C save and exit 0, and the same command goes on") {
   }
   Child child("runexp", command(text, run, "f32"), output);
   REQUIRE(child.wait() == 0);
-  REQUIRE(steps_logged(run) == kSteps);
+  REQUIRE(steps_logged(run) == Length().steps);
 }
 
 }  // namespace

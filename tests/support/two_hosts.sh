@@ -75,8 +75,9 @@ chmod +x "$folder/agent"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_default_hostfile=$folder/hosts
 export OMPI_MCA_oob_tcp_if_include=cable OMPI_MCA_btl_tcp_if_include=cable
+exec 3<&0  # Or the shell would give what runs beside it no input.
 # shellcheck disable=SC2016  # The inner shell's arguments.
-ip netns exec "$tag-left" unshare --uts sh -c 'hostname left; exec "$@"' sh "$@" &
+ip netns exec "$tag-left" unshare --uts sh -c 'hostname left; exec "$@"' sh "$@" <&3 3<&- &
 child=$!
 wait "$child"
 code=$?

@@ -4,6 +4,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/mpirun.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -14,7 +15,7 @@ using Catch::Matchers::Contains;
 // Whether tests of several processes can run here; if not, says so.
 bool can_run() {
   const std::string reason = why_no_mpirun();
-  if (!reason.empty()) WARN("skipped: " + reason);
+  if (!reason.empty()) skip_test(reason);
   return reason.empty();
 }
 

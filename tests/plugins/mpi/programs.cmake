@@ -9,3 +9,5 @@ if(TARGET tessera_mpi)
   target_compile_definitions(test_plugins_mpi PRIVATE TESSERA_HAS_MPI)
 endif()
 add_dependencies(test_plugins_mpi programs)
+# Tests under Slurm are an entry of their own, so that ctest shows where they were skipped.
+tessera_test_entry(test_plugins_mpi.slurm full "[slurm]" "")

@@ -6,6 +6,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/mpirun.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -51,10 +52,7 @@ void require_near(const fs::path& one, const fs::path& other, const std::string&
 }
 
 TEST_CASE("shards train two processes as one, from checkpoints of either", "[mpi]") {
-  if (const std::string reason = why_no_mpirun(); !reason.empty()) {
-    WARN("skipped: " + reason);
-    return;
-  }
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory one, two;
   write_shards(one.path());
   write_shards(two.path());
@@ -77,10 +75,7 @@ TEST_CASE("shards train two processes as one, from checkpoints of either", "[mpi
 }
 
 TEST_CASE("a shard that only one process reads ends all of them with its name", "[mpi]") {
-  if (const std::string reason = why_no_mpirun(); !reason.empty()) {
-    WARN("skipped: " + reason);
-    return;
-  }
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory folder;
   write_shards(folder.path());
   const std::string lines = read_bytes(folder / "shards/3.jsonl");

@@ -6,6 +6,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/mpirun.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -54,10 +55,7 @@ void require_near(const Losses& one, const Losses& other) {
 }
 
 TEST_CASE("two processes of two devices learn as one of four, and as one device", "[mpi]") {
-  if (const std::string reason = why_no_mpirun(); !reason.empty()) {
-    WARN("skipped: " + reason);
-    return;
-  }
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
   const std::string four = kTiny + "--set ici_mesh_shape=[1,2,2] ";
   require_near(losses(alone(four + "--devices=4")), one);
@@ -67,11 +65,20 @@ TEST_CASE("two processes of two devices learn as one of four, and as one device"
   require_near(losses(mpirun_command("-n 2", "runexp", crossed + "--devices=2")), one);
 }
 
+// As docs/launching.md has it.
+TEST_CASE("two processes train in a network that nothing else can reach", "[mpi]") {
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
+  const std::string alone_on_net =
+      "unshare --user --map-root-user --net sh -c 'ip link set lo up && exec \"$@\"' sh ";
+  const TemporaryDirectory folder;
+  if (shell(folder.path(), alone_on_net + "true").exit_code != 0)
+    return skip_test("no user namespaces here (unshare --user --net)");
+  const std::string mesh = kTiny + "--set ici_mesh_shape=[1,2,1] ";
+  require_near(losses(alone_on_net + mpirun_command("-n 2", "runexp", mesh)), losses(alone(kTiny)));
+}
+
 TEST_CASE("two hosts train as one device does", "[mpi]") {
-  if (const std::string reason = why_no_two_hosts(); !reason.empty()) {
-    WARN("skipped: " + reason);
-    return;
-  }
+  if (const std::string reason = why_no_two_hosts(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
   const std::string mesh = kTiny + "--set ici_mesh_shape=[1,1,2] --set dcn_mesh_shape=[1,2,1] ";
   require_near(
@@ -79,10 +86,7 @@ TEST_CASE("two hosts train as one device does", "[mpi]") {
 }
 
 TEST_CASE("a run of one process on 4 x 2 devices goes on in two, and back on one device", "[mpi]") {
-  if (const std::string reason = why_no_mpirun(); !reason.empty()) {
-    WARN("skipped: " + reason);
-    return;
-  }
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
   const TemporaryDirectory folder;
   write_text(folder.path());
@@ -109,10 +113,7 @@ TEST_CASE("a run of one process on 4 x 2 devices goes on in two, and back on one
 }
 
 TEST_CASE("a mesh that mixes its hosts is refused before step 0", "[mpi]") {
-  if (const std::string reason = why_no_two_hosts(); !reason.empty()) {
-    WARN("skipped: " + reason);
-    return;
-  }
+  if (const std::string reason = why_no_two_hosts(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory folder;
   write_text(folder.path());
   const std::string mesh = kTiny + "--set ici_mesh_shape=[1,2,1] --set dcn_mesh_shape=[1,2,1] ";

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// One of two processes is killed or stopped at fifty random moments, also while it starts and while
+// it saves: the other one reports each death, nothing hangs, no checkpoint is damaged, and every
+// loss is bitwise that of a run left alone.
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "core/runtime/checkpoint_store.h"
+#include "tests/support/background.h"
+#include "tests/support/catch.h"
+#include "tests/support/endless_run.h"
+#include "tests/support/metrics_lines.h"
+#include "tests/support/mpirun.h"
+#include "tests/support/skip.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kRuns = 2;  // At once: a death takes a launcher two seconds, mostly of waiting.
+constexpr int kStrikes = 25;
+constexpr EndlessRun kEndless{.timeout_seconds = 30, .save_interval = 20};
+
+// What came of the strikes at one run.
+struct Campaign {
+  std::vector<std::string> problems;
+  int kills = 0, stops = 0, while_saving = 0;
+  int64_t most_redone = 0;
+};
+
+void sleep_some(std::mt19937& random, int most) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(random() % static_cast<uint32_t>(most)));
+}
+
+// Takes a process and its run at its word: `campaign` learns what is wrong.
+void strike_once(const std::filesystem::path& folder, std::mt19937& random, Campaign* campaign) {
+  const auto expect = [&](bool condition, const std::string& problem) {
+    if (!condition) campaign->problems.push_back(problem);
+  };
+  Background run(folder, mpirun_command("-n 2", "runexp", arguments_of(kEndless)));
+  const int rank = static_cast<int>(random() % 2);
+  // A quarter while they start, the others under way.
+  const int64_t start = last_step(folder);
+  if (random() % 4 != 0) comes_true([&] { return last_step(folder) > start; });
+  std::optional<int> victim;
+  expect(comes_true(
+             [&] { return process_of(folder, 1 - rank) && (victim = process_of(folder, rank)); }),
+         "the processes did not start: " + run.output());
+  if (!victim) return;
+  sleep_some(random, 400);
+  if (random() % 3 == 0) {
+    ++campaign->stops;
+    ::kill(*victim, SIGSTOP);
+    sleep_some(random, 300);
+    ::kill(*victim, SIGCONT);
+    sleep_some(random, 200);
+  }
+  ++campaign->kills;
+  ::kill(*victim, SIGKILL);
+  const bool ended =
+      comes_true([&] { return !process_of(folder, 0) && !process_of(folder, 1); }, 30s);
+  // By a death while processes join, mpirun itself may hang; it is then killed.
+  const std::optional<int> code = run.wait(10s);
+  const std::string output = run.output();
+  expect(ended, "a hang: " + output);
+  expect(code != 0, "no failure: " + output);
+  expect(output.find("runexp: SIGTERM came while") != std::string::npos &&
+             output.find(fmt::format("process {}", 1 - rank)) != std::string::npos,
+         fmt::format("no report that process {} died: {}", rank, output));
+  const CheckpointStore store(folder / "run/checkpoints");
+  const int64_t saved = std::max<int64_t>(0, last_saved(folder)), step = last_step(folder);
+  try {
+    if (saved > 0) store.open(saved).verify();
+  } catch (const std::exception& error) {
+    campaign->problems.push_back(error.what());
+  }
+  // One interval is lost, and what was done while the checkpoint was written that was due last: the
+  // next one is not begun before.
+  expect(step - saved <= 2 * kEndless.save_interval,
+         fmt::format("killed at step {}, but the newest checkpoint is {}", step, saved));
+  if (saved < step / kEndless.save_interval * kEndless.save_interval) ++campaign->while_saving;
+  campaign->most_redone = std::max(campaign->most_redone, step - saved);
+}
+
+Campaign strike_often(const std::filesystem::path& folder, uint32_t seed) {
+  std::mt19937 random(seed);
+  Campaign campaign;
+  write_text(folder);
+  for (int i = 0; i < kStrikes && campaign.problems.empty(); ++i)
+    strike_once(folder, random, &campaign);
+  // Left alone, it goes on.
+  Background run(folder, mpirun_command("-n 2", "runexp", arguments_of(kEndless)));
+  const int64_t start = last_step(folder);
+  if (!comes_true([&] { return last_step(folder) > start + 5; }))
+    campaign.problems.push_back("it does not go on: " + run.output());
+  ::kill(run.pid(), SIGUSR1);
+  if (run.wait(30s) != 0) campaign.problems.push_back("it does not end: " + run.output());
+  return campaign;
+}
+
+TEST_CASE(
+    "one of two processes killed and stopped at fifty random moments leaves every loss as it was",
+    "[mpi][full]") {
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
+  const TemporaryDirectory folders[kRuns];
+  std::vector<std::future<Campaign>> campaigns;
+  for (uint32_t i = 0; i < kRuns; ++i)
+    campaigns.push_back(std::async(std::launch::async, strike_often, folders[i].path(), 100 + i));
+  int64_t steps = 0;
+  for (uint32_t i = 0; i < kRuns; ++i) {
+    const Campaign campaign = campaigns[i].get();
+    fmt::print(
+        "seed {}: {} kills and {} stops of one of two processes, {} while saving; {} steps, "
+        "at most {} done again ({} between saves)\n",
+        100 + i, campaign.kills, campaign.stops, campaign.while_saving,
+        last_step(folders[i].path()), campaign.most_redone, kEndless.save_interval);
+    INFO("seed " << 100 + i << ": " << fmt::format("{}", fmt::join(campaign.problems, "\n")));
+    REQUIRE(campaign.problems.empty());
+    REQUIRE(campaign.kills == kStrikes);
+    steps = std::max(steps, last_step(folders[i].path()));
+  }
+  const auto alone = losses_left_alone(kEndless, steps);
+  for (const TemporaryDirectory& folder : folders) require_losses(folder.path(), alone);
+}
+
+}  // namespace
+}  // namespace tessera

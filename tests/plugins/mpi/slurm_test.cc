@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs started by Slurm on two nodes: srun, and the batch script of docs/launching.md. Losses are
+// those under mpirun to the last bit; a job saves at its time limit, when it is requeued and when
+// it is cancelled, and goes on; a node that is lost is named.
+#include "tests/support/slurm.h"
+
+#include <chrono>
+#include <thread>
+
+#include "tests/support/background.h"
+#include "tests/support/catch.h"
+#include "tests/support/endless_run.h"
+#include "tests/support/metrics_lines.h"
+#include "tests/support/skip.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Matchers::Contains;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+constexpr auto kLimit = 150s;  // Slurm looks at time limits twice a minute.
+
+// A folder with what a user would have in theirs: runexp, text, and the batch script of the docs.
+class JobFolder : public TemporaryDirectory {
+ public:
+  JobFolder() {
+    write_text(path());
+    fs::create_symlink(TESSERA_BINARY_DIR "/bin/runexp", path() / "runexp");
+    const std::string page = read_bytes(TESSERA_SOURCE_DIR "/docs/launching.md");
+    const std::string opening = "```bash\n#!/bin/bash\n#SBATCH";
+    const size_t begin = page.find(opening);
+    REQUIRE(begin != std::string::npos);
+    REQUIRE(page.find(opening, begin + 1) == std::string::npos);
+    const size_t script = page.find('\n', begin) + 1;
+    write_bytes(path() / "train.sbatch", page.substr(script, page.find("```", script) - script));
+  }
+  std::string output() const { return read_bytes(path() / "log.txt"); }
+};
+
+std::string srun(const std::string& options, const EndlessRun& endless) {
+  return fmt::format("exec srun --mpi=pmix --nodes=2 --ntasks-per-node=1 {} ./runexp {}", options,
+                     arguments_of(endless));
+}
+
+// Puts a job into the queue; its number.
+std::string submit(SlurmCluster& cluster, const JobFolder& folder, const std::string& arguments) {
+  const Outcome outcome = cluster.run(
+      "left", folder.path(), "sbatch --parsable --cpus-per-task=1 --output=log.txt " + arguments);
+  INFO(outcome.errors);
+  REQUIRE(outcome.exit_code == 0);
+  return outcome.out.substr(0, outcome.out.find('\n'));
+}
+
+std::string state_of(SlurmCluster& cluster, const JobFolder& folder, const std::string& job) {
+  return cluster.run("left", folder.path(), "scontrol show job " + job).out;
+}
+
+// Waits until the log says the text so many times.
+void await_text(const JobFolder& folder, const std::string& text, int times) {
+  const auto count = [&] {
+    int found = 0;
+    const std::string output = folder.output();
+    for (size_t at = output.find(text); at != std::string::npos; at = output.find(text, at + 1))
+      ++found;
+    return found;
+  };
+  const bool came = comes_true([&] { return count() >= times; }, kLimit);
+  INFO("awaited '" << text << "' " << times << " times in:\n" << folder.output());
+  REQUIRE(came);
+}
+
+void await_step(const SlurmCluster& cluster, const JobFolder& folder, int64_t step) {
+  const bool came = comes_true([&] { return last_step(folder.path()) >= step; }, kLimit);
+  INFO(folder.output() << read_bytes(folder / "out") << read_bytes(folder / "errors")
+                       << cluster.logs());
+  REQUIRE(came);
+}
+
+TEST_CASE("srun starts a run on two nodes that learns as under mpirun, and ends when told to",
+          "[slurm][full]") {
+  if (const std::string reason = why_no_slurm(); !reason.empty()) return skip_test(reason);
+  SlurmCluster cluster;
+  const JobFolder folder;
+  Background run(folder.path(), cluster.on("left", folder.path(), srun("--job-name=first", {})));
+  await_step(cluster, folder, 20);
+  const Outcome cancelled =
+      cluster.run("left", folder.path(), "scancel --name=first --signal=USR1");
+  REQUIRE(cancelled.exit_code == 0);
+  REQUIRE(run.wait(60s) == 0);
+  INFO(run.output() << cluster.logs());
+  REQUIRE_THAT(run.output(),
+               Contains(fmt::format("SIGUSR1: saved step {}", last_step(folder.path()))));
+  REQUIRE(values_of(folder / "run", "processes").front() == "2");
+  require_losses(folder.path(), losses_left_alone({}, last_step(folder.path())));
+}
+
+TEST_CASE("srun without what MPI needs is refused with the option that gives it", "[slurm][full]") {
+  if (const std::string reason = why_no_slurm(); !reason.empty()) return skip_test(reason);
+  SlurmCluster cluster;
+  const JobFolder folder;
+  const Outcome outcome =
+      cluster.run("left", folder.path(), "srun --mpi=none --nodes=2 ./runexp " + arguments_of({}));
+  INFO(outcome.out << outcome.errors);
+  REQUIRE(outcome.exit_code != 0);
+  REQUIRE_THAT(outcome.errors, Contains("runexp: srun started") && Contains("srun --mpi=pmix"));
+}
+
+// The job has come to its time limit: it saved, and the same command goes on.
+void require_time_limit_met(SlurmCluster& cluster, const JobFolder& folder, const std::string& job,
+                            const EndlessRun& endless) {
+  await_text(folder, "SIGTERM: saved step", 1);
+  const int64_t steps = last_step(folder.path());
+  REQUIRE(last_saved(folder.path()) == steps);
+  const bool ended = comes_true(
+      [&] { return state_of(cluster, folder, job).find("JobState=TIMEOUT") != std::string::npos; },
+      30s);
+  REQUIRE(ended);
+  submit(cluster, folder, "train.sbatch " + arguments_of(endless));
+  await_text(folder, fmt::format("restored step {}\n", steps), 1);
+  await_step(cluster, folder, steps + 2);
+  require_losses(folder.path(), losses_left_alone({}, last_step(folder.path()) + 10));
+}
+
+TEST_CASE("a batch job saves at its time limit, when requeued and when cancelled, and goes on",
+          "[slurm][full]") {
+  if (const std::string reason = why_no_slurm(); !reason.empty()) return skip_test(reason);
+  SlurmCluster cluster;
+  const EndlessRun endless{.evaluates = true};
+  // Of this job the time limit is left to come; beside it, since it takes more than a minute, the
+  // other is told before its time limit, and stopped in other ways.
+  const JobFolder limited, folder;
+  const std::string limited_job =
+      submit(cluster, limited, "--time=1 --signal=B:URG@1 train.sbatch " + arguments_of(endless));
+  const std::string job =
+      submit(cluster, folder, "--time=1 --signal=B:USR1@10 train.sbatch " + arguments_of(endless));
+  await_text(folder, "SIGUSR1: saved step", 1);
+  await_text(folder, "restored step", 1);
+  await_step(cluster, folder, last_step(folder.path()) + 2);
+  REQUIRE_THAT(state_of(cluster, folder, job), Contains("Restarts=1"));
+
+  REQUIRE(cluster.run("left", folder.path(), "scontrol requeue " + job).exit_code == 0);
+  await_text(folder, "SIGTERM: saved step", 1);
+  await_text(folder, "restored step", 2);
+  await_step(cluster, folder, last_step(folder.path()) + 2);
+
+  REQUIRE(cluster.run("left", folder.path(), "scancel " + job).exit_code == 0);
+  await_text(folder, "SIGTERM: saved step", 2);
+  const int64_t steps = last_step(folder.path());
+  REQUIRE(last_saved(folder.path()) == steps);
+  REQUIRE_THAT(folder.output(), !Contains("Terminated"));  // By a signal, without saving.
+  require_losses(folder.path(), losses_left_alone({}, steps));
+  require_time_limit_met(cluster, limited, limited_job, endless);
+}
+
+// Kills what runs under this name on the right node, which other nodes' processes are not part of.
+void kill_on_right(SlurmCluster& cluster, const JobFolder& folder, const std::string& name) {
+  const Outcome outcome = cluster.run("right", folder.path(),
+                                      "for pid in $(ip netns pids $(ip netns identify)); do "
+                                      "read name </proc/$pid/comm && [ $name = " +
+                                          name + " ] && kill -KILL $pid; done; true");
+  INFO(outcome.errors);
+  REQUIRE(outcome.exit_code == 0);
+}
+
+// How a run ends whose right node is struck by `strike`.
+std::string report_of(const std::string& options,
+                      const std::function<void(SlurmCluster&, const JobFolder&)>& strike) {
+  SlurmCluster cluster;
+  const JobFolder folder;
+  const EndlessRun endless{.timeout_seconds = 5};
+  Background run(folder.path(), cluster.on("left", folder.path(), srun(options, endless)));
+  await_step(cluster, folder, 10);
+  strike(cluster, folder);
+  // What is on stderr comes through srun, a little later.
+  const bool told = comes_true(
+      [&] {
+        return !read_bytes(folder / "run/failures.log").empty() &&
+               run.output().find("runexp: ") != std::string::npos;
+      },
+      60s);
+  INFO(run.output() << cluster.logs());
+  REQUIRE(told);
+  const std::string report = read_bytes(folder / "run/failures.log");
+  for (const std::string& text : {report, run.output()})
+    REQUIRE_THAT(text, Contains("process 1 (host right)") || Contains("(process 1, host right)"));
+  return report;
+}
+
+TEST_CASE("a process that is killed under srun is named by the other", "[slurm][full]") {
+  if (const std::string reason = why_no_slurm(); !reason.empty()) return skip_test(reason);
+  const auto strike = [](SlurmCluster& cluster, const JobFolder& folder) {
+    kill_on_right(cluster, folder, "runexp");
+  };
+  REQUIRE_THAT(report_of("--kill-on-bad-exit=1", strike), Contains("SIGTERM came while"));
+  REQUIRE_THAT(report_of("--kill-on-bad-exit=0", strike), Contains("5 s"));
+}
+
+TEST_CASE("a node that is killed is named, and so is one that is cut off", "[slurm][full]") {
+  if (const std::string reason = why_no_slurm(); !reason.empty()) return skip_test(reason);
+  REQUIRE_THAT(report_of("",
+                         [](SlurmCluster& cluster, const JobFolder& folder) {
+                           for (const char* name : {"slurmd", "slurmstepd", "runexp"})
+                             kill_on_right(cluster, folder, name);
+                         }),
+               Contains("5 s"));
+  REQUIRE_THAT(
+      report_of("",
+                [](SlurmCluster& cluster, const JobFolder& folder) {
+                  REQUIRE(cluster.run("right", folder.path(), "ip link set cable down").exit_code ==
+                          0);
+                }),
+      Contains("5 s"));
+}
+
+}  // namespace
+}  // namespace tessera

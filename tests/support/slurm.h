@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Slurm cluster of two nodes on this machine, for as long as a test needs it
+// (tests/support/slurm_cluster.sh).
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "tests/support/mpirun.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+
+// Why there can be no cluster here; empty if there can.
+std::string why_no_slurm();
+
+class SlurmCluster {
+ public:
+  SlurmCluster();
+  ~SlurmCluster();
+  SlurmCluster(const SlurmCluster&) = delete;
+  SlurmCluster& operator=(const SlurmCluster&) = delete;
+
+  // What runs a shell command in `folder` on a host, left or right; for Background and shell().
+  std::string on(const std::string& host, const std::filesystem::path& folder,
+                 const std::string& command);
+  // Runs it there.
+  Outcome run(const std::string& host, const std::filesystem::path& folder,
+              const std::string& command);
+  // The logs of the cluster's programs.
+  std::string logs() const;
+
+ private:
+  TemporaryDirectory folder_;
+  std::FILE* pipe_ = nullptr;  // The cluster ends when this is closed, also by our death.
+  std::string cluster_;        // Its directory.
+  int commands_ = 0;
+};
+
+}  // namespace tessera
