@@ -52,7 +52,8 @@ How
 
 What of
   --checkpoint=WHICH     eval, decode, export: newest (default) or a step's number; eval also: all,
-                         or follow, which scores each that a running job saves until it is done
+                         or follow, which scores each that a running job saves until it is done;
+                         train: auto-fallback goes on from the newest that is not damaged
   --prompt=TEXT          decode: what to continue; may be repeated
   --format=hf            export, import: a Hugging Face directory (safetensors and config.json)
   --input=DIR            import: where it is; it becomes step 0 of the run's directory
@@ -172,9 +173,10 @@ CheckpointChoice parse_checkpoint(const std::string& text) {
   if (text == "newest") return {};
   if (text == "all") return {Kind::kAll};
   if (text == "follow") return {Kind::kFollow};
+  if (text == "auto-fallback") return {Kind::kAutoFallback};
   if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos)
-    fail("--checkpoint={}: expected newest, all, follow or a step's number{}", text,
-         did_you_mean(text, {"newest", "all", "follow"}));
+    fail("--checkpoint={}: expected newest, all, follow, auto-fallback or a step's number{}", text,
+         did_you_mean(text, {"newest", "all", "follow", "auto-fallback"}));
   return {Kind::kStep, whole_number("checkpoint", text, 0)};
 }
 
@@ -222,8 +224,12 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
   belongs("input", "import", mode == RunMode::kImport);
   for (const char* flag : {"output", "dtype", "max_shard_bytes"})
     belongs(flag, "export", mode == RunMode::kExport);
-  belongs("checkpoint", "eval, decode or export",
-          mode == RunMode::kEval || mode == RunMode::kDecode || mode == RunMode::kExport);
+  const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
+  if (falls_back && mode != RunMode::kTrain)
+    fail("--checkpoint=auto-fallback goes with --mode=train; give newest or a step's number");
+  belongs("checkpoint", "eval, decode or export (auto-fallback: train)",
+          falls_back || mode == RunMode::kEval || mode == RunMode::kDecode ||
+              mode == RunMode::kExport);
   const bool several = run.checkpoint.kind == Kind::kAll || run.checkpoint.kind == Kind::kFollow;
   if (several && mode != RunMode::kEval)
     fail("--checkpoint=all and follow go with --mode=eval; give newest or a step's number");

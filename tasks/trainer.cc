@@ -26,6 +26,7 @@
 #include "tasks/loop_state.h"
 #include "tasks/model_state.h"
 #include "tasks/plan_report.h"
+#include "tasks/restore_newest.h"
 #include "tasks/run_log.h"
 #include "tasks/run_start.h"
 #include "tasks/session.h"
@@ -51,6 +52,11 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 // Processes agree about saving beside the steps; those have channel 0.
 constexpr uint64_t kSavingChannel = 1;
 
+OnDamage on_damage(const RunOptions& options) {
+  if (options.checkpoint.kind != CheckpointChoice::Kind::kAutoFallback) return OnDamage::kFail;
+  return options.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
+}
+
 }  // namespace
 
 struct Trainer::Impl final : BaseRun {
@@ -62,8 +68,7 @@ struct Trainer::Impl final : BaseRun {
   void begin();
   void check_metric(std::string_view field, const std::string& metric) const;
   void start_from(const InitFrom& other);
-  void restore(int64_t step);
-  std::optional<int64_t> newest_checkpoint();
+  void go_on_from(const RestoredState& restored);
   void introduce();
   void warn_of_layouts();
   int train();
@@ -103,6 +108,7 @@ struct Trainer::Impl final : BaseRun {
   StepRunner runner_;
   int64_t step_ = 0;         // Steps done.
   int64_t saved_step_ = -1;  // Of the last checkpoint.
+  int64_t damaged_ = 0;      // Checkpoints that were passed over at the start.
   std::string stop_reason_;  // Why to end before num_train_steps; empty: go on.
   std::string graph_hash_;   // Of the training step as traced.
 };
@@ -137,9 +143,11 @@ void Trainer::Impl::begin() {
   check_metric("save_keep_best", p().save_keep_best);
   graph_hash_ = graph_hash(session_.train_graph());
   if (options_.mode == RunMode::kPlan) return;
-  const std::optional<int64_t> newest = newest_checkpoint();
-  if (newest) {
-    restore(*newest);
+  const auto restored =
+      restore_newest(session_.executor(), store_, processes_, on_damage(options_),
+                     [this](const std::string& line) { console_.say(line); });
+  if (restored) {
+    go_on_from(*restored);
   } else {
     initialise_state(session_.executor(), session_.task().model().parameters(),
                      static_cast<uint64_t>(p().seed), options_.threads);
@@ -147,14 +155,6 @@ void Trainer::Impl::begin() {
   }
   if (options_.mode == RunMode::kTrain && processes_.is_first())
     write_plan_files(directory_, session_);
-}
-
-// Process 0 looks for all, so that a checkpoint that comes or goes meanwhile divides nobody.
-std::optional<int64_t> Trainer::Impl::newest_checkpoint() {
-  std::optional<int64_t> newest;
-  if (processes_.is_first()) newest = store_.newest();
-  const int64_t agreed = processes_.agree_max(newest.value_or(-1), "the checkpoint to go on from");
-  return agreed < 0 ? std::nullopt : std::optional(agreed);
 }
 
 // Weights of another run in place of fresh ones.
@@ -177,10 +177,8 @@ void Trainer::Impl::check_metric(std::string_view field, const std::string& metr
          did_you_mean(metric, names), fmt::join(names, ", "));
 }
 
-void Trainer::Impl::restore(int64_t step) {
-  const Checkpoint checkpoint = store_.open(step);
-  restore_state(session_.executor(), checkpoint);
-  const CheckpointInfo& info = checkpoint.info();
+void Trainer::Impl::go_on_from(const RestoredState& restored) {
+  const CheckpointInfo& info = restored.info;
   if (options_.mode == RunMode::kTrain) {
     const LoopState state = loop_state_of(info);
     const std::string mesh = session_.mesh().text();
@@ -189,10 +187,10 @@ void Trainer::Impl::restore(int64_t step) {
     if (!state.mesh.empty() && state.mesh != mesh) {
       console_.say(
           fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
-                      step, state.mesh, mesh));
+                      info.step, state.mesh, mesh));
     } else if (info.hparams == hparams_toml_ && info.graph_hash != graph_hash_) {
       console_.say("note: this build computes a step in another way than the one that saved step " +
-                   std::to_string(step) + "; losses may differ by rounding");
+                   std::to_string(info.step) + "; losses may differ by rounding");
     }
     early_stopper_.restore(state.early_stopper);
     // Imported weights come without a place in the input: it begins.
@@ -203,6 +201,7 @@ void Trainer::Impl::restore(int64_t step) {
   }
   step_ = info.step;
   saved_step_ = info.step;
+  damaged_ = restored.damaged;
 }
 
 void Trainer::Impl::introduce() {
@@ -252,7 +251,11 @@ void Trainer::Impl::open_logs() {
   log_->event("start", step_,
               {{"devices", session_.mesh().num_devices()}, {"processes", processes_.size()}});
   if (saved_step_ < 0) return;
-  log_->event("restore", step_);
+  if (damaged_ > 0) {
+    log_->event("restore", step_, {{"damaged", damaged_}});
+  } else {
+    log_->event("restore", step_);
+  }
   console_.say(fmt::format("restored step {}", step_));
 }
 
@@ -268,6 +271,9 @@ int Trainer::Impl::train() {
       std::make_unique<Processes>(processes_.transport(),
                                   std::chrono::seconds(p().collective_timeout_seconds),
                                   kSavingChannel));
+  // Arrays are saved from where a step computes with them.
+  session_.executor().guard_writes(
+      [reads = saver_->reads()](std::span<const std::byte> bytes) { reads->await(bytes); });
   for (const auto& [step, value] : values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
     saver_->set_metric(step, value);
   while (!complete()) {
@@ -411,7 +417,8 @@ void Trainer::Impl::save() {
 
 void Trainer::Impl::report_saves() {
   for (const CheckpointSaver::Saved& saved : saver_->take_saved())
-    log_->event("save", saved.step, {{"bytes", saved.bytes}, {"seconds", saved.seconds}});
+    log_->event("save", saved.step,
+                {{"bytes", saved.bytes}, {"seconds", saved.seconds}, {"stall", saved.stall}});
 }
 
 void Trainer::Impl::finish() {

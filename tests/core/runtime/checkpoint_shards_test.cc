@@ -73,6 +73,7 @@ TEST_CASE("savers of several processes save one checkpoint after another") {
       const ShardedProcess held(mesh, rank, 4, step);
       saver.save(held.info, held.pieces);
       training.barrier("a step");
+      saver.reads()->await_all();
     }
     saver.wait();
     const std::lock_guard lock(mutex);
