@@ -49,9 +49,19 @@ class TableText {
   }
   template <typename T = int64_t>
   T integer() {
-    return number<T>(10, "a whole number");
+    T value = 0;
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    if (error != std::errc()) refuse("a whole number");
+    rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
+    return value;
   }
-  uint32_t hex() { return number<uint32_t>(16, "a checksum"); }
+  uint32_t hex() {  // Eight digits in the one way that they are written.
+    const std::string digits = take(8);
+    uint32_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + 8, value, 16);
+    if (error != std::errc() || fmt::format("{:08x}", value) != digits) refuse("a checksum");
+    return value;
+  }
   std::vector<int64_t> list() {  // "[2 3]"
     std::vector<int64_t> values;
     literal("[");
@@ -85,15 +95,6 @@ class TableText {
   }
 
  private:
-  template <typename T>
-  T number(int base, std::string_view what) {
-    T value = 0;
-    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value, base);
-    if (error != std::errc()) refuse(what);
-    rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
-    return value;
-  }
-
   std::string_view rest_;
   const std::string& where_;
 };

@@ -157,8 +157,9 @@ struct Assembled {
   std::vector<std::byte> only;  // The value, of an array of one element or none.
 };
 
-void collect(const std::filesystem::path& directory, int64_t host, IndexTable* index,
-             std::map<std::string, Assembled>* arrays) {
+// Adds a host's table to the index; returns the bytes of the host's HDF5 file.
+int64_t collect(const std::filesystem::path& directory, int64_t host, IndexTable* index,
+                std::map<std::string, Assembled>* arrays) {
   const std::filesystem::path table_path = directory / checkpoint_table_name(host);
   const std::string text = read_table(table_path);
   const ShardTable table = parse_shard_table(text, table_path.string());
@@ -176,6 +177,7 @@ void collect(const std::filesystem::path& directory, int64_t host, IndexTable* i
     array.only.resize(static_cast<size_t>(piece.bytes()));
     shard.read_at(piece.file_offset, array.only);
   }
+  return table.bytes;
 }
 
 void write_info(Hdf5File& index, const CheckpointInfo& info) {
@@ -211,10 +213,13 @@ void write_checkpoint_index(const std::filesystem::path& directory, const Checkp
                             int64_t num_hosts) {
   IndexTable table{.info = info};
   std::map<std::string, Assembled> arrays;
-  for (int64_t host = 0; host < num_hosts; ++host) collect(directory, host, &table, &arrays);
+  std::vector<int64_t> shard_bytes;
+  for (int64_t host = 0; host < num_hosts; ++host)
+    shard_bytes.push_back(collect(directory, host, &table, &arrays));
   const std::filesystem::path path = directory / kCheckpointIndexName;
   Hdf5File index = Hdf5File::create(path);
   write_info(index, info);
+  index.set_attribute("/", "shard_bytes", shard_bytes);
   write_arrays_whole(index, arrays);
   index.close();
   sync_file(path);
