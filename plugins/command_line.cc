@@ -227,9 +227,9 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
   const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
   if (falls_back && mode != RunMode::kTrain)
     fail("--checkpoint=auto-fallback goes with --mode=train; give newest or a step's number");
-  belongs("checkpoint", "eval, decode or export (auto-fallback: train)",
-          falls_back || mode == RunMode::kEval || mode == RunMode::kDecode ||
-              mode == RunMode::kExport);
+  belongs(
+      "checkpoint", "eval, decode or export (auto-fallback: train)",
+      falls_back || mode == RunMode::kEval || mode == RunMode::kDecode || mode == RunMode::kExport);
   const bool several = run.checkpoint.kind == Kind::kAll || run.checkpoint.kind == Kind::kFollow;
   if (several && mode != RunMode::kEval)
     fail("--checkpoint=all and follow go with --mode=eval; give newest or a step's number");

@@ -50,11 +50,11 @@ std::optional<CheckpointInfo> restore_if_whole(Executor& executor, const Checkpo
 void set_aside(const CheckpointStore& store, const std::vector<int64_t>& damaged, int64_t good,
                OnDamage on_damage, const std::function<void(const std::string&)>& say) {
   for (const int64_t step : damaged) {
-    const std::string where =
-        on_damage == OnDamage::kFallBack
-            ? fmt::format("kept as {}", store.set_aside(step).string())
-            : std::string("left where it is, because this is a dry run");
-    say(fmt::format("warning: going on from step {} in place of step {}, whose checkpoint is "
+    const std::string where = on_damage == OnDamage::kFallBack
+                                  ? fmt::format("kept as {}", store.set_aside(step).string())
+                                  : std::string("left where it is, because this is a dry run");
+    say(
+        fmt::format("warning: going on from step {} in place of step {}, whose checkpoint is "
                     "damaged and {}",
                     good, step, where));
   }

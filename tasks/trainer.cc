@@ -143,9 +143,8 @@ void Trainer::Impl::begin() {
   check_metric("save_keep_best", p().save_keep_best);
   graph_hash_ = graph_hash(session_.train_graph());
   if (options_.mode == RunMode::kPlan) return;
-  const auto restored =
-      restore_newest(session_.executor(), store_, processes_, on_damage(options_),
-                     [this](const std::string& line) { console_.say(line); });
+  const auto restored = restore_newest(session_.executor(), store_, processes_, on_damage(options_),
+                                       [this](const std::string& line) { console_.say(line); });
   if (restored) {
     go_on_from(*restored);
   } else {

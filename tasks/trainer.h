@@ -33,8 +33,8 @@ struct CheckpointChoice {
   enum class Kind {
     kNewest,
     kStep,
-    kAll,     // Eval: each that there is, oldest first.
-    kFollow,  // Eval: each as a running job saves it, until that job is done.
+    kAll,           // Eval: each that there is, oldest first.
+    kFollow,        // Eval: each as a running job saves it, until that job is done.
     kAutoFallback,  // Train: the newest that is not damaged.
   };
   Kind kind = Kind::kNewest;

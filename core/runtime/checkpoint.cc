@@ -59,8 +59,7 @@ auto checked_for_damage(const std::string& remedy, Work work) {
 
 OpenedCheckpoint opened_checkpoint(const std::filesystem::path& directory) {
   std::error_code error;
-  const auto status =
-      std::filesystem::symlink_status(directory / kCheckpointIndexTableName, error);
+  const auto status = std::filesystem::symlink_status(directory / kCheckpointIndexTableName, error);
   OpenedCheckpoint opened = std::filesystem::exists(status) ? open_tabled_checkpoint(directory)
                                                             : open_hdf5_checkpoint(directory);
   check_whole(opened, directory);

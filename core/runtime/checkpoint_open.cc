@@ -69,15 +69,15 @@ void add_piece(const CheckpointPiece& piece, const std::shared_ptr<const ByteFil
 void open_shard(const std::filesystem::path& directory, const IndexTable& index, size_t host,
                 OpenedCheckpoint* opened) {
   const auto number = static_cast<int64_t>(host);
-  const ShardTable table =
-      checked_table(directory / checkpoint_table_name(number), index, host);
-  const auto file = std::make_shared<const ByteFile>(
-      ByteFile::open(directory / checkpoint_shard_name(number)));
+  const ShardTable table = checked_table(directory / checkpoint_table_name(number), index, host);
+  const auto file =
+      std::make_shared<const ByteFile>(ByteFile::open(directory / checkpoint_shard_name(number)));
   compare(file->path(), file->size(), table.bytes);
   if (rest_checksum(*file, table) != table.rest_checksum)
-    fail("{}: damaged, or it belongs to another checkpoint: the checksum of what describes its "
-         "arrays does not match",
-         file->path().string());
+    fail(
+        "{}: damaged, or it belongs to another checkpoint: the checksum of what describes its "
+        "arrays does not match",
+        file->path().string());
   for (const CheckpointPiece& piece : table.pieces) add_piece(piece, file, opened);
 }
 

@@ -143,12 +143,12 @@ Checkpoint CheckpointStore::open(int64_t step) const {
     fail("{}: no checkpoint of step {}; there are {}", directory_.string(), step,
          all.empty() ? "none" : fmt::format("those of {}", fmt::join(all, ", ")));
   const fs::path path = path_of(step);
-  const std::string before = found == all.begin() ? "start from step 0"
-                                                  : fmt::format("go on from step {}", *(found - 1));
-  const std::string remedy =
-      fmt::format("the checkpoint of step {} is damaged: to {}, remove {}, or train with "
-                  "--checkpoint=auto-fallback",
-                  step, before, path.string());
+  const std::string before =
+      found == all.begin() ? "start from step 0" : fmt::format("go on from step {}", *(found - 1));
+  const std::string remedy = fmt::format(
+      "the checkpoint of step {} is damaged: to {}, remove {}, or train with "
+      "--checkpoint=auto-fallback",
+      step, before, path.string());
   Checkpoint checkpoint(path, remedy);
   if (const int64_t held = checkpoint.info().step; held != step)
     throw DamagedCheckpoint(fmt::format(
@@ -183,8 +183,8 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
     })[0];
     const fs::path place = directory_ / name;
     const std::vector<std::string> written = together(processes, save + ", writing shards", [&] {
-      const ShardBytes shard = write_checkpoint_shard(
-          place, info, arrays, {processes.rank(), processes.size()}, reads);
+      const ShardBytes shard =
+          write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()}, reads);
       return fmt::format("{} {} {}", shard.arrays, shard.table, array_bytes(arrays));
     });
     std::vector<ShardBytes> shards;

@@ -26,7 +26,9 @@ constexpr size_t kMostAxes = 32;  // HDF5's.
 
 uint32_t checksum(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
 
-std::string ended(std::string text) { return text + fmt::format("{}{:08x}\n", kEnd, checksum(text)); }
+std::string ended(std::string text) {
+  return text + fmt::format("{}{:08x}\n", kEnd, checksum(text));
+}
 
 // Reads a table from its beginning to its end.
 class TableText {
@@ -127,8 +129,7 @@ bool is_sound(const CheckpointPiece& piece, int64_t file_bytes) {
     if (piece.tile[i] < 1 || piece.tile[i] > std::max<int64_t>(size, 1)) return false;
   }
   return are_runs(piece.tile, piece.block.shape) && piece.file_offset >= 0 &&
-         piece.bytes() <= file_bytes &&
-         piece.file_offset <= file_bytes - piece.bytes() &&
+         piece.bytes() <= file_bytes && piece.file_offset <= file_bytes - piece.bytes() &&
          Tiles(piece.block.shape, piece.tile).count() == std::ssize(piece.checksums);
 }
 

@@ -36,12 +36,11 @@ namespace {
 constexpr int64_t kTileBytes = int64_t{4} << 20;
 constexpr int64_t kBlockBytes = int64_t{512} << 10;  // Read, summed and written; fits in a cache.
 constexpr int64_t kPageBytes = 4096;
-constexpr int64_t kSyncBytes = int64_t{16} << 20;  // The disk begins whenever as much was written.
 
 CheckpointPiece piece_of(const CheckpointArray& array) {
   const bool whole = array.piece.empty() && array.offset.empty();
-  CheckpointPiece piece{array.path, array.dtype, array.shape, {array.offset, array.piece}, {}, 0,
-                        {}};
+  CheckpointPiece piece{array.path, array.dtype, array.shape, {array.offset, array.piece},
+                        {},         0,           {}};
   if (whole) piece.block = {std::vector<int64_t>(array.shape.size(), 0), array.shape};
   piece.tile = hdf5_chunk(piece.block.shape, dtype_bytes(array.dtype), kTileBytes);
   CHECK(std::ssize(array.bytes) == piece.bytes(), "'{}': {} bytes", array.path, array.bytes.size());
@@ -84,37 +83,17 @@ uint32_t write_tile(ByteFile& file, int64_t offset, std::span<const std::byte> b
   return checksum;
 }
 
-// Has the disk begin with what was written, so that the last sync waits for little.
-class SyncAhead {
- public:
-  explicit SyncAhead(ByteFile& file) : file_(file) {}
-  void wrote(int64_t begin, int64_t end) {
-    if (begin != end_) begin_ = begin;  // Another run.
-    end_ = end;
-    if (end_ - begin_ < kSyncBytes) return;
-    file_.start_sync(begin_, end_ - begin_);
-    begin_ = end_;
-  }
-
- private:
-  ByteFile& file_;
-  int64_t begin_ = 0, end_ = 0;
-};
-
 void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, ShardTable* table,
                   PendingReads* reads) {
-  SyncAhead sync_ahead(file);
   for (size_t i = 0; i < arrays.size(); ++i) {
     CheckpointPiece& piece = table->pieces[i];
     const Tiles tiles(piece.block.shape, piece.tile);
     int64_t done = 0;
     for (int64_t tile = 0; tile < tiles.count(); ++tile) {
       const int64_t bytes = block_elements(tiles.at(tile).shape) * dtype_bytes(piece.dtype);
-      const int64_t begin = piece.file_offset + done;
-      piece.checksums.push_back(
-          write_tile(file, begin,
-                     arrays[i].bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(bytes))));
-      sync_ahead.wrote(begin, begin + bytes);
+      piece.checksums.push_back(write_tile(
+          file, piece.file_offset + done,
+          arrays[i].bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(bytes))));
       done += bytes;
     }
     CHECK(done == piece.bytes(), "'{}': its tiles are not all of it", piece.array);
@@ -170,9 +149,9 @@ int64_t collect(const std::filesystem::path& directory, int64_t host, IndexTable
     Assembled& array = (*arrays)[piece.array];
     array.type = stored_type(piece.dtype);
     array.shape = piece.shape;
-    array.sources.push_back({piece.block, shard_name,
-                             checkpoint_piece_name(piece.array, piece.shape, piece.block.offset,
-                                                   piece.block.shape)});
+    array.sources.push_back(
+        {piece.block, shard_name,
+         checkpoint_piece_name(piece.array, piece.shape, piece.block.offset, piece.block.shape)});
     if (block_elements(piece.shape) > 1) continue;
     array.only.resize(static_cast<size_t>(piece.bytes()));
     shard.read_at(piece.file_offset, array.only);

@@ -301,9 +301,8 @@ void Executor::run(int program) {
     impl_->parts[0]->run(program, impl_->observer, impl_->guard);
     return;
   }
-  impl_->on_all([&](DeviceExecutor& part, size_t) {
-    part.run(program, impl_->observer, impl_->guard);
-  });
+  impl_->on_all(
+      [&](DeviceExecutor& part, size_t) { part.run(program, impl_->observer, impl_->guard); });
 }
 
 void Executor::read_output(int program, std::string_view name, std::span<std::byte> bytes) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that one thread is still to read, and that others may change only when it has: a
-// checkpoint is written from the very bytes that training works on. A step reads them meanwhile; its
-// update of an array waits until that array is written.
+// checkpoint is written from the very bytes that training works on. A step reads them meanwhile;
+// its update of an array waits until that array is written.
 #pragma once
 
 #include <chrono>
@@ -34,8 +34,8 @@ class PendingReads {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::span<const std::byte>> spans_;
-  size_t finished_ = 0;  // Of spans_, from the first.
-  int waiting_ = 0;        // Callers now.
+  size_t finished_ = 0;      // Of spans_, from the first.
+  int waiting_ = 0;          // Callers now.
   Clock::time_point since_;  // When the first of them came.
   double waited_seconds_ = 0.0;
 };

@@ -3,7 +3,7 @@
 """Writing and reading checkpoints: Tessera beside torch.save, torch.distributed.checkpoint and dd.
 
     tests/bench/checkpoint.py --python=/path/to/python-with-torch --directory=DIR
-        [--build=build/release] [--layers=12] [--rounds=5]
+        [--build=build/release] [--layers=12] [--rounds=5] [--under="chrt -r 1"]
 
 All write the same arrays, those of a GPT-2 with AdamW's moments in f32 (1.49 GB at 12 layers), and
 end when the bytes are on disk (fsync); dd writes as many zeros (conv=fsync). Reading is of what each
@@ -11,7 +11,8 @@ has written, into memory that is there; the file is taken out of the page cache 
 (posix_fadvise) in `cold` and left in it in `warm`. Contenders are interleaved, so that a busy
 machine or disk disturbs all alike; the median of the rounds counts, in MB/s by the wall clock and in
 seconds of processor time (user and system, of the whole process during the write or read). On a
-tmpfs cold and warm are the same. Needs `ninja bench_checkpoint`. docs/performance.md holds the
+tmpfs cold and warm are the same. `--under` is a command each is started by, such as chrt on a
+machine that others use as well. Needs `ninja bench_checkpoint`. docs/performance.md holds the
 results of this script.
 """
 import argparse
@@ -103,12 +104,14 @@ def forget(path):
 def contenders(args, folder):
     """Name, path, and the measurements of a write and of a read."""
     blocks = f"bs=1M count={args.megabytes}"
+    under = args.under.split()
     zeros = folder / "zeros"
     yield ("dd", zeros,
-           lambda: timed(f"dd if=/dev/zero of={zeros} {blocks} conv=fsync".split(),
+           lambda: timed(under + f"dd if=/dev/zero of={zeros} {blocks} conv=fsync".split(),
                          args.megabytes << 20),
-           lambda: timed(f"dd if={zeros} of=/dev/null bs=1M".split(), args.megabytes << 20))
-    bench = [f"{args.build}/bin/bench_checkpoint"]
+           lambda: timed(under + f"dd if={zeros} of=/dev/null bs=1M".split(),
+                         args.megabytes << 20))
+    bench = under + [f"{args.build}/bin/bench_checkpoint"]
     ours = folder / "tessera"
     yield ("tessera", ours, lambda: measure(bench + ["write", str(ours), f"--layers={args.layers}"]),
            lambda: measure(bench + ["read", str(ours), f"--layers={args.layers}"]))
@@ -116,14 +119,15 @@ def contenders(args, folder):
         path = folder / kind
 
         def run(what, kind=kind, path=path):
-            return measure([args.python, "-c", PEER, kind, what, str(path), str(args.layers)])
+            return measure(under + [args.python, "-c", PEER, kind, what, str(path), str(args.layers)])
         yield (kind, path, lambda run=run: run("write"), lambda run=run: run("read"))
 
 
 def remove(path):
     if path.is_dir():
         shutil.rmtree(path)
-    path.unlink(missing_ok=True) if not path.is_dir() else None
+    else:
+        path.unlink(missing_ok=True)
 
 
 def main():
@@ -134,6 +138,7 @@ def main():
     parser.add_argument("--directory", required=True, help="on the disk in question")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--under", default="")
     args = parser.parse_args()
     args.megabytes = round((3 * 4 * (51328 * 768 + args.layers * 7_087_872)) / 2**20)
     folder = pathlib.Path(args.directory) / f"checkpoint_bench.{os.getpid()}"

@@ -127,10 +127,14 @@ TEST_CASE("what is not a regular file in place of one is refused at once") {
     write_bytes(path, bytes);
   };
   for (const fs::path& path : stored.files) {
-    replace(path, [&] { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }, "not a regular file");
-    replace(path, [&] { fs::create_symlink("/dev/zero", path); }, "not a regular file");
-    replace(path, [&] { fs::create_symlink(path, path); }, "symbolic links");
-    replace(path, [&] { fs::create_directory(path); }, path.filename().string());
+    replace(
+        path, [&] { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }, "not a regular file");
+    replace(
+        path, [&] { fs::create_symlink("/dev/zero", path); }, "not a regular file");
+    replace(
+        path, [&] { fs::create_symlink(path, path); }, "symbolic links");
+    replace(
+        path, [&] { fs::create_directory(path); }, path.filename().string());
   }
   REQUIRE(complaint(stored.store, 20).empty());
 }
@@ -138,9 +142,9 @@ TEST_CASE("what is not a regular file in place of one is refused at once") {
 TEST_CASE("a directory that loops in place of a checkpoint is named, and so is its remedy") {
   const TwoHostStore stored;
   fs::create_directory_symlink("step_0000000030", stored.store.path_of(30));
-  REQUIRE_THROWS_WITH(stored.store.steps(),
-                      Contains("step_0000000030") && Contains("symbolic links") &&
-                          Contains("remove it"));
+  REQUIRE_THROWS_WITH(stored.store.steps(), Contains("step_0000000030") &&
+                                                Contains("symbolic links") &&
+                                                Contains("remove it"));
 }
 
 TEST_CASE("a directory that bears another step's name is refused") {
@@ -173,10 +177,9 @@ TEST_CASE("a checkpoint that a later version wrote is not called damaged") {
   std::string text = read_bytes(table);
   text = text.substr(0, text.size() - 13);  // "end 0123abcd\n"
   text.replace(text.find(" 3\n"), 3, " 4\n");
-  write_bytes(table,
-              text + fmt::format("end {:08x}\n", crc32c(std::as_bytes(std::span(text)))));
-  REQUIRE_THROWS_WITH(stored.store.open(20), Contains("format 4; this build reads formats 1 to 3") &&
-                                                 !Contains("remove"));
+  write_bytes(table, text + fmt::format("end {:08x}\n", crc32c(std::as_bytes(std::span(text)))));
+  REQUIRE_THROWS_WITH(stored.store.open(20),
+                      Contains("format 4; this build reads formats 1 to 3") && !Contains("remove"));
 }
 
 // Text that may say anything, under a checksum that is right.
@@ -185,9 +188,21 @@ std::string summed(const std::string& text) {
 }
 
 std::string mutated(std::string text, std::mt19937_64& random) {
-  static const std::vector<std::string> kWords = {
-      "-1", "0",  "9223372036854775807", "18446744073709551616", "4294967296", "[", "]", "\n",
-      " ",  ",",  "f32",                 "[0 9223372036854775807]", "text ",   "", "\xff"};
+  static const std::vector<std::string> kWords = {"-1",
+                                                  "0",
+                                                  "9223372036854775807",
+                                                  "18446744073709551616",
+                                                  "4294967296",
+                                                  "[",
+                                                  "]",
+                                                  "\n",
+                                                  " ",
+                                                  ",",
+                                                  "f32",
+                                                  "[0 9223372036854775807]",
+                                                  "text ",
+                                                  "",
+                                                  "\xff"};
   for (uint64_t i = 0; i <= random() % 3; ++i) {
     const size_t at = random() % text.size();
     const std::string& word = kWords[random() % kWords.size()];
@@ -215,20 +230,20 @@ void check_mutations(const std::string& table, int count, Parse parse) {
 
 TEST_CASE("tables that say anything at all are parsed or refused, and what is parsed is sound") {
   const TwoHostStore stored;
-  check_mutations(read_bytes(stored.store.path_of(20) / "host_00000.table"), 20000,
-                  [](const std::string& text) {
-                    for (const CheckpointPiece& piece : parse_shard_table(text, "table").pieces) {
-                      const Tiles tiles(piece.block.shape, piece.tile);
-                      REQUIRE(tiles.count() == std::ssize(piece.checksums));
-                      REQUIRE(piece.bytes() >= 0);
-                      if (piece.bytes() > 0) {
-                        const int64_t last = tiles.count() - 1;
-                        REQUIRE(tiles.elements_before(last) +
-                                    block_elements(tiles.at(last).shape) ==
-                                block_elements(piece.block.shape));
-                      }
-                    }
-                  });
+  check_mutations(
+      read_bytes(stored.store.path_of(20) / "host_00000.table"), 20000,
+      [](const std::string& text) {
+        for (const CheckpointPiece& piece : parse_shard_table(text, "table").pieces) {
+          const Tiles tiles(piece.block.shape, piece.tile);
+          REQUIRE(tiles.count() == std::ssize(piece.checksums));
+          REQUIRE(piece.bytes() >= 0);
+          if (piece.bytes() > 0) {
+            const int64_t last = tiles.count() - 1;
+            REQUIRE(tiles.elements_before(last) + block_elements(tiles.at(last).shape) ==
+                    block_elements(piece.block.shape));
+          }
+        }
+      });
   check_mutations(read_bytes(stored.store.path_of(20) / "index.table"), 5000,
                   [](const std::string& text) { parse_index_table(text, "table"); });
 }

@@ -74,8 +74,7 @@ Graph trace_updates() {
   const Type row = parse_type("f32[\"embed=64\"]");
   const Tensor w = input("w", InputKind::kParameter, row);
   const Tensor fixed = input("fixed", InputKind::kParameter, row);
-  const Tensor stack =
-      input("stack", InputKind::kState, parse_type("f32[\"layers=3 embed=64\"]"));
+  const Tensor stack = input("stack", InputKind::kState, parse_type("f32[\"layers=3 embed=64\"]"));
   const Tensor count = input("count", InputKind::kState, make_type(DType::kF32, {}));
   const RepeatResult layers =
       repeat("layers", 3, {w}, {stack},
