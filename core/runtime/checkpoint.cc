@@ -101,27 +101,21 @@ void Checkpoint::Impl::read_tile(const OpenedPiece& piece, int64_t number, const
   });
 }
 
-// Tiles are read in the order of the file, each while the disk fetches the next.
 void Checkpoint::Impl::read_piece(const OpenedPiece& piece, const Hdf5Block& wanted,
                                   const std::string& path, std::span<std::byte> bytes,
                                   int64_t element_bytes) const {
-  const auto tile_at = [&](int64_t i) { return moved(piece.tiles.at(i), piece.block.offset); };
-  std::vector<int64_t> touched;
-  Hdf5Block common;
-  for (int64_t i = 0; i < piece.tiles.count(); ++i)
-    if (intersect(tile_at(i), wanted, &common)) touched.push_back(i);
   std::vector<std::byte> buffer;
-  for (size_t i = 0; i < touched.size(); ++i) {
-    if (i == 0) piece.bytes->prefetch(touched[0], piece.tiles);
-    if (i + 1 < touched.size()) piece.bytes->prefetch(touched[i + 1], piece.tiles);
-    const Hdf5Block tile = tile_at(touched[i]);
+  Hdf5Block common;
+  for (int64_t i = 0; i < piece.tiles.count(); ++i) {
+    const Hdf5Block tile = moved(piece.tiles.at(i), piece.block.offset);
+    if (!intersect(tile, wanted, &common)) continue;
     const std::span<std::byte> run = run_within(tile, wanted, bytes, element_bytes);
     if (!run.empty()) {  // Straight to where it is wanted.
-      read_tile(piece, touched[i], path, run);
+      read_tile(piece, i, path, run);
       continue;
     }
     buffer.resize(static_cast<size_t>(block_elements(tile.shape) * element_bytes));
-    read_tile(piece, touched[i], path, buffer);
+    read_tile(piece, i, path, buffer);
     copy_common(tile, buffer, wanted, bytes, element_bytes);
   }
 }

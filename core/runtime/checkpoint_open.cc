@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens a checkpoint by its tables.
+#include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -13,25 +15,45 @@
 namespace tessera {
 namespace {
 
-class FilePieceBytes final : public PieceBytes {
- public:
-  FilePieceBytes(std::shared_ptr<const ByteFile> file, int64_t offset, int64_t element_bytes)
-      : file_(std::move(file)), offset_(offset), element_bytes_(element_bytes) {}
+constexpr int64_t kAheadBytes = int64_t{8} << 20;
+constexpr int64_t kGapBytes = int64_t{64} << 10;
 
-  void read(int64_t number, const Tiles& tiles, std::span<std::byte> bytes) const override {
-    file_->read_at(offset_of(number, tiles), bytes);
-  }
-  void prefetch(int64_t number, const Tiles& tiles) const override {
-    file_->prefetch(offset_of(number, tiles),
-                    block_elements(tiles.at(number).shape) * element_bytes_);
+// A shard that knows how far it was read. Whoever reads on where the last read ended most likely
+// reads the whole file, so the disk is to fetch what follows meanwhile, across arrays too.
+class ShardFile {
+ public:
+  explicit ShardFile(ByteFile file) : file_(std::move(file)) {}
+  const ByteFile& file() const { return file_; }
+
+  void read_at(int64_t offset, std::span<std::byte> bytes) const {
+    const int64_t end = offset + std::ssize(bytes), before = end_.exchange(end);
+    const bool goes_on = offset >= before && offset - before <= kGapBytes;
+    if (!goes_on) fetched_ = end;
+    const int64_t from = std::max(fetched_.load(), end);
+    if (goes_on && end + kAheadBytes - from >= kAheadBytes / 2) {
+      file_.prefetch(from, end + kAheadBytes - from);
+      fetched_ = end + kAheadBytes;
+    }
+    file_.read_at(offset, bytes);
   }
 
  private:
-  int64_t offset_of(int64_t number, const Tiles& tiles) const {
-    return offset_ + tiles.elements_before(number) * element_bytes_;
+  ByteFile file_;
+  // For hints alone, so threads may disturb each other.
+  mutable std::atomic<int64_t> end_ = 0, fetched_ = 0;
+};
+
+class FilePieceBytes final : public PieceBytes {
+ public:
+  FilePieceBytes(std::shared_ptr<const ShardFile> file, int64_t offset, int64_t element_bytes)
+      : file_(std::move(file)), offset_(offset), element_bytes_(element_bytes) {}
+
+  void read(int64_t number, const Tiles& tiles, std::span<std::byte> bytes) const override {
+    file_->read_at(offset_ + tiles.elements_before(number) * element_bytes_, bytes);
   }
 
-  std::shared_ptr<const ByteFile> file_;
+ private:
+  std::shared_ptr<const ShardFile> file_;
   int64_t offset_, element_bytes_;
 };
 
@@ -53,12 +75,12 @@ ShardTable checked_table(const std::filesystem::path& path, const IndexTable& in
   return table;
 }
 
-void add_piece(const CheckpointPiece& piece, const std::shared_ptr<const ByteFile>& file,
+void add_piece(const CheckpointPiece& piece, const std::shared_ptr<const ShardFile>& file,
                OpenedCheckpoint* opened) {
   const Checkpoint::Entry entry{piece.dtype, piece.shape};
   const auto [known, is_new] = opened->entries.emplace(piece.array, entry);
   if (!is_new && (known->second.dtype != entry.dtype || known->second.shape != entry.shape))
-    fail("{}: '{}' is {}[{}] here and {}[{}] in an earlier shard", file->path().string(),
+    fail("{}: '{}' is {}[{}] here and {}[{}] in an earlier shard", file->file().path().string(),
          piece.array, dtype_name(entry.dtype), fmt::join(entry.shape, " "),
          dtype_name(known->second.dtype), fmt::join(known->second.shape, " "));
   opened->pieces[piece.array].push_back(
@@ -70,15 +92,16 @@ void open_shard(const std::filesystem::path& directory, const IndexTable& index,
                 OpenedCheckpoint* opened) {
   const auto number = static_cast<int64_t>(host);
   const ShardTable table = checked_table(directory / checkpoint_table_name(number), index, host);
-  const auto file =
-      std::make_shared<const ByteFile>(ByteFile::open(directory / checkpoint_shard_name(number)));
-  compare(file->path(), file->size(), table.bytes);
-  if (rest_checksum(*file, table) != table.rest_checksum)
+  const auto shard =
+      std::make_shared<const ShardFile>(ByteFile::open(directory / checkpoint_shard_name(number)));
+  const ByteFile& file = shard->file();
+  compare(file.path(), file.size(), table.bytes);
+  if (rest_checksum(file, table) != table.rest_checksum)
     fail(
         "{}: damaged, or it belongs to another checkpoint: the checksum of what describes its "
         "arrays does not match",
-        file->path().string());
-  for (const CheckpointPiece& piece : table.pieces) add_piece(piece, file, opened);
+        file.path().string());
+  for (const CheckpointPiece& piece : table.pieces) add_piece(piece, shard, opened);
 }
 
 }  // namespace

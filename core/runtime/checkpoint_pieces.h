@@ -26,10 +26,6 @@ class PieceBytes {
   virtual ~PieceBytes() = default;
   // The tile of this number. Thread-safe.
   virtual void read(int64_t number, const Tiles& tiles, std::span<std::byte> bytes) const = 0;
-  // That this tile will be read soon.
-  virtual void prefetch(int64_t number, const Tiles& tiles) const {
-    static_cast<void>(number), static_cast<void>(tiles);
-  }
 };
 
 // One host's part of one array.

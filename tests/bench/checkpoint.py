@@ -128,6 +128,7 @@ def remove(path):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+    os.sync()  # What the disk does about it is not the next one's.
 
 
 def main():

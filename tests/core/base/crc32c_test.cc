@@ -37,8 +37,8 @@ TEST_CASE("CRC-32C of long runs, which are summed in three parts at once, is tha
     byte = static_cast<std::byte>(word >> 24);
   }
   constexpr size_t kThreeRuns = 3 * 32768;
-  for (const size_t length : {kThreeRuns - 1, kThreeRuns, kThreeRuns + 1, 2 * kThreeRuns + 12345,
-                              size_t{699990}})
+  for (const size_t length :
+       {kThreeRuns - 1, kThreeRuns, kThreeRuns + 1, 2 * kThreeRuns + 12345, size_t{699990}})
     for (const size_t begin : {0, 3}) {
       const auto part = std::span(bytes).subspan(begin, length);
       CAPTURE(length, begin);
