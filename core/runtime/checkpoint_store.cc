@@ -57,6 +57,20 @@ int64_t array_bytes(const std::vector<CheckpointArray>& arrays) {
   return bytes;
 }
 
+// What each process said of its shard, "<bytes of the file> <of its table> <of its arrays>"; adds
+// up the last.
+std::vector<ShardBytes> parse_written(const std::vector<std::string>& written, int64_t* bytes) {
+  std::vector<ShardBytes> shards;
+  for (const std::string& text : written) {
+    std::istringstream numbers(text);
+    int64_t of_arrays = 0;
+    ShardBytes& shard = shards.emplace_back();
+    numbers >> shard.arrays >> shard.table >> of_arrays;
+    *bytes += of_arrays;
+  }
+  return shards;
+}
+
 // Network file systems may show a host's file to another host some seconds late.
 constexpr std::chrono::seconds kPatience{60};
 
@@ -187,15 +201,8 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
           write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()}, reads);
       return fmt::format("{} {} {}", shard.arrays, shard.table, array_bytes(arrays));
     });
-    std::vector<ShardBytes> shards;
     int64_t bytes = 0;
-    for (const std::string& text : written) {
-      std::istringstream numbers(text);
-      int64_t of_arrays = 0;
-      ShardBytes& shard = shards.emplace_back();
-      numbers >> shard.arrays >> shard.table >> of_arrays;
-      bytes += of_arrays;
-    }
+    const std::vector<ShardBytes> shards = parse_written(written, &bytes);
     together(processes, save + ", giving it its name", [&] {
       if (!processes.is_first()) return "";
       wait_for_shards(place, shards);

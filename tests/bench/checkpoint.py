@@ -8,12 +8,14 @@
 All write the same arrays, those of a GPT-2 with AdamW's moments in f32 (1.49 GB at 12 layers), and
 end when the bytes are on disk (fsync); dd writes as many zeros (conv=fsync). Reading is of what each
 has written, into memory that is there; the file is taken out of the page cache before
-(posix_fadvise) in `cold` and left in it in `warm`. Contenders are interleaved, so that a busy
-machine or disk disturbs all alike; the median of the rounds counts, in MB/s by the wall clock and in
-seconds of processor time (user and system, of the whole process during the write or read). On a
-tmpfs cold and warm are the same. `--under` is a command each is started by, such as chrt on a
-machine that others use as well. Needs `ninja bench_checkpoint`. docs/performance.md holds the
-results of this script.
+(posix_fadvise) in `cold` and left in it in `warm`. Right before each measurement 2 GiB are filled
+and given back: the host of a virtual machine may have taken memory that was free for seconds.
+
+Contenders are interleaved, so that a busy machine or disk disturbs all alike; the median of the
+rounds counts, in MB/s by the wall clock and in seconds of processor time (user and system, of the
+process during the write or read). On a tmpfs cold and warm are the same. `--under` is a command each
+is started by, such as chrt on a machine that others use as well. Needs `ninja bench_checkpoint`.
+docs/performance.md holds the results of this script.
 """
 import argparse
 import json
@@ -58,6 +60,8 @@ def sync(path):
         os.fsync(descriptor)
         os.close(descriptor)
 
+filled = bytearray(b"x") * (2 << 30)
+del filled
 wall, used = time.perf_counter(), time.process_time()
 if kind == "torch.save":
     if what == "write":
@@ -83,6 +87,7 @@ def measure(command):
 
 
 def timed(command, bytes_):
+    subprocess.run([sys.executable, "-c", "bytearray(b'x') * (2 << 30)"], check=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
