@@ -87,6 +87,14 @@ void ByteFile::prefetch(int64_t offset, int64_t bytes) const {
   ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
 }
 
+void ByteFile::start_sync(int64_t offset, int64_t bytes) const {
+#if defined(__linux__)
+  ::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+#else
+  static_cast<void>(offset), static_cast<void>(bytes);
+#endif
+}
+
 void ByteFile::sync() {
   if (::fsync(descriptor_) != 0) fail("{}: cannot sync to disk: {}", path_.string(), errno_text());
 }

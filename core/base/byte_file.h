@@ -37,7 +37,10 @@ class ByteFile {
   // Fills `bytes`; Error if the file ends before. Any thread.
   void read_at(int64_t offset, std::span<std::byte> bytes) const;
   void write_at(int64_t offset, std::span<const std::byte> bytes);
-  void prefetch(int64_t offset, int64_t bytes) const;  // A hint: these will be read soon.
+  // Hints, which may do nothing: these bytes will be read soon; these, written before, are to go to
+  // the disk by and by.
+  void prefetch(int64_t offset, int64_t bytes) const;
+  void start_sync(int64_t offset, int64_t bytes) const;
   void sync();                                         // Returns when all bytes are on disk.
 
  private:

@@ -18,6 +18,7 @@
 #include "core/runtime/checkpoint_table.h"
 #include "core/runtime/checkpoint_tiles.h"
 #include "core/runtime/pending_reads.h"
+#include "core/runtime/sync_ahead.h"
 
 namespace tessera {
 
@@ -85,6 +86,7 @@ uint32_t write_tile(ByteFile& file, int64_t offset, std::span<const std::byte> b
 
 void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, ShardTable* table,
                   PendingReads* reads) {
+  SyncAhead sync_ahead(file);
   for (size_t i = 0; i < arrays.size(); ++i) {
     CheckpointPiece& piece = table->pieces[i];
     const Tiles tiles(piece.block.shape, piece.tile);
@@ -95,6 +97,7 @@ void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, Sh
           file, piece.file_offset + done,
           arrays[i].bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(bytes))));
       done += bytes;
+      sync_ahead.wrote(piece.file_offset + done);
     }
     CHECK(done == piece.bytes(), "'{}': its tiles are not all of it", piece.array);
     if (reads != nullptr) reads->finish_next();
