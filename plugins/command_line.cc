@@ -56,7 +56,8 @@ How
 What of
   --checkpoint=WHICH     eval, decode, export: newest (default), or a step (120 or
                          step_0000000120); eval also: all, or follow, which scores each that a
-                         running job saves until it is done
+                         running job saves until it is done; train: auto-fallback goes on from the
+                         newest that is not damaged
   --prompt=TEXT          decode: what to continue; may be repeated; '' begins a new text
   --prompt_ids=IDS       decode: the same as token ids with spaces or commas between, for which no
                          tokenizer is needed; may be repeated
@@ -196,9 +197,10 @@ CheckpointChoice parse_checkpoint(const std::string& given) {
   if (text == "newest") return {};
   if (text == "all") return {Kind::kAll};
   if (text == "follow") return {Kind::kFollow};
+  if (text == "auto-fallback") return {Kind::kAutoFallback};
   if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos)
-    fail("--checkpoint={}: expected newest, all, follow or a step's number{}", given,
-         did_you_mean(text, {"newest", "all", "follow"}));
+    fail("--checkpoint={}: expected newest, all, follow, auto-fallback or a step's number{}", given,
+         did_you_mean(text, {"newest", "all", "follow", "auto-fallback"}));
   return {Kind::kStep, whole_number("checkpoint", text, 0)};
 }
 
@@ -247,8 +249,12 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
   belongs("input", "import", mode == RunMode::kImport);
   for (const char* flag : {"output", "dtype", "max_shard_bytes"})
     belongs(flag, "export", mode == RunMode::kExport);
-  belongs("checkpoint", "eval, decode or export",
-          mode == RunMode::kEval || mode == RunMode::kDecode || mode == RunMode::kExport);
+  const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
+  if (falls_back && mode != RunMode::kTrain)
+    fail("--checkpoint=auto-fallback goes with --mode=train; give newest or a step's number");
+  belongs(
+      "checkpoint", "eval, decode or export (auto-fallback: train)",
+      falls_back || mode == RunMode::kEval || mode == RunMode::kDecode || mode == RunMode::kExport);
   const bool several = run.checkpoint.kind == Kind::kAll || run.checkpoint.kind == Kind::kFollow;
   if (several && mode != RunMode::kEval)
     fail("--checkpoint=all and follow go with --mode=eval; give newest or a step's number");

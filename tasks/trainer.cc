@@ -28,6 +28,7 @@
 #include "tasks/loop_state.h"
 #include "tasks/model_state.h"
 #include "tasks/plan_report.h"
+#include "tasks/restore_newest.h"
 #include "tasks/run_config.h"
 #include "tasks/run_health.h"
 #include "tasks/run_introduction.h"
@@ -64,6 +65,11 @@ void check_metric(const Evaluation& evaluation, std::string_view field, const st
          did_you_mean(metric, names), fmt::join(names, ", "));
 }
 
+OnDamage on_damage(const RunOptions& options) {
+  if (options.checkpoint.kind != CheckpointChoice::Kind::kAutoFallback) return OnDamage::kFail;
+  return options.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
+}
+
 }  // namespace
 
 struct Trainer::Impl final : BaseRun {
@@ -73,8 +79,7 @@ struct Trainer::Impl final : BaseRun {
 
  private:
   void begin();
-  void restore(int64_t step);
-  std::optional<int64_t> newest_checkpoint();
+  void go_on_from(const RestoredState& restored);
   int train();
   void open_logs();
   void step_until_complete(const StopSignal& stop);
@@ -116,6 +121,7 @@ struct Trainer::Impl final : BaseRun {
   StepRunner runner_;
   int64_t step_ = 0;         // Steps done.
   int64_t saved_step_ = -1;  // Of the last checkpoint.
+  int64_t damaged_ = 0;      // Checkpoints that were passed over at the start.
   std::string stop_reason_;  // Why to end before num_train_steps; empty: go on.
   std::string graph_hash_;   // Of the training step as traced.
   int64_t skipped_ = 0;      // Of step_ steps.
@@ -155,9 +161,13 @@ void Trainer::Impl::begin() {
   check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);
   graph_hash_ = graph_hash(session_.train_graph());
   if (options_.mode == RunMode::kPlan) return;
-  const std::optional<int64_t> newest = newest_checkpoint();
-  if (newest) {
-    restore(*newest);
+  std::optional<RestoredState> restored;
+  // A dry run leaves what --restart would set aside where it is, and reads none of it.
+  if (!options_.dry_run || !options_.restart)
+    restored = restore_newest(session_.executor(), store_, processes_, on_damage(options_),
+                              [this](const std::string& line) { console_.say(line); });
+  if (restored) {
+    go_on_from(*restored);
   } else {
     initialise_state(session_.executor(), session_.task().model().parameters(),
                      static_cast<uint64_t>(p().seed), options_.threads);
@@ -167,20 +177,8 @@ void Trainer::Impl::begin() {
     write_plan_files(directory_, session_);
 }
 
-// Process 0 looks for all, so that a checkpoint that comes or goes meanwhile divides nobody.
-std::optional<int64_t> Trainer::Impl::newest_checkpoint() {
-  std::optional<int64_t> newest;
-  // A dry run leaves what --restart would set aside where it is, and sees none of it.
-  const bool starts_over = options_.dry_run && options_.restart;
-  if (processes_.is_first() && !starts_over) newest = store_.newest();
-  const int64_t agreed = processes_.agree_max(newest.value_or(-1), "the checkpoint to go on from");
-  return agreed < 0 ? std::nullopt : std::optional(agreed);
-}
-
-void Trainer::Impl::restore(int64_t step) {
-  const Checkpoint checkpoint = store_.open(step);
-  restore_state(session_.executor(), checkpoint);
-  const CheckpointInfo& info = checkpoint.info();
+void Trainer::Impl::go_on_from(const RestoredState& restored) {
+  const CheckpointInfo& info = restored.info;
   if (options_.mode == RunMode::kTrain) {
     const LoopState state = loop_state_of(info);
     const std::string mesh = session_.mesh().text();
@@ -189,14 +187,14 @@ void Trainer::Impl::restore(int64_t step) {
     if (!state.mesh.empty() && state.mesh != mesh) {
       console_.say(
           fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
-                      step, state.mesh, mesh));
+                      info.step, state.mesh, mesh));
     } else if (info.hparams == hparams_toml_ && info.graph_hash != graph_hash_) {
       console_.say("note: this build computes a step in another way than the one that saved step " +
-                   std::to_string(step) + "; losses may differ by rounding");
+                   std::to_string(info.step) + "; losses may differ by rounding");
     }
     if (const std::string change = describe_change(info.hparams, hparams_toml_); !change.empty())
       console_.say(
-          fmt::format("note: step {} was saved with another configuration: {}", step, change));
+          fmt::format("note: step {} was saved with another configuration: {}", info.step, change));
     early_stopper_.restore(state.early_stopper);
     // Imported weights come without a place in the input: it begins.
     if (state.input.position > 0 || !state.input.extra.empty())
@@ -206,6 +204,7 @@ void Trainer::Impl::restore(int64_t step) {
   }
   step_ = info.step;
   saved_step_ = info.step;
+  damaged_ = restored.damaged;
 }
 
 int Trainer::Impl::run() {
@@ -247,7 +246,11 @@ void Trainer::Impl::open_logs() {
                {"processes", processes_.size()},
                {"metrics_interval_steps", static_cast<double>(p().metrics_interval_steps)}});
   if (saved_step_ < 0) return;
-  log_->event("restore", step_);
+  if (damaged_ > 0) {
+    log_->event("restore", step_, {{"damaged", damaged_}});
+  } else {
+    log_->event("restore", step_);
+  }
   console_.say(fmt::format("restored step {}", step_));
 }
 
@@ -279,6 +282,9 @@ int Trainer::Impl::train() {
                                                         .every_steps = p().save_keep_every_steps,
                                                         .best = !p().save_keep_best.empty()},
                                         std::move(saving));
+  // Arrays are saved from where a step computes with them.
+  session_.executor().guard_writes(
+      [reads = saver_->reads()](std::span<const std::byte> bytes) { reads->await(bytes); });
   for (const auto& [step, value] : values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
     saver_->set_metric(step, value);
   step_until_complete(stop);
@@ -445,7 +451,8 @@ void Trainer::Impl::save() {
 
 void Trainer::Impl::report_saves() {
   for (const CheckpointSaver::Saved& saved : saver_->take_saved())
-    log_->event("save", saved.step, {{"bytes", saved.bytes}, {"seconds", saved.seconds}});
+    log_->event("save", saved.step,
+                {{"bytes", saved.bytes}, {"seconds", saved.seconds}, {"stall", saved.stall}});
 }
 
 void Trainer::Impl::finish() {

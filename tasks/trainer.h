@@ -30,13 +30,14 @@ struct ProfileWindow {
 
 enum class Verbosity { kSilent, kNormal };
 
-// Which checkpoints --mode=eval, decode and export look at.
+// Which checkpoints --mode=eval, decode and export look at, and which one training goes on from.
 struct CheckpointChoice {
   enum class Kind {
     kNewest,
     kStep,
-    kAll,     // Eval: each that there is, oldest first.
-    kFollow,  // Eval: each as a running job saves it, until that job is done.
+    kAll,           // Eval: each that there is, oldest first.
+    kFollow,        // Eval: each as a running job saves it, until that job is done.
+    kAutoFallback,  // Train: the newest that is not damaged.
   };
   Kind kind = Kind::kNewest;
   int64_t step = 0;  // Of kStep.

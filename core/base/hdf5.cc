@@ -14,7 +14,7 @@ using namespace hdf5_internal;
 
 namespace {
 
-constexpr int64_t kMaxChunkBytes = int64_t{16} << 20;
+constexpr hsize_t kAlignedBytes = 65536;
 // Chunks read at random (shuffled tokens) are found again in this cache, per dataset.
 constexpr size_t kChunkCacheBytes = size_t{32} << 20;
 
@@ -39,9 +39,10 @@ Hdf5Handle creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& s
 }  // namespace
 
 // The axis that is cut is cut evenly, because the file holds a last chunk at full size.
-std::vector<int64_t> hdf5_chunk(const std::vector<int64_t>& shape, int64_t element_bytes) {
+std::vector<int64_t> hdf5_chunk(const std::vector<int64_t>& shape, int64_t element_bytes,
+                                int64_t max_bytes) {
   std::vector<int64_t> chunk(shape.size(), 1);
-  int64_t room = kMaxChunkBytes / element_bytes;
+  int64_t room = max_bytes / element_bytes;
   for (size_t i = shape.size(); i-- > 0 && room > 1;) {
     if (shape[i] == 0) continue;
     const int64_t pieces = (shape[i] + room - 1) / room;
@@ -71,9 +72,10 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   return file;
 }
 
-Hdf5File Hdf5File::create(const std::filesystem::path& path) {
+Hdf5File Hdf5File::create(const std::filesystem::path& path, int64_t alignment) {
   silence();
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS));
+  H5Pset_alignment(access.id(), kAlignedBytes, static_cast<hsize_t>(alignment));
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
   const Hdf5Handle creation(H5Pcreate(H5P_FILE_CREATE));
@@ -192,6 +194,24 @@ Hdf5Dataset Hdf5File::create_dataset(const std::string& path, StoredType type,
   const Hdf5Handle space = layout.growable
                                ? Hdf5Handle(H5Screate_simple(1, sizes(shape).data(), &unlimited))
                                : dataspace(shape);
+  dataset.handle_ =
+      create_object(handle_.id(), path, type_id(type), space.id(), creation.id(), dataset.where_);
+  return dataset;
+}
+
+Hdf5Dataset Hdf5File::create_reserved(const std::string& path, StoredType type,
+                                      const std::vector<int64_t>& shape) {
+  silence();
+  Hdf5Dataset dataset;
+  dataset.where_ = fmt::format("{}:{}", path_.string(), path);
+  dataset.type_ = type;
+  dataset.shape_ = shape;
+  const Hdf5Handle creation(H5Pcreate(H5P_DATASET_CREATE));
+  H5Pset_obj_track_times(creation.id(), false);
+  H5Pset_layout(creation.id(), H5D_CONTIGUOUS);
+  H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY);
+  H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER);
+  const Hdf5Handle space = dataspace(shape);
   dataset.handle_ =
       create_object(handle_.id(), path, type_id(type), space.id(), creation.id(), dataset.where_);
   return dataset;

@@ -65,6 +65,8 @@ class Hdf5Dataset {
   // False if part of it was never written, which HDF5 would read as zeros.
   bool fully_stored() const;
   bool is_virtual() const;
+  // Where the bytes of a reserved dataset lie in the file; 0 if it has none.
+  int64_t file_offset() const;
   int64_t id() const { return handle_.id(); }  // HDF5's, borrowed.
 
  private:
@@ -76,8 +78,10 @@ class Hdf5Dataset {
 };
 
 // The chunks of a dataset that asks for none: whole trailing axes first, then as much of the next
-// as fits in 16 MiB, so that a chunk is a run of the row-major elements.
-std::vector<int64_t> hdf5_chunk(const std::vector<int64_t>& shape, int64_t element_bytes);
+// as fits in `max_bytes`, so that a chunk is a run of the row-major elements.
+constexpr int64_t kMaxChunkBytes = int64_t{16} << 20;
+std::vector<int64_t> hdf5_chunk(const std::vector<int64_t>& shape, int64_t element_bytes,
+                                int64_t max_bytes = kMaxChunkBytes);
 
 struct Hdf5Layout {
   std::vector<int64_t> chunk;  // Empty: hdf5_chunk.
@@ -102,8 +106,8 @@ class Hdf5File {
   // Read-only. Error if it is missing, unreadable, truncated or no HDF5 file.
   static Hdf5File open(const std::filesystem::path& path);
   // A new file, which replaces one of the same name, in the format of HDF5 1.10, whose metadata is
-  // checksummed.
-  static Hdf5File create(const std::filesystem::path& path);
+  // checksummed. Datasets of 64 KiB or more begin at multiples of `alignment`.
+  static Hdf5File create(const std::filesystem::path& path, int64_t alignment = 1);
 
   Hdf5File() = default;
   Hdf5File(Hdf5File&&) noexcept = default;
@@ -121,6 +125,10 @@ class Hdf5File {
   // object header; any other is chunked and checksummed (Fletcher-32).
   Hdf5Dataset create_dataset(const std::string& path, StoredType type,
                              const std::vector<int64_t>& shape, const Hdf5Layout& layout = {});
+  // Reserves one run of bytes of the file for the dataset, which the caller writes past HDF5, at
+  // file_offset() once this file is closed. HDF5 neither fills nor checksums it.
+  Hdf5Dataset create_reserved(const std::string& path, StoredType type,
+                              const std::vector<int64_t>& shape);
   void create_virtual(const std::string& path, StoredType type, const std::vector<int64_t>& shape,
                       const std::vector<Hdf5Source>& sources);
   // One string as a checksummed dataset of its own, for texts of any length.

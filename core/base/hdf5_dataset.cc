@@ -129,4 +129,12 @@ bool Hdf5Dataset::is_virtual() const {
   return H5Pget_layout(list.id()) == H5D_VIRTUAL;
 }
 
+int64_t Hdf5Dataset::file_offset() const {
+  silence();
+  if (elements() == 0) return 0;
+  const haddr_t offset = H5Dget_offset(handle_.id());
+  if (offset == HADDR_UNDEF) fail("{}: has no place in the file: {}", where_, reason());
+  return static_cast<int64_t>(offset);
+}
+
 }  // namespace tessera

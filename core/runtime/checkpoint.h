@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint: a directory with the arrays of a run at one step, which appears whole or not at
 // all (docs/formats.md). Each host writes what it owns to its own HDF5 file; index.h5 shows every
-// array whole to any HDF5 client. This is writing and reading one; checkpoint_store.h has many.
+// array whole to any HDF5 client; Tessera itself reads by tables beside them (checkpoint_table.h).
+// This is writing and reading one; checkpoint_store.h has many.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +15,11 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/error.h"
 
 namespace tessera {
 
-constexpr int64_t kCheckpointVersion = 2;
+constexpr int64_t kCheckpointVersion = 3;
 
 // A piece of an array of the run. A host that holds all of it leaves `offset` and `piece` empty;
 // one that holds several pieces gives several of these.
@@ -46,20 +48,38 @@ struct CheckpointHost {
   int64_t count = 1;
 };
 
-// The two halves of writing one: every host writes its shard into `directory`, and returns its
-// file's bytes; when all are done, one of them writes the index, which reads the shards' tables.
-// Both sync what they wrote.
-int64_t write_checkpoint_shard(const std::filesystem::path& directory, const CheckpointInfo& info,
-                               const std::vector<CheckpointArray>& arrays,
-                               const CheckpointHost& host = {});
+class PendingReads;
+
+// Bytes of the files that a host writes.
+struct ShardBytes {
+  int64_t arrays = 0;  // The HDF5 file.
+  int64_t table = 0;
+};
+
+// The two halves of writing one: every host writes its shard into `directory`; when all are done,
+// one of them writes the index, which reads the shards' tables. Both sync what they wrote. Array
+// bytes go to the file from where they are: `reads`, which holds the arrays' bytes in their order,
+// is told of each array that is done.
+ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
+                                  const CheckpointInfo& info,
+                                  const std::vector<CheckpointArray>& arrays,
+                                  const CheckpointHost& host = {}, PendingReads* reads = nullptr);
 void write_checkpoint_index(const std::filesystem::path& directory, const CheckpointInfo& info,
                             int64_t num_hosts = 1);
 
-// Reads a checkpoint by whatever pieces it was written in. Every failure is an Error that names the
-// file: a missing, short or damaged shard is never zeros, which HDF5 itself would give.
+// A checkpoint whose files are missing, short, damaged or not its own.
+class DamagedCheckpoint : public Error {
+ public:
+  using Error::Error;
+};
+
+// Reads a checkpoint by whatever pieces it was written in. Every byte is checked against a checksum
+// when the checkpoint is opened, or, if it is an array's, when it is read: a missing, short or
+// damaged file is a DamagedCheckpoint that names it, never zeros, which HDF5 itself would give.
 class Checkpoint {
  public:
-  explicit Checkpoint(const std::filesystem::path& directory);
+  // `remedy` goes with messages about damage: what the user can do.
+  explicit Checkpoint(const std::filesystem::path& directory, std::string remedy = "");
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
 

@@ -15,6 +15,12 @@ inline std::string checkpoint_shard_name(int64_t host) {
   return fmt::format("host_{:05}.h5", host);
 }
 
+// What Tessera reads; the HDF5 files are for everybody else (checkpoint_table.h).
+inline constexpr const char* kCheckpointIndexTableName = "index.table";
+inline std::string checkpoint_table_name(int64_t host) {
+  return fmt::format("host_{:05}.table", host);
+}
+
 // A piece is a dataset named as the array, or, if it is not the whole, with where it begins behind:
 // "params/w@0_1024". A host may so hold several of one array.
 std::string checkpoint_piece_name(const std::string& array, const std::vector<int64_t>& shape,
@@ -22,9 +28,7 @@ std::string checkpoint_piece_name(const std::string& array, const std::vector<in
                                   const std::vector<int64_t>& piece);
 std::string checkpoint_array_name(const std::string& piece_name);
 
-// Texts of the index beside arrays. kCheckpointArrays lists them, a line each, "f32 [300 64] path":
-// readers go by it and by the shards, because HDF5 checks a virtual dataset's map only after it has
-// decoded it, and may crash on a damaged one.
+// Texts of the index beside arrays. kCheckpointArrays lists them, a line each, "f32 [300 64] path".
 inline constexpr const char* kCheckpointHparams = "hparams";
 inline constexpr const char* kCheckpointArrays = "arrays";
 

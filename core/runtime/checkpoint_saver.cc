@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "core/base/error.h"
@@ -25,7 +24,8 @@ CheckpointSaver::CheckpointSaver(CheckpointStore store, const RetentionPolicy& p
                                  std::unique_ptr<Processes> processes)
     : store_(std::move(store)),
       policy_(policy),
-      processes_(processes ? std::move(processes) : std::make_unique<Processes>()) {
+      processes_(processes ? std::move(processes) : std::make_unique<Processes>()),
+      reads_(std::make_shared<PendingReads>()) {
   if (processes_->is_first()) remove_temporaries(store_.directory());
 }
 
@@ -50,41 +50,35 @@ void CheckpointSaver::wait() {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-void CheckpointSaver::copy(const std::vector<CheckpointArray>& arrays) {
-  copies_.resize(arrays.size());
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    Copy& copy = copies_[i];
-    copy.array = arrays[i];
-    copy.bytes.resize(arrays[i].bytes.size());
-    if (!copy.bytes.empty())
-      std::memcpy(copy.bytes.data(), arrays[i].bytes.data(), copy.bytes.size());
-    copy.array.bytes = copy.bytes;
-  }
-}
-
 void CheckpointSaver::save(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) {
   const auto begin = Clock::now();
   wait();
-  copy(arrays);
-  thread_ = start_thread([this, info] { write(info); });
-  blocked_seconds_ += seconds_since(begin);
+  std::vector<std::span<const std::byte>> spans;
+  for (const CheckpointArray& array : arrays) spans.push_back(array.bytes);
+  reads_->begin(std::move(spans));
+  {
+    const std::lock_guard lock(mutex_);
+    blocked_seconds_ += seconds_since(begin);
+  }
+  thread_ = start_thread([this, info, arrays] { write(info, arrays); });
 }
 
-void CheckpointSaver::write(const CheckpointInfo& info) {
+void CheckpointSaver::write(const CheckpointInfo& info,
+                            const std::vector<CheckpointArray>& arrays) {
   const auto begin = Clock::now();
   try {
-    std::vector<CheckpointArray> arrays;
     Saved saved{.step = info.step};
-    for (const Copy& copy : copies_) arrays.push_back(copy.array);
-    saved.bytes = store_.add(info, arrays, *processes_);
+    saved.bytes = store_.add(info, arrays, *processes_, reads_.get());
     const std::lock_guard lock(mutex_);
     if (processes_->is_first()) saved.removed = store_.apply(policy_);
     saved.seconds = seconds_since(begin);
+    saved.stall = std::exchange(blocked_seconds_, 0.0) + reads_->take_waited_seconds();
     saved_.push_back(std::move(saved));
   } catch (...) {
     const std::lock_guard lock(mutex_);
     failure_ = std::current_exception();
   }
+  reads_->finish_all();
 }
 
 std::vector<CheckpointSaver::Saved> CheckpointSaver::take_saved() {
@@ -96,7 +90,5 @@ void CheckpointSaver::set_metric(int64_t step, double value) {
   const std::lock_guard lock(mutex_);
   store_.set_metric(step, value);
 }
-
-double CheckpointSaver::take_blocked_seconds() { return std::exchange(blocked_seconds_, 0.0); }
 
 }  // namespace tessera

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves checkpoints while training goes on: `save` copies the arrays and returns; a thread writes
-// them. One save is under way at a time; its failure is never silent, and the same in all
-// processes.
+// Saves checkpoints while training goes on: `save` returns at once, and a thread writes the arrays
+// from where they are, without a copy. So that a checkpoint is of one step, whoever changes arrays
+// first waits until they were read: training awaits `reads()` before each launch that writes to a
+// parameter or state (Executor::guard_writes). A step reads them for most of its time and updates
+// them at its end, so there is little to wait for; what is written waits for the disk in the
+// operating system's cache, which bounds the memory. One save is under way at a time; its failure
+// is never silent, and the same in all processes.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +16,7 @@
 #include <vector>
 
 #include "core/runtime/checkpoint_store.h"
+#include "core/runtime/pending_reads.h"
 
 namespace tessera {
 
@@ -24,8 +29,10 @@ class CheckpointSaver {
                   std::unique_ptr<Processes> processes = nullptr);
   ~CheckpointSaver();  // Waits; a failure that nobody asked about is printed.
 
-  // Waits for the save before, if need be, whose failure it throws; then copies and returns.
+  // Waits for the save before, if need be, whose failure it throws; then returns. The arrays' bytes
+  // must stay, and stay as they are, while reads() has them pending.
   void save(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays);
+  const std::shared_ptr<PendingReads>& reads() const { return reads_; }
   // Returns when nothing is under way; throws a failure.
   void wait();
 
@@ -33,31 +40,26 @@ class CheckpointSaver {
     int64_t step = 0;
     int64_t bytes = 0;             // Of the arrays, of all processes.
     double seconds = 0.0;          // In the writing thread.
+    double stall = 0.0;            // Seconds that it, or one before it, kept training waiting.
     std::vector<int64_t> removed;  // Earlier checkpoints the policy let go; process 0 knows.
   };
   // Those that were completed since this was last asked.
   std::vector<Saved> take_saved();
   // For RetentionPolicy::best.
   void set_metric(int64_t step, double value);
-  double take_blocked_seconds();  // How long `save` kept its callers, since last asked.
 
  private:
-  struct Copy {
-    CheckpointArray array;
-    std::vector<std::byte> bytes;
-  };
-  void copy(const std::vector<CheckpointArray>& arrays);
-  void write(const CheckpointInfo& info);
+  void write(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays);
   void join();
 
   CheckpointStore store_;
   RetentionPolicy policy_;
   std::unique_ptr<Processes> processes_;
-  std::vector<Copy> copies_;  // Kept from save to save, so that memory is paged in once.
+  std::shared_ptr<PendingReads> reads_;
   std::thread thread_;
-  double blocked_seconds_ = 0.0;
 
   std::mutex mutex_;  // Of what follows, and of the store's metrics.
+  double blocked_seconds_ = 0.0;
   std::vector<Saved> saved_;
   std::exception_ptr failure_;
 };

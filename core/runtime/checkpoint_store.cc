@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include <fmt/ranges.h>
@@ -56,22 +57,42 @@ int64_t array_bytes(const std::vector<CheckpointArray>& arrays) {
   return bytes;
 }
 
+// What each process said of its shard, "<bytes of the file> <of its table> <of its arrays>"; adds
+// up the last.
+std::vector<ShardBytes> parse_written(const std::vector<std::string>& written, int64_t* bytes) {
+  std::vector<ShardBytes> shards;
+  for (const std::string& text : written) {
+    std::istringstream numbers(text);
+    int64_t of_arrays = 0;
+    ShardBytes& shard = shards.emplace_back();
+    numbers >> shard.arrays >> shard.table >> of_arrays;
+    *bytes += of_arrays;
+  }
+  return shards;
+}
+
 // Network file systems may show a host's file to another host some seconds late.
 constexpr std::chrono::seconds kPatience{60};
 
-void wait_for_shards(const fs::path& place, const std::vector<int64_t>& shard_bytes) {
+void wait_for_file(const fs::path& file, int64_t bytes, size_t host,
+                   std::chrono::steady_clock::time_point deadline) {
+  std::error_code error;
+  while (static_cast<int64_t>(fs::file_size(file, error)) != bytes) {
+    if (std::chrono::steady_clock::now() > deadline)
+      fail(
+          "{}: process {} wrote {} bytes there, which process 0 does not see; is the directory "
+          "shared by all hosts?",
+          file.string(), host, bytes);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+void wait_for_shards(const fs::path& place, const std::vector<ShardBytes>& shards) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  for (size_t host = 0; host < shard_bytes.size(); ++host) {
-    const fs::path shard = place / checkpoint_shard_name(static_cast<int64_t>(host));
-    std::error_code error;
-    while (static_cast<int64_t>(fs::file_size(shard, error)) != shard_bytes[host]) {
-      if (std::chrono::steady_clock::now() > deadline)
-        fail(
-            "{}: process {} wrote {} bytes there, which process 0 does not see; is the directory "
-            "shared by all hosts?",
-            shard.string(), host, shard_bytes[host]);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
+  for (size_t host = 0; host < shards.size(); ++host) {
+    const auto number = static_cast<int64_t>(host);
+    wait_for_file(place / checkpoint_shard_name(number), shards[host].arrays, host, deadline);
+    wait_for_file(place / checkpoint_table_name(number), shards[host].table, host, deadline);
   }
 }
 
@@ -108,9 +129,15 @@ fs::path CheckpointStore::path_of(int64_t step) const {
 std::vector<int64_t> CheckpointStore::steps() const {
   std::vector<int64_t> steps;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory_, error))
-    if (const auto step = step_of(entry.path().filename().string()); step && entry.is_directory())
-      steps.push_back(*step);
+  for (const auto& entry : fs::directory_iterator(directory_, error)) {
+    const auto step = step_of(entry.path().filename().string());
+    std::error_code why;
+    if (step && entry.is_directory(why)) steps.push_back(*step);
+    // One that was just removed is none.
+    if (step && why && why != std::errc::no_such_file_or_directory)
+      fail("{}: cannot read this checkpoint: {}; to go on without it, remove it",
+           entry.path().string(), why.message());
+  }
   if (error && error != std::errc::no_such_file_or_directory)
     fail("{}: cannot list the checkpoints: {}", directory_.string(), error.message());
   std::sort(steps.begin(), steps.end());
@@ -129,19 +156,36 @@ Checkpoint CheckpointStore::open(int64_t step) const {
   if (found == all.end())
     fail("{}: no checkpoint of step {}; there are {}", directory_.string(), step,
          all.empty() ? "none" : fmt::format("those of {}", fmt::join(all, ", ")));
-  try {
-    return Checkpoint(path_of(step));
-  } catch (const Error& error) {
-    const std::string before = found == all.begin()
-                                   ? "start from step 0"
-                                   : fmt::format("go on from step {}", *(found - 1));
-    fail("the checkpoint of step {} is damaged ({}); to {}, remove {}", step, error.what(), before,
-         path_of(step).string());
-  }
+  const fs::path path = path_of(step);
+  const std::string before =
+      found == all.begin() ? "start from step 0" : fmt::format("go on from step {}", *(found - 1));
+  const std::string remedy = fmt::format(
+      "the checkpoint of step {} is damaged: to {}, remove {}, or train with "
+      "--checkpoint=auto-fallback",
+      step, before, path.string());
+  Checkpoint checkpoint(path, remedy);
+  if (const int64_t held = checkpoint.info().step; held != step)
+    throw DamagedCheckpoint(fmt::format(
+        "{}: the directory holds the checkpoint of step {}, so it was renamed or exchanged with "
+        "another; give it its name back ({}), or, to {}, remove it",
+        path.string(), held, path_of(held).filename().string(), before));
+  return checkpoint;
+}
+
+fs::path CheckpointStore::set_aside(int64_t step) const {
+  const fs::path path = path_of(step);
+  fs::path aside = directory_ / ("damaged_" + path.filename().string());
+  for (int i = 2; fs::exists(fs::symlink_status(aside)); ++i)
+    aside = directory_ / fmt::format("damaged_{}_{}", path.filename().string(), i);
+  std::error_code error;
+  fs::rename(path, aside, error);
+  if (error) fail("cannot rename {} to {}: {}", path.string(), aside.string(), error.message());
+  sync_directory(directory_);
+  return aside;
 }
 
 int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
-                             Processes& processes) const {
+                             Processes& processes, PendingReads* reads) const {
   const fs::path path = path_of(info.step);
   const std::string save = fmt::format("saving step {}", info.step);
   std::optional<Unfinished> unfinished;  // Of process 0: gone again if anything below throws.
@@ -153,19 +197,15 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
     })[0];
     const fs::path place = directory_ / name;
     const std::vector<std::string> written = together(processes, save + ", writing shards", [&] {
-      const int64_t shard =
-          write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()});
-      return fmt::format("{} {}", shard, array_bytes(arrays));
+      const ShardBytes shard =
+          write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()}, reads);
+      return fmt::format("{} {} {}", shard.arrays, shard.table, array_bytes(arrays));
     });
-    std::vector<int64_t> shard_bytes;
     int64_t bytes = 0;
-    for (const std::string& text : written) {
-      shard_bytes.push_back(std::stoll(text));
-      bytes += std::stoll(text.substr(text.find(' ')));
-    }
+    const std::vector<ShardBytes> shards = parse_written(written, &bytes);
     together(processes, save + ", giving it its name", [&] {
       if (!processes.is_first()) return "";
-      wait_for_shards(place, shard_bytes);
+      wait_for_shards(place, shards);
       write_checkpoint_index(place, info, processes.size());
       rename_or_exchange(place, path);
       sync_directory(directory_);

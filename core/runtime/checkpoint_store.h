@@ -35,16 +35,20 @@ class CheckpointStore {
   std::filesystem::path path_of(int64_t step) const;
   std::vector<int64_t> steps() const;  // Ascending.
   std::optional<int64_t> newest() const;
-  // Error if there is none at this step (it says which there are), or if it is damaged (it says how
-  // to go on from the one before: falling back is the user's decision).
+  // Error if there is none at this step (it says which there are); DamagedCheckpoint if it is
+  // damaged or that of another step, then and when it is read: it names the directory to remove,
+  // because falling back to an earlier one is the user's decision.
   Checkpoint open(int64_t step) const;
+  // Takes a checkpoint out of the list; it is kept under the name returned.
+  std::filesystem::path set_aside(int64_t step) const;
 
   // Writes a checkpoint and gives it its name; one of the same step is replaced. Every process of
   // the run calls it, each with the pieces it owns; process 0 adds the index and does the renaming
   // when all have written. If anything fails anywhere, all of them throw the same Error, every
   // earlier checkpoint is as it was, and nothing else is left. Returns the bytes of all arrays.
+  // `reads` is told of each array that was read (write_checkpoint_shard).
   int64_t add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
-              Processes& processes) const;
+              Processes& processes, PendingReads* reads = nullptr) const;
   // The same of a process that is alone.
   int64_t add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) const;
 

@@ -57,6 +57,10 @@ Hdf5Block Tiles::at(int64_t number) const {
   return block;
 }
 
+int64_t Tiles::elements_before(int64_t number) const {
+  return position({std::vector<int64_t>(shape_.size(), 0), shape_}, at(number).offset);
+}
+
 int64_t block_elements(const std::vector<int64_t>& shape) {
   int64_t elements = 1;
   for (const int64_t size : shape) elements *= size;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiles of a checkpoint's piece: what is stored, checksummed and read together. A tile is one
-// HDF5 chunk, at most 16 MiB, and a run of the piece's row-major bytes.
+// The tiles of a checkpoint's piece: what is checksummed and read together. A tile is a run of the
+// piece's row-major bytes, at most 16 MiB.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ class Tiles {
   int64_t count() const { return count_; }
   // Row by row: their bytes follow each other in the piece.
   Hdf5Block at(int64_t number) const;
+  int64_t elements_before(int64_t number) const;
 
  private:
   std::vector<int64_t> shape_, tile_, grid_;

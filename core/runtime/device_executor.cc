@@ -83,10 +83,7 @@ void DeviceExecutor::add_program(const StepPlan& plan, const Graph& graph) {
     prepared.graph = own.at(launch.graph);
     prepared.node = &prepared.graph->node(launch.node);
     prepared.kernel = &kernel(*prepared.graph, *prepared.node);
-    for (const int64_t offset : launch.inputs) prepared.inputs.push_back(at(offset));
-    for (const int64_t offset : launch.outputs) prepared.outputs.push_back(at(offset));
-    prepared.scratch = at(launch.scratch);
-    prepared.kind = launch.kind;
+    prepare(plan, launch, &prepared);
     if (launch.kind == LaunchKind::kStart) {
       prepared.start = static_cast<int64_t>(program.starts.size());
       program.starts.push_back(program.launches.size() - 1);
@@ -101,12 +98,29 @@ void DeviceExecutor::add_program(const StepPlan& plan, const Graph& graph) {
   });
 }
 
+// Its addresses.
+void DeviceExecutor::prepare(const StepPlan& plan, const Launch& launch,
+                             PreparedLaunch* prepared) const {
+  for (const int64_t offset : launch.inputs) prepared->inputs.push_back(at(offset));
+  for (size_t i = 0; i < launch.outputs.size(); ++i) {
+    prepared->outputs.push_back(at(launch.outputs[i]));
+    if (launch.outputs[i] < plan.persistent_bytes)
+      prepared->persistent.emplace_back(
+          prepared->outputs.back(),
+          static_cast<size_t>(prepared->graph->type(prepared->node->outputs[i]).bytes()));
+  }
+  prepared->scratch = at(launch.scratch);
+  prepared->kind = launch.kind;
+}
+
 void DeviceExecutor::launch(const PreparedLaunch& launch, Track track) const {
   LaunchTimes times{.device = number_, .track = track, .kind = launch.kind};
   if (*observer_) times.begin_ns = now_ns();
   if (launch.kind == LaunchKind::kWait) {
     communication_->wait(launch.start);
   } else {
+    if (*guard_)
+      for (const std::span<const std::byte> bytes : launch.persistent) (*guard_)(bytes);
     launch.kernel->run(
         {.inputs = launch.inputs, .outputs = launch.outputs, .scratch = launch.scratch});
   }
@@ -115,10 +129,11 @@ void DeviceExecutor::launch(const PreparedLaunch& launch, Track track) const {
   (*observer_)(*launch.graph, *launch.node, times);
 }
 
-void DeviceExecutor::run(int program, const LaunchObserver& observer) {
+void DeviceExecutor::run(int program, const LaunchObserver& observer, const WriteGuard& guard) {
   if (communication_) communication_->begin();
   running_ = &programs_[static_cast<size_t>(program)];
   observer_ = &observer;
+  guard_ = &guard;
   for (const PreparedLaunch& each : running_->launches) {
     if (each.kind == LaunchKind::kStart) {
       communication_->start();

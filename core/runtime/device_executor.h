@@ -39,7 +39,7 @@ class DeviceExecutor {
 
   std::byte* at(int64_t offset) const { return arena_ + offset; }
   // Starts run on a thread beside this one, in their order; waits wait for them.
-  void run(int program, const LaunchObserver& observer);
+  void run(int program, const LaunchObserver& observer, const WriteGuard& guard);
 
  private:
   // One launch with its addresses resolved.
@@ -49,6 +49,7 @@ class DeviceExecutor {
     const Node* node = nullptr;
     std::vector<const std::byte*> inputs;
     std::vector<std::byte*> outputs;
+    std::vector<std::span<const std::byte>> persistent;  // Those outputs that stay after the step.
     std::byte* scratch = nullptr;
     LaunchKind kind = LaunchKind::kRun;
     int64_t start = kNone;  // Of starts and waits: which start of the program it is.
@@ -58,6 +59,7 @@ class DeviceExecutor {
     std::vector<size_t> starts;  // Which launches are starts.
   };
 
+  void prepare(const StepPlan& plan, const Launch& launch, PreparedLaunch* prepared) const;
   void launch(const PreparedLaunch& launch, Track track) const;
   Kernel& kernel(const Graph& graph, const Node& node);
 
@@ -73,6 +75,7 @@ class DeviceExecutor {
   // Of the program that runs.
   const Program* running_ = nullptr;
   const LaunchObserver* observer_ = nullptr;
+  const WriteGuard* guard_ = nullptr;
   std::unique_ptr<SideThread> communication_;  // If any program has starts.
 };
 

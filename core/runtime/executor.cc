@@ -150,6 +150,7 @@ struct Executor::Impl {
   int64_t bytes = 0;
   bool allocated = false;
   LaunchObserver observer;
+  WriteGuard guard;
   DeviceThreads threads;
 };
 
@@ -264,6 +265,8 @@ std::vector<Shard> Executor::shards(std::string_view name) {
 
 void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
   const size_t index = impl_->state_index(name);
+  if (impl_->guard)
+    for (const Shard& shard : shards(name)) impl_->guard(shard.bytes);
   write_whole(impl_->place(impl_->persistent[index], impl_->buffers[index].type), impl_->parts,
               bytes);
 }
@@ -296,10 +299,11 @@ void Executor::write_input(int program, std::string_view name, std::span<const s
 void Executor::run(int program) {
   CHECK(impl_->allocated, "allocate() comes before run()");
   if (impl_->parts.size() == 1 && impl_->fabric == nullptr) {
-    impl_->parts[0]->run(program, impl_->observer);
+    impl_->parts[0]->run(program, impl_->observer, impl_->guard);
     return;
   }
-  impl_->on_all([&](DeviceExecutor& part, size_t) { part.run(program, impl_->observer); });
+  impl_->on_all(
+      [&](DeviceExecutor& part, size_t) { part.run(program, impl_->observer, impl_->guard); });
 }
 
 void Executor::read_output(int program, std::string_view name, std::span<std::byte> bytes) const {
@@ -315,5 +319,6 @@ float Executor::read_scalar(int program, std::string_view name) const {
 }
 
 void Executor::observe(LaunchObserver observer) { impl_->observer = std::move(observer); }
+void Executor::guard_writes(WriteGuard guard) { impl_->guard = std::move(guard); }
 
 }  // namespace tessera

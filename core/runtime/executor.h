@@ -89,6 +89,9 @@ class Executor {
 
   // When set, called after each launch, for traces.
   void observe(LaunchObserver observer);
+  // When set, called before anything here writes to bytes of a parameter or state, by the thread
+  // that will: a launch of any program, or write_state. It may wait.
+  void guard_writes(WriteGuard guard);
 
  private:
   struct Impl;

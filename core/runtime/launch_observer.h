@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is told of each launch, for traces.
+// Who is told of each launch: afterwards, for traces, and before one that changes what persists.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "core/graph/graph.h"
 #include "core/passes/memory.h"
@@ -23,5 +25,8 @@ struct LaunchTimes {
 
 // Called after each launch, by the threads of all devices at once.
 using LaunchObserver = std::function<void(const Graph&, const Node&, const LaunchTimes&)>;
+
+// Called before bytes of a parameter or state are written, by the threads of all devices at once.
+using WriteGuard = std::function<void(std::span<const std::byte>)>;
 
 }  // namespace tessera

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "core/base/error.h"
 #include "core/runtime/processes.h"
 
@@ -19,9 +21,9 @@ template <typename Work>
 std::vector<std::string> together(Processes& processes, std::string_view what, Work work) {
   std::string outcome;
   try {
-    outcome = "+" + std::string(work());
+    outcome = fmt::format("+{}", work());
   } catch (const std::exception& error) {
-    outcome = "-" + std::string(error.what());
+    outcome = fmt::format("-{}", error.what());
   }
   std::vector<std::string> outcomes = processes.gather(outcome, what);
   std::string failures;

@@ -41,3 +41,7 @@ target_link_libraries(decode_bench PRIVATE plugins)
 add_executable(bench_matrix_product EXCLUDE_FROM_ALL
                ${CMAKE_SOURCE_DIR}/tests/bench/matrix_product_bench.cc)
 target_link_libraries(bench_matrix_product PRIVATE core_backend)
+
+# One write or read of a checkpoint (ninja bench_checkpoint), for tests/bench/checkpoint.py.
+add_executable(bench_checkpoint EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/checkpoint_bench.cc)
+target_link_libraries(bench_checkpoint PRIVATE core_runtime)

@@ -115,11 +115,14 @@ TEST_CASE("values that cannot be are errors") {
   REQUIRE(error_for({"--exp=a", "--mode=export", "--output=x", "--max_shard_bytes=5GB"}) ==
           "--max_shard_bytes=5GB: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--checkpoint=all"}) ==
-          "--checkpoint goes with --mode=eval, decode or export");
+          "--checkpoint goes with --mode=eval, decode or export (auto-fallback: train)");
+  REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=auto-fallback"}) ==
+          "--checkpoint=auto-fallback goes with --mode=train; give newest or a step's number");
   REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=all"}) ==
           "--checkpoint=all and follow go with --mode=eval; give newest or a step's number");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--checkpoint=newst"}) ==
-          "--checkpoint=newst: expected newest, all, follow or a step's number; did you mean "
+          "--checkpoint=newst: expected newest, all, follow, auto-fallback or a step's number; did "
+          "you mean "
           "'newest'?");
   REQUIRE(error_for({"--exp=a", "--mode=trian"}) ==
           "--mode=trian: expected one of train, eval, decode, plan, export, import, "

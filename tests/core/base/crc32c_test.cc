@@ -29,5 +29,22 @@ TEST_CASE("CRC-32C is the same by instruction and by table, at once and in parts
   REQUIRE(crc32c(all.subspan(333), crc32c(all.first(333))) == crc32c(all));
 }
 
+TEST_CASE("CRC-32C of long runs, which are summed in three parts at once, is that of the table") {
+  std::vector<std::byte> bytes(700000);
+  uint32_t word = 1;
+  for (std::byte& byte : bytes) {
+    word = word * 1664525u + 1013904223u;
+    byte = static_cast<std::byte>(word >> 24);
+  }
+  constexpr size_t kThreeRuns = 3 * 32768;
+  for (const size_t length :
+       {kThreeRuns - 1, kThreeRuns, kThreeRuns + 1, 2 * kThreeRuns + 12345, size_t{699990}})
+    for (const size_t begin : {0, 3}) {
+      const auto part = std::span(bytes).subspan(begin, length);
+      CAPTURE(length, begin);
+      REQUIRE(crc32c(part, 77) == crc32c_portable(part, 77));
+    }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -37,6 +37,7 @@ std::vector<pid_t> save_for_ever(const fs::path& directory, int64_t first) {
       for (int64_t step = first;; ++step) {
         const ShardedProcess held(mesh(), rank, kProcesses, step);
         saver.save(held.info, held.pieces);
+        saver.reads()->await_all();
       }
     } catch (const Error&) {
       return kGaveUp;

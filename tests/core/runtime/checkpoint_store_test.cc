@@ -97,7 +97,7 @@ TEST_CASE("the policy keeps the newest, the multiples and the best") {
           Steps{100, 300, 500});
 }
 
-TEST_CASE("a saver writes behind its caller's back, from a copy") {
+TEST_CASE("a saver writes beside its caller, who keeps the arrays until they were read") {
   const TemporaryDirectory directory;
   const CheckpointStore store(directory.path());
   CheckpointSaver saver(store, {.newest = 2});
@@ -105,6 +105,7 @@ TEST_CASE("a saver writes behind its caller's back, from a copy") {
     CheckpointCase saved(step);
     saver.save(saved.info, saved.arrays);
     saver.set_metric(step, 1.0);
+    saver.reads()->await_all();
   }  // What was borrowed is gone here.
   saver.wait();
   REQUIRE(store.steps() == Steps{3, 4});
@@ -126,6 +127,7 @@ TEST_CASE("a saver keeps the best by the metrics it is told") {
     saver.set_metric(step, step == 2 ? 0.5 : 1.0);
     const CheckpointCase saved(step);
     saver.save(saved.info, saved.arrays);
+    saver.reads()->await_all();
   }
   saver.wait();
   REQUIRE(store.steps() == Steps{2, 4});
@@ -203,6 +205,7 @@ TEST_CASE("a full disk is reported, and leaves the earlier checkpoints whole") {
   for (int64_t step = first;; ++step) {
     const CheckpointCase saved(step, 2000);
     saver.save(saved.info, saved.arrays);
+    saver.reads()->await_all();
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <list>
-#include <random>
 
 #include "core/base/error.h"
 #include "core/base/hdf5.h"
@@ -177,7 +176,7 @@ TEST_CASE("a missing, short or swapped shard is an error, never zeros") {
   }
   SECTION("without the index") {
     fs::remove(directory / "index.h5");
-    REQUIRE_THROWS_WITH(Checkpoint(directory.path()), Contains("no such file"));
+    REQUIRE_THROWS_WITH(Checkpoint(directory.path()), Contains("index.h5: the file is missing"));
   }
 }
 
@@ -194,53 +193,6 @@ TEST_CASE("shards that leave a gap or overlap are an error") {
     write_checkpoint_index(directory.path(), hosts.info, 3);
     REQUIRE_THROWS_WITH(Checkpoint(directory.path()), Contains("overlap"));
   }
-}
-
-TEST_CASE("a flipped bit anywhere in a checkpoint is noticed or does not matter") {
-  const TemporaryDirectory directory;
-  const CheckpointCase saved(3);
-  write(directory / "good", saved);
-  std::mt19937_64 random(2);
-  int refused = 0;
-  for (int i = 0; i < 400; ++i) {
-    const fs::path damaged = directory / "damaged";
-    fs::remove_all(damaged);
-    fs::copy(directory / "good", damaged);
-    const fs::path file = damaged / (i % 4 == 0 ? "index.h5" : "host_00000.h5");
-    std::string bytes = read_bytes(file);
-    bytes[random() % bytes.size()] ^= static_cast<char>(1 << (random() % 8));
-    write_bytes(file, bytes);
-    try {
-      const Checkpoint checkpoint(damaged);
-      if (!holds(checkpoint, saved)) FAIL("damage went unnoticed");
-    } catch (const Error&) {
-      ++refused;
-    }
-  }
-  CAPTURE(refused);
-  REQUIRE(refused > 250);
-}
-
-TEST_CASE("damage that HDF5's own checksum is blind to is noticed") {
-  // Fletcher-32 takes a word of zeros for a word of ones.
-  const TemporaryDirectory directory;
-  std::vector<float> values(1000, 0.0f);
-  values[0] = 1234.5f;
-  const std::vector<CheckpointArray> arrays = {{.path = "params/w",
-                                                .dtype = DType::kF32,
-                                                .shape = {1000},
-                                                .bytes = std::as_bytes(std::span(values))}};
-  write_checkpoint_shard(directory.path(), {}, arrays);
-  write_checkpoint_index(directory.path(), {});
-  std::string bytes = read_bytes(directory / "host_00000.h5");
-  const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&values[0]), 4));
-  REQUIRE(at != std::string::npos);
-  bytes[at + 400] = bytes[at + 401] = '\xff';
-  write_bytes(directory / "host_00000.h5", bytes);
-  const Checkpoint checkpoint(directory.path());
-  std::vector<std::byte> read(4000);
-  REQUIRE_THROWS_WITH(checkpoint.read("params/w", DType::kF32, {1000}, read),
-                      Contains("'params/w' is damaged"));
 }
 
 TEST_CASE("asking for what is not there says what is") {

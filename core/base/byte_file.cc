@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/byte_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+std::string errno_text() { return std::strerror(errno); }
+
+}  // namespace
+
+// O_NONBLOCK: a FIFO would keep open() waiting for its other end.
+ByteFile::ByteFile(std::filesystem::path path, int flags)
+    : path_(std::move(path)),
+      descriptor_(::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)) {
+  if (descriptor_ < 0) {
+    const int reason = errno;
+    const std::string text = fmt::format("{}: cannot open: {}", path_.string(), errno_text());
+    if (reason == EACCES || reason == EPERM || reason == EMFILE || reason == ENFILE)
+      throw NoAccess(text);
+    if (reason == ENOENT) fail("{}: the file is missing", path_.string());
+    throw Error(text);
+  }
+  struct stat status {};
+  if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) return;
+  ::close(descriptor_);
+  fail("{}: not a regular file", path_.string());
+}
+
+ByteFile ByteFile::open(const std::filesystem::path& path) { return {path, O_RDONLY}; }
+ByteFile ByteFile::open_to_write(const std::filesystem::path& path) { return {path, O_RDWR}; }
+ByteFile ByteFile::create(const std::filesystem::path& path) {
+  return {path, O_RDWR | O_CREAT | O_TRUNC};
+}
+
+ByteFile::ByteFile(ByteFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+ByteFile& ByteFile::operator=(ByteFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+ByteFile::~ByteFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int64_t ByteFile::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0)
+    fail("{}: cannot read its size: {}", path_.string(), errno_text());
+  return status.st_size;
+}
+
+void ByteFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("{}: cannot read: {}", path_.string(), errno_text());
+    if (got == 0) fail("{}: ends at byte {}, where more was expected", path_.string(), offset);
+    bytes = bytes.subspan(static_cast<size_t>(got));
+    offset += got;
+  }
+}
+
+void ByteFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("{}: cannot write: {}", path_.string(), errno_text());
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += written;
+  }
+}
+
+void ByteFile::prefetch(int64_t offset, int64_t bytes) const {
+  ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
+}
+
+void ByteFile::start_sync(int64_t offset, int64_t bytes) const {
+#if defined(__linux__)
+  ::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+#else
+  static_cast<void>(offset), static_cast<void>(bytes);
+#endif
+}
+
+void ByteFile::sync() {
+  if (::fsync(descriptor_) != 0) fail("{}: cannot sync to disk: {}", path_.string(), errno_text());
+}
+
+}  // namespace tessera

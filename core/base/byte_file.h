@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A regular file that is read and written at places of the caller's choice, past every library.
+// Errors name the file. Not buffered: made for runs of many bytes, and for few small ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "core/base/error.h"
+
+namespace tessera {
+
+// A file that may be as it should be, but that this process may not have: no permission, too many
+// open files.
+class NoAccess : public Error {
+ public:
+  using Error::Error;
+};
+
+class ByteFile {
+ public:
+  // Error if there is no such file, or if it is anything but a regular one (a directory, a FIFO or
+  // a device, which could make a reader wait without end).
+  static ByteFile open(const std::filesystem::path& path);
+  static ByteFile open_to_write(const std::filesystem::path& path);  // As it is; it must exist.
+  static ByteFile create(const std::filesystem::path& path);         // New and empty.
+
+  ByteFile(ByteFile&& other) noexcept;
+  ByteFile& operator=(ByteFile&& other) noexcept;
+  ~ByteFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  int64_t size() const;
+  // Fills `bytes`; Error if the file ends before. Any thread.
+  void read_at(int64_t offset, std::span<std::byte> bytes) const;
+  void write_at(int64_t offset, std::span<const std::byte> bytes);
+  // Hints, which may do nothing: these bytes will be read soon; these, written before, are to go to
+  // the disk by and by.
+  void prefetch(int64_t offset, int64_t bytes) const;
+  void start_sync(int64_t offset, int64_t bytes) const;
+  void sync();                                         // Returns when all bytes are on disk.
+
+ private:
+  ByteFile(std::filesystem::path path, int flags);
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace tessera

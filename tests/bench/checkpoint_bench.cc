@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times one write or one read of a checkpoint: bench_checkpoint write|read DIR [--layers=N]. The
+// arrays are those of a GPT-2 with AdamW's moments (124M weights at 12 layers, f32). One line of
+// JSON: bytes, wall seconds and processor seconds. What is cold or warm, and what it is compared
+// with, is up to tests/bench/checkpoint.py.
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "core/base/error.h"
+#include "core/runtime/checkpoint_store.h"
+
+namespace tessera {
+namespace {
+
+struct State {
+  std::vector<CheckpointArray> arrays;
+  std::vector<std::vector<std::byte>> storage;
+  int64_t bytes = 0;
+};
+
+void add(State* state, const std::string& path, const std::vector<int64_t>& shape) {
+  int64_t elements = 1;
+  for (const int64_t size : shape) elements *= size;
+  for (const char* kind : {"params", "learner/m", "learner/v"}) {
+    std::vector<std::byte>& bytes = state->storage.emplace_back(4 * elements);
+    // Numbers that are all different; nothing on the way may find them easy.
+    uint32_t word = static_cast<uint32_t>(state->storage.size());
+    for (size_t i = 0; i < bytes.size(); i += 4) {
+      word = word * 1664525u + 1013904223u;
+      const uint32_t bits = (word >> 9) | 0x3f000000u;
+      std::memcpy(bytes.data() + i, &bits, 4);
+    }
+    state->arrays.push_back({.path = fmt::format("{}/{}", kind, path), .shape = shape});
+    state->bytes += 4 * elements;
+  }
+}
+
+State gpt2(int64_t layers) {
+  State state;
+  add(&state, "lm.embedding.w", {50304, 768});
+  add(&state, "lm.position.w", {1024, 768});
+  for (int64_t i = 0; i < layers; ++i) {
+    const std::string layer = fmt::format("lm.layers.{}.", i);
+    add(&state, layer + "attention.qkv.w", {768, 3, 12, 64});
+    add(&state, layer + "attention.post.w", {768, 12, 64});
+    add(&state, layer + "ffn.up.w", {768, 3072});
+    add(&state, layer + "ffn.down.w", {3072, 768});
+    for (const char* name : {"attention.qkv.b", "ffn.up.b"})
+      add(&state, layer + name, {name[0] == 'f' ? 3072 : 2304});
+    for (const char* name : {"attention.post.b", "ffn.down.b", "norm_1.scale", "norm_1.bias",
+                             "norm_2.scale", "norm_2.bias"})
+      add(&state, layer + name, {768});
+  }
+  for (size_t i = 0; i < state.arrays.size(); ++i) state.arrays[i].bytes = state.storage[i];
+  return state;
+}
+
+double processor_seconds() {
+  rusage use{};
+  ::getrusage(RUSAGE_SELF, &use);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(use.ru_utime) + seconds(use.ru_stime);
+}
+
+// The host of a virtual machine may have taken memory that was free for a while; getting it back is
+// no part of a checkpoint.
+void fill_free_memory() {
+  const std::vector<std::byte> memory(size_t{2} << 30, std::byte{1});
+  CHECK(memory.back() == std::byte{1});
+}
+
+void read_all(const std::filesystem::path& directory, State* state) {
+  const Checkpoint checkpoint = CheckpointStore(directory).open(1);
+  for (size_t i = 0; i < state->arrays.size(); ++i) {
+    const CheckpointArray& array = state->arrays[i];
+    checkpoint.read(array.path, array.dtype, array.shape, state->storage[i]);
+  }
+}
+
+int run(int argc, char** argv) {
+  if (argc < 3) fail("usage: bench_checkpoint write|read DIR [--layers=N]");
+  const std::string what = argv[1];
+  const std::filesystem::path directory = argv[2];
+  int64_t layers = 12;
+  if (argc > 3 && std::string(argv[3]).starts_with("--layers="))
+    layers = std::atoll(argv[3] + std::strlen("--layers="));
+  State state = gpt2(layers);
+  fill_free_memory();
+  const auto begin = std::chrono::steady_clock::now();
+  const double processor = processor_seconds();
+  if (what == "write") {
+    CheckpointStore(directory).add({.step = 1}, state.arrays);
+  } else {
+    read_all(directory, &state);
+  }
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
+  fmt::print("{{\"bytes\": {}, \"seconds\": {:.4f}, \"processor_seconds\": {:.4f}}}\n", state.bytes,
+             wall.count(), processor_seconds() - processor);
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  try {
+    return tessera::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_checkpoint: {}\n", error.what());
+    return 1;
+  }
+}

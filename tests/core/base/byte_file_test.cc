@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes come back from where they were written, and what is no regular file is refused at once.
+#include "core/base/byte_file.h"
+
+#include <sys/stat.h>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+TEST_CASE("bytes are written and read at any place of a file") {
+  const TemporaryDirectory directory;
+  const std::vector<std::byte> bytes(1000, std::byte{7});
+  {
+    ByteFile file = ByteFile::create(directory / "file");
+    file.write_at(5000, bytes);
+    file.sync();
+    REQUIRE(file.size() == 6000);
+  }
+  const ByteFile file = ByteFile::open(directory / "file");
+  std::vector<std::byte> read(10);
+  file.prefetch(0, 6000);
+  file.read_at(4995, read);
+  for (size_t i = 0; i < 10; ++i) REQUIRE(read[i] == (i < 5 ? std::byte{0} : std::byte{7}));
+  REQUIRE_THROWS_WITH(file.read_at(5995, read), Contains("file: ends at byte 6000"));
+}
+
+TEST_CASE("only regular files are opened, and nothing waits for a FIFO's other end") {
+  const TemporaryDirectory directory;
+  const auto path = directory / "file";
+  const auto refusal = [&] {
+    try {
+      ByteFile::open(path);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  REQUIRE_THAT(refusal(), Contains("file: the file is missing"));
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  REQUIRE_THAT(refusal(), Contains("file: not a regular file"));
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  REQUIRE_THAT(refusal(), Contains("file: not a regular file"));
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/zero", path);
+  REQUIRE_THAT(refusal(), Contains("file: not a regular file"));
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("file", path);
+  REQUIRE_THAT(refusal(), Contains("symbolic links"));
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/full", path);
+  ByteFile::create(directory / "other");
+  REQUIRE_THROWS_WITH(ByteFile::create(path), Contains("not a regular file"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint is of one step although it is written while the next one runs: no launch writes to
+// bytes that are still to be read.
+#include "core/runtime/pending_reads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "core/graph/ops/elementwise.h"
+#include "core/graph/ops/generator.h"
+#include "core/graph/ops/repeat.h"
+#include "core/graph/trace.h"
+#include "core/runtime/executor.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference_device.h"
+
+namespace tessera {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+TEST_CASE("whoever changes bytes that are to be read waits for that read and no other") {
+  Bytes memory(300);
+  const std::span<const std::byte> all(memory);
+  PendingReads reads;
+  reads.await(all);  // Nothing is pending.
+  reads.begin({all.subspan(0, 100), all.subspan(100, 100)});
+  reads.await(all.subspan(200));  // Not to be read.
+  reads.await(all.subspan(50, 0));
+  std::atomic<int> done = 0;
+  const auto changer = [&](size_t begin, size_t size, int order) {
+    return std::async(std::launch::async, [&, begin, size, order] {
+      reads.await(all.subspan(begin, size));
+      REQUIRE(done == order);
+    });
+  };
+  auto first = changer(99, 1, 1);
+  auto both = changer(99, 2, 2);
+  auto second = changer(199, 50, 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  done = 1;
+  reads.finish_next();
+  first.get();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  done = 2;
+  reads.finish_next();
+  both.get();
+  second.get();
+  const double waited = reads.take_waited_seconds();
+  REQUIRE(waited > 0.0);
+  REQUIRE(reads.take_waited_seconds() == 0.0);
+}
+
+TEST_CASE("a save that fails keeps nobody waiting") {
+  Bytes memory(10);
+  PendingReads reads;
+  reads.begin({memory});
+  auto changer = std::async(std::launch::async, [&] { reads.await_all(); });
+  reads.finish_all();
+  changer.get();
+  reads.begin({memory});
+  reads.finish_all();
+}
+
+// Weights and a counter that a step updates, a stack that a loop updates in slices, and an array
+// that it only reads.
+Graph trace_updates() {
+  Graph graph;
+  const Mesh mesh;
+  const AxisRules rules;
+  const TraceScope trace(graph, mesh, rules);
+  const Type row = parse_type("f32[\"embed=64\"]");
+  const Tensor w = input("w", InputKind::kParameter, row);
+  const Tensor fixed = input("fixed", InputKind::kParameter, row);
+  const Tensor stack = input("stack", InputKind::kState, parse_type("f32[\"layers=3 embed=64\"]"));
+  const Tensor count = input("count", InputKind::kState, make_type(DType::kF32, {}));
+  const RepeatResult layers =
+      repeat("layers", 3, {w}, {stack},
+             [&](Tensor, std::vector<Tensor> carried, std::vector<Tensor> slices) {
+               return RepeatBody{{carried[0] + fixed}, {slices[0] + carried[0]}};
+             });
+  const PhaseScope update(Phase::kUpdate);
+  graph.add_update("stack", layers.stacked[0].id());
+  graph.add_update("w", layers.carries[0].id());
+  graph.add_update("count", (count + 1.0).id());
+  return graph;
+}
+
+TEST_CASE("every write of a program to what persists is announced before it happens") {
+  const auto device = make_reference_device({});
+  Executor executor(*device);
+  const int program = executor.add_program(trace_updates(), {});
+  executor.allocate();
+  std::vector<std::span<const std::byte>> arrays;
+  for (const Buffer& buffer : executor.persistent()) {
+    const auto shard = executor.shards(buffer.name)[0].bytes;
+    for (size_t i = 0; i < shard.size(); ++i) shard[i] = static_cast<std::byte>(i % 61);
+    arrays.push_back(shard);
+  }
+  REQUIRE(arrays.size() == 4);
+  std::vector<Bytes> before;
+  for (const auto& array : arrays) before.emplace_back(array.begin(), array.end());
+  // Which bytes were announced; all of them must then still be what they were.
+  std::vector<std::vector<bool>> announced;
+  for (const auto& array : arrays) announced.emplace_back(array.size(), false);
+  executor.guard_writes([&](std::span<const std::byte> bytes) {
+    for (size_t a = 0; a < arrays.size(); ++a)
+      for (size_t i = 0; i < arrays[a].size(); ++i) {
+        const std::byte* const at = &arrays[a][i];
+        if (at < bytes.data() || at >= bytes.data() + bytes.size() || announced[a][i]) continue;
+        REQUIRE(*at == before[a][i]);
+        announced[a][i] = true;
+      }
+  });
+  executor.run(program);
+  int64_t changed = 0;
+  for (size_t a = 0; a < arrays.size(); ++a)
+    for (size_t i = 0; i < arrays[a].size(); ++i) {
+      if (arrays[a][i] == before[a][i]) continue;
+      ++changed;
+      REQUIRE(announced[a][i]);
+    }
+  REQUIRE(changed > 300);
+  const size_t fixed = 1;
+  REQUIRE(executor.persistent()[fixed].name == "fixed");
+  REQUIRE(std::count(announced[fixed].begin(), announced[fixed].end(), true) == 0);
+
+  // So is a host's write.
+  std::fill(announced[fixed].begin(), announced[fixed].end(), false);
+  executor.write_state("fixed", Bytes(arrays[fixed].size()));
+  REQUIRE(std::count(announced[fixed].begin(), announced[fixed].end(), true) ==
+          std::ssize(arrays[fixed]));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run does when its newest checkpoints are damaged: it stops and says what to remove, or, if
+// asked to, goes on from the newest that is good, all processes from the same.
+#include <functional>
+#include <thread>
+
+#include "core/base/byte_file.h"
+#include "core/base/error.h"
+#include "core/runtime/checkpoint_store.h"
+#include "tasks/strategies.h"
+#include "tests/support/catch.h"
+#include "tests/support/loopback_transport.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tasks/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using Steps = std::vector<int64_t>;
+namespace fs = std::filesystem;
+
+ExperimentConfig saving_config() {
+  ExperimentConfig config = tiny_config(8);
+  task_of(config).train.save_interval_steps = 2;
+  task_of(config).train.save_max_to_keep = 0;
+  return config;
+}
+
+RunOptions falling_back() {
+  RunOptions options;
+  options.checkpoint = {CheckpointChoice::Kind::kAutoFallback};
+  return options;
+}
+
+Steps steps_of(const fs::path& run) { return CheckpointStore(run / "checkpoints").steps(); }
+
+// Flips a bit in the middle of a file, which is in an array of a shard.
+void damage(const fs::path& run, int64_t step, const char* name = "host_00000.h5") {
+  ByteFile file =
+      ByteFile::open_to_write(CheckpointStore(run / "checkpoints").path_of(step) / name);
+  const int64_t at = file.size() / 2;
+  std::byte byte{};
+  file.read_at(at, std::span(&byte, 1));
+  byte ^= std::byte{4};
+  file.write_at(at, std::span(&byte, 1));
+}
+
+std::string refusal(const fs::path& run, const RunOptions& options = {}) {
+  try {
+    run_tiny(saving_config(), run, options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("damage to an array of the newest checkpoint stops a run, and names what to remove") {
+  const TemporaryDirectory run;
+  REQUIRE(run_tiny(saving_config(), run.path()) == 0);
+  damage(run.path(), 8);
+  const std::string directory = CheckpointStore(run / "checkpoints").path_of(8).string();
+  REQUIRE_THAT(refusal(run.path()), Contains("to go on from step 6, remove " + directory) &&
+                                        Contains("--checkpoint=auto-fallback"));
+  REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
+}
+
+TEST_CASE("on request a run goes on from the newest good checkpoint, to the same losses") {
+  const TemporaryDirectory whole, run;
+  REQUIRE(run_tiny(saving_config(), whole.path()) == 0);
+  REQUIRE(run_tiny(saving_config(), run.path()) == 0);
+  damage(run.path(), 8);
+  damage(run.path(), 6, "index.table");
+  RunOptions dry = falling_back();
+  dry.dry_run = true;
+  REQUIRE(run_tiny(saving_config(), run.path(), dry) == 0);
+  REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});  // It writes nothing.
+  REQUIRE(run_tiny(saving_config(), run.path(), falling_back()) == 0);
+  REQUIRE(losses_of(run.path()) == losses_of(whole.path()));
+  REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
+  for (const int64_t step : {4, 6, 8})
+    REQUIRE_NOTHROW(CheckpointStore(run / "checkpoints").open(step).verify());
+  // Set aside, not lost.
+  REQUIRE(fs::exists(run / "checkpoints/damaged_step_0000000006"));
+  REQUIRE(fs::exists(run / "checkpoints/damaged_step_0000000008"));
+  REQUIRE(values_of(run.path(), "damaged") == std::vector<std::string>{"2"});
+}
+
+TEST_CASE("a good newest checkpoint is used, and damaged ones before it do not matter") {
+  const TemporaryDirectory run;
+  REQUIRE(run_tiny(saving_config(), run.path()) == 0);
+  damage(run.path(), 4);
+  REQUIRE(run_tiny(saving_config(), run.path(), falling_back()) == 0);
+  REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
+}
+
+TEST_CASE("if every checkpoint is damaged, a run says so and does not start over by itself") {
+  const TemporaryDirectory run;
+  REQUIRE(run_tiny(saving_config(), run.path()) == 0);
+  for (const int64_t step : steps_of(run.path())) damage(run.path(), step);
+  REQUIRE_THAT(refusal(run.path(), falling_back()),
+               Contains("every checkpoint is damaged (steps 8, 6, 4, 2)") && Contains("--restart"));
+  REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
+}
+
+TEST_CASE("a checkpoint of another model is an error, not damage to fall back from") {
+  const TemporaryDirectory run;
+  REQUIRE(run_tiny(saving_config(), run.path()) == 0);
+  ExperimentConfig config = saving_config();
+  task_of(config).learner.ema_decay = 0.9;  // Averages that the checkpoint lacks.
+  RunOptions options = falling_back();
+  options.allow_config_change = true;
+  REQUIRE_THROWS_WITH(run_tiny(config, run.path(), options), Contains("no array"));
+  REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
+}
+
+TEST_CASE("processes agree on the newest checkpoint that is good for all of them") {
+  const TemporaryDirectory run;
+  ExperimentConfig config = saving_config();
+  config.mesh.ici_mesh_shape = {1, 2, 1};
+  config.rules = strategy_rules(Strategy::kFullyShardedTensor);
+  const auto run_two = [&](const RunOptions& options) {
+    const auto transports = make_loopback(2);
+    std::vector<std::string> errors(2);
+    {
+      std::vector<std::jthread> threads;
+      for (size_t rank = 0; rank < 2; ++rank)
+        threads.emplace_back([&, rank] {
+          Processes processes(transports[rank], std::chrono::seconds(60));
+          try {
+            run_tiny(config, run.path(), options, processes);
+          } catch (const Error& error) {
+            errors[rank] = error.what();
+            processes.fail_together(error.what(), 1, std::chrono::seconds(20));
+          }
+        });
+    }
+    return errors;
+  };
+  REQUIRE(run_two({}) == std::vector<std::string>(2));
+  const auto losses = losses_of(run.path());
+  // In a part of an array that process 1 alone reads.
+  damage(run.path(), 8, "host_00001.h5");
+  REQUIRE(run_two(falling_back()) == std::vector<std::string>(2));
+  REQUIRE(losses_of(run.path()) == losses);
+  REQUIRE(values_of(run.path(), "damaged") == std::vector<std::string>{"1"});
+  REQUIRE(fs::exists(run / "checkpoints/damaged_step_0000000008"));
+}
+
+}  // namespace
+}  // namespace tessera
