@@ -152,7 +152,7 @@ TEST_CASE("help names every flag") {
         "--dry_run", "--set",     "--job_log_dir", "--restart",     "--allow_config_change",
         "--threads", "--device",  "--devices",     "--plugin_path", "--dump_graph",
         "--profile", "--version", "--help",        "--checkpoint",  "--prompt",
-        "--format",  "--input",   "--output"})
+        "--format",  "--input",   "--output",      "--prompt_ids",  "--print_ids"})
     REQUIRE_THAT(help_text(), Catch::Contains(flag));
 }
 

@@ -259,5 +259,42 @@ TEST_CASE("what cannot be decoded is told before anything is") {
                Catch::Contains("has room for 1"));
 }
 
+TEST_CASE("prompts are given as ids, and ids beyond the vocabulary are refused") {
+  const TemporaryDirectory directory;
+  const ExperimentConfig config = decodable();
+  run_tiny(config, directory / "run");
+  RunOptions options = decoding();
+  options.prompt_ids = {"1 2,3", "4"};
+  options.print_ids = true;
+  REQUIRE(message_of(config, directory / "run", options) == "no error");
+  const auto refused = [&](const std::string& ids, const std::string& why) {
+    options.prompt_ids = {ids};
+    REQUIRE_THAT(message_of(config, directory / "run", options), Catch::Contains(why));
+  };
+  refused("1 99999", "token id 99999 is beyond the model's vocabulary, whose ids are 0 to ");
+  refused("1 x", "--prompt_ids=1 x: 'x' is not a token id");
+  refused("1 -2", "'-2' is not a token id");
+  refused(" ,", "no token ids are given");
+}
+
+TEST_CASE("a run without tokenizer and data is decoded by ids, and says so for text") {
+  const TemporaryDirectory directory;
+  const ExperimentConfig config = decodable();
+  run_tiny(config, directory / "run");
+  ExperimentConfig lost = config;
+  lost.input =
+      FlatTokensInput::HParams{.path = "/nowhere/t.h5", .global_batch_size = 4, .seq_len = 16};
+  RunOptions options = decoding({"1 2 3"});
+  REQUIRE_THAT(message_of(lost, directory / "run", options),
+               Catch::Contains("keeps no tokenizer") && Catch::Contains("/nowhere/t.h5") &&
+                   Catch::Contains("--prompt_ids='1 2 3'"));
+  options.prompts.clear();
+  options.prompt_ids = {"1 2 3"};
+  REQUIRE(message_of(lost, directory / "run", options) == "no error");
+  options.prompt_ids = {"99999"};
+  REQUIRE_THAT(message_of(lost, directory / "run", options),
+               Catch::Contains("token id 99999 is beyond the model's vocabulary"));
+}
+
 }  // namespace
 }  // namespace tessera
