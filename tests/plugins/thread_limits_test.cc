@@ -20,7 +20,7 @@ Outcome limited(const TemporaryDirectory& folder, double gibibytes, const std::s
   return shell(folder.path(), "bash script");
 }
 
-// Returns how many of the limits were too low.
+// Returns for how many of the limits a thread was refused.
 int sweep(const TemporaryDirectory& folder, const std::string& command, double most) {
   int refused = 0;
   for (double gibibytes = 1.25; gibibytes <= most; gibibytes += 1.0) {
@@ -28,10 +28,10 @@ int sweep(const TemporaryDirectory& folder, const std::string& command, double m
     INFO(gibibytes << " GiB: " << outcome.errors);
     REQUIRE((outcome.exit_code == 0 || outcome.exit_code == 1 || outcome.exit_code == 2));
     if (outcome.exit_code == 0) continue;
-    ++refused;
     REQUIRE(std::count(outcome.errors.begin(), outcome.errors.end(), '\n') == 1);
-    REQUIRE_THAT(outcome.errors, Contains("the system refuses to start another thread") ||
-                                     Contains("out of memory") || Contains("bad_alloc"));
+    // Between two threads the limit may refuse other memory, which is an error of its own.
+    if (outcome.errors.find("the system refuses to start another thread") != std::string::npos)
+      ++refused;
     REQUIRE_THAT(outcome.errors, !Contains("terminate"));
   }
   REQUIRE(limited(folder, most + 4.0, command).exit_code == 0);
