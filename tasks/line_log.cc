@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -35,8 +36,7 @@ std::string_view after_key(std::string_view line, std::string_view key) {
 }
 
 void cut(const std::filesystem::path& path, int64_t last_step) {
-  if (!std::filesystem::is_regular_file(path)) return;
-  const std::string text = read_file(path);
+  const std::string text = read_log(path);
   std::string kept;
   each_line(text, [&](std::string_view line, bool whole) {
     const std::optional<int64_t> step = step_of_line(line);
@@ -46,6 +46,11 @@ void cut(const std::filesystem::path& path, int64_t last_step) {
 }
 
 }  // namespace
+
+std::string read_log(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path)) return "";
+  return read_file(path, std::numeric_limits<int64_t>::max() - 1);
+}
 
 std::optional<int64_t> step_of_line(std::string_view line) {
   if (!line.starts_with('{') || !line.ends_with('}')) return std::nullopt;
@@ -62,8 +67,7 @@ std::optional<int64_t> number_of_line(std::string_view line, std::string_view ke
 
 std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::string_view key) {
   std::map<int64_t, double> values;
-  if (!std::filesystem::is_regular_file(path)) return values;
-  each_line(read_file(path), [&](std::string_view line, bool) {
+  each_line(read_log(path), [&](std::string_view line, bool) {
     const std::optional<int64_t> step = step_of_line(line);
     const std::string_view text = after_key(line, key);
     double value = 0.0;

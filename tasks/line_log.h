@@ -12,6 +12,9 @@
 
 namespace tessera {
 
+// The text of a log, of any size; "" if there is none.
+std::string read_log(const std::filesystem::path& path);
+
 // The value of the member "step" of such a line; nullopt if it has none or was not written whole.
 std::optional<int64_t> step_of_line(std::string_view line);
 

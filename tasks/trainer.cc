@@ -237,7 +237,7 @@ void Trainer::Impl::open_logs() {
   log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
                                : std::make_unique<RunLog>();
   if (processes_.is_first() && step_ > 0) {
-    const std::string gaps = describe_log_gaps(read_file(directory_ / "metrics.jsonl"), step_,
+    const std::string gaps = describe_log_gaps(read_log(directory_ / "metrics.jsonl"), step_,
                                                p().metrics_interval_steps);
     if (!gaps.empty()) console_.say("note: " + gaps);
   }
@@ -246,11 +246,7 @@ void Trainer::Impl::open_logs() {
                {"processes", processes_.size()},
                {"metrics_interval_steps", static_cast<double>(p().metrics_interval_steps)}});
   if (saved_step_ < 0) return;
-  if (damaged_ > 0) {
-    log_->event("restore", step_, {{"damaged", damaged_}});
-  } else {
-    log_->event("restore", step_);
-  }
+  log_->event("restore", step_, damaged_ > 0 ? LogNumbers{{"damaged", damaged_}} : LogNumbers{});
   console_.say(fmt::format("restored step {}", step_));
 }
 

@@ -18,14 +18,14 @@ namespace tessera {
 namespace {
 
 using Kind = SentencePieceFile::Kind;
-using Type = SentencePieceFile::Type;
+using PieceType = SentencePieceFile::Type;
 using Piece = SentencePieceFile::Piece;
 
 // `tokenizers` looks for every entry of a unigram vocabulary in the text, also for those that
 // SentencePiece never finds there ("<s>", "<0x0A>"). So low a score is never the best.
 constexpr double kNeverFound = -1e6;
 
-std::string listed(const std::vector<std::string>& parts) {
+std::string json_list(const std::vector<std::string>& parts) {
   return fmt::format("[{}]", fmt::join(parts, ", "));
 }
 
@@ -33,7 +33,7 @@ std::string step(std::string_view type) { return JsonLine().add("type", type).te
 
 std::string sequence(std::string_view members, const std::vector<std::string>& steps) {
   if (steps.empty()) return "null";
-  return JsonLine().add("type", "Sequence").add_raw(members, listed(steps)).text();
+  return JsonLine().add("type", "Sequence").add_raw(members, json_list(steps)).text();
 }
 
 std::string replace(std::string_view kind, std::string_view pattern, std::string_view content) {
@@ -88,7 +88,7 @@ std::string normalizer_of(const SentencePieceFile& file) {
 std::string decoder_of(const SentencePieceFile& file) {
   std::vector<std::string> steps;
   for (const Piece& piece : file.pieces)
-    if (piece.type == Type::kUnknown)
+    if (piece.type == PieceType::kUnknown)
       steps.push_back(replace("String", piece.text, file.unknown_text));
   steps.push_back(replace("String", kSpaceMark, " "));
   steps.push_back(step("ByteFallback"));
@@ -106,14 +106,14 @@ std::string decoder_of(const SentencePieceFile& file) {
 std::string control_tokens(const SentencePieceFile& file) {
   std::vector<std::string> tokens;
   for (size_t id = 0; id < file.pieces.size(); ++id) {
-    if (file.pieces[id].type != Type::kControl) continue;
+    if (file.pieces[id].type != PieceType::kControl) continue;
     JsonLine token;
     token.add("id", static_cast<int64_t>(id)).add("content", file.pieces[id].text);
     for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized"})
       token.add_raw(flag, "false");
     tokens.push_back(token.add_raw("special", "true").text());
   }
-  return listed(tokens);
+  return json_list(tokens);
 }
 
 const char* json_flag_text(bool flag) { return flag ? "true" : "false"; }
@@ -122,7 +122,7 @@ std::string unigram_model(const SentencePieceFile& file) {
   float best = 0;
   bool is_first = true;
   for (const Piece& piece : file.pieces) {
-    if (piece.type != Type::kNormal) continue;
+    if (piece.type != PieceType::kNormal) continue;
     best = is_first ? piece.score : std::max(best, piece.score);
     is_first = false;
   }
@@ -132,15 +132,15 @@ std::string unigram_model(const SentencePieceFile& file) {
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     const Piece& piece = file.pieces[id];
     double score = kNeverFound;
-    if (piece.type == Type::kNormal) score = piece.score;
+    if (piece.type == PieceType::kNormal) score = piece.score;
     // What SentencePiece gives them, so that they win.
-    if (piece.type == Type::kUserDefined)
+    if (piece.type == PieceType::kUserDefined)
       score = static_cast<double>(static_cast<float>(piece.text.size()) * best) - 0.1;
-    if (piece.type == Type::kUnknown) model.add("unk_id", static_cast<int64_t>(id));
+    if (piece.type == PieceType::kUnknown) model.add("unk_id", static_cast<int64_t>(id));
     entries.push_back(fmt::format("[{}, {}]", json_quoted(piece.text), score));
   }
   return model.add_raw("byte_fallback", json_flag_text(file.has_byte_fallback))
-      .add_raw("vocab", listed(entries))
+      .add_raw("vocab", json_list(entries))
       .text();
 }
 
@@ -151,7 +151,7 @@ std::string merges_of(const SentencePieceFile& file) {
   std::vector<const Piece*> made;
   bool has_space = false;
   for (const Piece& piece : file.pieces) {
-    if (piece.type != Type::kNormal) continue;
+    if (piece.type != PieceType::kNormal) continue;
     known.insert(piece.text);
     made.push_back(&piece);
     has_space = has_space || piece.text.find(' ') != std::string::npos;
@@ -164,11 +164,11 @@ std::string merges_of(const SentencePieceFile& file) {
     for (size_t at = 1; at < text.size(); ++at) {
       const std::string left(text.substr(0, at)), right(text.substr(at));
       if (!known.contains(left) || !known.contains(right)) continue;
-      merges.push_back(has_space ? listed({json_quoted(left), json_quoted(right)})
+      merges.push_back(has_space ? json_list({json_quoted(left), json_quoted(right)})
                                  : json_quoted(left + " " + right));
     }
   }
-  return listed(merges);
+  return json_list(merges);
 }
 
 std::string bpe_model(const SentencePieceFile& file, bool takes_whole_words) {
@@ -177,7 +177,7 @@ std::string bpe_model(const SentencePieceFile& file, bool takes_whole_words) {
   JsonLine vocabulary;
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     vocabulary.add(file.pieces[id].text, static_cast<int64_t>(id));
-    if (file.pieces[id].type == Type::kUnknown) model.add("unk_token", file.pieces[id].text);
+    if (file.pieces[id].type == PieceType::kUnknown) model.add("unk_token", file.pieces[id].text);
   }
   return model.add_raw("continuing_subword_prefix", "null")
       .add_raw("end_of_word_suffix", "null")
@@ -205,7 +205,7 @@ std::string quoted_pattern(std::string_view text) {
 std::string user_defined_words(const SentencePieceFile& file) {
   std::vector<std::string_view> texts;
   for (const Piece& piece : file.pieces)
-    if (piece.type == Type::kUserDefined) texts.push_back(piece.text);
+    if (piece.type == PieceType::kUserDefined) texts.push_back(piece.text);
   if (texts.empty()) return "null";
   std::stable_sort(texts.begin(), texts.end(),
                    [](std::string_view a, std::string_view b) { return a.size() > b.size(); });
@@ -248,7 +248,7 @@ std::string missing_character(const SentencePieceFile& file) {
   for (const Piece& piece : file.pieces)
     if (piece.is_text() && is_one_character(piece.text)) single.insert(piece.text);
   for (const Piece& piece : file.pieces) {
-    if (piece.type != Type::kNormal) continue;
+    if (piece.type != PieceType::kNormal) continue;
     for (size_t at = 0; at < piece.text.size();) {
       const auto length = static_cast<size_t>(character_at(piece.text, at).length);
       if (!single.contains(std::string_view(piece.text).substr(at, length)))
@@ -262,7 +262,7 @@ std::string missing_character(const SentencePieceFile& file) {
 bool has_equal_scores(const SentencePieceFile& file) {
   std::set<float> scores;
   for (const Piece& piece : file.pieces)
-    if (piece.type == Type::kNormal && !is_one_character(piece.text) &&
+    if (piece.type == PieceType::kNormal && !is_one_character(piece.text) &&
         !scores.insert(piece.score).second)
       return true;
   return false;
@@ -276,7 +276,7 @@ std::string reason_against(const SentencePieceFile& file) {
     return "its words have their space behind them (treat_whitespace_as_suffix)";
   if (file.kind == Kind::kBpe) {
     for (const Piece& piece : file.pieces)
-      if (piece.type == Type::kUnused)
+      if (piece.type == PieceType::kUnused)
         return fmt::format("its piece '{}' is there for merging only", piece.text);
     if (has_equal_scores(file)) return "some of its pieces have equal scores";
   }
@@ -291,7 +291,7 @@ std::string reason_against_words(const SentencePieceFile& file, const std::strin
   const auto tokenizer = make_hugging_face_tokenizer(where, {{"tokenizer.json", json}});
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     const Piece& piece = file.pieces[id];
-    if (piece.type == Type::kNormal && tokenizer->encode(piece.text).size() != 1)
+    if (piece.type == PieceType::kNormal && tokenizer->encode(piece.text).size() != 1)
       return fmt::format("its merges do not come to its piece '{}'", piece.text);
   }
   return "";
