@@ -246,7 +246,9 @@ void Trainer::Impl::open_logs() {
                {"processes", processes_.size()},
                {"metrics_interval_steps", static_cast<double>(p().metrics_interval_steps)}});
   if (saved_step_ < 0) return;
-  log_->event("restore", step_, damaged_ > 0 ? LogNumbers{{"damaged", damaged_}} : LogNumbers{});
+  std::map<std::string, double> details;
+  if (damaged_ > 0) details["damaged"] = static_cast<double>(damaged_);
+  log_->event("restore", step_, details);
   console_.say(fmt::format("restored step {}", step_));
 }
 
