@@ -21,7 +21,7 @@ if [[ -z ${CLUSTER-} ]]; then
   export CLUSTER
   chmod 755 "$CLUSTER"
   trap 'rm -rf "$CLUSTER"' EXIT
-  trap 'kill -TERM "$child" 2>/dev/null; wait "$child"; exit 143' TERM INT
+  trap 'trap "" TERM INT; kill -TERM "$child" 2>/dev/null; wait "$child"; exit 143' TERM INT
   # So many slots as mpirun may want.
   exec 3<&0
   "$here/two_hosts.sh" "$0" "$@" <&3 &

@@ -24,6 +24,7 @@ folder=$(mktemp -d)
 # Also of earlier ones that were killed.
 clean_up() {
   local name
+  trap '' INT TERM  # A second one must not keep it from its work.
   while read -r name _; do
     [[ $name =~ ^tessera([0-9]+)-(left|right)$ ]] || continue
     if [[ ${BASH_REMATCH[1]} != "$$" ]] && kill -0 "${BASH_REMATCH[1]}" 2>/dev/null; then continue; fi
