@@ -41,7 +41,7 @@ class ByteFile {
   // the disk by and by.
   void prefetch(int64_t offset, int64_t bytes) const;
   void start_sync(int64_t offset, int64_t bytes) const;
-  void sync();                                         // Returns when all bytes are on disk.
+  void sync();  // Returns when all bytes are on disk.
 
  private:
   ByteFile(std::filesystem::path path, int flags);
