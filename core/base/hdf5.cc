@@ -91,7 +91,7 @@ Hdf5File::~Hdf5File() {
   if (handle_.id() < 0) return;
   try {
     close();
-  } catch (const Error&) {  // Whoever needs to know has called close().
+  } catch (const std::exception&) {  // Whoever needs to know has called close().
   }
 }
 

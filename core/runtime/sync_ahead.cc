@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/sync_ahead.h"
 
-#include <system_error>
+#include "core/base/error.h"
+#include "core/base/start_thread.h"
 
 namespace tessera {
 namespace {
@@ -12,8 +13,8 @@ constexpr int64_t kRequestBytes = int64_t{32} << 20;
 
 SyncAhead::SyncAhead(const ByteFile& file) : file_(file) {
   try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error&) {  // No thread to be had: it is only a help.
+    thread_ = start_thread([this] { run(); });
+  } catch (const Error&) {  // The last sync then does all.
   }
 }
 

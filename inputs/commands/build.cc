@@ -150,10 +150,11 @@ void check_output(const Arguments& arguments, const TokenizerIdentity& identity)
                     output.string(), error.what()));
   }
   if (fingerprint != identity.fingerprint)
-    throw UsageError(
-        fmt::format("--output={} is there and was made with the tokenizer '{}', not with '{}' as "
-                    "now; --overwrite replaces it",
-                    output.string(), tokenizer, identity.name));
+    throw UsageError(fmt::format(
+        "--output={} exists and was made with {}; --overwrite replaces it", output.string(),
+        tokenizer == identity.name
+            ? fmt::format("another version of the tokenizer '{}'", tokenizer)
+            : fmt::format("the tokenizer '{}', not with '{}'", tokenizer, identity.name)));
 }
 
 void run_build(const std::vector<std::string>& words, std::ostream& out, std::ostream& notes) {

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/start_thread.h"
 #include "core/runtime/prompt_thread.h"
 #include "plugins/mpi/courier_internal.h"
 #include "plugins/mpi/mailbox_internal.h"
@@ -79,7 +80,12 @@ Courier::Courier() {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { work(); });
+  try {
+    thread_ = start_thread([this] { work(); });
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return ready_; });

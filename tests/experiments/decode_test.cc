@@ -80,7 +80,7 @@ TEST_CASE("a trained run goes on from prompts without its data, whatever is aske
   INFO(ended.output);
   REQUIRE(ended.code == 0);
   REQUIRE(shown(ended.output, "prompt") ==
-          std::vector<std::string>{"pack my ", "five\xef\xbf\xbd[31m dozen"});
+          std::vector<std::string>{"pack my ", "five\\x1b[31m dozen"});
   const std::vector<std::string> continuations = shown(ended.output, "continuation");
   REQUIRE(continuations.size() == 2);
   REQUIRE(ended.output.find('\x1b') == std::string::npos);

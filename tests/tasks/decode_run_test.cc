@@ -184,7 +184,7 @@ TEST_CASE("without decode datasets the documents of the eval datasets are gone o
   REQUIRE(lines_of(directory / "decoder_out/validation/step_0000000006.jsonl").size() == 5);
   task_of(config).decode.prompt_length = 0;
   REQUIRE_THAT(message_of(config, directory.path(), decoding()),
-               Catch::Contains("Give --prompt=TEXT, or --set task.decode.prompt_length=N"));
+               Catch::Contains("Give --prompt=TEXT or --prompt_ids=IDS, or --set task.decode.prompt_length=N"));
 }
 
 TEST_CASE("samples are taken while training, and their lines do not outlive a crash") {
@@ -239,7 +239,7 @@ TEST_CASE("what cannot be decoded is told before anything is") {
   REQUIRE(of_prompt(" ") ==
           "--prompt number 2: the prompt is empty; give it at least a token to go on from");
   REQUIRE(of_prompt("") == "no error");  // Begins a new text.
-  REQUIRE_THAT(of_prompt("7 eight"), Catch::Contains("'eight' is no token id"));
+  REQUIRE_THAT(of_prompt("7 eight"), Catch::Contains("'eight' is not a token id"));
   REQUIRE_THAT(of_prompt("7 99"), Catch::Contains("token id 99 is beyond the vocabulary"));
   RunOptions missing = decoding({"7"});
   missing.checkpoint = {CheckpointChoice::Kind::kStep, 5};
