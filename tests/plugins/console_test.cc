@@ -67,6 +67,7 @@ TEST_CASE("a run whose terminal is closed saves and ends well, and under nohup i
   INFO(closed.errors);
   REQUIRE(closed.exit_code == 0);
   REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"), Contains("\"event\": \"preempt\""));
+  std::filesystem::remove_all(folder / "run");  // Its log would look as if the next were under way.
   REQUIRE(bash(folder, "nohup " + tiny_command(400) + script).exit_code == 0);
   REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"),
                Catch::EndsWith("{\"event\": \"done\", \"step\": 400}\n"));

@@ -184,7 +184,8 @@ TEST_CASE("without decode datasets the documents of the eval datasets are gone o
   REQUIRE(lines_of(directory / "decoder_out/validation/step_0000000006.jsonl").size() == 5);
   task_of(config).decode.prompt_length = 0;
   REQUIRE_THAT(message_of(config, directory.path(), decoding()),
-               Catch::Contains("Give --prompt=TEXT or --prompt_ids=IDS, or --set task.decode.prompt_length=N"));
+               Catch::Contains(
+                   "Give --prompt=TEXT or --prompt_ids=IDS, or --set task.decode.prompt_length=N"));
 }
 
 TEST_CASE("samples are taken while training, and their lines do not outlive a crash") {
