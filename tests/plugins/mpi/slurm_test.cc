@@ -88,7 +88,7 @@ TEST_CASE("srun starts a run on two nodes that learns as under mpirun, and ends 
   const Outcome cancelled =
       cluster.run("left", folder.path(), "scancel --name=first --signal=USR1");
   REQUIRE(cancelled.exit_code == 0);
-  const std::optional<int> exit_code = run.wait(60s);
+  const std::optional<int> exit_code = run.wait(120s);
   INFO(run.output() << cluster.logs());
   REQUIRE(exit_code == 0);
   REQUIRE_THAT(run.output(),
