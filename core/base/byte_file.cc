@@ -2,11 +2,11 @@
 #include "core/base/byte_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
@@ -18,6 +18,15 @@ std::string errno_text() { return std::strerror(errno); }
 
 }  // namespace
 
+void check_regular_file(const std::filesystem::path& path, const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return;
+  const std::string_view kind = S_ISDIR(status.st_mode)    ? "a directory"
+                                : S_ISFIFO(status.st_mode) ? "a FIFO"
+                                : S_ISSOCK(status.st_mode) ? "a socket"
+                                                           : "a device";
+  fail("{}: expected a regular file, got {}", path.string(), kind);
+}
+
 // O_NONBLOCK: a FIFO would keep open() waiting for its other end.
 ByteFile::ByteFile(std::filesystem::path path, int flags)
     : path_(std::move(path)),
@@ -27,19 +36,26 @@ ByteFile::ByteFile(std::filesystem::path path, int flags)
     const std::string text = fmt::format("{}: cannot open: {}", path_.string(), errno_text());
     if (reason == EACCES || reason == EPERM || reason == EMFILE || reason == ENFILE)
       throw NoAccess(text);
-    if (reason == ENOENT) fail("{}: the file is missing", path_.string());
     throw Error(text);
   }
   struct stat status {};
-  if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) return;
-  ::close(descriptor_);
-  fail("{}: not a regular file", path_.string());
+  try {
+    if (::fstat(descriptor_, &status) != 0)
+      fail("{}: cannot open: {}", path_.string(), errno_text());
+    check_regular_file(path_, status);
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
 }
 
 ByteFile ByteFile::open(const std::filesystem::path& path) { return {path, O_RDONLY}; }
 ByteFile ByteFile::open_to_write(const std::filesystem::path& path) { return {path, O_RDWR}; }
 ByteFile ByteFile::create(const std::filesystem::path& path) {
-  return {path, O_RDWR | O_CREAT | O_TRUNC};
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) check_regular_file(path, status);
+  ::unlink(path.c_str());
+  return {path, O_RDWR | O_CREAT | O_EXCL};
 }
 
 ByteFile::ByteFile(ByteFile&& other) noexcept
@@ -64,12 +80,18 @@ int64_t ByteFile::size() const {
 
 void ByteFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("{}: cannot read: {}", path_.string(), errno_text());
+    const size_t got = read_some_at(offset, bytes);
     if (got == 0) fail("{}: ends at byte {}, where more was expected", path_.string(), offset);
-    bytes = bytes.subspan(static_cast<size_t>(got));
-    offset += got;
+    bytes = bytes.subspan(got);
+    offset += static_cast<int64_t>(got);
+  }
+}
+
+size_t ByteFile::read_some_at(int64_t offset, std::span<std::byte> bytes) const {
+  for (;;) {
+    const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+    if (got >= 0) return static_cast<size_t>(got);
+    if (errno != EINTR) fail("{}: cannot read: {}", path_.string(), errno_text());
   }
 }
 

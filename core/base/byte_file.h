@@ -3,6 +3,8 @@
 // Errors name the file. Not buffered: made for runs of many bytes, and for few small ones.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -20,13 +22,17 @@ class NoAccess : public Error {
   using Error::Error;
 };
 
+// Error, which says what the path is instead, unless its status is that of a regular file.
+void check_regular_file(const std::filesystem::path& path, const struct stat& status);
+
 class ByteFile {
  public:
   // Error if there is no such file, or if it is anything but a regular one (a directory, a FIFO or
   // a device, which could make a reader wait without end).
   static ByteFile open(const std::filesystem::path& path);
   static ByteFile open_to_write(const std::filesystem::path& path);  // As it is; it must exist.
-  static ByteFile create(const std::filesystem::path& path);         // New and empty.
+  // New and empty. A regular file or a link of this name is replaced, not written through.
+  static ByteFile create(const std::filesystem::path& path);
 
   ByteFile(ByteFile&& other) noexcept;
   ByteFile& operator=(ByteFile&& other) noexcept;
@@ -36,6 +42,8 @@ class ByteFile {
   int64_t size() const;
   // Fills `bytes`; Error if the file ends before. Any thread.
   void read_at(int64_t offset, std::span<std::byte> bytes) const;
+  // As many bytes as the system gives at once: fewer than asked for, or 0 at the end of the file.
+  size_t read_some_at(int64_t offset, std::span<std::byte> bytes) const;
   void write_at(int64_t offset, std::span<const std::byte> bytes);
   // Hints, which may do nothing: these bytes will be read soon; these, written before, are to go to
   // the disk by and by.

@@ -11,29 +11,15 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
+#include "core/base/byte_file.h"
 #include "core/base/error.h"
 
 namespace tessera {
 namespace {
 
 std::string system_reason() { return std::strerror(errno); }
-
-struct Descriptor {
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-  int number;
-};
-
-void check_regular(const std::filesystem::path& path, const struct stat& status) {
-  if (S_ISREG(status.st_mode)) return;
-  const std::string_view kind = S_ISDIR(status.st_mode)    ? "a directory"
-                                : S_ISFIFO(status.st_mode) ? "a FIFO"
-                                : S_ISSOCK(status.st_mode) ? "a socket"
-                                                           : "a device";
-  fail("{}: expected a regular file, got {}", path.string(), kind);
-}
 
 void sync_path(const std::filesystem::path& path, int flags) {
   const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
@@ -42,26 +28,6 @@ void sync_path(const std::filesystem::path& path, int flags) {
   const std::string why = system_reason();
   ::close(descriptor);
   if (result != 0) fail("{}: cannot sync to disk: {}", path.string(), why);
-}
-
-void write_whole(const std::filesystem::path& path, std::string_view text) {
-  ::unlink(path.c_str());  // Whatever has this name is not written through.
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor < 0) fail("{}: cannot create: {}", path.string(), system_reason());
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const std::string why = system_reason();
-      ::close(descriptor);
-      fail("{}: cannot write: {}", path.string(), why);
-    }
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  const int synced = ::fsync(descriptor);
-  const std::string why = system_reason();
-  ::close(descriptor);
-  if (synced != 0) fail("{}: cannot sync to disk: {}", path.string(), why);
 }
 
 // ".<name>.<tag>.<pid>"
@@ -79,44 +45,38 @@ std::filesystem::path parent_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-void require_regular_file(const std::filesystem::path& path) {
-  struct stat status;
-  if (::stat(path.c_str(), &status) != 0)
-    fail("{}: cannot open: {}", path.string(), system_reason());
-  check_regular(path, status);
-}
+void require_regular_file(const std::filesystem::path& path) { ByteFile::open(path); }
 
 void require_replaceable(const std::filesystem::path& path) {
-  struct stat status;
-  if (::stat(path.c_str(), &status) == 0) check_regular(path, status);
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) check_regular_file(path, status);
 }
 
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes) {
-  // Without O_NONBLOCK, opening a FIFO would wait for a writer.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
-  struct stat status;
-  if (file.number < 0 || ::fstat(file.number, &status) != 0)
-    fail("{}: cannot open: {}", path.string(), system_reason());
-  check_regular(path, status);
+  const ByteFile file = ByteFile::open(path);
   // The size is a hint alone: files of /proc have none, and others may grow.
   std::string text;
-  text.reserve(static_cast<size_t>(std::clamp<int64_t>(status.st_size, 0, max_bytes)));
-  std::array<char, 1 << 16> block;
-  while (static_cast<int64_t>(text.size()) <= max_bytes) {
-    const ssize_t count = ::read(file.number, block.data(), block.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("{}: cannot read: {}", path.string(), system_reason());
+  text.reserve(static_cast<size_t>(std::clamp<int64_t>(file.size(), 0, max_bytes)));
+  std::array<std::byte, 1 << 16> block;
+  while (std::ssize(text) <= max_bytes) {
+    const size_t count = file.read_some_at(std::ssize(text), block);
     if (count == 0) return text;
-    text.append(block.data(), static_cast<size_t>(count));
+    text.append(reinterpret_cast<const char*>(block.data()), count);
   }
   fail("{}: larger than the limit of {} bytes for such a file", path.string(), max_bytes);
+}
+
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  ByteFile file = ByteFile::create(path);
+  file.write_at(0, std::as_bytes(std::span(text)));
+  file.sync();
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
   require_replaceable(path);
   const std::filesystem::path temporary = temporary_beside(path, "new");
   try {
-    write_whole(temporary, text);
+    write_file(temporary, text);
     std::filesystem::rename(temporary, path);
   } catch (...) {
     std::error_code ignored;

@@ -17,6 +17,9 @@ void require_regular_file(const std::filesystem::path& path);
 // The contents of a regular file. Error for anything else, and for more than `max_bytes`.
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
 
+// Returns when the file is written and on disk. A regular file or a link of this name is replaced.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
 // Replaces the file in one step: written beside it under a name of its own, synced, renamed.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 

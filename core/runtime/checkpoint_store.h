@@ -35,9 +35,9 @@ class CheckpointStore {
   std::filesystem::path path_of(int64_t step) const;
   std::vector<int64_t> steps() const;  // Ascending.
   std::optional<int64_t> newest() const;
-  // Error if there is none at this step (it says which there are); DamagedCheckpoint if it is
-  // damaged or that of another step, then and when it is read: it names the directory to remove,
-  // because falling back to an earlier one is the user's decision.
+  // Error, which lists the steps that have a checkpoint, if this one has none. DamagedCheckpoint,
+  // here or when arrays are read, if the checkpoint is damaged or belongs to another step; it names
+  // the directory to remove, because going back to an earlier one is the user's decision.
   Checkpoint open(int64_t step) const;
   // Takes a checkpoint out of the list; it is kept under the name returned.
   std::filesystem::path set_aside(int64_t step) const;

@@ -9,6 +9,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "core/runtime/checkpoint_files.h"
 #include "core/runtime/checkpoint_pieces.h"
 
@@ -36,8 +37,7 @@ class TableText {
   TableText(std::string_view text, const std::string& where) : rest_(text), where_(where) {
     const size_t size = text.size() < kEndBytes ? 0 : text.size() - kEndBytes;
     rest_.remove_prefix(size);
-    literal(kEnd);
-    const uint32_t expected = hex();
+    const uint32_t expected = hex(kEnd);
     literal("\n");
     if (checksum(text.substr(0, size)) != expected)
       fail("{}: damaged: its checksum does not match", where_);
@@ -49,27 +49,30 @@ class TableText {
     if (!rest_.starts_with(expected)) refuse(expected);
     rest_.remove_prefix(expected.size());
   }
+  // A value, with the text that stands before it.
   template <typename T = int64_t>
-  T integer() {
+  T integer(std::string_view before = "") {
+    literal(before);
     T value = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     if (error != std::errc()) refuse("a whole number");
     rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
     return value;
   }
-  uint32_t hex() {  // Eight digits in the one way that they are written.
+  uint32_t hex(std::string_view before) {  // Eight digits in the one way that they are written.
+    literal(before);
     const std::string digits = take(8);
     uint32_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + 8, value, 16);
     if (error != std::errc() || fmt::format("{:08x}", value) != digits) refuse("a checksum");
     return value;
   }
-  std::vector<int64_t> list() {  // "[2 3]"
+  std::vector<int64_t> list(std::string_view before = "") {  // "[2 3]"
     std::vector<int64_t> values;
+    literal(before);
     literal("[");
     while (!rest_.starts_with("]")) {
-      if (!values.empty()) literal(" ");
-      values.push_back(integer());
+      values.push_back(integer(values.empty() ? "" : " "));
       if (values.back() < 0 || values.size() > kMostAxes) refuse("sizes of an array");
     }
     literal("]");
@@ -101,7 +104,7 @@ class TableText {
   const std::string& where_;
 };
 
-// Elements times their bytes; nothing if that is no number of bytes.
+// Whether the number of bytes of such an array fits in 64 bits.
 bool product_fits(const std::vector<int64_t>& shape, int64_t element_bytes) {
   int64_t bytes = element_bytes;
   for (const int64_t size : shape)
@@ -162,18 +165,13 @@ CheckpointPiece parse_piece(TableText& text) {
   CheckpointPiece piece;
   piece.dtype = dtype_named(text.up_to(' '), text);
   piece.shape = text.list();
-  text.literal(" at ");
-  piece.block.offset = text.list();
-  text.literal(" of ");
-  piece.block.shape = text.list();
-  text.literal(" in ");
-  piece.tile = text.list();
-  text.literal(" from ");
-  piece.file_offset = text.integer();
+  piece.block.offset = text.list(" at ");
+  piece.block.shape = text.list(" of ");
+  piece.tile = text.list(" in ");
+  piece.file_offset = text.integer(" from ");
   text.literal(" sums ");
   while (!text.next_is(" ")) {
-    if (!piece.checksums.empty()) text.literal(",");
-    piece.checksums.push_back(text.hex());
+    piece.checksums.push_back(text.hex(piece.checksums.empty() ? "" : ","));
   }
   text.literal(" ");
   piece.array = text.up_to('\n');
@@ -222,16 +220,11 @@ ShardTable parse_shard_table(std::string_view all, const std::string& where) {
   TableText text(all, where);
   ShardTable table;
   text.literal(kShardHeading);
-  text.literal("step ");
-  table.step = text.integer();
-  text.literal("\nhost ");
-  table.host.index = text.integer();
-  text.literal(" of ");
-  table.host.count = text.integer();
-  text.literal("\nfile ");
-  table.bytes = text.integer();
-  text.literal(" ");
-  table.rest_checksum = text.hex();
+  table.step = text.integer("step ");
+  table.host.index = text.integer("\nhost ");
+  table.host.count = text.integer(" of ");
+  table.bytes = text.integer("\nfile ");
+  table.rest_checksum = text.hex(" ");
   text.literal("\n");
   while (!text.at_end()) {
     const CheckpointPiece& piece = table.pieces.emplace_back(parse_piece(text));
@@ -263,19 +256,15 @@ namespace {
 
 IndexTable::File parse_file(TableText& text, std::string_view what) {
   IndexTable::File file;
-  text.literal(what);
-  file.bytes = text.integer();
-  text.literal(" ");
-  file.checksum = text.hex();
+  file.bytes = text.integer(what);
+  file.checksum = text.hex(" ");
   text.literal("\n");
   return file;
 }
 
 void parse_text(TableText& text, CheckpointInfo* info) {
-  text.literal("text ");
-  const auto name_bytes = text.integer();
-  text.literal(" ");
-  const auto value_bytes = text.integer();
+  const auto name_bytes = text.integer("text ");
+  const auto value_bytes = text.integer(" ");
   text.literal(" ");
   const std::string name = text.take(name_bytes);
   text.literal("\n");
@@ -297,17 +286,12 @@ void parse_text(TableText& text, CheckpointInfo* info) {
 IndexTable parse_index_table(std::string_view all, const std::string& where) {
   TableText text(all, where);
   IndexTable table;
-  text.literal(kIndexHeading);
-  if (const int64_t version = text.integer(); version != kCheckpointVersion)
+  if (const int64_t version = text.integer(kIndexHeading); version != kCheckpointVersion)
     throw UnknownFormat(where, version);
-  text.literal("\nstep ");
-  table.info.step = text.integer();
-  text.literal("\nseed ");
-  table.info.seed = text.integer<uint64_t>();
-  text.literal("\ninput_position ");
-  table.info.input_position = text.integer();
-  text.literal("\nhosts ");
-  const int64_t hosts = text.integer();
+  table.info.step = text.integer("\nstep ");
+  table.info.seed = text.integer<uint64_t>("\nseed ");
+  table.info.input_position = text.integer("\ninput_position ");
+  const int64_t hosts = text.integer("\nhosts ");
   text.literal("\n");
   if (hosts < 1 || hosts > kMostHosts) text.refuse("a number of hosts");
   table.index = parse_file(text, "index ");
@@ -317,13 +301,7 @@ IndexTable parse_index_table(std::string_view all, const std::string& where) {
 }
 
 std::string read_table(const std::filesystem::path& path) {
-  const ByteFile file = ByteFile::open(path);
-  const int64_t size = file.size();
-  if (size > kMostTableBytes)
-    fail("{}: {} bytes are too many for a table of a checkpoint", path.string(), size);
-  std::string text(static_cast<size_t>(size), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
-  return text;
+  return read_file(path, kMostTableBytes);
 }
 
 uint32_t file_checksum(const ByteFile& file) { return range_checksum(file, 0, file.size(), 0); }

@@ -104,12 +104,6 @@ void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, Sh
   }
 }
 
-void write_synced(const std::filesystem::path& path, std::string_view text) {
-  ByteFile file = ByteFile::create(path);
-  file.write_at(0, std::as_bytes(std::span(text)));
-  file.sync();
-}
-
 }  // namespace
 
 ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
@@ -124,7 +118,7 @@ ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
   table.rest_checksum = rest_checksum(file, table);
   file.sync();
   const std::string text = shard_table_text(table);
-  write_synced(directory / checkpoint_table_name(host.index), text);
+  write_file(directory / checkpoint_table_name(host.index), text);
   sync_directory(directory);
   return {table.bytes, std::ssize(text)};
 }
@@ -207,7 +201,7 @@ void write_checkpoint_index(const std::filesystem::path& directory, const Checkp
   sync_file(path);
   const ByteFile written = ByteFile::open(path);
   table.index = {written.size(), file_checksum(written)};
-  write_synced(directory / kCheckpointIndexTableName, index_table_text(table));
+  write_file(directory / kCheckpointIndexTableName, index_table_text(table));
   sync_directory(directory);
 }
 

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/safetensors.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -225,43 +221,14 @@ SafetensorsHeader parse_safetensors_header(std::string_view head, int64_t file_b
   return header;
 }
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
-  require_regular_file(path);
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) fail("{}: cannot open: {}", path.string(), std::strerror(errno));
-  try {
-    file_bytes_ = static_cast<int64_t>(std::filesystem::file_size(path));
-    std::string head(static_cast<size_t>(std::min(file_bytes_, kLengthBytes)), '\0');
-    read_bytes(0, head);
-    const int64_t head_bytes = safetensors_head_bytes(head, file_bytes_, path.string());
-    head.resize(static_cast<size_t>(head_bytes));
-    read_bytes(0, head);
-    header_ = parse_safetensors_header(head, file_bytes_, path.string());
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
-  }
-}
-
-SafetensorsFile::~SafetensorsFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      file_bytes_(other.file_bytes_),
-      header_(std::move(other.header_)) {}
-
-void SafetensorsFile::read_bytes(int64_t begin, std::span<char> bytes) const {
-  while (!bytes.empty()) {
-    const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), begin);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("{}: cannot read: {}", path_.string(), std::strerror(errno));
-    if (got == 0) fail("{}: it ends at byte {}; it was longer before", path_.string(), begin);
-    begin += got;
-    bytes = bytes.subspan(static_cast<size_t>(got));
-  }
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(ByteFile::open(path)) {
+  const int64_t file_bytes = file_.size();
+  std::string head(static_cast<size_t>(std::min(file_bytes, kLengthBytes)), '\0');
+  file_.read_at(0, std::as_writable_bytes(std::span(head)));
+  const int64_t head_bytes = safetensors_head_bytes(head, file_bytes, path.string());
+  head.resize(static_cast<size_t>(head_bytes));
+  file_.read_at(0, std::as_writable_bytes(std::span(head)));
+  header_ = parse_safetensors_header(head, file_bytes, path.string());
 }
 
 void SafetensorsFile::read(const SafetensorsTensor& tensor, int64_t first,
@@ -271,7 +238,7 @@ void SafetensorsFile::read(const SafetensorsTensor& tensor, int64_t first,
   const int64_t size = safetensors_type_bytes(tensor.type);
   int64_t begin = tensor.begin + first * size;
   if (tensor.type == kF32) {
-    read_bytes(begin, {reinterpret_cast<char*>(values.data()), values.size_bytes()});
+    file_.read_at(begin, std::as_writable_bytes(values));
     return;
   }
   std::vector<char> bytes(
@@ -279,7 +246,7 @@ void SafetensorsFile::read(const SafetensorsTensor& tensor, int64_t first,
   while (!values.empty()) {
     const size_t count = std::min(values.size(), static_cast<size_t>(kReadBytes / size));
     const std::span<char> part = std::span(bytes).first(count * static_cast<size_t>(size));
-    read_bytes(begin, part);
+    file_.read_at(begin, std::as_writable_bytes(part));
     convert(tensor.type, part.data(), values.first(count));
     values = values.subspan(count);
     begin += static_cast<int64_t>(part.size());

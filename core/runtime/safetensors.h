@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/byte_file.h"
+
 namespace tessera {
 
 enum class SafetensorsType {
@@ -64,21 +66,15 @@ SafetensorsHeader parse_safetensors_header(std::string_view head, int64_t file_b
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
-  ~SafetensorsFile();
-  SafetensorsFile(SafetensorsFile&& other) noexcept;
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
   const SafetensorsHeader& header() const { return header_; }
   // Elements from number `first` on, as many as `values` has, as f32: exact but for f64 and wide
   // integers, which are rounded to nearest.
   void read(const SafetensorsTensor& tensor, int64_t first, std::span<float> values) const;
 
  private:
-  void read_bytes(int64_t begin, std::span<char> bytes) const;
-
-  std::filesystem::path path_;
-  int descriptor_ = -1;
-  int64_t file_bytes_ = 0;
+  ByteFile file_;
   SafetensorsHeader header_;
 };
 

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/safetensors_writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 
 #include <fmt/ranges.h>
 
+#include "core/base/byte_file.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -78,39 +74,30 @@ void convert(const SafetensorsTensor& tensor, std::span<const float> values,
 class NewFile {
  public:
   explicit NewFile(std::filesystem::path path)
-      : path_(std::move(path)), temporary_(temporary_beside(path_, "new")) {
-    require_replaceable(path_);
-    descriptor_ =
-        ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (descriptor_ < 0) fail("{}: cannot create: {}", path_.string(), std::strerror(errno));
-  }
+      : path_(std::move(path)), file_(ByteFile::create(temporary_beside(path_, "new"))) {}
   ~NewFile() {
-    if (descriptor_ < 0) return;
-    ::close(descriptor_);
-    ::unlink(temporary_.c_str());
+    if (finished_) return;
+    std::error_code ignored;
+    std::filesystem::remove(file_.path(), ignored);
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
   void write(std::span<const char> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail("{}: cannot write: {}", path_.string(), std::strerror(errno));
-      bytes = bytes.subspan(static_cast<size_t>(written));
-    }
+    file_.write_at(end_, std::as_bytes(bytes));
+    end_ += std::ssize(bytes);
   }
   void finish() {
-    if (::fsync(descriptor_) != 0)
-      fail("{}: cannot sync to disk: {}", path_.string(), std::strerror(errno));
-    std::filesystem::rename(temporary_, path_);
-    ::close(descriptor_);
-    descriptor_ = -1;
+    file_.sync();
+    std::filesystem::rename(file_.path(), path_);
+    finished_ = true;
   }
 
  private:
-  std::filesystem::path path_, temporary_;
-  int descriptor_ = -1;
+  std::filesystem::path path_;
+  ByteFile file_;  // Under a temporary name.
+  int64_t end_ = 0;
+  bool finished_ = false;
 };
 
 }  // namespace
@@ -154,6 +141,7 @@ void SafetensorsWriter::Impl::advance() {
   while (number < ranges.size()) {
     const SafetensorsPlan::Range range = ranges[number];
     if (!file) {
+      require_replaceable(directory / name(number));
       file = std::make_unique<NewFile>(directory / name(number));
       file->write(head_of(std::span(plan.tensors).subspan(range.first, range.last - range.first)));
     }

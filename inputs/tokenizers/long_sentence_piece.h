@@ -18,10 +18,11 @@ class SentencePieceProcessor;
 
 namespace tessera {
 
-// In bytes of normalized text.
+// Lengths of a piece, in bytes of normalized text. It ends at the last place to cut within `usual`,
+// else at the first place after that, and after `most` bytes in any case.
 struct SentencePieceCut {
-  size_t usual = size_t{1} << 12;  // A piece ends at the last good place before it.
-  size_t most = size_t{1} << 17;   // Or, where there is none, at the first behind; here at latest.
+  size_t usual = size_t{1} << 12;
+  size_t most = size_t{1} << 17;
 };
 
 // Const calls may run on several threads at once.

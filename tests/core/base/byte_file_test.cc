@@ -41,22 +41,22 @@ TEST_CASE("only regular files are opened, and nothing waits for a FIFO's other e
     }
     return std::string();
   };
-  REQUIRE_THAT(refusal(), Contains("file: the file is missing"));
+  REQUIRE_THAT(refusal(), Contains("file: cannot open: No such file or directory"));
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-  REQUIRE_THAT(refusal(), Contains("file: not a regular file"));
+  REQUIRE_THAT(refusal(), Contains("file: expected a regular file, got a FIFO"));
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
-  REQUIRE_THAT(refusal(), Contains("file: not a regular file"));
+  REQUIRE_THAT(refusal(), Contains("file: expected a regular file, got a directory"));
   std::filesystem::remove(path);
   std::filesystem::create_symlink("/dev/zero", path);
-  REQUIRE_THAT(refusal(), Contains("file: not a regular file"));
+  REQUIRE_THAT(refusal(), Contains("file: expected a regular file, got a device"));
   std::filesystem::remove(path);
   std::filesystem::create_symlink("file", path);
   REQUIRE_THAT(refusal(), Contains("symbolic links"));
   std::filesystem::remove(path);
   std::filesystem::create_symlink("/dev/full", path);
   ByteFile::create(directory / "other");
-  REQUIRE_THROWS_WITH(ByteFile::create(path), Contains("not a regular file"));
+  REQUIRE_THROWS_WITH(ByteFile::create(path), Contains("got a device"));
 }
 
 }  // namespace

@@ -128,9 +128,9 @@ TEST_CASE("what is not a regular file in place of one is refused at once") {
   };
   for (const fs::path& path : stored.files) {
     replace(
-        path, [&] { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }, "not a regular file");
+        path, [&] { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }, "expected a regular file");
     replace(
-        path, [&] { fs::create_symlink("/dev/zero", path); }, "not a regular file");
+        path, [&] { fs::create_symlink("/dev/zero", path); }, "expected a regular file");
     replace(
         path, [&] { fs::create_symlink(path, path); }, "symbolic links");
     replace(
