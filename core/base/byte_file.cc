@@ -16,6 +16,20 @@ namespace {
 
 std::string errno_text() { return std::strerror(errno); }
 
+// What is certain to be missing, or to be anything but a regular file. (A socket is ENXIO.)
+bool is_no_file(int reason) {
+  return reason == ENOENT || reason == ENOTDIR || reason == ELOOP || reason == EISDIR ||
+         reason == ENXIO || reason == ENODEV;
+}
+
+// Of a file that is there. A bad sector (EIO) stays; any other reason may pass.
+[[noreturn]] void fail_to_read(const std::filesystem::path& path, std::string_view what) {
+  const bool stays = errno == EIO;
+  const std::string text = fmt::format("{}: {}: {}", path.string(), what, errno_text());
+  if (stays) throw Error(text);
+  throw NoAccess(text);
+}
+
 }  // namespace
 
 void check_regular_file(const std::filesystem::path& path, const struct stat& status) {
@@ -34,14 +48,12 @@ ByteFile::ByteFile(std::filesystem::path path, int flags)
   if (descriptor_ < 0) {
     const int reason = errno;
     const std::string text = fmt::format("{}: cannot open: {}", path_.string(), errno_text());
-    if (reason == EACCES || reason == EPERM || reason == EMFILE || reason == ENFILE)
-      throw NoAccess(text);
-    throw Error(text);
+    if (is_no_file(reason)) throw Error(text);
+    throw NoAccess(text);
   }
   struct stat status {};
   try {
-    if (::fstat(descriptor_, &status) != 0)
-      fail("{}: cannot open: {}", path_.string(), errno_text());
+    if (::fstat(descriptor_, &status) != 0) fail_to_read(path_, "cannot open");
     check_regular_file(path_, status);
   } catch (...) {
     ::close(descriptor_);
@@ -73,8 +85,7 @@ ByteFile::~ByteFile() {
 
 int64_t ByteFile::size() const {
   struct stat status {};
-  if (::fstat(descriptor_, &status) != 0)
-    fail("{}: cannot read its size: {}", path_.string(), errno_text());
+  if (::fstat(descriptor_, &status) != 0) fail_to_read(path_, "cannot read its size");
   return status.st_size;
 }
 
@@ -91,7 +102,7 @@ size_t ByteFile::read_some_at(int64_t offset, std::span<std::byte> bytes) const 
   for (;;) {
     const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
     if (got >= 0) return static_cast<size_t>(got);
-    if (errno != EINTR) fail("{}: cannot read: {}", path_.string(), errno_text());
+    if (errno != EINTR) fail_to_read(path_, "cannot read");
   }
 }
 

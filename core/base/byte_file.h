@@ -15,8 +15,8 @@
 
 namespace tessera {
 
-// A file that may be as it should be, but that this process may not have: no permission, too many
-// open files.
+// A file that may be as it should be, but that this process could not open or read: no permission,
+// too many open files, a network file system that does not answer. Later it may succeed.
 class NoAccess : public Error {
  public:
   using Error::Error;
@@ -28,7 +28,7 @@ void check_regular_file(const std::filesystem::path& path, const struct stat& st
 class ByteFile {
  public:
   // Error if there is no such file, or if it is anything but a regular one (a directory, a FIFO or
-  // a device, which could make a reader wait without end).
+  // a device, which could make a reader wait without end); NoAccess for any other reason.
   static ByteFile open(const std::filesystem::path& path);
   static ByteFile open_to_write(const std::filesystem::path& path);  // As it is; it must exist.
   // New and empty. A regular file or a link of this name is replaced, not written through.
@@ -40,7 +40,8 @@ class ByteFile {
 
   const std::filesystem::path& path() const { return path_; }
   int64_t size() const;
-  // Fills `bytes`; Error if the file ends before. Any thread.
+  // Fills `bytes`; Error if the file ends before or the disk cannot read it, NoAccess for any other
+  // reason. Any thread.
   void read_at(int64_t offset, std::span<std::byte> bytes) const;
   // As many bytes as the system gives at once: fewer than asked for, or 0 at the end of the file.
   size_t read_some_at(int64_t offset, std::span<std::byte> bytes) const;

@@ -59,7 +59,11 @@ auto checked_for_damage(const std::string& remedy, Work work) {
 
 OpenedCheckpoint opened_checkpoint(const std::filesystem::path& directory) {
   std::error_code error;
-  const auto status = std::filesystem::symlink_status(directory / kCheckpointIndexTableName, error);
+  const std::filesystem::path table = directory / kCheckpointIndexTableName;
+  const auto status = std::filesystem::symlink_status(table, error);
+  if (status.type() == std::filesystem::file_type::none &&
+      error != std::errc::too_many_symbolic_link_levels)
+    throw NoAccess(fmt::format("{}: {}", table.string(), error.message()));
   OpenedCheckpoint opened = std::filesystem::exists(status) ? open_tabled_checkpoint(directory)
                                                             : open_hdf5_checkpoint(directory);
   check_whole(opened, directory);

@@ -59,5 +59,31 @@ TEST_CASE("only regular files are opened, and nothing waits for a FIFO's other e
   REQUIRE_THROWS_WITH(ByteFile::create(path), Contains("got a device"));
 }
 
+TEST_CASE("a failure that may pass is told from a file that is missing or cannot be read") {
+  const TemporaryDirectory directory;
+  REQUIRE_THROWS_AS(ByteFile::open(directory / std::string(300, 'a')), NoAccess);
+  ByteFile::create(directory / "file").write_at(0, std::vector<std::byte>(10));
+  const ByteFile file = ByteFile::open(directory / "file");
+  std::byte byte{};
+  const std::span<std::byte> one(&byte, 1);
+  REQUIRE_THROWS_AS(file.read_at(-1, one), NoAccess);  // EINVAL.
+  const auto is_error_that_stays = [](const auto& work) {
+    try {
+      work();
+    } catch (const NoAccess&) {
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+    return false;
+  };
+  REQUIRE(is_error_that_stays([&] { file.read_at(10, one); }));
+  REQUIRE(is_error_that_stays([&] { ByteFile::open(directory / "missing"); }));
+  REQUIRE(is_error_that_stays([&] { ByteFile::open(directory / "file/below"); }));
+  REQUIRE(is_error_that_stays([&] { ByteFile::open_to_write(directory.path()); }));
+  // A regular file, of which the system can read nothing at 0 (EIO).
+  REQUIRE(is_error_that_stays([&] { ByteFile::open("/proc/self/mem").read_at(0, one); }));
+}
+
 }  // namespace
 }  // namespace tessera
