@@ -113,7 +113,7 @@ int run_layer_tests(const std::vector<std::pair<std::string, std::function<void(
     try {
       check();
     } catch (const std::exception& error) {
-      problem = error.what();
+      problem = error_text(error);
       code = 1;
     }
     fmt::print("{}: {}{}{}\n", problem.empty() ? "passed" : "FAILED", name,

@@ -228,7 +228,7 @@ int Trainer::Impl::run() {
   try {
     return train();
   } catch (const std::exception& error) {
-    log_failure(error.what());
+    log_failure(error_text(error));
     throw;
   }
 }

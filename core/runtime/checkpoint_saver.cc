@@ -36,7 +36,7 @@ CheckpointSaver::~CheckpointSaver() {
     std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
     // Not fmt::print, which throws where standard error is closed.
-    std::fputs(fmt::format("the last checkpoint was not saved: {}\n", error.what()).c_str(),
+    std::fputs(fmt::format("the last checkpoint was not saved: {}\n", error_text(error)).c_str(),
                stderr);
   }
 }

@@ -214,7 +214,7 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
     });
     return bytes;
   } catch (const std::exception& error) {
-    fail("cannot save the checkpoint of step {}: {}", info.step, error.what());
+    fail("cannot save the checkpoint of step {}: {}", info.step, error_text(error));
   }
 }
 

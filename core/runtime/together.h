@@ -23,7 +23,7 @@ std::vector<std::string> together(Processes& processes, std::string_view what, W
   try {
     outcome = fmt::format("+{}", work());
   } catch (const std::exception& error) {
-    outcome = fmt::format("-{}", error.what());
+    outcome = fmt::format("-{}", error_text(error));
   }
   std::vector<std::string> outcomes = processes.gather(outcome, what);
   std::string failures;

@@ -138,8 +138,8 @@ bool EvalRun::restore(int64_t step) {
     const Checkpoint checkpoint = store_.open(step);
     restore_state(session_->executor(), checkpoint);
     evals = loop_state_of(checkpoint.info()).evals;
-  } catch (const Error& error) {
-    problem = error.what();
+  } catch (const std::exception& error) {
+    problem = error_text(error);
   }
   std::vector<std::string> problems = processes_.gather(problem, "reading a checkpoint");
   const auto first = std::find_if(problems.begin(), problems.end(),

@@ -57,6 +57,20 @@ TEST_CASE("checkpoints are listed by step, and other names are passed over") {
   REQUIRE_THROWS_WITH(store.open(31), Contains("no checkpoint of step 31") && Contains("30, 200"));
 }
 
+TEST_CASE("a file in the place of the directory of checkpoints is reported in plain words") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "checkpoints", "a file");
+  try {
+    add(CheckpointStore(directory / "checkpoints"), 10);
+    FAIL("it was saved");
+  } catch (const Error& error) {
+    REQUIRE_THAT(error.what(), Contains("cannot save the checkpoint of step 10: ") &&
+                                   Contains((directory / "checkpoints").string()) &&
+                                   Contains("a file stands where a folder is expected") &&
+                                   !Contains("filesystem error"));
+  }
+}
+
 TEST_CASE("a checkpoint of the same step is replaced") {
   const TemporaryDirectory directory;
   const CheckpointStore store(directory.path());
