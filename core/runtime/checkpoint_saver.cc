@@ -69,8 +69,10 @@ void CheckpointSaver::write(const CheckpointInfo& info,
   try {
     Saved saved{.step = info.step};
     saved.bytes = store_.add(info, arrays, *processes_, reads_.get());
+    if (processes_->is_first()) saved.removed = outdated_steps();
+    // Not under the lock, or take_saved would wait for the disk.
+    for (const int64_t step : saved.removed) store_.remove(step);
     const std::lock_guard lock(mutex_);
-    if (processes_->is_first()) saved.removed = store_.apply(policy_);
     saved.seconds = seconds_since(begin);
     saved.stall = std::exchange(blocked_seconds_, 0.0) + reads_->take_waited_seconds();
     saved_.push_back(std::move(saved));
@@ -79,6 +81,11 @@ void CheckpointSaver::write(const CheckpointInfo& info,
     failure_ = std::current_exception();
   }
   reads_->finish_all();
+}
+
+std::vector<int64_t> CheckpointSaver::outdated_steps() {
+  const std::lock_guard lock(mutex_);
+  return store_.outdated(policy_);
 }
 
 std::vector<CheckpointSaver::Saved> CheckpointSaver::take_saved() {

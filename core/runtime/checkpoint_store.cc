@@ -232,10 +232,8 @@ void CheckpointStore::remove(int64_t step) const {
   fs::remove_all(doomed);
 }
 
-std::vector<int64_t> CheckpointStore::apply(const RetentionPolicy& policy) const {
-  const std::vector<int64_t> removed = steps_to_remove(steps(), policy, metrics_);
-  for (int64_t step : removed) remove(step);
-  return removed;
+std::vector<int64_t> CheckpointStore::outdated(const RetentionPolicy& policy) const {
+  return steps_to_remove(steps(), policy, metrics_);
 }
 
 }  // namespace tessera

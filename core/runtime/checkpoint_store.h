@@ -54,12 +54,11 @@ class CheckpointStore {
 
   // An eval's result at a step, for RetentionPolicy::best.
   void set_metric(int64_t step, double value) { metrics_[step] = value; }
-  // Removes what the policy lets go; returns those steps.
-  std::vector<int64_t> apply(const RetentionPolicy& policy) const;
-
- private:
+  // The steps of this directory that the policy lets go.
+  std::vector<int64_t> outdated(const RetentionPolicy& policy) const;
   void remove(int64_t step) const;
 
+ private:
   std::filesystem::path directory_;
   std::map<int64_t, double> metrics_;
 };
