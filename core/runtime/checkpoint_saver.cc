@@ -60,7 +60,12 @@ void CheckpointSaver::save(const CheckpointInfo& info, const std::vector<Checkpo
     const std::lock_guard lock(mutex_);
     blocked_seconds_ += seconds_since(begin);
   }
-  thread_ = start_thread([this, info, arrays] { write(info, arrays); });
+  try {
+    thread_ = start_thread([this, info, arrays] { write(info, arrays); });
+  } catch (...) {
+    reads_->finish_all();  // Nobody will read them.
+    throw;
+  }
 }
 
 void CheckpointSaver::write(const CheckpointInfo& info,

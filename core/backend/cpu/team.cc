@@ -118,8 +118,9 @@ void ThreadTeam::end_workers() {
   workers_->clear();
 }
 
+// If it throws, the next launch after a fork tries again: the generation is still an old one.
 void ThreadTeam::spawn() {
-  fork_generation_ = forks.load();
+  const uint32_t generation = forks.load();
   shared_ = std::make_unique<Shared>();
   workers_ = std::make_unique<std::vector<std::thread>>();
   Shared* shared = shared_.get();
@@ -130,6 +131,7 @@ void ThreadTeam::spawn() {
     end_workers();
     throw;
   }
+  fork_generation_ = generation;
 }
 
 void ThreadTeam::start(Call call, const void* context) {

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -15,10 +16,13 @@
 
 #include "core/backend/cpu/team.h"
 #include "core/base/error.h"
+#include "core/runtime/checkpoint_saver.h"
 #include "core/runtime/device_threads.h"
 #include "core/runtime/side_thread.h"
+#include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tessera {
 namespace {
@@ -54,12 +58,41 @@ int outcome_of(const std::function<void()>& action) {
   return number_in_status("Threads:") == before ? 0 : 4;
 }
 
-int in_child(const std::function<void()>& action) {
+// What the action returns in a forked process, which may take a minute; negative for a signal.
+int code_of_child(const std::function<int()>& action) {
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(outcome_of(action));
+  if (child == 0) {
+    ::alarm(60);
+    ::_exit(action());
+  }
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+int in_child(const std::function<void()>& action) {
+  return code_of_child([&] { return outcome_of(action); });
+}
+
+// As many threads as there is room for; while they live, no other starts.
+std::vector<std::unique_ptr<SideThread>> exhaust_threads() {
+  leave_room_for_few_threads();
+  std::vector<std::unique_ptr<SideThread>> threads;
+  try {
+    for (int i = 0; i < kMany; ++i) threads.push_back(std::make_unique<SideThread>([](int64_t) {}));
+  } catch (const Error&) {
+    return threads;
+  }
+  fail("{} threads were started", kMany);
+}
+
+bool refuses(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error&) {
+    return true;
+  }
+  return false;
 }
 
 TEST_CASE("an owner of threads that cannot start them all throws, and ends those it started") {
@@ -73,6 +106,39 @@ TEST_CASE("an owner of threads that cannot start them all throws, and ends those
             std::vector<std::unique_ptr<SideThread>> threads;
             for (int i = 0; i < kMany; ++i)
               threads.push_back(std::make_unique<SideThread>([](int64_t) {}));
+          }) == 0);
+}
+
+TEST_CASE("a team that cannot start its threads in a forked child can do so later") {
+  if (kSanitized) return;
+  ThreadTeam team(3);
+  std::atomic<int> calls = 0;
+  const auto work = [&](int) { ++calls; };
+  team.run(work);
+  REQUIRE(code_of_child([&] {
+            auto others = exhaust_threads();
+            if (!refuses([&] { team.run(work); })) return 1;
+            if (!refuses([&] { team.run(work); })) return 2;
+            others.clear();
+            calls = 0;
+            team.run(work);
+            return calls == 3 ? 0 : 3;
+          }) == 0);
+}
+
+TEST_CASE("a save whose thread cannot be started leaves no reads pending") {
+  if (kSanitized) return;
+  const TemporaryDirectory directory;
+  const CheckpointCase saved(1);
+  REQUIRE(code_of_child([&] {
+            CheckpointSaver saver(CheckpointStore(directory / "checkpoints"), {});
+            auto others = exhaust_threads();
+            if (!refuses([&] { saver.save(saved.info, saved.arrays); })) return 1;
+            saver.reads()->await_all();
+            others.clear();
+            saver.save(saved.info, saved.arrays);
+            saver.wait();
+            return 0;
           }) == 0);
 }
 
