@@ -63,6 +63,7 @@ void CollectiveKernel::check_agreement() const {
 void CollectiveKernel::meet() {
   const auto own = static_cast<int>(place_.self().position);
   const Meeting::Ticket ticket = meeting_->come(own);
+  patience_.resume();
   Meeting::Outcome outcome = meeting_->wait(ticket, patience_.next_look());
   while (outcome == Meeting::Outcome::kTimedOut && !patience_.look()) {
     if (patience_.is_nearly_over()) state_.tell_others();
@@ -105,6 +106,7 @@ void CollectiveKernel::receive(const Member& from, std::span<std::byte> bytes, M
 }
 
 void CollectiveKernel::await(Mail& mail) {
+  patience_.resume();
   for (const Mail::Pending& each : mail.pending_) {
     while (!each.message->wait_until(patience_.next_look())) {
       if (state_.is_stopped()) state_.fail_stopped();

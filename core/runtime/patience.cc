@@ -14,6 +14,11 @@ bool Patience::look(Clock::time_point now) {
   return now - begin_ >= limit_;
 }
 
+void Patience::resume(Clock::time_point now) {
+  if (now - last_look_ >= kStopped) begin_ += now - last_look_;
+  last_look_ = now;
+}
+
 std::string Patience::held_up() const {
   if (stopped_.count() == 0) return "";
   return fmt::format(" (this process itself was held up for {:.1f} s)",

@@ -22,6 +22,10 @@ class Patience {
 
   // Until when to wait before the next look.
   Clock::time_point next_look() const { return last_look_ + kLook; }
+  // To be called before waiting begins: no look was due since the last one, because this process
+  // worked itself. Long work does not count against the limit: the others cannot help it, and the
+  // process may have been stopped meanwhile.
+  void resume(Clock::time_point now = Clock::now());
   // Whether the limit has passed.
   bool look(Clock::time_point now = Clock::now());
   // As of the last look, whether nine tenths of the limit have passed.

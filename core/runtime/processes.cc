@@ -44,6 +44,7 @@ struct Letter {
 };
 
 bool wait_all(const Letter& letter, Patience& patience) {
+  patience.resume();
   return std::all_of(letter.messages.begin(), letter.messages.end(), [&](const auto& message) {
     while (!message->wait_until(patience.next_look()))
       if (patience.look()) return false;

@@ -35,6 +35,26 @@ TEST_CASE("while a process is stopped itself, its patience with others does not 
   REQUIRE_THAT(patience.held_up(), Contains("held up for 20.0 s"));
 }
 
+TEST_CASE("a process's own work between two waits is no time in which it was stopped") {
+  const Patience::Clock::time_point begin{};
+  Patience patience(10s, begin);
+  REQUIRE_FALSE(patience.look(begin + 50ms));
+  patience.resume(begin + 5050ms);
+  REQUIRE_FALSE(patience.look(begin + 5100ms));
+  REQUIRE(patience.held_up().empty());
+  // The limit did not begin again, and the 5 s are not part of it.
+  for (auto time = 5150ms; time < 15s; time += 50ms) REQUIRE_FALSE(patience.look(begin + time));
+  REQUIRE(patience.look(begin + 15s));
+  REQUIRE(patience.held_up().empty());
+}
+
+TEST_CASE("short work between waits counts against the limit") {
+  const Patience::Clock::time_point begin{};
+  Patience patience(10s, begin);
+  for (auto time = 900ms; time < 10s; time += 900ms) patience.resume(begin + time);
+  REQUIRE(patience.look(begin + 10s));
+}
+
 TEST_CASE("what waits is told while it is asked, the first one first") {
   Waits waits;
   REQUIRE(waits.stalled(1s).empty());
