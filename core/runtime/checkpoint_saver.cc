@@ -25,7 +25,12 @@ CheckpointSaver::CheckpointSaver(CheckpointStore store, const RetentionPolicy& p
     : store_(std::move(store)),
       policy_(policy),
       processes_(processes ? std::move(processes) : std::make_unique<Processes>()),
-      reads_(std::make_shared<PendingReads>()) {
+      reads_(std::make_shared<PendingReads>()),
+      waits_(processes_->waits().add([this](std::chrono::milliseconds least) {
+        const std::string text = reads_->stalled(least);
+        return text.empty() ? text
+                            : fmt::format("{} {}", processes_->name(processes_->rank()), text);
+      })) {
   if (processes_->is_first()) remove_temporaries(store_.directory());
 }
 

@@ -17,6 +17,7 @@
 
 #include "core/runtime/checkpoint_store.h"
 #include "core/runtime/pending_reads.h"
+#include "core/runtime/waits.h"
 
 namespace tessera {
 
@@ -24,7 +25,8 @@ class CheckpointSaver {
  public:
   // Every process of the run has one, and they save together: `save` is called with the same steps
   // in the same order, each with the pieces it owns. `processes` are for the writing thread alone
-  // (a channel of its own; null: this process is alone). Process 0 removes what killed saves left.
+  // (a channel of its own; null: this process is alone); their `waits` report also what waits for
+  // `reads`. Process 0 removes what killed saves left.
   CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy,
                   std::unique_ptr<Processes> processes = nullptr);
   ~CheckpointSaver();  // Waits; a failure that nobody asked about is printed.
@@ -57,6 +59,7 @@ class CheckpointSaver {
   RetentionPolicy policy_;
   std::unique_ptr<Processes> processes_;
   std::shared_ptr<PendingReads> reads_;
+  Waits::Entry waits_;  // Says who waits for `reads_`.
   std::thread thread_;
 
   std::mutex mutex_;  // Of what follows, and of the store's metrics.

@@ -62,6 +62,12 @@ void PendingReads::await_all() {
   await_number(lock, spans_.size());
 }
 
+std::string PendingReads::stalled(std::chrono::milliseconds least) const {
+  const std::lock_guard lock(mutex_);
+  if (waiting_ == 0 || Clock::now() - since_ < least) return "";
+  return "waits for a checkpoint that is being written";
+}
+
 double PendingReads::take_waited_seconds() {
   const std::lock_guard lock(mutex_);
   return std::exchange(waited_seconds_, 0.0);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace tessera {
@@ -24,6 +25,9 @@ class PendingReads {
   // Returns when nothing pending overlaps `bytes`, or nothing is pending at all. Any thread.
   void await(std::span<const std::byte> bytes);
   void await_all();
+  // "waits for a checkpoint that is being written" if `await` has kept a caller for `least` or
+  // longer; else "". For Waits.
+  std::string stalled(std::chrono::milliseconds least) const;
   // How long `await` kept any caller since last asked.
   double take_waited_seconds();
 
@@ -31,7 +35,7 @@ class PendingReads {
   using Clock = std::chrono::steady_clock;
   void await_number(std::unique_lock<std::mutex>& lock, size_t number);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::span<const std::byte>> spans_;
   size_t finished_ = 0;      // Of spans_, from the first.
