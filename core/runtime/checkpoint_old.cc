@@ -69,10 +69,19 @@ void check_block(const Hdf5Dataset& dataset, const Hdf5Block& block, const Check
          stored_type_name(dataset.type()), sizes_text(block.shape), dtype_name(entry.dtype),
          sizes_text(whole));
   for (size_t i = 0; i < whole.size(); ++i)
-    if (block.offset[i] < 0 || block.offset[i] + block.shape[i] > whole[i])
+    if (block.offset[i] < 0 || block.shape[i] > whole[i] ||
+        block.offset[i] > whole[i] - block.shape[i])
       fail("{}: the piece at {} of shape {} lies outside {}", where, sizes_text(block.offset),
            sizes_text(block.shape), sizes_text(whole));
   if (!dataset.fully_stored()) fail("{}: part of it was never written", where);
+}
+
+bool are_chunks_of(const std::vector<int64_t>& shape, const std::vector<int64_t>& chunk) {
+  if (chunk.size() != shape.size()) return false;
+  for (size_t i = 0; i < shape.size(); ++i)
+    if (chunk[i] < std::min<int64_t>(shape[i], 1) || chunk[i] > std::max<int64_t>(shape[i], 1))
+      return false;
+  return true;
 }
 
 void add_piece(const std::shared_ptr<const Hdf5File>& shard, const std::string& name,
@@ -87,14 +96,14 @@ void add_piece(const std::shared_ptr<const Hdf5File>& shard, const std::string& 
   const std::vector<int64_t> chunk = shard->has_attribute(name, "chunk")
                                          ? shard->integers_attribute(name, "chunk")
                                          : dataset.shape();
-  if (chunk.size() != block.shape.size() ||
-      std::any_of(chunk.begin(), chunk.end(), [](int64_t size) { return size < 0; }) ||
-      (dataset.elements() > 0 && block_elements(chunk) <= 0))
+  if (!are_chunks_of(block.shape, chunk))
     fail("{}: chunks of {} do not fit {}", where, sizes_text(chunk), sizes_text(block.shape));
   OpenedPiece piece{block, Tiles(block.shape, chunk), {}, nullptr};
   for (const int64_t checksum : shard->integers_attribute(name, "crc32c"))
     piece.checksums.push_back(static_cast<uint32_t>(checksum));
-  if (version > 1 && std::ssize(piece.checksums) != piece.tiles.count())
+  const bool enough = version > 1 ? std::ssize(piece.checksums) == piece.tiles.count()
+                                  : std::ssize(piece.checksums) >= piece.tiles.count();
+  if (!enough)
     fail("{}: {} checksums of {} chunks", where, piece.checksums.size(), piece.tiles.count());
   piece.bytes = std::make_unique<Hdf5PieceBytes>(shard, std::move(dataset));
   opened->pieces[path].push_back(std::move(piece));

@@ -4,10 +4,13 @@
 #include <sys/stat.h>
 
 #include <functional>
+#include <limits>
+#include <optional>
 #include <random>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/hdf5.h"
 #include "core/runtime/checkpoint_table.h"
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/core/runtime/sharded_case.h"
@@ -259,6 +262,118 @@ TEST_CASE("checkpoints of formats 1 and 2 are read") {
                           std::as_writable_bytes(std::span(block)));
     REQUIRE(block[64] == static_cast<float>(6 * 64 * 7 + 120 * 31 + 1));
   }
+}
+
+// Copies of the kept checkpoints of step 120, in which an array may be damaged.
+class OldStore {
+ public:
+  explicit OldStore(const std::string& format) : store(directory_.path()) {
+    fs::copy(fs::path(TESSERA_SOURCE_DIR) / "tests/golden" / format, store.path_of(120));
+  }
+
+ private:
+  TemporaryDirectory directory_;
+
+ public:
+  CheckpointStore store;
+  // The shard's file and where in it the first bytes of the array lie.
+  std::pair<fs::path, size_t> place_of(std::string_view first_bytes) const {
+    const fs::path shard = store.path_of(120) / "host_00000.h5";
+    const size_t at = read_bytes(shard).find(first_bytes);
+    REQUIRE(at != std::string::npos);
+    return {shard, at};
+  }
+};
+
+std::string_view first_bytes_of(const CheckpointCase& saved, const std::string& path) {
+  const std::vector<std::byte>& bytes = saved.bytes(path);
+  return {reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 256)};
+}
+
+TEST_CASE("damage to an array of a checkpoint of format 1 or 2 is refused") {
+  const std::string format = GENERATE("checkpoint_format_1", "checkpoint_format_2");
+  const CheckpointCase saved(120, 10);
+  for (const CheckpointArray& array : saved.arrays) {
+    if (array.bytes.size() < 16) continue;  // In HDF5's own structures.
+    const OldStore old(format);
+    REQUIRE(complaint(old.store, 120).empty());
+    const auto [shard, at] = old.place_of(first_bytes_of(saved, array.path));
+    std::string bytes = read_bytes(shard);
+    bytes[at + 5] ^= '\x10';
+    write_bytes(shard, bytes);
+    CAPTURE(format, array.path);
+    REQUIRE_THAT(complaint(old.store, 120), Contains("the checkpoint of step 120 is damaged"));
+  }
+}
+
+TEST_CASE("damage to formats 1 and 2 that HDF5's own checksum does not see is refused") {
+  // Fletcher-32 takes a word of zeros for a word of ones.
+  const OldStore old(GENERATE("checkpoint_format_1", "checkpoint_format_2"));
+  const CheckpointCase saved(120, 10);
+  const std::string_view array = first_bytes_of(saved, "params/embedding/table");
+  const auto [shard, at] = old.place_of(array);
+  size_t word = 0;
+  while (array.substr(word, 2) != std::string_view("\0\0", 2)) word += 2;
+  REQUIRE(word < array.size());
+  std::string bytes = read_bytes(shard);
+  bytes.replace(at + word, 2, "\xff\xff");
+  write_bytes(shard, bytes);
+  REQUIRE_THAT(complaint(old.store, 120),
+               Contains("'params/embedding/table' is damaged: its checksum does not match"));
+}
+
+// What an old shard says of its only array, of four elements.
+struct OldPiece {
+  int64_t version = 2;
+  int64_t offset = 0;
+  std::vector<int64_t> chunk = {4};
+  std::optional<std::vector<int64_t>> checksums;  // Nothing: the right ones.
+};
+
+std::string complaint_of(const OldPiece& piece) {
+  const TemporaryDirectory directory;
+  const std::vector<std::byte> bytes(16, std::byte{1});
+  Hdf5File shard = Hdf5File::create(directory / "host_00000.h5");
+  shard.set_attribute("/", "step", int64_t{5});
+  shard.set_attribute("/", "host", int64_t{0});
+  shard.set_attribute("/", "num_hosts", int64_t{1});
+  shard.create_dataset("params/w", StoredType::kF32, {4}).write(bytes);
+  shard.set_attribute("params/w", "offset", std::vector<int64_t>{piece.offset});
+  if (piece.version > 1) shard.set_attribute("params/w", "chunk", piece.chunk);
+  shard.set_attribute("params/w", "crc32c",
+                      piece.checksums.value_or(std::vector<int64_t>{crc32c(bytes)}));
+  shard.close();
+  Hdf5File index = Hdf5File::create(directory / "index.h5");
+  index.set_attribute("/", "format_version", piece.version);
+  for (const char* name : {"seed", "input_position"}) index.set_attribute("/", name, int64_t{0});
+  index.set_attribute("/", "step", int64_t{5});
+  index.set_attribute("/", "graph_hash", std::string_view("00"));
+  index.write_text("hparams", "");
+  index.create_group("input_extra");
+  index.write_text("arrays", "f32 [4] params/w\n");
+  const auto size = static_cast<int64_t>(fs::file_size(directory / "host_00000.h5"));
+  index.set_attribute("/", "shard_bytes", std::vector<int64_t>{size});
+  index.close();
+  try {
+    Checkpoint(directory.path()).verify();
+  } catch (const DamagedCheckpoint& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("old pieces with impossible places, chunks or numbers of checksums are refused") {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const int64_t version : {1, 2}) {
+    CAPTURE(version);
+    REQUIRE(complaint_of({.version = version}).empty());
+    for (const int64_t offset : {kMost, kMost - 1, int64_t{1}, int64_t{-1}})
+      REQUIRE_THAT(complaint_of({.version = version, .offset = offset}), Contains("lies outside"));
+    REQUIRE_THAT(complaint_of({.version = version, .checksums = std::vector<int64_t>{}}),
+                 Contains("0 checksums of 1 chunks"));
+  }
+  for (const int64_t chunk : {kMost, int64_t{5}, int64_t{0}, int64_t{-1}})
+    REQUIRE_THAT(complaint_of({.chunk = {chunk}}), Contains("do not fit"));
 }
 
 }  // namespace
