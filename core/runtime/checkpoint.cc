@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "core/base/byte_file.h"
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
@@ -13,10 +11,6 @@
 
 namespace tessera {
 namespace {
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, " "));
-}
 
 // A block of a piece, as one of the array.
 Hdf5Block moved(Hdf5Block block, const std::vector<int64_t>& by) {

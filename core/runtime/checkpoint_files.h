@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names inside a checkpoint's directory, shared by its writer and its reader.
+// Names and words inside a checkpoint's directory, shared by its writer and its reader.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/dtype.h"
 
 namespace tessera {
 
@@ -31,5 +35,14 @@ std::string checkpoint_array_name(const std::string& piece_name);
 // Texts of the index beside arrays. kCheckpointArrays lists them, a line each, "f32 [300 64] path".
 inline constexpr const char* kCheckpointHparams = "hparams";
 inline constexpr const char* kCheckpointArrays = "arrays";
+
+// The element types of arrays.
+inline constexpr std::array<DType, 6> kCheckpointDTypes = {DType::kF64, DType::kF32, DType::kBF16,
+                                                           DType::kI32, DType::kU32, DType::kBool};
+
+// "[300 64]", in lists and messages.
+inline std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, " "));
+}
 
 }  // namespace tessera

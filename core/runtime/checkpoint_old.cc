@@ -6,8 +6,6 @@
 #include <sstream>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "core/base/byte_file.h"
 #include "core/base/error.h"
 #include "core/base/hdf5.h"
@@ -31,8 +29,7 @@ class Hdf5PieceBytes final : public PieceBytes {
 };
 
 DType dtype_stored_as(std::string_view stored_name, const std::string& where) {
-  for (DType dtype :
-       {DType::kF64, DType::kF32, DType::kBF16, DType::kI32, DType::kU32, DType::kBool})
+  for (const DType dtype : kCheckpointDTypes)
     if (stored_type_name(stored_type(dtype)) == stored_name) return dtype;
   fail("{}: '{}' is not an element type of a checkpoint", where, stored_name);
 }
@@ -55,10 +52,6 @@ std::map<std::string, Checkpoint::Entry> parse_list(const std::string& list,
   return entries;
 }
 
-std::string sizes_text(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, " "));
-}
-
 // That the piece is a part of the array that the index shows.
 void check_block(const Hdf5Dataset& dataset, const Hdf5Block& block, const Checkpoint::Entry& entry,
                  const std::string& where) {
@@ -66,13 +59,13 @@ void check_block(const Hdf5Dataset& dataset, const Hdf5Block& block, const Check
   if (dataset.type() != stored_type(entry.dtype) || block.shape.size() != whole.size() ||
       block.offset.size() != whole.size())
     fail("{}: {}{} is not a part of the {}{} that the index shows", where,
-         stored_type_name(dataset.type()), sizes_text(block.shape), dtype_name(entry.dtype),
-         sizes_text(whole));
+         stored_type_name(dataset.type()), shape_text(block.shape), dtype_name(entry.dtype),
+         shape_text(whole));
   for (size_t i = 0; i < whole.size(); ++i)
     if (block.offset[i] < 0 || block.shape[i] > whole[i] ||
         block.offset[i] > whole[i] - block.shape[i])
-      fail("{}: the piece at {} of shape {} lies outside {}", where, sizes_text(block.offset),
-           sizes_text(block.shape), sizes_text(whole));
+      fail("{}: the piece at {} of shape {} lies outside {}", where, shape_text(block.offset),
+           shape_text(block.shape), shape_text(whole));
   if (!dataset.fully_stored()) fail("{}: part of it was never written", where);
 }
 
@@ -97,7 +90,7 @@ void add_piece(const std::shared_ptr<const Hdf5File>& shard, const std::string& 
                                          ? shard->integers_attribute(name, "chunk")
                                          : dataset.shape();
   if (!are_chunks_of(block.shape, chunk))
-    fail("{}: chunks of {} do not fit {}", where, sizes_text(chunk), sizes_text(block.shape));
+    fail("{}: chunks of {} do not fit {}", where, shape_text(chunk), shape_text(block.shape));
   OpenedPiece piece{block, Tiles(block.shape, chunk), {}, nullptr};
   for (const int64_t checksum : shard->integers_attribute(name, "crc32c"))
     piece.checksums.push_back(static_cast<uint32_t>(checksum));

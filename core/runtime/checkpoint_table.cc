@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -136,17 +137,17 @@ bool is_sound(const CheckpointPiece& piece, int64_t file_bytes) {
          Tiles(piece.block.shape, piece.tile).count() == std::ssize(piece.checksums);
 }
 
-// The runs of the file that are in no piece. Nothing if two pieces overlap.
-std::vector<std::pair<int64_t, int64_t>> gaps(const ShardTable& table, bool* overlap) {
-  std::vector<std::pair<int64_t, int64_t>> runs, gaps;
+// The runs of the file that are in no piece; nullopt if two pieces overlap.
+using Runs = std::vector<std::pair<int64_t, int64_t>>;
+std::optional<Runs> gaps(const ShardTable& table) {
+  Runs runs, gaps;
   for (const CheckpointPiece& piece : table.pieces)
     if (piece.bytes() > 0) runs.emplace_back(piece.file_offset, piece.file_offset + piece.bytes());
   runs.emplace_back(table.bytes, table.bytes);
   std::sort(runs.begin(), runs.end());
   int64_t at = 0;
-  *overlap = false;
   for (const auto& [begin, end] : runs) {
-    *overlap = *overlap || begin < at;
+    if (begin < at) return std::nullopt;
     if (begin > at) gaps.emplace_back(at, begin);
     at = end;
   }
@@ -154,8 +155,7 @@ std::vector<std::pair<int64_t, int64_t>> gaps(const ShardTable& table, bool* ove
 }
 
 DType dtype_named(const std::string& name, const TableText& text) {
-  for (const DType dtype :
-       {DType::kF64, DType::kF32, DType::kBF16, DType::kI32, DType::kU32, DType::kBool})
+  for (const DType dtype : kCheckpointDTypes)
     if (dtype_name(dtype) == name) return dtype;
   text.refuse("an element type");
 }
@@ -231,9 +231,7 @@ ShardTable parse_shard_table(std::string_view all, const std::string& where) {
     if (!is_sound(piece, table.bytes))
       fail("{}: the piece of '{}' contradicts itself or the file's size", where, piece.array);
   }
-  bool overlap = false;
-  gaps(table, &overlap);
-  if (overlap) fail("{}: two pieces overlap in the file", where);
+  if (!gaps(table)) fail("{}: two pieces overlap in the file", where);
   return table;
 }
 
@@ -307,10 +305,10 @@ std::string read_table(const std::filesystem::path& path) {
 uint32_t file_checksum(const ByteFile& file) { return range_checksum(file, 0, file.size(), 0); }
 
 uint32_t rest_checksum(const ByteFile& file, const ShardTable& table) {
-  bool overlap = false;
+  const std::optional<Runs> rest = gaps(table);
+  CHECK(rest, "two pieces overlap");
   uint32_t sum = 0;
-  for (const auto& [begin, end] : gaps(table, &overlap))
-    sum = range_checksum(file, begin, end, sum);
+  for (const auto& [begin, end] : *rest) sum = range_checksum(file, begin, end, sum);
   return sum;
 }
 

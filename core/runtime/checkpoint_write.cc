@@ -118,8 +118,7 @@ ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
   table.rest_checksum = rest_checksum(file, table);
   file.sync();
   const std::string text = shard_table_text(table);
-  write_file(directory / checkpoint_table_name(host.index), text);
-  sync_directory(directory);
+  write_file_atomically(directory / checkpoint_table_name(host.index), text);
   return {table.bytes, std::ssize(text)};
 }
 
@@ -201,8 +200,7 @@ void write_checkpoint_index(const std::filesystem::path& directory, const Checkp
   sync_file(path);
   const ByteFile written = ByteFile::open(path);
   table.index = {written.size(), file_checksum(written)};
-  write_file(directory / kCheckpointIndexTableName, index_table_text(table));
-  sync_directory(directory);
+  write_file_atomically(directory / kCheckpointIndexTableName, index_table_text(table));
 }
 
 }  // namespace tessera
