@@ -2,6 +2,7 @@
 #include "core/runtime/launch_trace.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -61,6 +62,33 @@ std::string slice(TrackIds ids, std::string_view name, int64_t begin_ns, int64_t
   line.add("pid", ids.process).add("tid", ids.thread);
   if (!arguments.empty()) line.add_raw("args", arguments);
   return line.text();
+}
+
+std::string gzipped(std::string_view text) {
+  constexpr int kWindowBits = 15 + 16;  // The largest window; with gzip's header.
+  constexpr int kMemoryLevel = 8;       // zlib's default.
+  z_stream stream{};
+  CHECK(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kWindowBits, kMemoryLevel,
+                     Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string zipped;
+  std::array<char, 1 << 16> block;
+  int result = Z_OK;
+  while (result == Z_OK) {
+    // zlib counts in 32 bits.
+    if (stream.avail_in == 0) {
+      const std::string_view part = text.substr(0, size_t{1} << 30);
+      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(part.data()));
+      stream.avail_in = static_cast<uInt>(part.size());
+      text.remove_prefix(part.size());
+    }
+    stream.next_out = reinterpret_cast<Bytef*>(block.data());
+    stream.avail_out = static_cast<uInt>(block.size());
+    result = deflate(&stream, text.empty() ? Z_FINISH : Z_NO_FLUSH);
+    zipped.append(block.data(), block.size() - stream.avail_out);
+  }
+  deflateEnd(&stream);
+  CHECK(result == Z_STREAM_END, "zlib: {}", result);
+  return zipped;
 }
 
 }  // namespace
@@ -139,19 +167,11 @@ std::string LaunchTrace::json() const {
 }
 
 void LaunchTrace::write(const std::filesystem::path& path) const {
-  const std::string text = json();
-  // Under a name of its own first: nothing is written through what has its name.
-  const std::filesystem::path temporary = temporary_beside(path, "new");
-  std::error_code ignored;
-  std::filesystem::remove(temporary, ignored);
-  gzFile file = gzopen(temporary.c_str(), "wbx");
-  if (file == nullptr)
-    fail("cannot write the trace {}: no such directory or no permission", path.string());
-  const auto written = gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
-  const bool closed = gzclose(file) == Z_OK;
-  if (written != static_cast<int>(text.size()) || !closed)
-    fail("cannot write the trace {}: the disk may be full", path.string());
-  std::filesystem::rename(temporary, path);
+  try {
+    write_file_atomically(path, gzipped(json()));
+  } catch (const std::exception& error) {
+    fail("cannot write the trace {}: {}", path.string(), error_text(error));
+  }
 }
 
 }  // namespace tessera

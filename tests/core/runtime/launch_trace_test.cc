@@ -80,6 +80,11 @@ TEST_CASE("a trace shows steps, phases and layers around their launches") {
 TEST_CASE("a trace that cannot be written says where") {
   REQUIRE_THAT(error_of([] { LaunchTrace().write("/nowhere/trace.json.gz"); }),
                Catch::Contains("cannot write the trace /nowhere/trace.json.gz"));
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "trace.json.gz");
+  REQUIRE_THAT(error_of([&] { LaunchTrace().write(directory / "trace.json.gz"); }),
+               Catch::Contains("expected a regular file, got a directory"));
+  REQUIRE(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 1);
 }
 
 }  // namespace
