@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/passes/autodiff.h"
+#include "core/passes/rewrite.h"
 
 namespace tessera {
 
@@ -29,32 +32,78 @@ Graph trace_gradients(const std::map<std::string, std::string>& parameters,
 }
 
 double GradientDifference::size() const { return std::abs(traced - numeric); }
+double GradientDifference::relative_size() const { return size() / std::max(1.0, scale); }
 
-GradientDifference worst_gradient(const Graph& graph, const ReferenceInputs& inputs,
-                                  const Mesh& mesh) {
+namespace {
+
+// The graph with its output "loss" alone, and what that needs.
+Graph loss_of(const Graph& graph) {
+  Rewriter whole(graph);
+  whole.copy_inputs();
+  for (NodeId id = 0; id < std::ssize(graph.nodes()); ++id) whole.copy_node(id);
+  const GraphOutput* const loss = graph.find_output("loss");
+  CHECK(loss != nullptr, "no output 'loss'");
+  whole.to().add_output("loss", whole.at(loss->value));
+  const std::vector<bool> live = live_nodes(whole.to());
+  Rewriter needed(whole.to());
+  needed.copy_inputs();
+  for (NodeId id = 0; id < std::ssize(live); ++id)
+    if (live[static_cast<size_t>(id)]) needed.copy_node(id);
+  needed.copy_outputs();
+  return needed.to();
+}
+
+double greatest(const std::vector<double>& values) {
+  double most = 0.0;
+  for (const double value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+// Calls `visit` with each element of each gradient until it returns false.
+template <typename Visit>
+void visit_differences(const Graph& graph, const ReferenceInputs& inputs, const Mesh& mesh,
+                       Visit visit) {
   constexpr double kStep = 1e-5;
   const auto outputs = evaluate(graph, inputs, mesh);
-  const auto loss_at = [&](const ReferenceInputs& at) {
-    return evaluate(graph, at, mesh).at("loss").values[0];
-  };
-  GradientDifference worst;
+  const Graph loss = loss_of(graph);
+  ReferenceInputs moved = inputs;
   for (const auto& [name, values] : inputs) {
     const auto gradient = outputs.find("gradient of " + name);
     if (gradient == outputs.end()) continue;
+    const double scale = greatest(gradient->second.values);
     for (size_t i = 0; i < values.size(); ++i) {
-      ReferenceInputs above = inputs, below = inputs;
-      above[name][i] += kStep;
-      below[name][i] -= kStep;
-      const double slope = (loss_at(above) - loss_at(below)) / (2 * kStep);
-      const GradientDifference here{name, i, gradient->second.values[i], slope};
-      if (worst.name.empty() || !(here.size() <= worst.size())) worst = here;
+      const auto loss_at = [&, &name = name](double value) {
+        moved[name][i] = value;
+        return evaluate(loss, moved, mesh).at("loss").values[0];
+      };
+      const double rise = loss_at(values[i] + kStep) - loss_at(values[i] - kStep);
+      moved[name][i] = values[i];
+      if (!visit({name, i, gradient->second.values[i], rise / (2 * kStep), scale})) return;
     }
   }
+}
+
+}  // namespace
+
+GradientDifference worst_gradient(const Graph& graph, const ReferenceInputs& inputs,
+                                  const Mesh& mesh) {
+  GradientDifference worst;
+  visit_differences(graph, inputs, mesh, [&](GradientDifference here) {
+    const bool is_number = !std::isnan(here.relative_size());
+    if (worst.name.empty() || !is_number || here.relative_size() > worst.relative_size())
+      worst = std::move(here);
+    return is_number;  // Nothing is worse than what is no number.
+  });
   return worst;
 }
 
 double gradient_error(const Graph& graph, const Mesh& mesh) {
-  return worst_gradient(graph, sample_inputs(graph), mesh).size();
+  double most = 0.0;
+  visit_differences(graph, sample_inputs(graph), mesh, [&](const GradientDifference& here) {
+    if (!(here.size() <= most)) most = here.size();
+    return !std::isnan(most);
+  });
+  return most;
 }
 
 }  // namespace tessera

@@ -29,15 +29,18 @@ struct GradientDifference {
   size_t element = 0;
   double traced = 0.0;
   double numeric = 0.0;
+  double scale = 0.0;  // The greatest absolute element of this gradient.
   double size() const;
+  double relative_size() const;  // To the scale, or to 1 if that is greater.
 };
 
-// The greatest difference between the outputs "gradient of …" and central differences of the output
-// "loss", at these inputs. Two evaluations of the graph for each element.
+// The difference between the outputs "gradient of …" and central differences of the output "loss",
+// at these inputs, that is greatest relative to its gradient's scale; the first that is NaN if any
+// is. Two evaluations of the loss for each element.
 GradientDifference worst_gradient(const Graph& graph, const ReferenceInputs& inputs,
                                   const Mesh& mesh = {});
 
-// Its size, at sample inputs.
+// The greatest absolute difference, at sample inputs; NaN if any is.
 double gradient_error(const Graph& graph, const Mesh& mesh = {});
 
 }  // namespace tessera

@@ -52,6 +52,40 @@ class HalfSquare final : public UnaryLayer {
   Tensor fprop(Tensor x) const override { return x * stop_gradient(x); }
 };
 
+// The absolute value; its gradient at 0 is 0 / 0.
+class NoNumberAtZero final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = NoNumberAtZero;
+    static constexpr std::string_view kName = "NoNumberAtZero";
+    FIELDS()
+  };
+  explicit NoNumberAtZero(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {}
+  Tensor fprop(Tensor x) const override { return sqrt(x * x); }
+};
+
+// A large right gradient for one weight and a wrong small one for the other.
+class LargeAndSmall final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = LargeAndSmall;
+    static constexpr std::string_view kName = "LargeAndSmall";
+    FIELDS()
+  };
+  explicit LargeAndSmall(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {
+    large_ = weight("large", {{"embed", 2, {}}}, ones());
+    small_ = weight("small", {{"embed", 2, {}}}, ones());
+  }
+  Tensor fprop(Tensor x) const override {
+    const LayerScope scope(*this);
+    const Tensor large = param(large_), small = param(small_);
+    return x + exp(large * 10.0) * 1e3 + small * stop_gradient(small) * 1e-5;
+  }
+
+ private:
+  Weight large_, small_;
+};
+
 TEST_CASE("attention is tested with operands of its own") {
   const TestedLayer attention(
       Template<SequenceLayer>(DotProductAttention::HParams{.model_dims = 4, .num_heads = 2}),
@@ -76,6 +110,23 @@ TEST_CASE("a wrong gradient is found, with its element") {
   REQUIRE_THAT(error_of([&] { layer.check_gradients(); }),
                Catch::StartsWith("element 1 of the gradient of 'x' is ") &&
                    Catch::Contains(", but a finite difference gives "));
+}
+
+TEST_CASE("a gradient that is no number is found, whatever follows") {
+  const TestedLayer layer(NoNumberAtZero::HParams{}, "f32[\"embed=3\"]",
+                          {.values = {{"x", {0, 1, 3}}}});
+  REQUIRE_THAT(error_of([&] { layer.check_gradients(); }),
+               Catch::Contains("element 0 of the gradient of 'x' is ") && Catch::Contains("nan"));
+}
+
+TEST_CASE("a large gradient within its tolerance does not hide a wrong small one") {
+  // Finite differences have an error of 2e-5 for the large gradient, which is 1e4; the small one is
+  // wrong by 5e-6.
+  const TestedLayer layer(
+      LargeAndSmall::HParams{}, "f32[\"embed=2\"]",
+      {.values = {{"large", {0, 0}}, {"small", {0.5, 0.5}}, {"weights of the loss", {1, 1}}}});
+  REQUIRE_THAT(error_of([&] { layer.check_gradients(); }),
+               Catch::Contains("of the gradient of 'small' is "));
 }
 
 TEST_CASE("a sum that a layer leaves pending is refused, on one device too") {
