@@ -24,8 +24,8 @@ constexpr std::string_view kBuildUsage =
       --separator=TEXT            parts a text into documents; else each file is one
       --end_of_document=auto      put the tokenizer's end token behind each: auto or none
       --validation_fraction=0.1   held out: the tail of one text, whole texts of several, else
-                                  documents, by a hash of each; where these are too few, the
-                                  last tokens of all
+                                  documents, by a hash of each; where these are far fewer or
+                                  more than that, the last tokens of all
       --validation=PATH           held out instead: these files
       --max_tokens=N              of each split; the rest is left out
       --broken=fail               documents that cannot be read: fail or skip (they are counted)
