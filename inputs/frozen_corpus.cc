@@ -33,7 +33,7 @@ void freeze_files(const CorpusRequest& request, const Tokenizer& tokenizer,
     if (input.kind == SourceKind::kTokens)
       fail("{} holds tokens, not text; make a token file of it with 'flat_tokens build'",
            input.path.string());
-  build.from.description = fmt::format("{}: {}", request_text(request), build.from.description);
+  build.from.files = fmt::format("{}: {}", request_text(request), build.from.files);
   build.output = output;
   build.tokenizer = &tokenizer;
   build.identity = identity_of(tokenizer);

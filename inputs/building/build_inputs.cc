@@ -81,14 +81,14 @@ std::string held_out_text(const BuildInputs& built, const BuildInputOptions& opt
   return fmt::format(", about {} held out", share);
 }
 
-std::string describe(const BuildInputs& built) {
+std::string files_text(const BuildInputs& built) {
   int64_t bytes = 0;
   for (const BuildInput& input : built.inputs) bytes += input.bytes;
   const std::string first = fs::absolute(built.inputs[0].path).lexically_normal().string();
   const std::string files = built.inputs.size() == 1
                                 ? first
                                 : fmt::format("{} files from {} on", built.inputs.size(), first);
-  return fmt::format("{} ({} bytes){}", files, bytes, built.held_out);
+  return fmt::format("{} ({} bytes)", files, bytes);
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ BuildInputs find_build_inputs(const std::vector<std::string>& paths,
   }
   built.held_out = held_out_text(built, options);
   built.holds_out_a_share = options.validation.empty() && options.validation_fraction > 0.0;
-  built.description = describe(built);
+  built.files = files_text(built);
   built.fingerprint = fmt::format("{} files, {:08x}{:08x}", built.inputs.size(),
                                   crc32c(std::as_bytes(std::span(seen))),
                                   crc32c(std::as_bytes(std::span(seen)), 1));

@@ -30,8 +30,8 @@ struct BuildInput {
 
 struct BuildInputs {
   std::vector<BuildInput> inputs;  // In the order in which they enter the token file.
-  std::string description;         // For people.
-  std::string held_out;            // What the description ends with: ", the last 10 % held out".
+  std::string files;               // For people: which, and how many bytes.
+  std::string held_out;            // And what of them is, such as ", the last 10 % held out".
   bool holds_out_a_share = false;  // Not whole inputs that are named for it, nor nothing.
   std::string fingerprint;         // Of names, sizes and times of change.
 };

@@ -50,6 +50,37 @@ void read_all(std::ifstream& stream, std::span<std::byte> bytes,
     fail("{}: has been changed or cut; remove the folder and build again", stem.string());
 }
 
+// The ids of a part from one on.
+class IdReader {
+ public:
+  IdReader(const std::filesystem::path& stem, int64_t vocab_size, int64_t begin)
+      : stem_(stem),
+        is_narrow_(DocumentIds::is_narrow(vocab_size)),
+        stream_(with_suffix(stem, ".ids"), std::ios::binary) {
+    stream_.seekg(begin * DocumentIds::id_bytes(vocab_size));
+  }
+
+  // Until the next call.
+  std::span<const int32_t> next(int64_t count) {
+    block_.resize(static_cast<size_t>(count));
+    if (is_narrow_) {
+      packed_.resize(block_.size());
+      read_all(stream_, std::as_writable_bytes(std::span(packed_)), stem_);
+      std::copy(packed_.begin(), packed_.end(), block_.begin());
+    } else {
+      read_all(stream_, std::as_writable_bytes(std::span(block_)), stem_);
+    }
+    return block_;
+  }
+
+ private:
+  const std::filesystem::path& stem_;
+  bool is_narrow_;
+  std::ifstream stream_;
+  std::vector<uint16_t> packed_;
+  std::vector<int32_t> block_;
+};
+
 }  // namespace
 
 PartWriter::PartWriter(std::filesystem::path stem, int64_t vocab_size, const PartSizes& sizes)
@@ -95,37 +126,31 @@ bool part_is_there(const std::filesystem::path& stem, int64_t vocab_size, const 
 }
 
 void read_part(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes,
+               const TokenRange& range,
                const std::function<void(std::span<const int32_t> ids, bool goes_on)>& visit) {
-  if (sizes.ids == 0) return;
-  const bool narrow = DocumentIds::is_narrow(vocab_size);
-  std::ifstream ids(with_suffix(stem, ".ids"), std::ios::binary);
+  CHECK(range.begin >= 0 && range.end <= sizes.ids);
+  if (range.size() <= 0) return;
+  IdReader ids(stem, vocab_size, range.begin);
   std::ifstream lengths(with_suffix(stem, ".lengths"), std::ios::binary);
+  const auto damaged = [&] {
+    fail("{}: has been changed; remove the folder and build again", stem.string());
+  };
   std::vector<uint64_t> some(kStartsAtATime);
-  std::vector<uint16_t> packed;
-  std::vector<int32_t> block;
-  int64_t left = sizes.ids;
-  for (int64_t at = 0; at < sizes.lengths; at += kStartsAtATime) {
+  int64_t begin = 0;  // Of a document.
+  for (int64_t at = 0; begin < range.end; at += kStartsAtATime) {
+    if (at >= sizes.lengths) damaged();
     some.resize(static_cast<size_t>(std::min(kStartsAtATime, sizes.lengths - at)));
     read_all(lengths, std::as_writable_bytes(std::span(some)), stem);
     for (const uint64_t length : some) {
-      bool goes_on = (length & DocumentIds::kGoesOn) != 0;
-      auto rest = static_cast<int64_t>(length & ~DocumentIds::kGoesOn);
-      if (rest > left)
-        fail("{}: has been changed; remove the folder and build again", stem.string());
-      left -= rest;
-      while (rest > 0) {
-        block.resize(static_cast<size_t>(std::min(kStartsAtATime, rest)));
-        if (narrow) {
-          packed.resize(block.size());
-          read_all(ids, std::as_writable_bytes(std::span(packed)), stem);
-          std::copy(packed.begin(), packed.end(), block.begin());
-        } else {
-          read_all(ids, std::as_writable_bytes(std::span(block)), stem);
-        }
-        visit(block, goes_on);
-        goes_on = true;
-        rest -= static_cast<int64_t>(block.size());
+      const auto size = static_cast<int64_t>(length & ~DocumentIds::kGoesOn);
+      if (size > sizes.ids - begin) damaged();
+      int64_t from = std::max(begin, range.begin);
+      for (const int64_t end = std::min(begin + size, range.end); from < end;) {
+        const auto block = ids.next(std::min(kStartsAtATime, end - from));
+        visit(block, from > begin || (length & DocumentIds::kGoesOn) != 0);
+        from += static_cast<int64_t>(block.size());
       }
+      begin += size;
     }
   }
 }

@@ -43,8 +43,17 @@ class PartWriter {
 // Whether the files have at least these sizes.
 bool part_is_there(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes);
 
-// Gives out runs of ids in order; `goes_on` tells those that belong to the document before.
+// Tokens [begin, end) of a run.
+struct TokenRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+// Gives out runs of ids of the range in order; `goes_on` tells those that belong to the document
+// before, even if that lies before the range. Of ids, no others are read.
 void read_part(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes,
+               const TokenRange& range,
                const std::function<void(std::span<const int32_t> ids, bool goes_on)>& visit);
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include "inputs/building/token_build.h"
 #include "inputs/commands/command.h"
 #include "inputs/commands/interruption.h"
+#include "inputs/commands/output.h"
 #include "inputs/tokenizer.h"
 
 namespace tessera {
@@ -24,8 +25,8 @@ constexpr std::string_view kBuildUsage =
       --separator=TEXT            parts a text into documents; else each file is one
       --end_of_document=auto      put the tokenizer's end token behind each: auto or none
       --validation_fraction=0.1   held out: the tail of one text, whole texts of several, else
-                                  documents, by a hash of each; where these are too few, the
-                                  last tokens of all
+                                  documents, by a hash of each; where these are far fewer or
+                                  more than that, the last tokens of all
       --validation=PATH           held out instead: these files
       --max_tokens=N              of each split; the rest is left out
       --broken=fail               documents that cannot be read: fail or skip (they are counted)
@@ -131,30 +132,6 @@ void tell(const TokenBuild& build, const TokenBuilt& built, std::ostream& out) {
   const SkipCounts& broken = built.left_out.broken;
   if (broken.broken > 0)
     fmt::print(out, "  left out: {} broken; the first: {}\n", broken.broken, broken.first);
-}
-
-// Hours of work, or what is no token file at all, are not lost to a slip of the command line.
-void check_output(const Arguments& arguments, const TokenizerIdentity& identity) {
-  const std::filesystem::path output = arguments.text("output", "");
-  if (arguments.has("overwrite") || !std::filesystem::exists(output)) return;
-  std::string tokenizer, fingerprint;
-  try {
-    const std::vector<std::string> splits = FlatTokensReader::splits(output);
-    if (splits.empty()) fail("it has no splits");
-    const FlatTokensReader reader(output, splits[0]);
-    tokenizer = reader.tokenizer_name();
-    fingerprint = reader.tokenizer_fingerprint();
-  } catch (const std::exception& error) {
-    throw UsageError(
-        fmt::format("--output={} is there and is not a token file ({}); --overwrite replaces it",
-                    output.string(), error.what()));
-  }
-  if (fingerprint != identity.fingerprint)
-    throw UsageError(fmt::format(
-        "--output={} exists and was made with {}; --overwrite replaces it", output.string(),
-        tokenizer == identity.name
-            ? fmt::format("another version of the tokenizer '{}'", tokenizer)
-            : fmt::format("the tokenizer '{}', not with '{}'", tokenizer, identity.name)));
 }
 
 void run_build(const std::vector<std::string>& words, std::ostream& out, std::ostream& notes) {

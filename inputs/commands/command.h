@@ -4,14 +4,17 @@
 
 #include <charconv>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/hparams/integer_text.h"
 
 namespace tessera {
 
@@ -53,18 +56,29 @@ Command inspect_command();
 Command import_command();
 Command train_command();
 
+// Not yet narrowed to T: the range is checked before.
+template <typename T>
+auto number_of(std::string_view text) {
+  if constexpr (std::is_integral_v<T>) {
+    return parse_integer(text);
+  } else {
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    return is_number ? std::optional<T>(value) : std::nullopt;
+  }
+}
+
 template <typename T>
 T Arguments::number(const std::string& name, T fallback, T least, T most) const {
   const auto found = flags.find(name);
   if (found == flags.end()) return fallback;
   const std::string& text = found->second;
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= least) ||
-      !(value <= most))
+  const auto value = number_of<T>(text);
+  if (!value || !(*value >= least) || !(*value <= most))
     throw UsageError(
         fmt::format("--{}={}: expected a number from {} to {}", name, text, least, most));
-  return value;
+  return static_cast<T>(*value);
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <fmt/ostream.h>
 
 #include "inputs/commands/command.h"
+#include "inputs/commands/output.h"
 #include "inputs/flat_tokens_file.h"
 #include "inputs/zarr/zarr_tokens.h"
 
@@ -18,6 +19,7 @@ constexpr std::string_view kImportUsage =
       --tokenizer=FILE            what made its ids, to be carried in the file
       --vocab_size=N              or how many there are; max_token_id + 1 unless told
       --compression=0             deflate level, 0 to 9
+      --overwrite                 replace an output that another tokenizer made
 )";
 
 constexpr int64_t kMostImportedIds = int64_t{1} << 31;
@@ -37,7 +39,7 @@ TokenizerIdentity find_identity(const Arguments& arguments, int64_t least) {
 
 void run_import(const std::vector<std::string>& words, std::ostream& out, std::ostream&) {
   const Arguments arguments =
-      parse_arguments(words, {"output", "tokenizer", "vocab_size", "compression"});
+      parse_arguments(words, {"output", "tokenizer", "vocab_size", "compression"}, {"overwrite"});
   const std::string output = arguments.text("output", "");
   if (output.empty()) throw UsageError("import wants --output=FILE");
   if (arguments.paths.size() != 1)
@@ -47,7 +49,9 @@ void run_import(const std::vector<std::string>& words, std::ostream& out, std::o
   int64_t least = 1;
   for (const std::string& split : splits)
     least = std::max(least, zarr_max_token_id(store, split) + 1);
-  FlatTokensWriter writer(output, find_identity(arguments, least),
+  const TokenizerIdentity identity = find_identity(arguments, least);
+  check_output(arguments, identity);
+  FlatTokensWriter writer(output, identity,
                           {.compression = arguments.number<int>("compression", 0, 0, 9),
                            .source = std::filesystem::absolute(store).lexically_normal().string()});
   for (const std::string& split : splits) {

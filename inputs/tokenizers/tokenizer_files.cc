@@ -2,12 +2,12 @@
 #include "inputs/tokenizers/tokenizer_files.h"
 
 #include <charconv>
-#include <regex>
 #include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 
 namespace tessera {
 namespace {
@@ -45,13 +45,18 @@ bool read_gpt2(const filesystem::path& directory, TokenizerFiles* files) {
           read_if_there(directory / "vocab.bpe", "merges.txt", files));
 }
 
+bool is_unigram(const Json& file) {
+  const Json* const model = file.is_object() ? file.find("model") : nullptr;
+  const Json* const type = model != nullptr && model->is_object() ? model->find("type") : nullptr;
+  return type != nullptr && type->is_string() && type->as_string() == "Unigram";
+}
+
 // Whether a tokenizer.json was made of the tokenizer.model beside it: by an export of ours, or
 // somehow if it is of a kind that is not read.
 bool stands_for_model(const filesystem::path& directory, const std::string& json) {
-  static const std::regex kUnigram(R"re("type"\s*:\s*"Unigram")re");
-  return filesystem::is_regular_file(directory / "tokenizer.model") &&
-         (filesystem::is_regular_file(directory / "tessera_export.json") ||
-          std::regex_search(json, kUnigram));
+  if (!filesystem::is_regular_file(directory / "tokenizer.model")) return false;
+  return filesystem::is_regular_file(directory / "tessera_export.json") ||
+         is_unigram(parse_json(json, (directory / "tokenizer.json").string()));
 }
 
 TokenizerFiles read_directory(const filesystem::path& directory) {

@@ -51,6 +51,22 @@ TEST_CASE("a token file is built from text and inspected") {
   REQUIRE_THAT(call({"inspect", tokens, "--split=validation"}).out, !Contains("train:"));
 }
 
+TEST_CASE("whole numbers are written as in the flags of experiments") {
+  const TemporaryDirectory directory;
+  const std::string text = (directory / "t.txt").string();
+  const std::string output = "--output=" + (directory / "t.h5").string();
+  write_bytes(text, std::string(2000, 'z'));
+  for (const char* number : {"1000", "1e3", "1_000"}) {
+    const Result built = call({"build", output, "--max_tokens=" + std::string(number), text});
+    CAPTURE(number, built.errors);
+    REQUIRE(built.code == 0);
+    REQUIRE_THAT(built.out, Contains("1000 training and"));
+  }
+  for (const char* number : {"", "1.5", "1e30", "0", "-1", "1e3x"})
+    REQUIRE(call({"build", output, "--max_tokens=" + std::string(number), text}).code == 2);
+  REQUIRE(call({"build", output, "--threads=4294967297", text}).code == 2);  // 2^32 + 1.
+}
+
 void write_tokens(const std::filesystem::path& path, const TokenizerIdentity& tokenizer,
                   const std::vector<std::vector<int32_t>>& documents) {
   FlatTokensWriter writer(path, tokenizer);

@@ -109,6 +109,20 @@ std::string changed(std::string text, const std::string& from, const std::string
   return text.replace(at, from.size(), to);
 }
 
+TEST_CASE("an import replaces what it did not make only if that is asked for") {
+  const TemporaryDirectory directory;
+  const fs::path output = directory / "notes.txt";
+  write_bytes(output, "not to be lost");
+  const Result refused = import_store(kStores / "seqax", output);
+  REQUIRE(refused.code == 2);
+  REQUIRE_THAT(refused.errors, Contains("is not a token file") && Contains("--overwrite replaces"));
+  REQUIRE(read_file(output) == "not to be lost");
+  REQUIRE(import_store(kStores / "seqax", output, {"--overwrite"}).code == 0);
+  REQUIRE(import_store(kStores / "seqax", output).code == 0);  // Ids of the same vocabulary.
+  REQUIRE_THAT(import_store(kStores / "seqax", output, {"--vocab_size=70000"}).errors,
+               Contains("--overwrite replaces it"));
+}
+
 TEST_CASE("metadata that cannot be right is refused in words") {
   const std::string tokens = "train/encoded_tokens/.zarray";
   const std::string good = read_file(kStores / "seqax" / tokens);

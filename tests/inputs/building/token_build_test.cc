@@ -4,12 +4,11 @@
 #include "inputs/building/token_build.h"
 
 #include <algorithm>
-#include <sstream>
 #include <thread>
 
 #include "core/base/error.h"
 #include "inputs/held_out.h"
-#include "tests/support/catch.h"
+#include "tests/support/build_tokens.h"
 #include "tests/support/compress.h"
 #include "tests/support/temporary_directory.h"
 
@@ -17,83 +16,6 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
-
-// Bytes, with an end token.
-class EndedBytes final : public Tokenizer {
- public:
-  const std::string& name() const override { return name_; }
-  const std::string& fingerprint() const override { return name_; }
-  const std::string& definition() const override { return name_; }
-  int64_t vocab_size() const override { return 257; }
-  using Tokenizer::encode;
-  void encode(std::string_view text, std::vector<int32_t>* ids) const override {
-    for (const char c : text) ids->push_back(static_cast<unsigned char>(c));
-  }
-  std::string decode(const std::vector<int32_t>& ids) const override {
-    std::string text;
-    for (const int32_t id : ids)
-      text += id == 256 ? std::string("|") : std::string(1, static_cast<char>(id));
-    return text;
-  }
-  int32_t byte_length(int32_t id) const override { return id < 256 ? 1 : 0; }
-  std::optional<int32_t> end_id() const override { return 256; }
-  std::optional<int32_t> id_of(std::string_view) const override { return std::nullopt; }
-
- private:
-  std::string name_ = "ended bytes";
-};
-
-const EndedBytes kTokenizer;
-
-// Small portions, so that small corpora take many.
-TokenBuild build_of(const std::vector<std::string>& paths, const std::filesystem::path& output,
-                    BuildInputOptions options = {}) {
-  TokenBuild build;
-  build.output = output;
-  build.tokenizer = &kTokenizer;
-  build.identity = identity_of(kTokenizer);
-  build.document_end = kTokenizer.end_id();
-  build.end_of_tokens = kTokenizer.end_id();
-  build.validation_fraction = options.validation_fraction;
-  options.tokens_are_parted = true;
-  build.from = find_build_inputs(paths, options);
-  build.unit_bytes = 20000;
-  build.batch_bytes = 500;
-  build.checkpoint_bytes = 8000;
-  return build;
-}
-
-TokenBuilt run(const TokenBuild& build, std::string* notes = nullptr) {
-  std::ostringstream said;
-  BuildProgress progress(said, BuildProgress::Mode::kPlain);
-  try {
-    const TokenBuilt built = build_tokens(build, progress);
-    if (notes != nullptr) *notes = said.str();
-    return built;
-  } catch (const Error&) {
-    if (notes != nullptr) *notes = said.str();
-    throw;
-  }
-}
-
-// Documents of a split, as text.
-std::vector<std::string> documents_of(const std::filesystem::path& path, const std::string& split) {
-  const FlatTokensReader reader(path, split);
-  std::vector<uint64_t> starts(static_cast<size_t>(reader.num_documents()) + 1);
-  reader.read_starts(0, starts);
-  std::vector<uint32_t> encoded(static_cast<size_t>(reader.num_tokens()));
-  reader.read(0, encoded);
-  std::vector<std::string> documents;
-  for (size_t i = 0; i + 1 < starts.size(); ++i) {
-    std::vector<int32_t> ids;
-    for (uint64_t at = starts[i]; at < starts[i + 1]; ++at) {
-      REQUIRE(is_document_start(encoded[at]) == (at == starts[i]));
-      ids.push_back(token_id(encoded[at]));
-    }
-    documents.push_back(kTokenizer.decode(ids));
-  }
-  return documents;
-}
 
 // Files of JSON lines of every kind, larger and smaller than a unit; returns the texts in order.
 std::vector<std::string> write_corpus(const std::filesystem::path& folder) {
@@ -118,9 +40,9 @@ std::vector<std::string> write_corpus(const std::filesystem::path& folder) {
 TEST_CASE("documents enter the file in order, each with its end, held out by their text") {
   const TemporaryDirectory directory;
   const std::vector<std::string> texts = write_corpus(directory / "corpus");
-  const TokenBuild build =
-      build_of({(directory / "corpus").string()}, directory / "t.h5", {.validation_fraction = 0.3});
-  const TokenBuilt built = run(build);
+  const TokenBuild build = small_build_of({(directory / "corpus").string()}, directory / "t.h5",
+                                          {.validation_fraction = 0.3});
+  const TokenBuilt built = run_build(build);
   std::vector<std::string> expected[2];
   for (const std::string& text : texts)
     expected[is_held_out(text, 0.3) ? 1 : 0].push_back(text + "|");
@@ -138,10 +60,10 @@ TEST_CASE("the file has the same bytes for any number of threads") {
   const int64_t max_tokens = GENERATE(-1, 700, 9000);
   std::string first;
   for (const int threads : {1, 2, 3, 8}) {
-    TokenBuild build = build_of({(directory / "corpus").string()}, directory / "t.h5");
+    TokenBuild build = small_build_of({(directory / "corpus").string()}, directory / "t.h5");
     build.threads = threads;
     build.max_tokens = max_tokens;
-    const TokenBuilt built = run(build);
+    const TokenBuilt built = run_build(build);
     if (max_tokens > 0) REQUIRE(built.tokens[kTrain] == max_tokens);
     const std::string bytes = read_bytes(directory / "t.h5");
     if (first.empty()) first = bytes;
@@ -152,8 +74,8 @@ TEST_CASE("the file has the same bytes for any number of threads") {
 TEST_CASE("a build that is stopped goes on, and ends with the bytes of one that was not") {
   const TemporaryDirectory directory;
   write_corpus(directory / "corpus");
-  TokenBuild build = build_of({(directory / "corpus").string()}, directory / "whole.h5");
-  run(build);
+  TokenBuild build = small_build_of({(directory / "corpus").string()}, directory / "whole.h5");
+  run_build(build);
   build.output = directory / "t.h5";
   int stops = 0;
   for (bool is_done = false; !is_done;) {
@@ -166,7 +88,7 @@ TEST_CASE("a build that is stopped goes on, and ends with the bytes of one that 
     });
     try {
       std::string notes;
-      run(build, &notes);
+      run_build(build, &notes);
       is_done = true;
     } catch (const Error& error) {
       ++stops;
@@ -183,23 +105,23 @@ TEST_CASE("a ledger cut short by a kill is gone on with; other terms start over 
   write_corpus(directory / "corpus");
   // A broken document at the end stops a build when nearly all is done.
   write_bytes(directory / "corpus/9.jsonl", "{\"text\": \"fine\"}\nbroken\n");
-  TokenBuild build = build_of({(directory / "corpus").string()}, directory / "t.h5");
-  REQUIRE_THROWS_WITH(run(build), Contains("9.jsonl:2: not valid JSON") &&
-                                      Contains("what is done is kept in") &&
-                                      Contains("the same command goes on"));
+  TokenBuild build = small_build_of({(directory / "corpus").string()}, directory / "t.h5");
+  REQUIRE_THROWS_WITH(run_build(build), Contains("9.jsonl:2: not valid JSON") &&
+                                            Contains("what is done is kept in") &&
+                                            Contains("the same command goes on"));
   const auto ledger = directory / ".t.h5.parts/ledger.jsonl";
   const std::string lines = read_bytes(ledger);
   REQUIRE(std::count(lines.begin(), lines.end(), '\n') > 3);
   write_bytes(ledger, lines.substr(0, lines.size() - 7));
   std::string notes;
-  REQUIRE_THROWS_WITH(run(build, &notes), Contains("9.jsonl:2: not valid JSON"));
+  REQUIRE_THROWS_WITH(run_build(build, &notes), Contains("9.jsonl:2: not valid JSON"));
   REQUIRE_THAT(notes, Contains("goes on with an unfinished build"));
   // A part that is gone is made again.
   REQUIRE(std::filesystem::remove(directory / ".t.h5.parts/000000.train.ids"));
-  REQUIRE_THROWS_WITH(run(build, &notes), Contains("9.jsonl:2: not valid JSON"));
+  REQUIRE_THROWS_WITH(run_build(build, &notes), Contains("9.jsonl:2: not valid JSON"));
   REQUIRE(std::filesystem::exists(directory / ".t.h5.parts/000000.train.ids"));
   build.read.broken = BrokenDocuments::kSkip;
-  const TokenBuilt built = run(build, &notes);
+  const TokenBuilt built = run_build(build, &notes);
   REQUIRE_THAT(notes, Contains("it had 'broken: fail', now there is 'broken: skip'") &&
                           Contains("starts over"));
   REQUIRE(built.left_out.broken.broken == 1);
@@ -214,13 +136,13 @@ TEST_CASE("what was left out is counted across stops") {
              : i % 10 == 4 ? "{\"text\": \"\"}\n"
                            : fmt::format("{{\"text\": \"document {}\"}}\n", i);
   write_bytes(directory / "a.jsonl", lines);
-  TokenBuild build = build_of({(directory / "a.jsonl").string()}, directory / "t.h5");
+  TokenBuild build = small_build_of({(directory / "a.jsonl").string()}, directory / "t.h5");
   build.read.broken = BrokenDocuments::kSkip;
   for (;;) {
     std::atomic<bool> stop = true;
     build.stop = std::filesystem::exists(directory / ".t.h5.parts") ? nullptr : &stop;
     try {
-      const TokenBuilt built = run(build);
+      const TokenBuilt built = run_build(build);
       REQUIRE(built.left_out.broken.broken == 30);
       REQUIRE(built.left_out.empty == 30);
       REQUIRE_THAT(built.left_out.broken.first, Contains("a.jsonl:4: no field 'text'"));
@@ -238,16 +160,16 @@ TEST_CASE("a fault beyond the last token that is wanted does not matter") {
   const TemporaryDirectory directory;
   write_bytes(directory / "a.jsonl", "{\"text\": \"0123456789\"}\n{\"text\": \"abc\"}\nbroken\n");
   for (const int threads : {1, 4}) {
-    TokenBuild build = build_of({(directory / "a.jsonl").string()}, directory / "t.h5",
-                                {.validation_fraction = 0.0});
+    TokenBuild build = small_build_of({(directory / "a.jsonl").string()}, directory / "t.h5",
+                                      {.validation_fraction = 0.0});
     build.batch_bytes = 1;
     build.threads = threads;
     build.max_tokens = 13;
-    REQUIRE(run(build).tokens[kTrain] == 13);
+    REQUIRE(run_build(build).tokens[kTrain] == 13);
     REQUIRE(documents_of(directory / "t.h5", "train") ==
             std::vector<std::string>{"0123456789|", "ab"});
     build.max_tokens = 100;
-    REQUIRE_THROWS_WITH(run(build), Contains("a.jsonl:3: "));
+    REQUIRE_THROWS_WITH(run_build(build), Contains("a.jsonl:3: "));
     std::filesystem::remove_all(directory / ".t.h5.parts");
   }
 }
@@ -275,17 +197,17 @@ TEST_CASE("tokens of nanoGPT and llm.c keep their ids, parted by the id that end
   write_bytes(directory / "b.bin", llmc_bytes({256, 'e', 'f', 256, 'g'}, false));
   write_bytes(directory / "c.bin", llmc_bytes({256, 'h', 256, 256, 'i'}, true));
   const std::vector<std::string> paths = {(directory / "*.bin").string()};
-  TokenBuild build = build_of(paths, directory / "t.h5", {.validation_fraction = 0.0});
-  run(build);
+  TokenBuild build = small_build_of(paths, directory / "t.h5", {.validation_fraction = 0.0});
+  run_build(build);
   REQUIRE(documents_of(directory / "t.h5", "train") ==
           std::vector<std::string>{"ab|", "c|", "d", "ef|", "g", "h|", "|", "i"});
   // Without such an id each file is one document, whose tail is held out.
   BuildInputOptions options{.validation_fraction = 0.4};
-  build = build_of(paths, directory / "t.h5", options);
+  build = small_build_of(paths, directory / "t.h5", options);
   options.tokens_are_parted = false;
   build.from = find_build_inputs(paths, options);
   build.end_of_tokens.reset();
-  run(build);
+  run_build(build);
   REQUIRE(documents_of(directory / "t.h5", "train") ==
           std::vector<std::string>{"ab|", "|ef", "|h|"});
   REQUIRE(documents_of(directory / "t.h5", "validation") ==
@@ -296,8 +218,8 @@ TEST_CASE("token files that are not what they say are refused in words") {
   const TemporaryDirectory directory;
   const auto failing = [&](const std::string& bytes, const std::string& why) {
     write_bytes(directory / "a.bin", bytes);
-    const TokenBuild build = build_of({(directory / "a.bin").string()}, directory / "t.h5");
-    REQUIRE_THROWS_WITH(run(build), Contains("a.bin: ") && Contains(why));
+    const TokenBuild build = small_build_of({(directory / "a.bin").string()}, directory / "t.h5");
+    REQUIRE_THROWS_WITH(run_build(build), Contains("a.bin: ") && Contains(why));
     REQUIRE(!std::filesystem::exists(directory / ".t.h5.parts"));
   };
   failing("abc", "no whole number of 2-byte tokens");
@@ -312,61 +234,19 @@ TEST_CASE("token files that are not what they say are refused in words") {
 TEST_CASE("a text's tail is held out at a character's border, several texts as wholes") {
   const TemporaryDirectory directory;
   write_bytes(directory / "a.txt", "abcd\xc3\xa9xy");
-  run(build_of({(directory / "a.txt").string()}, directory / "t.h5",
-               {.validation_fraction = 0.35}));
+  run_build(small_build_of({(directory / "a.txt").string()}, directory / "t.h5",
+                           {.validation_fraction = 0.35}));
   REQUIRE(documents_of(directory / "t.h5", "train") == std::vector<std::string>{"abcd\xc3\xa9|"});
   REQUIRE(documents_of(directory / "t.h5", "validation") == std::vector<std::string>{"xy|"});
   write_bytes(directory / "b.txt.gz", gzip("zipped text"));
   write_bytes(directory / "c.txt", "0123");
-  run(build_of({directory.path().string()}, directory / "t.h5", {.validation_fraction = 0.3}));
+  run_build(small_build_of({directory.path().string()}, directory / "t.h5",
+                           {.validation_fraction = 0.3}));
   std::vector<std::string> all = documents_of(directory / "t.h5", "train");
   for (const std::string& text : documents_of(directory / "t.h5", "validation"))
     all.push_back(text);
   std::sort(all.begin(), all.end());
   REQUIRE(all == std::vector<std::string>{"0123|", "abcd\xc3\xa9xy|", "zipped text|"});
-}
-
-TEST_CASE("something is held out wherever there is enough text, and else that is told") {
-  const TemporaryDirectory directory;
-  std::string notes;
-  // Neither of two equal files is a tenth: the end of the last one is.
-  write_bytes(directory / "two/a.txt", std::string(50, 'a'));
-  write_bytes(directory / "two/b.txt", std::string(50, 'b'));
-  const TokenBuilt two = run(build_of({(directory / "two").string()}, directory / "t.h5"), &notes);
-  REQUIRE(two.tokens[kValidation] == 11);  // Of 102.
-  REQUIRE(documents_of(directory / "t.h5", "validation")[0] == std::string(10, 'b') + "|");
-  REQUIRE(documents_of(directory / "t.h5", "train")[1] == std::string(40, 'b'));
-  REQUIRE_THAT(notes, Contains("the last 11 of 102 tokens are held out"));
-  REQUIRE_THAT(FlatTokensReader(directory / "t.h5", "train").source(),
-               Contains("the last 11 tokens held out") && !Contains("about 10 %"));
-  // Whole documents where they are small enough.
-  std::string lines;
-  for (int i = 0; i < 12; ++i) lines += "{\"text\": \"same length\"}\n";  // Hashed alike.
-  write_bytes(directory / "same.jsonl", lines);
-  run(build_of({(directory / "same.jsonl").string()}, directory / "t.h5"), &notes);
-  REQUIRE(documents_of(directory / "t.h5", "validation") ==
-          std::vector<std::string>{"same length|"});
-  REQUIRE(documents_of(directory / "t.h5", "train").size() == 11);
-  // A single document, whichever split its hash says.
-  for (const char* text : {"one document", "another one!", "and a third."}) {
-    write_bytes(directory / "one.jsonl", fmt::format("{{\"text\": \"{}\"}}\n", text));
-    const TokenBuilt one = run(build_of({(directory / "one.jsonl").string()}, directory / "t.h5",
-                                        {.validation_fraction = 0.5}),
-                               &notes);
-    REQUIRE(one.tokens[kTrain] == 6);
-    REQUIRE(one.tokens[kValidation] == 7);
-  }
-  write_bytes(directory / "one.jsonl", "{\"text\": \"abc\"}\n");
-  const TokenBuilt few =
-      run(build_of({(directory / "one.jsonl").string()}, directory / "t.h5"), &notes);
-  REQUIRE(few.tokens[kValidation] == 0);
-  REQUIRE_THAT(notes, Contains("warning: ") && Contains("has no validation split: 10 % of 4 tokens "
-                                                        "are too few"));
-  // Nothing was asked for: nothing is held out, and nothing said.
-  run(build_of({(directory / "two").string()}, directory / "t.h5", {.validation_fraction = 0.0}),
-      &notes);
-  REQUIRE(FlatTokensReader::splits(directory / "t.h5") == std::vector<std::string>{"train"});
-  REQUIRE_THAT(notes, !Contains("held out") && !Contains("warning"));
 }
 
 TEST_CASE("that there is no text is said, and nothing is left of the attempt") {
@@ -376,7 +256,7 @@ TEST_CASE("that there is no text is said, and nothing is left of the attempt") {
   for (const char* path : {"corpus", "corpus/a.txt", "corpus/b.jsonl"}) {
     std::string message;
     try {
-      run(build_of({(directory / path).string()}, directory / "t.h5"));
+      run_build(small_build_of({(directory / path).string()}, directory / "t.h5"));
     } catch (const Error& error) {
       message = error.what();
     }
@@ -393,11 +273,12 @@ TEST_CASE("files named for validation are held out whole") {
   write_bytes(directory / "v.jsonl", "{\"text\": \"v\"}\n");
   BuildInputOptions options;
   options.validation = {(directory / "v.jsonl").string()};
-  run(build_of({(directory / "a.jsonl").string()}, directory / "t.h5", options));
+  run_build(small_build_of({(directory / "a.jsonl").string()}, directory / "t.h5", options));
   REQUIRE(documents_of(directory / "t.h5", "train") == std::vector<std::string>{"a|", "b|"});
   REQUIRE(documents_of(directory / "t.h5", "validation") == std::vector<std::string>{"v|"});
-  REQUIRE_THROWS_WITH(build_of({(directory / "*.jsonl").string()}, directory / "t.h5", options),
-                      Contains("v.jsonl: is both to be trained on and held out"));
+  REQUIRE_THROWS_WITH(
+      small_build_of({(directory / "*.jsonl").string()}, directory / "t.h5", options),
+      Contains("v.jsonl: is both to be trained on and held out"));
 }
 
 TEST_CASE("two builds of one file at a time are refused") {

@@ -4,12 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/file.h"
 #include "inputs/tokenizer.h"
 #include "inputs/tokenizers/hugging_face.h"
 #include "inputs/tokenizers/sentence_piece.h"
 #include "tests/support/catch.h"
 #include "tests/support/fuzz.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tessera {
 namespace {
@@ -48,6 +50,25 @@ TEST_CASE("what a file asks for and we do not have is named") {
       read(with(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [)"
                 R"({"type": "ByteLevel"}, {"type": "Digits"}]})")),
       Contains("pretokenizers[1]: 'Digits' comes after ByteLevel, which must be the last step"));
+}
+
+TEST_CASE("only the type of the model tells that a tokenizer.json stands for a tokenizer.model") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "tokenizer.model", read_file(kGoldens + "bpe.model"));
+  const auto tokenizer_of = [&](const std::string& json) {
+    write_bytes(directory / "tokenizer.json", json);
+    return make_tokenizer(directory.path().string());
+  };
+  const int64_t model_size = make_tokenizer(kGoldens + "bpe.model")->vocab_size();
+  REQUIRE(tokenizer_of(R"({"model": {"type" : "Unigram"}})")->vocab_size() == model_size);
+  // The same words elsewhere say nothing about the model.
+  REQUIRE(tokenizer_of(file_of(kVocabulary, R"("notes": {"type": "Unigram"},)"))->vocab_size() ==
+          3);
+  for (const char* json : {"[]", "{}", R"({"model": "Unigram"})", R"({"model": {"type": 1}})"})
+    REQUIRE_THROWS_AS(tokenizer_of(json), Error);
+  // Long runs of spaces, which a backtracking search would recurse over.
+  REQUIRE_THROWS_AS(tokenizer_of("{\"type\"" + std::string(300000, ' ') + ":1}"), Error);
+  REQUIRE_THROWS_WITH(tokenizer_of("{"), Contains("tokenizer.json"));
 }
 
 TEST_CASE("parts of a vocabulary that do not fit together are told") {

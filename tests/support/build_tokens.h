@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small builds of token files, and what is in the files.
+#pragma once
+
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "inputs/building/token_build.h"
+#include "tests/support/catch.h"
+
+namespace tessera {
+
+// Bytes, with an end token.
+class EndedBytes final : public Tokenizer {
+ public:
+  const std::string& name() const override { return name_; }
+  const std::string& fingerprint() const override { return name_; }
+  const std::string& definition() const override { return name_; }
+  int64_t vocab_size() const override { return 257; }
+  using Tokenizer::encode;
+  void encode(std::string_view text, std::vector<int32_t>* ids) const override {
+    for (const char c : text) ids->push_back(static_cast<unsigned char>(c));
+  }
+  std::string decode(const std::vector<int32_t>& ids) const override {
+    std::string text;
+    for (const int32_t id : ids)
+      text += id == 256 ? std::string("|") : std::string(1, static_cast<char>(id));
+    return text;
+  }
+  int32_t byte_length(int32_t id) const override { return id < 256 ? 1 : 0; }
+  std::optional<int32_t> end_id() const override { return 256; }
+  std::optional<int32_t> id_of(std::string_view) const override { return std::nullopt; }
+
+ private:
+  std::string name_ = "ended bytes";
+};
+
+inline const EndedBytes kEndedBytes;
+
+// Small portions, so that small corpora take many.
+inline TokenBuild small_build_of(const std::vector<std::string>& paths,
+                                 const std::filesystem::path& output,
+                                 BuildInputOptions options = {}) {
+  TokenBuild build;
+  build.output = output;
+  build.tokenizer = &kEndedBytes;
+  build.identity = identity_of(kEndedBytes);
+  build.document_end = kEndedBytes.end_id();
+  build.end_of_tokens = kEndedBytes.end_id();
+  build.validation_fraction = options.validation_fraction;
+  options.tokens_are_parted = true;
+  build.from = find_build_inputs(paths, options);
+  build.unit_bytes = 20000;
+  build.batch_bytes = 500;
+  build.checkpoint_bytes = 8000;
+  return build;
+}
+
+inline TokenBuilt run_build(const TokenBuild& build, std::string* notes = nullptr) {
+  std::ostringstream said;
+  BuildProgress progress(said, BuildProgress::Mode::kPlain);
+  try {
+    const TokenBuilt built = build_tokens(build, progress);
+    if (notes != nullptr) *notes = said.str();
+    return built;
+  } catch (const Error&) {
+    if (notes != nullptr) *notes = said.str();
+    throw;
+  }
+}
+
+// Documents of a split, as text.
+inline std::vector<std::string> documents_of(const std::filesystem::path& path,
+                                             const std::string& split) {
+  const FlatTokensReader reader(path, split);
+  std::vector<uint64_t> starts(static_cast<size_t>(reader.num_documents()) + 1);
+  reader.read_starts(0, starts);
+  std::vector<uint32_t> encoded(static_cast<size_t>(reader.num_tokens()));
+  reader.read(0, encoded);
+  std::vector<std::string> documents;
+  for (size_t i = 0; i + 1 < starts.size(); ++i) {
+    std::vector<int32_t> ids;
+    for (uint64_t at = starts[i]; at < starts[i + 1]; ++at) {
+      REQUIRE(is_document_start(encoded[at]) == (at == starts[i]));
+      ids.push_back(token_id(encoded[at]));
+    }
+    documents.push_back(kEndedBytes.decode(ids));
+  }
+  return documents;
+}
+
+}  // namespace tessera
