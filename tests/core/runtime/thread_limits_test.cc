@@ -19,6 +19,7 @@
 #include "core/runtime/side_thread.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/skip.h"
 
 namespace tessera {
 namespace {
@@ -63,10 +64,7 @@ int in_child(const std::function<void()>& action) {
 }
 
 TEST_CASE("an owner of threads that cannot start them all throws, and ends those it started") {
-  if (kSanitized) {
-    WARN("skipped: a sanitizer's address space cannot be limited");
-    return;
-  }
+  if (kSanitized) return skip_test("a sanitizer's address space cannot be limited");
   REQUIRE(in_child([] { const ThreadTeam team(kMany); }) == 0);
   REQUIRE(in_child([] { const DeviceThreads threads(kMany, std::chrono::seconds(1)); }) == 0);
   REQUIRE(in_child([] {
