@@ -86,9 +86,14 @@ ExperimentEntry find_experiment(std::string_view name,
   try {
     return match_experiment(name, registered_experiments());
   } catch (const Error& error) {
-    // What was looked for may be in what could not be loaded.
-    if (problems.empty()) throw;
-    fail("{} (not loaded: {})", error.what(), fmt::join(problems, "; "));
+    // What was looked for may be in what could not be loaded, or in another folder than the given.
+    std::string more;
+    if (!problems.empty()) more = fmt::format(" (not loaded: {})", fmt::join(problems, "; "));
+    for (const std::filesystem::path& place : path)
+      if (find_plugins({place}).empty())
+        more += fmt::format(" (the folder {} holds no plugin)", place.string());
+    if (more.empty()) throw;
+    fail("{}{}", error.what(), more);
   }
 }
 

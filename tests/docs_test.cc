@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every fenced block of README.md and docs/*.md is what it says: commands run, code compiles, data
 // is read, quotes are in their files. docs/testing.md tells authors how ("The documents").
-#include <sys/wait.h>
-
 #include <algorithm>
-#include <cstdlib>
+#include <chrono>
 #include <filesystem>
 #include <regex>
 #include <sstream>
@@ -20,8 +18,12 @@
 #include "plugins/lookup.h"
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
+#include "tests/support/compiler.h"
 #include "tests/support/documents.h"
 #include "tests/support/python.h"
+#include "tests/support/shell.h"
+#include "tests/support/skip.h"
+#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -60,19 +62,10 @@ void furnish(const filesystem::path& folder) {
   filesystem::create_symlink(kPrograms / "flat_tokens", folder / "flat_tokens");
 }
 
-struct Ran {
-  int exit_code = -1;
-  std::string output;
-};
-
-Ran run_script(const TemporaryDirectory& folder, const std::string& script) {
-  const TemporaryDirectory scratch;
-  write_bytes(scratch / "script", "set -eo pipefail\n" + script);
-  const int status =
-      std::system(fmt::format("cd '{}' && bash '{}' >'{}' 2>&1 </dev/null", folder.path().string(),
-                              (scratch / "script").string(), (scratch / "log").string())
-                      .c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(scratch / "log")};
+// What it prints, errors too, is in `out`.
+Outcome run_script(const TemporaryDirectory& folder, const std::string& script) {
+  constexpr std::chrono::minutes kLimit(30);  // Under a sanitizer some train for long.
+  return bash(folder.path(), "exec 2>&1\nset -eo pipefail\n" + script, kLimit);
 }
 
 // Long training is left out; everything before it is not. What is said to take a few steps takes
@@ -94,8 +87,8 @@ void require_commands_run(Tier tier, size_t least) {
   const std::vector<DocumentBlock> blocks = tested_blocks({"sh", "bash"}, tier);
   REQUIRE(blocks.size() >= least);
   for (const DocumentBlock& block : blocks) {
-    const Ran ran = run_script(folder, without_steps(block.text));
-    INFO(block.place() << ":\n" << block.text << "\n" << ran.output);
+    const Outcome ran = run_script(folder, without_steps(block.text));
+    INFO(block.place() << ":\n" << block.text << "\n" << ran.out);
     REQUIRE(ran.exit_code == 0);
   }
 }
@@ -121,7 +114,7 @@ TEST_CASE("what the documents say that a command prints is what it prints") {
     ++blocks;
     std::string output;
     for (const std::string& command : block.values("printed by"))
-      output += run_script(folder, command).output + "\n";
+      output += run_script(folder, command).out + "\n";
     std::istringstream lines(block.text);
     for (std::string line; std::getline(lines, line);) {
       INFO(block.place() << ": '" << line << "' is not in\n" << output);
@@ -141,15 +134,6 @@ TEST_CASE("code that a document quotes from a file is in it") {
     REQUIRE(is_quote(block, read_file(*file)));
   }
   REQUIRE(quotes >= 2);
-}
-
-std::string compiler() {
-  std::istringstream cache(read_file(filesystem::path(TESSERA_BINARY_DIR) / "CMakeCache.txt"));
-  static const std::regex kEntry("CMAKE_CXX_COMPILER:[A-Z]+=(.+)");
-  std::smatch match;
-  for (std::string line; std::getline(cache, line);)
-    if (std::regex_match(line, match, kEntry)) return match[1].str();
-  return "c++";
 }
 
 // Everything that a reader of the documents may include.
@@ -184,19 +168,19 @@ TEST_CASE("C++ in the documents compiles") {
   }
   const TemporaryDirectory folder;
   write_bytes(folder / "blocks.cc", source);
-  const Ran ran = run_script(
+  const Outcome ran = run_script(
       folder, fmt::format("'{}' -std=c++20 -fsyntax-only -I'{}' -I'{}/generated' blocks.cc",
                           compiler(), kRoot.string(), TESSERA_BINARY_DIR));
-  INFO(ran.output);
+  INFO(ran.out);
   REQUIRE(ran.exit_code == 0);
 }
 
 // A run of 120 steps under the name that "runs/…" stands for.
 void make_documented_run(const TemporaryDirectory& folder) {
-  write_tiny_text(folder);
-  const Ran ran =
+  write_small_text(folder.path());
+  const Outcome ran =
       run_script(folder, tiny_command(120) + " && mkdir -p runs && mv run runs/documented");
-  INFO(ran.output);
+  INFO(ran.out);
   REQUIRE(ran.exit_code == 0);
 }
 
@@ -209,18 +193,15 @@ std::string with_documented_run(std::string text) {
 
 TEST_CASE("Python in the documents runs on a run and its checkpoint") {
   const std::string python = python_with("h5py");
-  if (python.empty()) {
-    WARN("skipped: no Python with h5py (Debian: python3-h5py)");
-    return;
-  }
+  if (python.empty()) return skip_test("no Python with h5py (Debian: python3-h5py)");
   const TemporaryDirectory folder;
   make_documented_run(folder);
   const std::vector<DocumentBlock> blocks = tested_blocks({"python"}, Tier::kFast);
   REQUIRE(blocks.size() >= 3);
   for (const DocumentBlock& block : blocks) {
     write_bytes(folder / "block.py", with_documented_run(block.text));
-    const Ran ran = run_script(folder, python + " block.py");
-    INFO(block.place() << "\n" << ran.output);
+    const Outcome ran = run_script(folder, python + " block.py");
+    INFO(block.place() << "\n" << ran.out);
     REQUIRE(ran.exit_code == 0);
   }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where our programs and libraries look for other libraries. The loader takes an empty or relative
 // entry of a run path from the current directory: whoever writes there could run code.
-#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -9,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/catch.h"
-#include "tests/support/child.h"
+#include "tests/support/shell.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -39,11 +38,12 @@ bool is_absolute(const std::string& entry) {
 }
 
 std::string dynamic_section(const fs::path& file) {
-  const fs::path output = fs::path(TESSERA_BINARY_DIR) / "readelf.txt";
-  REQUIRE(std::system(
-              fmt::format("LC_ALL=C readelf -W -d '{}' > '{}' 2>&1", file.string(), output.string())
-                  .c_str()) == 0);
-  return read_bytes(output);
+  const TemporaryDirectory scratch;
+  const Outcome outcome =
+      shell(scratch.path(), fmt::format("env LC_ALL=C readelf -W -d '{}'", file.string()));
+  INFO(outcome.errors);
+  REQUIRE(outcome.exit_code == 0);
+  return outcome.out;
 }
 
 TEST_CASE("an empty entry of a run path is found wherever it stands") {
@@ -85,10 +85,10 @@ TEST_CASE("a library planted in the current directory is not loaded") {
               "__attribute__((constructor)) static void run(void) { fopen(\"ran\", \"w\"); }\n");
   const fs::path runexp = fs::path(TESSERA_BINARY_DIR) / "bin/runexp";
   const std::string script = fmt::format(
-      "cd '{}' && cc -shared -fPIC planted.c -o planted.so && for name in $(ldd '{}' | awk "
-      "'/=>/ {{print $1}}'); do cp planted.so \"$name\"; done && '{}' --version >/dev/null",
-      directory.path().string(), runexp.string(), runexp.string());
-  REQUIRE(std::system(script.c_str()) == 0);
+      "cc -shared -fPIC planted.c -o planted.so && for name in $(ldd '{}' | awk "
+      "'/=>/ {{print $1}}'); do cp planted.so \"$name\"; done && '{}' --version",
+      runexp.string(), runexp.string());
+  REQUIRE(bash(directory.path(), script).exit_code == 0);
   REQUIRE(fs::exists(directory / "libutf8proc.so.2"));
   REQUIRE_FALSE(fs::exists(directory / "ran"));
 }

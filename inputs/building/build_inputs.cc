@@ -100,7 +100,7 @@ BuildInputs find_build_inputs(const std::vector<std::string>& paths,
   std::string seen;
   for (const fs::path& path : find_corpus_files(paths))
     built.inputs.push_back(input_of(path, options.format, &seen));
-  if (built.inputs.empty()) fail("no files to build tokens from: the folders hold no text");
+  if (built.inputs.empty()) fail("no text to build tokens from in {}", fmt::join(paths, ", "));
   if (options.validation.empty()) hold_out(options, &built.inputs);
   std::set<fs::path> for_training;
   for (const BuildInput& input : built.inputs) for_training.insert(fs::canonical(input.path));

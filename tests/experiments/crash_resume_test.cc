@@ -6,7 +6,6 @@
 #include <random>
 #include <thread>
 
-#include "core/base/file.h"
 #include "core/runtime/checkpoint_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
@@ -129,8 +128,9 @@ void kill_until_done(const std::string& dtype, int kills, uint32_t seed, const L
     check_what_is_left(broken, length.save_interval, tally);
   }
   Child child("runexp", command(text, broken, dtype, length), output);
-  INFO(read_file(output));
-  REQUIRE(child.wait() == 0);
+  const int code = child.wait();
+  INFO(child.output());
+  REQUIRE(code == 0);
   REQUIRE(losses_of(broken) == losses_of(whole));
   REQUIRE(values_of(broken, "loss").size() == static_cast<size_t>(length.steps));
   REQUIRE(CheckpointStore(broken / "checkpoints").newest() == length.steps);
@@ -178,8 +178,9 @@ TEST_CASE("SIGTERM and Ctrl-C save and exit 0, and the same command goes on") {
     while (child.running() && steps_logged(run) < start + 3)
       std::this_thread::sleep_for(milliseconds(1));
     child.send(signal);
+    const int code = child.wait();
     INFO(child.output());
-    REQUIRE(child.wait() == 0);
+    REQUIRE(code == 0);
     REQUIRE(values_of(run, "event").back() == "\"preempt\"");
     REQUIRE(CheckpointStore(run / "checkpoints").newest() == steps_logged(run));
   }

@@ -7,7 +7,8 @@
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
 #include "tests/support/metrics_lines.h"
-#include "tests/support/mpirun.h"
+#include "tests/support/shell.h"
+#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -17,19 +18,18 @@ using Catch::Contains;
 
 // The exit code of the first program of a pipeline, or of a single one, above 128 if a signal ended
 // it; `script` is bash.
-Outcome bash(const TemporaryDirectory& folder, const std::string& script) {
-  write_bytes(folder / "script", script + "\nexit ${PIPESTATUS[0]}\n");
-  return shell(folder.path(), "bash script");
+Outcome first_of(const TemporaryDirectory& folder, const std::string& script) {
+  return bash(folder.path(), script + "\nexit ${PIPESTATUS[0]}");
 }
 
 TEST_CASE("a run goes on to its end without a console, and its log says so") {
   const TemporaryDirectory folder;
-  write_tiny_text(folder);
+  write_small_text(folder.path());
   const std::string run = tiny_command(200);
   for (const std::string redirection :
        {" | head -1", " >/dev/full", " >&-", " >&- 2>&-", " 2>&1 | head -1"}) {
     INFO(redirection);
-    const Outcome outcome = bash(folder, run + " --restart" + redirection);
+    const Outcome outcome = first_of(folder, run + " --restart" + redirection);
     INFO(outcome.errors);
     REQUIRE(outcome.exit_code == 0);
     REQUIRE(outcome.errors.empty());
@@ -45,11 +45,11 @@ TEST_CASE("a run goes on to its end without a console, and its log says so") {
 
 TEST_CASE("a run that fails without a console ends with 1, and its log says why") {
   const TemporaryDirectory folder;
-  write_tiny_text(folder);
+  write_small_text(folder.path());
   const std::string fails = tiny_command(50) + " --set learning_rate=1e30";
   for (const std::string redirection : {" 2>&1 | head -1", " >&- 2>&-"}) {
     INFO(redirection);
-    REQUIRE(bash(folder, fails + " --restart" + redirection).exit_code == 1);
+    REQUIRE(first_of(folder, fails + " --restart" + redirection).exit_code == 1);
     REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"),
                  Contains("{\"event\": \"failed\", \"step\": ") && Contains("steps in a row"));
   }
@@ -57,25 +57,25 @@ TEST_CASE("a run that fails without a console ends with 1, and its log says why"
 
 TEST_CASE("a run whose terminal is closed saves and ends well, and under nohup it goes on") {
   const TemporaryDirectory folder;
-  write_tiny_text(folder);
+  write_small_text(folder.path());
   // Once it is under way, it is told that the terminal is closed.
   const std::string script =
       " --restart >/dev/null &\n"
       "until [ -s run/metrics.jsonl ] && grep -q loss run/metrics.jsonl; do sleep 0.01; done\n"
       "kill -HUP $!\nwait $!\nexit $?";
-  const Outcome closed = bash(folder, tiny_command(100000) + script);
+  const Outcome closed = first_of(folder, tiny_command(100000) + script);
   INFO(closed.errors);
   REQUIRE(closed.exit_code == 0);
   REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"), Contains("\"event\": \"preempt\""));
   std::filesystem::remove_all(folder / "run");  // Its log would look as if the next were under way.
-  REQUIRE(bash(folder, "nohup " + tiny_command(400) + script).exit_code == 0);
+  REQUIRE(first_of(folder, "nohup " + tiny_command(400) + script).exit_code == 0);
   REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"),
                Catch::EndsWith("{\"event\": \"done\", \"step\": 400}\n"));
 }
 
 TEST_CASE("programs that print: a reader that leaves is no error, a full disk is one") {
   const TemporaryDirectory folder;
-  write_tiny_text(folder);
+  write_small_text(folder.path());
   const std::string programs = fmt::format("'{}/bin/", TESSERA_BINARY_DIR);
   for (const std::string command :
        {programs + "runexp' --list", programs + "runexp' --help",
@@ -84,10 +84,10 @@ TEST_CASE("programs that print: a reader that leaves is no error, a full disk is
         programs + "runexp' --exp=c4.Spmd1BSmoke --mode=plan --set ici_mesh_shape=[1,1,1]",
         programs + "flat_tokens' help"}) {
     INFO(command);
-    const Outcome left = bash(folder, command + " | head -1");
+    const Outcome left = first_of(folder, command + " | head -1");
     REQUIRE(left.exit_code == 0);
     REQUIRE(left.errors.empty());
-    const Outcome full = bash(folder, command + " >/dev/full");
+    const Outcome full = first_of(folder, command + " >/dev/full");
     REQUIRE(full.exit_code == 1);
     REQUIRE_THAT(full.errors, Contains("cannot write to standard output: "));
   }
@@ -95,13 +95,13 @@ TEST_CASE("programs that print: a reader that leaves is no error, a full disk is
 
 TEST_CASE("a limit on the size of files is an error that names the file") {
   const TemporaryDirectory folder;
-  write_tiny_text(folder);
+  write_small_text(folder.path());
   const std::string run = tiny_command(60) + " --set task.train.save_interval_steps=20";
   bool one_ended_well = false;
   for (const int kilobytes : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 4096}) {
     INFO(kilobytes << " KiB");
     const Outcome outcome =
-        bash(folder, fmt::format("ulimit -f {}\n{} --restart >/dev/null", kilobytes, run));
+        first_of(folder, fmt::format("ulimit -f {}\n{} --restart >/dev/null", kilobytes, run));
     INFO(outcome.errors);
     one_ended_well = one_ended_well || outcome.exit_code == 0;
     if (outcome.exit_code == 0) continue;
@@ -111,17 +111,17 @@ TEST_CASE("a limit on the size of files is an error that names the file") {
   }
   REQUIRE(one_ended_well);
   // The same command goes on where nothing limits it any more.
-  REQUIRE(bash(folder, run + " >/dev/null").exit_code == 0);
+  REQUIRE(first_of(folder, run + " >/dev/null").exit_code == 0);
   const std::string build = fmt::format(
       "ulimit -f 4\n'{}/bin/flat_tokens' build --output=t.h5 text.txt", TESSERA_BINARY_DIR);
-  const Outcome built = bash(folder, build);
+  const Outcome built = first_of(folder, build);
   REQUIRE(built.exit_code == 1);
   REQUIRE_THAT(built.errors, Contains("File too large"));
 }
 
 TEST_CASE("a resumed run tells in one line that its log lost lines") {
   const TemporaryDirectory folder;
-  write_tiny_text(folder);
+  write_small_text(folder.path());
   REQUIRE(shell(folder.path(), tiny_command(20)).exit_code == 0);
   const std::string whole = read_bytes(folder / "run/metrics.jsonl");
   const size_t begin = whole.find("{\"step\": 5, "), end = whole.find("{\"step\": 9, ");

@@ -6,7 +6,8 @@
 #include "core/base/error.h"
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
-#include "tests/support/mpirun.h"
+#include "tests/support/shell.h"
+#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -35,7 +36,7 @@ std::map<std::string, std::string> tree_of(const fs::path& folder) {
 class Workplace {
  public:
   Workplace() {
-    write_tiny_text(folder_);
+    write_small_text(folder_.path());
     fs::create_directory(temporary_ / "tmp");
   }
 

@@ -1,40 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program as people use it: what it prints, where, and with which exit code.
 #include <sched.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <chrono>
 #include <filesystem>
 #include <string>
 
 #include "core/backend/cpu/features.h"
 #include "core/base/error.h"
 #include "tests/plugins/fixtures.h"
+#include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
 #include "tests/support/metrics_lines.h"
+#include "tests/support/shell.h"
+#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
 namespace {
 
-struct Outcome {
-  int exit_code = -1;
-  std::string out;
-  std::string errors;
-};
-
 // Runs runexp in a process of its own: what plugins register cannot be taken back. `prefix` goes
 // before it: variables for its environment, or a program that starts it.
 Outcome runexp(const TemporaryDirectory& folder, const std::string& arguments,
                const std::string& prefix = "") {
-  const std::string out = (folder / "out").string();
-  const std::string errors = (folder / "errors").string();
-  const std::string command =
-      fmt::format("cd '{}' && {} '{}/bin/runexp' {} >'{}' 2>'{}' </dev/null",
-                  folder.path().string(), prefix, TESSERA_BINARY_DIR, arguments, out, errors);
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(out), read_bytes(errors)};
+  constexpr std::chrono::minutes kLimit(10);
+  return shell(folder.path(),
+               fmt::format("env {} '{}/bin/runexp' {}", prefix, TESSERA_BINARY_DIR, arguments),
+               kLimit);
 }
 
 void require_one_line_error(const Outcome& outcome, int exit_code, const std::string& text) {
@@ -45,17 +38,7 @@ void require_one_line_error(const Outcome& outcome, int exit_code, const std::st
 }
 
 // A run of a second or less.
-const std::string kTiny =
-    "--exp=quickstart.CharLm --threads=1 --job_log_dir=run --set input.path=text.txt "
-    "--set num_layers=1 --set model_dims=16 --set num_heads=2 --set hidden_dims=16 "
-    "--set seq_len=16 --set global_batch_size=2 --set warmup_steps=1 --set sample_length=0 "
-    "--set num_train_steps=4";
-
-void write_text(const TemporaryDirectory& folder) {
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += "the quick brown fox jumps over the lazy dog\n";
-  write_bytes(folder / "text.txt", text);
-}
+const std::string kTiny = tiny_arguments(4);
 
 TEST_CASE("--list shows every experiment and what could not be loaded") {
   const TemporaryDirectory folder;
@@ -83,7 +66,7 @@ TEST_CASE("a name registered by two plugins is reported after loading") {
 
 TEST_CASE("bad usage and bad configuration are one line and exit code 2") {
   const TemporaryDirectory folder;
-  write_text(folder);
+  write_small_text(folder.path());
   require_one_line_error(runexp(folder, "--exq=a"), 2, "no flag --exq; did you mean --exp?");
   require_one_line_error(runexp(folder, "--exp=SorceLm"), 2,
                          "no experiment 'SorceLm'; did you mean 'quickstart.SourceLm'?");
@@ -100,7 +83,7 @@ TEST_CASE("bad usage and bad configuration are one line and exit code 2") {
 
 TEST_CASE("a processor level that does not exist, or is not here, is one line and exit code 2") {
   const TemporaryDirectory folder;
-  write_text(folder);
+  write_small_text(folder.path());
   const std::string misspelt = "TESSERA_CPU_LEVEL=avx22";
   for (const std::string arguments : {kTiny, kTiny + " --mode=plan", kTiny + " --dry_run",
                                       kTiny + " --mode=eval", std::string("--mode=selfcheck")})
@@ -119,7 +102,7 @@ TEST_CASE("a processor level that does not exist, or is not here, is one line an
 
 TEST_CASE("a run starts by saying its processor level and peak") {
   const TemporaryDirectory folder;
-  write_text(folder);
+  write_small_text(folder.path());
   const Outcome started = runexp(folder, kTiny + " --dry_run", "TESSERA_CPU_LEVEL=portable");
   INFO(started.out);
   REQUIRE(started.exit_code == 0);
@@ -148,7 +131,7 @@ int first_processor() {
 
 TEST_CASE("one processor, or more threads than processors: the same losses") {
   const TemporaryDirectory folder;
-  write_text(folder);
+  write_small_text(folder.path());
   const std::string run = kTiny + " --restart";
   const auto losses = [&](const std::string& arguments, const std::string& prefix) {
     const Outcome trained = runexp(folder, arguments, prefix);
@@ -182,7 +165,7 @@ TEST_CASE("--mode=selfcheck passes on one processor with more threads, and needs
 
 TEST_CASE("a run that fails is one line and exit code 1") {
   const TemporaryDirectory folder;
-  write_text(folder);
+  write_small_text(folder.path());
   const Outcome failed = runexp(folder, kTiny +
                                             " --set num_train_steps=50 --set learning_rate=1e30 "
                                             "--set task.learner.max_skipped_in_a_row=2");
@@ -191,7 +174,7 @@ TEST_CASE("a run that fails is one line and exit code 1") {
 
 TEST_CASE("a run trains, says when it is complete, and refuses another configuration") {
   const TemporaryDirectory folder;
-  write_text(folder);
+  write_small_text(folder.path());
   const Outcome trained = runexp(folder, kTiny);
   INFO(trained.errors);
   REQUIRE(trained.exit_code == 0);
@@ -215,7 +198,7 @@ TEST_CASE("a run trains, says when it is complete, and refuses another configura
 
 TEST_CASE("--dump_graph writes text and a drawing, and --dry_run does not step") {
   const TemporaryDirectory folder;
-  write_text(folder);
+  write_small_text(folder.path());
   const Outcome dumped = runexp(folder, kTiny + " --dry_run --dump_graph=lower");
   INFO(dumped.errors);
   REQUIRE(dumped.exit_code == 0);

@@ -5,8 +5,11 @@
 
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
-#include "tests/support/mpirun.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/shell.h"
+#include "tests/support/skip.h"
+#include "tests/support/small_text.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tessera {
 namespace {
@@ -15,9 +18,8 @@ using Catch::Contains;
 
 // Every thread reserves a stack of 1 GiB, so that the limit counts them.
 Outcome limited(const TemporaryDirectory& folder, double gibibytes, const std::string& command) {
-  write_bytes(folder / "script", fmt::format("ulimit -s 1048576\nulimit -v {}\n{}\n",
-                                             static_cast<int64_t>(gibibytes * 1048576), command));
-  return shell(folder.path(), "bash script");
+  return bash(folder.path(), fmt::format("ulimit -s 1048576\nulimit -v {}\n{}",
+                                         static_cast<int64_t>(gibibytes * 1048576), command));
 }
 
 // Returns for how many of the limits a thread was refused.
@@ -39,12 +41,9 @@ int sweep(const TemporaryDirectory& folder, const std::string& command, double m
 }
 
 TEST_CASE("where threads cannot be started a program says so and ends") {
-  if (kSanitized) {
-    WARN("skipped: a sanitizer's address space cannot be limited");
-    return;
-  }
+  if (kSanitized) return skip_test("a sanitizer's address space cannot be limited");
   const TemporaryDirectory folder;
-  write_tiny_text(folder);
+  write_small_text(folder.path());
   std::string run = tiny_command(4) + " --restart --devices=2 --set ici_mesh_shape=[1,2,1]";
   run.replace(run.find("--threads=1"), 11, "--threads=6");
   REQUIRE(sweep(folder, run + " >/dev/null", 12.0) >= 4);

@@ -7,6 +7,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/mpirun.h"
+#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -24,11 +25,7 @@ std::string arguments_of(const EndlessRun& run) {
       run.save_interval, run.evaluates ? 1 : 0, run.timeout_seconds);
 }
 
-void write_text(const fs::path& folder) {
-  std::string text;
-  for (int i = 0; i < 1000; ++i) text += "the quick brown fox jumps over the lazy dog\n";
-  write_bytes(folder / "text.txt", text);
-}
+void write_text(const fs::path& folder) { write_small_text(folder, 1000); }
 
 std::optional<int> process_of(const fs::path& folder, int rank, const std::string& variable) {
   const std::string setting = fmt::format("{}={}", variable, rank);

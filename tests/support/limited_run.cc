@@ -11,16 +11,11 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // Reserves terabytes of address space.
-#else
-constexpr bool kSanitized = false;
-#endif
 
 constexpr const char* kOutput = ".output";
 constexpr const char* kErrors = ".errors";

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/mpirun.h"
 
-#include <sys/wait.h>
-
-#include <chrono>
 #include <cstdlib>
 
 #include <fmt/core.h>
@@ -38,22 +35,6 @@ std::string why_no_two_hosts() {
   const TemporaryDirectory folder;
   const Outcome outcome = shell(folder.path(), two_hosts_command("", "true"));
   return outcome.exit_code == 0 ? "" : outcome.errors.substr(0, outcome.errors.find('\n'));
-}
-
-Outcome shell(const std::filesystem::path& folder, const std::string& command) {
-  using Clock = std::chrono::steady_clock;
-  const TemporaryDirectory scratch;
-  const Clock::time_point begin = Clock::now();
-  const std::string whole =
-      fmt::format("cd '{}' && timeout -k 5 60 {} >'{}' 2>'{}' </dev/null", folder.string(), command,
-                  (scratch / "out").string(), (scratch / "errors").string());
-  const int status = std::system(whole.c_str());
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  constexpr int kTimedOut = 124;
-  return {.exit_code = code == kTimedOut ? -1 : code,
-          .out = read_bytes(scratch / "out"),
-          .errors = read_bytes(scratch / "errors"),
-          .seconds = std::chrono::duration<double>(Clock::now() - begin).count()};
 }
 
 }  // namespace tessera

@@ -2,28 +2,18 @@
 // Programs of this build run by a test as several processes.
 #pragma once
 
-#include <filesystem>
 #include <string>
-#include <vector>
+
+#include "tests/support/shell.h"
 
 namespace tessera {
 
-struct Outcome {
-  int exit_code = -1;
-  std::string out;
-  std::string errors;
-  double seconds = 0;
-};
-
 // Why nothing can be run by mpirun here ("mpirun is not installed"); empty if it can. Tests that
-// need it WARN so and return.
+// need it return skip_test(reason).
 std::string why_no_mpirun();
 
 // Why there cannot be two hosts besides (tests/support/two_hosts.sh); empty if there can.
 std::string why_no_two_hosts();
-
-// Runs a shell command in `folder`. Killed after a minute: -1.
-Outcome shell(const std::filesystem::path& folder, const std::string& command);
 
 // `mpirun <options> bin/<program> <arguments>`; more processes than processors are fine.
 std::string mpirun_command(const std::string& options, const std::string& program,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/slurm.h"
 
+#include <chrono>
+
 #include <fmt/format.h>
 
 #include "core/base/error.h"
@@ -13,15 +15,24 @@ std::string cluster_command(const std::string& command) {
   return fmt::format("'{}/tests/support/slurm_cluster.sh' {}", TESSERA_SOURCE_DIR, command);
 }
 
+constexpr int kCannotBeSetUp = 77;  // slurm_cluster.sh.
+
+// How a cluster starts that is stopped at once.
+Outcome try_cluster() {
+  const TemporaryDirectory folder;
+  return shell(folder.path(), cluster_command("srun --nodes=2 --mpi=pmix /bin/true"),
+               std::chrono::seconds(120));
+}
+
 }  // namespace
 
 std::string why_no_slurm() {
   if (const std::string reason = why_no_two_hosts(); !reason.empty()) return reason;
-  const TemporaryDirectory folder;
-  const Outcome outcome =
-      shell(folder.path(), cluster_command("srun --nodes=2 --mpi=pmix /bin/true"));
-  if (outcome.exit_code == 0) return "";
-  return outcome.errors.empty() ? "no Slurm cluster could be set up" : outcome.errors;
+  static const Outcome outcome = try_cluster();
+  if (outcome.exit_code == kCannotBeSetUp) return outcome.errors;
+  CHECK(outcome.exit_code == 0, "a Slurm cluster does not work (exit code {}): {}{}",
+        outcome.exit_code, outcome.out, outcome.errors);
+  return "";
 }
 
 SlurmCluster::SlurmCluster() {
@@ -33,8 +44,10 @@ SlurmCluster::SlurmCluster() {
       fmt::format("{} >'{}' 2>&1", cluster_command(wait_for_us), (folder_ / "output").string());
   pipe_ = ::popen(command.c_str(), "we");
   CHECK(pipe_ != nullptr);
-  CHECK(comes_true([&] { return std::filesystem::exists(told); }), "no cluster: {}",
-        read_bytes(folder_ / "output"));
+  if (!comes_true([&] { return std::filesystem::exists(told); })) {
+    ::pclose(pipe_);  // There will be no destructor that does.
+    fail("no cluster: {}", read_bytes(folder_ / "output"));
+  }
   cluster_ = read_bytes(told);
   cluster_.pop_back();
 }

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// Why there can be no cluster here; empty if there can.
+// Why there can be no cluster here; empty if there can. Error if there can, but it does not work.
 std::string why_no_slurm();
 
 class SlurmCluster {

@@ -3,8 +3,8 @@
 # A Slurm cluster of two nodes, left and right, on one machine (two_hosts.sh makes the hosts):
 #   slurm_cluster.sh COMMAND…
 # runs COMMAND on left, where srun, sbatch and the rest speak to this cluster. $ON_HOST is a script:
-# `$ON_HOST right COMMAND…` runs a shell command on a host. Exits with COMMAND's code, or with 77 and
-# the reason on stderr where there can be no cluster. Configuration, keys, logs and state are in a
+# `$ON_HOST right COMMAND…` runs a shell command on a host. Exits with COMMAND's code, with 77 and the
+# reason on stderr where there can be no cluster, or with 1 if one that there can be does not start. Configuration, keys, logs and state are in a
 # temporary directory ($CLUSTER); nothing is left behind, and nothing of the system is changed.
 set -uo pipefail
 
@@ -83,10 +83,13 @@ NodeName=right NodeAddr=10.213.0.2 CPUs=${NODE_CPUS:-2}
 PartitionName=all Nodes=left,right Default=YES MaxTime=INFINITE State=UP
 END
 
+[[ $(srun --mpi=list 2>&1) == *pmix* ]] ||
+  skip "srun has no --mpi=pmix (Debian: slurm-wlm-basic-plugins)"
+
 fail_to_start() {
   echo "slurm_cluster.sh: $1; the ends of the logs:" >&2
   tail -n 5 "$CLUSTER"/*.log >&2
-  exit 77
+  exit 1
 }
 
 (umask 077 && head -c 128 /dev/urandom >"$CLUSTER/munge.key")

@@ -22,6 +22,7 @@
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -96,10 +97,7 @@ bool refuses(const std::function<void()>& action) {
 }
 
 TEST_CASE("an owner of threads that cannot start them all throws, and ends those it started") {
-  if (kSanitized) {
-    WARN("skipped: a sanitizer's address space cannot be limited");
-    return;
-  }
+  if (kSanitized) return skip_test("a sanitizer's address space cannot be limited");
   REQUIRE(in_child([] { const ThreadTeam team(kMany); }) == 0);
   REQUIRE(in_child([] { const DeviceThreads threads(kMany, std::chrono::seconds(1)); }) == 0);
   REQUIRE(in_child([] {

@@ -30,8 +30,9 @@ std::string command_of(const EndlessRun& run) {
 // Sends process 1 of a run on its way a signal; how the run ends is in the result.
 Outcome strike(const TemporaryDirectory& folder, const EndlessRun& endless, int signal) {
   Background run(folder.path(), command_of(endless));
+  const bool saved = comes_true([&] { return last_saved(folder.path()) >= 5; });
   INFO(run.output());
-  REQUIRE(comes_true([&] { return last_saved(folder.path()) >= 5; }));
+  REQUIRE(saved);
   const std::optional<int> victim = process_of(folder.path(), 1);
   REQUIRE(victim);
   const Clock::time_point struck = Clock::now();
@@ -135,13 +136,16 @@ TEST_CASE("an evaluation that loses a process says so", "[mpi]") {
     REQUIRE(run.wait(kPatience) == 0);
   }
   Background eval(folder.path(), command_of(endless) + " --mode=eval --checkpoint=follow");
-  INFO(eval.output());
-  REQUIRE(comes_true([&] { return eval.output().find("log_pplx") != std::string::npos; }));
+  const bool evaluated =
+      comes_true([&] { return eval.output().find("log_pplx") != std::string::npos; });
+  UNSCOPED_INFO(eval.output());
+  REQUIRE(evaluated);
   const std::optional<int> victim = process_of(folder.path(), 0);
   REQUIRE(victim);
   ::kill(*victim, SIGKILL);
-  REQUIRE(eval.wait(kPatience));
+  const std::optional<int> code = eval.wait(kPatience);
   INFO(eval.output());
+  REQUIRE(code);
   REQUIRE_THAT(eval.output(), Contains("runexp: SIGTERM came while") && Contains("process 1") &&
                                   Contains(" for ") && Contains("process 0"));
 }

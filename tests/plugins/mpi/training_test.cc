@@ -7,6 +7,7 @@
 #include "tests/support/metrics_lines.h"
 #include "tests/support/mpirun.h"
 #include "tests/support/skip.h"
+#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -25,16 +26,10 @@ const std::string kTiny =
     "--set rules.activations='batch -> (replica, data), mlp -> mdl, heads -> mdl, kv_heads -> mdl, "
     "vocab -> mdl' ";
 
-void write_text(const std::filesystem::path& folder) {
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += "the quick brown fox jumps over the lazy dog\n";
-  write_bytes(folder / "text.txt", text);
-}
-
 // The losses of a run that must succeed.
 Losses losses(const std::string& command) {
   const TemporaryDirectory folder;
-  write_text(folder.path());
+  write_small_text(folder.path());
   const Outcome outcome = shell(folder.path(), command);
   INFO(command << '\n' << outcome.out << outcome.errors);
   REQUIRE(outcome.exit_code == 0);
@@ -89,7 +84,7 @@ TEST_CASE("a run of one process on 4 x 2 devices goes on in two, and back on one
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
   const TemporaryDirectory folder;
-  write_text(folder.path());
+  write_small_text(folder.path());
   const auto run = [&](const std::string& command) {
     const Outcome outcome = shell(folder.path(), command);
     INFO(command << '\n' << outcome.out << outcome.errors);
@@ -115,7 +110,7 @@ TEST_CASE("a run of one process on 4 x 2 devices goes on in two, and back on one
 TEST_CASE("a mesh that mixes its hosts is refused before step 0", "[mpi]") {
   if (const std::string reason = why_no_two_hosts(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory folder;
-  write_text(folder.path());
+  write_small_text(folder.path());
   const std::string mesh = kTiny + "--set ici_mesh_shape=[1,2,1] --set dcn_mesh_shape=[1,2,1] ";
   const Outcome outcome =
       shell(folder.path(),

@@ -17,6 +17,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
 #include "tests/support/python.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/interop/hf_run.h"
 
@@ -95,10 +96,7 @@ std::string trained(SentencePieceModel kind, const fs::path& output) {
 
 TEST_CASE("transformers gives an exported SentencePiece tokenizer our ids") {
   const std::string python = python_with("transformers");
-  if (python.empty()) {
-    WARN("skipped: no python with transformers");
-    return;
-  }
+  if (python.empty()) return skip_test("no Python with transformers");
   const TemporaryDirectory directory;
   const std::string unigram = read_file(kModels + "unigram.model");
   const std::string bpe = read_file(kModels + "bpe.model");
