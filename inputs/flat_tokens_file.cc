@@ -83,8 +83,10 @@ void FlatTokensReader::Impl::open(const std::filesystem::path& path, const std::
         "`flat_tokens build` makes one",
         path.string());
   if (std::find(splits.begin(), splits.end(), split) == splits.end())
-    fail("{}: no split '{}'; the file has {}{}", path.string(), split, fmt::join(splits, ", "),
-         did_you_mean(split, splits));
+    fail(
+        "{}: no split '{}'; the file has {}{}. Build it again with a part held out "
+        "(--validation_fraction), or train without that dataset (--set eval_inputs={{}})",
+        path.string(), split, fmt::join(splits, ", "), did_you_mean(split, splits));
   const int64_t version = file.integer_attribute(split, "format_version");
   if (version != kFlatTokensVersion)
     fail("{}: flat tokens of format {}; this build reads format {}", where, version,

@@ -193,11 +193,11 @@ RunMode parse_mode(const std::string& mode) {
 CheckpointChoice parse_checkpoint(const std::string& given) {
   using Kind = CheckpointChoice::Kind;
   constexpr std::string_view kPrefix = "step_";
+  if (given == "newest") return {};
+  if (given == "all") return {Kind::kAll};
+  if (given == "follow") return {Kind::kFollow};
+  if (given == "auto-fallback") return {Kind::kAutoFallback};
   const std::string text = given.starts_with(kPrefix) ? given.substr(kPrefix.size()) : given;
-  if (text == "newest") return {};
-  if (text == "all") return {Kind::kAll};
-  if (text == "follow") return {Kind::kFollow};
-  if (text == "auto-fallback") return {Kind::kAutoFallback};
   if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos)
     fail("--checkpoint={}: expected newest, all, follow, auto-fallback or a step's number{}", given,
          did_you_mean(text, {"newest", "all", "follow", "auto-fallback"}));

@@ -29,10 +29,10 @@ Setting split_setting(const std::string& given) {
 // As many sizes as there are axes, with as many devices as in the shape that was given.
 std::string example_shape(const MeshConfig& mesh, const std::vector<int64_t>& given) {
   if (given.size() == mesh.axis_names.size()) return fmt::format("{}", fmt::join(given, ","));
-  std::vector<int64_t> shape(mesh.axis_names.size(), 1);
+  int64_t devices = 1;
   for (const int64_t size : given)
-    if (!shape.empty()) shape[0] *= size;
-  return fmt::format("{}", fmt::join(shape, ","));
+    devices = std::min(devices * std::clamp<int64_t>(size, 1, kMaxDevices), kMaxDevices);
+  return fmt::format("{}", fmt::join(shape_along_data(mesh.axis_names, devices), ","));
 }
 
 void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Setting& setting,
@@ -72,7 +72,8 @@ void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
 // A shape must have a size for each axis, also where no mesh is made of it.
 void check_mesh(const MeshConfig& mesh) {
   int64_t slices = 1;
-  for (const int64_t size : mesh.dcn_mesh_shape) slices *= std::max<int64_t>(size, 1);
+  for (const int64_t size : mesh.dcn_mesh_shape)
+    slices = std::min(slices * std::clamp<int64_t>(size, 1, kMaxDevices), kMaxDevices);
   planned_mesh(mesh, slices);
 }
 

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "plugins/shell_quoted.h"
+
 namespace tessera {
 namespace {
 
@@ -23,16 +25,6 @@ bool reads_data(RunMode mode) {
   return false;
 }
 
-// A word as a shell takes it.
-std::string quoted(const std::string& word) {
-  constexpr const char* kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%[]";
-  if (word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 bool mesh_fits(const Experiment& experiment, int64_t devices) {
   if (experiment.ici_mesh_shape.empty()) return true;  // It takes what there is.
   int64_t wanted = 1;
@@ -43,14 +35,9 @@ bool mesh_fits(const Experiment& experiment, int64_t devices) {
 
 // The usual axes are shaped by a knob; others by the field of the configuration.
 std::string fitting_shape(const MeshConfig& mesh, int64_t devices) {
-  const auto data = std::find(mesh.axis_names.begin(), mesh.axis_names.end(), "data");
-  std::vector<int64_t> shape(mesh.axis_names.size(), 1);
-  if (!shape.empty())
-    shape[data == mesh.axis_names.end() ? 0 : static_cast<size_t>(data - mesh.axis_names.begin())] =
-        devices;
   return fmt::format("{}ici_mesh_shape=[{}]",
                      mesh.axis_names == MeshConfig{}.axis_names ? "" : "mesh.",
-                     fmt::join(shape, ","));
+                     fmt::join(shape_along_data(mesh.axis_names, devices), ","));
 }
 
 std::string run_command(const ConfiguredExperiment& configured, const CommandLine& line,
@@ -59,10 +46,10 @@ std::string run_command(const ConfiguredExperiment& configured, const CommandLin
   std::string command = "./runexp --exp=" + configured.name;
   if (line.run.devices > 1) command += fmt::format(" --devices={}", line.run.devices);
   if (!line.run.job_log_dir.empty())
-    command += " --job_log_dir=" + quoted(line.run.job_log_dir.string());
+    command += " --job_log_dir=" + shell_quoted(line.run.job_log_dir.string());
   for (const std::string& set : line.sets) {
     const bool is_mesh = set.starts_with("ici_mesh_shape=") || set.starts_with("dcn_mesh_shape=");
-    if (fits || !is_mesh) command += " --set " + quoted(set);
+    if (fits || !is_mesh) command += " --set " + shell_quoted(set);
   }
   if (!fits) command += fmt::format(" --set {}", fitting_shape(configured.config.mesh, devices));
   return command;

@@ -6,8 +6,9 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/hparams/tree.h"
+#include "core/base/json_line.h"
 #include "plugins/loader.h"
+#include "plugins/shell_quoted.h"
 
 namespace tessera {
 namespace {
@@ -67,15 +68,6 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-std::string quoted_for_shell(const std::string& text) {
-  const bool is_plain = text.find_first_not_of(
-                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                            "0123456789_./+-") == text.npos;
-  std::string inner = text;
-  replace_all(inner, "'", "'\\''");
-  return is_plain ? text : "'" + inner + "'";
-}
-
 // Where find_package(Tessera) finds this very Tessera, in a build tree or installed.
 filesystem::path package_folder() {
   const filesystem::path folder =
@@ -92,7 +84,7 @@ std::string write_new_project(const filesystem::path& folder, const filesystem::
   const filesystem::path plain = folder.has_filename() ? folder : folder.parent_path();
   const std::string name = plain.filename().string();
   check_name(name);
-  const std::string package = quoted_text(package_folder().string());
+  const std::string package = json_quoted(package_folder().string());
   std::error_code error;
   if (filesystem::exists(filesystem::symlink_status(plain, error)))
     fail("new {}: it exists already; choose another name or remove it", plain.string());
@@ -114,7 +106,7 @@ std::string write_new_project(const filesystem::path& folder, const filesystem::
   ctest --test-dir build
   {1} --plugin_path=build/lib/tessera/experiments --exp={2}.Sorter
 )",
-                     quoted_for_shell(plain.string()), quoted_for_shell(program.string()), name);
+                     shell_quoted(plain.string()), shell_quoted(program.string()), name);
 }
 
 }  // namespace tessera

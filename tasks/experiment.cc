@@ -34,15 +34,8 @@ std::vector<MeshAxis> configured_axes(const MeshConfig& config) {
   return axes;
 }
 
-// All devices of a slice along the first axis.
-std::vector<int64_t> first_axis_shape(const std::vector<MeshAxis>& axes, int64_t devices) {
-  std::vector<int64_t> shape(axes.size(), 1);
-  if (!shape.empty()) shape[0] = devices;
-  return shape;
-}
-
 // Without an ICI shape: all devices of a slice go to `data`.
-Mesh automatic_mesh(std::vector<MeshAxis> axes, int64_t devices) {
+Mesh automatic_mesh(const MeshConfig& config, std::vector<MeshAxis> axes, int64_t devices) {
   const int64_t slices = Mesh(axes).num_devices();
   if (devices % slices != 0)
     fail(
@@ -53,7 +46,7 @@ Mesh automatic_mesh(std::vector<MeshAxis> axes, int64_t devices) {
                                  [](const MeshAxis& axis) { return axis.name == "data"; });
   if (data == axes.end() && devices != slices)
     fail("mesh: there is no axis 'data' for the {} devices; give --set mesh.ici_mesh_shape=[{}]",
-         devices, fmt::join(first_axis_shape(axes, devices / slices), ","));
+         devices, fmt::join(shape_along_data(config.axis_names, devices / slices), ","));
   if (data != axes.end()) data->ici = devices / slices;
   return Mesh(std::move(axes));
 }
@@ -102,9 +95,18 @@ std::string_view shape_path(const Mesh& mesh) {
 
 }  // namespace
 
+std::vector<int64_t> shape_along_data(const std::vector<std::string>& axis_names, int64_t devices) {
+  std::vector<int64_t> shape(axis_names.size(), 1);
+  const auto data = std::find(axis_names.begin(), axis_names.end(), "data");
+  if (!shape.empty())
+    shape[data == axis_names.end() ? 0 : static_cast<size_t>(data - axis_names.begin())] = devices;
+  return shape;
+}
+
 Mesh make_mesh(const MeshConfig& config, const DevicesAtHand& devices) {
   std::vector<MeshAxis> axes = configured_axes(config);
-  if (config.ici_mesh_shape.empty()) return automatic_mesh(std::move(axes), devices.total());
+  if (config.ici_mesh_shape.empty())
+    return automatic_mesh(config, std::move(axes), devices.total());
   Mesh mesh(std::move(axes));
   if (mesh.num_devices() != devices.total()) refuse(mesh, devices);
   return mesh;
@@ -112,7 +114,7 @@ Mesh make_mesh(const MeshConfig& config, const DevicesAtHand& devices) {
 
 Mesh planned_mesh(const MeshConfig& config, int64_t devices) {
   std::vector<MeshAxis> axes = configured_axes(config);
-  if (config.ici_mesh_shape.empty()) return automatic_mesh(std::move(axes), devices);
+  if (config.ici_mesh_shape.empty()) return automatic_mesh(config, std::move(axes), devices);
   return Mesh(std::move(axes));
 }
 

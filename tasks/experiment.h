@@ -37,6 +37,9 @@ struct DevicesAtHand {
   int64_t total() const { return per_process * processes; }
 };
 
+// A mesh shape for these axes with all devices along `data`, or along the first axis without one.
+std::vector<int64_t> shape_along_data(const std::vector<std::string>& axis_names, int64_t devices);
+
 // The mesh for these devices; Error, with ways to mend it, if the shapes ask for another number.
 Mesh make_mesh(const MeshConfig& config, const DevicesAtHand& devices);
 // The mesh the shapes ask for, with no such devices at hand; without a shape, as make_mesh.

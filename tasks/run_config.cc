@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/run_config.h"
 
-#include <fstream>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 #include "core/hparams/path.h"
 #include "core/hparams/toml.h"
 #include "core/runtime/checkpoint_store.h"
+#include "tasks/line_log.h"
 
 namespace tessera {
 namespace {
@@ -35,12 +36,11 @@ bool is_extension(const Tree& before, const Tree& now, int64_t steps_done) {
 
 }  // namespace
 
-// A start that failed at its first batch leaves the line of its start and nothing else.
+// A start that failed at its first batch leaves lines of step 0 alone.
 bool run_has_begun(const std::filesystem::path& run_directory) {
-  std::ifstream lines(run_directory / "metrics.jsonl");
-  std::string line;
-  while (std::getline(lines, line))
-    if (!line.starts_with(R"({"event": "start")")) return true;
+  std::istringstream lines(read_log(run_directory / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    if (step_of_line(line).value_or(0) > 0) return true;
   return steps_saved(run_directory) > 0;  // The log may be lost.
 }
 
@@ -52,6 +52,18 @@ ExperimentConfig parse_config(std::string_view text, const std::string& name) {
   return config;
 }
 
+namespace {
+
+Tree tree_of_run(const std::string& text, const std::filesystem::path& file) {
+  try {
+    return config_tree_of(text, file.string());
+  } catch (const Error& error) {
+    fail("{}; restore the file, or remove it, and the run writes it again", error.what());
+  }
+}
+
+}  // namespace
+
 std::string settle_config(const std::filesystem::path& run_directory, const std::string& experiment,
                           SourceSite site, const ExperimentConfig& config,
                           const std::vector<std::string>& overrides, const SettleOptions& options) {
@@ -61,7 +73,7 @@ std::string settle_config(const std::filesystem::path& run_directory, const std:
   for (const std::string& given : overrides) note_command_line(wanted, given);
   if (std::filesystem::exists(file) && !options.starts_over) {
     const std::string text = read_file(file);
-    const Tree begun_with = config_tree_of(text, file.string());
+    const Tree begun_with = tree_of_run(text, file);
     const std::vector<std::string> differences = diff(begun_with, wanted);
     if (differences.empty()) return text;
     const bool may_change =
@@ -80,9 +92,14 @@ std::string settle_config(const std::filesystem::path& run_directory, const std:
 
 std::string describe_change(const std::string& before, const std::string& now) {
   if (before == now || before.empty()) return "";
-  const std::vector<std::string> differences =
-      diff(config_tree_of(before, "the checkpoint's hparams"), config_tree_of(now, "hparams.toml"));
-  return fmt::format("{}", fmt::join(differences, "; "));
+  // A remark must not keep a run from going on: the text may be of another version.
+  try {
+    const std::vector<std::string> differences = diff(
+        config_tree_of(before, "the checkpoint's hparams"), config_tree_of(now, "hparams.toml"));
+    return fmt::format("{}", fmt::join(differences, "; "));
+  } catch (const Error& error) {
+    return fmt::format("one that this build cannot read ({})", error.what());
+  }
 }
 
 }  // namespace tessera

@@ -5,13 +5,16 @@
 
 #include <filesystem>
 
+#include "core/runtime/processes.h"
+
 namespace tessera {
 
-// A directory among the system's temporary files, removed with all that is in it. What the run has
-// frozen already is seen in it; an empty path: there is nothing yet.
+// A directory among the system's temporary files, removed with all that is in it. The processes of
+// a host share one, as those of a run share the run's directory: the first of them makes it. What
+// the run has frozen already is seen in it; an empty path: there is nothing yet.
 class ScratchDirectory {
  public:
-  explicit ScratchDirectory(const std::filesystem::path& run_directory);
+  ScratchDirectory(const std::filesystem::path& run_directory, Processes& processes);
   ~ScratchDirectory();
   ScratchDirectory(const ScratchDirectory&) = delete;
   ScratchDirectory& operator=(const ScratchDirectory&) = delete;
@@ -19,7 +22,10 @@ class ScratchDirectory {
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  void remove();
+
   std::filesystem::path path_;
+  bool is_own_ = false;  // Made by this process, which removes it.
 };
 
 }  // namespace tessera

@@ -83,7 +83,7 @@ struct Trainer::Impl final : BaseRun {
   int train();
   void open_logs();
   void step_until_complete(const StopSignal& stop);
-  void log_failure(const std::string& reason) noexcept;
+  void note_failure(const std::string& reason) noexcept;
   void log_lost_console();
   // What all processes know before any begins a step.
   struct Outlook {
@@ -228,7 +228,7 @@ int Trainer::Impl::run() {
   try {
     return train();
   } catch (const std::exception& error) {
-    log_failure(error_text(error));
+    note_failure(error_text(error));
     throw;
   }
 }
@@ -253,7 +253,7 @@ void Trainer::Impl::open_logs() {
 }
 
 // Whatever keeps the log from being written is less than the failure itself.
-void Trainer::Impl::log_failure(const std::string& reason) noexcept {
+void Trainer::Impl::note_failure(const std::string& reason) noexcept {
   try {
     log_lost_console();
     log_->event("failed", step_, reason);
@@ -283,8 +283,10 @@ int Trainer::Impl::train() {
   // Arrays are saved from where a step computes with them.
   session_.executor().guard_writes(
       [reads = saver_->reads()](std::span<const std::byte> bytes) { reads->await(bytes); });
-  for (const auto& [step, value] : values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
-    saver_->set_metric(step, value);
+  if (!p().save_keep_best.empty())
+    for (const auto& [step, value] :
+         values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
+      saver_->set_metric(step, value);
   step_until_complete(stop);
   if (stopped_by_ == 0) finish();
   return 0;
@@ -362,8 +364,8 @@ void Trainer::Impl::check_health(const StepResult& result) {
   skipped_ = result.skipped;
   if (!result.applied) {
     log_->event("skip", step_);
-    console_.say(fmt::format("step {} skipped: loss {}, gradient norm {}", step_, result.loss,
-                             result.grad_norm));
+    console_.say(fmt::format("step {} skipped: loss {:.6g}, gradient norm {:.6g}", step_,
+                             result.loss, result.grad_norm));
     const int64_t limit = session_.task().learner().hparams().max_skipped_in_a_row;
     if (limit > 0 && result.skipped_in_a_row >= limit)
       fail(
@@ -471,7 +473,8 @@ Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
   options_.input_directory = options.job_log_dir;
   if (options.dry_run && options.mode != RunMode::kPlan) {
     // With --restart the run would begin without what is there.
-    scratch_ = std::make_unique<ScratchDirectory>(options.restart ? "" : options.job_log_dir);
+    scratch_ =
+        std::make_unique<ScratchDirectory>(options.restart ? "" : options.job_log_dir, processes);
     options_.input_directory = scratch_->path();
   }
   switch (options.mode) {

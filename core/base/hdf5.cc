@@ -64,7 +64,7 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   if (id < 0) {
     const std::string why = reason();
     if (why.find("signature") != std::string::npos) fail("{}: not an HDF5 file", path.string());
-    const bool lock = why.find("lock") != std::string::npos;
+    const bool lock = why.find("unable to lock") != std::string::npos;
     fail("{}: cannot open: {}{}", path.string(), why,
          lock ? "; if its file system knows no locks, set HDF5_USE_FILE_LOCKING=FALSE" : "");
   }

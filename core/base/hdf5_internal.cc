@@ -29,6 +29,9 @@ std::string reason() {
     const size_t begin = at + marker.size();
     return text.substr(begin, text.find('\'', begin) - begin);
   }
+  for (const char* sign : {"checksum", "truncated file", "bad byte number"})
+    if (text.find(sign) != std::string::npos)
+      return fmt::format("the file is damaged; copy it or make it again (HDF5: {})", text);
   return text.empty() ? "no reason given by HDF5" : text;
 }
 

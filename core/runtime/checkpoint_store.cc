@@ -164,11 +164,16 @@ Checkpoint CheckpointStore::open(int64_t step) const {
       "--checkpoint=auto-fallback",
       step, before, path.string());
   Checkpoint checkpoint(path, remedy);
-  if (const int64_t held = checkpoint.info().step; held != step)
-    throw DamagedCheckpoint(fmt::format(
-        "{}: the directory holds the checkpoint of step {}, so it was renamed or exchanged with "
-        "another; give it its name back ({}), or, to {}, remove it",
-        path.string(), held, path_of(held).filename().string(), before));
+  if (const int64_t held = checkpoint.info().step; held != step) {
+    const std::string name = path_of(held).filename().string();
+    const std::string advice = fs::exists(path_of(held))
+                                   ? fmt::format("exchange its name with that of {}", name)
+                                   : fmt::format("rename it to {}", name);
+    throw DamagedCheckpoint(
+        fmt::format("{}: the directory holds the checkpoint of step {}, so it was renamed or "
+                    "exchanged with another; {}, or, to {}, remove it",
+                    path.string(), held, advice, before));
+  }
   return checkpoint;
 }
 

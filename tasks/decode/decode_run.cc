@@ -33,6 +33,7 @@ DecodeRun::DecodeRun(const ExperimentConfig& config, const RunOptions& options,
                    ? Console::Mode::kSilent
                    : Console::detect()) {
   look_back_as_trained(config);
+  choose_checkpoint();
   if (processes.is_first()) {
     find_text(config);
     if (has_prompts()) {
@@ -41,7 +42,6 @@ DecodeRun::DecodeRun(const ExperimentConfig& config, const RunOptions& options,
       read_datasets(config);
     }
   }
-  choose_checkpoint();
   compile();
 }
 
@@ -56,11 +56,11 @@ void DecodeRun::look_back_as_trained(const ExperimentConfig& config) {
 // Process 0 chooses for all, so that a checkpoint that comes or goes meanwhile divides nobody.
 void DecodeRun::choose_checkpoint() {
   int64_t step = options_.checkpoint.step;
-  if (processes_.is_first() && options_.checkpoint.kind != CheckpointChoice::Kind::kStep) {
+  if (processes_.is_first()) {
     const std::optional<int64_t> newest = store_.newest();
     if (!newest)
       fail("{} holds no checkpoint to decode with; train first", store_.directory().string());
-    step = *newest;
+    if (options_.checkpoint.kind != CheckpointChoice::Kind::kStep) step = *newest;
   }
   step_ = processes_.agree_max(step, "the checkpoint to decode with");
 }
@@ -81,7 +81,6 @@ void DecodeRun::find_text(const ExperimentConfig& config) {
             "opened: {}. Give the prompt as token ids, --prompt_ids='1 2 3'",
             options_.job_log_dir.string(), error.what());
       input_.reset();
-      knows_vocabulary_ = false;
     }
   }
   const Tokenizer* const tokenizer = kept_tokenizer_ ? kept_tokenizer_.get()
@@ -114,7 +113,7 @@ void DecodeRun::take_prompts() {
 // Against the model's vocabulary, which is known once it is compiled.
 void DecodeRun::check_prompt_ids() {
   if (!text_) return;
-  if (!knows_vocabulary_) text_.emplace(nullptr, decoding_->vocab_size());
+  if (!kept_tokenizer_ && !input_) text_.emplace(nullptr, decoding_->vocab_size());
   if (options_.prompt_ids.empty()) return;
   for (const DecodedExample& example : datasets_[0].examples)
     for (const int32_t id : example.prompt_ids)

@@ -54,7 +54,6 @@ class DecodeRun final : public BaseRun {
   std::unique_ptr<Tokenizer> kept_tokenizer_;
   std::unique_ptr<BaseInput> input_;  // The training input, if its tokenizer is needed.
   std::optional<PromptText> text_;
-  bool knows_vocabulary_ = true;  // Before the model is compiled: from its tokenizer or data.
   std::vector<Dataset> datasets_;
   std::optional<Decoding> decoding_;
 };

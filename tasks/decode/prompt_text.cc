@@ -17,6 +17,26 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// What stands between spaces and commas.
+std::vector<std::string_view> words_of_ids(std::string_view text) {
+  constexpr std::string_view kBetween = " ,\t\n";
+  std::vector<std::string_view> words;
+  for (size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
+// nullopt for what is no id of any vocabulary.
+std::optional<int32_t> token_id(std::string_view number) {
+  int32_t id = -1;
+  const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), id);
+  if (error != std::errc() || stop != number.data() + number.size() || id < 0) return std::nullopt;
+  return id;
+}
+
 }  // namespace
 
 PromptText::PromptText(const Tokenizer* tokenizer, int64_t vocab_size)
@@ -24,16 +44,15 @@ PromptText::PromptText(const Tokenizer* tokenizer, int64_t vocab_size)
       vocab_size_(tokenizer != nullptr ? tokenizer->vocab_size() : vocab_size) {}
 
 int32_t PromptText::checked_id(std::string_view number) const {
-  int64_t id = -1;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
-  if (error != std::errc() || end != number.data() + number.size())
+  const std::optional<int32_t> id = token_id(number);
+  if (!id)
     fail(
         "'{}' is not a token id: the data have no tokenizer, so a prompt is ids with spaces "
         "between",
         number);
-  if (id < 0 || id >= vocab_size_)
+  if (*id >= vocab_size_)
     fail("token id {} is beyond the vocabulary, whose ids are 0 to {}", number, vocab_size_ - 1);
-  return static_cast<int32_t>(id);
+  return *id;
 }
 
 std::vector<int32_t> PromptText::prompt_ids(std::string_view prompt) const {
@@ -43,31 +62,22 @@ std::vector<int32_t> PromptText::prompt_ids(std::string_view prompt) const {
     ids = tokenizer_->encode_with_special(prompt);
     for (const int32_t id : ids) CHECK(id >= 0 && id < vocab_size_, "id {}", id);
   } else {
-    for (size_t at = 0; (at = prompt.find_first_not_of(" \t\n", at)) != std::string_view::npos;) {
-      const size_t end = std::min(prompt.find_first_of(" \t\n", at), prompt.size());
-      ids.push_back(checked_id(prompt.substr(at, end - at)));
-      at = end;
-    }
+    for (const std::string_view number : words_of_ids(prompt)) ids.push_back(checked_id(number));
   }
   if (ids.empty()) fail("the prompt is empty; give it at least a token to go on from");
   return ids;
 }
 
 std::vector<int32_t> parse_token_ids(std::string_view text) {
-  constexpr std::string_view kBetween = " ,\t\n";
   std::vector<int32_t> ids;
-  for (size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string_view::npos;) {
-    const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
-    const std::string_view number = text.substr(at, end - at);
-    int32_t id = -1;
-    const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), id);
-    if (error != std::errc() || stop != number.data() + number.size() || id < 0)
+  for (const std::string_view number : words_of_ids(text)) {
+    const std::optional<int32_t> id = token_id(number);
+    if (!id)
       fail(
           "'{}' is not a token id: expected whole numbers from 0 on with spaces or commas between, "
           "such as '1 2 3'",
           number);
-    ids.push_back(id);
-    at = end;
+    ids.push_back(*id);
   }
   if (ids.empty()) fail("no token ids are given; expected at least one, such as '1 2 3'");
   return ids;

@@ -94,12 +94,20 @@ Next EvalRun::agreed_next(const std::function<bool()>& stop) {
 
 int EvalRun::run() {
   if (options_.dry_run) {
+    check_first_checkpoint();
     console_.say("dry run: ready to score checkpoints of " + options_.job_log_dir.string());
     return 0;
   }
   score_all();
   if (!problem_.empty()) fail("{}; the model is of no use at that step", problem_);
   return 0;
+}
+
+// So that a dry run refuses what scoring would refuse.
+void EvalRun::check_first_checkpoint() {
+  if (!session_) return;  // A followed job has saved nothing yet.
+  const Next next = agreed_next([] { return true; });
+  if (next.kind == Next::Kind::kStep) restore(next.step);
 }
 
 void EvalRun::score_all() {

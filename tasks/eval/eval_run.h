@@ -34,6 +34,7 @@ class EvalRun final : public BaseRun {
   CheckpointFeed::Next agreed_next(const std::function<bool()>& stop);
   void open_session();
   bool restore(int64_t step);
+  void check_first_checkpoint();
   void score_all();
   void score(int64_t step);
   std::set<int64_t> scored_steps() const;

@@ -265,5 +265,20 @@ TEST_CASE("lines of many writers are whole, and half a line of a killed one is c
   REQUIRE(read_file(directory / "half") == "{}\n");
 }
 
+TEST_CASE("a dry run refuses a damaged checkpoint, as scoring would") {
+  const TemporaryDirectory directory;
+  const ExperimentConfig config = watched_config(3);
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  RunOptions dry = eval_of({});
+  dry.dry_run = true;
+  REQUIRE(message_of(config, directory.path(), dry).empty());
+  const fs::path shard = directory / "checkpoints/step_0000000003/host_00000.h5";
+  std::string bytes = read_bytes(shard);
+  bytes.back() = static_cast<char>(~bytes.back());
+  write_bytes(shard, bytes);
+  REQUIRE_THAT(message_of(config, directory.path(), dry), Catch::Contains("damaged"));
+  REQUIRE_THAT(message_of(config, directory.path(), eval_of({})), Catch::Contains("damaged"));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -8,8 +8,10 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/hparams/toml.h"
 #include "core/runtime/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
+#include "tasks/run_config.h"
 #include "tasks/run_log.h"
 #include "tasks/schedules/piecewise.h"
 #include "tests/support/catch.h"
@@ -159,8 +161,20 @@ TEST_CASE("a start that took no step binds nobody to its configuration") {
   dry.dry_run = true;
   REQUIRE(run_tiny(tiny_config(2), directory.path(), dry) == 0);
   RunLog(directory.path(), 0).event("start", 0);
+  RunLog(directory.path(), 0).event("console_lost", 0, "a closed pipe");
+  RunLog(directory.path(), 0).event("failed", 0, "its first batch cannot be read");
   REQUIRE(run_tiny(tiny_config(3), directory.path()) == 0);
   REQUIRE(losses_of(directory.path()).size() == 3);
+}
+
+TEST_CASE("a checkpoint whose configuration this build cannot read is told, and the run goes on") {
+  const std::string now = to_toml(to_tree(tiny_config(3)));
+  REQUIRE(describe_change(now, now).empty());
+  REQUIRE(describe_change(to_toml(to_tree(tiny_config(2))), now) ==
+          "task.train.num_train_steps: 2 -> 3");
+  REQUIRE_THAT(
+      describe_change("[task]\nfrom_the_future = 1\n", now),
+      Catch::Contains("one that this build cannot read") && Catch::Contains("from_the_future"));
 }
 
 TEST_CASE("--restart sets the earlier run aside") {

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of a command that a user is to copy.
+#pragma once
+
+#include <string>
+
+namespace tessera {
+
+// A word as a POSIX shell reads it back.
+inline std::string shell_quoted(const std::string& word) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%[]";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+}  // namespace tessera
