@@ -38,8 +38,8 @@ struct HostArray {
 using Batch = std::map<std::string, HostArray>;
 
 // Where a stream is: enough to go on exactly, on another number of hosts too. Each host's holds
-// what it knows of its own rows; a checkpoint holds the union of all hosts' (tasks/united_state.h),
-// and every host is restored from that.
+// what it knows of its own rows; a checkpoint holds the union of all hosts'
+// (tasks/session/merged_input_states.h), and every host is restored from that.
 struct InputState {
   int64_t position = 0;  // Global batches given out so far.
   std::map<std::string, std::string> extra;

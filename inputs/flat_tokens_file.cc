@@ -10,9 +10,9 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/base/hdf5.h"
-#include "core/base/hdf5_direct.h"
+#include "core/io/file.h"
+#include "core/io/hdf5.h"
+#include "core/io/hdf5_direct.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "inputs/file_pattern.h"
 #include "inputs/flat_tokens_file.h"
 #include "inputs/permutation.h"

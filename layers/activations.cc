@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/activations.h"
 
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
 
 namespace tessera {
 

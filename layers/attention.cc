@@ -5,13 +5,13 @@
 #include <numbers>
 
 #include "core/base/error.h"
-#include "core/graph/ops/cache.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/reshard.h"
-#include "core/graph/ops/shared_heads.h"
+#include "core/ops/cache.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "core/ops/shared_heads.h"
 #include "layers/attention_scores.h"
 #include "layers/dropout.h"
 #include "layers/fprop_scope.h"
@@ -94,7 +94,7 @@ void DotProductAttention::declare_projections(const HParams& p) {
 DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) const {
   if (FpropScope::current().cache() != nullptr) {
     Tensor all = place(einsum(x, param(combined_), over("embed")));
-    if (combined_bias_.valid()) all = all + param_beside(combined_bias_, all);
+    if (combined_bias_.valid()) all = all + param_like(combined_bias_, all);
     const auto part = [&](int64_t index) {
       return reduce_sum(slice(all, "qkv", index, index + 1), "qkv");
     };
@@ -112,7 +112,7 @@ DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) co
 DotProductAttention::Heads DotProductAttention::separate_projections(Tensor x) const {
   const auto project = [&](Weight matrix, Weight bias, std::string_view name) {
     Tensor y = place(einsum(x, param(matrix), over("embed")));
-    if (bias.valid()) y = y + param_beside(bias, y);
+    if (bias.valid()) y = y + param_like(bias, y);
     return save_for_backward(y, name);
   };
   return {project(query_, query_bias_, "query_proj"), project(key_, key_bias_, "key_proj"),
@@ -122,7 +122,7 @@ DotProductAttention::Heads DotProductAttention::separate_projections(Tensor x) c
 // Pax's per-dim scale: softplus(s)/softplus(0)/√head_dim, so that s = 0 is the usual scale.
 Tensor DotProductAttention::scaled_query(Tensor query) const {
   const double unit = 1.0 / (std::numbers::ln2 * std::sqrt(static_cast<double>(head_dim_)));
-  const Tensor factor = softplus(param_beside(per_dim_scale_, query, DType::kF32)) * unit;
+  const Tensor factor = softplus(param_like(per_dim_scale_, query, DType::kF32)) * unit;
   return query * cast(factor, query.dtype());
 }
 
@@ -176,8 +176,7 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
       "context");
   // A sum over split heads is still partial here: placing it reduces.
   const Tensor y = place(einsum(context, param(output_), over("heads head_dim")), "residual");
-  return save_for_backward(output_bias_.valid() ? y + param_beside(output_bias_, y) : y,
-                           "out_proj");
+  return save_for_backward(output_bias_.valid() ? y + param_like(output_bias_, y) : y, "out_proj");
 }
 
 }  // namespace tessera

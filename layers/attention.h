@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "core/graph/ops/attention.h"
 #include "core/hparams/template.h"
+#include "core/ops/attention.h"
 #include "layers/decode_cache.h"
 #include "layers/layer.h"
 #include "layers/rotary_embedding.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/attention_scores.h"
 
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/shared_heads.h"
-#include "core/graph/ops/softmax.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/shared_heads.h"
+#include "core/ops/softmax.h"
 
 namespace tessera {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention whose probabilities are dropped out, made of ops that hold all scores of a batch: the
-// fused op (core/graph/ops/attention.h) has none to drop. For training with attention dropout only.
+// fused op (core/ops/attention.h) has none to drop. For training with attention dropout only.
 #pragma once
 
-#include "core/graph/ops/attention.h"
+#include "core/ops/attention.h"
 #include "layers/layer.h"
 
 namespace tessera {

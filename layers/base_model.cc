@@ -2,9 +2,9 @@
 #include "layers/base_model.h"
 
 #include "core/base/error.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/reduce.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/reduce.h"
 
 namespace tessera {
 

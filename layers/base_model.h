@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "core/graph/ops/cross_entropy.h"
 #include "core/graph/tensor.h"
+#include "core/ops/cross_entropy.h"
 #include "layers/features.h"
 #include "layers/layer.h"
 

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "core/graph/ops/cross_entropy.h"
+#include "core/ops/cross_entropy.h"
 #include "layers/layer.h"
 
 namespace tessera {

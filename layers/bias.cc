@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/bias.h"
 
-#include "core/graph/ops/elementwise.h"
+#include "core/ops/elementwise.h"
 
 namespace tessera {
 
@@ -19,7 +19,7 @@ Bias::Bias(const HParams& p) : UnaryLayer(p.dtypes, p.rules) {
 
 Tensor Bias::fprop(Tensor x) const {
   const LayerScope scope(*this);
-  return x + param_beside(b_, x);
+  return x + param_like(b_, x);
 }
 
 }  // namespace tessera

@@ -5,8 +5,8 @@
 
 #include <fmt/core.h>
 
-#include "core/graph/ops/elementwise.h"
 #include "core/graph/trace.h"
+#include "core/ops/elementwise.h"
 
 namespace tessera {
 namespace {

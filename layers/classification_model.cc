@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/classification_model.h"
 
-#include "core/graph/ops/elementwise.h"
+#include "core/ops/elementwise.h"
 
 namespace tessera {
 

@@ -35,7 +35,7 @@ class DecodeCache {
   // rows are; stacked on `layers` inside of a loop.
   Tensor extended(std::string_view name, const Tensor& rows);
 
-  // For layers that loop (core/graph/ops/repeat.h): the body returns `loop_slices` as its last
+  // For layers that loop (core/ops/repeat.h): the body returns `loop_slices` as its last
   // slices, and what the loop stacked of them goes to `end_loop`.
   std::vector<Tensor> loop_slices() const { return slices_; }
   void end_loop(const std::vector<Tensor>& stacked);

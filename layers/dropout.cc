@@ -2,7 +2,7 @@
 #include "layers/dropout.h"
 
 #include "core/base/error.h"
-#include "core/graph/ops/random.h"
+#include "core/ops/random.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/gather.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/feed_forward.h"
 
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 
@@ -33,7 +33,7 @@ FeedForward::FeedForward(const HParams& p) : UnaryLayer(p.dtypes, p.rules) {
 
 Tensor FeedForward::project(Tensor x, Weight matrix, Weight bias) const {
   const Tensor y = place(einsum(x, param(matrix), over("embed")));
-  return save_for_backward(bias.valid() ? y + param_beside(bias, y) : y, "ffn1");
+  return save_for_backward(bias.valid() ? y + param_like(bias, y) : y, "ffn1");
 }
 
 Tensor FeedForward::fprop(Tensor x) const {
@@ -48,7 +48,7 @@ Tensor FeedForward::fprop(Tensor x) const {
   hidden = dropout_->fprop(hidden);
   // A sum over a split mlp is still partial here: placing it reduces.
   const Tensor y = place(einsum(hidden, param(down_), over("mlp")), "residual");
-  return save_for_backward(down_bias_.valid() ? y + param_beside(down_bias_, y) : y, "ffn2");
+  return save_for_backward(down_bias_.valid() ? y + param_like(down_bias_, y) : y, "ffn2");
 }
 
 }  // namespace tessera

@@ -4,30 +4,30 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/graph/ops/cast.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/random.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
+#include "core/ops/cast.h"
+#include "core/ops/layout.h"
+#include "core/ops/random.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {
 namespace {
 
 // What a layer under construction takes from the parent that is making it.
-struct Birth {
+struct ConstructionContext {
   std::shared_ptr<ParameterTable> table;
   std::string name;
   int64_t stack = 0;
 };
-thread_local Birth birth;
+thread_local ConstructionContext birth;
 
 }  // namespace
 
 struct Layer::ChildScope::Saved {
-  Birth outer;
+  ConstructionContext outer;
 };
 
 Layer::ChildScope::ChildScope(const Layer& parent, std::string_view name, int64_t stack)
@@ -37,8 +37,8 @@ Layer::ChildScope::ChildScope(const Layer& parent, std::string_view name, int64_
         "a Repeated layer cannot hold another ('{}' is below one); repeat the outer one, and let "
         "its block be a StackedTransformer of several layers",
         traced_path());
-  saved_->outer = std::exchange(
-      birth, Birth{parent.table_, std::string(name), stack > 0 ? stack : parent.stack_});
+  saved_->outer = std::exchange(birth, ConstructionContext{parent.table_, std::string(name),
+                                                           stack > 0 ? stack : parent.stack_});
 }
 
 Layer::ChildScope::~ChildScope() { birth = std::move(saved_->outer); }
@@ -74,7 +74,7 @@ Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const Weight
   return {table_->add(std::move(parameter))};
 }
 
-Tensor Layer::at_rest(Weight weight, DType dtype) const {
+Tensor Layer::stored(Weight weight, DType dtype) const {
   CHECK(weight.valid(), "{} reads a weight it has not declared", path_);
   const FpropScope& scope = FpropScope::current();
   const bool is_kept = scope.cast_weights() != nullptr && dtype != dtypes_.param;
@@ -82,7 +82,7 @@ Tensor Layer::at_rest(Weight weight, DType dtype) const {
 }
 
 Tensor Layer::one_layer(Weight weight, DType dtype) const {
-  const Tensor value = at_rest(weight, dtype);
+  const Tensor value = stored(weight, dtype);
   return table_->at(weight.index).stack > 0 ? loop_slice(value) : value;
 }
 
@@ -104,8 +104,7 @@ Tensor Layer::param(Weight weight, DType dtype, SourceSite site) const {
   return place(unplaced(weight, dtype)).named(table_->at(weight.index).path);
 }
 
-Tensor Layer::param_beside(Weight weight, const Tensor& partner, DType dtype,
-                           SourceSite site) const {
+Tensor Layer::param_like(Weight weight, const Tensor& partner, DType dtype, SourceSite site) const {
   const SiteScope from(site);
   const Tensor value = unplaced(weight, dtype);
   Type type = value.type();

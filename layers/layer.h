@@ -74,14 +74,14 @@ class Layer {
                     SourceSite site = SourceSite::current()) const;
   // The weight as it lies, whole if stacked, in its own dtype or, where it is kept in that one as
   // well, in `dtype`: for models that write out layouts.
-  Tensor at_rest(Weight weight, DType dtype) const;
+  Tensor stored(Weight weight, DType dtype) const;
   // A bias or scale for `partner`, laid out as the axes they share are there.
-  Tensor param_beside(Weight weight, const Tensor& partner,
-                      SourceSite site = SourceSite::current()) const {
-    return param_beside(weight, partner, dtypes_.compute, site);
+  Tensor param_like(Weight weight, const Tensor& partner,
+                    SourceSite site = SourceSite::current()) const {
+    return param_like(weight, partner, dtypes_.compute, site);
   }
-  Tensor param_beside(Weight weight, const Tensor& partner, DType dtype,
-                      SourceSite site = SourceSite::current()) const;
+  Tensor param_like(Weight weight, const Tensor& partner, DType dtype,
+                    SourceSite site = SourceSite::current()) const;
 
  private:
   Tensor one_layer(Weight weight, DType dtype) const;  // This iteration's slice if stacked.

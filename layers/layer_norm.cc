@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/layer_norm.h"
 
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/norm.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/norm.h"
 
 namespace tessera {
 
@@ -25,12 +25,12 @@ Tensor LayerNorm::fprop(Tensor x) const {
   const LayerScope scope(*this);
   Tensor multiplier, offset;
   if (p_.use_scale) {
-    multiplier = param_beside(scale_, x, DType::kF32);
+    multiplier = param_like(scale_, x, DType::kF32);
     if (!p_.direct_scale) multiplier = multiplier + 1.0;
   } else {
     multiplier = constant(1.0, DType::kF32, {x.type().axis(p_.axis)});
   }
-  if (p_.use_bias) offset = param_beside(bias_, x, DType::kF32);
+  if (p_.use_bias) offset = param_like(bias_, x, DType::kF32);
   return layer_norm(x, multiplier, offset, p_.axis, p_.epsilon);
 }
 

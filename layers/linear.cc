@@ -2,9 +2,9 @@
 #include "layers/linear.h"
 
 #include "core/base/error.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 
@@ -30,7 +30,7 @@ Linear::Linear(const HParams& p) : UnaryLayer(p.dtypes, p.rules), p_(p) {
 Tensor Linear::fprop(Tensor x) const {
   const LayerScope scope(*this);
   Tensor y = place(einsum(x, param(w_), over(p_.input_axis)));
-  return bias_.valid() ? y + param_beside(bias_, y) : y;
+  return bias_.valid() ? y + param_like(bias_, y) : y;
 }
 
 }  // namespace tessera

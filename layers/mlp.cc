@@ -2,7 +2,7 @@
 #include "layers/mlp.h"
 
 #include "core/base/error.h"
-#include "core/graph/ops/layout.h"
+#include "core/ops/layout.h"
 
 namespace tessera {
 

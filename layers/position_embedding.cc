@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/gather.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/rms_norm.h"
 
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/norm.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/norm.h"
 
 namespace tessera {
 
@@ -23,7 +23,7 @@ Tensor RmsNorm::fprop(Tensor x) const {
   const LayerScope scope(*this);
   Tensor multiplier;
   if (p_.use_scale) {
-    multiplier = param_beside(scale_, x, DType::kF32);
+    multiplier = param_like(scale_, x, DType::kF32);
     if (!p_.direct_scale) multiplier = multiplier + 1.0;
   }
   return rms_norm(x, multiplier, p_.axis, p_.epsilon);

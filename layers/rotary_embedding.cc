@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/rotary_embedding.h"
 
-#include "core/graph/ops/rotary.h"
+#include "core/ops/rotary.h"
 
 namespace tessera {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/transformer_block.h"
 
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 

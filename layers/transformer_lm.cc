@@ -2,9 +2,9 @@
 #include "layers/transformer_lm.h"
 
 #include "core/base/error.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "tessera_stamp.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tasks/trainer.h"
+#include "tasks/modes/trainer.h"
 
 namespace tessera {
 

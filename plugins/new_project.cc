@@ -5,8 +5,8 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/base/json_line.h"
+#include "core/io/file.h"
+#include "core/io/json_line.h"
 #include "plugins/loader.h"
 #include "plugins/shell_quoted.h"
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "core/hparams/convert.h"
-#include "tasks/experiment.h"
-#include "tasks/missing_data.h"
+#include "tasks/config/experiment.h"
+#include "tasks/config/missing_data.h"
 
 #define REGISTER_EXPERIMENT(family, Class)                                          \
   namespace {                                                                       \

@@ -14,11 +14,11 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/base/error.h"
-#include "core/base/file.h"
 #include "core/base/standard_streams.h"
 #include "core/hparams/describe.h"
 #include "core/hparams/toml.h"
-#include "core/runtime/processes.h"
+#include "core/io/file.h"
+#include "core/runtime/comm/process_group.h"
 #include "plugins/build_stamp.h"
 #include "plugins/command_line.h"
 #include "plugins/configure.h"
@@ -27,10 +27,10 @@
 #include "plugins/lookup.h"
 #include "plugins/missing_data.h"
 #include "plugins/new_project.h"
-#include "tasks/failure_log.h"
-#include "tasks/run_config.h"
-#include "tasks/selfcheck.h"
-#include "tasks/stall_watch.h"
+#include "tasks/config/run_config.h"
+#include "tasks/logging/failure_log.h"
+#include "tasks/modes/selfcheck.h"
+#include "tasks/modes/stall_watch.h"
 
 namespace tessera {
 namespace {
@@ -108,7 +108,7 @@ struct Ending {
 
 // Unless told, a process takes the processors it may run on; those of a host that are not bound to
 // some of their own share them.
-int thread_budget(const CommandLine& line, const Processes& processes) {
+int thread_budget(const CommandLine& line, const ProcessGroup& processes) {
   if (line.threads > 0 || processes.size() == 1) return line.threads;
   const int usable = usable_cpu_threads();
   if (usable < sysconf(_SC_NPROCESSORS_ONLN)) return usable;
@@ -118,7 +118,7 @@ int thread_budget(const CommandLine& line, const Processes& processes) {
   return std::max(1, usable / together);
 }
 
-Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Processes& processes,
+Ending run(const ConfiguredExperiment& configured, const CommandLine& line, ProcessGroup& processes,
            StallWatch* watch) {
   RunOptions options = line.run;
   options.experiment = configured.name;
@@ -144,7 +144,8 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Proc
 }
 
 // Each process checks its own machine; what is wrong on any is told.
-Ending check_this_machine(const CommandLine& line, const Processes& processes, std::ostream& out) {
+Ending check_this_machine(const CommandLine& line, const ProcessGroup& processes,
+                          std::ostream& out) {
   const int threads = thread_budget(line, processes);
   const std::string problem =
       selfcheck({.make_device = make_cpu_device,
@@ -161,7 +162,7 @@ Ending check_printed(Ending ending) {
   return {kFailed, "cannot write to standard output: " + loss};
 }
 
-Ending act(const CommandLine& line, Processes& processes, StallWatch* watch, std::ostream& out,
+Ending act(const CommandLine& line, ProcessGroup& processes, StallWatch* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
   if (line.action == Action::kHelp) {
@@ -216,10 +217,11 @@ bool is_first_with_its_error(const SharedFailure& failure, int rank) {
 }
 
 // All processes end with one code, and each error is printed once.
-int end_together(Ending ending, Processes& processes, std::ostream& errors) {
+int end_together(Ending ending, ProcessGroup& processes, std::ostream& errors) {
   if (ending.error.empty()) {
     const Ending agreed = catch_errors([&]() -> Ending {
-      return {static_cast<int>(processes.agree_max(ending.exit_code, "the end of the run")), ""};
+      return {static_cast<int>(processes.all_reduce_max(ending.exit_code, "the end of the run")),
+              ""};
     });
     if (agreed.error.empty()) return agreed.exit_code;
     ending = {kFailed, agreed.error, ending.run_directory};
@@ -258,7 +260,7 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
     fmt::print(errors, "runexp: {}\n", one_line(error.what()));
     return kBadUsage;
   }
-  Processes processes(std::move(transport));
+  ProcessGroup processes(std::move(transport));
   StallWatch* const watching = watch ? &*watch : nullptr;
   const StallWatch::Attention attention(watching, processes);
   std::ostream nowhere(nullptr);

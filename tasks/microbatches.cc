@@ -7,14 +7,14 @@
 
 #include "core/base/error.h"
 #include "core/base/nearest_multiple.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/random.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
-#include "core/passes/autodiff.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/random.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {

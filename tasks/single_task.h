@@ -9,7 +9,7 @@
 #include "core/hparams/field.h"
 #include "core/hparams/template.h"
 #include "tasks/base_task.h"
-#include "tasks/learner.h"
+#include "tasks/learner/learner.h"
 
 namespace tessera {
 

@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

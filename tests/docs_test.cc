@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/base/json.h"
 #include "core/hparams/toml.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"

@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "tests/support/skip.h"
 
-// HDF5 is told not to clean up at exit (core/base/hdf5_internal.cc); its caches are no leaks.
+// HDF5 is told not to clean up at exit (core/io/hdf5_internal.cc); its caches are no leaks.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ffn.h"
 
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reshard.h"
 
 namespace my_project {
 
@@ -25,7 +25,7 @@ Tensor Ffn::fprop(Tensor x) const {
   x = place(x);
   Tensor hidden = place(einsum(x, param(up_), over("embed")));
   hidden = square(relu(save_for_backward(hidden, "ffn1")));
-  hidden = hidden * param_beside(scale_, hidden);
+  hidden = hidden * param_like(scale_, hidden);
   return place(einsum(hidden, param(down_), over("mlp")), "residual");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What Ffn computes, its gradients, and its sharding on a mesh of four. `ctest` runs it.
 #include "ffn.h"
-#include "tasks/tested_layer.h"
+#include "tasks/testing/tested_layer.h"
 
 namespace my_project {
 namespace {

@@ -4,7 +4,7 @@
 #include "layers/language_model.h"
 #include "layers/rms_norm.h"
 #include "plugins/registry.h"
-#include "tasks/schedules/linear_rampup_decay.h"
+#include "tasks/learner/schedules/linear_rampup_decay.h"
 #include "tasks/single_task.h"
 #include "words.h"
 

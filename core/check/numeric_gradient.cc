@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/trace.h"
-#include "core/passes/autodiff.h"
+#include "core/passes/autodiff/autodiff.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

@@ -40,7 +40,7 @@ std::string family_of(const OpCase& row) {
     case OpClass::kReduction:
       return "reduction";
     case OpClass::kView:
-    case OpClass::kMovement:
+    case OpClass::kDataMovement:
       return "layout";
     case OpClass::kGenerator:
       return "generator";
@@ -59,7 +59,7 @@ std::map<std::string, std::string> ops_without_cases() {
           {"all_reduce", "made by lowering; tests/core/passes"},
           {"all_to_all", "made by lowering; tests/core/passes"},
           {"permute", "made by lowering; tests/core/passes"},
-          {"keep_or_zero", "made by lowering; tests/core/passes"},
+          {"mask_to_owner", "made by lowering; tests/core/passes"},
           {"fused", "made by the fuse pass of elementwise ops that have rows; tests/core/passes"}};
 }
 

@@ -3,18 +3,18 @@
 
 #include "core/check/op_cases.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/attention.h"
-#include "core/graph/ops/cache.h"
-#include "core/graph/ops/cross_entropy.h"
-#include "core/graph/ops/cross_entropy_shard.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/norm.h"
-#include "core/graph/ops/optimizer.h"
-#include "core/graph/ops/random.h"
-#include "core/graph/ops/rotary.h"
-#include "core/graph/ops/softmax.h"
 #include "core/graph/trace.h"
+#include "core/ops/attention.h"
+#include "core/ops/cache.h"
+#include "core/ops/cross_entropy.h"
+#include "core/ops/cross_entropy_shard.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/norm.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/random.h"
+#include "core/ops/rotary.h"
+#include "core/ops/softmax.h"
 
 namespace tessera {
 namespace {
@@ -52,7 +52,7 @@ OpCase gradient_of(const OpCase& forward) {
     Tensor output = results[0];
     Graph& graph = traced_graph();
     const Node* node = &graph.node(graph.value(output.id()).producer);
-    while (node->op->plain == nullptr) {  // Past the transpose that follows some.
+    while (node->op->decomposition == nullptr) {  // Past the transpose that follows some.
       output = Tensor(&graph, node->inputs[0]);
       node = &graph.node(graph.value(output.id()).producer);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/check/op_cases.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
 
 namespace tessera {
 namespace {

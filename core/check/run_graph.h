@@ -9,7 +9,7 @@
 #include "core/backend/backend.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/graph/graph.h"
-#include "core/runtime/executor.h"
+#include "core/runtime/executor/executor.h"
 
 namespace tessera {
 

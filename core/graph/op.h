@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an op is: its type rule, its gradient, its plain definition and its cost. One OpDef a row,
+// What an op is: its type rule, its gradient, its decomposition and its cost. One OpDef a row,
 // in the file of its family under ops/. Kernels live in the backends, by name.
 #pragma once
 
@@ -26,7 +26,7 @@ struct InferContext {
   SourceSite site = {};                  // The line that applies the op.
 };
 
-// What a gradient or a plain definition sees. Tensors are in the graph being traced.
+// What a gradient or a decomposition sees. Tensors are in the graph being traced.
 struct VjpContext {
   const Node& node;
   std::span<const Tensor> inputs;
@@ -42,7 +42,7 @@ enum class OpClass {
   kElementwise,
   kReduction,
   kContraction,
-  kMovement,
+  kDataMovement,
   kView,
   kGenerator,
   kCollective,
@@ -63,7 +63,7 @@ struct OpDef {
 
   // For composite ops: the same outputs from primitive ops. Tests compare kernels with it, the
   // reference interpreter runs it. Null: a primitive.
-  std::vector<Tensor> (*plain)(const Node&, std::span<const Tensor> inputs) = nullptr;
+  std::vector<Tensor> (*decomposition)(const Node&, std::span<const Tensor> inputs) = nullptr;
 
   // Multiplications and additions of one execution, from the node's types in `graph`; null: one
   // per output element.

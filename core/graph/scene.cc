@@ -22,10 +22,10 @@ Look look_of(const OpDef& op) {
       return Look::kReduction;
     case OpClass::kContraction:
       return Look::kContraction;
-    case OpClass::kMovement:
+    case OpClass::kDataMovement:
     case OpClass::kView:
     case OpClass::kGenerator:
-      return Look::kMovement;
+      return Look::kDataMovement;
     case OpClass::kCollective:
     case OpClass::kOther:
       return Look::kComposite;

@@ -21,7 +21,7 @@ enum class Look {
   kContraction,
   kElementwise,
   kReduction,
-  kMovement,
+  kDataMovement,
   kReshard,
   kComposite,
   kParameter,

@@ -27,7 +27,7 @@ constexpr std::array<Style, 11> kStyles = {
     {{Look::kContraction, "contraction", "#dbe8ff", "#3b6fd4"},
      {Look::kElementwise, "elementwise", "#e6f4e1", "#5a9e4b"},
      {Look::kReduction, "reduction", "#fff0d6", "#d98e1f"},
-     {Look::kMovement, "movement", "#f0f0f3", "#9a9aa5"},
+     {Look::kDataMovement, "movement", "#f0f0f3", "#9a9aa5"},
      {Look::kReshard, "reshard", "#fde0e3", "#d0384f"},
      {Look::kComposite, "composite", "#efe5fb", "#8250c8"},
      {Look::kParameter, "parameter", "#fff7c2", "#b89b00"},

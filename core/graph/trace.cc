@@ -23,7 +23,7 @@ struct Frame {
 };
 
 // What tracing on this thread knows besides the frames.
-struct Speaker {
+struct TraceState {
   std::string path;
   SourceSite served;  // Known under a ServeScope.
   Phase phase = Phase::kForward;
@@ -31,7 +31,7 @@ struct Speaker {
 };
 
 thread_local std::vector<Frame> frames;
-thread_local Speaker speaker;
+thread_local TraceState speaker;
 
 Frame& innermost() {
   CHECK(!frames.empty(), "ops are called while a TraceScope lives");

@@ -72,7 +72,7 @@ class RematScope {
   int32_t outer_;
 };
 
-// Nodes traced under it serve `node` (its gradient, its plain definition): they take its source
+// Nodes traced under it serve `node` (its gradient, its decomposition): they take its source
 // line and layer path, and errors say them.
 class ServeScope {
  public:

@@ -10,7 +10,7 @@ std::vector<Type> infer_copy(const InferContext& context) { return {context.inpu
 double no_flops(const Graph&, const Node&) { return 0.0; }
 
 const OpDef kCopy = {
-    .name = "copy", .op_class = OpClass::kMovement, .infer = infer_copy, .flops = no_flops};
+    .name = "copy", .op_class = OpClass::kDataMovement, .infer = infer_copy, .flops = no_flops};
 const OpRegistrar kRegisterCopy{kCopy};
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and writing the operands of a `repeat` node by their part in the loop (the layout is in
-// core/graph/ops/repeat.h), so that no pass counts positions.
+// core/ops/repeat.h), so that no pass counts positions.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "tasks/experiment.h"
+#include "tasks/config/experiment.h"
 
 namespace tessera {
 

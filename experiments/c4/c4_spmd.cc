@@ -9,7 +9,7 @@
 #include "inputs/synthetic_input.h"
 #include "layers/language_model.h"
 #include "layers/repeated.h"
-#include "tasks/schedules/linear_rampup_decay.h"
+#include "tasks/learner/schedules/linear_rampup_decay.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

@@ -12,9 +12,9 @@
 
 #include "core/hparams/enum_names.h"
 #include "core/hparams/field.h"
-#include "tasks/experiment.h"
-#include "tasks/missing_data.h"
-#include "tasks/strategies.h"
+#include "tasks/config/experiment.h"
+#include "tasks/config/missing_data.h"
+#include "tasks/config/strategies.h"
 
 namespace tessera {
 

@@ -4,13 +4,13 @@
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "inputs/flat_tokens_input.h"
 #include "inputs/streaming_text_input.h"
 #include "layers/repeated.h"
 #include "plugins/registry.h"
 #include "tasks/interop/hf_model.h"
-#include "tasks/schedules/linear_rampup_decay.h"
+#include "tasks/learner/schedules/linear_rampup_decay.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tasks/experiment.h"
+#include "tasks/config/experiment.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include "inputs/text_input.h"
 #include "layers/language_model.h"
 #include "layers/rms_norm.h"
-#include "tasks/schedules/linear_rampup_decay.h"
+#include "tasks/learner/schedules/linear_rampup_decay.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

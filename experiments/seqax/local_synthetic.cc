@@ -3,7 +3,7 @@
 #include "experiments/seqax/model.h"
 #include "experiments/seqax/synthetic_tasks.h"
 #include "plugins/registry.h"
-#include "tasks/schedules/linear_rampup_decay.h"
+#include "tasks/learner/schedules/linear_rampup_decay.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

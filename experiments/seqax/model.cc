@@ -4,20 +4,20 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/graph/ops/activation.h"
-#include "core/graph/ops/attention.h"
-#include "core/graph/ops/cache.h"
-#include "core/graph/ops/cast.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/gather.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/norm.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
-#include "core/graph/ops/rotary.h"
+#include "core/ops/activation.h"
+#include "core/ops/attention.h"
+#include "core/ops/cache.h"
+#include "core/ops/cast.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/norm.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/ops/rotary.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {
@@ -73,7 +73,7 @@ SeqaxModel::SeqaxModel(const HParams& p) : BaseModel(p.dtypes), p_(p) {
 }
 
 Tensor SeqaxModel::gathered(Weight weight, std::string_view layout, DType dtype) const {
-  Tensor value = at_rest(weight, dtype);
+  Tensor value = stored(weight, dtype);
   if (value.has("layers")) value = loop_slice(value);
   return reshard(cast_weight(value, dtype, dtypes().reduce), layout);
 }

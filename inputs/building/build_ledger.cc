@@ -12,9 +12,9 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/base/json.h"
-#include "core/base/json_line.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "core/io/json_line.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 
 namespace tessera {
 namespace {

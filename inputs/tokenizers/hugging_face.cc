@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/base/json.h"
+#include "core/io/json.h"
 #include "inputs/tokenizers/bpe_tokenizer.h"
 #include "inputs/tokenizers/json_flag.h"
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "core/base/json.h"
+#include "core/io/json.h"
 
 namespace tessera {
 

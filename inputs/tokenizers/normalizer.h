@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/json.h"
+#include "core/io/json.h"
 
 namespace tessera {
 

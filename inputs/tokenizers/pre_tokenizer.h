@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/json.h"
+#include "core/io/json.h"
 #include "inputs/tokenizers/word_scanner.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/json.h"
+#include "core/io/json.h"
 
 namespace tessera {
 

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
 #include "core/base/start_thread.h"
+#include "core/io/file.h"
 #include "inputs/tokenizers/utf8.h"
 
 namespace tessera {

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
 #include "inputs/zarr/zarr_codec.h"
 
 namespace tessera {

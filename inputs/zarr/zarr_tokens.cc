@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
 #include "inputs/zarr/zarr_array.h"
 
 namespace tessera {

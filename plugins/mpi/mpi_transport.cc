@@ -2,7 +2,7 @@
 // The transport "mpi": joins the processes that mpirun or srun started. A shared library of its own
 // (tessera/transports/mpi.so), so that Tessera needs no MPI where there is one process.
 #include "core/base/error.h"
-#include "core/runtime/transport_registry.h"
+#include "core/runtime/comm/transport_registry.h"
 #include "plugins/mpi/courier_internal.h"
 
 namespace tessera {

@@ -14,7 +14,7 @@
 
 #include "tasks/decode/base_decode_program.h"
 #include "tasks/decode/decode_hparams.h"
-#include "tasks/model_session.h"
+#include "tasks/session/model_session.h"
 
 namespace tessera {
 
@@ -57,7 +57,7 @@ class DecodeProgram final : public BaseDecodeProgram {
   void write(int program, std::string_view name, std::span<const int32_t> values, int64_t width);
 
   Executor& executor_;
-  Processes& processes_;
+  ProcessGroup& processes_;
   DecodeSizes sizes_;
   int64_t vocab_size_ = 0;
   int prefill_ = 0, step_ = 0;

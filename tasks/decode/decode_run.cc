@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "tasks/decode/decoder_out.h"
 #include "tasks/decode/sample_view.h"
-#include "tasks/model_state.h"
-#include "tasks/run_tokenizer.h"
+#include "tasks/run_directory/run_tokenizer.h"
+#include "tasks/session/model_state.h"
 
 namespace tessera {
 namespace {
@@ -23,7 +23,7 @@ Infeed whole_input(const std::filesystem::path& run_directory) {
 }  // namespace
 
 DecodeRun::DecodeRun(const ExperimentConfig& config, const RunOptions& options,
-                     const std::vector<Device*>& devices, Processes& processes)
+                     const std::vector<Device*>& devices, ProcessGroup& processes)
     : options_(options),
       processes_(processes),
       session_(config, ModelSession::Purpose::kRunning, devices, options.devices, processes),
@@ -62,7 +62,7 @@ void DecodeRun::choose_checkpoint() {
       fail("{} holds no checkpoint to decode with; train first", store_.directory().string());
     if (options_.checkpoint.kind != CheckpointChoice::Kind::kStep) step = *newest;
   }
-  step_ = processes_.agree_max(step, "the checkpoint to decode with");
+  step_ = processes_.all_reduce_max(step, "the checkpoint to decode with");
 }
 
 // The run keeps its tokenizer; one that does not is asked for its data's. Ids need neither: an
@@ -162,8 +162,8 @@ void DecodeRun::compile() {
     for (const DecodedExample& example : dataset.examples)
       longest = std::max(longest, std::ssize(example.prompt_ids));
   }
-  prompts = processes_.agree_max(prompts, "what to decode");
-  longest = processes_.agree_max(longest, "what to decode");
+  prompts = processes_.all_reduce_max(prompts, "what to decode");
+  longest = processes_.all_reduce_max(longest, "what to decode");
   decoding_.emplace(session_, p_, prompts, longest);
   check_prompt_ids();
   session_.executor().allocate();
@@ -180,7 +180,7 @@ int DecodeRun::run() {
     console_.say("dry run: ready to decode");
     return 0;
   }
-  const int64_t count = processes_.agree_max(std::ssize(datasets_), "what to decode");
+  const int64_t count = processes_.all_reduce_max(std::ssize(datasets_), "what to decode");
   datasets_.resize(static_cast<size_t>(count));
   for (Dataset& dataset : datasets_) decode(dataset);
   return 0;

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "core/runtime/checkpoint_store.h"
-#include "tasks/base_run.h"
-#include "tasks/console.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decoding.h"
-#include "tasks/trainer.h"
+#include "tasks/logging/console.h"
+#include "tasks/modes/base_run.h"
+#include "tasks/modes/trainer.h"
 
 namespace tessera {
 
@@ -22,7 +22,7 @@ class DecodeRun final : public BaseRun {
  public:
   // As Trainer's.
   DecodeRun(const ExperimentConfig& config, const RunOptions& options,
-            const std::vector<Device*>& devices, Processes& processes);
+            const std::vector<Device*>& devices, ProcessGroup& processes);
   int run() override;
 
  private:
@@ -45,7 +45,7 @@ class DecodeRun final : public BaseRun {
   void show(const Dataset& dataset);
 
   RunOptions options_;
-  Processes& processes_;
+  ProcessGroup& processes_;
   ModelSession session_;
   DecodeHParams p_;
   CheckpointStore store_;

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/base/file.h"
-#include "core/base/json_line.h"
 #include "core/base/plain_nan.h"
-#include "tasks/printable.h"
+#include "core/io/file.h"
+#include "core/io/json_line.h"
+#include "tasks/logging/printable.h"
 
 namespace tessera {
 namespace {

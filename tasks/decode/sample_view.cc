@@ -5,7 +5,7 @@
 
 #include "core/base/plain_nan.h"
 #include "tasks/decode/prompt_text.h"
-#include "tasks/printable.h"
+#include "tasks/logging/printable.h"
 
 namespace tessera {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "tasks/console.h"
 #include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decoding.h"
-#include "tasks/run_log.h"
+#include "tasks/logging/console.h"
+#include "tasks/logging/run_log.h"
 
 namespace tessera {
 

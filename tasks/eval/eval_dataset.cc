@@ -100,7 +100,7 @@ std::vector<std::string> EvalDataset::metric_names() const {
   return names;
 }
 
-EvalDataset::Result EvalDataset::run(Processes& processes) {
+EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
   const ErrorContext where("eval_inputs." + name_);
   CHECK(program_.has_value());
   const ScoreMetrics metrics = make_score_metrics();
@@ -112,7 +112,7 @@ EvalDataset::Result EvalDataset::run(Processes& processes) {
   for (; num_batches_ < 0 || taken < num_batches_; ++taken) {
     std::optional<Batch> batch = input.get_next();
     // All end together. A batch that cannot be read is told here too.
-    if (processes.agree_max(batch ? 1 : 0, "a batch of evaluation") == 0) break;
+    if (processes.all_reduce_max(batch ? 1 : 0, "a batch of evaluation") == 0) break;
     if (!batch) batch = padding_batch(input.specification());
     const ScoredBatch scored = program_->run(*batch);
     result.scores.add(scored);
@@ -133,7 +133,7 @@ EvalDataset::Result EvalDataset::run(Processes& processes) {
 }
 
 void EvalDataset::add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
-                               const ScoreMetrics& metrics, Processes& processes) const {
+                               const ScoreMetrics& metrics, ProcessGroup& processes) const {
   const int64_t rows = input().global_batch_size();
   const Batch batch = gather_rows(local, opened_.rows, rows, processes);
   for (int64_t i = 0; i < rows; ++i) {

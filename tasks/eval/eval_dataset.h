@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/graph/shard.h"
-#include "core/runtime/processes.h"
+#include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
 #include "tasks/eval/dataset_scores.h"
 #include "tasks/eval/eval_hparams.h"
@@ -55,7 +55,7 @@ class EvalDataset {
     std::string remark;                     // Or empty. Each is made once.
   };
   // Error if there is nothing to score. All processes call it together and get the same.
-  Result run(Processes& processes);
+  Result run(ProcessGroup& processes);
 
   bool attached() const { return opened_.attached; }
   void reset() { opened_.input->reset(); }
@@ -68,7 +68,7 @@ class EvalDataset {
   void check_metric_names() const;
   ScoreMetrics make_score_metrics() const;
   void add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
-                    const ScoreMetrics& metrics, Processes& processes) const;
+                    const ScoreMetrics& metrics, ProcessGroup& processes) const;
   void report(const ScoreMetrics& metrics, Result* result) const;
 
   std::string name_;

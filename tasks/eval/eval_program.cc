@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "tasks/base_task.h"
-#include "tasks/program_io.h"
+#include "tasks/session/program_io.h"
 
 namespace tessera {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/runtime/executor.h"
+#include "core/runtime/executor/executor.h"
 #include "inputs/base_input.h"
 #include "tasks/eval/example_score.h"
 

@@ -10,15 +10,15 @@
 
 #include "core/base/error.h"
 #include "tasks/eval/eval_table.h"
-#include "tasks/loop_state.h"
-#include "tasks/model_state.h"
-#include "tasks/run_health.h"
-#include "tasks/stop_signal.h"
+#include "tasks/logging/run_health.h"
+#include "tasks/modes/stop_signal.h"
+#include "tasks/session/loop_state.h"
+#include "tasks/session/model_state.h"
 
 namespace tessera {
 namespace {
 
-using Next = CheckpointFeed::Next;
+using Next = CheckpointWatcher::Next;
 
 // What process 0 tells the others: a step's number, "wait", or "end " and why.
 constexpr std::string_view kWait = "wait";
@@ -38,7 +38,7 @@ Next next_of(const std::string& text) {
 }  // namespace
 
 EvalRun::EvalRun(const ExperimentConfig& config, const RunOptions& options,
-                 const std::vector<Device*>& devices, Processes& processes)
+                 const std::vector<Device*>& devices, ProcessGroup& processes)
     : config_(config),
       options_(options),
       devices_(devices),
@@ -54,7 +54,8 @@ EvalRun::EvalRun(const ExperimentConfig& config, const RunOptions& options,
   if (options.checkpoint.kind != CheckpointChoice::Kind::kFollow) {
     agreed_next([] { return false; });
     open_session();
-  } else if (processes.agree_max(store_.steps().empty() ? 0 : 1, "what there is to score") > 0) {
+  } else if (processes.all_reduce_max(store_.steps().empty() ? 0 : 1, "what there is to score") >
+             0) {
     open_session();
   }
 }
@@ -114,7 +115,7 @@ void EvalRun::score_all() {
   const StopSignal stop;
   int64_t scored = 0;
   for (;;) {
-    if (const int64_t signal = processes_.agree_max(stop.requested(), "whether to stop")) {
+    if (const int64_t signal = processes_.all_reduce_max(stop.requested(), "whether to stop")) {
       console_.say(fmt::format("{}: stopped after {} checkpoints",
                                StopSignal::name(static_cast<int>(signal)), scored));
       return;
@@ -157,7 +158,7 @@ bool EvalRun::restore(int64_t step) {
     return true;
   }
   const bool is_gone = processes_.is_first() && !std::filesystem::exists(store_.path_of(step));
-  if (processes_.agree_max(is_gone ? 1 : 0, "whether a checkpoint is gone") == 0)
+  if (processes_.all_reduce_max(is_gone ? 1 : 0, "whether a checkpoint is gone") == 0)
     fail("{}", *first);
   return false;
 }

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "core/backend/backend.h"
-#include "core/runtime/processes.h"
-#include "tasks/base_run.h"
-#include "tasks/console.h"
-#include "tasks/eval/checkpoint_feed.h"
-#include "tasks/eval/eval_out.h"
-#include "tasks/experiment.h"
-#include "tasks/session.h"
-#include "tasks/trainer.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/config/experiment.h"
+#include "tasks/eval/checkpoint_watcher.h"
+#include "tasks/eval/eval_writer.h"
+#include "tasks/logging/console.h"
+#include "tasks/modes/base_run.h"
+#include "tasks/modes/trainer.h"
+#include "tasks/session/session.h"
 
 namespace tessera {
 
@@ -24,14 +24,14 @@ class EvalRun final : public BaseRun {
  public:
   // As Trainer's.
   EvalRun(const ExperimentConfig& config, const RunOptions& options,
-          const std::vector<Device*>& devices, Processes& processes);
+          const std::vector<Device*>& devices, ProcessGroup& processes);
 
   // Returns the exit code: 0, also when it was told to stop. Error, after all that there is to
   // score, if a loss was not finite.
   int run() override;
 
  private:
-  CheckpointFeed::Next agreed_next(const std::function<bool()>& stop);
+  CheckpointWatcher::Next agreed_next(const std::function<bool()>& stop);
   void open_session();
   bool restore(int64_t step);
   void check_first_checkpoint();
@@ -42,10 +42,10 @@ class EvalRun final : public BaseRun {
   ExperimentConfig config_;
   RunOptions options_;
   std::vector<Device*> devices_;
-  Processes& processes_;
-  EvalOut out_;
+  ProcessGroup& processes_;
+  EvalWriter out_;
   CheckpointStore store_;
-  CheckpointFeed feed_;  // Asked by process 0, for all.
+  CheckpointWatcher feed_;  // Asked by process 0, for all.
   Console console_;
   std::unique_ptr<Session> session_;  // Null until there is a checkpoint.
   std::string problem_;               // The first loss that was not finite; empty: all were.

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tasks/console.h"
 #include "tasks/eval/evaluation.h"
+#include "tasks/logging/console.h"
 
 namespace tessera {
 

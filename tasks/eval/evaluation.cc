@@ -112,7 +112,7 @@ std::vector<std::string> Evaluation::names_of_tag(const std::vector<std::string>
   return common;
 }
 
-EvalReport Evaluation::run(Processes& processes) {
+EvalReport Evaluation::run(ProcessGroup& processes) {
   EvalReport report;
   std::map<std::string, MetricMeans> means;  // By "dataset" and "dataset/source".
   for (EvalDataset& dataset : datasets_) {

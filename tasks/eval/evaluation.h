@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "core/runtime/executor.h"
-#include "core/runtime/processes.h"
+#include "core/runtime/comm/process_group.h"
+#include "core/runtime/executor/executor.h"
 #include "tasks/base_task.h"
+#include "tasks/config/experiment.h"
 #include "tasks/eval/eval_dataset.h"
 #include "tasks/eval/eval_tags.h"
-#include "tasks/experiment.h"
-#include "tasks/model_session.h"
+#include "tasks/session/model_session.h"
 
 namespace tessera {
 
@@ -44,7 +44,7 @@ class Evaluation {
   // What `run` gives, in order.
   std::vector<std::string> metric_names() const;
   // Scores every dataset. All processes call it together and get the same.
-  EvalReport run(Processes& processes);
+  EvalReport run(ProcessGroup& processes);
 
   // Where those datasets are that roll on, by name.
   std::map<std::string, InputState> states() const;

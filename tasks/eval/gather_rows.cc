@@ -74,7 +74,7 @@ void unpack(const std::string& text, Batch* batch) {
 }  // namespace
 
 Batch gather_rows(const Batch& local, const std::vector<RowRange>& ranges, int64_t global_rows,
-                  Processes& processes) {
+                  ProcessGroup& processes) {
   if (processes.size() == 1) return local;
   Batch batch;
   for (const auto& [name, array] : local) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/graph/shard.h"
-#include "core/runtime/processes.h"
+#include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
 
 namespace tessera {
@@ -15,7 +15,7 @@ namespace tessera {
 // `local` holds this process's rows, those of `ranges` one after the other (none: it is whole).
 // Every process gets the same. Arrays have the axis "batch" first.
 Batch gather_rows(const Batch& local, const std::vector<RowRange>& ranges, int64_t global_rows,
-                  Processes& processes);
+                  ProcessGroup& processes);
 
 // Row `row` of a batch: its arrays without the axis "batch".
 Batch row_of_batch(const Batch& batch, int64_t row);

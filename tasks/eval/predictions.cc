@@ -59,13 +59,13 @@ Predictions::Predictions(ModelSession& session, const std::string& dataset,
                          const std::filesystem::path& run_directory)
     : p_(p), decode_(p.decode.value_or(session.task().decode())) {
   check(decode_, fmt::format("eval.datasets.{}.decode", dataset));
-  Processes& processes = session.processes();
+  ProcessGroup& processes = session.processes();
   int64_t longest = 0;
   if (processes.is_first()) read(dataset, input_tpl, run_directory);
   for (const DecodedExample& example : examples_)
     longest = std::max(longest, std::ssize(example.prompt_ids));
-  const int64_t count = processes.agree_max(std::ssize(examples_), "what to decode");
-  longest = processes.agree_max(longest, "what to decode");
+  const int64_t count = processes.all_reduce_max(std::ssize(examples_), "what to decode");
+  longest = processes.all_reduce_max(longest, "what to decode");
   decoding_.emplace(session, decode_, count, longest, "eval/" + dataset);
 }
 
@@ -85,7 +85,7 @@ void Predictions::read(const std::string& dataset, const Template<BaseInput>& in
 
 void Predictions::begin() { decoding_->begin(text_ ? &*text_ : nullptr); }
 
-std::map<std::string, double> Predictions::run(Processes& processes) {
+std::map<std::string, double> Predictions::run(ProcessGroup& processes) {
   std::vector<std::vector<int32_t>> prompts;
   for (const DecodedExample& example : examples_) prompts.push_back(example.prompt_ids);
   std::vector<std::vector<DecodedSample>> samples = decoding_->decode(prompts);

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "core/runtime/processes.h"
+#include "core/runtime/comm/process_group.h"
 #include "tasks/decode/decoding.h"
 #include "tasks/eval/eval_hparams.h"
-#include "tasks/model_session.h"
+#include "tasks/session/model_session.h"
 
 namespace tessera {
 
@@ -29,7 +29,7 @@ class Predictions {
   // "<predict metric>/<value>"; what is wrong with a metric is said here.
   static std::vector<std::string> names(const EvalHParams& p);
   // All processes call it together and get the same, by those names.
-  std::map<std::string, double> run(Processes& processes);
+  std::map<std::string, double> run(ProcessGroup& processes);
 
  private:
   void read(const std::string& dataset, const Template<BaseInput>& input_tpl,

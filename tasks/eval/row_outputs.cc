@@ -4,11 +4,11 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "tasks/base_task.h"
 
 namespace tessera {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 
 namespace tessera {
 namespace {

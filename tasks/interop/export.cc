@@ -9,19 +9,19 @@
 
 #include "core/base/dtype_synonyms.h"
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/base/json.h"
-#include "core/base/json_line.h"
-#include "core/runtime/checkpoint_store.h"
-#include "core/runtime/safetensors_writer.h"
-#include "tasks/console.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "core/io/json_line.h"
+#include "core/io/safetensors_writer.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
+#include "tasks/config/run_config.h"
 #include "tasks/interop/hf_copy.h"
 #include "tasks/interop/hf_model.h"
 #include "tasks/interop/hf_tokenizer.h"
 #include "tasks/interop/hf_weights.h"
-#include "tasks/learner.h"
-#include "tasks/model_state.h"
-#include "tasks/run_config.h"
+#include "tasks/learner/learner.h"
+#include "tasks/logging/console.h"
+#include "tasks/session/model_state.h"
 
 namespace tessera {
 namespace {
@@ -253,7 +253,7 @@ class Bystander final : public BaseRun {
 }  // namespace
 
 std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunOptions& options,
-                                    const Processes& processes) {
+                                    const ProcessGroup& processes) {
   if (!processes.is_first()) return std::make_unique<Bystander>();
   return std::make_unique<Export>(config, options);
 }

@@ -5,10 +5,10 @@
 
 #include <memory>
 
-#include "core/runtime/processes.h"
-#include "tasks/base_run.h"
-#include "tasks/experiment.h"
-#include "tasks/trainer.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/config/experiment.h"
+#include "tasks/modes/base_run.h"
+#include "tasks/modes/trainer.h"
 
 namespace tessera {
 
@@ -17,6 +17,6 @@ namespace tessera {
 // appears whole, by one rename. One that holds anything but an earlier export is refused. Process 0
 // does it all. The configuration and the options outlive the run.
 std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunOptions& options,
-                                    const Processes& processes);
+                                    const ProcessGroup& processes);
 
 }  // namespace tessera

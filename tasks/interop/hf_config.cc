@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/json.h"
+#include "core/io/json.h"
 
 namespace tessera {
 namespace {

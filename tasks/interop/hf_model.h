@@ -8,7 +8,7 @@
 
 #include "core/hparams/field.h"
 #include "layers/language_model.h"
-#include "tasks/experiment.h"
+#include "tasks/config/experiment.h"
 #include "tasks/interop/hf_config.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "inputs/tokenizer.h"
-#include "tasks/experiment.h"
+#include "tasks/config/experiment.h"
 #include "tasks/interop/hf_config.h"
 
 namespace tessera {

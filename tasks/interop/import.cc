@@ -7,17 +7,17 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
 #include "core/graph/text.h"
-#include "core/runtime/checkpoint_store.h"
-#include "tasks/console.h"
+#include "core/io/file.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
+#include "tasks/config/run_config.h"
 #include "tasks/interop/hf_copy.h"
-#include "tasks/loop_state.h"
-#include "tasks/model_session.h"
-#include "tasks/model_state.h"
-#include "tasks/run_config.h"
-#include "tasks/run_start.h"
-#include "tasks/run_tokenizer.h"
+#include "tasks/logging/console.h"
+#include "tasks/run_directory/run_start.h"
+#include "tasks/run_directory/run_tokenizer.h"
+#include "tasks/session/loop_state.h"
+#include "tasks/session/model_session.h"
+#include "tasks/session/model_state.h"
 
 namespace tessera {
 namespace {
@@ -84,7 +84,7 @@ void read_tensor(const SafetensorsModel& files, const HfTensor& tensor, const Pa
 class ImportSession final : public ModelSession {
  public:
   ImportSession(const ExperimentConfig& config, const RunOptions& options,
-                const std::vector<Device*>& devices, Processes& processes)
+                const std::vector<Device*>& devices, ProcessGroup& processes)
       : ModelSession(config, Purpose::kRunning, devices, options.devices, processes) {
     const Graph graph =
         task_->train_graph({mesh_, rules_, global_specification(*config.input.instantiate())});
@@ -101,7 +101,7 @@ class ImportSession final : public ModelSession {
 class Import final : public BaseRun {
  public:
   Import(const ExperimentConfig& config, const RunOptions& options,
-         const std::vector<Device*>& devices, Processes& processes)
+         const std::vector<Device*>& devices, ProcessGroup& processes)
       : options_(options),
         processes_(processes),
         files_(options.input),
@@ -109,7 +109,7 @@ class Import final : public BaseRun {
     // Only now that the files are what they are to be is an earlier run set aside, or memory taken.
     lock_ = lock_run(options, processes);
     if (processes.is_first()) check_not_begun();
-    hparams_toml_ = settle_run(config, options, processes);
+    hparams_toml_ = prepare_run(config, options, processes);
     session_ = std::make_unique<ImportSession>(config, options, devices, processes);
   }
 
@@ -188,7 +188,7 @@ class Import final : public BaseRun {
   }
 
   RunOptions options_;
-  Processes& processes_;
+  ProcessGroup& processes_;
   SafetensorsModel files_;
   std::vector<HfTensor> tensors_;
   std::unique_ptr<RunLock> lock_;
@@ -230,7 +230,7 @@ void read_hf_weights(const SafetensorsModel& files, const std::vector<HfTensor>&
 }
 
 std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunOptions& options,
-                                    const std::vector<Device*>& devices, Processes& processes) {
+                                    const std::vector<Device*>& devices, ProcessGroup& processes) {
   return std::make_unique<Import>(config, options, devices, processes);
 }
 

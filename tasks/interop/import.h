@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "core/backend/backend.h"
-#include "core/runtime/executor.h"
-#include "core/runtime/processes.h"
-#include "core/runtime/safetensors.h"
-#include "tasks/base_run.h"
-#include "tasks/experiment.h"
+#include "core/io/safetensors.h"
+#include "core/runtime/comm/process_group.h"
+#include "core/runtime/executor/executor.h"
+#include "tasks/config/experiment.h"
 #include "tasks/interop/hf_weights.h"
-#include "tasks/trainer.h"
+#include "tasks/modes/base_run.h"
+#include "tasks/modes/trainer.h"
 
 namespace tessera {
 
@@ -21,7 +21,7 @@ namespace tessera {
 // its devices hold; all write the checkpoint together. Optimizer state is fresh, and the input is
 // at its beginning; its data need not be there yet.
 std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunOptions& options,
-                                    const std::vector<Device*>& devices, Processes& processes);
+                                    const std::vector<Device*>& devices, ProcessGroup& processes);
 
 // What the directory must hold for these tensors, by the names it has there. Error that lists what
 // is missing, of another shape, or not known.

@@ -15,7 +15,7 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
-#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 
 namespace tessera {
 namespace {

@@ -18,12 +18,12 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/base/error.h"
-#include "core/runtime/executor.h"
+#include "core/runtime/executor/executor.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "tasks/base_task.h"
-#include "tasks/model_state.h"
+#include "tasks/session/model_state.h"
 
 namespace tessera {
 namespace {

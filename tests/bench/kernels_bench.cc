@@ -19,12 +19,12 @@
 #include "core/backend/reference/encoding.h"
 #include "core/base/random.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/attention.h"
-#include "core/graph/ops/cross_entropy.h"
-#include "core/graph/ops/norm.h"
-#include "core/graph/ops/optimizer.h"
-#include "core/graph/ops/random.h"
-#include "core/graph/ops/rotary.h"
+#include "core/ops/attention.h"
+#include "core/ops/cross_entropy.h"
+#include "core/ops/norm.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/random.h"
+#include "core/ops/rotary.h"
 #include "core/passes/cost.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/trial.h"
@@ -167,7 +167,7 @@ void run_case(const BenchCase& bench, Device& device, int threads, bool json) {
   bench.trace(trial.inputs());
   if (bench.gradient) traced_gradient(trial.graph(), Node(trial.graph().nodes().front()));
   for (const Node& node : trial.graph().nodes()) {
-    if (node.op->plain == nullptr) continue;
+    if (node.op->decomposition == nullptr) continue;
     const Timing timing = time_node(trial.graph(), node, bench.integers, device, threads);
     const double gflops = timing.flops / timing.seconds * 1e-9;
     const double gigabytes = timing.bytes / timing.seconds * 1e-9;

@@ -14,7 +14,7 @@
 
 #include <fmt/core.h>
 
-#include "core/backend/cpu/matrix_product.h"
+#include "core/backend/cpu/gemm/matrix_product.h"
 
 namespace tessera {
 namespace {

@@ -18,7 +18,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "inputs/tokenizer.h"
 
 namespace tessera {

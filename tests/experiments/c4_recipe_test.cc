@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "tests/support/catch.h"
 #include "tests/support/compress.h"
 #include "tests/support/metrics_lines.h"

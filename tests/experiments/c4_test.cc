@@ -3,7 +3,7 @@
 // trained at the smoke variant's size.
 #include <fstream>
 
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"

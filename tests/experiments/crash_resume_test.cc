@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"

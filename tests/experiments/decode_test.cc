@@ -2,7 +2,7 @@
 // Decoding as a user does it: train on a text, lose the text, go on from prompts.
 #include <regex>
 
-#include "core/base/json.h"
+#include "core/io/json.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"

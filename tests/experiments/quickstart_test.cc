@@ -3,8 +3,8 @@
 #include <set>
 #include <sstream>
 
-#include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"

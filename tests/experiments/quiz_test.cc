@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // quiz.CopyQuiz as a user runs it: metrics of a plugin's own, in training and alone.
-#include "core/base/json.h"
+#include "core/io/json.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/hdf5.h"
+#include "core/io/hdf5.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/hdf5.h"
+#include "core/io/hdf5.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
-#include "core/base/hdf5.h"
+#include "core/io/hdf5.h"
 #include "inputs/flat_tokens_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "inputs/flat_tokens_file.h"
 #include "inputs/flat_tokens_tool.h"
 #include "inputs/zarr/zarr_array.h"

@@ -3,7 +3,7 @@
 // leave alone, and what is refused.
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/reshard.h"
 #include "layers/feed_forward.h"
 #include "layers/fprop_scope.h"
 #include "layers/transformer_block.h"
@@ -25,7 +25,7 @@ struct Traced {
     const TraceScope trace(graph, mesh, rules);
     const std::vector<Tensor> parameters = parameter_inputs(model->parameters());
     for (size_t i = 0; i < parameters.size(); ++i)
-      at_rest[model->parameters().parameters()[i].path] = parameters[i].type().layout();
+      stored[model->parameters().parameters()[i].path] = parameters[i].type().layout();
     Features features;
     for (const std::string name : {"ids", "labels"})
       features.tensors[name] =
@@ -44,7 +44,7 @@ struct Traced {
     return found;
   }
   Graph graph;
-  std::map<std::string, std::string> at_rest;
+  std::map<std::string, std::string> stored;
 };
 
 FeedForward::HParams& feed_forward(LanguageModel::HParams& p) {
@@ -59,16 +59,16 @@ const std::string kFfn = "lm.transformer.x_layers[0].ffn";
 TEST_CASE("a layer's rules move its own weights and activations, and nobody else's") {
   LanguageModel::HParams p = small_gpt2();
   const Traced usual(p);
-  REQUIRE(usual.at_rest.at(kFfn + ".up") == "embed/data mlp/mdl");
+  REQUIRE(usual.stored.at(kFfn + ".up") == "embed/data mlp/mdl");
   REQUIRE(usual.layouts("einsum", kFfn).front() == "batch/replica/data seq mlp/mdl");
 
   feed_forward(p).rules = {.weights = "embed -> replica, mlp -> data", .activations = "mlp -> ()"};
   const Traced own(p);
-  REQUIRE(own.at_rest.at(kFfn + ".up") == "embed/replica mlp/data");
-  REQUIRE(own.at_rest.at(kFfn + ".down_bias") == "embed/replica");
+  REQUIRE(own.stored.at(kFfn + ".up") == "embed/replica mlp/data");
+  REQUIRE(own.stored.at(kFfn + ".down_bias") == "embed/replica");
   REQUIRE(own.layouts("einsum", kFfn).front() == "batch/replica/data seq mlp");
   const std::string attention = "lm.transformer.x_layers[0].attention";
-  REQUIRE(own.at_rest.at(attention + ".query") == usual.at_rest.at(attention + ".query"));
+  REQUIRE(own.stored.at(attention + ".query") == usual.stored.at(attention + ".query"));
   REQUIRE(own.layouts("einsum", attention) == usual.layouts("einsum", attention));
 }
 
@@ -76,8 +76,8 @@ TEST_CASE("a layer's rules reach its instances in every layer of a stack") {
   LanguageModel::HParams p = small_gpt2();
   feed_forward(p).rules.weights = "mlp -> (mdl, data)";
   const Traced traced(p);
-  REQUIRE(traced.at_rest.at("lm.transformer.x_layers[0].ffn.down") == "mlp/mdl/data embed");
-  REQUIRE(traced.at_rest.at("lm.transformer.x_layers[1].ffn.down") == "mlp/mdl/data embed");
+  REQUIRE(traced.stored.at("lm.transformer.x_layers[0].ffn.down") == "mlp/mdl/data embed");
+  REQUIRE(traced.stored.at("lm.transformer.x_layers[1].ffn.down") == "mlp/mdl/data embed");
 }
 
 TEST_CASE("mistakes in a layer's rules are found, and name the layer") {
@@ -119,7 +119,7 @@ class Declared final : public UnaryLayer {
   }
   Tensor fprop(Tensor) const override {
     const LayerScope scope(*this);
-    return at_rest(w_, DType::kF32);
+    return stored(w_, DType::kF32);
   }
 
  private:

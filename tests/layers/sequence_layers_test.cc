@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/check/numeric_gradient.h"
-#include "core/graph/ops/elementwise.h"
+#include "core/ops/elementwise.h"
 #include "layers/attention.h"
 #include "layers/embedding.h"
 #include "layers/full_softmax.h"

@@ -3,7 +3,7 @@
 // --set can name, and a metric of its own. elsewhere.Sharded: the same on mesh axes of its own.
 #include <algorithm>
 
-#include "core/graph/ops/elementwise.h"
+#include "core/ops/elementwise.h"
 #include "inputs/synthetic_input.h"
 #include "layers/activations.h"
 #include "layers/language_model.h"

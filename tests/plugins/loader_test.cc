@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "plugins/build_stamp.h"
 #include "plugins/lookup.h"
 #include "plugins/registry.h"

@@ -2,7 +2,7 @@
 // What `runexp new` refuses, and what it writes. tests/out_of_tree/new_project.sh builds it.
 #include "plugins/new_project.h"
 
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "tests/plugins/fixtures.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/backend/cpu/device.h"
-#include "tasks/model_state.h"
+#include "tasks/session/model_state.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -32,9 +32,9 @@ DecodeTrial::DecodeTrial(const BaseTask& task, const DecodeSetting& setting,
     devices_.push_back(make_cpu_device(threads));
     borrowed.push_back(devices_.back().get());
   }
-  fabric_ = std::make_unique<Fabric>(FabricOptions{
+  communicator_ = std::make_unique<Communicator>(CommunicatorOptions{
       .local_devices = count, .transport = nullptr, .timeout = std::chrono::minutes(2)});
-  executor_ = std::make_unique<Executor>(borrowed, *fabric_);
+  executor_ = std::make_unique<Executor>(borrowed, *communicator_);
   CompileOptions options;
   options.mesh = setting.mesh;
   options.verify_passes = true;

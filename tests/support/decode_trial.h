@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/runtime/executor.h"
-#include "core/runtime/fabric.h"
+#include "core/runtime/comm/communicator.h"
+#include "core/runtime/executor/executor.h"
 #include "tasks/base_task.h"
 
 namespace tessera {
@@ -37,7 +37,7 @@ class DecodeTrial {
  private:
   DecodeSetting setting_;
   std::vector<std::unique_ptr<Device>> devices_;
-  std::unique_ptr<Fabric> fabric_;
+  std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<Executor> executor_;
   std::map<int64_t, int> programs_;
   int reorder_ = 0;

@@ -159,7 +159,7 @@ std::string kernel_mismatch(const Graph& graph, const KernelCheck& check) {
 
   const std::unique_ptr<Device> device = make_cpu_device(check.threads);
   for (const Node& node : graph.nodes()) {
-    if (node.op->plain == nullptr && node.op->name != "random_uniform") continue;
+    if (node.op->decomposition == nullptr && node.op->name != "random_uniform") continue;
     const std::string problem = node_mismatch(graph, node, *device, values, check);
     if (!problem.empty()) return problem;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs every composite node of a trace by its CPU kernel and compares the results with the
-// reference interpreter's, which runs the plain definition in double precision.
+// reference interpreter's, which runs the decomposition in double precision.
 #pragma once
 
 #include <map>

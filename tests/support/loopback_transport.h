@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/runtime/transport.h"
+#include "core/runtime/comm/transport.h"
 
 namespace tessera {
 

@@ -7,15 +7,15 @@
 
 #include <fmt/core.h>
 
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
-#include "core/passes/autodiff.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
 
 namespace tessera {
 namespace {

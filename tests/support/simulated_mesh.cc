@@ -7,10 +7,10 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/collective.h"
 #include "core/graph/shard.h"
+#include "core/ops/collective.h"
 #include "core/passes/loop.h"
-#include "core/passes/lower.h"
+#include "core/passes/spmd/lower.h"
 
 namespace tessera {
 namespace {

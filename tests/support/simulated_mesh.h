@@ -12,7 +12,7 @@
 #include "core/backend/reference/interpreter.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
-#include "core/passes/reshard_plan.h"
+#include "core/passes/spmd/reshard_plan.h"
 
 namespace tessera {
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/runtime/transport.h"
+#include "core/runtime/comm/transport.h"
 
 namespace tessera {
 

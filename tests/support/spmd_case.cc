@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/passes/lower.h"
-#include "core/passes/remat.h"
+#include "core/passes/remat/remat.h"
+#include "core/passes/spmd/lower.h"
 #include "layers/repeated.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"

@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "core/backend/cpu/device.h"
-#include "core/passes/collectives.h"
-#include "core/runtime/executor.h"
-#include "core/runtime/fabric.h"
-#include "tasks/model_state.h"
-#include "tasks/programs.h"
+#include "core/passes/spmd/collectives.h"
+#include "core/runtime/comm/communicator.h"
+#include "core/runtime/executor/executor.h"
+#include "tasks/session/model_state.h"
+#include "tasks/session/programs.h"
 
 namespace tessera {
 namespace {
@@ -46,11 +46,11 @@ SpmdRun run_spmd(const SpmdCase& trial, const BeforeJoining& before_joining) {
     owned.push_back(make_cpu_device(trial.threads));
     borrowed.push_back(owned.back().get());
   }
-  Fabric fabric({.local_devices = devices,
-                 .transport = nullptr,
-                 .timeout = std::chrono::minutes(2),
-                 .before_joining = before_joining});
-  Executor executor(borrowed, fabric);
+  Communicator communicator({.local_devices = devices,
+                             .transport = nullptr,
+                             .timeout = std::chrono::minutes(2),
+                             .before_joining = before_joining});
+  Executor executor(borrowed, communicator);
   const std::unique_ptr<BaseTask> task = Template<BaseTask>(spmd_task(trial)).instantiate();
   const ParameterTable& table = task->model().parameters();
 
@@ -78,7 +78,7 @@ SpmdRun run_spmd(const SpmdCase& trial, const BeforeJoining& before_joining) {
   }
   run.trained = weights_of(executor, table);
   for (int64_t device = 0; device < devices; ++device)
-    run.bytes_sent.push_back(fabric.bytes_sent(device));
+    run.bytes_sent.push_back(communicator.bytes_sent(device));
   return run;
 }
 

@@ -26,7 +26,7 @@ struct SpmdRun {
   int64_t planned_moves = 0;          // … which move the shards of some devices, not of all.
 };
 
-// Called by each device before it joins a collective; see FabricOptions.
+// Called by each device before it joins a collective; see CommunicatorOptions.
 using BeforeJoining = std::function<void(int64_t device, int64_t number)>;
 
 SpmdRun run_spmd(const SpmdCase& trial, const BeforeJoining& before_joining = {});

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mesh axes that split nothing are warned of; those that split anything, in whatever way, are not.
-#include "tasks/check_rules.h"
+#include "tasks/session/check_rules.h"
 
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

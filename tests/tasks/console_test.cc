@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/console.h"
+#include "tasks/logging/console.h"
 
 #include <limits>
 

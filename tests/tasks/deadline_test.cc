@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/deadline.h"
+#include "tasks/modes/deadline.h"
 
 #include <atomic>
 

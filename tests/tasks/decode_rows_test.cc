@@ -6,9 +6,9 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/attention.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/layout.h"
+#include "core/ops/attention.h"
+#include "core/ops/einsum.h"
+#include "core/ops/layout.h"
 #include "layers/classification_model.h"
 #include "layers/full_softmax.h"
 #include "layers/language_model.h"

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/base/json.h"
+#include "core/io/json.h"
 #include "inputs/flat_tokens_input.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/strategies.h"
+#include "tasks/config/strategies.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
@@ -165,7 +165,7 @@ TEST_CASE("what is decoded does not depend on the mesh nor on the number of proc
       std::vector<std::jthread> threads;
       for (size_t rank = 0; rank < 2; ++rank)
         threads.emplace_back([&, rank] {
-          Processes processes(transports[rank], std::chrono::seconds(60));
+          ProcessGroup processes(transports[rank], std::chrono::seconds(60));
           codes[rank] = run_tiny(config, directory.path(), options, processes);
         });
     }

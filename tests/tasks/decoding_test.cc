@@ -9,7 +9,7 @@
 #include "layers/classification_model.h"
 #include "layers/full_softmax.h"
 #include "layers/language_model.h"
-#include "tasks/model_state.h"
+#include "tasks/session/model_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 #include "tests/tasks/tiny_run.h"
@@ -37,7 +37,7 @@ ExperimentConfig wide_config(DType compute = DType::kF32) {
 
 Results decode(const ExperimentConfig& config, const DecodeHParams& p, const Prompts& prompts) {
   const TinyDevices devices;
-  Processes alone;
+  ProcessGroup alone;
   ModelSession session(config, ModelSession::Purpose::kRunning, devices.in_order(), 1, alone);
   int64_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, std::ssize(prompt));
@@ -118,7 +118,7 @@ TEST_CASE("caches of other names and sizes lie side by side in a session") {
   beam.max_decode_steps = 7;
 
   const TinyDevices devices;
-  Processes alone;
+  ProcessGroup alone;
   ModelSession session(config, ModelSession::Purpose::kRunning, devices.in_order(), 1, alone);
   Decoding samples(session, sample, 4, 30, "samples"), beams(session, beam, 4, 23);
   session.executor().allocate();

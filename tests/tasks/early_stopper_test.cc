@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/early_stopper.h"
+#include "tasks/session/early_stopper.h"
 
 #include <cmath>
 

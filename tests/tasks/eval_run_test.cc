@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "tasks/config/strategies.h"
 #include "tasks/eval/shared_lines.h"
-#include "tasks/strategies.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
@@ -187,7 +187,7 @@ TEST_CASE("several processes follow a job together") {
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < 2; ++rank)
       threads.emplace_back([&, rank] {
-        Processes processes(transports[rank], std::chrono::seconds(60));
+        ProcessGroup processes(transports[rank], std::chrono::seconds(60));
         ended[rank] = run_tiny(config, run, eval_of({Kind::kFollow}), processes);
       });
   }

@@ -11,10 +11,10 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "tasks/model_state.h"
-#include "tasks/program_io.h"
-#include "tasks/session.h"
-#include "tasks/strategies.h"
+#include "tasks/config/strategies.h"
+#include "tasks/session/model_state.h"
+#include "tasks/session/program_io.h"
+#include "tasks/session/session.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/tasks/tiny_mixture.h"
@@ -83,7 +83,7 @@ ExperimentConfig mixture_config(int64_t batch_size, const std::vector<int64_t>& 
 }
 
 // The evaluation of freshly initialised weights.
-Metrics evaluate(const ExperimentConfig& config, int64_t devices, Processes& processes,
+Metrics evaluate(const ExperimentConfig& config, int64_t devices, ProcessGroup& processes,
                  int times = 1) {
   const TinyDevices owned(devices);
   Session session(config, {.devices = devices, .trains = false}, owned.in_order(), processes);
@@ -97,7 +97,7 @@ Metrics evaluate(const ExperimentConfig& config, int64_t devices, Processes& pro
 }
 
 Metrics evaluate(const ExperimentConfig& config, int64_t devices = 1) {
-  Processes alone;
+  ProcessGroup alone;
   return evaluate(config, devices, alone);
 }
 
@@ -110,7 +110,7 @@ std::vector<Metrics> evaluate_in_processes(const ExperimentConfig& config, int c
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < metrics.size(); ++rank)
       threads.emplace_back([&, rank] {
-        Processes processes(transports[rank], std::chrono::seconds(60));
+        ProcessGroup processes(transports[rank], std::chrono::seconds(60));
         metrics[rank] = evaluate(config, devices, processes);
       });
   }
@@ -258,7 +258,7 @@ TEST_CASE("an example of sample weight 0 weighs nothing, whatever its labels wei
   }
   // The model's own totals, of which rows are the parts.
   const TinyDevices devices;
-  Processes alone;
+  ProcessGroup alone;
   Session session(config, {.trains = false}, devices.in_order(), alone);
   initialise_state(session.executor(), session.task().model().parameters(), 7, 1);
   EvalProgram program(session.executor(), 0);
@@ -311,7 +311,7 @@ TEST_CASE("the first N batches are the same each time; rolling N go on") {
   ExperimentConfig config = mixture_config(2);
   EvalHParams& p = config.eval.datasets["mixture"];
   p.num_batches = 2;
-  Processes alone;
+  ProcessGroup alone;
   seen.clear();
   evaluate(config, 1, alone, 3);
   const auto numbers = [](const std::vector<Seen>& examples) {
@@ -402,7 +402,7 @@ TEST_CASE("more batches than there are: all are scored, which is remarked once")
   ExperimentConfig config = mixture_config(4);
   config.eval.datasets["mixture"].num_batches = 50;
   const TinyDevices devices;
-  Processes alone;
+  ProcessGroup alone;
   Session session(config, {.trains = false}, devices.in_order(), alone);
   initialise_state(session.executor(), session.task().model().parameters(), 7, 1);
   const EvalReport first = session.evaluation().run(alone);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TensorBoard event files: their bytes by hand, and the real TensorBoard reading them.
-#include "tasks/event_file.h"
+#include "tasks/logging/event_file.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/experiment.h"
+#include "tasks/config/experiment.h"
 
 #include "core/base/error.h"
 #include "inputs/synthetic_input.h"

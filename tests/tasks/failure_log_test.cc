@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/failure_log.h"
+#include "tasks/logging/failure_log.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

@@ -4,10 +4,10 @@
 #include <functional>
 #include <thread>
 
-#include "core/base/byte_file.h"
 #include "core/base/error.h"
-#include "core/runtime/checkpoint_store.h"
-#include "tasks/strategies.h"
+#include "core/io/byte_file.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
+#include "tasks/config/strategies.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
@@ -126,7 +126,7 @@ TEST_CASE("processes agree on the newest checkpoint that is good for all of them
       std::vector<std::jthread> threads;
       for (size_t rank = 0; rank < 2; ++rank)
         threads.emplace_back([&, rank] {
-          Processes processes(transports[rank], std::chrono::seconds(60));
+          ProcessGroup processes(transports[rank], std::chrono::seconds(60));
           try {
             run_tiny(config, run.path(), options, processes);
           } catch (const Error& error) {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/runtime/executor.h"
-#include "tasks/programs.h"
+#include "core/runtime/executor/executor.h"
+#include "tasks/session/programs.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

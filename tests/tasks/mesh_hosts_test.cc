@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/mesh_hosts.h"
+#include "tasks/config/mesh_hosts.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
@@ -11,7 +11,7 @@ using Hosts = std::vector<std::string>;
 
 TEST_CASE("devices are on the hosts of their processes", "[mesh_hosts]") {
   const auto transports = make_loopback(3, {"a", "a", "b"});
-  const Processes processes(transports[1]);
+  const ProcessGroup processes(transports[1]);
   REQUIRE(hosts_of_devices(processes, 2) == Hosts{"a", "a", "a", "a", "b", "b"});
 }
 

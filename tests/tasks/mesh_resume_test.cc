@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/runtime/checkpoint_store.h"
-#include "tasks/model_state.h"
-#include "tasks/session.h"
-#include "tasks/strategies.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
+#include "tasks/config/strategies.h"
+#include "tasks/session/model_state.h"
+#include "tasks/session/session.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
@@ -55,7 +55,7 @@ struct Machine {
 
   TemporaryDirectory directory;
   TinyDevices devices;
-  Processes alone;
+  ProcessGroup alone;
   Session session;
 };
 
@@ -133,7 +133,7 @@ void check_curve(const Shape& from, const Shape& to, int processes) {
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < codes.size(); ++rank)
       threads.emplace_back([&, rank] {
-        Processes all(transports[rank], std::chrono::seconds(60));
+        ProcessGroup all(transports[rank], std::chrono::seconds(60));
         try {
           codes[rank] = run_tiny(config, directory / "moved", options, all);
         } catch (const Error& error) {

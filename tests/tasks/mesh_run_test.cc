@@ -6,13 +6,13 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/passes/collectives.h"
-#include "core/runtime/checkpoint_store.h"
+#include "core/passes/spmd/collectives.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/model_state.h"
-#include "tasks/schedules/piecewise.h"
-#include "tasks/session.h"
-#include "tasks/strategies.h"
+#include "tasks/config/strategies.h"
+#include "tasks/learner/schedules/piecewise.h"
+#include "tasks/session/model_state.h"
+#include "tasks/session/session.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
@@ -136,7 +136,7 @@ struct Machine {
                 devices.in_order(), alone) {}
   TemporaryDirectory directory;
   TinyDevices devices;
-  Processes alone;
+  ProcessGroup alone;
   Graph lowered;
   Session session;
 };
@@ -156,7 +156,7 @@ TEST_CASE("devices send the bytes that the plan says") {
     // Where a few numbers are not divisible among devices, one sends what another does not.
     int64_t sent = 0;
     for (int64_t device = 0; device < devices_of(shape); ++device) {
-      const int64_t each = machine.session.fabric()->bytes_sent(device);
+      const int64_t each = machine.session.communicator()->bytes_sent(device);
       REQUIRE(each == Approx(3 * planned).epsilon(0.01));
       sent += each;
     }

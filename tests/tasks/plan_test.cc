@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans of any mesh: plan.json has the members that docs/formats.md promises, the text says the
 // same, and both say what adds up.
-#include "tasks/plan.h"
+#include "tasks/modes/plan.h"
 
 #include <set>
 #include <sstream>
@@ -9,8 +9,8 @@
 #include <boost/property_tree/json_parser.hpp>
 #include <boost/property_tree/ptree.hpp>
 
-#include "tasks/plan_report.h"
-#include "tasks/strategies.h"
+#include "tasks/config/strategies.h"
+#include "tasks/modes/plan_report.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
@@ -33,7 +33,7 @@ Plan plan_of(const MeshConfig& mesh, Strategy strategy) {
   config.rules = strategy_rules(strategy);
   const TemporaryDirectory directory;
   TinyDevices devices;
-  Processes alone;
+  ProcessGroup alone;
   Session session(config, {.run_directory = directory.path(), .allocates = false},
                   devices.in_order(), alone);
   return make_plan(session);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/printable.h"
+#include "tasks/logging/printable.h"
 
 #include "tests/support/catch.h"
 

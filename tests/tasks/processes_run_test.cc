@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/strategies.h"
+#include "tasks/config/strategies.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
@@ -84,7 +84,7 @@ std::vector<Outcome> run_processes(int count, const ExperimentConfig& config,
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < outcomes.size(); ++rank)
       threads.emplace_back([&, rank] {
-        Processes processes(transports[rank], std::chrono::seconds(60));
+        ProcessGroup processes(transports[rank], std::chrono::seconds(60));
         try {
           outcomes[rank].exit_code = run_tiny(config, directory, options, processes);
         } catch (const Error& error) {
@@ -198,7 +198,7 @@ TEST_CASE("a directory that is taken is refused to all processes") {
   options.job_log_dir = directory.path();
   options.verbosity = Verbosity::kSilent;
   const TinyDevices devices;
-  Processes alone;
+  ProcessGroup alone;
   const Trainer first(on_mesh({1, 1, 1}), options, devices.in_order(), alone);
   for (const Outcome& outcome : run_processes(2, on_mesh({1, 2, 1}), directory.path(), {}))
     REQUIRE_THAT(outcome.error, Catch::Contains("process"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run_lock.h"
+#include "tasks/run_directory/run_lock.h"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 

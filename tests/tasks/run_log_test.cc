@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run leaves for programs to read, as docs/formats.md has it.
-#include "tasks/run_log.h"
+#include "tasks/logging/run_log.h"
 
 #include <algorithm>
 #include <limits>

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "tasks/schedules/constant.h"
-#include "tasks/schedules/linear_rampup_decay.h"
-#include "tasks/schedules/piecewise.h"
+#include "tasks/learner/schedules/constant.h"
+#include "tasks/learner/schedules/linear_rampup_decay.h"
+#include "tasks/learner/schedules/piecewise.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The self-check passes on this machine, and finds a kernel that is wrong, whatever is wrong with
 // it.
-#include "tasks/selfcheck.h"
+#include "tasks/modes/selfcheck.h"
 
 #include <cstring>
 #include <limits>
@@ -14,7 +14,7 @@
 #include "core/check/case_check.h"
 #include "core/check/op_cases.h"
 #include "core/graph/op.h"
-#include "tasks/selfcheck_steps.h"
+#include "tasks/modes/selfcheck_steps.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

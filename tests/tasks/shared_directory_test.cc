@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hosts that each have a directory of their own under a run's name are found out.
-#include "tasks/shared_directory.h"
+#include "tasks/run_directory/shared_directory.h"
 
 #include <filesystem>
 #include <mutex>
@@ -28,7 +28,7 @@ std::vector<std::string> verdicts(const std::vector<fs::path>& directories,
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < directories.size(); ++rank)
       threads.emplace_back([&, rank] {
-        Processes processes(transports[rank]);
+        ProcessGroup processes(transports[rank]);
         try {
           check_shared(directories[rank], processes, patience);
         } catch (const Error& error) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TestedLayer, which tests layers: it passes right ones and finds what is wrong with others.
-#include "tasks/tested_layer.h"
+#include "tasks/testing/tested_layer.h"
 
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
 #include "layers/attention.h"
 #include "layers/feed_forward.h"
 #include "layers/rms_norm.h"

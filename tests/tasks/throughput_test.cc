@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/throughput.h"
+#include "tasks/logging/throughput.h"
 
 #include <algorithm>
 
 #include "core/backend/cpu/device.h"
-#include "core/runtime/processes.h"
+#include "core/runtime/comm/process_group.h"
 #include "layers/language_model.h"
 #include "layers/repeated.h"
-#include "tasks/run_start.h"
+#include "tasks/run_directory/run_start.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"
@@ -57,7 +57,7 @@ TEST_CASE("a repeated stack counts each of its layers") {
 }
 
 TEST_CASE("devices that share processors count as many as compute at once") {
-  const Processes alone;
+  const ProcessGroup alone;
   const auto at_once = [&](int64_t devices, int threads) {
     RunOptions options;
     options.devices = devices;

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "tasks/experiment.h"
+#include "tasks/config/experiment.h"
+#include "tasks/modes/trainer.h"
 #include "tasks/single_task.h"
-#include "tasks/trainer.h"
 #include "tests/support/metrics_lines.h"
 
 namespace tessera {
@@ -34,6 +34,6 @@ int run_tiny(const ExperimentConfig& config, const std::filesystem::path& direct
              RunOptions options = {});
 // The same as one of several processes.
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
-             RunOptions options, Processes& processes);
+             RunOptions options, ProcessGroup& processes);
 
 }  // namespace tessera

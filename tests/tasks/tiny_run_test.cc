@@ -47,12 +47,12 @@ TinyDevices::TinyDevices(int64_t count) : devices_(make_cpu_devices(count, 1)) {
 
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
              RunOptions options) {
-  Processes alone;
+  ProcessGroup alone;
   return run_tiny(config, directory, std::move(options), alone);
 }
 
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
-             RunOptions options, Processes& processes) {
+             RunOptions options, ProcessGroup& processes) {
   options.experiment = "tests.Tiny";
   options.job_log_dir = directory;
   options.verbosity = Verbosity::kSilent;

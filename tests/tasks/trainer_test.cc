@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs in a directory: what they write, how they stop and go on.
-#include "tasks/trainer.h"
+#include "tasks/modes/trainer.h"
 
 #include <chrono>
 #include <cmath>
@@ -9,11 +9,11 @@
 
 #include "core/base/error.h"
 #include "core/hparams/toml.h"
-#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/run_config.h"
-#include "tasks/run_log.h"
-#include "tasks/schedules/piecewise.h"
+#include "tasks/config/run_config.h"
+#include "tasks/learner/schedules/piecewise.h"
+#include "tasks/logging/run_log.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
@@ -430,7 +430,7 @@ TEST_CASE("two runs in one directory: the second is refused") {
   options.job_log_dir = path;
   options.verbosity = Verbosity::kSilent;
   const TinyDevices devices;
-  Processes alone;
+  ProcessGroup alone;
   const Trainer first(config, options, devices.in_order(), alone);
   REQUIRE_THAT(message_of(config, path), Catch::Contains("process"));
 }

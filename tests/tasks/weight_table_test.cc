@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table that a run prints at its start.
-#include "tasks/weight_table.h"
+#include "tasks/logging/weight_table.h"
 
 #include <fmt/format.h>
 

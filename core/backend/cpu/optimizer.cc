@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/backend/cpu/composite_kernel.h"
-#include "core/backend/cpu/optimizer_loops.h"
+#include "core/backend/cpu/optimizer_kernels.h"
 
 namespace tessera {
 namespace {

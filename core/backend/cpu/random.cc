@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/backend/cpu/composite_kernel.h"
-#include "core/backend/cpu/random_loops.h"
+#include "core/backend/cpu/random_kernels.h"
 #include "core/backend/cpu/shard_elements.h"
 
 namespace tessera {
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kGrain = 4096;
 
-// Where a random node draws: which operands say so is in core/graph/ops/random.cc.
+// Where a random node draws: which operands say so is in core/ops/random.cc.
 class StreamOperands {
  public:
   StreamOperands(const Node& node, size_t first_operand, const Type& type)

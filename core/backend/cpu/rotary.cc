@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/backend/cpu/composite_kernel.h"
-#include "core/backend/cpu/rotary_loops.h"
+#include "core/backend/cpu/rotary_kernels.h"
 
 namespace tessera {
 namespace {

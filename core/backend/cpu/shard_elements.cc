@@ -2,7 +2,7 @@
 #include "core/backend/cpu/shard_elements.h"
 
 #include "core/base/error.h"
-#include "core/graph/ops/collective.h"
+#include "core/ops/collective.h"
 
 namespace tessera {
 

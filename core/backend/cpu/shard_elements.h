@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the elements of a shard lie in the global array, both row-major: for ops whose result
-// depends on it (core/graph/ops/collective.h). In runs, so that loops over them stay long.
+// depends on it (core/ops/collective.h). In runs, so that loops over them stay long.
 #pragma once
 
 #include <algorithm>

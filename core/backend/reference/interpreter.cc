@@ -57,8 +57,8 @@ class Interpreter {
       const Type& type = graph.type(node.outputs.front());
       return {{type.axes, primitive->run({node, operands, type})}};
     }
-    if (node.op->plain != nullptr) return run_plain(graph, node, operands);
-    fail("the reference interpreter knows no op '{}', which has no plain definition either",
+    if (node.op->decomposition != nullptr) return run_plain(graph, node, operands);
+    fail("the reference interpreter knows no op '{}', which has no decomposition either",
          node.op->name);
   }
 
@@ -69,7 +69,7 @@ class Interpreter {
     return type;
   }
 
-  // Traces the composite's plain definition on whole arrays of the node's types, and runs that.
+  // Traces the composite's decomposition on whole arrays of the node's types, and runs that.
   std::vector<ReferenceArray> run_plain(const Graph& graph, const Node& node,
                                         const std::vector<const ReferenceArray*>& operands) const {
     const AxisRules no_rules;
@@ -81,7 +81,7 @@ class Interpreter {
       for (size_t i = 0; i < node.inputs.size(); ++i)
         inputs.push_back(input(fmt::format("{}", i), InputKind::kLoop,
                                without_layout(graph.type(node.inputs[i]))));
-      const std::vector<Tensor> results = node.op->plain(node, inputs);
+      const std::vector<Tensor> results = node.op->decomposition(node, inputs);
       for (size_t i = 0; i < results.size(); ++i)
         body.add_output(fmt::format("{}", i), imported(results[i]).id());
     }
@@ -90,7 +90,7 @@ class Interpreter {
     return run(body, std::move(copies));
   }
 
-  // Layout of inputs and outputs: core/graph/ops/repeat.h.
+  // Layout of inputs and outputs: core/ops/repeat.h.
   std::vector<ReferenceArray> run_repeat(const Graph& graph, const Node& node,
                                          const std::vector<const ReferenceArray*>& operands) const {
     const Graph& body = *node.bodies.front();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The oracle of tests: runs a graph on whole arrays in double precision, one readable loop an op.
-// Composite ops run through their plain definitions. Slow on purpose; nothing trains with it.
+// Composite ops run through their decompositions. Slow on purpose; nothing trains with it.
 #pragma once
 
 #include <map>

@@ -9,7 +9,7 @@
 
 #include "core/backend/reference/array.h"
 #include "core/graph/graph.h"
-#include "core/graph/ops/collective.h"
+#include "core/ops/collective.h"
 
 namespace tessera {
 
@@ -19,7 +19,7 @@ struct ReferenceCall {
   const Type& type;  // Of the result.
 
   const ReferenceArray& input(size_t i) const { return *inputs[i]; }
-  // Of a shard of the op's anchor (core/graph/ops/collective.h), the global index of its first
+  // Of a shard of the op's anchor (core/ops/collective.h), the global index of its first
   // element along an axis; 0 where it is no shard.
   int64_t origin(size_t axis) const {
     const std::vector<int64_t> none(axis + 1, 0);

@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 // Operands: step, then the loop index and the number of the first example, where the attributes
-// "loop" and "part" say so (core/graph/ops/random.cc).
+// "loop" and "part" say so (core/ops/random.cc).
 std::vector<double> run_random_uniform(const ReferenceCall& call) {
   const Attributes& attributes = call.node.attributes;
   size_t operand = 0;

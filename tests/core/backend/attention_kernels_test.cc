@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on the CPU, forward and backward, against its plain definition: head sizes with and
+// Attention on the CPU, forward and backward, against its decomposition: head sizes with and
 // without tails, grouped queries, several blocks of queries and keys, masks of both kinds.
 #include <fmt/core.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/graph/ops/attention.h"
+#include "core/ops/attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_graph.h"
 #include "tests/support/kernel_check.h"
@@ -38,7 +38,7 @@ std::string attention_mismatch(const Sizes& sizes, const std::string& dtype,
   return kernel_mismatch(trial.graph(), check);
 }
 
-TEST_CASE("Attention agrees with its plain definition") {
+TEST_CASE("Attention agrees with its decomposition") {
   const std::string dtype = GENERATE("f32", "bf16");
   const Sizes sizes =
       GENERATE(Sizes{1, 1, 1, 1, 1, 1}, Sizes{2, 17, 17, 2, 1, 8}, Sizes{2, 70, 70, 4, 2, 20},

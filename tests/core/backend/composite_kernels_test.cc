@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of composite ops on the CPU against their plain definitions, in both dtypes, with and
+// Kernels of composite ops on the CPU against their decompositions, in both dtypes, with and
 // without tails, in place and not.
 #include <limits>
 #include <optional>
 
 #include <fmt/core.h>
 
-#include "core/graph/ops/cross_entropy.h"
-#include "core/graph/ops/optimizer.h"
-#include "core/graph/ops/random.h"
-#include "core/graph/ops/rotary.h"
-#include "core/graph/ops/softmax.h"
+#include "core/ops/cross_entropy.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/random.h"
+#include "core/ops/rotary.h"
+#include "core/ops/softmax.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/trial.h"
@@ -21,7 +21,7 @@ namespace {
 // The node that was traced first; results may be wrapped in views.
 Node first_node(Trial& trial) { return trial.graph().nodes().front(); }
 
-TEST_CASE("Softmax agrees with its plain definition") {
+TEST_CASE("Softmax agrees with its decomposition") {
   const std::string dtype = GENERATE("f32", "bf16");
   const int width = GENERATE(1, 5, 16, 77);
   CAPTURE(dtype, width);
@@ -31,7 +31,7 @@ TEST_CASE("Softmax agrees with its plain definition") {
   REQUIRE(kernel_mismatch(trial.graph(), {.spread = 5.0}) == "");
 }
 
-TEST_CASE("Cross-entropy agrees with its plain definition") {
+TEST_CASE("Cross-entropy agrees with its decomposition") {
   const std::string dtype = GENERATE("f32", "bf16");
   const int vocab = GENERATE(3, 32, 1023, 2500);
   const double smoothing = GENERATE(0.0, 0.1);
@@ -59,7 +59,7 @@ TEST_CASE("Cross-entropy keeps NaN, and takes a first chunk of nothing but -inf"
   REQUIRE(kernel_mismatch(trial.graph(), {.given = {{"x", logits}, {"y", {1600, 5}}}}) == "");
 }
 
-TEST_CASE("Rotary embedding agrees with its plain definition") {
+TEST_CASE("Rotary embedding agrees with its decomposition") {
   const std::string dtype = GENERATE("f32", "bf16");
   const int head_dim = GENERATE(2, 6, 32, 70);
   const RotaryStyle style = GENERATE(RotaryStyle::kHalf, RotaryStyle::kInterleaved);
@@ -73,7 +73,7 @@ TEST_CASE("Rotary embedding agrees with its plain definition") {
   REQUIRE(kernel_mismatch(trial.graph(), {.max_integer = farthest}) == "");
 }
 
-TEST_CASE("Adam agrees with its plain definition, and leaves state alone when told to") {
+TEST_CASE("Adam agrees with its decomposition, and leaves state alone when told to") {
   const int size = GENERATE(1, 100, 20000);
   const bool corrected = GENERATE(false, true);
   const double apply = GENERATE(0.0, 1.0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // einsum against the reference for every place an axis can have, odd sizes and both dtypes.
-#include "core/graph/ops/einsum.h"
+#include "core/ops/einsum.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/contraction.h"
 #include "core/backend/cpu/device.h"
+#include "core/backend/cpu/gemm/contraction.h"
 #include "core/check/run_graph.h"
-#include "core/graph/ops/elementwise.h"
+#include "core/ops/elementwise.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_graph.h"
 #include "tests/support/trial.h"

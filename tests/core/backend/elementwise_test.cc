@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tile machine against the reference: every op, dtype and broadcast pattern, fused and not, on
 // each vector target.
-#include "core/graph/ops/elementwise.h"
+#include "core/ops/elementwise.h"
 
 #include <functional>
 #include <memory>
@@ -12,10 +12,10 @@
 #include <hwy/targets.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/elementwise_program.h"
+#include "core/backend/cpu/elementwise/elementwise_program.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/reduce.h"
+#include "core/ops/generator.h"
+#include "core/ops/reduce.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_graph.h"
 #include "tests/support/trial.h"

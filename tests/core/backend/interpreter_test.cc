@@ -5,13 +5,13 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/gather.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
 #include "core/graph/trace.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -73,7 +73,7 @@ TEST_CASE("gather, scatter_add and pick select by id") {
           }) == Values{1, 5});
 }
 
-TEST_CASE("a composite op runs through its plain definition") {
+TEST_CASE("a composite op runs through its decomposition") {
   const Values y = on_two_by_three([](Tensor x) { return silu(x); });
   REQUIRE(y[2] == Approx(3.0 / (1.0 + std::exp(-3.0))).epsilon(1e-15));
 }

@@ -2,7 +2,7 @@
 // Matrix products on every path that this level can run, and AMX's path by an emulation of its
 // tiles: values against a plain loop, and the promise that a row's bits depend on nothing but the
 // row, B and the path.
-#include "core/backend/cpu/matrix_product.h"
+#include "core/backend/cpu/gemm/matrix_product.h"
 
 #include <cmath>
 #include <cstring>
@@ -14,11 +14,11 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/features.h"
-#include "core/backend/cpu/matrix_kernels.h"
-#include "core/backend/cpu/matrix_tiles.h"
+#include "core/backend/cpu/gemm/matrix_kernels.h"
+#include "core/backend/cpu/gemm/matrix_tiles.h"
 #include "core/check/run_graph.h"
-#include "core/graph/ops/einsum.h"
 #include "core/graph/tensor.h"
+#include "core/ops/einsum.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_tiles.h"
 #include "tests/support/trial.h"

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/graph/ops/gather.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
+#include "core/ops/gather.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_graph.h"
 #include "tests/support/trial.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm and LayerNorm on the CPU against their plain definitions: widths with and without tails,
+// RMSNorm and LayerNorm on the CPU against their decompositions: widths with and without tails,
 // both dtypes, weights of either dtype, one thread and more.
 #include <fmt/core.h>
 
-#include "core/graph/ops/norm.h"
+#include "core/ops/norm.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/trial.h"
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("Norm kernels agree with their plain definitions") {
+TEST_CASE("Norm kernels agree with their decompositions") {
   const std::string dtype = GENERATE("f32", "bf16");
   const std::string weights = GENERATE("f32", "bf16");
   const int width = GENERATE(3, 7, 16, 33, 1024);

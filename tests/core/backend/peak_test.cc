@@ -8,7 +8,7 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/features.h"
-#include "core/graph/ops/einsum.h"
+#include "core/ops/einsum.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

@@ -2,12 +2,12 @@
 // Kernels of composite ops on each vector target this processor has, not on its best one alone.
 #include <hwy/targets.h>
 
-#include "core/graph/ops/attention.h"
-#include "core/graph/ops/cross_entropy.h"
-#include "core/graph/ops/norm.h"
-#include "core/graph/ops/random.h"
-#include "core/graph/ops/rotary.h"
-#include "core/graph/ops/softmax.h"
+#include "core/ops/attention.h"
+#include "core/ops/cross_entropy.h"
+#include "core/ops/norm.h"
+#include "core/ops/random.h"
+#include "core/ops/rotary.h"
+#include "core/ops/softmax.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/trial.h"
@@ -35,7 +35,7 @@ std::string mismatch_on_targets(const std::vector<std::string>& types,
   return found;
 }
 
-TEST_CASE("Kernels of composite ops agree with their plain definitions on every vector target") {
+TEST_CASE("Kernels of composite ops agree with their decompositions on every vector target") {
   const std::string dtype = GENERATE("f32", "bf16");
   CAPTURE(dtype);
   const std::string hidden = dtype + "[\"batch=3 seq=5 embed=37\"]";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes come back from where they were written, and what is no regular file is refused at once.
-#include "core/base/byte_file.h"
+#include "core/io/byte_file.h"
 
 #include <sys/stat.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading past HDF5 gives what HDF5 gives, whatever the file's layout, and never what was put there
 // since.
-#include "core/base/hdf5_direct.h"
+#include "core/io/hdf5_direct.h"
 
 #include <cstdlib>
 #include <filesystem>

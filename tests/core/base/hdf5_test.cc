@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HDF5 wrapper: types and blocks both ways, and its conduct when the disk is full.
-#include "core/base/hdf5.h"
+#include "core/io/hdf5.h"
 
 #include <sys/mount.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/json.h"
+#include "core/io/json.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/fuzz.h"

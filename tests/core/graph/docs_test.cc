@@ -6,12 +6,12 @@
 #include <sstream>
 
 #include "core/graph/op.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/svg.h"
 #include "core/graph/text.h"
 #include "core/graph/trace.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

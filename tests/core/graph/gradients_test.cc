@@ -9,11 +9,11 @@
 #include "core/check/numeric_gradient.h"
 #include "core/check/op_cases.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

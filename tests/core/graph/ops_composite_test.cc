@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composite ops: their types, what they refuse and in which words, and that the plain definition
+// Composite ops: their types, what they refuse and in which words, and that the decomposition
 // and the gradient have the types the op promises.
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/attention.h"
-#include "core/graph/ops/cross_entropy.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/norm.h"
-#include "core/graph/ops/optimizer.h"
-#include "core/graph/ops/random.h"
-#include "core/graph/ops/rotary.h"
-#include "core/graph/ops/softmax.h"
 #include "core/graph/trace.h"
+#include "core/ops/attention.h"
+#include "core/ops/cross_entropy.h"
+#include "core/ops/generator.h"
+#include "core/ops/norm.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/random.h"
+#include "core/ops/rotary.h"
+#include "core/ops/softmax.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
 
@@ -32,9 +32,9 @@ class Traced {
   TraceScope scope{graph, mesh, rules};
 };
 
-// Traces the plain definition of `node` on one device and compares its types with the node's.
+// Traces the decomposition of `node` on one device and compares its types with the node's.
 void require_plain_agrees(const Graph& graph, const Node& node) {
-  REQUIRE(node.op->plain != nullptr);
+  REQUIRE(node.op->decomposition != nullptr);
   const Mesh one;
   Graph plain;
   const AxisRules rules;
@@ -43,7 +43,7 @@ void require_plain_agrees(const Graph& graph, const Node& node) {
   for (const ValueId value : node.inputs)
     inputs.push_back(input("x" + std::to_string(inputs.size()), InputKind::kBatch,
                            local_type(graph.type(value), one)));
-  const std::vector<Tensor> outputs = node.op->plain(node, inputs);
+  const std::vector<Tensor> outputs = node.op->decomposition(node, inputs);
   REQUIRE(outputs.size() == node.outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     INFO(node.op->name << " output " << i);
@@ -51,7 +51,7 @@ void require_plain_agrees(const Graph& graph, const Node& node) {
   }
 }
 
-// Of a node with unsplit types: plain definition and gradient, and the gradient's plain definition.
+// Of a node with unsplit types: decomposition and gradient, and the gradient's decomposition.
 void require_consistent(Traced& traced) {
   const Node node = traced.last();
   require_plain_agrees(traced.graph, node);
@@ -64,7 +64,7 @@ void require_consistent(Traced& traced) {
     if (cotangents[i]) REQUIRE(cotangents[i].type().text_sized() == primal.text_sized());
   }
   const Node gradient = traced.last();
-  if (gradient.op->plain != nullptr) require_plain_agrees(traced.graph, gradient);
+  if (gradient.op->decomposition != nullptr) require_plain_agrees(traced.graph, gradient);
 }
 
 TEST_CASE("Plain definitions and gradients of composites have the op's types") {

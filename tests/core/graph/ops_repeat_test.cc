@@ -2,11 +2,11 @@
 // Tracing of loops: what a body captures, the layout of the node, and what is refused.
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/random.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
+#include "core/ops/random.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reshard between every ordered pair of layouts, and placement by the rules.
-#include "core/graph/ops/reshard.h"
+#include "core/ops/reshard.h"
 
-#include "core/graph/ops/reduce.h"
 #include "core/graph/typing.h"
+#include "core/ops/reduce.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

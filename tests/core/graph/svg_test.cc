@@ -5,12 +5,12 @@
 #include <random>
 
 #include "core/graph/layered.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -2,10 +2,10 @@
 // The text of a graph.
 #include "core/graph/text.h"
 
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/repeat.h"
 #include "core/graph/verify.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/repeat.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

@@ -4,11 +4,11 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
 #include "core/graph/verify.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

@@ -2,12 +2,12 @@
 // Mistakes that give wrong numbers on many devices and right ones on one, each of which must show
 // when the program is traced.
 #include "core/graph/op.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/norm.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/reshard.h"
-#include "core/passes/autodiff.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/norm.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

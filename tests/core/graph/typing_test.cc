@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The typing table (docs/graph.md), row by row: what each op accepts and gives, and every refusal
 // by its message; on a mesh of eight devices and, with equal messages, on one of a single device.
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/gather.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/reshard.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

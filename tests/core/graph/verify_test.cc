@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "core/base/error.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/repeat.h"
 #include "core/graph/trace.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/repeat.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

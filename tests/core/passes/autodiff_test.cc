@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of whole small graphs, loops included, against finite differences.
-#include "core/passes/autodiff.h"
+#include "core/passes/autodiff/autodiff.h"
 
 #include "core/check/numeric_gradient.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

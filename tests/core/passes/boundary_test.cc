@@ -8,19 +8,19 @@
 
 #include "core/check/numeric_gradient.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/gather.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
-#include "core/passes/autodiff.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
 #include "core/passes/loop.h"
-#include "core/passes/remat.h"
+#include "core/passes/remat/remat.h"
 #include "core/passes/simplify.h"
 #include "tests/support/catch.h"
 
@@ -42,7 +42,7 @@ void collect_reshards(const Graph& graph, Lines& lines) {
 
 Lines backward_reshards(const std::map<std::string, std::string>& parameters,
                         const LossFunction& loss, const Mesh& mesh) {
-  const Graph graph = drop_dead(trace_gradients(parameters, loss, mesh));
+  const Graph graph = dce(trace_gradients(parameters, loss, mesh));
   verify(graph, mesh);
   REQUIRE(gradient_error(graph, mesh) < 1e-8);
   for (const GraphOutput& output : graph.outputs()) {

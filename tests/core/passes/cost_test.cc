@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/passes/cost.h"
 
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/repeat.h"
-#include "core/passes/fuse.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
+#include "core/ops/repeat.h"
+#include "core/passes/fusion/fuse.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/fuse.h"
+#include "core/passes/fusion/fuse.h"
 
 #include <string>
 #include <vector>
 
 #include "core/check/numeric_gradient.h"
 #include "core/graph/op.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
-#include "core/passes/lower.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

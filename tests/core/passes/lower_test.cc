@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/lower.h"
+#include "core/passes/spmd/lower.h"
 
 #include <algorithm>
 #include <string>
 #include <string_view>
 
 #include "core/graph/op.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
-#include "core/passes/autodiff.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
 #include "core/passes/loop.h"
-#include "core/passes/remat.h"
+#include "core/passes/remat/remat.h"
 #include "core/passes/views.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives beside compute: every order that the pass makes is legal, the same on all devices,
 // hides what can be hidden, and costs no more memory than it says.
-#include "core/passes/overlap.h"
+#include "core/passes/schedule/overlap.h"
 
 #include <algorithm>
 #include <map>
@@ -9,18 +9,18 @@
 #include <vector>
 
 #include "core/graph/op.h"
-#include "core/graph/ops/cast.h"
-#include "core/graph/ops/collective.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
-#include "core/passes/autodiff.h"
-#include "core/passes/lower.h"
-#include "core/passes/remat.h"
-#include "core/passes/schedule.h"
+#include "core/ops/cast.h"
+#include "core/ops/collective.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
+#include "core/passes/remat/remat.h"
+#include "core/passes/schedule/schedule.h"
+#include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/pack.h"
-
 #include <random>
 
+#include "core/passes/memory/arena_packing.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -8,17 +8,17 @@
 #include <fmt/ranges.h>
 
 #include "core/graph/op.h"
-#include "core/graph/ops/cast.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
-#include "core/passes/autodiff.h"
-#include "core/passes/collectives.h"
-#include "core/passes/lower.h"
+#include "core/ops/cast.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
+#include "core/passes/spmd/collectives.h"
+#include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

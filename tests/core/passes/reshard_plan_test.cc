@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans from layout to layout: every pair does what it should to the numbers, and none costs more
 // than what one would write by hand.
-#include "core/passes/reshard_plan.h"
+#include "core/passes/spmd/reshard_plan.h"
 
 #include <algorithm>
 #include <string>
@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
-#include "core/passes/collectives.h"
-#include "core/passes/lower.h"
+#include "core/ops/reshard.h"
+#include "core/passes/spmd/collectives.h"
+#include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/simulated_mesh.h"
 #include "tests/support/trial.h"
@@ -141,7 +141,7 @@ TEST_CASE("what costs nothing sends nothing") {
   const Mesh mesh = Mesh::standard({2, 4, 2});
   REQUIRE(plan_text(mesh, "f32[\"x=64\"]", "f32[\"x/data=64\"]") == "slice(data) x");
   REQUIRE(plan_text(mesh, "f32[\"x=64\"]", "f32[\"x=64\" + sum(data, mdl)]") ==
-          "keep_or_zero(data,mdl)");
+          "mask_to_owner(data,mdl)");
   REQUIRE(plan_text(mesh, "f32[\"x/data=64\"]", "f32[\"x=64\" + sum(data)]") == "pad(data) x");
   const Mesh one = Mesh::standard({1, 1, 1});
   REQUIRE(plan_text(one, "f32[\"x/data=64\" + sum(mdl)]", "f32[\"x/mdl=64\"]") == "");

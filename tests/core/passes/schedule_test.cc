@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/schedule.h"
+#include "core/passes/schedule/schedule.h"
 
 #include <string>
 #include <vector>
 
 #include "core/graph/op.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reduce.h"
 #include "core/graph/trace.h"
-#include "core/passes/memory.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reduce.h"
+#include "core/passes/memory/memory_plan.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

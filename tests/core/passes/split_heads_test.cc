@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "core/graph/op.h"
-#include "core/graph/ops/attention.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/reshard.h"
-#include "core/passes/autodiff.h"
+#include "core/ops/attention.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
 #include "tests/support/catch.h"
 #include "tests/support/simulated_mesh.h"
 #include "tests/support/trial.h"

@@ -7,12 +7,12 @@
 #include <cstdlib>
 
 #include "core/backend/cpu/device.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/optimizer.h"
 #include "core/graph/trace.h"
-#include "core/passes/autodiff.h"
-#include "core/runtime/executor.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/optimizer.h"
+#include "core/passes/autodiff/autodiff.h"
+#include "core/runtime/executor/executor.h"
 #include "layers/fprop_scope.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"

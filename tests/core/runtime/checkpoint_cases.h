@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 
 namespace tessera {
 

@@ -10,8 +10,8 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/base/hdf5.h"
-#include "core/runtime/checkpoint_table.h"
+#include "core/io/hdf5.h"
+#include "core/runtime/checkpoint/checkpoint_table.h"
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/core/runtime/sharded_case.h"
 #include "tests/support/catch.h"

@@ -9,8 +9,8 @@
 #include <random>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/runtime/checkpoint_saver.h"
+#include "core/io/file.h"
+#include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tests/core/runtime/sharded_case.h"
 #include "tests/support/catch.h"
 #include "tests/support/socket_transport.h"
@@ -32,7 +32,7 @@ std::vector<pid_t> save_for_ever(const fs::path& directory, int64_t first) {
   return fork_processes(kProcesses, [&](std::shared_ptr<Transport> transport) {
     const int rank = transport->rank();
     CheckpointSaver saver(CheckpointStore(directory), {.newest = 2},
-                          std::make_unique<Processes>(transport, std::chrono::seconds(20), 1));
+                          std::make_unique<ProcessGroup>(transport, std::chrono::seconds(20), 1));
     try {
       for (int64_t step = first;; ++step) {
         const ShardedProcess held(mesh(), rank, kProcesses, step);

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/runtime/checkpoint_saver.h"
+#include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tests/core/runtime/sharded_case.h"
 #include "tests/support/catch.h"
 #include "tests/support/python.h"
@@ -67,8 +67,8 @@ TEST_CASE("savers of several processes save one checkpoint after another") {
   std::set<int64_t> reported;
   on_processes(4, [&](int rank, const std::shared_ptr<Transport>& transport) {
     CheckpointSaver saver(CheckpointStore(directory.path()), {.newest = 2},
-                          std::make_unique<Processes>(transport, Processes::kTimeout, 1));
-    Processes training(transport);  // The training thread agrees on other things meanwhile.
+                          std::make_unique<ProcessGroup>(transport, ProcessGroup::kTimeout, 1));
+    ProcessGroup training(transport);  // The training thread agrees on other things meanwhile.
     for (int64_t step = 1; step <= 5; ++step) {
       const ShardedProcess held(mesh, rank, 4, step);
       saver.save(held.info, held.pieces);
@@ -95,7 +95,7 @@ TEST_CASE("a failure in one process fails the save in all, and leaves nothing") 
   std::vector<std::string> errors;
   const int failing = GENERATE(0, 2, 3);
   on_processes(4, [&](int rank, const std::shared_ptr<Transport>& transport) {
-    Processes processes(transport);
+    ProcessGroup processes(transport);
     const ShardedProcess held(mesh, rank, 4, 2);
     std::vector<CheckpointArray> pieces = held.pieces;
     // HDF5 refuses two datasets of one name.
@@ -125,7 +125,7 @@ TEST_CASE("a process that does not come to a save is named, and nothing is saved
   std::vector<std::string> errors;
   on_processes(2, [&](int rank, const std::shared_ptr<Transport>& transport) {
     if (rank == 1) return;
-    Processes processes(transport, std::chrono::milliseconds(100));
+    ProcessGroup processes(transport, std::chrono::milliseconds(100));
     const ShardedProcess held(mesh, rank, 2, 2);
     try {
       CheckpointStore(directory.path()).add(held.info, held.pieces, processes);

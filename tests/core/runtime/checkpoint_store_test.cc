@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checkpoints of a run: they appear whole, survive kills and full disks, and go by a policy.
-#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 
 #include <signal.h>
 #include <sys/mount.h>
@@ -14,8 +14,8 @@
 #include <random>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/runtime/checkpoint_saver.h"
+#include "core/io/file.h"
+#include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One checkpoint: what was saved is read, in other pieces too, and damage is an error, never zeros.
-#include "core/runtime/checkpoint.h"
+#include "core/runtime/checkpoint/checkpoint.h"
 
 #include <cstdlib>
 #include <list>
 
 #include "core/base/error.h"
-#include "core/base/hdf5.h"
+#include "core/io/hdf5.h"
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/support/catch.h"
 #include "tests/support/python.h"
@@ -176,7 +176,8 @@ TEST_CASE("a missing, short or swapped shard is an error, never zeros") {
   }
   SECTION("without the index") {
     fs::remove(directory / "index.h5");
-    REQUIRE_THROWS_WITH(Checkpoint(directory.path()), Contains("index.h5: cannot open: No such file"));
+    REQUIRE_THROWS_WITH(Checkpoint(directory.path()),
+                        Contains("index.h5: cannot open: No such file"));
   }
 }
 

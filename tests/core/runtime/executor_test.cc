@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Step programs, from trace to memory, against the interpreter's reading of the same trace.
-#include "core/runtime/executor.h"
+#include "core/runtime/executor/executor.h"
 
 #include <cmath>
 
 #include "core/backend/reference/encoding.h"
 #include "core/base/error.h"
 #include "core/check/numeric_gradient.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/layout.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/repeat.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
-#include "core/passes/autodiff.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
 #include "tests/support/catch.h"
 #include "tests/support/random_program.h"
 #include "tests/support/reference_device.h"

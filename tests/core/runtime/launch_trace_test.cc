@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/runtime/launch_trace.h"
+#include "core/runtime/executor/launch_trace.h"
 
 #include <zlib.h>
 
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reduce.h"
 #include "core/graph/trace.h"
-#include "core/runtime/executor.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reduce.h"
+#include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"
 #include "tests/support/temporary_directory.h"

@@ -9,17 +9,17 @@
 #include "core/backend/cpu/device.h"
 #include "core/backend/reference/encoding.h"
 #include "core/base/error.h"
-#include "core/graph/ops/einsum.h"
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/reduce.h"
-#include "core/graph/ops/reshard.h"
 #include "core/graph/trace.h"
-#include "core/passes/autodiff.h"
-#include "core/passes/collectives.h"
-#include "core/runtime/executor.h"
-#include "core/runtime/launch_trace.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
+#include "core/passes/spmd/collectives.h"
+#include "core/runtime/executor/executor.h"
+#include "core/runtime/executor/launch_trace.h"
 #include "tests/support/catch.h"
-#include "tests/support/fabric_trial.h"
+#include "tests/support/communicator_trial.h"
 #include "tests/support/reference_device.h"
 #include "tests/support/trial.h"
 
@@ -139,8 +139,8 @@ TEST_CASE("a step on a mesh is the step of one device, to rounding") {
                            Mesh({{"data", 4}, {"mdl", 2}}), Mesh({{"data", 1}, {"mdl", 4}})}) {
     INFO(mesh.text());
     const auto devices = make_devices(mesh.num_devices());
-    Fabric fabric({.local_devices = mesh.num_devices()});
-    Executor executor(pointers(devices), fabric);
+    Communicator communicator({.local_devices = mesh.num_devices()});
+    Executor executor(pointers(devices), communicator);
     const Outcome got = take_steps(executor, trace_step(mesh), mesh);
     REQUIRE(got.loss == Approx(expected.loss).epsilon(kRounding));
     REQUIRE(difference(got.y, expected.y) < kRounding);
@@ -150,7 +150,7 @@ TEST_CASE("a step on a mesh is the step of one device, to rounding") {
     const int64_t planned = 3 * bytes_per_step(collectives(*executor.plan(0).graph));
     int64_t sent = 0;
     for (int64_t device = 0; device < mesh.num_devices(); ++device)
-      sent += fabric.bytes_sent(device);
+      sent += communicator.bytes_sent(device);
     // The loss is a scalar, whose share of a device is not whole.
     REQUIRE(std::abs(sent - planned * mesh.num_devices()) <= 3 * 4 * 2 * mesh.num_devices());
   }
@@ -165,16 +165,16 @@ struct MeshOutcome {
 MeshOutcome steps_of(int processes, std::optional<Communication> communication) {
   const Mesh mesh({{"data", 4}, {"mdl", 2}});
   const Graph graph = trace_step(mesh);
-  const auto fabrics = make_fabrics(8, processes);
+  const auto communicators = make_communicators(8, processes);
   MeshOutcome outcome{std::vector<float>(static_cast<size_t>(processes)), std::vector<Bytes>(8)};
   std::vector<std::string> errors(static_cast<size_t>(processes));
   std::vector<std::thread> threads;
-  for (size_t process = 0; process < fabrics.size(); ++process) {
+  for (size_t process = 0; process < communicators.size(); ++process) {
     threads.emplace_back([&, process] {
       try {
-        Fabric& fabric = *fabrics[process];
-        const auto devices = make_devices(fabric.local_devices());
-        Executor executor(pointers(devices), fabric);
+        Communicator& communicator = *communicators[process];
+        const auto devices = make_devices(communicator.local_devices());
+        Executor executor(pointers(devices), communicator);
         outcome.losses[process] = take_steps(executor, graph, mesh, communication).loss;
         for (const Shard& shard : executor.shards("w"))
           outcome.parts[static_cast<size_t>(shard.device)] = {shard.bytes.begin(),
@@ -203,8 +203,8 @@ TEST_CASE("neither processes nor overlap change a bit") {
 TEST_CASE("a trace shows what each device computes and communicates") {
   const Mesh mesh({{"data", 2}, {"mdl", 1}});
   const auto devices = make_devices(2);
-  Fabric fabric({.local_devices = 2});
-  Executor executor(pointers(devices), fabric);
+  Communicator communicator({.local_devices = 2});
+  Executor executor(pointers(devices), communicator);
   LaunchTrace trace;
   executor.observe(trace.observer());
   take_steps(executor, trace_step(mesh), mesh, Communication::kOverlapped);
@@ -217,8 +217,8 @@ TEST_CASE("a trace shows what each device computes and communicates") {
 TEST_CASE("shards say which part of an array each device holds, and which device owns it") {
   const Mesh mesh({{"data", 2}, {"mdl", 2}});
   const auto devices = make_devices(4);
-  Fabric fabric({.local_devices = 4});
-  Executor executor(pointers(devices), fabric);
+  Communicator communicator({.local_devices = 4});
+  Executor executor(pointers(devices), communicator);
   CompileOptions options;
   options.mesh = mesh;
   executor.add_program(trace_step(mesh), options);
@@ -251,8 +251,8 @@ TEST_CASE("a plan for more devices than there are is the plan of their first") {
   planning.add_program(trace_step(mesh), options);
 
   const auto devices = make_devices(8);
-  Fabric fabric({.local_devices = 8});
-  Executor executor(pointers(devices), fabric);
+  Communicator communicator({.local_devices = 8});
+  Executor executor(pointers(devices), communicator);
   executor.add_program(trace_step(mesh), options);
   executor.allocate();
   REQUIRE(planning.arena_bytes() == executor.arena_bytes());
@@ -273,8 +273,8 @@ TEST_CASE("a mesh of another number of devices is refused with the way out") {
 TEST_CASE("rows of the wrong number are refused with both figures") {
   const Mesh mesh({{"data", 2}, {"mdl", 1}});
   const auto devices = make_devices(2);
-  Fabric fabric({.local_devices = 2});
-  Executor executor(pointers(devices), fabric);
+  Communicator communicator({.local_devices = 2});
+  Executor executor(pointers(devices), communicator);
   CompileOptions options;
   options.mesh = mesh;
   executor.add_program(trace_step(mesh), options);

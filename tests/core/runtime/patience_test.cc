@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/runtime/patience.h"
+#include "core/runtime/comm/patience.h"
 
-#include "core/runtime/waits.h"
+#include "core/runtime/comm/waits.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

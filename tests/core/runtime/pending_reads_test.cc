@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint is of one step although it is written while the next one runs: no launch writes to
 // bytes that are still to be read.
-#include "core/runtime/pending_reads.h"
+#include "core/runtime/checkpoint/pending_reads.h"
 
 #include <algorithm>
 #include <atomic>
 #include <future>
 #include <thread>
 
-#include "core/graph/ops/elementwise.h"
-#include "core/graph/ops/generator.h"
-#include "core/graph/ops/repeat.h"
 #include "core/graph/trace.h"
-#include "core/runtime/executor.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/repeat.h"
+#include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/runtime/safetensors.h"
+#include "core/io/safetensors.h"
 
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/runtime/safetensors_writer.h"
+#include "core/io/safetensors_writer.h"
 #include "tests/support/catch.h"
 #include "tests/support/fuzz.h"
 #include "tests/support/temporary_directory.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/graph/shard.h"
-#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tests/support/loopback_transport.h"
 
 namespace tessera {
@@ -122,7 +122,7 @@ void on_processes(int size, Work work) {
 inline void save_sharded(const std::filesystem::path& directory, const Mesh& mesh, int size,
                          int64_t step) {
   on_processes(size, [&](int rank, const std::shared_ptr<Transport>& transport) {
-    Processes processes(transport);
+    ProcessGroup processes(transport);
     const ShardedProcess held(mesh, rank, size, step);
     CheckpointStore(directory).add(held.info, held.pieces, processes);
   });

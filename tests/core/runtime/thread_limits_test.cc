@@ -16,9 +16,9 @@
 
 #include "core/backend/cpu/team.h"
 #include "core/base/error.h"
-#include "core/runtime/checkpoint_saver.h"
-#include "core/runtime/device_threads.h"
-#include "core/runtime/side_thread.h"
+#include "core/runtime/checkpoint/checkpoint_saver.h"
+#include "core/runtime/executor/device_threads.h"
+#include "core/runtime/executor/side_thread.h"
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitizers.h"

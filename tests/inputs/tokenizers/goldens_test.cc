@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
 #include "inputs/tokenizer.h"
 #include "tests/support/catch.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "inputs/tokenizer.h"
 #include "inputs/tokenizers/hugging_face.h"
 #include "inputs/tokenizers/sentence_piece.h"

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "core/base/file.h"
-#include "core/base/json.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
 #include "inputs/tokenizer.h"
 #include "inputs/tokenizers/sentence_piece.h"
 #include "tests/support/catch.h"

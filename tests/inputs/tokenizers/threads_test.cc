@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "inputs/tokenizer.h"
 #include "tests/support/catch.h"
 

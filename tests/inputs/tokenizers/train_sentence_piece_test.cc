@@ -4,7 +4,7 @@
 #include <sstream>
 #include <string>
 
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "inputs/flat_tokens_tool.h"
 #include "inputs/tokenizer.h"
 #include "tests/support/catch.h"

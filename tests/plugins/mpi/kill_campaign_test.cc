@@ -11,7 +11,7 @@
 #include <sstream>
 #include <thread>
 
-#include "core/runtime/checkpoint_store.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tests/support/background.h"
 #include "tests/support/catch.h"
 #include "tests/support/endless_run.h"

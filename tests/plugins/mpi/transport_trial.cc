@@ -13,7 +13,7 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
-#include "core/runtime/processes.h"
+#include "core/runtime/comm/process_group.h"
 #include "plugins/launch.h"
 
 namespace tessera {
@@ -87,7 +87,7 @@ void exchange(Transport& transport, uint64_t first_tag) {
   }
 }
 
-void messages(const std::shared_ptr<Transport>& transport, Processes& processes) {
+void messages(const std::shared_ptr<Transport>& transport, ProcessGroup& processes) {
   std::vector<std::thread> threads;
   for (uint64_t thread = 0; thread < 2; ++thread)
     threads.emplace_back([&, thread] {
@@ -98,7 +98,7 @@ void messages(const std::shared_ptr<Transport>& transport, Processes& processes)
   processes.barrier("the end");
 }
 
-void silent(Processes& processes) {
+void silent(ProcessGroup& processes) {
   processes.barrier("the start");
   if (processes.rank() != 1) {
     processes.set_timeout(500ms);
@@ -138,7 +138,7 @@ void print_line(const char* name, size_t bytes, double seconds) {
              seconds * 1e6, static_cast<double>(bytes) / seconds * 1e-9);
 }
 
-void bandwidth(Processes& processes) {
+void bandwidth(ProcessGroup& processes) {
   for (const auto& [bytes, rounds] : kTimed) {
     exchange_seconds(*processes.transport(), bytes, rounds / 5);
     processes.barrier("timing");
@@ -165,7 +165,7 @@ int try_out(const std::string& what) {
     return 0;
   }
   const auto transport = join_processes(find_launch());
-  Processes processes(transport, 60s);
+  ProcessGroup processes(transport, 60s);
   try {
     if (what == "messages") messages(transport, processes);
     if (what == "silent") silent(processes);

@@ -2,7 +2,7 @@
 #include "tasks/interop/hf_config.h"
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "tests/support/catch.h"
 #include "tests/support/fuzz.h"
 #include "tests/support/trial.h"

@@ -2,7 +2,7 @@
 #include "tasks/interop/hf_model.h"
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "layers/full_softmax.h"
 #include "layers/repeated.h"
 #include "layers/rms_norm.h"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tasks/experiment.h"
+#include "tasks/config/experiment.h"
 #include "tasks/interop/hf_model.h"
-#include "tasks/trainer.h"
+#include "tasks/modes/trainer.h"
 
 namespace tessera {
 
@@ -24,7 +24,7 @@ TransformerBlock::HParams& block_of(ExperimentConfig& config);
 TransformerLm::HParams& lm_of(ExperimentConfig& config);
 
 // A run of options.mode as one of several processes.
-int run_hf(const ExperimentConfig& config, RunOptions options, Processes& processes);
+int run_hf(const ExperimentConfig& config, RunOptions options, ProcessGroup& processes);
 // --mode=import and export, on options.devices devices.
 void import_hf(const ExperimentConfig& config, const std::filesystem::path& input,
                const std::filesystem::path& run, RunOptions options = {});

@@ -4,15 +4,15 @@
 #include <cstring>
 
 #include "core/backend/cpu/device.h"
-#include "core/base/file.h"
 #include "core/graph/trace.h"
-#include "core/runtime/checkpoint_store.h"
-#include "core/runtime/executor.h"
-#include "core/runtime/safetensors_writer.h"
+#include "core/io/file.h"
+#include "core/io/safetensors_writer.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
+#include "core/runtime/executor/executor.h"
 #include "inputs/synthetic_input.h"
 #include "layers/fprop_scope.h"
 #include "layers/repeated.h"
-#include "tasks/model_state.h"
+#include "tasks/session/model_state.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 
@@ -74,14 +74,14 @@ struct SmallDevices {
 };
 
 void run(const ExperimentConfig& config, const RunOptions& options) {
-  Processes alone;
+  ProcessGroup alone;
   const int code = run_hf(config, options, alone);
   REQUIRE(code == 0);
 }
 
 }  // namespace
 
-int run_hf(const ExperimentConfig& config, RunOptions options, Processes& processes) {
+int run_hf(const ExperimentConfig& config, RunOptions options, ProcessGroup& processes) {
   options.experiment = "tests.HuggingFace";
   options.verbosity = Verbosity::kSilent;
   const SmallDevices devices(options.devices);

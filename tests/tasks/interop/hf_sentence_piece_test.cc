@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/base/json.h"
-#include "core/base/json_line.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "core/io/json_line.h"
 #include "inputs/tokenizers/hugging_face.h"
 #include "inputs/tokenizers/sentence_piece.h"
 #include "inputs/tokenizers/train_sentence_piece.h"

@@ -2,9 +2,9 @@
 #include "tasks/interop/hf_tokenizer.h"
 
 #include "core/base/error.h"
-#include "core/base/file.h"
+#include "core/io/file.h"
 #include "inputs/flat_tokens_input.h"
-#include "tasks/run_tokenizer.h"
+#include "tasks/run_directory/run_tokenizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/trial.h"

@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/base/json.h"
-#include "core/runtime/checkpoint_store.h"
-#include "core/runtime/safetensors_writer.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "core/io/safetensors_writer.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
 #include "layers/full_softmax.h"
 #include "layers/rms_norm.h"
@@ -164,7 +164,7 @@ TEST_CASE("processes import together, each what it holds") {
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < codes.size(); ++rank)
       threads.emplace_back([&, rank] {
-        Processes all(transports[rank], std::chrono::seconds(60));
+        ProcessGroup all(transports[rank], std::chrono::seconds(60));
         try {
           codes[rank] = run_hf(config, options, all);
         } catch (const Error& error) {
@@ -199,7 +199,7 @@ TEST_CASE("imported weights are decoded as whole forward passes would") {
     RunOptions options;
     options.mode = RunMode::kDecode;
     options.job_log_dir = directory / "run";
-    Processes alone;
+    ProcessGroup alone;
     const int code = run_hf(config, options, alone);
     REQUIRE(code == 0);
     std::istringstream lines(

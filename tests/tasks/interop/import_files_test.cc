@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an import makes of directories that are not quite what transformers writes today.
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/runtime/checkpoint_store.h"
-#include "core/runtime/safetensors_writer.h"
+#include "core/io/file.h"
+#include "core/io/safetensors_writer.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/interop/import.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"

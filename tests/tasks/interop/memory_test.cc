@@ -4,14 +4,14 @@
 #include <fstream>
 
 #include "core/backend/cpu/device.h"
-#include "core/base/file.h"
 #include "core/graph/trace.h"
-#include "core/runtime/checkpoint_store.h"
-#include "core/runtime/safetensors_writer.h"
+#include "core/io/file.h"
+#include "core/io/safetensors_writer.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "layers/fprop_scope.h"
 #include "tasks/interop/export.h"
 #include "tasks/interop/import.h"
-#include "tasks/model_state.h"
+#include "tasks/session/model_state.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// One tile at a time: sources are brought into slots of lanes (or pointed at where they lie as such
+// already), each instruction runs over all lanes, results are written out.
+#include "core/backend/cpu/elementwise/tile_interpreter.h"
+
+#include <algorithm>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/backend/cpu/elementwise/tile_interpreter.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "core/backend/cpu/elementwise/opcodes-inl.h"
+#include "core/backend/cpu/simd_convert-inl.h"
+#include "core/base/error.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace {
+
+// One row of `count` elements into lanes.
+void load_row(DType dtype, const std::byte* base, int64_t offset, int64_t stride, size_t count,
+              float* lanes) {
+  const auto at = [&](size_t i) { return offset + static_cast<int64_t>(i) * stride; };
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32: {
+      const float* const from = reinterpret_cast<const float*>(base);
+      if (stride == 1) {
+        std::memcpy(lanes, from + offset, count * sizeof(float));
+      } else if (stride == 0) {
+        std::fill_n(lanes, count, from[offset]);
+      } else {
+        for (size_t i = 0; i < count; ++i) lanes[i] = from[at(i)];
+      }
+      return;
+    }
+    case DType::kBF16: {
+      const BFloat16* const from = reinterpret_cast<const BFloat16*>(base);
+      if (stride == 0) {
+        std::fill_n(lanes, count, static_cast<float>(from[offset]));
+        return;
+      }
+      size_t i = 0;
+      if (stride == 1) {
+        const Floats d;
+        for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+          hn::StoreU(load_floats(d, from + offset + i), d, lanes + i);
+        }
+      }
+      for (; i < count; ++i) lanes[i] = static_cast<float>(from[at(i)]);
+      return;
+    }
+    case DType::kBool:
+      for (size_t i = 0; i < count; ++i) lanes[i] = base[at(i)] != std::byte{0} ? 1.0f : 0.0f;
+      return;
+    case DType::kU32:
+    case DType::kF64:
+      CHECK(false, "no lanes for this dtype");
+  }
+}
+
+void store_row(DType dtype, std::byte* base, int64_t offset, int64_t stride, size_t count,
+               const float* lanes) {
+  const auto at = [&](size_t i) { return offset + static_cast<int64_t>(i) * stride; };
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32: {
+      float* const to = reinterpret_cast<float*>(base);
+      if (stride == 1) {
+        std::memcpy(to + offset, lanes, count * sizeof(float));
+      } else {
+        for (size_t i = 0; i < count; ++i) to[at(i)] = lanes[i];
+      }
+      return;
+    }
+    case DType::kBF16: {
+      BFloat16* const to = reinterpret_cast<BFloat16*>(base);
+      size_t i = 0;
+      if (stride == 1) {
+        const Floats d;
+        for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+          store_floats(hn::LoadU(d, lanes + i), d, to + offset + i);
+        }
+      }
+      for (; i < count; ++i) to[at(i)] = BFloat16(lanes[i]);
+      return;
+    }
+    case DType::kBool:
+      for (size_t i = 0; i < count; ++i) base[at(i)] = std::byte{lanes[i] != 0.0f};
+      return;
+    case DType::kU32:
+    case DType::kF64:
+      CHECK(false, "no lanes for this dtype");
+  }
+}
+
+int64_t column_stride(const Strides& strides) { return strides.empty() ? 0 : strides.back(); }
+int64_t row_stride(const Strides& strides) {
+  return strides.size() < 2 ? 0 : strides[strides.size() - 2];
+}
+bool everywhere_same(const Strides& strides) {
+  return std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
+}
+// Whether the tile's elements lie one after another.
+bool adjacent(const Strides& strides, const TileGrid& grid) {
+  if (column_stride(strides) != 1 && grid.columns != 1) return false;
+  return grid.rows == 1 || row_stride(strides) == grid.columns;
+}
+
+void fill_coordinates(const Strides& strides, int64_t first, int64_t rows, int64_t columns,
+                      float* lanes) {
+  const int64_t by_row = row_stride(strides), by_column = column_stride(strides);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      const auto value = static_cast<int32_t>(first + r * by_row + c * by_column);
+      std::memcpy(lanes + r * columns + c, &value, sizeof(value));
+    }
+  }
+}
+
+}  // namespace
+
+void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range range,
+                         std::span<const std::byte* const> inputs,
+                         std::span<std::byte* const> outputs, float* memory) {
+  const size_t rank = program.sizes.size();
+  const int64_t columns = rank > 0 ? program.sizes[rank - 1] : 1;
+  const int64_t rows = rank > 1 ? program.sizes[rank - 2] : 1;
+  const int64_t column_tiles = (columns + grid.columns - 1) / grid.columns;
+  const int64_t row_tiles = (rows + grid.rows - 1) / grid.rows;
+
+  // A fixed bound keeps this off the heap; programs are cut to it by the fusion pass's own limit.
+  constexpr size_t kMostSlots = 256, kMostRank = 16;
+  CHECK(program.slots <= static_cast<int32_t>(kMostSlots) && rank <= kMostRank);
+  float* home[kMostSlots];
+  float* slots[kMostSlots];
+  for (size_t s = 0; s < static_cast<size_t>(program.slots); ++s) {
+    home[s] = slots[s] = memory + static_cast<int64_t>(s) * grid.capacity;
+  }
+  const auto capacity = static_cast<size_t>(grid.capacity);
+  for (const TileSource& source : program.sources) {
+    float* const lanes = home[source.slot];
+    if (source.kind == TileSource::Kind::kConstant) {
+      float value = 0.0f;
+      std::memcpy(&value, &source.constant, sizeof(value));
+      std::fill_n(lanes, capacity, value);
+    } else if (source.kind == TileSource::Kind::kInput && everywhere_same(source.strides)) {
+      load_row(source.dtype, inputs[static_cast<size_t>(source.index)], 0, 0, capacity, lanes);
+    }
+  }
+
+  int64_t position[kMostRank] = {};
+  const auto offset = [&](const Strides& strides) {
+    int64_t sum = 0;
+    for (size_t d = 0; d < strides.size(); ++d) sum += strides[d] * position[d];
+    return sum;
+  };
+  for (int64_t tile = range.begin; tile < range.end; ++tile) {
+    int64_t rest = tile;
+    int64_t tile_columns = 1, tile_rows = 1;
+    if (rank > 0) {
+      position[rank - 1] = rest % column_tiles * grid.columns;
+      rest /= column_tiles;
+      tile_columns = std::min(grid.columns, columns - position[rank - 1]);
+    }
+    if (rank > 1) {
+      position[rank - 2] = rest % row_tiles * grid.rows;
+      rest /= row_tiles;
+      tile_rows = std::min(grid.rows, rows - position[rank - 2]);
+    }
+    for (size_t d = rank; d-- > 2;) {
+      position[d - 2] = rest % program.sizes[d - 2];
+      rest /= program.sizes[d - 2];
+    }
+    const auto count = static_cast<size_t>(tile_rows * tile_columns);
+
+    for (const TileSource& source : program.sources) {
+      float* const lanes = home[source.slot];
+      if (source.kind == TileSource::Kind::kConstant) continue;
+      const int64_t first = offset(source.strides);
+      if (source.kind == TileSource::Kind::kCoordinate) {
+        fill_coordinates(source.strides, int64_t{source.constant} + first, tile_rows, tile_columns,
+                         lanes);
+        continue;
+      }
+      if (everywhere_same(source.strides)) continue;
+      const std::byte* const base = inputs[static_cast<size_t>(source.index)];
+      if (adjacent(source.strides, grid)) {
+        if (source.dtype == DType::kF32 || source.dtype == DType::kI32) {
+          // Never written: the compiler gives results slots of their own.
+          slots[source.slot] = const_cast<float*>(reinterpret_cast<const float*>(base)) + first;
+        } else {
+          load_row(source.dtype, base, first, 1, count, lanes);
+        }
+        continue;
+      }
+      for (int64_t r = 0; r < tile_rows; ++r) {
+        load_row(source.dtype, base, first + r * row_stride(source.strides),
+                 column_stride(source.strides), static_cast<size_t>(tile_columns),
+                 lanes + r * tile_columns);
+      }
+    }
+
+    for (size_t i = 0; i < program.results.size(); ++i) {
+      const TileResult& result = program.results[i];
+      const bool plain = result.dtype == DType::kF32 || result.dtype == DType::kI32;
+      if (result.in_place && plain && adjacent(result.strides, grid)) {
+        slots[result.slot] = reinterpret_cast<float*>(outputs[i]) + offset(result.strides);
+      }
+    }
+    for (const TileInstruction& code : program.instructions) run_instruction(code, slots, count);
+
+    for (size_t i = 0; i < program.results.size(); ++i) {
+      const TileResult& result = program.results[i];
+      const int64_t first = offset(result.strides);
+      const float* const lanes = slots[result.slot];
+      // Computed in place. (Lanes elsewhere may by chance lie where a wider result would end.)
+      const bool in_place = dtype_bytes(result.dtype) == static_cast<int64_t>(sizeof(float)) &&
+                            lanes == reinterpret_cast<const float*>(outputs[i]) + first;
+      if (in_place) continue;
+      if (adjacent(result.strides, grid)) {
+        store_row(result.dtype, outputs[i], first, 1, count, lanes);
+        continue;
+      }
+      for (int64_t r = 0; r < tile_rows; ++r) {
+        store_row(result.dtype, outputs[i], first + r * row_stride(result.strides),
+                  column_stride(result.strides), static_cast<size_t>(tile_columns),
+                  lanes + r * tile_columns);
+      }
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+
+HWY_EXPORT(run_tiles_on_target);
+
+TileGrid make_tile_grid(const TileProgram& program) {
+  // All slots together fit well inside the first-level cache.
+  constexpr int64_t kBytes = 24 * 1024;
+  const int64_t room = kBytes / 4 / std::max<int32_t>(1, program.slots);
+  TileGrid grid;
+  grid.capacity = std::clamp<int64_t>(room / 64 * 64, 128, 1024);
+  const size_t rank = program.sizes.size();
+  const int64_t columns = rank > 0 ? program.sizes[rank - 1] : 1;
+  const int64_t rows = rank > 1 ? program.sizes[rank - 2] : 1;
+  grid.columns = std::min(columns, grid.capacity);
+  grid.rows = columns <= grid.capacity ? std::clamp<int64_t>(grid.capacity / columns, 1, rows) : 1;
+  grid.tiles = program.elements() / (rows * columns) * ((rows + grid.rows - 1) / grid.rows) *
+               ((columns + grid.columns - 1) / grid.columns);
+  return grid;
+}
+
+void run_tiles(const TileProgram& program, const TileGrid& grid, Range range,
+               std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+               float* slots) {
+  HWY_DYNAMIC_DISPATCH(run_tiles_on_target)(program, grid, range, inputs, outputs, slots);
+}
+
+}  // namespace tessera
+#endif  // HWY_ONCE

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/io/json.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMostLevels = 256;
+constexpr size_t kLongestPlace = 200;  // So that long keys, nested, do not fill the memory.
+
+std::string_view kind_of(const Json& value) {
+  if (value.is_null()) return "null";
+  if (value.is_bool()) return "a boolean";
+  if (value.is_integer()) return "a whole number";
+  if (value.is_number()) return "a number";
+  if (value.is_string()) return "a string";
+  return value.is_array() ? "a list" : "an object";
+}
+
+[[noreturn]] void fail_kind(const Json& value, std::string_view expected) {
+  fail("{} is {}, expected {}", value.where(), kind_of(value), expected);
+}
+
+// "config.json: a" and then "b" is "config.json: a.b"; the document itself ends in no place.
+std::string member_place(const std::string& where, std::string_view name, size_t level) {
+  if (where.size() > kLongestPlace) return where;
+  return fmt::format("{}{}{}", where, level == 0 ? ": " : ".", name.substr(0, kLongestPlace));
+}
+
+std::string element_place(const std::string& where, size_t index, size_t level) {
+  if (where.size() > kLongestPlace) return where;
+  return fmt::format("{}{}[{}]", where, level == 0 ? ": " : "", index);
+}
+
+}  // namespace
+
+// Turns the parser's tape into values.
+class JsonReader {
+ public:
+  static Json read(simdjson::dom::element element, std::string where, size_t level) {
+    using simdjson::dom::element_type;
+    Json json;
+    json.where_ = std::move(where);
+    switch (element.type()) {
+      case element_type::ARRAY:
+        json.value_ = read_array(element.get_array(), json.where_, level);
+        break;
+      case element_type::OBJECT:
+        json.value_ = read_object(element.get_object(), json.where_, level);
+        break;
+      case element_type::INT64:
+        json.value_ = int64_t{element.get_int64()};
+        break;
+      case element_type::UINT64:
+        json.value_ = static_cast<double>(uint64_t{element.get_uint64()});
+        break;
+      case element_type::DOUBLE:
+        json.value_ = double{element.get_double()};
+        break;
+      case element_type::STRING:
+        json.value_ = std::string(std::string_view(element.get_string()));
+        break;
+      case element_type::BOOL:
+        json.value_ = bool{element.get_bool()};
+        break;
+      case element_type::NULL_VALUE:
+        break;
+    }
+    return json;
+  }
+
+ private:
+  static JsonArray read_array(simdjson::dom::array array, const std::string& where, size_t level) {
+    JsonArray values;
+    for (const simdjson::dom::element each : array)
+      values.push_back(read(each, element_place(where, values.size(), level), level + 1));
+    return values;
+  }
+  static JsonObject read_object(simdjson::dom::object object, const std::string& where,
+                                size_t level) {
+    JsonObject members;
+    for (const auto& [name, value] : object)
+      members.emplace_back(name, read(value, member_place(where, name, level), level + 1));
+    return members;
+  }
+};
+
+bool Json::as_bool() const {
+  if (!is_bool()) fail_kind(*this, "a boolean");
+  return std::get<bool>(value_);
+}
+
+int64_t Json::as_integer() const {
+  if (!is_integer()) fail_kind(*this, "a whole number");
+  return std::get<int64_t>(value_);
+}
+
+double Json::as_number() const {
+  if (is_integer()) return static_cast<double>(std::get<int64_t>(value_));
+  if (!is_number()) fail_kind(*this, "a number");
+  return std::get<double>(value_);
+}
+
+const std::string& Json::as_string() const {
+  if (!is_string()) fail_kind(*this, "a string");
+  return std::get<std::string>(value_);
+}
+
+const JsonArray& Json::as_array() const {
+  if (!is_array()) fail_kind(*this, "a list");
+  return std::get<JsonArray>(value_);
+}
+
+const JsonObject& Json::as_object() const {
+  if (!is_object()) fail_kind(*this, "an object");
+  return std::get<JsonObject>(value_);
+}
+
+const Json* Json::find(std::string_view name) const {
+  for (const auto& [key, value] : as_object())
+    if (key == name) return &value;
+  return nullptr;
+}
+
+const Json& Json::at(std::string_view name) const {
+  if (const Json* found = find(name)) return *found;
+  std::vector<std::string> names;
+  for (const auto& [key, value] : as_object()) names.push_back(key);
+  fail("{} lacks '{}'{}", where_, name, did_you_mean(name, names));
+}
+
+Json parse_json(std::string_view text, const std::string& where) {
+  simdjson::dom::parser parser;
+  if (parser.allocate(std::max<size_t>(text.size(), 1), kMostLevels) != simdjson::SUCCESS)
+    fail("{}: {} bytes of JSON do not fit in memory", where, text.size());
+  simdjson::dom::element root;
+  const simdjson::error_code error = parser.parse(simdjson::padded_string(text)).get(root);
+  if (error == simdjson::DEPTH_ERROR)
+    fail("{}: JSON nested more than {} levels deep", where, kMostLevels);
+  if (error != simdjson::SUCCESS)
+    fail("{}: not valid JSON: {}", where, simdjson::error_message(error));
+  return JsonReader::read(root, where, 0);
+}
+
+}  // namespace tessera

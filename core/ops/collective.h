@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops that lowering puts in the place of reshards. They stand in the graph of one device, have
+// that device's local types, and are never traced by layers. Those of the first group communicate;
+// the runtime runs them (core/runtime/comm/communicator.h). A shard's place in others is found in
+// attributes.
+//
+// all_gather      x -> x with `axis` k times as long: the group's shards, in its order.
+// reduce_scatter  x -> x with `axis` k times shorter: this device's part of the group's sum.
+// all_reduce      x -> x: the group's sum or maximum, the same bits on each device.
+// all_to_all      x -> x with `split_axis` k times shorter and `concat_axis` k times as long.
+// permute         x -> x: the whole shard of another device.
+//
+// Attributes: mesh_axes (strings), group (device numbers, in the order of Mesh::group), index (this
+// device's place in it), reduction ("sum" or "max", of all_reduce); axis, split_axis, concat_axis;
+// of permute: to, from (device numbers; itself: stays).
+//
+// mask_to_owner    x -> x where attribute `keep` is 1, zeros where it is 0: a replicated value as a
+//                 pending sum. Slices and zero-pads of shards are the ops of layout.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/graph.h"
+
+namespace tessera {
+
+bool is_collective(const Node& node);  // Whether it communicates.
+
+// Bytes a device sends in one execution with the best algorithm: (k-1)/k of the whole for a gather
+// or a scatter, twice that for an all_reduce, and so on.
+int64_t collective_bytes(const Graph& graph, const Node& node);
+
+// Ops whose result depends on where a shard lies in the global array carry, in graphs of more than
+// one device: `origin` (global index of the shard's first element along each axis) and `extent`
+// (global sizes) of one anchor tensor. The anchor is the result of iota, causal_mask, one_hot,
+// random_uniform and scatter_add, and operand 0 of dropout, gather, pick and the shards'
+// cross-entropy.
+inline constexpr std::string_view kOrigin = "origin";
+inline constexpr std::string_view kExtent = "extent";
+
+}  // namespace tessera

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ops/cross_entropy.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/composite.h"
+#include "core/ops/cross_entropy_shard.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
+#include "core/ops/generator.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+
+namespace tessera {
+namespace {
+
+struct Terms {
+  Terms(const Attributes& attributes)  // NOLINT(google-explicit-constructor): the same in words.
+      : axis(attributes.get<std::string>("axis")),
+        smoothing(attributes.get<double>("label_smoothing")),
+        z_loss(attributes.get<double>("z_loss")),
+        soft_cap(attributes.get<double>("soft_cap")) {}
+
+  std::string axis;
+  double smoothing, z_loss, soft_cap;
+};
+
+Tensor capped(const Tensor& logits, double cap) {
+  return cap > 0.0 ? tanh(logits / cap) * cap : logits;
+}
+
+// A pending sum or maximum over the shards of the vocabulary, made whole; nothing where it is.
+Tensor whole(const Tensor& x) {
+  Type type = x.type();
+  if (!type.partial) return x;
+  type.partial = {};
+  return reshard(x, type);
+}
+
+// What a row of logits comes down to, after capping: the greatest, the sum of exp(z - maximum), the
+// label's, and the sum of all (where labels are smoothed).
+struct Row {
+  Tensor maximum, sum, picked, total;
+};
+
+// Loss, log-likelihood, correctness and logsumexp.
+std::vector<Tensor> losses(const Terms& terms, const Row& row, int64_t vocab) {
+  const Tensor lse = row.maximum + log(row.sum);
+  Tensor loss = lse - row.picked * (1.0 - terms.smoothing);
+  if (terms.smoothing > 0.0)
+    loss = loss - row.total * (terms.smoothing / static_cast<double>(vocab));
+  if (terms.z_loss > 0.0) loss = loss + square(lse) * terms.z_loss;
+  const Tensor correct = cast(equal(row.picked, row.maximum), lse.dtype());
+  return {loss, row.picked - lse, correct, lse};
+}
+
+// On a split vocabulary: a maximum and one sum cross the mesh, nothing of the size of the logits.
+std::vector<Tensor> split_losses(const Terms& terms, const Operand& logits, const Tensor& labels) {
+  const double cap = terms.soft_cap;
+  const Tensor largest = reduce_max({stop_gradient(logits), logits.site}, terms.axis);
+  Row row;
+  row.maximum = capped(widened(whole(largest)), cap);
+  const bool smooth = terms.smoothing > 0.0;
+  const Tensor sums =
+      whole(cross_entropy_shard(logits, labels, row.maximum, terms.axis, cap,
+                                smooth ? ShardTotal::kOfLogits : ShardTotal::kNone));
+  const auto term = [&](double number) {
+    return pick(sums, constant(number, DType::kI32, row.maximum.type().axes), "terms");
+  };
+  row.sum = term(0);
+  row.picked = capped(term(1), cap);
+  if (smooth) row.total = term(2);
+  return losses(terms, row, logits.tensor.size(terms.axis));
+}
+
+void check_loss_operands(const InferContext& context) {
+  refuse_partial(context);
+  const std::string& axis = context.attributes.get<std::string>("axis");
+  unsplit_last_axis_of(context, 0, axis);
+  check_dtype(context, 1, DType::kI32);
+  const Type rows = without_axis(context.inputs[0], axis, DType::kI32);
+  for (size_t i = 1; i < context.inputs.size(); ++i) check_same_axes(context, i, rows.axes);
+}
+
+// Operands: logits, labels, logsumexp and the loss's cotangent.
+std::vector<Type> infer_cross_entropy_grad(const InferContext& context) {
+  check_loss_operands(context);
+  return {context.inputs[0]};
+}
+
+std::vector<Tensor> plain_cross_entropy_grad(const Node& node, std::span<const Tensor> inputs) {
+  const Terms terms(node.attributes);
+  const Tensor& lse = inputs[2];
+  const Tensor z = capped(widened(inputs[0]), terms.soft_cap);
+  const Axis& vocab = z.type().axis(terms.axis);
+  Tensor gradient = exp(z - lse);
+  if (terms.z_loss > 0.0) gradient = gradient * (lse * (2.0 * terms.z_loss) + 1.0);
+  gradient = gradient - one_hot(inputs[1], vocab, z.dtype()) * (1.0 - terms.smoothing);
+  gradient = gradient - terms.smoothing / static_cast<double>(vocab.size);
+  if (terms.soft_cap > 0.0) gradient = gradient * (1.0 - square(z / terms.soft_cap));
+  return {as_dtype(gradient * inputs[3], inputs[0].dtype())};
+}
+
+double flops_cross_entropy(const Graph& graph, const Node& node) {
+  return 5.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
+}
+
+const OpDef kCrossEntropyGrad{.name = "cross_entropy_grad",
+                              .op_class = OpClass::kReduction,
+                              .infer = infer_cross_entropy_grad,
+                              .decomposition = plain_cross_entropy_grad,
+                              .flops = flops_cross_entropy};
+const OpRegistrar kRegisterCrossEntropyGrad{kCrossEntropyGrad};
+
+std::vector<Type> infer_cross_entropy(const InferContext& context) {
+  check_loss_operands(context);
+  const Type& logits = context.inputs[0];
+  return std::vector<Type>(4,
+                           without_axis(logits, logits.axes.back().name, wide_dtype(logits.dtype)));
+}
+
+std::vector<Tensor> plain_cross_entropy(const Node& node, std::span<const Tensor> inputs) {
+  const Terms terms(node.attributes);
+  const Tensor z = capped(widened(inputs[0]), terms.soft_cap);
+  Row row;
+  row.maximum = reduce_max(stop_gradient(z), terms.axis);
+  row.sum = reduce_sum(exp(z - row.maximum), terms.axis);
+  row.picked = pick(z, inputs[1], terms.axis);
+  if (terms.smoothing > 0.0) row.total = reduce_sum(z, terms.axis);
+  return losses(terms, row, z.size(terms.axis));
+}
+
+std::vector<Tensor> vjp_cross_entropy(const VjpContext& context) {
+  const Tensor dlogits =
+      trace_op(kCrossEntropyGrad,
+               {context.inputs[0], context.inputs[1], context.outputs[3], context.cotangents[0]},
+               context.node.attributes, context.node.site);
+  return {dlogits, Tensor()};
+}
+
+const OpDef kCrossEntropy{.name = "cross_entropy",
+                          .op_class = OpClass::kReduction,
+                          .infer = infer_cross_entropy,
+                          .vjp = vjp_cross_entropy,
+                          .decomposition = plain_cross_entropy,
+                          .flops = flops_cross_entropy};
+const OpRegistrar kRegisterCrossEntropy{kCrossEntropy};
+
+}  // namespace
+
+CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis,
+                           const CrossEntropyOptions& options) {
+  const Attributes attributes = {{"axis", std::string(axis)},
+                                 {"label_smoothing", options.label_smoothing},
+                                 {"z_loss", options.z_loss},
+                                 {"soft_cap", options.soft_cap}};
+  const SiteScope site(logits.site);  // Of what a split vocabulary needs.
+  const bool split = logits.tensor.has(axis) && !logits.tensor.type().axis(axis).split.empty();
+  const std::vector<Tensor> results =
+      split ? split_losses(attributes, logits, labels.tensor)
+            : trace_node(kCrossEntropy, {axis_last(logits, axis), labels.tensor}, attributes,
+                         logits.site);
+  return {results[0], stop_gradient({results[1], logits.site}),
+          stop_gradient({results[2], logits.site})};
+}
+
+}  // namespace tessera

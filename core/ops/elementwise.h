@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise ops. Operands align axes by name; an operand may lack axes of the other (it is then
+// broadcast). The result has the axes of the operand that has them all, else the left one's and
+// then the right one's own. Split and partial operands as DESIGN §2. Results have the operands'
+// dtype; two floating operands of different dtypes are an error (cast one).
+#pragma once
+
+#include "core/graph/tensor.h"
+#include "core/ops/activation.h"
+
+namespace tessera {
+
+// Linear in their operand: pass partial sums through.
+Tensor neg(Operand x);
+Tensor scale(Operand x, double factor);
+Tensor stop_gradient(Operand x);
+// Rounds before a pending sum is added up, so a partial needs `through_partial`.
+enum class CastPartial { kRefuse, kThrough };
+Tensor cast(Operand x, DType dtype, CastPartial partial = CastPartial::kRefuse);
+
+Tensor exp(Operand x);
+Tensor log(Operand x);
+Tensor sqrt(Operand x);
+Tensor rsqrt(Operand x);
+Tensor square(Operand x);
+Tensor abs(Operand x);
+Tensor sign(Operand x);  // -1, 0 or 1; no gradient.
+Tensor sin(Operand x);
+Tensor cos(Operand x);
+Tensor erf(Operand x);
+
+Tensor add(Operand a, Operand b);
+Tensor sub(Operand a, Operand b);
+Tensor mul(Operand a, Operand b);
+Tensor div(Operand a, Operand b);
+Tensor pow(Operand a, Operand b);
+Tensor maximum(Operand a, Operand b);  // Gradient to the larger; to `a` on a tie.
+Tensor minimum(Operand a, Operand b);
+
+// To bool; no gradient.
+Tensor equal(Operand a, Operand b);
+Tensor less(Operand a, Operand b);
+Tensor less_equal(Operand a, Operand b);
+Tensor logical_and(Operand a, Operand b);
+Tensor logical_or(Operand a, Operand b);
+Tensor logical_not(Operand a);
+Tensor is_finite(Operand x);
+
+// condition ? a : b, by element; `condition` is bool.
+Tensor where(Operand condition, Operand a, Operand b);
+// x where the condition holds, else 0. Linear in x, so a partial sum passes through.
+Tensor mask(Operand x, Operand condition);
+
+inline Tensor operator+(Operand a, Operand b) { return add(a, b); }
+inline Tensor operator-(Operand a, Operand b) { return sub(a, b); }
+inline Tensor operator*(Operand a, Operand b) { return mul(a, b); }
+inline Tensor operator/(Operand a, Operand b) { return div(a, b); }
+inline Tensor operator-(Operand a) { return neg(a); }
+inline Tensor operator*(Operand a, double b) { return scale(a, b); }
+inline Tensor operator*(double a, Operand b) { return scale(b, a); }
+inline Tensor operator/(Operand a, double b) { return scale(a, 1.0 / b); }
+Tensor operator+(Operand a, double b);
+Tensor operator-(Operand a, double b);
+Tensor operator-(double a, Operand b);
+inline Tensor operator+(double a, Operand b) { return b + a; }
+
+}  // namespace tessera

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ops/gather.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/vjp.h"
+
+namespace tessera {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// Ids select, so they are never partial.
+void check_ids(const InferContext& context) {
+  check_dtype(context, 1, DType::kI32);
+  const Partial& partial = context.inputs[1].partial;
+  if (!partial) return;
+  refuse(context, fmt::format("the indices {} are partial over {}; {}", context.names[1],
+                              mesh_text(partial.mesh_axes), place_hint(context.names[1])));
+}
+
+// one_hot(ids, axis), which these ops are typed by, cannot use a mesh axis twice.
+void check_one_hot(const InferContext& context, const Axis& axis) {
+  for (const std::string& mesh_axis : axis.split) {
+    for (const Axis& other : context.inputs[1].axes) {
+      if (std::find(other.split.begin(), other.split.end(), mesh_axis) == other.split.end()) {
+        continue;
+      }
+      refuse(context, fmt::format("{} {}, {} {}; {}", context.names[0], axis.text(),
+                                  context.names[1], other.text(), place_hint(context.names[0])));
+    }
+  }
+}
+
+// The result is also partial over what splits the axis that was summed away.
+Partial plus_split(const InferContext& context, Partial partial, const Names& split) {
+  if (split.empty()) return partial;
+  return {PartialKind::kSum, mesh_union(context.mesh, partial.mesh_axes, split)};
+}
+
+std::vector<Type> infer_gather(const InferContext& context) {
+  const Type &table = context.inputs[0], &ids = context.inputs[1];
+  check_ids(context);
+  const Partial partial = partial_of_product(context);
+  const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
+  if (table.axes.front().name != axis.name) {
+    refuse(context, fmt::format("{} must come first in {}, which is {}; transpose it", axis.name,
+                                context.names[0], table.text()));
+  }
+  for (const Axis& other : ids.axes) {
+    if (!table.has(other.name)) continue;
+    refuse(context, fmt::format("{} and {} both have axis {}; rename one", context.names[0],
+                                context.names[1], other.name));
+  }
+  check_one_hot(context, axis);
+  Type result{table.dtype, ids.axes, plus_split(context, partial, axis.split)};
+  result.axes.insert(result.axes.end(), table.axes.begin() + 1, table.axes.end());
+  check_mesh_axes_once(context, result);
+  return {result};
+}
+
+// Attributes "axis", "size" and "split": the axis that takes the place of the ids' axes.
+std::vector<Type> infer_scatter_add(const InferContext& context) {
+  const Type &updates = context.inputs[0], &ids = context.inputs[1];
+  const Axis axis{context.attributes.get<std::string>("axis"),
+                  context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
+  check_ids(context);
+  Partial partial = partial_of_product(context);
+  if (!is_floating(updates.dtype)) {
+    refuse(context, fmt::format("{} is {}, expected a floating dtype; cast it", context.names[0],
+                                dtype_name(updates.dtype)));
+  }
+  for (size_t i = 0; i < ids.axes.size(); ++i) {
+    if (i < updates.axes.size() && updates.axes[i].name == ids.axes[i].name) continue;
+    refuse(context,
+           fmt::format("{} is {}, expected to begin with the axes [{}] of {}", context.names[0],
+                       updates.text(), joined(ids.names()), context.names[1]));
+  }
+  check_agreement(context, 0, 1);
+  check_one_hot(context, axis);
+  Type result{updates.dtype, {axis}, {}};
+  for (const Axis& summed : ids.axes) partial = plus_split(context, partial, summed.split);
+  result.partial = partial;
+  result.axes.insert(result.axes.end(), updates.axes.begin() + ids.rank(), updates.axes.end());
+  check_mesh_axes_once(context, result);
+  return {result};
+}
+
+std::vector<Type> infer_pick(const InferContext& context) {
+  const Type &x = context.inputs[0], &ids = context.inputs[1];
+  check_ids(context);
+  const Partial partial = partial_of_product(context);
+  const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
+  Type result{x.dtype, {}, plus_split(context, partial, axis.split)};
+  for (const Axis& kept : x.axes) {
+    if (kept.name != axis.name) result.axes.push_back(kept);
+  }
+  if (result.names() != ids.names()) {
+    refuse(context,
+           fmt::format("{} is {} and {} is {}; expected the same axes in the same order, "
+                       "but for {}",
+                       context.names[0], x.text(), context.names[1], ids.text(), axis.name));
+  }
+  check_agreement(context, 0, 1);
+  return {result};
+}
+
+Tensors gather_vjp(const VjpContext& c) {
+  const Axis& axis = c.inputs[0].type().axes.front();
+  return {scatter_add(c.cotangents[0], c.inputs[1], axis), Tensor()};
+}
+
+Tensors scatter_add_vjp(const VjpContext& c) {
+  return {gather(c.cotangents[0], c.inputs[1], c.node.attributes.get<std::string>("axis")),
+          Tensor()};
+}
+
+Tensors pick_vjp(const VjpContext& c) {
+  const Tensor& x = c.inputs[0];
+  const Axis& axis = x.type().axis(c.node.attributes.get<std::string>("axis"));
+  const Tensor chosen = one_hot(c.inputs[1], axis, x.dtype());
+  return {match(mul(chosen, c.cotangents[0]), x), Tensor()};
+}
+
+double update_flops(const Graph& graph, const Node& node) {
+  return static_cast<double>(graph.type(node.inputs[0]).elements());
+}
+
+const OpDef kGatherOps[] = {
+    {.name = "gather",
+     .op_class = OpClass::kDataMovement,
+     .infer = infer_gather,
+     .vjp = gather_vjp,
+     .flops = no_flops},
+    {.name = "scatter_add",
+     .op_class = OpClass::kOther,
+     .infer = infer_scatter_add,
+     .vjp = scatter_add_vjp,
+     .flops = update_flops},
+    {.name = "pick",
+     .op_class = OpClass::kDataMovement,
+     .infer = infer_pick,
+     .vjp = pick_vjp,
+     .flops = no_flops},
+};
+const OpRegistrar kRegisterGather{std::span<const OpDef>(kGatherOps)};
+
+}  // namespace
+
+Tensor gather(Operand table, Operand ids, std::string_view axis) {
+  return trace_op(find_op("gather"), {table.tensor, ids.tensor}, {{"axis", std::string(axis)}},
+                  table.site);
+}
+
+Tensor scatter_add(Operand updates, Operand ids, Axis axis) {
+  return trace_op(find_op("scatter_add"), {updates.tensor, ids.tensor},
+                  {{"axis", axis.name}, {"size", axis.size}, {"split", axis.split}}, updates.site);
+}
+
+Tensor pick(Operand x, Operand ids, std::string_view axis) {
+  return trace_op(find_op("pick"), {x.tensor, ids.tensor}, {{"axis", std::string(axis)}}, x.site);
+}
+
+}  // namespace tessera

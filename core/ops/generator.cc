@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ops/generator.h"
+
+#include <fmt/format.h>
+
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/vjp.h"
+
+namespace tessera {
+namespace {
+
+// constant, iota, causal_mask: attribute "type" is the result's.
+std::vector<Type> infer_generator(const InferContext& context) {
+  return {context.attributes.get<Type>("type")};
+}
+
+// one_hot: attributes "axis", "size", "split" and "dtype" describe the new, last axis.
+std::vector<Type> infer_one_hot(const InferContext& context) {
+  refuse_partial(context, 0);
+  check_dtype(context, 0, DType::kI32);
+  Type type = context.inputs[0];
+  type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
+  const std::string& name = context.attributes.get<std::string>("axis");
+  if (type.has(name)) {
+    refuse(context, fmt::format("{} has an axis {} already; rename it", context.names[0], name));
+  }
+  type.axes.push_back({name, context.attributes.get<int64_t>("size"),
+                       context.attributes.get<std::vector<std::string>>("split")});
+  check_mesh_axes_once(context, type);
+  return {type};
+}
+
+const OpDef kGeneratorOps[] = {
+    {.name = "constant",
+     .op_class = OpClass::kGenerator,
+     .infer = infer_generator,
+     .flops = no_flops},
+    {.name = "iota", .op_class = OpClass::kGenerator, .infer = infer_generator, .flops = no_flops},
+    {.name = "causal_mask",
+     .op_class = OpClass::kGenerator,
+     .infer = infer_generator,
+     .flops = no_flops},
+    {.name = "one_hot", .op_class = OpClass::kGenerator, .infer = infer_one_hot, .flops = no_flops},
+};
+const OpRegistrar kRegisterGenerator{std::span<const OpDef>(kGeneratorOps)};
+
+}  // namespace
+
+Tensor constant(double value, DType dtype, std::vector<Axis> axes, SourceSite site) {
+  return trace_op(find_op("constant"), {},
+                  {{"value", value}, {"type", make_type(dtype, std::move(axes))}}, site);
+}
+
+Tensor iota(Axis axis, SourceSite site) {
+  return trace_op(find_op("iota"), {}, {{"type", make_type(DType::kI32, {std::move(axis)})}}, site);
+}
+
+Tensor causal_mask(Axis query, Axis key, SourceSite site) {
+  const Type type = make_type(DType::kBool, {std::move(query), std::move(key)});
+  return trace_op(find_op("causal_mask"), {}, {{"type", type}}, site);
+}
+
+Tensor one_hot(Operand ids, Axis axis, DType dtype) {
+  return trace_op(find_op("one_hot"), {ids.tensor},
+                  {{"axis", axis.name},
+                   {"size", axis.size},
+                   {"split", axis.split},
+                   {"dtype", std::string(dtype_name(dtype))}},
+                  ids.site);
+}
+
+}  // namespace tessera

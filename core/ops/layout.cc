@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ops/layout.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/vjp.h"
+
+namespace tessera {
+namespace {
+
+using Names = std::vector<std::string>;
+
+const std::string& text(const Attributes& attributes, std::string_view name) {
+  return attributes.get<std::string>(name);
+}
+int64_t number(const Attributes& attributes, std::string_view name) {
+  return attributes.get<int64_t>(name);
+}
+
+// The operand's type, with a refusal if `name` is not one of its axes; `position` receives where.
+Type with_axis(const InferContext& context, std::string_view name, size_t& position) {
+  refuse_maximum(context);
+  axis_of(context, 0, name);
+  position = static_cast<size_t>(context.inputs[0].find(name));
+  return context.inputs[0];
+}
+
+void refuse_present(const InferContext& context, std::string_view name) {
+  if (!context.inputs[0].has(name)) return;
+  refuse(context, fmt::format("{} has an axis {} already: it is {}", context.names[0], name,
+                              context.inputs[0].text()));
+}
+
+std::vector<Type> infer_rename(const InferContext& context) {
+  size_t position = 0;
+  Type type = with_axis(context, text(context.attributes, "from"), position);
+  refuse_present(context, text(context.attributes, "to"));
+  type.axes[position].name = text(context.attributes, "to");
+  return {type};
+}
+
+std::vector<Type> infer_transpose(const InferContext& context) {
+  refuse_maximum(context);
+  const Type& x = context.inputs[0];
+  const Names& order = context.attributes.get<Names>("order");
+  Names sorted_order = order, sorted_axes = x.names();
+  std::sort(sorted_order.begin(), sorted_order.end());
+  std::sort(sorted_axes.begin(), sorted_axes.end());
+  if (sorted_order != sorted_axes) {
+    refuse(context, fmt::format("order [{}] is not one of all axes [{}] of {}", joined(order),
+                                joined(x.names()), context.names[0]));
+  }
+  Type type{x.dtype, {}, x.partial};
+  for (const std::string& name : order) type.axes.push_back(x.axis(name));
+  return {type};
+}
+
+std::vector<Type> infer_split(const InferContext& context) {
+  size_t position = 0;
+  Type type = with_axis(context, text(context.attributes, "axis"), position);
+  const Axis whole = type.axes[position];
+  const Axis outer{text(context.attributes, "outer"), number(context.attributes, "outer_size"),
+                   whole.split};
+  const Axis inner{text(context.attributes, "inner"), number(context.attributes, "inner_size"), {}};
+  for (const Axis& part : {outer, inner}) {
+    if (part.name != whole.name) refuse_present(context, part.name);
+  }
+  if (outer.size * inner.size != whole.size) {
+    refuse(context, fmt::format("{}={} of {} is not {}={} times {}={}", whole.name, whole.size,
+                                context.names[0], outer.name, outer.size, inner.name, inner.size));
+  }
+  type.axes[position] = outer;
+  type.axes.insert(type.axes.begin() + static_cast<int64_t>(position) + 1, inner);
+  return {type};
+}
+
+std::vector<Type> infer_merge(const InferContext& context) {
+  size_t position = 0;
+  Type type = with_axis(context, text(context.attributes, "outer"), position);
+  const Axis& outer = axis_of(context, 0, text(context.attributes, "outer"));
+  const Axis& inner = unsplit_axis_of(context, 0, text(context.attributes, "inner"));
+  const std::string& merged = text(context.attributes, "axis");
+  if (type.find(inner.name) != static_cast<int64_t>(position) + 1) {
+    refuse(context, fmt::format("{} and {} of {} are not neighbours in this order: it is {}; "
+                                "transpose it",
+                                outer.name, inner.name, context.names[0], type.text()));
+  }
+  if (merged != outer.name && merged != inner.name) refuse_present(context, merged);
+  type.axes[position] = {merged, outer.size * inner.size, outer.split};
+  type.axes.erase(type.axes.begin() + static_cast<int64_t>(position) + 1);
+  return {type};
+}
+
+std::vector<Type> infer_slice(const InferContext& context) {
+  size_t position = 0;
+  Type type = with_axis(context, text(context.attributes, "axis"), position);
+  const Axis& axis = unsplit_axis_of(context, 0, text(context.attributes, "axis"));
+  const int64_t begin = number(context.attributes, "begin"),
+                end = number(context.attributes, "end");
+  if (begin < 0 || end > axis.size || begin >= end) {
+    refuse(context, fmt::format("[{}, {}) is not a part of {}={} of {}", begin, end, axis.name,
+                                axis.size, context.names[0]));
+  }
+  type.axes[position].size = end - begin;
+  return {type};
+}
+
+std::vector<Type> infer_pad(const InferContext& context) {
+  size_t position = 0;
+  Type type = with_axis(context, text(context.attributes, "axis"), position);
+  unsplit_axis_of(context, 0, text(context.attributes, "axis"));
+  const int64_t before = number(context.attributes, "before");
+  const int64_t after = number(context.attributes, "after");
+  if (before < 0 || after < 0) {
+    refuse(context, fmt::format("{} before and {} after; neither may be negative", before, after));
+  }
+  type.axes[position].size += before + after;
+  return {type};
+}
+
+std::vector<Type> infer_concat(const InferContext& context) {
+  const std::string& name = text(context.attributes, "axis");
+  size_t position = 0;
+  Type type = with_axis(context, name, position);
+  check_same_dtype(context);
+  type.axes[position].size = 0;
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    partial_of_sum(context, {0, i});
+    const Axis& axis = unsplit_axis_of(context, i, name);
+    Type expected = context.inputs[0];
+    expected.axes[position].size = axis.size;
+    if (context.inputs[i] != expected) {
+      refuse(context, fmt::format("{} is {}, {} is {}; they may differ in the size of {} only",
+                                  context.names[0], context.inputs[0].text_sized(),
+                                  context.names[i], context.inputs[i].text_sized(), name));
+    }
+    type.axes[position].size += axis.size;
+  }
+  return {type};
+}
+
+std::vector<Type> infer_shift(const InferContext& context) {
+  refuse_maximum(context);
+  unsplit_axis_of(context, 0, text(context.attributes, "axis"));
+  // A fill other than zero would be added once by each rank.
+  if (context.attributes.get<double>("fill") != 0.0) refuse_partial(context, 0);
+  return {context.inputs[0]};
+}
+
+Tensors rename_vjp(const VjpContext& c) {
+  return {rename(c.cotangents[0], text(c.node.attributes, "to"), text(c.node.attributes, "from"))};
+}
+
+Tensors transpose_vjp(const VjpContext& c) {
+  return {transpose(c.cotangents[0], joined(c.inputs[0].type().names()))};
+}
+
+Tensors split_vjp(const VjpContext& c) {
+  return {merge_axes(c.cotangents[0], text(c.node.attributes, "outer"),
+                     text(c.node.attributes, "inner"), text(c.node.attributes, "axis"))};
+}
+
+Tensors merge_vjp(const VjpContext& c) {
+  const Type& x = c.inputs[0].type();
+  return {split_axis(c.cotangents[0], text(c.node.attributes, "axis"),
+                     x.axis(text(c.node.attributes, "outer")),
+                     x.axis(text(c.node.attributes, "inner")))};
+}
+
+Tensors slice_vjp(const VjpContext& c) {
+  const std::string& axis = text(c.node.attributes, "axis");
+  return {pad(c.cotangents[0], axis, number(c.node.attributes, "begin"),
+              c.inputs[0].size(axis) - number(c.node.attributes, "end"))};
+}
+
+Tensors pad_vjp(const VjpContext& c) {
+  const std::string& axis = text(c.node.attributes, "axis");
+  const int64_t before = number(c.node.attributes, "before");
+  return {slice(c.cotangents[0], axis, before, before + c.inputs[0].size(axis))};
+}
+
+Tensors concat_vjp(const VjpContext& c) {
+  const std::string& axis = text(c.node.attributes, "axis");
+  Tensors parts;
+  int64_t begin = 0;
+  for (const Tensor& part : c.inputs) {
+    parts.push_back(slice(c.cotangents[0], axis, begin, begin + part.size(axis)));
+    begin += part.size(axis);
+  }
+  return parts;
+}
+
+// Moved down by one; what was shifted out gets nothing.
+Tensors shift_vjp(const VjpContext& c) {
+  const std::string& axis = text(c.node.attributes, "axis");
+  const int64_t size = c.inputs[0].size(axis);
+  if (size == 1) return {Tensor()};
+  return {pad(slice(c.cotangents[0], axis, 1, size), axis, 0, 1)};
+}
+
+constexpr OpDef movement(std::string_view name, decltype(OpDef::infer) infer,
+                         decltype(OpDef::vjp) vjp) {
+  return {.name = name,
+          .op_class = OpClass::kDataMovement,
+          .infer = infer,
+          .vjp = vjp,
+          .flops = no_flops};
+}
+
+// Takes or rearranges elements of its one operand, each once; a view moves nothing.
+constexpr OpDef selection(std::string_view name, decltype(OpDef::infer) infer,
+                          decltype(OpDef::vjp) vjp) {
+  OpDef op = movement(name, infer, vjp);
+  op.linear_view = true;
+  return op;
+}
+constexpr OpDef view(std::string_view name, decltype(OpDef::infer) infer,
+                     decltype(OpDef::vjp) vjp) {
+  OpDef op = selection(name, infer, vjp);
+  op.op_class = OpClass::kView;
+  return op;
+}
+
+const OpDef kLayoutOps[] = {
+    view("rename", infer_rename, rename_vjp),
+    view("split_axis", infer_split, split_vjp),
+    view("merge_axes", infer_merge, merge_vjp),
+    selection("transpose", infer_transpose, transpose_vjp),
+    selection("slice", infer_slice, slice_vjp),
+    movement("pad", infer_pad, pad_vjp),
+    movement("concat", infer_concat, concat_vjp),
+    movement("shift_right", infer_shift, shift_vjp),
+};
+const OpRegistrar kRegisterLayout{std::span<const OpDef>(kLayoutOps)};
+
+}  // namespace
+
+Tensor rename(Operand x, std::string_view from, std::string_view to) {
+  return trace_op(find_op("rename"), {x.tensor},
+                  {{"from", std::string(from)}, {"to", std::string(to)}}, x.site);
+}
+
+Tensor transpose(Operand x, std::string_view order) {
+  return trace_op(find_op("transpose"), {x.tensor}, {{"order", names_at(x, order)}}, x.site);
+}
+
+Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner) {
+  return trace_op(find_op("split_axis"), {x.tensor},
+                  {{"axis", std::string(axis)},
+                   {"outer", outer.name},
+                   {"outer_size", outer.size},
+                   {"inner", inner.name},
+                   {"inner_size", inner.size}},
+                  x.site);
+}
+
+Tensor merge_axes(Operand x, std::string_view outer, std::string_view inner,
+                  std::string_view axis) {
+  return trace_op(
+      find_op("merge_axes"), {x.tensor},
+      {{"outer", std::string(outer)}, {"inner", std::string(inner)}, {"axis", std::string(axis)}},
+      x.site);
+}
+
+Tensor slice(Operand x, std::string_view axis, int64_t begin, int64_t end) {
+  return trace_op(find_op("slice"), {x.tensor},
+                  {{"axis", std::string(axis)}, {"begin", begin}, {"end", end}}, x.site);
+}
+
+Tensor pad(Operand x, std::string_view axis, int64_t before, int64_t after) {
+  return trace_op(find_op("pad"), {x.tensor},
+                  {{"axis", std::string(axis)}, {"before", before}, {"after", after}}, x.site);
+}
+
+Tensor concat(const std::vector<Tensor>& parts, std::string_view axis, SourceSite site) {
+  CHECK(!parts.empty(), "concat of nothing");
+  return trace_op(find_op("concat"), parts, {{"axis", std::string(axis)}}, site);
+}
+
+Tensor shift_right(Operand x, std::string_view axis, double fill) {
+  return trace_op(find_op("shift_right"), {x.tensor}, {{"axis", std::string(axis)}, {"fill", fill}},
+                  x.site);
+}
+
+}  // namespace tessera

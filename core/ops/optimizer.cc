@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ops/optimizer.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/composite.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+
+namespace tessera {
+namespace {
+
+// Operands: parameter, first and second moment, gradient; then the scalars.
+enum : size_t { kParameter, kFirst, kSecond, kGradient, kRate, kCount, kScale, kApply };
+
+std::vector<Type> infer_adam(const InferContext& context) {
+  refuse_partial(context);
+  const Type& parameter = context.inputs[kParameter];
+  for (size_t i = kParameter; i <= kGradient; ++i) {
+    check_dtype(context, i, DType::kF32);
+    check_same_axes(context, i, parameter.axes);
+  }
+  for (size_t i = kRate; i <= kApply; ++i) {
+    check_dtype(context, i, i == kApply ? DType::kBool : DType::kF32);
+    check_same_axes(context, i, {});
+  }
+  return {parameter, parameter, parameter};
+}
+
+// β^count, and what bias correction makes of a decay (Shazeer and Stern, 2018, §7.1).
+Tensor power(double base, const Tensor& exponent) {
+  return pow(constant(base, DType::kF32), exponent);
+}
+Tensor corrected_decay(double beta, const Tensor& count) {
+  return beta * (1.0 - power(beta, count)) / (1.0 - power(beta, count + 1.0));
+}
+
+std::vector<Tensor> plain_adam(const Node& node, std::span<const Tensor> inputs) {
+  const Attributes& attributes = node.attributes;
+  const double beta1 = attributes.get<double>("beta1");
+  const double beta2 = attributes.get<double>("beta2");
+  const bool corrected = attributes.get<int64_t>("bias_corrected_decay") != 0;
+  const Tensor& count = inputs[kCount];
+  const Tensor gradient = inputs[kGradient] * inputs[kScale];
+
+  const Tensor decay1 = corrected ? corrected_decay(beta1, count) : constant(beta1, DType::kF32);
+  const Tensor decay2 = corrected ? corrected_decay(beta2, count) : constant(beta2, DType::kF32);
+  const Tensor first = inputs[kFirst] * decay1 + gradient * (1.0 - decay1);
+  const Tensor second = inputs[kSecond] * decay2 + square(gradient) * (1.0 - decay2);
+  Tensor mean = first, variance = second;
+  if (!corrected) {
+    mean = first / (1.0 - power(beta1, count + 1.0));
+    variance = second / (1.0 - power(beta2, count + 1.0));
+  }
+  const Tensor deviation = sqrt(variance + attributes.get<double>("epsilon_root"));
+  const Tensor update = mean / (deviation + attributes.get<double>("epsilon")) +
+                        inputs[kParameter] * attributes.get<double>("weight_decay");
+  const Tensor parameter = inputs[kParameter] - update * inputs[kRate];
+  return {where(inputs[kApply], parameter, inputs[kParameter]),
+          where(inputs[kApply], first, inputs[kFirst]),
+          where(inputs[kApply], second, inputs[kSecond])};
+}
+
+double flops_adam(const Graph& graph, const Node& node) {
+  return 14.0 * static_cast<double>(graph.type(node.inputs[kParameter]).elements());
+}
+
+const OpDef kAdam{
+    .name = "adam_update", .infer = infer_adam, .decomposition = plain_adam, .flops = flops_adam};
+const OpRegistrar kRegisterOptimizer{kAdam};
+
+}  // namespace
+
+AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,
+                      Operand count, Operand gradient_scale, Operand apply,
+                      const AdamOptions& options) {
+  const Attributes attributes = {{"beta1", options.beta1},
+                                 {"beta2", options.beta2},
+                                 {"epsilon", options.epsilon},
+                                 {"epsilon_root", options.epsilon_root},
+                                 {"weight_decay", options.weight_decay},
+                                 {"bias_corrected_decay", int64_t{options.bias_corrected_decay}}};
+  const std::vector<Tensor> next =
+      trace_node(kAdam,
+                 {state.parameter, state.first_moment, state.second_moment, gradient.tensor,
+                  learning_rate.tensor, count.tensor, gradient_scale.tensor, apply.tensor},
+                 attributes, gradient.site);
+  return {next[0], next[1], next[2]};
+}
+
+}  // namespace tessera

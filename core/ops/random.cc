@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ops/random.h"
+
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/composite.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/repeat.h"
+
+namespace tessera {
+namespace {
+
+thread_local int64_t seed = 0;
+thread_local Tensor first_example;
+thread_local int64_t example_stride = 1;
+
+// Attributes "seed", "stream" (its path), "layer" (-1: none), "loop" (0/1: whether the operands go
+// on with the index of a loop over layers) and "part" (0: the whole batch; else the operands end in
+// the number of the first example, and this is how far apart the examples are).
+struct Stream {
+  Attributes attributes;
+  std::vector<Tensor> scalars;  // step, [loop index], [first example].
+};
+
+// How many random nodes of the trace draw from this path already.
+int64_t uses_of(const StreamPath& stream) {
+  int64_t uses = 0;
+  for (const Node& node : traced_graph().nodes()) {
+    if (node.phase != Phase::kForward || !node.attributes.has("stream")) continue;
+    const std::string& path = node.attributes.get<std::string>("stream");
+    const bool same_path = path == stream.path || path.starts_with(stream.path + "#");
+    if (same_path && node.attributes.get<int64_t>("layer") == stream.layer) ++uses;
+  }
+  return uses;
+}
+
+Stream stream_here(const Tensor& step) {
+  const Tensor index = loop_index();
+  const bool over_layers = index && !(first_example && first_example.graph() == index.graph());
+  StreamPath path = stream_path(traced_path());
+  if (over_layers) path.layer = -1;
+  if (const int64_t uses = uses_of(path); uses > 0) path.path += fmt::format("#{}", uses);
+  Stream stream{{{"seed", seed},
+                 {"stream", path.path},
+                 {"layer", path.layer},
+                 {"loop", int64_t{over_layers}},
+                 {"part", first_example ? example_stride : int64_t{0}}},
+                {step}};
+  if (over_layers) stream.scalars.push_back(index);
+  if (first_example) stream.scalars.push_back(first_example);
+  return stream;
+}
+
+void check_scalars(const InferContext& context, size_t begin) {
+  for (size_t i = begin; i < context.inputs.size(); ++i) {
+    refuse_partial(context, i);
+    check_dtype(context, i, DType::kI32);
+    check_same_axes(context, i, {});
+  }
+}
+
+// A part of a batch is a run of its elements only if the batch leads.
+void check_batch_leads(const InferContext& context, const Type& type, std::string_view name) {
+  if (context.attributes.get<int64_t>("part") == 0) return;
+  if (type.axes.empty() || type.axes.front().name != "batch")
+    refuse(context,
+           fmt::format("{} is {}; under microbatches the batch axis must lead", name, type.text()));
+}
+
+std::vector<Type> infer_random_uniform(const InferContext& context) {
+  check_scalars(context, 0);
+  const Type& type = context.attributes.get<Type>("type");
+  check_batch_leads(context, type, "the result");
+  return {type};
+}
+
+const OpDef kRandomUniform{
+    .name = "random_uniform", .op_class = OpClass::kGenerator, .infer = infer_random_uniform};
+const OpRegistrar kRegisterUniform{kRandomUniform};
+
+// Linear in x; every device of a replica or of a pending sum draws the same mask.
+std::vector<Type> infer_dropout(const InferContext& context) {
+  refuse_maximum(context);
+  if (!is_floating(context.inputs[0].dtype))
+    refuse(context, fmt::format("{} is {}, expected a floating dtype", context.names[0],
+                                dtype_name(context.inputs[0].dtype)));
+  check_scalars(context, 1);
+  check_batch_leads(context, context.inputs[0], context.names[0]);
+  return {context.inputs[0]};
+}
+
+std::vector<Tensor> plain_dropout(const Node& node, std::span<const Tensor> inputs) {
+  const Tensor x = widened(inputs[0]);
+  const double keep = node.attributes.get<double>("keep");
+  Attributes attributes = node.attributes;
+  attributes.set("type", make_type(DType::kF32, x.type().axes));
+  const Tensor uniform =
+      trace_op(kRandomUniform, {inputs.begin() + 1, inputs.end()}, attributes, node.site);
+  const Tensor kept = less(uniform, constant(keep, DType::kF32));
+  return {as_dtype(mask(x / keep, kept), inputs[0].dtype())};
+}
+
+// The same mask, drawn again from the same counters.
+std::vector<Tensor> vjp_dropout(const VjpContext& context) {
+  std::vector<Tensor> operands(context.inputs.begin(), context.inputs.end());
+  operands[0] = context.cotangents[0];
+  std::vector<Tensor> cotangents(operands.size());
+  cotangents[0] = trace_op(*context.node.op, operands, context.node.attributes, context.node.site);
+  return cotangents;
+}
+
+const OpDef kDropout{
+    .name = "dropout", .infer = infer_dropout, .vjp = vjp_dropout, .decomposition = plain_dropout};
+const OpRegistrar kRegisterDropout{kDropout};
+
+}  // namespace
+
+SeedScope::SeedScope(int64_t value) : outer_(std::exchange(seed, value)) {}
+SeedScope::~SeedScope() { seed = outer_; }
+
+ExampleScope::ExampleScope(const Tensor& first, int64_t stride)
+    : outer_first_(std::exchange(first_example, first)),
+      outer_stride_(std::exchange(example_stride, stride)) {
+  CHECK(stride >= 1, "examples {} apart", stride);
+}
+ExampleScope::~ExampleScope() {
+  first_example = outer_first_;
+  example_stride = outer_stride_;
+}
+
+StreamPath stream_path(std::string_view layer_path) {
+  for (size_t open = layer_path.find('['); open != std::string_view::npos;
+       open = layer_path.find('[', open + 1)) {
+    int64_t layer = -1;
+    const char* const digits = layer_path.data() + open + 1;
+    const char* const end = layer_path.data() + layer_path.size();
+    const auto [rest, error] = std::from_chars(digits, end, layer);
+    if (error != std::errc() || rest == end || *rest != ']') continue;
+    return {fmt::format("{}[{}", layer_path.substr(0, open), std::string_view(rest, end)), layer};
+  }
+  return {std::string(layer_path), -1};
+}
+
+Tensor random_uniform(std::vector<Axis> axes, Operand step) {
+  Stream stream = stream_here(step.tensor);
+  stream.attributes.set("type", make_type(DType::kF32, std::move(axes)));
+  return trace_op(kRandomUniform, stream.scalars, stream.attributes, step.site);
+}
+
+Tensor dropout(Operand x, double rate, Operand step) {
+  if (!(rate >= 0.0 && rate < 1.0))
+    fail("dropout: rate is {}, expected a number from 0 (keep all) to below 1", rate);
+  if (rate == 0.0) return x.tensor;
+  Stream stream = stream_here(step.tensor);
+  // As kernels have it, so that every backend compares with the same number.
+  stream.attributes.set("keep", static_cast<double>(static_cast<float>(1.0 - rate)));
+  std::vector<Tensor> operands = {x.tensor};
+  operands.insert(operands.end(), stream.scalars.begin(), stream.scalars.end());
+  return trace_op(kDropout, operands, stream.attributes, x.site);
+}
+
+}  // namespace tessera

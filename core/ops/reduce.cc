@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ops/reduce.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/vjp.h"
+
+namespace tessera {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// x without the axes of attribute "axes"; `split` receives the mesh axes those were split over.
+Type without_reduced_axes(const InferContext& context, Names& split) {
+  Type type = make_type(context.inputs[0].dtype, {});
+  const Names& reduced = context.attributes.get<Names>("axes");
+  for (const std::string& name : reduced) axis_of(context, 0, name);
+  for (const Axis& axis : context.inputs[0].axes) {
+    if (std::find(reduced.begin(), reduced.end(), axis.name) == reduced.end()) {
+      type.axes.push_back(axis);
+    } else {
+      split = mesh_union(context.mesh, split, axis.split);
+    }
+  }
+  return type;
+}
+
+std::vector<Type> infer_sum(const InferContext& context) {
+  refuse_maximum(context);
+  check_numeric(context);
+  Names split = context.inputs[0].partial.mesh_axes;
+  Type type = without_reduced_axes(context, split);
+  if (!split.empty()) type.partial = {PartialKind::kSum, split};
+  return {type};
+}
+
+std::vector<Type> infer_max(const InferContext& context) {
+  refuse_partial(context, 0);
+  check_numeric(context);
+  Names split;
+  Type type = without_reduced_axes(context, split);
+  if (!split.empty()) type.partial = {PartialKind::kMax, split};
+  return {type};
+}
+
+// Attributes: "axes", a type whose axes are the new ones; "order", all axes of the result.
+std::vector<Type> infer_broadcast(const InferContext& context) {
+  refuse_maximum(context);
+  const Type& x = context.inputs[0];
+  Type all = x;
+  for (const Axis& axis : context.attributes.get<Type>("axes").axes) {
+    if (x.has(axis.name)) {
+      refuse(context, fmt::format("{} has axis {} already: it is {}", context.names[0], axis.name,
+                                  x.text()));
+    }
+    for (const std::string& mesh_axis : axis.split) {
+      if (!x.partial.over(mesh_axis)) continue;
+      refuse(context,
+             fmt::format("{} is partial over {}, which cannot split the new axis {}; {}",
+                         context.names[0], mesh_axis, axis.name, place_hint(context.names[0])));
+    }
+    all.axes.push_back(axis);
+  }
+  check_mesh_axes_once(context, all);
+  Type result{x.dtype, {}, x.partial};
+  for (const std::string& name : context.attributes.get<Names>("order")) {
+    if (!all.has(name)) {
+      refuse(context, fmt::format("order has {}, the result does not{}", name,
+                                  did_you_mean(name, all.names())));
+    }
+    result.axes.push_back(all.axis(name));
+  }
+  if (result.axes.size() != all.axes.size()) {
+    refuse(context, fmt::format("order [{}] must name each axis of [{}]", joined(result.names()),
+                                joined(all.names())));
+  }
+  return {result};
+}
+
+Tensors sum_vjp(const VjpContext& c) {
+  const Tensor& x = c.inputs[0];
+  std::vector<Axis> summed;
+  for (const Axis& axis : x.type().axes) {
+    if (!c.outputs[0].has(axis.name)) summed.push_back(axis);
+  }
+  return {broadcast(c.cotangents[0], summed, joined(x.type().names()))};
+}
+
+Tensors broadcast_vjp(const VjpContext& c) { return {match(c.cotangents[0], c.inputs[0])}; }
+
+double reduction_flops(const Graph& graph, const Node& node) {
+  return static_cast<double>(graph.type(node.inputs[0]).elements());
+}
+
+const OpDef kReduceOps[] = {
+    {.name = "reduce_sum",
+     .op_class = OpClass::kReduction,
+     .infer = infer_sum,
+     .vjp = sum_vjp,
+     .flops = reduction_flops},
+    {.name = "reduce_max",
+     .op_class = OpClass::kReduction,
+     .infer = infer_max,
+     .flops = reduction_flops},
+    {.name = "broadcast",
+     .op_class = OpClass::kDataMovement,
+     .infer = infer_broadcast,
+     .vjp = broadcast_vjp,
+     .flops = no_flops},
+};
+const OpRegistrar kRegisterReduce{std::span<const OpDef>(kReduceOps)};
+
+Tensor reduce(std::string_view op, const Operand& x, const Names& axes) {
+  return trace_op(find_op(op), {x.tensor}, {{"axes", axes}}, x.site);
+}
+
+}  // namespace
+
+Tensor reduce_sum(Operand x, std::string_view axes) {
+  return reduce("reduce_sum", x, names_at(x, axes));
+}
+
+Tensor reduce_sum(Operand x) { return reduce("reduce_sum", x, x.tensor.type().names()); }
+
+Tensor reduce_mean(Operand x, std::string_view axes) {
+  const Tensor sum = reduce_sum(x, axes);
+  double count = 1.0;
+  for (const std::string& name : parse_names(axes)) {
+    count *= static_cast<double>(x.tensor.size(name));
+  }
+  return scale({sum, x.site}, 1.0 / count);
+}
+
+Tensor reduce_max(Operand x, std::string_view axes) {
+  return reduce("reduce_max", x, names_at(x, axes));
+}
+
+Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order) {
+  Names names;
+  for (const Axis& axis : new_axes) names.push_back(axis.name);
+  const Names old = x.tensor.type().names();
+  names.insert(names.end(), old.begin(), old.end());
+  if (!order.empty()) names = names_at(x, order);
+  return trace_op(find_op("broadcast"), {x.tensor},
+                  {{"axes", make_type(x.tensor.dtype(), std::move(new_axes))}, {"order", names}},
+                  x.site);
+}
+
+}  // namespace tessera

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ops/repeat.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+
+namespace tessera {
+namespace {
+
+// The number of operands of each kind; the gradient is autodiff's (core/passes).
+struct Parts {
+  explicit Parts(const Attributes& attributes)
+      : axis(attributes.get<std::string>("axis")),
+        count(attributes.get<int64_t>("count")),
+        carries(static_cast<size_t>(attributes.get<int64_t>("carries"))),
+        stacked(static_cast<size_t>(attributes.get<int64_t>("stacked"))),
+        constants(static_cast<size_t>(attributes.get<int64_t>("constants"))) {}
+  size_t operands() const { return carries + stacked + constants; }
+
+  const std::string& axis;
+  int64_t count;
+  size_t carries, stacked, constants;
+};
+
+Type stack_of(Type slice, const std::string& axis, int64_t count) {
+  slice.axes.insert(slice.axes.begin(), Axis{.name = axis, .size = count, .split = {}});
+  return slice;
+}
+
+std::vector<Type> infer_repeat(const InferContext& context) {
+  const Parts parts(context.attributes);
+  CHECK(context.bodies.size() == 1 && context.inputs.size() == parts.operands());
+  const Graph& body = *context.bodies[0];
+  CHECK(body.inputs().size() == 1 + parts.operands() && body.outputs().size() >= parts.carries);
+
+  for (size_t i = 0; i < parts.operands(); ++i) {
+    const Type& inner = body.type(body.inputs()[1 + i].value);
+    const bool sliced = i >= parts.carries && i < parts.carries + parts.stacked;
+    const Type expected = sliced ? stack_of(inner, parts.axis, parts.count) : inner;
+    if (context.inputs[i] != expected)
+      refuse(context, fmt::format("{} is {}, the body takes {}", context.names[i],
+                                  context.inputs[i].text_sized(), expected.text_sized()));
+  }
+  std::vector<Type> types;
+  for (size_t i = 0; i < body.outputs().size(); ++i) {
+    const Type& inner = body.type(body.outputs()[i].value);
+    if (i < parts.carries && inner != context.inputs[i])
+      refuse(context,
+             fmt::format("{} enters an iteration as {} and leaves it as {}; the body must "
+                         "give back what it takes (place or cast it)",
+                         context.names[i], context.inputs[i].text_sized(), inner.text_sized()));
+    types.push_back(i < parts.carries ? inner : stack_of(inner, parts.axis, parts.count));
+  }
+  return types;
+}
+
+// Its cost is its body's, which passes count (core/passes/cost.h).
+const OpDef kRepeat{.name = "repeat", .infer = infer_repeat};
+const OpRegistrar kRegisterRepeat{kRepeat};
+
+void add_outputs(Graph& body, const std::vector<Tensor>& tensors, std::string_view kind) {
+  for (size_t i = 0; i < tensors.size(); ++i)
+    body.add_output(fmt::format("{} {}", kind, i), imported(tensors[i]).id());
+}
+
+}  // namespace
+
+RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> carries,
+                    std::vector<Tensor> stacked,
+                    const std::function<RepeatBody(Tensor index, std::vector<Tensor> carries,
+                                                   std::vector<Tensor> slices)>& body,
+                    SourceSite site) {
+  if (count < 1) fail("repeat: count is {}, expected at least 1", count);
+  const auto graph = std::make_shared<Graph>();
+  std::vector<Capture> slice_captures, constant_captures;
+  size_t num_slices_out = 0;
+  {
+    BodyScope scope(*graph, std::string(axis), count);
+    std::vector<Tensor> inner_carries, inner_slices;
+    for (size_t i = 0; i < carries.size(); ++i) {
+      const std::string name = carries[i].graph()->value(carries[i].id()).name;
+      inner_carries.push_back(
+          input(fmt::format("carry {}", i), InputKind::kLoop, carries[i].type()).named(name));
+    }
+    for (const Tensor& outer : stacked) inner_slices.push_back(scope.slice(outer));
+    const RepeatBody results = body(scope.index(), inner_carries, inner_slices);
+    if (results.carries.size() != carries.size())
+      fail("repeat: the body takes {} carries and gives back {}", carries.size(),
+           results.carries.size());
+    add_outputs(*graph, results.carries, "carry");
+    add_outputs(*graph, results.slices, "slice");
+    num_slices_out = results.slices.size();
+    scope.finish();
+    slice_captures = scope.slices();
+    constant_captures = scope.constants();
+  }
+  const Attributes attributes = {{"axis", std::string(axis)},
+                                 {"count", count},
+                                 {"carries", static_cast<int64_t>(carries.size())},
+                                 {"stacked", static_cast<int64_t>(slice_captures.size())},
+                                 {"constants", static_cast<int64_t>(constant_captures.size())},
+                                 {"reversed", int64_t{0}}};
+  std::vector<Tensor> operands = std::move(carries);
+  const size_t num_carries = operands.size();
+  for (const Capture& capture : slice_captures) operands.push_back(capture.outer);
+  for (const Capture& capture : constant_captures) operands.push_back(capture.outer);
+  const std::vector<Tensor> outputs =
+      trace_node(kRepeat, std::move(operands), attributes, site, {graph});
+  CHECK(outputs.size() == num_carries + num_slices_out);
+  const auto middle = outputs.begin() + static_cast<std::ptrdiff_t>(num_carries);
+  return {{outputs.begin(), middle}, {middle, outputs.end()}};
+}
+
+Tensor loop_slice(const Tensor& outer) {
+  BodyScope* body = innermost_body();
+  CHECK(body != nullptr, "loop_slice is called inside the body of a repeat");
+  return body->slice(outer);
+}
+
+Tensor loop_index() {
+  const BodyScope* body = innermost_body();
+  return body == nullptr ? Tensor() : body->index();
+}
+
+}  // namespace tessera

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ops/rotary.h"
+
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/composite.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+
+namespace tessera {
+namespace {
+
+// Linear in x, so that a pending sum of x passes.
+std::vector<Type> infer_rotary(const InferContext& context) {
+  refuse_maximum(context);
+  refuse_partial(context, 1);
+  const Type& x = context.inputs[0];
+  const Axis& axis = unsplit_last_axis_of(context, 0, context.attributes.get<std::string>("axis"));
+  if (!is_floating(x.dtype))
+    refuse(context, fmt::format("{} is {}, expected a floating dtype", context.names[0],
+                                dtype_name(x.dtype)));
+  if (axis.size % 2 != 0)
+    refuse(context, fmt::format("{}={} is odd; it is rotated in pairs", axis.name, axis.size));
+  check_dtype(context, 1, DType::kI32);
+  check_agreement(context, 0, 1);
+  for (const Axis& of_positions : context.inputs[1].axes) {
+    axis_of(context, 0, of_positions.name);
+    if (of_positions.name == axis.name)
+      refuse(context, fmt::format("{} has the rotated axis {}", context.names[1], axis.name));
+  }
+  return {x};
+}
+
+// The pairs' halves, and the pairs put together again.
+struct Pairs {
+  Tensor first, second;
+};
+Pairs pairs_of(const Tensor& x, const std::string& axis, bool interleaved) {
+  const int64_t half = x.size(axis) / 2;
+  if (!interleaved) return {slice(x, axis, 0, half), slice(x, axis, half, 2 * half)};
+  const Tensor split = split_axis(x, axis, {.name = axis, .size = half}, {.name = "of", .size = 2});
+  const auto member = [&](int64_t i) {
+    const Tensor column = slice(split, "of", i, i + 1);
+    return merge_axes(column, axis, "of", axis);
+  };
+  return {member(0), member(1)};
+}
+Tensor joined(const Pairs& pairs, const std::string& axis, bool interleaved) {
+  if (!interleaved) return concat({pairs.first, pairs.second}, axis);
+  const auto column = [&](const Tensor& x) {
+    return split_axis(x, axis, {.name = axis, .size = x.size(axis)}, {.name = "of", .size = 1});
+  };
+  return merge_axes(concat({column(pairs.first), column(pairs.second)}, "of"), axis, "of", axis);
+}
+
+// The attributes of a stretch, which are there only if there is one.
+constexpr const char* kFactor = "stretch_factor";
+constexpr const char* kLow = "stretch_low";
+constexpr const char* kHigh = "stretch_high";
+constexpr const char* kLength = "stretch_length";
+
+Tensor stretched(const Tensor& frequency, const Attributes& attributes) {
+  if (!attributes.has(kFactor)) return frequency;
+  const double slowed = 1.0 / attributes.get<double>(kFactor);
+  const double low = attributes.get<double>(kLow), high = attributes.get<double>(kHigh);
+  const Tensor turns = frequency * (attributes.get<double>(kLength) / (2.0 * std::numbers::pi));
+  const Tensor zero = constant(0.0, frequency.dtype()), one = constant(1.0, frequency.dtype());
+  const Tensor kept = minimum(maximum((turns - low) / (high - low), zero), one);
+  return frequency * (kept * (1.0 - slowed) + slowed);
+}
+
+std::vector<Tensor> plain_rotary(const Node& node, std::span<const Tensor> inputs) {
+  const Attributes& attributes = node.attributes;
+  const std::string& axis = attributes.get<std::string>("axis");
+  const bool interleaved = attributes.get<int64_t>("interleaved") != 0;
+  const double min = attributes.get<double>("min_timescale");
+  const double max = attributes.get<double>("max_timescale");
+  const double sign = attributes.get<int64_t>("inverse") != 0 ? -1.0 : 1.0;
+  const Tensor x = widened(inputs[0]);
+  const int64_t half = x.size(axis) / 2;
+
+  const Tensor pair = cast(iota({.name = axis, .size = half}), x.dtype());
+  const Tensor frequency = stretched(
+      exp(pair * (-std::log(max / min) / static_cast<double>(half)) - std::log(min)), attributes);
+  const Tensor angle = cast(inputs[1], x.dtype()) * frequency;
+  const Tensor cosine = cos(angle), sine = sin(angle) * sign;
+  const Pairs before = pairs_of(x, axis, interleaved);
+  const Pairs after = {before.first * cosine - before.second * sine,
+                       before.second * cosine + before.first * sine};
+  return {as_dtype(joined(after, axis, interleaved), inputs[0].dtype())};
+}
+
+double flops_rotary(const Graph& graph, const Node& node) {
+  return 3.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
+}
+
+// A rotation's transpose is the rotation back.
+std::vector<Tensor> vjp_rotary(const VjpContext& context) {
+  Attributes attributes = context.node.attributes;
+  attributes.set("inverse", int64_t{attributes.get<int64_t>("inverse") == 0});
+  return {trace_op(*context.node.op, {context.cotangents[0], context.inputs[1]}, attributes,
+                   context.node.site),
+          Tensor()};
+}
+
+const OpDef kRotary{.name = "rotary",
+                    .infer = infer_rotary,
+                    .vjp = vjp_rotary,
+                    .decomposition = plain_rotary,
+                    .flops = flops_rotary};
+const OpRegistrar kRegisterRotary{kRotary};
+
+}  // namespace
+
+Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_timescale,
+              double min_timescale, RotaryStyle style, const RotaryStretch& stretch) {
+  Attributes attributes = {{"axis", std::string(axis)},
+                           {"max_timescale", max_timescale},
+                           {"min_timescale", min_timescale},
+                           {"interleaved", int64_t{style == RotaryStyle::kInterleaved}},
+                           {"inverse", int64_t{0}}};
+  if (stretch.factor != 1.0) {
+    if (!(stretch.factor > 0.0 && stretch.low < stretch.high && stretch.length > 0.0))
+      fail(
+          "rotary: a stretch of factor {}, from {} to {} turns in {} positions; expected a factor "
+          "and a length above 0, and low below high",
+          stretch.factor, stretch.low, stretch.high, stretch.length);
+    attributes.set(kFactor, stretch.factor);
+    attributes.set(kLow, stretch.low);
+    attributes.set(kHigh, stretch.high);
+    attributes.set(kLength, stretch.length);
+  }
+  const Tensor y = trace_op(kRotary, {axis_last(x, axis), positions.tensor}, attributes, x.site);
+  return in_order_of({y, x.site}, x.tensor.type());
+}
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint as it was opened, whatever the format of its files: what its arrays are, and where
+// the bytes of their pieces are read.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/runtime/checkpoint/checkpoint.h"
+#include "core/runtime/checkpoint/checkpoint_tiles.h"
+
+namespace tessera {
+
+// A checkpoint that a later version has written. It is not damaged.
+class UnknownFormat : public Error {
+ public:
+  explicit UnknownFormat(const std::string& where, int64_t version);
+};
+
+// Where the bytes of one piece are.
+class PieceBytes {
+ public:
+  virtual ~PieceBytes() = default;
+  // The tile of this number. Thread-safe.
+  virtual void read(int64_t number, const Tiles& tiles, std::span<std::byte> bytes) const = 0;
+};
+
+// One host's part of one array.
+struct OpenedPiece {
+  Hdf5Block block;  // Of the whole array.
+  Tiles tiles;
+  std::vector<uint32_t> checksums;  // One a tile.
+  std::unique_ptr<PieceBytes> bytes;
+};
+
+struct OpenedCheckpoint {
+  CheckpointInfo info;
+  std::map<std::string, Checkpoint::Entry> entries;
+  std::map<std::string, std::vector<OpenedPiece>> pieces;  // By array.
+};
+
+// Of format 3: checks every byte of its files but those of the arrays, which have checksums too.
+OpenedCheckpoint open_tabled_checkpoint(const std::filesystem::path& directory);
+// Of formats 1 and 2, which have no tables and are read with HDF5.
+OpenedCheckpoint open_hdf5_checkpoint(const std::filesystem::path& directory);
+
+}  // namespace tessera

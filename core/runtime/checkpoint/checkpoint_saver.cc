@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/checkpoint/checkpoint_saver.h"
+
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/start_thread.h"
+#include "core/io/file.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+CheckpointSaver::CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy,
+                                 std::unique_ptr<ProcessGroup> processes)
+    : store_(std::move(store)),
+      policy_(policy),
+      processes_(processes ? std::move(processes) : std::make_unique<ProcessGroup>()),
+      reads_(std::make_shared<PendingReads>()),
+      waits_(processes_->waits().add([this](std::chrono::milliseconds least) {
+        const std::string text = reads_->stalled(least);
+        return text.empty() ? text
+                            : fmt::format("{} {}", processes_->name(processes_->rank()), text);
+      })) {
+  if (processes_->is_first()) remove_temporaries(store_.directory());
+}
+
+CheckpointSaver::~CheckpointSaver() {
+  join();
+  if (!failure_) return;
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const std::exception& error) {
+    // Not fmt::print, which throws where standard error is closed.
+    std::fputs(fmt::format("the last checkpoint was not saved: {}\n", error_text(error)).c_str(),
+               stderr);
+  }
+}
+
+void CheckpointSaver::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointSaver::wait() {
+  join();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void CheckpointSaver::save(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) {
+  const auto begin = Clock::now();
+  wait();
+  std::vector<std::span<const std::byte>> spans;
+  for (const CheckpointArray& array : arrays) spans.push_back(array.bytes);
+  reads_->begin(std::move(spans));
+  {
+    const std::lock_guard lock(mutex_);
+    blocked_seconds_ += seconds_since(begin);
+  }
+  try {
+    thread_ = start_thread([this, info, arrays] { write(info, arrays); });
+  } catch (...) {
+    reads_->finish_all();  // Nobody will read them.
+    throw;
+  }
+}
+
+void CheckpointSaver::write(const CheckpointInfo& info,
+                            const std::vector<CheckpointArray>& arrays) {
+  const auto begin = Clock::now();
+  try {
+    Saved saved{.step = info.step};
+    saved.bytes = store_.add(info, arrays, *processes_, reads_.get());
+    if (processes_->is_first()) saved.removed = outdated_steps();
+    // Not under the lock, or take_saved would wait for the disk.
+    for (const int64_t step : saved.removed) store_.remove(step);
+    const std::lock_guard lock(mutex_);
+    saved.seconds = seconds_since(begin);
+    saved.stall = std::exchange(blocked_seconds_, 0.0) + reads_->take_waited_seconds();
+    saved_.push_back(std::move(saved));
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+  }
+  reads_->finish_all();
+}
+
+std::vector<int64_t> CheckpointSaver::outdated_steps() {
+  const std::lock_guard lock(mutex_);
+  return store_.outdated(policy_);
+}
+
+std::vector<CheckpointSaver::Saved> CheckpointSaver::take_saved() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(saved_, {});
+}
+
+void CheckpointSaver::set_metric(int64_t step, double value) {
+  const std::lock_guard lock(mutex_);
+  store_.set_metric(step, value);
+}
+
+}  // namespace tessera

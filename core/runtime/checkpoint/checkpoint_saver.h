@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saves checkpoints while training goes on: `save` returns at once, and a thread writes the arrays
+// from where they are, without a copy. So that a checkpoint is of one step, whoever changes arrays
+// first waits until they were read: training awaits `reads()` before each launch that writes to a
+// parameter or state (Executor::guard_writes). A step reads them for most of its time and updates
+// them at its end, so there is little to wait for; what is written waits for the disk in the
+// operating system's cache, which bounds the memory. One save is under way at a time; its failure
+// is never silent, and the same in all processes.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/runtime/checkpoint/checkpoint_store.h"
+#include "core/runtime/checkpoint/pending_reads.h"
+#include "core/runtime/comm/waits.h"
+
+namespace tessera {
+
+class CheckpointSaver {
+ public:
+  // Every process of the run has one, and they save together: `save` is called with the same steps
+  // in the same order, each with the pieces it owns. `processes` are for the writing thread alone
+  // (a channel of its own; null: this process is alone); their `waits` report also what waits for
+  // `reads`. Process 0 removes what killed saves left.
+  CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy,
+                  std::unique_ptr<ProcessGroup> processes = nullptr);
+  ~CheckpointSaver();  // Waits; a failure that nobody asked about is printed.
+
+  // Waits for the save before, if need be, whose failure it throws; then returns. The arrays' bytes
+  // must stay, and stay as they are, while reads() has them pending.
+  void save(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays);
+  const std::shared_ptr<PendingReads>& reads() const { return reads_; }
+  // Returns when nothing is under way; throws a failure.
+  void wait();
+
+  struct Saved {
+    int64_t step = 0;
+    int64_t bytes = 0;             // Of the arrays, of all processes.
+    double seconds = 0.0;          // In the writing thread.
+    double stall = 0.0;            // Seconds that it, or one before it, kept training waiting.
+    std::vector<int64_t> removed;  // Earlier checkpoints the policy let go; process 0 knows.
+  };
+  // Those that were completed since this was last asked.
+  std::vector<Saved> take_saved();
+  // For RetentionPolicy::best.
+  void set_metric(int64_t step, double value);
+
+ private:
+  void write(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays);
+  std::vector<int64_t> outdated_steps();
+  void join();
+
+  CheckpointStore store_;
+  RetentionPolicy policy_;
+  std::unique_ptr<ProcessGroup> processes_;
+  std::shared_ptr<PendingReads> reads_;
+  Waits::Entry waits_;  // Says who waits for `reads_`.
+  std::thread thread_;
+
+  std::mutex mutex_;  // Of what follows, and of the store's metrics.
+  double blocked_seconds_ = 0.0;
+  std::vector<Saved> saved_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/checkpoint/checkpoint_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/io/file.h"
+#include "core/runtime/checkpoint/checkpoint_files.h"
+#include "core/runtime/comm/together.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step_";
+constexpr size_t kDigits = 10;
+
+// The step of "step_0000000120"; nullopt for any other name.
+std::optional<int64_t> step_of(const std::string& name) {
+  if (name.size() != kPrefix.size() + kDigits || !name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  for (char c : name.substr(kPrefix.size())) {
+    if (c < '0' || c > '9') return std::nullopt;
+    step = 10 * step + (c - '0');
+  }
+  return step;
+}
+
+// Removes a directory that is being written, unless it was given its name.
+class Unfinished {
+ public:
+  explicit Unfinished(fs::path path) : path_(std::move(path)) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~Unfinished() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+int64_t array_bytes(const std::vector<CheckpointArray>& arrays) {
+  int64_t bytes = 0;
+  for (const CheckpointArray& array : arrays) bytes += static_cast<int64_t>(array.bytes.size());
+  return bytes;
+}
+
+// What each process said of its shard, "<bytes of the file> <of its table> <of its arrays>"; adds
+// up the last.
+std::vector<ShardBytes> parse_written(const std::vector<std::string>& written, int64_t* bytes) {
+  std::vector<ShardBytes> shards;
+  for (const std::string& text : written) {
+    std::istringstream numbers(text);
+    int64_t of_arrays = 0;
+    ShardBytes& shard = shards.emplace_back();
+    numbers >> shard.arrays >> shard.table >> of_arrays;
+    *bytes += of_arrays;
+  }
+  return shards;
+}
+
+// Network file systems may show a host's file to another host some seconds late.
+constexpr std::chrono::seconds kPatience{60};
+
+void wait_for_file(const fs::path& file, int64_t bytes, size_t host,
+                   std::chrono::steady_clock::time_point deadline) {
+  std::error_code error;
+  while (static_cast<int64_t>(fs::file_size(file, error)) != bytes) {
+    if (std::chrono::steady_clock::now() > deadline)
+      fail(
+          "{}: process {} wrote {} bytes there, which process 0 does not see; is the directory "
+          "shared by all hosts?",
+          file.string(), host, bytes);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+void wait_for_shards(const fs::path& place, const std::vector<ShardBytes>& shards) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  for (size_t host = 0; host < shards.size(); ++host) {
+    const auto number = static_cast<int64_t>(host);
+    wait_for_file(place / checkpoint_shard_name(number), shards[host].arrays, host, deadline);
+    wait_for_file(place / checkpoint_table_name(number), shards[host].table, host, deadline);
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps,
+                                     const RetentionPolicy& policy,
+                                     const std::map<int64_t, double>& metrics) {
+  if (policy.newest <= 0) return {};
+  std::set<int64_t> kept;
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (static_cast<int64_t>(steps.size() - i) <= policy.newest) kept.insert(steps[i]);
+  std::optional<int64_t> best;
+  for (int64_t step : steps) {
+    if (policy.every_steps > 0 && step % policy.every_steps == 0) kept.insert(step);
+    const auto metric = metrics.find(step);
+    if (metric == metrics.end() || !std::isfinite(metric->second)) continue;
+    if (!best || metric->second < metrics.at(*best)) best = step;
+  }
+  if (policy.best && best) kept.insert(*best);
+  std::vector<int64_t> removed;
+  std::copy_if(steps.begin(), steps.end(), std::back_inserter(removed),
+               [&](int64_t step) { return !kept.contains(step); });
+  return removed;
+}
+
+CheckpointStore::CheckpointStore(fs::path directory) : directory_(std::move(directory)) {}
+
+fs::path CheckpointStore::path_of(int64_t step) const {
+  CHECK(step >= 0 && step < 10000000000, "step {}", step);
+  return directory_ / fmt::format("{}{:010}", kPrefix, step);
+}
+
+std::vector<int64_t> CheckpointStore::steps() const {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory_, error)) {
+    const auto step = step_of(entry.path().filename().string());
+    std::error_code why;
+    if (step && entry.is_directory(why)) steps.push_back(*step);
+    // One that was just removed is none.
+    if (step && why && why != std::errc::no_such_file_or_directory)
+      fail("{}: cannot read this checkpoint: {}; to go on without it, remove it",
+           entry.path().string(), why.message());
+  }
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail("{}: cannot list the checkpoints: {}", directory_.string(), error.message());
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::optional<int64_t> CheckpointStore::newest() const {
+  const std::vector<int64_t> all = steps();
+  if (all.empty()) return std::nullopt;
+  return all.back();
+}
+
+Checkpoint CheckpointStore::open(int64_t step) const {
+  const std::vector<int64_t> all = steps();
+  const auto found = std::find(all.begin(), all.end(), step);
+  if (found == all.end())
+    fail("{}: no checkpoint of step {}; there are {}", directory_.string(), step,
+         all.empty() ? "none" : fmt::format("those of {}", fmt::join(all, ", ")));
+  const fs::path path = path_of(step);
+  const std::string before =
+      found == all.begin() ? "start from step 0" : fmt::format("go on from step {}", *(found - 1));
+  const std::string remedy = fmt::format(
+      "the checkpoint of step {} is damaged: to {}, remove {}, or train with "
+      "--checkpoint=auto-fallback",
+      step, before, path.string());
+  Checkpoint checkpoint(path, remedy);
+  if (const int64_t held = checkpoint.info().step; held != step) {
+    const std::string name = path_of(held).filename().string();
+    const std::string advice = fs::exists(path_of(held))
+                                   ? fmt::format("exchange its name with that of {}", name)
+                                   : fmt::format("rename it to {}", name);
+    throw DamagedCheckpoint(
+        fmt::format("{}: the directory holds the checkpoint of step {}, so it was renamed or "
+                    "exchanged with another; {}, or, to {}, remove it",
+                    path.string(), held, advice, before));
+  }
+  return checkpoint;
+}
+
+fs::path CheckpointStore::set_aside(int64_t step) const {
+  const fs::path path = path_of(step);
+  fs::path aside = directory_ / ("damaged_" + path.filename().string());
+  for (int i = 2; fs::exists(fs::symlink_status(aside)); ++i)
+    aside = directory_ / fmt::format("damaged_{}_{}", path.filename().string(), i);
+  std::error_code error;
+  fs::rename(path, aside, error);
+  if (error) fail("cannot rename {} to {}: {}", path.string(), aside.string(), error.message());
+  sync_directory(directory_);
+  return aside;
+}
+
+int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
+                             ProcessGroup& processes, PendingReads* reads) const {
+  const fs::path path = path_of(info.step);
+  const std::string save = fmt::format("saving step {}", info.step);
+  std::optional<Unfinished> unfinished;  // Of process 0: gone again if anything below throws.
+  try {
+    // A name alone is sent round: hosts may have mounted the directory in different places.
+    const std::string name = together(processes, save + ", making its directory", [&] {
+      if (!processes.is_first()) return std::string();
+      return unfinished.emplace(temporary_beside(path, "new")).path().filename().string();
+    })[0];
+    const fs::path place = directory_ / name;
+    const std::vector<std::string> written = together(processes, save + ", writing shards", [&] {
+      const ShardBytes shard =
+          write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()}, reads);
+      return fmt::format("{} {} {}", shard.arrays, shard.table, array_bytes(arrays));
+    });
+    int64_t bytes = 0;
+    const std::vector<ShardBytes> shards = parse_written(written, &bytes);
+    together(processes, save + ", giving it its name", [&] {
+      if (!processes.is_first()) return "";
+      wait_for_shards(place, shards);
+      write_checkpoint_index(place, info, processes.size());
+      rename_or_exchange(place, path);
+      sync_directory(directory_);
+      sync_directory(directory_ / "..");  // Where the first save made directory_.
+      return "";
+    });
+    return bytes;
+  } catch (const std::exception& error) {
+    fail("cannot save the checkpoint of step {}: {}", info.step, error_text(error));
+  }
+}
+
+int64_t CheckpointStore::add(const CheckpointInfo& info,
+                             const std::vector<CheckpointArray>& arrays) const {
+  ProcessGroup alone;
+  return add(info, arrays, alone);
+}
+
+// By a rename first, so that half a checkpoint never bears a checkpoint's name.
+void CheckpointStore::remove(int64_t step) const {
+  const fs::path doomed = temporary_beside(path_of(step), "old");
+  fs::remove_all(doomed);
+  fs::rename(path_of(step), doomed);
+  fs::remove_all(doomed);
+}
+
+std::vector<int64_t> CheckpointStore::outdated(const RetentionPolicy& policy) const {
+  return steps_to_remove(steps(), policy, metrics_);
+}
+
+}  // namespace tessera

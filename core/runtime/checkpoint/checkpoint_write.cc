@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing a checkpoint: shards, then the index over them. HDF5 lays out a shard and writes what
+// describes its arrays; the arrays' bytes are written past it, straight from where they are, and
+// read once: their checksums are taken block by block on the way, while a block is in the cache.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/io/byte_file.h"
+#include "core/io/file.h"
+#include "core/io/hdf5.h"
+#include "core/io/sync_ahead.h"
+#include "core/runtime/checkpoint/checkpoint.h"
+#include "core/runtime/checkpoint/checkpoint_files.h"
+#include "core/runtime/checkpoint/checkpoint_table.h"
+#include "core/runtime/checkpoint/checkpoint_tiles.h"
+#include "core/runtime/checkpoint/pending_reads.h"
+
+namespace tessera {
+
+std::string checkpoint_piece_name(const std::string& array, const std::vector<int64_t>& shape,
+                                  const std::vector<int64_t>& offset,
+                                  const std::vector<int64_t>& piece) {
+  return piece == shape ? array : fmt::format("{}@{}", array, fmt::join(offset, "_"));
+}
+
+std::string checkpoint_array_name(const std::string& piece_name) {
+  return piece_name.substr(0, piece_name.rfind('@'));
+}
+
+namespace {
+
+constexpr int64_t kTileBytes = int64_t{4} << 20;
+constexpr int64_t kBlockBytes = int64_t{512} << 10;  // Read, summed and written; fits in a cache.
+constexpr int64_t kPageBytes = 4096;
+
+CheckpointPiece piece_of(const CheckpointArray& array) {
+  const bool whole = array.piece.empty() && array.offset.empty();
+  CheckpointPiece piece{array.path, array.dtype, array.shape, {array.offset, array.piece},
+                        {},         0,           {}};
+  if (whole) piece.block = {std::vector<int64_t>(array.shape.size(), 0), array.shape};
+  piece.tile = hdf5_chunk(piece.block.shape, dtype_bytes(array.dtype), kTileBytes);
+  CHECK(std::ssize(array.bytes) == piece.bytes(), "'{}': {} bytes", array.path, array.bytes.size());
+  return piece;
+}
+
+// The file with everything but the arrays' bytes, whose places are in the table.
+ShardTable lay_out(const std::filesystem::path& path, const CheckpointInfo& info,
+                   const std::vector<CheckpointArray>& arrays, const CheckpointHost& host) {
+  Hdf5File shard = Hdf5File::create(path, kPageBytes);
+  shard.set_attribute("/", "format_version", kCheckpointVersion);
+  shard.set_attribute("/", "step", info.step);
+  shard.set_attribute("/", "host", host.index);
+  shard.set_attribute("/", "num_hosts", host.count);
+  ShardTable table{.step = info.step, .host = host};
+  for (const CheckpointArray& array : arrays) {
+    CheckpointPiece piece = piece_of(array);
+    const std::string name =
+        checkpoint_piece_name(array.path, array.shape, piece.block.offset, piece.block.shape);
+    piece.file_offset =
+        shard.create_reserved(name, stored_type(array.dtype), piece.block.shape).file_offset();
+    shard.set_attribute(name, "shape", array.shape);
+    shard.set_attribute(name, "offset", piece.block.offset);
+    table.pieces.push_back(std::move(piece));
+  }
+  shard.close();
+  return table;
+}
+
+// Writes a tile and returns its checksum.
+uint32_t write_tile(ByteFile& file, int64_t offset, std::span<const std::byte> bytes) {
+  uint32_t checksum = 0;
+  while (!bytes.empty()) {
+    const auto block = bytes.first(std::min(bytes.size(), static_cast<size_t>(kBlockBytes)));
+    checksum = crc32c(block, checksum);
+    file.write_at(offset, block);
+    offset += std::ssize(block);
+    bytes = bytes.subspan(block.size());
+  }
+  return checksum;
+}
+
+void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, ShardTable* table,
+                  PendingReads* reads) {
+  SyncAhead sync_ahead(file);
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    CheckpointPiece& piece = table->pieces[i];
+    const Tiles tiles(piece.block.shape, piece.tile);
+    int64_t done = 0;
+    for (int64_t tile = 0; tile < tiles.count(); ++tile) {
+      const int64_t bytes = block_elements(tiles.at(tile).shape) * dtype_bytes(piece.dtype);
+      piece.checksums.push_back(write_tile(
+          file, piece.file_offset + done,
+          arrays[i].bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(bytes))));
+      done += bytes;
+      sync_ahead.wrote(piece.file_offset + done);
+    }
+    CHECK(done == piece.bytes(), "'{}': its tiles are not all of it", piece.array);
+    if (reads != nullptr) reads->finish_next();
+  }
+}
+
+}  // namespace
+
+ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
+                                  const CheckpointInfo& info,
+                                  const std::vector<CheckpointArray>& arrays,
+                                  const CheckpointHost& host, PendingReads* reads) {
+  const std::filesystem::path path = directory / checkpoint_shard_name(host.index);
+  ShardTable table = lay_out(path, info, arrays, host);
+  ByteFile file = ByteFile::open_to_write(path);
+  write_arrays(file, arrays, &table, reads);
+  table.bytes = file.size();
+  table.rest_checksum = rest_checksum(file, table);
+  file.sync();
+  const std::string text = shard_table_text(table);
+  write_file_atomically(directory / checkpoint_table_name(host.index), text);
+  return {table.bytes, std::ssize(text)};
+}
+
+namespace {
+
+// An array as the shards hold it.
+struct Assembled {
+  StoredType type = StoredType::kF32;
+  std::vector<int64_t> shape;
+  std::vector<Hdf5Source> sources;
+  std::vector<std::byte> only;  // The value, of an array of one element or none.
+};
+
+// Adds a host's table to the index; returns the bytes of the host's HDF5 file.
+int64_t collect(const std::filesystem::path& directory, int64_t host, IndexTable* index,
+                std::map<std::string, Assembled>* arrays) {
+  const std::filesystem::path table_path = directory / checkpoint_table_name(host);
+  const std::string text = read_table(table_path);
+  const ShardTable table = parse_shard_table(text, table_path.string());
+  index->tables.push_back({std::ssize(text), crc32c(std::as_bytes(std::span(text)))});
+  const std::string shard_name = checkpoint_shard_name(host);
+  const ByteFile shard = ByteFile::open(directory / shard_name);
+  for (const CheckpointPiece& piece : table.pieces) {
+    Assembled& array = (*arrays)[piece.array];
+    array.type = stored_type(piece.dtype);
+    array.shape = piece.shape;
+    array.sources.push_back(
+        {piece.block, shard_name,
+         checkpoint_piece_name(piece.array, piece.shape, piece.block.offset, piece.block.shape)});
+    if (block_elements(piece.shape) > 1) continue;
+    array.only.resize(static_cast<size_t>(piece.bytes()));
+    shard.read_at(piece.file_offset, array.only);
+  }
+  return table.bytes;
+}
+
+void write_info(Hdf5File& index, const CheckpointInfo& info) {
+  index.set_attribute("/", "format_version", kCheckpointVersion);
+  index.set_attribute("/", "step", info.step);
+  index.set_attribute("/", "seed", static_cast<int64_t>(info.seed));
+  index.set_attribute("/", "input_position", info.input_position);
+  index.set_attribute("/", "graph_hash", info.graph_hash);
+  index.write_text(kCheckpointHparams, info.hparams);
+  index.create_group("input_extra");
+  for (const auto& [name, value] : info.input_extra)
+    index.set_attribute("input_extra", name, value);
+}
+
+void write_arrays_whole(Hdf5File& index, const std::map<std::string, Assembled>& arrays) {
+  std::string list;
+  for (const auto& [name, array] : arrays) {
+    list += fmt::format("{} [{}] {}\n", stored_type_name(array.type), fmt::join(array.shape, " "),
+                        name);
+    // HDF5 has no virtual scalars, so the index holds single values itself.
+    if (block_elements(array.shape) <= 1) {
+      index.create_dataset(name, array.type, array.shape).write(array.only);
+    } else {
+      index.create_virtual(name, array.type, array.shape, array.sources);
+    }
+  }
+  index.write_text(kCheckpointArrays, list);
+}
+
+}  // namespace
+
+void write_checkpoint_index(const std::filesystem::path& directory, const CheckpointInfo& info,
+                            int64_t num_hosts) {
+  IndexTable table{.info = info};
+  std::map<std::string, Assembled> arrays;
+  std::vector<int64_t> shard_bytes;
+  for (int64_t host = 0; host < num_hosts; ++host)
+    shard_bytes.push_back(collect(directory, host, &table, &arrays));
+  const std::filesystem::path path = directory / kCheckpointIndexName;
+  Hdf5File index = Hdf5File::create(path);
+  write_info(index, info);
+  index.set_attribute("/", "shard_bytes", shard_bytes);
+  write_arrays_whole(index, arrays);
+  index.close();
+  sync_file(path);
+  const ByteFile written = ByteFile::open(path);
+  table.index = {written.size(), file_checksum(written)};
+  write_file_atomically(directory / kCheckpointIndexTableName, index_table_text(table));
+}
+
+}  // namespace tessera

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/executor/executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <unordered_set>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "core/base/error.h"
+#include "core/base/plain_nan.h"
+#include "core/runtime/executor/available_memory.h"
+#include "core/runtime/executor/device_executor.h"
+#include "core/runtime/executor/device_threads.h"
+#include "core/runtime/executor/sharded_copy.h"
+
+namespace tessera {
+namespace {
+
+double gib(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0); }
+
+struct Program {
+  StepPlan plan;
+  std::vector<SavedValue> saved;
+  std::vector<std::shared_ptr<const Graph>> graphs;  // One a device; the first is the plan's.
+  std::vector<Type> inputs, outputs;                 // Global, as the plan's.
+};
+
+// How long an error waits for the devices that it has woken.
+std::chrono::milliseconds grace(const Communicator* communicator) {
+  constexpr auto kMost = std::chrono::milliseconds(5000);
+  return communicator != nullptr ? std::min(kMost, communicator->timeout()) : kMost;
+}
+
+size_t index_of(const std::vector<Placement>& placements, std::string_view name,
+                std::string_view what) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    if (placements[i].name == name) return i;
+    names.push_back(placements[i].name);
+  }
+  fail("the program has no {} '{}'{}", what, name, did_you_mean(name, names));
+}
+
+std::vector<Type> global_types(const std::vector<Placement>& placements, const auto& find) {
+  std::vector<Type> types;
+  for (const Placement& placement : placements) types.push_back(find(placement.name));
+  return types;
+}
+
+}  // namespace
+
+struct Executor::Impl {
+  Impl(std::vector<Device*> devices, Communicator* joined, bool plans)
+      : communicator(joined),
+        planning(plans),
+        threads(static_cast<int64_t>(devices.size()), grace(joined)) {
+    const int64_t first = joined != nullptr ? joined->first_device() : 0;
+    for (Device* device : devices) {
+      parts.push_back(std::make_unique<DeviceExecutor>(
+          *device, first + static_cast<int64_t>(parts.size()), joined));
+    }
+  }
+
+  const Program& program(int number) const { return programs[static_cast<size_t>(number)]; }
+
+  size_t state_index(std::string_view name) const {
+    return index_of(persistent, name, "parameter or state");
+  }
+
+  ShardedPlace place(const Placement& placement, const Type& global) const {
+    CHECK(allocated, "allocate() comes before data");
+    return {placement.name, global, mesh, placement.offset};
+  }
+
+  // The devices this process drives, and the mesh the programs are for.
+  void check_mesh(const Mesh& wanted) {
+    const int64_t devices = communicator != nullptr ? communicator->num_devices() : 1;
+    if (!planning && wanted.num_devices() != devices) {
+      fail("the mesh ({}) has {} devices, but the run has {}; set ici_mesh_shape or --devices",
+           wanted.text(), wanted.num_devices(), devices);
+    }
+    CHECK(programs.empty() || wanted.axes() == mesh.axes(), "programs for two meshes");
+    mesh = wanted;
+  }
+
+  Communication usual_communication() const {
+    bool beside = communicator != nullptr && communicator->num_processes() > 1;
+    for (const MeshAxis& axis : mesh.axes()) beside = beside || (planning && axis.dcn > 1);
+    return beside ? Communication::kOverlapped : Communication::kInline;
+  }
+
+  // Of one arena for all programs so far.
+  int64_t planned_bytes() const {
+    int64_t above = 0;
+    for (const Program& program : programs)
+      above = std::max(above, program.plan.arena_bytes - program.plan.persistent_bytes);
+    return persistent_bytes + above;
+  }
+
+  // Offsets above the persistent ones move up when a later program adds to those.
+  void move_up(StepPlan& plan) const {
+    const int64_t shift = persistent_bytes - plan.persistent_bytes;
+    const auto move = [&](int64_t& offset) {
+      if (offset >= plan.persistent_bytes) offset += shift;
+    };
+    for (Launch& launch : plan.launches) {
+      for (int64_t& offset : launch.inputs) move(offset);
+      for (int64_t& offset : launch.outputs) move(offset);
+      move(launch.scratch);
+    }
+    for (Placement& input : plan.inputs) move(input.offset);
+    for (Placement& output : plan.outputs) move(output.offset);
+    plan.arena_bytes += shift;
+    plan.persistent_bytes = persistent_bytes;
+  }
+
+  // work(part) for each device, on its thread.
+  void on_all(const std::function<void(DeviceExecutor&, size_t)>& work) {
+    threads.run([&](int64_t i) { work(*parts[static_cast<size_t>(i)], static_cast<size_t>(i)); },
+                [&](const std::string& reason) {
+                  if (communicator != nullptr) communicator->stop(reason);
+                });
+  }
+
+  void add_persistent(const Program& program) {
+    std::unordered_set<std::string> known;
+    for (const Placement& each : persistent) known.insert(each.name);
+    for (size_t i = 0; i < program.plan.inputs.size(); ++i) {
+      const Placement& input = program.plan.inputs[i];
+      const bool stays = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
+      if (!stays || !known.insert(input.name).second) continue;
+      persistent.push_back(input);
+      buffers.push_back({input.name, input.kind, program.inputs[i], input.type});
+    }
+    persistent_bytes = program.plan.persistent_bytes;
+  }
+
+  Communicator* communicator;
+  bool planning;
+  Mesh mesh;
+  std::vector<Program> programs;
+  std::vector<std::unique_ptr<DeviceExecutor>> parts;
+  std::vector<Placement> persistent;
+  std::vector<Buffer> buffers;  // As `persistent`.
+  int64_t persistent_bytes = 0;
+  int64_t bytes = 0;
+  bool allocated = false;
+  LaunchObserver observer;
+  WriteGuard guard;
+  DeviceThreads threads;
+};
+
+Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Executor::Executor(Device& device)
+    : impl_(std::make_unique<Impl>(std::vector<Device*>{&device}, nullptr, false)) {}
+Executor::Executor(std::vector<Device*> devices, Communicator& communicator)
+    : impl_(std::make_unique<Impl>(std::move(devices), &communicator, false)) {
+  CHECK(static_cast<int64_t>(impl_->parts.size()) == communicator.local_devices());
+}
+Executor Executor::for_planning(Device& device) {
+  return Executor(std::make_unique<Impl>(std::vector<Device*>{&device}, nullptr, true));
+}
+Executor::Executor(Executor&&) noexcept = default;
+Executor::~Executor() {
+  // After a failure a thread that hangs may still work on what is here, or a message be on its way
+  // to it: it stays for ever.
+  const bool in_use =
+      impl_ && (impl_->threads.is_lost() ||
+                (impl_->communicator != nullptr && impl_->communicator->is_stopped() &&
+                 impl_->communicator->num_processes() > 1));
+  if (!in_use) return;
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<Impl>>;
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(impl_));
+}
+
+int Executor::add_program(const Graph& traced, const CompileOptions& options) {
+  Impl& impl = *impl_;
+  CHECK(!impl.allocated, "programs are added before allocate()");
+  impl.check_mesh(options.mesh);
+  Program program;
+  const Graph shared = compile_shared(traced, options, program.saved);
+  // The first device is compiled here, so that mistakes are found in the caller's context.
+  Graph first = compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown);
+  program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.persistent,
+                             options.communication.value_or(impl.usual_communication()));
+  program.graphs.resize(impl.parts.size());
+  program.graphs[0] = program.plan.graph;
+  if (impl.parts.size() > 1) {
+    impl.on_all([&](const DeviceExecutor& part, size_t i) {
+      if (i == 0) return;
+      program.graphs[i] = std::make_shared<const Graph>(
+          compile_for_device(shared, options, part.number(), Stages::kSilent));
+    });
+  }
+  program.inputs = global_types(program.plan.inputs, [&](const std::string& name) {
+    return traced.type(traced.find_input(name)->value);
+  });
+  program.outputs = global_types(program.plan.outputs, [&](const std::string& name) {
+    return traced.type(traced.find_output(name)->value);
+  });
+  impl.add_persistent(program);
+  impl.programs.push_back(std::move(program));
+  impl.bytes = impl.planned_bytes();
+  return static_cast<int>(impl.programs.size()) - 1;
+}
+
+void Executor::allocate() {
+  Impl& impl = *impl_;
+  CHECK(!impl.allocated, "allocate() is called once");
+  CHECK(!impl.planning, "an executor for planning has no devices");
+  int64_t peak = 0;
+  for (Program& program : impl.programs) {
+    impl.move_up(program.plan);
+    peak = std::max(peak, program.plan.arena_bytes);
+  }
+  CHECK(peak == impl.bytes, "{} bytes are planned, {} would be allocated", peak, impl.bytes);
+  const auto devices = static_cast<int64_t>(impl.parts.size());
+  const int64_t there = available_memory();
+  bool fits = impl.bytes <= there / devices;
+  for (size_t i = 0; fits && i < impl.parts.size(); ++i) fits = impl.parts[i]->allocate(impl.bytes);
+  if (!fits) {
+    const std::string each =
+        devices == 1 ? "" : fmt::format(" on each of {} devices of this process", devices);
+    fail(
+        "the plan needs {:.2f} GiB ({} bytes){}, of which {:.2f} GiB parameters and state, but "
+        "{:.2f} GiB are available; lower the batch or the model, or save less for the backward "
+        "pass (remat policy)",
+        gib(impl.bytes), impl.bytes, each, gib(impl.persistent_bytes), gib(there));
+  }
+  impl.on_all([&](DeviceExecutor& part, size_t i) {
+    for (const Program& program : impl.programs) part.add_program(program.plan, *program.graphs[i]);
+  });
+  impl.allocated = true;
+}
+
+int64_t Executor::arena_bytes() const { return impl_->bytes; }
+const StepPlan& Executor::plan(int program) const { return impl_->program(program).plan; }
+const std::vector<SavedValue>& Executor::saved_values(int program) const {
+  return impl_->program(program).saved;
+}
+const std::vector<Buffer>& Executor::persistent() const { return impl_->buffers; }
+int64_t Executor::first_device() const { return impl_->parts[0]->number(); }
+int64_t Executor::local_devices() const { return static_cast<int64_t>(impl_->parts.size()); }
+
+std::vector<Shard> Executor::shards(std::string_view name) {
+  const size_t index = impl_->state_index(name);
+  const Placement& placement = impl_->persistent[index];
+  const Type& global = impl_->buffers[index].type;
+  CHECK(impl_->allocated, "allocate() comes before data");
+  std::vector<Shard> shards;
+  for (const auto& part : impl_->parts) {
+    shards.push_back(
+        {.device = part->number(),
+         .block = shard_block(global, impl_->mesh, part->number()),
+         .owned = owns_block(global, impl_->mesh, part->number()),
+         .bytes = {part->at(placement.offset), static_cast<size_t>(placement.type.bytes())}});
+  }
+  return shards;
+}
+
+void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
+  const size_t index = impl_->state_index(name);
+  if (impl_->guard)
+    for (const Shard& shard : shards(name)) impl_->guard(shard.bytes);
+  write_whole(impl_->place(impl_->persistent[index], impl_->buffers[index].type), impl_->parts,
+              bytes);
+}
+
+void Executor::read_state(std::string_view name, std::span<std::byte> bytes) const {
+  const size_t index = impl_->state_index(name);
+  read_whole(impl_->place(impl_->persistent[index], impl_->buffers[index].type), impl_->parts,
+             bytes);
+}
+
+std::span<std::byte> Executor::host_view(std::string_view name) {
+  CHECK(local_devices() == 1, "{} has a part on each of {} devices: use shards()", name,
+        local_devices());
+  return shards(name)[0].bytes;
+}
+
+std::vector<RowRange> Executor::input_rows(int program, std::string_view name) const {
+  const Program& it = impl_->program(program);
+  const Type& type = it.inputs[index_of(it.plan.inputs, name, "input")];
+  if (type.rank() == 0) return {};
+  return rows_of(type, impl_->mesh, first_device(), local_devices());
+}
+
+void Executor::write_input(int program, std::string_view name, std::span<const std::byte> bytes) {
+  const Program& it = impl_->program(program);
+  const size_t index = index_of(it.plan.inputs, name, "input");
+  write_rows(impl_->place(it.plan.inputs[index], it.inputs[index]), impl_->parts, bytes);
+}
+
+void Executor::run(int program) {
+  CHECK(impl_->allocated, "allocate() comes before run()");
+  if (impl_->parts.size() == 1 && impl_->communicator == nullptr) {
+    impl_->parts[0]->run(program, impl_->observer, impl_->guard);
+    return;
+  }
+  impl_->on_all(
+      [&](DeviceExecutor& part, size_t) { part.run(program, impl_->observer, impl_->guard); });
+}
+
+void Executor::read_output(int program, std::string_view name, std::span<std::byte> bytes) const {
+  const Program& it = impl_->program(program);
+  const size_t index = index_of(it.plan.outputs, name, "output");
+  read_whole(impl_->place(it.plan.outputs[index], it.outputs[index]), impl_->parts, bytes);
+}
+
+float Executor::read_scalar(int program, std::string_view name) const {
+  float value = 0.0f;
+  read_output(program, name, std::as_writable_bytes(std::span(&value, 1)));
+  return static_cast<float>(plain_nan(value));
+}
+
+void Executor::observe(LaunchObserver observer) { impl_->observer = std::move(observer); }
+void Executor::guard_writes(WriteGuard guard) { impl_->guard = std::move(guard); }
+
+}  // namespace tessera

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/executor/launch_trace.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/io/file.h"
+#include "core/io/json_line.h"
+
+namespace tessera {
+namespace {
+
+// A fused launch is called after the first of its ops.
+constexpr size_t kMostOpsNamed = 5;
+
+std::string launch_name(const Node& node, LaunchKind kind) {
+  if (kind == LaunchKind::kWait) return fmt::format("wait for {}", node.op->name);
+  if (node.op->name != "fused") return std::string(node.op->name);
+  std::string name = "fused";
+  size_t named = 0;
+  for (const Node& inner : node.bodies[0]->nodes()) {
+    if (inner.inputs.empty()) continue;  // A generator.
+    if (++named > kMostOpsNamed) return name + " …";
+    name += fmt::format(" {}", inner.op->name);
+  }
+  return name;
+}
+
+double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
+
+// Chrome's "process" and "thread" of a track: a device, and one of the two.
+struct TrackIds {
+  int64_t process = 0, thread = 0;
+};
+
+TrackIds ids_of(int64_t device, Track track) {
+  return {device + 1, track == Track::kCompute ? int64_t{1} : int64_t{2}};
+}
+
+// Names a process or a thread ("process_name", "thread_name").
+std::string named(std::string_view what, TrackIds ids, const std::string& name) {
+  JsonLine line;
+  line.add("name", what).add("ph", std::string_view("M"));
+  line.add("pid", ids.process).add("tid", ids.thread);
+  line.add_raw("args", JsonLine().add("name", std::string_view(name)).text());
+  return line.text();
+}
+
+// A slice from begin to end; `arguments` is a JSON object or empty.
+std::string slice(TrackIds ids, std::string_view name, int64_t begin_ns, int64_t end_ns,
+                  const std::string& arguments = "") {
+  JsonLine line;
+  line.add("name", name).add("ph", std::string_view("X"));
+  line.add("ts", microseconds(begin_ns)).add("dur", microseconds(end_ns - begin_ns));
+  line.add("pid", ids.process).add("tid", ids.thread);
+  if (!arguments.empty()) line.add_raw("args", arguments);
+  return line.text();
+}
+
+std::string gzipped(std::string_view text) {
+  constexpr int kWindowBits = 15 + 16;  // The largest window; with gzip's header.
+  constexpr int kMemoryLevel = 8;       // zlib's default.
+  z_stream stream{};
+  CHECK(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kWindowBits, kMemoryLevel,
+                     Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string zipped;
+  std::array<char, 1 << 16> block;
+  int result = Z_OK;
+  while (result == Z_OK) {
+    // zlib counts in 32 bits.
+    if (stream.avail_in == 0) {
+      const std::string_view part = text.substr(0, size_t{1} << 30);
+      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(part.data()));
+      stream.avail_in = static_cast<uInt>(part.size());
+      text.remove_prefix(part.size());
+    }
+    stream.next_out = reinterpret_cast<Bytef*>(block.data());
+    stream.avail_out = static_cast<uInt>(block.size());
+    result = deflate(&stream, text.empty() ? Z_FINISH : Z_NO_FLUSH);
+    zipped.append(block.data(), block.size() - stream.avail_out);
+  }
+  deflateEnd(&stream);
+  CHECK(result == Z_STREAM_END, "zlib: {}", result);
+  return zipped;
+}
+
+}  // namespace
+
+void LaunchTrace::begin_step(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  step_ = step;
+}
+
+bool LaunchTrace::empty() const {
+  const std::lock_guard lock(mutex_);
+  return tracks_.empty();
+}
+
+LaunchObserver LaunchTrace::observer() {
+  return [this](const Graph& graph, const Node& node, const LaunchTimes& times) {
+    add(graph, node, times);
+  };
+}
+
+void LaunchTrace::add(const Graph& graph, const Node& node, const LaunchTimes& times) {
+  const std::lock_guard lock(mutex_);
+  Launch launch{.name = launch_name(node, times.kind),
+                .ancestry = {fmt::format("step {}", step_), std::string(phase_name(node.phase))},
+                .site = node.site.text(),
+                .result = node.outputs.empty() ? "" : graph.type(node.outputs[0]).text_sized(),
+                .begin_ns = times.begin_ns,
+                .end_ns = times.end_ns};
+  std::string_view path = node.path;
+  while (!path.empty()) {
+    const size_t dot = std::min(path.find('.'), path.size());
+    launch.ancestry.emplace_back(path.substr(0, dot));
+    path.remove_prefix(std::min(dot + 1, path.size()));
+  }
+  tracks_[{times.device, times.track}].push_back(std::move(launch));
+}
+
+std::string LaunchTrace::json() const {
+  const std::lock_guard lock(mutex_);
+  int64_t origin = tracks_.empty() ? 0 : std::numeric_limits<int64_t>::max();
+  for (const auto& [key, launches] : tracks_) origin = std::min(origin, launches.front().begin_ns);
+  std::string events;
+  const auto emit = [&](const std::string& event) {
+    if (!events.empty()) events += ",\n";
+    events += event;
+  };
+  for (const auto& [key, launches] : tracks_) {
+    const TrackIds ids = ids_of(key.first, key.second);
+    emit(named("process_name", ids, fmt::format("device {}", key.first)));
+    emit(named("thread_name", ids, key.second == Track::kCompute ? "compute" : "communication"));
+    // The ancestors that the last launch lay under, and when each began.
+    std::vector<std::pair<std::string, int64_t>> open;
+    int64_t last_end = origin;
+    const auto close_to = [&](size_t depth) {
+      for (; open.size() > depth; open.pop_back())
+        emit(slice(ids, open.back().first, open.back().second - origin, last_end - origin));
+    };
+    for (const Launch& launch : launches) {
+      size_t shared = 0;
+      while (shared < open.size() && shared < launch.ancestry.size() &&
+             open[shared].first == launch.ancestry[shared])
+        ++shared;
+      close_to(shared);
+      for (size_t i = shared; i < launch.ancestry.size(); ++i)
+        open.emplace_back(launch.ancestry[i], launch.begin_ns);
+      emit(slice(ids, launch.name, launch.begin_ns - origin, launch.end_ns - origin,
+                 JsonLine()
+                     .add("result", std::string_view(launch.result))
+                     .add("line", std::string_view(launch.site))
+                     .text()));
+      last_end = launch.end_ns;
+    }
+    close_to(0);
+  }
+  return "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n" + events + "\n]}\n";
+}
+
+void LaunchTrace::write(const std::filesystem::path& path) const {
+  try {
+    write_file_atomically(path, gzipped(json()));
+  } catch (const std::exception& error) {
+    fail("cannot write the trace {}: {}", path.string(), error_text(error));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/executor/sharded_copy.h"
+
+#include <set>
+
+#include "core/base/error.h"
+#include "core/graph/shard.h"
+#include "core/io/block_copy.h"
+
+namespace tessera {
+namespace {
+
+std::vector<int64_t> shape_of(const Type& type) {
+  std::vector<int64_t> shape;
+  for (const Axis& axis : type.axes) shape.push_back(axis.size);
+  return shape;
+}
+
+BlockPlace block_place(const ShardedPlace& place, int64_t device) {
+  return {shape_of(place.type), shard_block(place.type, place.mesh, device),
+          dtype_bytes(place.type.dtype)};
+}
+
+void write_block(const BlockPlace& from, std::span<const std::byte> array, DeviceExecutor& part,
+                 int64_t offset) {
+  const auto bytes = static_cast<size_t>(from.block_bytes());
+  if (from.is_contiguous()) {
+    part.device().write(part.at(offset),
+                        array.subspan(static_cast<size_t>(from.begin_bytes()), bytes));
+    return;
+  }
+  std::vector<std::byte> block(bytes);
+  take_block(from, array.data(), block.data());
+  part.device().write(part.at(offset), block);
+}
+
+}  // namespace
+
+void write_whole(const ShardedPlace& place, const DeviceParts& parts,
+                 std::span<const std::byte> bytes) {
+  if (static_cast<int64_t>(bytes.size()) != place.type.bytes()) {
+    fail("{} is {}, {} bytes; got {}", place.name, place.type.text_sized(), place.type.bytes(),
+         bytes.size());
+  }
+  for (const auto& part : parts)
+    write_block(block_place(place, part->number()), bytes, *part, place.offset);
+}
+
+void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
+  if (static_cast<int64_t>(bytes.size()) != place.type.bytes()) {
+    fail("{} is {}, {} bytes; got {}", place.name, place.type.text_sized(), place.type.bytes(),
+         bytes.size());
+  }
+  std::set<std::vector<int64_t>> read;  // Origins of blocks.
+  int64_t bytes_read = 0;
+  for (const auto& part : parts) {
+    const BlockPlace to = block_place(place, part->number());
+    if (!read.insert(to.block.origin).second) continue;
+    const auto size = static_cast<size_t>(to.block_bytes());
+    bytes_read += to.block_bytes();
+    if (to.is_contiguous()) {
+      part->device().read(bytes.subspan(static_cast<size_t>(to.begin_bytes()), size),
+                          part->at(place.offset));
+      continue;
+    }
+    std::vector<std::byte> block(size);
+    part->device().read(block, part->at(place.offset));
+    put_block(to, block.data(), bytes.data());
+  }
+  if (bytes_read != place.type.bytes()) {
+    fail("{} is {}, of which this process holds {} of {} bytes; reshard it to be replicated",
+         place.name, place.type.text_sized(), bytes_read, place.type.bytes());
+  }
+}
+
+void write_rows(const ShardedPlace& place, const DeviceParts& parts,
+                std::span<const std::byte> bytes) {
+  if (place.type.rank() == 0) return write_whole(place, parts, bytes);
+  const std::vector<RowRange> held =
+      rows_of(place.type, place.mesh, parts[0]->number(), static_cast<int64_t>(parts.size()));
+  std::vector<int64_t> shape = shape_of(place.type);
+  shape[0] = 0;
+  for (const RowRange& range : held) shape[0] += range.size();
+  int64_t expected = dtype_bytes(place.type.dtype);
+  for (const int64_t size : shape) expected *= size;
+  if (static_cast<int64_t>(bytes.size()) != expected) {
+    fail("{} is {}, of which this process takes {} rows, {} bytes; got {}", place.name,
+         place.type.text_sized(), shape[0], expected, bytes.size());
+  }
+  for (const auto& part : parts) {
+    BlockPlace from = block_place(place, part->number());
+    from.array_shape = shape;
+    int64_t before = 0;  // Rows of the ranges before the block's own.
+    for (const RowRange& range : held) {
+      if (from.block.origin[0] < range.end) {
+        from.block.origin[0] += before - range.begin;
+        break;
+      }
+      before += range.size();
+    }
+    write_block(from, bytes, *part, place.offset);
+  }
+}
+
+}  // namespace tessera

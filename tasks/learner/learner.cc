@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/learner/learner.h"
+
+#include "core/base/error.h"
+#include "core/graph/trace.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "tasks/learner/check_number.h"
+#include "tasks/learner/optimizers/update_ops.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kCount = "learner/count";
+constexpr std::string_view kSkipped = "learner/skipped";
+constexpr std::string_view kSkippedInARow = "learner/skipped_in_a_row";
+
+std::string slot_name(const Slot& slot, std::string_view path) {
+  return fmt::format("learner/{}/{}", slot.name, path);
+}
+
+Tensor scalar_state(std::string_view name) {
+  return input(std::string(name), InputKind::kState, make_type(DType::kF32, {}));
+}
+
+Tensor f32(double value) { return constant(value, DType::kF32); }
+
+// min(1, limit / norm); a norm that is no number skips the step anyway.
+Tensor clip_scale(double limit, const Tensor& norm) { return minimum(f32(limit) / norm, f32(1.0)); }
+
+bool is_vector(const Parameter& parameter) {
+  return parameter.type.rank() - (parameter.stack > 0 ? 1 : 0) <= 1;
+}
+
+}  // namespace
+
+std::string ema_name(std::string_view parameter_path) {
+  return fmt::format("learner/ema/{}", parameter_path);
+}
+
+Learner::Learner(const HParams& p)
+    : p_(p),
+      optimizer_(p.optimizer_tpl.instantiate()),
+      no_decay_(p.weight_decay_exclusion, "weight_decay_exclusion"),
+      frozen_(p.bprop_variable_exclusion, "bprop_variable_exclusion"),
+      trained_(p.bprop_variable_inclusion, "bprop_variable_inclusion") {
+  if (p.clip_gradient_norm_to_value > 0.0 && p.clip_gradient_single_norm_to_value > 0.0)
+    fail(
+        "learner: clip_gradient_norm_to_value={} and clip_gradient_single_norm_to_value={} "
+        "exclude each other; set one of them to 0",
+        p.clip_gradient_norm_to_value, p.clip_gradient_single_norm_to_value);
+  check_not_negative(p.kName, "clip_gradient_norm_to_value", p.clip_gradient_norm_to_value);
+  check_not_negative(p.kName, "clip_gradient_single_norm_to_value",
+                     p.clip_gradient_single_norm_to_value);
+  check_not_negative(p.kName, "skip_step_gradient_norm_value", p.skip_step_gradient_norm_value);
+  if (p.max_skipped_in_a_row < 0)
+    fail("learner: max_skipped_in_a_row is {}, expected 0 or more", p.max_skipped_in_a_row);
+  if (!(p.ema_decay >= 0.0 && p.ema_decay < 1.0))
+    fail("learner: ema_decay is {}, expected 0 <= ema_decay < 1", p.ema_decay);
+}
+
+void Learner::check(const ParameterTable& table) const {
+  no_decay_.check(table);
+  frozen_.check(table);
+  trained_.check(table);
+  for (const Parameter& each : table.parameters())
+    if (trains(each.path)) return;
+  fail(
+      "learner: every parameter is frozen, so there is nothing to train; see "
+      "bprop_variable_exclusion and bprop_variable_inclusion");
+}
+
+bool Learner::trains(std::string_view path) const {
+  return !frozen_.match(path) && (trained_.empty() || trained_.match(path));
+}
+
+double Learner::weight_decay(const Parameter& parameter) const {
+  if (p_.skip_lp_1d_vectors && is_vector(parameter)) return 0.0;
+  return no_decay_.match(parameter.path) ? 0.0 : optimizer_->weight_decay();
+}
+
+std::vector<LearnerState> Learner::state(const ParameterTable& table,
+                                         const std::vector<Type>& stored) const {
+  const Type scalar = make_type(DType::kF32, {});
+  std::vector<LearnerState> state = {{std::string(kCount), scalar, ""},
+                                     {std::string(kSkipped), scalar, ""},
+                                     {std::string(kSkippedInARow), scalar, ""}};
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const std::string& path = table.parameters()[i].path;
+    if (averages()) state.push_back({ema_name(path), stored[i], path});
+    if (!trains(path)) continue;
+    for (const Slot& slot : optimizer_->slots(stored[i]))
+      state.push_back({slot_name(slot, path), slot.type, ""});
+  }
+  return state;
+}
+
+LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tensor>& parameters,
+                            const std::vector<Tensor>& gradients, const Tensor& loss,
+                            const Tensor& learning_rate) const {
+  const PhaseScope phase(Phase::kUpdate);
+  Graph& graph = traced_graph();
+  const Tensor count = scalar_state(kCount);
+  const Tensor skipped = scalar_state(kSkipped);
+  const Tensor in_a_row = scalar_state(kSkippedInARow);
+
+  const Tensor norm = norm_of_all(gradients);
+  Tensor apply = less_equal(f32(0.0), f32(0.0));
+  if (p_.skip_nonfinite_steps) apply = logical_and(is_finite(norm), is_finite(loss));
+  if (p_.skip_step_gradient_norm_value > 0.0)
+    apply = logical_and(apply, less_equal(norm, f32(p_.skip_step_gradient_norm_value)));
+  const Tensor scale = p_.clip_gradient_norm_to_value > 0.0
+                           ? clip_scale(p_.clip_gradient_norm_to_value, norm)
+                           : f32(1.0);
+
+  size_t next_gradient = 0;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& declared = table.parameters()[i];
+    const PathScope path(declared.path);
+    Tensor value = parameters[i];
+    if (trains(declared.path)) {
+      Tensor gradient = gradients[next_gradient++];
+      if (p_.clip_gradient_single_norm_to_value > 0.0)
+        gradient = gradient * clip_scale(p_.clip_gradient_single_norm_to_value,
+                                         sqrt(sum_of_squares(gradient)));
+      const std::vector<Slot> slots = optimizer_->slots(value.type());
+      UpdateInputs inputs{value,         {},    gradient, scale,
+                          learning_rate, count, apply,    weight_decay(declared)};
+      for (const Slot& slot : slots)
+        inputs.slots.push_back(input(slot_name(slot, declared.path), InputKind::kState, slot.type));
+      const Updated updated = optimizer_->update(inputs);
+      value = updated.parameter;
+      graph.add_update(declared.path, value.id());
+      for (size_t s = 0; s < slots.size(); ++s)
+        graph.add_update(slot_name(slots[s], declared.path), updated.slots[s].id());
+    }
+    if (averages()) {
+      const Tensor old = input(ema_name(declared.path), InputKind::kState, value.type());
+      const Tensor next = old + (value - old) * (1.0 - p_.ema_decay);
+      graph.add_update(ema_name(declared.path), where(apply, next, old).id());
+    }
+  }
+  const Tensor one = where(apply, f32(1.0), f32(0.0));
+  LearnerReport report{norm, apply, skipped + (1.0 - one), (in_a_row + 1.0) * (1.0 - one)};
+  graph.add_update(std::string(kCount), (count + one).id());
+  graph.add_update(std::string(kSkipped), report.skipped.id());
+  graph.add_update(std::string(kSkippedInARow), report.skipped_in_a_row.id());
+  return report;
+}
+
+}  // namespace tessera

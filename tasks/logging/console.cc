@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/logging/console.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "core/base/plain_nan.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kTerminalSeconds = 0.1;
+constexpr double kLongestSeconds = 10.0;
+constexpr const char* kClearLine = "\r\x1b[K";
+
+}  // namespace
+
+std::string duration_text(double seconds) {
+  const auto total = static_cast<int64_t>(std::llround(std::max(0.0, seconds)));
+  const int64_t hours = total / 3600, minutes = total / 60 % 60;
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
+  return fmt::format("{}:{:02}", minutes, total % 60);
+}
+
+std::string count_text(double count) {
+  if (count >= 1e9) return fmt::format("{:.2f}B", count / 1e9);
+  if (count >= 1e6) return fmt::format("{:.2f}M", count / 1e6);
+  if (count >= 1e3) return fmt::format("{:.1f}k", count / 1e3);
+  return fmt::format("{:.0f}", count);
+}
+
+std::string progress_text(const Progress& progress) {
+  const std::string total = std::to_string(progress.num_steps);
+  std::string text =
+      fmt::format("step {:>{}}/{}  loss {:.4f}  {} tokens/s", progress.step, total.size(), total,
+                  plain_nan(progress.loss), count_text(progress.tokens_per_second));
+  if (progress.mfu >= 0.0) text += fmt::format("  MFU {:.1f} %", 100.0 * progress.mfu);
+  return text + fmt::format("  {} left", duration_text(progress.seconds_left));
+}
+
+Console::Console(Mode mode) : mode_(mode) {}
+
+// Open MPI gives each process a terminal of its own and copies what it prints to who knows where.
+Console::Mode Console::detect() {
+  const bool is_copied = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  return isatty(STDOUT_FILENO) != 0 && !is_copied ? Mode::kTerminal : Mode::kPlain;
+}
+
+void Console::progress(const Progress& progress) {
+  if (mode_ == Mode::kSilent) return;
+  const auto now = std::chrono::steady_clock::now();
+  const bool last = progress.step == progress.num_steps;
+  if (now < next_ && !last) return;
+  const double seconds = mode_ == Mode::kTerminal ? kTerminalSeconds : interval_seconds_;
+  interval_seconds_ = std::min(2.0 * interval_seconds_, kLongestSeconds);
+  next_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                    std::chrono::duration<double>(seconds));
+  line_open_ = mode_ == Mode::kTerminal;
+  write(line_open_ ? kClearLine + progress_text(progress) : progress_text(progress) + "\n");
+}
+
+void Console::say(std::string_view line) {
+  if (mode_ == Mode::kSilent) return;
+  std::string text = line_open_ ? kClearLine : "";
+  line_open_ = false;
+  text += line;
+  write(text + "\n");
+}
+
+void Console::finish_line() {
+  if (line_open_) write("\n");
+  line_open_ = false;
+}
+
+void Console::write(std::string_view text) {
+  if (!loss_.empty()) return;
+  const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (whole && std::fflush(stdout) == 0) return;
+  loss_ = std::strerror(errno);
+}
+
+}  // namespace tessera

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/logging/jsonl_writer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/io/file.h"
+
+namespace tessera {
+namespace {
+
+// Calls visit(line, whole): a line without its end, and whether it had one.
+template <typename Visitor>
+void each_line(std::string_view text, Visitor&& visit) {
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    visit(text.substr(0, end), end != std::string_view::npos);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+}
+
+// What follows "key": in a line of ours, which are flat; "" without it.
+std::string_view after_key(std::string_view line, std::string_view key) {
+  const std::string quoted = fmt::format("\"{}\":", key);
+  const size_t at = line.find(quoted);
+  if (at == std::string_view::npos) return {};
+  line.remove_prefix(at + quoted.size());
+  line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+  return line;
+}
+
+void cut(const std::filesystem::path& path, int64_t last_step) {
+  const std::string text = read_log(path);
+  std::string kept;
+  each_line(text, [&](std::string_view line, bool whole) {
+    const std::optional<int64_t> step = step_of_line(line);
+    if (whole && step && *step <= last_step) kept += fmt::format("{}\n", line);
+  });
+  if (kept != text) write_file_atomically(path, kept);
+}
+
+}  // namespace
+
+std::string read_log(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path)) return "";
+  return read_file(path, std::numeric_limits<int64_t>::max() - 1);
+}
+
+std::optional<int64_t> step_of_line(std::string_view line) {
+  if (!line.starts_with('{') || !line.ends_with('}')) return std::nullopt;
+  return number_of_line(line, "step");
+}
+
+std::optional<int64_t> number_of_line(std::string_view line, std::string_view key) {
+  const std::string_view value = after_key(line, key);
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end == value.data()) return std::nullopt;
+  return number;
+}
+
+std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::string_view key) {
+  std::map<int64_t, double> values;
+  each_line(read_log(path), [&](std::string_view line, bool) {
+    const std::optional<int64_t> step = step_of_line(line);
+    const std::string_view text = after_key(line, key);
+    double value = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (step && error == std::errc() && end != text.data()) values[*step] = value;
+  });
+  return values;
+}
+
+JsonlWriter::JsonlWriter(const std::filesystem::path& path, int64_t last_step) : path_(path) {
+  if (!std::filesystem::is_symlink(path)) cut(path, last_step);
+  descriptor_ = open_own_file(path);
+}
+
+JsonlWriter::~JsonlWriter() { ::close(descriptor_); }
+
+void JsonlWriter::append(std::string_view json) {
+  std::string rest(json);
+  rest += '\n';
+  while (!rest.empty()) {
+    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("{}: cannot write: {}", path_.string(), std::strerror(errno));
+    rest.erase(0, static_cast<size_t>(written));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/logging/run_log.h"
+
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/io/json_line.h"
+#include "tasks/decode/decoder_out.h"
+#include "tasks/logging/event_file.h"
+#include "tasks/logging/jsonl_writer.h"
+#include "tasks/logging/printable.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kEvalMetricPrefix = "eval/";
+
+}  // namespace
+
+struct RunLog::Impl {
+  std::filesystem::path summaries;
+  int64_t first_step = 0;
+  std::filesystem::path samples_file;
+  JsonlWriter lines;
+  std::optional<JsonlWriter> sample_lines;  // Made when first written to.
+  std::map<std::string, EventFile> events;  // By split; made when first written to.
+
+  EventFile& events_of(const std::string& split) {
+    return events.try_emplace(split, summaries / split, first_step).first->second;
+  }
+  void flush() {
+    for (auto& [split, file] : events) file.flush();
+  }
+};
+
+RunLog::RunLog() = default;
+
+RunLog::RunLog(const std::filesystem::path& run_directory, int64_t restored_step)
+    : impl_(new Impl{.summaries = run_directory / "summaries",
+                     .first_step = restored_step + 1,
+                     .samples_file = run_directory / "samples.jsonl",
+                     .lines = JsonlWriter(run_directory / "metrics.jsonl", restored_step)}) {
+  if (std::filesystem::exists(impl_->samples_file))
+    impl_->sample_lines.emplace(impl_->samples_file, restored_step);
+}
+
+RunLog::~RunLog() = default;
+
+void RunLog::train(const TrainLine& line) {
+  if (!impl_) return;
+  JsonLine json;
+  json.add("step", line.step).add("loss", line.loss);
+  for (const auto& [name, value] : line.metrics)
+    if (name != "loss") json.add(name, value);
+  json.add("learning_rate", line.learning_rate)
+      .add("grad_norm", line.grad_norm)
+      .add("tokens", line.tokens)
+      .add("tokens_per_sec", line.tokens_per_sec)
+      .add("step_time", line.step_time);
+  if (line.mfu >= 0.0) json.add("mfu", line.mfu);
+  json.add("input_wait", line.input_wait).add("skipped", line.skipped);
+  for (const auto& [name, value] : line.parameter_norms) json.add(name, value);
+  impl_->lines.append(json.text());
+}
+
+void RunLog::summarise(const TrainLine& line) {
+  if (!impl_) return;
+  EventFile& file = impl_->events_of("train");
+  file.scalar(line.step, "loss", line.loss);
+  for (const auto& [name, value] : line.metrics)
+    if (name != "loss") file.scalar(line.step, name, value);
+  file.scalar(line.step, "learning_rate", line.learning_rate);
+  file.scalar(line.step, "grad_norm", line.grad_norm);
+  file.scalar(line.step, "skipped", static_cast<double>(line.skipped));
+  file.scalar(line.step, "speed/tokens_per_sec", line.tokens_per_sec);
+  file.scalar(line.step, "speed/step_time", line.step_time);
+  file.scalar(line.step, "speed/input_wait", line.input_wait);
+  if (line.mfu >= 0.0) file.scalar(line.step, "speed/mfu", line.mfu);
+  for (const auto& [name, value] : line.parameter_norms) file.scalar(line.step, name, value);
+  impl_->flush();
+}
+
+void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics) {
+  if (!impl_) return;
+  JsonLine json;
+  json.add("step", step);
+  for (const auto& [name, value] : metrics) {
+    json.add(name, value);
+    // Each dataset is a split of its own, so that TensorBoard lays its loss over the others'.
+    const size_t slash = name.rfind('/');
+    CHECK(name.starts_with(kEvalMetricPrefix) && slash > kEvalMetricPrefix.size(),
+          "eval metric '{}'", name);
+    impl_->events_of(name.substr(kEvalMetricPrefix.size(), slash - kEvalMetricPrefix.size()))
+        .scalar(step, name.substr(slash + 1), value);
+  }
+  impl_->lines.append(json.text());
+  impl_->flush();
+}
+
+void RunLog::event(std::string_view name, int64_t step,
+                   const std::map<std::string, double>& details) {
+  if (!impl_) return;
+  JsonLine json;
+  json.add("event", name).add("step", step);
+  for (const auto& [key, value] : details) json.add(key, value);
+  impl_->lines.append(json.text());
+}
+
+void RunLog::event(std::string_view name, int64_t step, std::string_view reason) {
+  if (!impl_) return;
+  impl_->lines.append(
+      JsonLine().add("event", name).add("step", step).add("reason", valid_utf8(reason)).text());
+}
+
+void RunLog::samples(int64_t step, const std::vector<DecodedExample>& examples) {
+  if (!impl_) return;
+  if (!impl_->sample_lines) impl_->sample_lines.emplace(impl_->samples_file, step);
+  for (const DecodedExample& example : examples) {
+    impl_->events_of("train").text(step, fmt::format("samples/prompt_{}", example.number + 1),
+                                   sample_markdown(example));
+    for (size_t i = 0; i < example.samples.size(); ++i)
+      impl_->sample_lines->append(sample_line(step, example, i));
+  }
+  impl_->flush();
+}
+
+void RunLog::text(std::string_view name, std::string_view markdown) {
+  if (!impl_) return;
+  impl_->events_of("train").text(0, name, markdown);
+  impl_->flush();
+}
+
+}  // namespace tessera

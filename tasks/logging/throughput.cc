@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/logging/throughput.h"
+
+#include <fmt/format.h>
+
+#include "core/graph/op.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kMemory = 0.9;  // Of the running mean of step times.
+
+// Bodies of loops count once for each iteration.
+void add_flops(const Graph& graph, double times, std::map<DType, double>* flops) {
+  for (const Node& node : graph.nodes()) {
+    if (!node.bodies.empty()) {
+      const double count = static_cast<double>(node.attributes.get_or<int64_t>("count", 1));
+      for (const auto& body : node.bodies) add_flops(*body, times * count, flops);
+    } else if (node.op->op_class == OpClass::kContraction && node.op->flops != nullptr) {
+      (*flops)[graph.type(node.inputs[0]).dtype] += times * node.op->flops(graph, node);
+    }
+  }
+}
+
+}  // namespace
+
+std::map<DType, double> model_flops(const Graph& traced) {
+  std::map<DType, double> flops;
+  add_flops(traced, 1.0, &flops);
+  return flops;
+}
+
+std::string peak_text(const Device& device) {
+  constexpr double kGiga = 1e9;
+  return fmt::format("peak {:.0f} GFLOP/s in f32, {:.0f} in bf16",
+                     device.peak_flops(DType::kF32) / kGiga,
+                     device.peak_flops(DType::kBF16) / kGiga);
+}
+
+Throughput::Throughput(int64_t tokens_per_step, const std::map<DType, double>& flops,
+                       const Device& device, int64_t devices)
+    : tokens_per_step_(tokens_per_step),
+      flops_(flops),
+      device_(&device),
+      devices_(static_cast<double>(devices)) {
+  find_ideal();
+}
+
+void Throughput::find_ideal() {
+  ideal_seconds_ = 0.0;
+  for (const auto& [dtype, count] : flops_) {
+    const double peak = device_->peak_flops(dtype) * devices_;
+    if (peak > 0.0) ideal_seconds_ += count / peak;
+  }
+}
+
+void Throughput::add_step(double seconds) {
+  // A step that is faster than the peak: the processor was slowed while its peak was measured.
+  if (seconds < ideal_seconds_) find_ideal();
+  last_ = seconds;
+  smooth_ = smooth_ == 0.0 ? seconds : kMemory * smooth_ + (1.0 - kMemory) * seconds;
+}
+
+double Throughput::mfu_of(double seconds) const {
+  return ideal_seconds_ > 0.0 && seconds > 0.0 ? ideal_seconds_ / seconds : -1.0;
+}
+
+double Throughput::tokens_per_second() const {
+  return last_ > 0.0 ? static_cast<double>(tokens_per_step_) / last_ : 0.0;
+}
+
+double Throughput::mfu() const { return mfu_of(last_); }
+
+double Throughput::smooth_tokens_per_second() const {
+  return smooth_ > 0.0 ? static_cast<double>(tokens_per_step_) / smooth_ : 0.0;
+}
+
+double Throughput::smooth_mfu() const { return mfu_of(smooth_); }
+
+double Throughput::seconds_for(int64_t steps) const { return smooth_ * static_cast<double>(steps); }
+
+}  // namespace tessera

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/session/check_rules.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/typing.h"
+
+namespace tessera {
+namespace {
+
+// Axes that rules may speak of whether or not the model at hand has them, so that one set of rules
+// serves many models.
+const std::vector<std::string> kVocabulary = {"batch", "seq",      "key_seq",  "embed",
+                                              "heads", "kv_heads", "head_dim", "mlp",
+                                              "vocab", "layers",   "experts"};
+const std::vector<std::string> kRoles = {"residual"};
+
+void add_axes(const Graph& graph, std::set<std::string>* axes) {
+  for (const Value& value : graph.values())
+    for (const Axis& axis : value.type.axes) axes->insert(axis.name);
+  for (const Node& node : graph.nodes())
+    for (const auto& body : node.bodies) add_axes(*body, axes);
+}
+
+void check(std::string_view which, const std::vector<AxisRule>& rules,
+           const std::set<std::string>& known) {
+  const std::vector<std::string> names(known.begin(), known.end());
+  for (const AxisRule& rule : rules) {
+    if (known.count(rule.axis) == 0)
+      fail("rules.{}: no tensor has an axis '{}'{}", which, rule.axis,
+           did_you_mean(rule.axis, names));
+    const bool own_role = std::find(kRoles.begin(), kRoles.end(), rule.role) == kRoles.end();
+    if (const std::string near = nearest(rule.role, kRoles); own_role && !near.empty())
+      fail("rules.{}: no layer places anything as '{}'; did you mean '{}'?", which, rule.role,
+           near);
+  }
+}
+
+void check(std::string_view which, const std::vector<AxisRule>& rules, const Mesh& mesh) {
+  const ErrorPrefix where(fmt::format("rules.{}", which));
+  for (const AxisRule& rule : rules)
+    for (const std::string& mesh_axis : rule.mesh) mesh.position(mesh_axis);
+}
+
+// Mesh axes over which a value of the graph, or of a loop in it, is split or summed.
+void add_used(const Graph& graph, const Mesh& mesh, std::set<std::string>* used) {
+  for (const Value& value : graph.values())
+    for (const MeshAxis& axis : mesh.axes())
+      if (split_over(value.type, axis.name) || value.type.partial.over(axis.name))
+        used->insert(axis.name);
+  for (const Node& node : graph.nodes())
+    for (const auto& body : node.bodies) add_used(*body, mesh, used);
+}
+
+// Those of the rules that name a mesh axis.
+std::vector<AxisRule> naming(const std::vector<AxisRule>& rules, const std::string& mesh_axis) {
+  std::vector<AxisRule> found;
+  for (const AxisRule& rule : rules)
+    if (std::find(rule.mesh.begin(), rule.mesh.end(), mesh_axis) != rule.mesh.end())
+      found.push_back(rule);
+  return found;
+}
+
+std::string in_quotes(const std::vector<AxisRule>& rules) {
+  return fmt::format("\"{}\"", rules_text(rules));
+}
+
+// Why nothing is split over the mesh axis.
+std::string cause(const AxisRules& rules, const std::string& mesh_axis) {
+  std::string text;
+  for (const auto& [which, all] :
+       {std::pair("weights", &rules.weights), std::pair("activations", &rules.activations)})
+    if (const std::vector<AxisRule> found = naming(*all, mesh_axis); !found.empty())
+      text +=
+          fmt::format("{}rules.{} has {}", text.empty() ? "" : " and ", which, in_quotes(found));
+  if (text.empty()) return "no rule names it";
+  return text + ", which applies to no tensor of this model";
+}
+
+}  // namespace
+
+std::vector<std::string> idle_mesh_axes(const AxisRules& rules, const Mesh& mesh,
+                                        const Graph& traced) {
+  std::set<std::string> used;
+  add_used(traced, mesh, &used);
+  std::vector<std::string> warnings;
+  for (const MeshAxis& axis : mesh.axes())
+    if (axis.size() > 1 && used.count(axis.name) == 0)
+      warnings.push_back(fmt::format(
+          "mesh axis {0}={1} splits nothing ({2}): the {1} devices along it repeat the same work; "
+          "name {0} "
+          "in rules.weights (now {3}) or rules.activations (now {4}), or set its size to 1",
+          axis.name, axis.size(), cause(rules, axis.name), in_quotes(rules.weights),
+          in_quotes(rules.activations)));
+  return warnings;
+}
+
+void check_rules(const AxisRules& rules, const Mesh& mesh) {
+  check("weights", rules.weights, mesh);
+  check("activations", rules.activations, mesh);
+}
+
+void check_rules(const AxisRules& rules, const Graph& traced) {
+  std::set<std::string> known(kVocabulary.begin(), kVocabulary.end());
+  add_axes(traced, &known);
+  check("weights", rules.weights, known);
+  check("activations", rules.activations, known);
+}
+
+}  // namespace tessera

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/session/model_session.h"
+
+#include "core/base/error.h"
+#include "tasks/config/mesh_hosts.h"
+#include "tasks/session/check_rules.h"
+
+namespace tessera {
+namespace {
+
+std::unique_ptr<BaseTask> make_task(const Template<BaseTask>& task_tpl) {
+  const ErrorContext where("task");
+  return task_tpl.instantiate();
+}
+
+Mesh mesh_of(const MeshConfig& config, ModelSession::Purpose purpose, int64_t devices_per_process,
+             const ProcessGroup& processes) {
+  if (purpose == ModelSession::Purpose::kPlanning)
+    return planned_mesh(config, devices_per_process * processes.size());
+  return make_mesh(config, {devices_per_process, processes.size()});
+}
+
+}  // namespace
+
+ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
+                           const std::vector<Device*>& devices, int64_t devices_per_process,
+                           ProcessGroup& processes)
+    : processes_(processes),
+      mesh_(mesh_of(config.mesh, purpose, devices_per_process, processes)),
+      rules_(make_rules(config.rules)),
+      task_(make_task(config.task)),
+      executor_(make_executor(purpose, devices)),
+      waits_(add_waits()) {
+  check_rules(rules_, mesh_);
+  if (purpose == Purpose::kRunning) {
+    CHECK(static_cast<int64_t>(devices.size()) == devices_per_process);
+    remark_ = check_hosts(mesh_, hosts_of_devices(processes, devices_per_process));
+  }
+}
+
+Executor ModelSession::make_executor(Purpose purpose, const std::vector<Device*>& devices) {
+  if (purpose == Purpose::kPlanning) return Executor::for_planning(*devices.at(0));
+  const std::chrono::seconds timeout(train().collective_timeout_seconds);
+  processes_.set_timeout(timeout);
+  if (mesh_.num_devices() == 1) return Executor(*devices.at(0));
+  communicator_ =
+      std::make_unique<Communicator>(CommunicatorOptions{.local_devices = std::ssize(devices),
+                                                         .transport = processes_.transport(),
+                                                         .timeout = timeout});
+  return Executor(devices, *communicator_);
+}
+
+Waits::Entry ModelSession::add_waits() {
+  if (!communicator_) return {};
+  return processes_.waits().add(
+      [communicator = communicator_.get()](auto least) { return communicator->stalled(least); });
+}
+
+int ModelSession::add_program(const Graph& graph, CompileOptions options) {
+  options.mesh = mesh_;
+  options.remat = parse_remat_policy(train().remat_policy);
+  return executor_.add_program(graph, options);
+}
+
+Weights ModelSession::eval_weights() const {
+  return task_->learner().averages() && train().eval_on_ema ? Weights::kAveraged
+                                                            : Weights::kTrained;
+}
+
+int64_t ModelSession::bytes_sent() const {
+  int64_t bytes = 0;
+  for (int64_t i = 0; communicator_ && i < communicator_->local_devices(); ++i)
+    bytes += communicator_->bytes_sent(communicator_->first_device() + i);
+  return bytes;
+}
+
+}  // namespace tessera

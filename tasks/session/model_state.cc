@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/session/model_state.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/runtime/checkpoint/remapping.h"
+#include "layers/initialize.h"
+#include "tasks/base_task.h"
+#include "tasks/learner/learner.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kParameters = "params/";
+
+std::string checkpoint_path(const Buffer& buffer) {
+  return buffer.kind == InputKind::kParameter ? parameter_array_path(buffer.name) : buffer.name;
+}
+
+// What is computed anew from prompts is not kept.
+bool is_kept(const Buffer& buffer) { return !buffer.name.starts_with(names::kCachePrefix); }
+
+std::vector<int64_t> shape_of(const Type& type) {
+  std::vector<int64_t> shape;
+  for (const Axis& axis : type.axes) shape.push_back(axis.size);
+  return shape;
+}
+
+bool persists(const Executor& executor, std::string_view name) {
+  const auto& buffers = executor.persistent();
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [&](const Buffer& buffer) { return buffer.name == name; });
+}
+
+// Fills each distinct block that this process's devices hold of an array once, and copies it to the
+// devices that hold the same.
+template <typename Fill>
+void fill_shards(Executor& executor, std::string_view name, Fill fill) {
+  const std::vector<Shard> shards = executor.shards(name);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const auto same =
+        std::find_if(shards.begin(), shards.begin() + static_cast<int64_t>(i),
+                     [&](const Shard& earlier) { return earlier.block == shards[i].block; });
+    if (same == shards.begin() + static_cast<int64_t>(i)) {
+      fill(shards[i]);
+    } else {
+      std::copy(same->bytes.begin(), same->bytes.end(), shards[i].bytes.begin());
+    }
+  }
+}
+
+void read_shards(Executor& executor, const std::string& name, const Checkpoint& checkpoint,
+                 const std::string& path, const Type& type) {
+  checkpoint.expect(path, type.dtype, shape_of(type));
+  fill_shards(executor, name, [&](const Shard& shard) {
+    checkpoint.read_block(path, shard.block.origin, shard.block.shape, shard.bytes);
+  });
+}
+
+}  // namespace
+
+std::string parameter_array_path(std::string_view parameter_path) {
+  return fmt::format("{}{}", kParameters, parameter_path);
+}
+
+void clear_state(Executor& executor) {
+  for (const Buffer& buffer : executor.persistent()) {
+    if (buffer.kind != InputKind::kState) continue;
+    for (const Shard& shard : executor.shards(buffer.name))
+      std::fill(shard.bytes.begin(), shard.bytes.end(), std::byte{0});
+  }
+}
+
+void start_averages(Executor& executor, const ParameterTable& table) {
+  for (const Parameter& parameter : table.parameters()) {
+    const std::string average = ema_name(parameter.path);
+    if (!persists(executor, average) || !persists(executor, parameter.path)) continue;
+    const std::vector<Shard> from = executor.shards(parameter.path), to = executor.shards(average);
+    for (size_t i = 0; i < to.size(); ++i) {
+      CHECK(from[i].block == to[i].block, "{} lies otherwise than {}", average, parameter.path);
+      std::copy(from[i].bytes.begin(), from[i].bytes.end(), to[i].bytes.begin());
+    }
+  }
+}
+
+void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads) {
+  clear_state(executor);
+  for (const Parameter& parameter : table.parameters())
+    if (persists(executor, parameter.path))  // Else no program reads it.
+      fill_shards(executor, parameter.path, [&](const Shard& shard) {
+        initialize(parameter, seed, shard.block, shard.bytes, threads);
+      });
+  start_averages(executor, table);
+}
+
+std::vector<CheckpointArray> checkpoint_arrays(Executor& executor) {
+  std::vector<CheckpointArray> arrays;
+  for (const Buffer& buffer : executor.persistent()) {
+    if (!is_kept(buffer)) continue;
+    for (const Shard& shard : executor.shards(buffer.name))
+      if (shard.owned)
+        arrays.push_back({.path = checkpoint_path(buffer),
+                          .dtype = buffer.type.dtype,
+                          .shape = shape_of(buffer.type),
+                          .offset = shard.block.origin,
+                          .piece = shard.block.shape,
+                          .bytes = shard.bytes});
+  }
+  return arrays;
+}
+
+void restore_state(Executor& executor, const Checkpoint& checkpoint) {
+  for (const Buffer& buffer : executor.persistent())
+    if (is_kept(buffer))
+      read_shards(executor, buffer.name, checkpoint, checkpoint_path(buffer), buffer.type);
+}
+
+std::vector<std::string> load_weights(Executor& executor, const ParameterTable& table,
+                                      const Checkpoint& checkpoint, const InitFrom& p) {
+  NameRules rules{{}, p.ignore_rules, p.safe_load};
+  for (const InitRule& rule : p.load_rules) rules.rules.push_back({rule.pattern, rule.source});
+  std::vector<std::string> here, there, taken;
+  for (const Parameter& parameter : table.parameters()) here.push_back(parameter.path);
+  for (const auto& [path, entry] : checkpoint.entries())
+    if (path.starts_with(kParameters)) there.push_back(path.substr(kParameters.size()));
+
+  const ErrorContext where("task.train.init_from");
+  for (const NameMatch& match : match_names(here, there, rules)) {
+    const Type& type = table.find(match.destination)->type;
+    read_shards(executor, match.destination, checkpoint, std::string(kParameters) + match.source,
+                type);
+    taken.push_back(fmt::format("{} <- {}", match.destination, match.source));
+  }
+  if (taken.empty()) fail("no parameter is matched by load_rules, so nothing would be loaded");
+  start_averages(executor, table);
+  return taken;
+}
+
+}  // namespace tessera

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/testing/tested_layer.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "core/base/error.h"
+#include "core/graph/trace.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "core/passes/autodiff/autodiff.h"
+#include "layers/fprop_scope.h"
+
+namespace tessera {
+namespace {
+
+Tensor operand(const std::string& name, const std::string& text) {
+  const Type type = apply_rules(traced_rules().activations, traced_mesh(), parse_type(text));
+  return input(name, InputKind::kBatch, type).named(name);
+}
+
+// A loss that every element of the result reaches with another weight.
+Tensor weighted_sum(const Tensor& result) {
+  const Tensor weights = input("weights of the loss", InputKind::kBatch, result.type());
+  return place(reduce_sum(result * weights));
+}
+
+}  // namespace
+
+TestedLayer::TestedLayer(OperandTypes operands, LayerSetting setting)
+    : operands_(std::move(operands)), setting_(std::move(setting)) {}
+
+Graph TestedLayer::traced(bool with_gradients, const Mesh& mesh) const {
+  Graph graph;
+  const AxisRules rules = make_rules(setting_.rules);
+  const TraceScope trace(graph, mesh, rules);
+  NamedTensors in;
+  for (const auto& [name, type] : operands_) in[name] = operand(name, type);
+  Features features;
+  features.mode = setting_.mode;
+  features.step = operand("step", "i32[\"\"]");
+  const std::vector<Tensor> weights = parameter_inputs(*table_);
+  const FpropScope scope(weights, features);
+  const Tensor result = apply_(in);
+  output("result", result);
+  if (!with_gradients) return graph;
+
+  const Tensor loss = weighted_sum(result);
+  output("loss", loss);
+  std::vector<std::string> names = this->weights();
+  std::vector<Tensor> targets = weights;
+  for (const auto& [name, tensor] : in) {
+    if (!is_floating(tensor.dtype())) continue;
+    names.push_back(name);
+    targets.push_back(tensor);
+  }
+  const std::vector<Tensor> slopes = gradients(loss, targets);
+  for (size_t i = 0; i < names.size(); ++i) output("gradient of " + names[i], slopes[i]);
+  return graph;
+}
+
+ReferenceInputs TestedLayer::values_for(const Graph& graph) const {
+  ReferenceInputs values = sample_inputs(graph);
+  for (const auto& [name, given] : setting_.values) {
+    const auto sample = values.find(name);
+    if (sample == values.end()) {
+      std::vector<std::string> names;
+      for (const auto& [known, unused] : values) names.push_back(known);
+      fail("the layer has no weight or operand '{}'{}", name, did_you_mean(name, names));
+    }
+    if (sample->second.size() != given.size())
+      fail("'{}' has {} elements, got {}", name, sample->second.size(), given.size());
+    sample->second = given;
+  }
+  return values;
+}
+
+std::vector<double> TestedLayer::result() const {
+  const Mesh mesh = planned_mesh(setting_.mesh, 1);
+  const Graph graph = traced(false, mesh);
+  return evaluate(graph, values_for(graph), mesh).at("result").values;
+}
+
+void TestedLayer::check_gradients(double tolerance) const {
+  const Mesh mesh = planned_mesh(setting_.mesh, 1);
+  const Graph graph = traced(true, mesh);
+  const ReferenceInputs values = values_for(graph);
+  const GradientDifference worst = worst_gradient(graph, values, mesh);
+  if (worst.relative_size() <= tolerance) return;
+  fail("element {} of the gradient of '{}' is {}, but a finite difference gives {}", worst.element,
+       worst.name, worst.traced, worst.numeric);
+}
+
+std::vector<std::string> TestedLayer::weights() const {
+  std::vector<std::string> paths;
+  for (const Parameter& each : table_->parameters()) paths.push_back(each.path);
+  return paths;
+}
+
+int run_layer_tests(const std::vector<std::pair<std::string, std::function<void()>>>& checks) {
+  int code = 0;
+  for (const auto& [name, check] : checks) {
+    std::string problem;
+    try {
+      check();
+    } catch (const std::exception& error) {
+      problem = error_text(error);
+      code = 1;
+    }
+    fmt::print("{}: {}{}{}\n", problem.empty() ? "passed" : "FAILED", name,
+               problem.empty() ? "" : ": ", problem);
+  }
+  return code;
+}
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& expected,
+                 double tolerance) {
+  if (got.size() != expected.size())
+    fail("got {} elements, expected {}", got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    if (!(std::abs(got[i] - expected[i]) <= tolerance))
+      fail("element {} is {}, expected {}", i, got[i], expected[i]);
+}
+
+}  // namespace tessera

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over devices that are threads of one or more "processes", against their definitions.
+#include "core/runtime/comm/communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/backend/reference/encoding.h"
+#include "core/base/random.h"
+#include "core/ops/collective.h"
+#include "tests/support/catch.h"
+#include "tests/support/communicator_trial.h"
+#include "tests/support/reference_device.h"
+
+namespace tessera {
+namespace {
+
+std::vector<Bytes> encoded(DType dtype, const std::vector<std::vector<double>>& arrays) {
+  std::vector<Bytes> all;
+  for (const std::vector<double>& values : arrays) {
+    Bytes& bytes = all.emplace_back(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
+    encode_values(dtype, values, bytes.data());
+  }
+  return all;
+}
+
+void check_values(const CommunicatorTrial& trial, int processes) {
+  INFO(trial.text() << ", " << processes << " processes");
+  const auto communicators = make_communicators(trial.mesh.num_devices(), processes);
+  const auto operands = whole_operands(trial);
+  const auto results = run_trial(trial, communicators, encoded(trial.in.dtype, operands));
+  REQUIRE(results == encoded(trial.in.dtype, expected_results(trial, operands)));
+}
+
+// Each kind on arrays of an uneven number of elements along uneven axes.
+std::vector<CommunicatorTrial> trials(const Mesh& mesh, const std::vector<std::string>& axes,
+                                      DType dtype) {
+  const int64_t k = mesh.size_along(axes);
+  const auto type = [&](std::vector<Axis> sizes) { return make_type(dtype, std::move(sizes)); };
+  const Type wide = type({{"x", 3}, {"y", 2 * k}, {"z", 5}});
+  std::vector<CommunicatorTrial> trials;
+  for (const char* axis : {"x", "y", "z"})
+    trials.push_back({mesh,
+                      axes,
+                      "all_gather",
+                      type({{"x", 3}, {"y", 2}, {"z", 5}}),
+                      {{"axis", std::string(axis)}}});
+  trials.push_back({mesh, axes, "reduce_scatter", wide, {{"axis", std::string("y")}}});
+  trials.push_back(
+      {mesh, axes, "reduce_scatter", type({{"x", k}, {"y", 7}}), {{"axis", std::string("x")}}});
+  for (const int64_t elements : {0, 1, 5, 1023}) {
+    for (const char* reduction : {"sum", "max"}) {
+      for (const bool in_place : {false, true})
+        trials.push_back({mesh,
+                          axes,
+                          "all_reduce",
+                          type({{"x", elements}}),
+                          {{"reduction", std::string(reduction)}},
+                          1,
+                          in_place});
+    }
+  }
+  const auto exchange = [&](const char* split, const char* concat) {
+    trials.push_back({mesh,
+                      axes,
+                      "all_to_all",
+                      type({{"u", 2}, {"x", 2 * k}, {"v", 3}, {"y", 3 * k}, {"w", 2}}),
+                      {{"split_axis", std::string(split)}, {"concat_axis", std::string(concat)}}});
+  };
+  for (const auto& [split, concat] : std::map<const char*, const char*>{{"x", "y"}, {"y", "x"}})
+    exchange(split, concat);
+  exchange("x", "v");
+  exchange("y", "u");
+  for (const int64_t shift : {0, 1, -1}) trials.push_back({mesh, axes, "permute", wide, {}, shift});
+  return trials;
+}
+
+TEST_CASE("collectives give what their definitions say, however devices lie over processes") {
+  const Mesh even({{"a", 2}, {"b", 2}, {"c", 2}}), uneven({{"a", 2}, {"b", 3}});
+  const std::vector<std::vector<std::string>> over_even = {
+      {"a"}, {"c"}, {"c", "a"}, {"a", "b", "c"}, {"b", "c", "a"}};
+  for (const int processes : {1, 2, 8})
+    for (const auto& axes : over_even)
+      for (const CommunicatorTrial& trial : trials(even, axes, DType::kF32))
+        check_values(trial, processes);
+  for (const int processes : {2, 3})  // Groups of which one process has more devices than another.
+    for (const auto& axes : std::vector<std::vector<std::string>>{{"a"}, {"b"}, {"b", "a"}})
+      for (const CommunicatorTrial& trial : trials(uneven, axes, DType::kF32))
+        check_values(trial, processes);
+}
+
+TEST_CASE("collectives take every dtype that can cross devices") {
+  const Mesh mesh({{"a", 4}});
+  for (const DType dtype : {DType::kF64, DType::kBF16, DType::kI32})
+    for (const int processes : {1, 2})
+      for (const CommunicatorTrial& trial : trials(mesh, {"a"}, dtype))
+        check_values(trial, processes);
+}
+
+TEST_CASE("arrays that do not fit in scratch travel in pieces") {
+  const Mesh mesh({{"a", 4}});
+  const Type big = parse_type("f32[\"x=2 y=1024 z=515\"]");
+  check_values({mesh,
+                {"a"},
+                "all_gather",
+                parse_type("f32[\"x=2 y=256 z=515\"]"),
+                {{"axis", std::string("y")}}},
+               4);
+  for (const int processes : {2, 4})
+    check_values({mesh, {"a"}, "reduce_scatter", big, {{"axis", std::string("y")}}}, processes);
+  check_values({mesh, {"a"}, "all_reduce", big}, 4);
+  check_values({mesh,
+                {"a"},
+                "all_to_all",
+                parse_type("f32[\"x=4 y=512 z=515\"]"),
+                {{"split_axis", std::string("x")}, {"concat_axis", std::string("z")}}},
+               2);
+}
+
+std::vector<std::vector<double>> random_operands(const CommunicatorTrial& trial) {
+  std::vector<std::vector<double>> operands = whole_operands(trial);
+  uint64_t number = 0;
+  for (std::vector<double>& values : operands)
+    for (double& value : values)
+      value = static_cast<double>(++number * 2654435761u % 100003) / 50000.0 - 1.0;
+  return operands;
+}
+
+TEST_CASE("sums have the same bits in every run and, in f32, for every number of processes") {
+  const Mesh mesh({{"a", 2}, {"b", 4}});
+  for (const auto& axes : std::vector<std::vector<std::string>>{{"b"}, {"a", "b"}, {"b", "a"}}) {
+    const CommunicatorTrial trial{mesh, axes, "all_reduce", parse_type("f32[\"x=3001\"]")};
+    const auto operands = encoded(DType::kF32, random_operands(trial));
+    const auto once = run_trial(trial, make_communicators(8, 1), operands);
+    for (const int processes : {1, 2, 4, 8})
+      REQUIRE(run_trial(trial, make_communicators(8, processes), operands) == once);
+  }
+}
+
+TEST_CASE("bf16 is summed in f32 and rounded once") {
+  const CommunicatorTrial trial{Mesh({{"a", 8}}), {"a"}, "all_reduce", parse_type("bf16[\"x=1\"]")};
+  // Each term alone would be lost in the rounding of the sum so far.
+  std::vector<std::vector<double>> operands(8, {0.5});
+  operands[0] = {256.0};
+  const auto results = run_trial(trial, make_communicators(8, 1), encoded(DType::kBF16, operands));
+  REQUIRE(decode_values(trial.in, results[0].data())[0] == 260.0);  // Of 259.5, to even.
+}
+
+TEST_CASE("devices send the bytes of the textbook") {
+  const Mesh mesh({{"a", 2}, {"b", 4}});
+  for (const int processes : {1, 2, 4, 8}) {
+    for (const auto& axes : std::vector<std::vector<std::string>>{{"a"}, {"b"}, {"b", "a"}}) {
+      for (CommunicatorTrial trial : trials(mesh, axes, DType::kF32)) {
+        if (trial.op == "all_reduce") trial.in = parse_type("f32[\"x=64\"]");
+        INFO(trial.text() << ", " << processes << " processes");
+        const auto communicators = make_communicators(8, processes);
+        run_trial(trial, communicators, encoded(DType::kF32, whole_operands(trial)));
+        for (const auto& communicator : communicators) {
+          for (int64_t i = 0; i < communicator->local_devices(); ++i) {
+            const int64_t device = communicator->first_device() + i;
+            const Graph graph = trial_graph(trial, device);
+            REQUIRE(communicator->bytes_sent(device) == collective_bytes(graph, graph.node(0)));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what does not divide is sent in parts that differ by an element, and no more in all") {
+  const Mesh mesh({{"a", 2}, {"b", 3}});
+  for (const int processes : {1, 2, 3, 6}) {
+    for (const CommunicatorTrial& trial : trials(mesh, {"b", "a"}, DType::kF32)) {
+      if (trial.op == "permute") continue;
+      INFO(trial.text() << ", " << processes << " processes");
+      const auto communicators = make_communicators(6, processes);
+      run_trial(trial, communicators, encoded(DType::kF32, whole_operands(trial)));
+      int64_t sent = 0;
+      for (const auto& communicator : communicators)
+        for (int64_t i = 0; i < communicator->local_devices(); ++i)
+          sent += communicator->bytes_sent(communicator->first_device() + i);
+      const int64_t longer = std::max(trial.in.bytes(), trial.out().bytes());
+      REQUIRE(sent == 5 * longer * (trial.op == "all_reduce" ? 2 : 1));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/comm/process_group.h"
+
+#include <functional>
+#include <thread>
+
+#include "core/runtime/comm/transport_registry.h"
+#include "tests/support/catch.h"
+#include "tests/support/loopback_transport.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Runs `body` as each of `size` processes; what each throws, or "".
+std::vector<std::string> run_processes(int size, const std::function<void(ProcessGroup&)>& body,
+                                       std::chrono::milliseconds timeout = 20s) {
+  const auto transports = make_loopback(size, {"a", "a", "b", "b"});
+  std::vector<std::string> thrown(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      ProcessGroup processes(transports[static_cast<size_t>(rank)], timeout);
+      try {
+        body(processes);
+      } catch (const Error& error) {
+        thrown[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return thrown;
+}
+
+TEST_CASE("processes agree on texts and the largest number", "[processes]") {
+  const std::string large(5000, 'x');
+  std::vector<std::string> first(4);
+  std::vector<std::vector<std::string>> all(4);
+  std::vector<int64_t> most(4);
+  const auto thrown = run_processes(4, [&](ProcessGroup& processes) {
+    const auto rank = static_cast<size_t>(processes.rank());
+    processes.barrier("the start");
+    first[rank] = processes.broadcast("from " + std::to_string(rank) + large);
+    all[rank] = processes.gather(rank == 2 ? large : std::to_string(rank));
+    most[rank] = processes.all_reduce_max(rank == 1 ? 7 : -static_cast<int64_t>(rank));
+    processes.barrier("the end");
+  });
+  REQUIRE(thrown == std::vector<std::string>(4));
+  for (size_t rank = 0; rank < 4; ++rank) {
+    REQUIRE(first[rank] == "from 0" + large);
+    REQUIRE(all[rank] == std::vector<std::string>{"0", "1", large, "3"});
+    REQUIRE(most[rank] == 7);
+  }
+}
+
+TEST_CASE("a process alone agrees with itself", "[processes]") {
+  ProcessGroup processes;
+  REQUIRE(processes.is_first());
+  REQUIRE(processes.size() == 1);
+  processes.barrier("the start");
+  REQUIRE(processes.broadcast("text") == "text");
+  REQUIRE(processes.gather("text") == std::vector<std::string>{"text"});
+  REQUIRE(processes.all_reduce_max(-3) == -3);
+  REQUIRE(processes.fail_together("broken", 2, 1ms)->exit_code == 2);
+}
+
+TEST_CASE("channels of agreement do not meet", "[processes]") {
+  // One thread of each process agrees in the opposite order to the other.
+  const auto thrown = run_processes(3, [&](ProcessGroup& processes) {
+    ProcessGroup other(processes.transport(), 20s, 1);
+    std::thread second([&] {
+      for (int64_t i = 0; i < 20; ++i) REQUIRE(other.all_reduce_max(i * processes.rank()) == 2 * i);
+    });
+    for (int64_t i = 0; i < 20; ++i) REQUIRE(processes.all_reduce_max(i - processes.rank()) == i);
+    second.join();
+  });
+  REQUIRE(thrown == std::vector<std::string>(3));
+}
+
+TEST_CASE("the error of one process ends all, wherever they are", "[processes]") {
+  for (const int culprit : {0, 2}) {
+    std::vector<std::optional<SharedFailure>> failures(4);
+    const auto thrown = run_processes(4, [&](ProcessGroup& processes) {
+      processes.barrier("the start");
+      const auto rank = static_cast<size_t>(processes.rank());
+      if (processes.rank() == culprit) {
+        failures[rank] = processes.fail_together("no such file", 2, 20s);
+        return;
+      }
+      try {
+        processes.gather("well", "the checkpoint");
+      } catch (const Error& error) {
+        // A process that failed because of another has no error of its own to add.
+        failures[rank] = processes.fail_together(error.what(), 1, 20s);
+        throw;
+      }
+    });
+    const std::string name = culprit == 0 ? "process 0 (host a)" : "process 2 (host b)";
+    std::vector<std::string> errors(4);
+    errors[static_cast<size_t>(culprit)] = "no such file";
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto at = static_cast<size_t>(rank);
+      REQUIRE(thrown[at] == (rank == culprit ? "" : name + " failed: no such file"));
+      REQUIRE(failures[at]);
+      REQUIRE(failures[at]->errors == errors);
+      REQUIRE(failures[at]->exit_code == 2);
+    }
+  }
+}
+
+TEST_CASE("a process that does not come is named", "[processes]") {
+  const auto thrown = run_processes(
+      3,
+      [&](ProcessGroup& processes) {
+        processes.barrier("the start");
+        if (processes.rank() != 2) processes.all_reduce_max(1, "saving step 20");
+        if (processes.rank() == 0)
+          REQUIRE_FALSE(processes.fail_together("this too", 1, 100ms).has_value());
+      },
+      200ms);
+  const std::string report =
+      "process 2 (host b) did not come to 'saving step 20' within 0.2 s: stopped, dead or much "
+      "slower";
+  REQUIRE(thrown[0] == report);
+  REQUIRE(thrown[1] == "process 0 (host a) failed: " + report);
+  REQUIRE(thrown[2].empty());
+}
+
+TEST_CASE("whoever waits for process 0 in vain says so", "[processes]") {
+  const auto transports = make_loopback(2);
+  ProcessGroup processes(transports[1], 50ms);
+  REQUIRE_THROWS_WITH(processes.barrier("the start"),
+                      Catch::Matchers::StartsWith(
+                          "process 0 (host host) did not answer at 'the start' within 0.05 s"));
+  REQUIRE_FALSE(processes.fail_together("this too", 1, 50ms).has_value());
+  REQUIRE_THROWS_WITH(processes.barrier("more"), Catch::Matchers::Contains("nothing more"));
+}
+
+TEST_CASE("processes that went different ways are told apart", "[processes]") {
+  const auto thrown = run_processes(2, [&](ProcessGroup& processes) {
+    processes.barrier(processes.is_first() ? "saving step 20" : "the end");
+  });
+  REQUIRE(thrown[0] ==
+          "process 1 (host a) is at 'the end' and process 0 (host a) at 'saving step 20': they "
+          "have gone different ways");
+  REQUIRE(thrown[1] == "process 0 (host a) failed: " + thrown[0]);
+}
+
+TEST_CASE("a transport is made by the name it is registered under", "[processes]") {
+  REQUIRE_THROWS_WITH(make_transport("pigeon"),
+                      Catch::Matchers::StartsWith("no transport 'pigeon' is loaded"));
+  register_transport("pigeon", [] { return make_loopback(1).front(); });
+  REQUIRE(make_transport("pigeon")->kind() == "loopback");
+  REQUIRE_THROWS_WITH(make_transport("owl"), "no transport 'owl' is loaded; there are pigeon");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What processes know of their rows becomes one state, and batches go on until nobody has rows.
+#include "tasks/session/merged_input_states.h"
+
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/loopback_transport.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+// What each process gets, or its error.
+struct Outcome {
+  InputState state;
+  std::string error;
+};
+
+std::vector<Outcome> unite(const std::vector<InputState>& states) {
+  const auto transports = make_loopback(static_cast<int>(states.size()));
+  std::vector<Outcome> outcomes(states.size());
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < states.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      ProcessGroup processes(transports[rank], std::chrono::seconds(20));
+      try {
+        outcomes[rank].state = merged_input_states(states[rank], processes);
+      } catch (const Error& error) {
+        outcomes[rank].error = error.what();
+      }
+    });
+  threads.clear();
+  return outcomes;
+}
+
+TEST_CASE("a checkpoint holds what every process knows of its rows") {
+  const auto outcomes = unite({{7, {{"data", "x"}, {"lane/0", "a:b\n3:"}}},
+                               {7, {{"data", "x"}, {"lane/1", std::string("\0é", 3)}}},
+                               {5, {{"data", "x"}, {"lane/2", ""}, {"", "odd"}}}});
+  const std::map<std::string, std::string> all = {{"", "odd"},
+                                                  {"data", "x"},
+                                                  {"lane/0", "a:b\n3:"},
+                                                  {"lane/1", std::string("\0é", 3)},
+                                                  {"lane/2", ""}};
+  for (const Outcome& outcome : outcomes) {
+    REQUIRE(outcome.error.empty());
+    REQUIRE(outcome.state.position == 7);  // Of those that have not ended.
+    REQUIRE(outcome.state.extra == all);
+  }
+}
+
+TEST_CASE("processes that read different data are not united") {
+  for (const Outcome& outcome : unite({{1, {{"data", "x"}}}, {1, {{"data", "y"}}}}))
+    REQUIRE_THAT(outcome.error, Contains("the input's 'data' is 'y' in process 1"));
+}
+
+TEST_CASE("broken documents are counted over all rows") {
+  InputState state{3, {{"lane/0", "12"}}};
+  REQUIRE(broken_documents(state).count == 0);
+  state.extra["broken/4"] = broken_documents_entry({2, "b.jsonl:7: no JSON"});
+  state.extra["broken/11"] = broken_documents_entry({5, "a.jsonl:1: no field 'text'"});
+  state.extra["broken/12"] = "many";  // From a file that is not ours.
+  REQUIRE(broken_documents(state).count == 7);
+  REQUIRE(broken_documents(state).first == "a.jsonl:1: no field 'text'");
+}
+
+}  // namespace
+}  // namespace tessera
