@@ -10,8 +10,8 @@ namespace tessera {
 
 enum class SampleIds { kHidden, kShown };
 
-// The prompt and its continuations, each under a heading. Control characters and invalid bytes are escaped.
-// kShown: with a line of ids beneath each text that is not ids itself.
+// The prompt and its continuations, each under a heading. Control characters and invalid bytes are
+// escaped. kShown: with a line of ids beneath each text that is not ids itself.
 std::string sample_view(const DecodedExample& example, SampleIds ids = SampleIds::kHidden);
 
 }  // namespace tessera
