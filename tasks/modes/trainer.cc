@@ -274,12 +274,10 @@ int Trainer::Impl::train() {
       processes_.transport(), std::chrono::seconds(p().collective_timeout_seconds), kSavingChannel);
   const Waits::Entry waits = processes_.waits().add(
       [saving = saving.get()](auto least) { return saving->waits().stalled(least); });
-  saver_ =
-      std::make_unique<CheckpointSaver>(store_,
-                                        RetentionPolicy{.newest = p().save_max_to_keep,
-                                                        .every_steps = p().save_keep_every_steps,
-                                                        .best = !p().save_keep_best.empty()},
-                                        std::move(saving));
+  const RetentionPolicy retention{.newest = p().save_max_to_keep,
+                                  .every_steps = p().save_keep_every_steps,
+                                  .best = !p().save_keep_best.empty()};
+  saver_ = std::make_unique<CheckpointSaver>(store_, retention, std::move(saving));
   // Arrays are saved from where a step computes with them.
   session_.executor().guard_writes(
       [reads = saver_->reads()](std::span<const std::byte> bytes) { reads->await(bytes); });

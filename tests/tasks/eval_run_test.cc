@@ -271,13 +271,13 @@ TEST_CASE("a dry run refuses a damaged checkpoint, as scoring would") {
   REQUIRE(run_tiny(config, directory.path()) == 0);
   RunOptions dry = eval_of({});
   dry.dry_run = true;
-  REQUIRE(message_of(config, directory.path(), dry).empty());
+  REQUIRE(run_tiny(config, directory.path(), dry) == 0);
   const fs::path shard = directory / "checkpoints/step_0000000003/host_00000.h5";
   std::string bytes = read_bytes(shard);
   bytes.back() = static_cast<char>(~bytes.back());
   write_bytes(shard, bytes);
-  REQUIRE_THAT(message_of(config, directory.path(), dry), Catch::Contains("damaged"));
-  REQUIRE_THAT(message_of(config, directory.path(), eval_of({})), Catch::Contains("damaged"));
+  REQUIRE_THROWS_WITH(run_tiny(config, directory.path(), dry), Catch::Contains("damaged"));
+  REQUIRE_THROWS_WITH(run_tiny(config, directory.path(), eval_of({})), Catch::Contains("damaged"));
 }
 
 }  // namespace
