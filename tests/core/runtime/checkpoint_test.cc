@@ -176,7 +176,8 @@ TEST_CASE("a missing, short or swapped shard is an error, never zeros") {
   }
   SECTION("without the index") {
     fs::remove(directory / "index.h5");
-    REQUIRE_THROWS_WITH(Checkpoint(directory.path()), Contains("index.h5: cannot open: No such file"));
+    REQUIRE_THROWS_WITH(Checkpoint(directory.path()),
+                        Contains("index.h5: cannot open: No such file"));
   }
 }
 
