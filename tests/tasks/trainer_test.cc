@@ -174,9 +174,8 @@ TEST_CASE("a checkpoint whose configuration this build cannot read is told, and 
           "task.train.num_train_steps: 2 -> 3");
   std::string later = now;
   later.insert(later.find("num_train_steps"), "from_the_future = 1\n");
-  REQUIRE_THAT(
-      describe_change(later, now),
-      Catch::Contains("one that this build cannot read") && Catch::Contains("from_the_future"));
+  REQUIRE_THAT(describe_change(later, now), Catch::Contains("one that this build cannot read") &&
+                                                Catch::Contains("from_the_future"));
 }
 
 TEST_CASE("--restart sets the earlier run aside") {
