@@ -39,7 +39,7 @@ using Batch = std::map<std::string, HostArray>;
 
 // Where a stream is: enough to go on exactly, on another number of hosts too. Each host's holds
 // what it knows of its own rows; a checkpoint holds the union of all hosts'
-// (tasks/session/merged_input_states.h), and every host is restored from that.
+// (tasks/train/loop_state.h), and every host is restored from that.
 struct InputState {
   int64_t position = 0;  // Global batches given out so far.
   std::map<std::string, std::string> extra;

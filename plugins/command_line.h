@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tasks/modes/trainer.h"
+#include "tasks/config/run_options.h"
 
 namespace tessera {
 

@@ -17,7 +17,6 @@
 
 #include "core/hparams/convert.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/missing_data.h"
 
 #define REGISTER_EXPERIMENT(family, Class)                                          \
   namespace {                                                                       \

@@ -29,8 +29,9 @@
 #include "plugins/new_project.h"
 #include "tasks/config/run_config.h"
 #include "tasks/logging/failure_log.h"
+#include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
-#include "tasks/modes/stall_watch.h"
+#include "tasks/shutdown/stall_watch.h"
 
 namespace tessera {
 namespace {
@@ -131,12 +132,12 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Proc
       make_cpu_devices(options.mode == RunMode::kPlan ? 1 : options.devices, options.threads);
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
-  Trainer trainer(configured.config, options, in_order, processes);
+  const std::unique_ptr<BaseRun> mode = make_run(configured.config, options, in_order, processes);
   processes.barrier("the start of the run");
   const bool logs = options.mode == RunMode::kTrain && !options.dry_run;
   if (logs && watch != nullptr) watch->log_in(options.job_log_dir);
   try {
-    return {trainer.run(), ""};
+    return {mode->run(), ""};
   } catch (const std::exception& error) {
     // Thrown on, it would be taken for bad configuration.
     return {kFailed, error_text(error), logs ? options.job_log_dir : filesystem::path()};

@@ -11,8 +11,8 @@
 #include "core/graph/rules.h"
 #include "inputs/base_input.h"
 #include "layers/base_model.h"
-#include "tasks/config/train_hparams.h"
-#include "tasks/decode/decode_hparams.h"
+#include "tasks/train_hparams.h"
+#include "tasks/decode_hparams.h"
 #include "tasks/learner/learner.h"
 
 namespace tessera {

@@ -15,7 +15,7 @@
 #include "core/passes/autodiff/autodiff.h"
 #include "layers/decode_cache.h"
 #include "layers/fprop_scope.h"
-#include "tasks/eval/row_outputs.h"
+#include "tasks/row_outputs.h"
 #include "tasks/learner/optimizers/update_ops.h"
 #include "tasks/microbatches.h"
 

@@ -13,7 +13,6 @@
 #include "core/hparams/enum_names.h"
 #include "core/hparams/field.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/missing_data.h"
 #include "tasks/config/strategies.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
-#include "tasks/eval/predict_metric.h"
+#include "tasks/eval_metrics.h"
 
 namespace tessera {
 

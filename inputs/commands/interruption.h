@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGINT and SIGTERM as a flag, while there is one of these: long work stops at a good moment (a
-// run has tasks/modes/stop_signal.h, which waits for a step and hears more signals). The
+// run has tasks/shutdown/stop_signal.h, which waits for a step and hears more signals). The
 // second signal ends the process at once.
 #pragma once
 

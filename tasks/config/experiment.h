@@ -15,7 +15,7 @@
 #include "core/hparams/template.h"
 #include "inputs/base_input.h"
 #include "tasks/base_task.h"
-#include "tasks/eval/eval_hparams.h"
+#include "tasks/eval_hparams.h"
 
 namespace tessera {
 
@@ -87,6 +87,18 @@ class Experiment {
   MeshConfig mesh() const {
     return {.ici_mesh_shape = ici_mesh_shape, .dcn_mesh_shape = dcn_mesh_shape};
   }
+};
+
+// Data that a run of an experiment would read and that are not there. An experiment whose data a
+// user has to get may have a member function
+//   std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
+// which is asked before a run that reads data, with what build() gave and --set changed. Without
+// one, the inputs say what they do not find.
+
+struct MissingData {
+  std::string what;                   // Which file, and where it was looked for.
+  std::vector<std::string> commands;  // That make them, one a line, for a shell.
+  std::string advice;                 // A sentence or two for after the commands; may be empty.
 };
 
 }  // namespace tessera

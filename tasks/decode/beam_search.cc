@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "tasks/decode/top_ids.h"
+#include "tasks/decode/sampler.h"
 
 namespace tessera {
 

@@ -5,7 +5,15 @@
 #include <optional>
 #include <span>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
+#include "core/base/plain_nan.h"
+#include "core/base/printable.h"
+#include "core/io/file.h"
+#include "core/io/json_line.h"
+#include "tasks/decode/prompt_text.h"
 
 namespace tessera {
 namespace {
@@ -79,6 +87,43 @@ class ExampleReader {
   ExampleSet set_;
 };
 
+std::string why(Finish finish) {
+  switch (finish) {
+    case Finish::kStopToken:
+      return "ended by a stop token";
+    case Finish::kStopString:
+      return "ended by a stop string";
+    case Finish::kLength:
+      return "cut at its length";
+  }
+  return "";
+}
+
+std::string list(const std::vector<int32_t>& ids) {
+  return fmt::format("[{}]", fmt::join(ids, ", "));
+}
+
+void add_texts(const DecodedExample& example, const DecodedSample& decoded, JsonLine* line) {
+  line->add("prompt", valid_utf8(example.prompt)).add("continuation", valid_utf8(decoded.text));
+  if (!example.reference_ids.empty()) line->add("reference", valid_utf8(example.reference));
+  line->add("log_probability", decoded.log_probability)
+      .add("score", decoded.score)
+      .add("finish", enum_name(decoded.finish))
+      .add_raw("prompt_ids", list(example.prompt_ids))
+      .add_raw("ids", list(decoded.ids));
+  if (!example.reference_ids.empty()) line->add_raw("reference_ids", list(example.reference_ids));
+}
+
+// A block that shows text as it is, whatever marks of Markdown are in it.
+std::string block(const std::string& text) {
+  std::string indented = "\n    ";
+  for (const char c : printable(text)) {
+    indented += c;
+    if (c == '\n') indented += "    ";
+  }
+  return indented + "\n\n";
+}
+
 }  // namespace
 
 int64_t longest_prompt(const BaseInput& input, const DecodeHParams& p) {
@@ -110,6 +155,65 @@ ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptT
         "reference behind it (task.decode.prompt_length)",
         set.too_short, p.prompt_length);
   return set;
+}
+
+std::string sample_view(const DecodedExample& example, SampleIds shown) {
+  const auto ids_line = [&](const std::vector<int32_t>& ids, const std::string& text) {
+    const std::string line = token_ids_text(ids);
+    return shown == SampleIds::kHidden || line == text ? std::string() : "\nids: " + line;
+  };
+  std::string view =
+      fmt::format("--- prompt {}\n{}", example.number + 1, printable(example.prompt));
+  view += ids_line(example.prompt_ids, example.prompt);
+  for (size_t i = 0; i < example.samples.size(); ++i) {
+    const DecodedSample& sample = example.samples[i];
+    view += fmt::format("\n--- continuation{}: {} token{}, {}, log-probability {:.2f}",
+                        example.samples.size() > 1 ? fmt::format(" {}", i + 1) : "",
+                        sample.ids.size(), sample.ids.size() == 1 ? "" : "s", why(sample.finish),
+                        plain_nan(sample.log_probability));
+    if (sample.score != sample.log_probability)
+      view += fmt::format(", score {:.3f}", plain_nan(sample.score));
+    view += "\n" + printable(sample.text);
+    view += ids_line(sample.ids, sample.text);
+  }
+  return view;
+}
+
+std::string decoder_line(const DecodedExample& example, size_t sample) {
+  JsonLine line;
+  line.add("example", example.number).add("sample", static_cast<int64_t>(sample));
+  add_texts(example, example.samples.at(sample), &line);
+  return line.text();
+}
+
+std::string sample_line(int64_t step, const DecodedExample& example, size_t sample) {
+  JsonLine line;
+  line.add("step", step).add("example", example.number).add("sample", static_cast<int64_t>(sample));
+  add_texts(example, example.samples.at(sample), &line);
+  return line.text();
+}
+
+std::string sample_markdown(const DecodedExample& example) {
+  std::string page = "Prompt\n" + block(example.prompt);
+  for (const DecodedSample& sample : example.samples)
+    page +=
+        fmt::format("Continuation, log-probability {:.2f}\n", plain_nan(sample.log_probability)) +
+        block(sample.text);
+  return page;
+}
+
+std::filesystem::path write_decoder_out(const std::filesystem::path& run_directory,
+                                        const std::string& dataset, int64_t step,
+                                        const std::vector<DecodedExample>& examples) {
+  const std::filesystem::path directory = run_directory / "decoder_out" / dataset;
+  std::filesystem::create_directories(directory);
+  const std::filesystem::path file = directory / fmt::format("step_{:010}.jsonl", step);
+  std::string text;
+  for (const DecodedExample& example : examples)
+    for (size_t sample = 0; sample < example.samples.size(); ++sample)
+      text += decoder_line(example, sample) + '\n';
+  write_file_atomically(file, text);
+  return file;
 }
 
 }  // namespace tessera

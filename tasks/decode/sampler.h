@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -61,5 +62,19 @@ class Sampler {
   std::vector<int32_t> kept_;
   float largest_ = 0.0f;
 };
+
+// The best of many scores, without sorting them all.
+
+// The score of an id that is not to be had.
+inline constexpr float kNeverScore = -std::numeric_limits<float>::infinity();
+
+// Whether id a comes before id b: it scores better, or as well and is smaller.
+inline bool scores_before(std::span<const float> scores, int32_t a, int32_t b) {
+  const float x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
+  return x > y || (x == y && a < b);
+}
+
+// The k best ids in that order, or fewer if no more are to be had.
+void top_ids(std::span<const float> scores, int64_t k, std::vector<int32_t>* ids);
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "tasks/decode/sample_view.h"
+#include "tasks/decode/decode_examples.h"
 
 namespace tessera {
 namespace {
@@ -67,7 +67,14 @@ void report_samples(TrainingSamples& samples, int64_t step, RunLog& log, Console
   if (examples.empty()) return;  // Of another process than the first.
   console.say(fmt::format("step {}: a sample of what it has learnt", step));
   for (const DecodedExample& example : examples) console.say(sample_view(example));
-  log.samples(step, examples);
+  std::vector<std::string> lines;
+  std::map<std::string, std::string> pages;
+  for (const DecodedExample& example : examples) {
+    pages[fmt::format("samples/prompt_{}", example.number + 1)] = sample_markdown(example);
+    for (size_t i = 0; i < example.samples.size(); ++i)
+      lines.push_back(sample_line(step, example, i));
+  }
+  log.samples(step, lines, pages);
 }
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tasks/decode/decode_examples.h"
-#include "tasks/decode/decoding.h"
+#include "tasks/decode/decode_program.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/run_log.h"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/eval/eval_hparams.h"
-#include "tasks/modes/trainer.h"
+#include "tasks/config/run_options.h"
+#include "tasks/eval_hparams.h"
 
 namespace tessera {
 

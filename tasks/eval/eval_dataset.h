@@ -14,10 +14,10 @@
 #include "core/graph/shard.h"
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
-#include "tasks/eval/dataset_scores.h"
-#include "tasks/eval/eval_hparams.h"
 #include "tasks/eval/eval_program.h"
 #include "tasks/eval/predictions.h"
+#include "tasks/eval_hparams.h"
+#include "tasks/metric_means.h"
 
 namespace tessera {
 
@@ -26,6 +26,33 @@ struct OpenedInput {
   std::unique_ptr<BaseInput> input;
   std::vector<RowRange> rows;
   bool attached = true;  // false in a plan, which reads nothing.
+};
+
+// What is reported of a model's metrics: they themselves, weight (of the labels scored), perplexity
+// if there is log_pplx, and bits_per_byte if the text of labels is known.
+std::vector<std::string> reported_names(const std::vector<std::string>& model_metrics,
+                                        bool knows_bytes);
+// Their values, not a number where nothing was scored.
+std::map<std::string, double> reported_values(const MetricMeans& means,
+                                              const std::vector<std::string>& names);
+
+// Sums and weights of one dataset in f64, whole and by source. Rows are added one by one, so that
+// the result depends neither on the batch size nor on the number of hosts.
+class DatasetScores {
+ public:
+  explicit DatasetScores(size_t num_sources) : by_source_(num_sources) {}
+
+  // Rows whose sample weight is 0 are passed over.
+  void add(const ScoredBatch& batch);
+
+  const MetricMeans& whole() const { return whole_; }
+  const std::vector<MetricMeans>& by_source() const { return by_source_; }
+
+ private:
+  void add_row(const ScoredBatch& batch, size_t row, MetricMeans* means) const;
+
+  MetricMeans whole_;
+  std::vector<MetricMeans> by_source_;
 };
 
 class EvalDataset {

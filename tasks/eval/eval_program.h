@@ -10,7 +10,7 @@
 
 #include "core/runtime/executor/executor.h"
 #include "inputs/base_input.h"
-#include "tasks/eval/example_score.h"
+#include "tasks/eval_metrics.h"
 
 namespace tessera {
 

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "tasks/eval/eval_tags.h"
+#include "tasks/eval/evaluation.h"
 
 namespace tessera {
 namespace {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "tasks/logging/event_file.h"
 
@@ -29,5 +30,11 @@ class EvalWriter {
   std::filesystem::path directory_;
   std::map<std::string, std::unique_ptr<EventFile>> events_;  // By split.
 };
+
+// A file of lines to which several processes add at any time, and may be killed over it.
+
+// Adds a line, whole. What a writer that was killed left of one is cut off first. The file is made,
+// and its directory; it is locked (flock) only while the line is written.
+void append_shared_line(const std::filesystem::path& path, std::string_view line);
 
 }  // namespace tessera

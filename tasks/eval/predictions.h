@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/runtime/comm/process_group.h"
-#include "tasks/decode/decoding.h"
-#include "tasks/eval/eval_hparams.h"
+#include "tasks/decode/decode_program.h"
+#include "tasks/eval_hparams.h"
 #include "tasks/session/model_session.h"
 
 namespace tessera {

@@ -6,11 +6,10 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "core/io/json_line.h"
-#include "tasks/decode/decoder_out.h"
 #include "tasks/logging/event_file.h"
 #include "tasks/logging/jsonl_writer.h"
-#include "tasks/logging/printable.h"
 
 namespace tessera {
 namespace {
@@ -114,22 +113,23 @@ void RunLog::event(std::string_view name, int64_t step, std::string_view reason)
       JsonLine().add("event", name).add("step", step).add("reason", valid_utf8(reason)).text());
 }
 
-void RunLog::samples(int64_t step, const std::vector<DecodedExample>& examples) {
+void RunLog::samples(int64_t step, const std::vector<std::string>& lines,
+                     const std::map<std::string, std::string>& pages) {
   if (!impl_) return;
   if (!impl_->sample_lines) impl_->sample_lines.emplace(impl_->samples_file, step);
-  for (const DecodedExample& example : examples) {
-    impl_->events_of("train").text(step, fmt::format("samples/prompt_{}", example.number + 1),
-                                   sample_markdown(example));
-    for (size_t i = 0; i < example.samples.size(); ++i)
-      impl_->sample_lines->append(sample_line(step, example, i));
-  }
+  for (const auto& [name, markdown] : pages) impl_->events_of("train").text(step, name, markdown);
+  for (const std::string& line : lines) impl_->sample_lines->append(line);
   impl_->flush();
 }
 
-void RunLog::text(std::string_view name, std::string_view markdown) {
-  if (!impl_) return;
-  impl_->events_of("train").text(0, name, markdown);
-  impl_->flush();
+void BrokenDocumentsReport::tell(const InputState& state, int64_t step, RunLog& log,
+                                 Console& console) {
+  const BrokenDocumentCount broken = broken_documents(state);
+  if (broken.count <= told_) return;
+  told_ = broken.count;
+  log.event("broken_documents", step, {{"count", static_cast<double>(broken.count)}});
+  console.say(fmt::format("step {}: {} broken document{} left out so far; the first: {}", step,
+                          broken.count, broken.count == 1 ? " was" : "s were", broken.first));
 }
 
 }  // namespace tessera

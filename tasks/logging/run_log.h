@@ -11,9 +11,10 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+#include "inputs/base_input.h"
+#include "tasks/logging/console.h"
 
-struct DecodedExample;
+namespace tessera {
 
 // One training step, as its line says it.
 struct TrainLine {
@@ -47,15 +48,27 @@ class RunLog {
              const std::map<std::string, double>& details = {});
   // failed, console_lost: with the reason.
   void event(std::string_view name, int64_t step, std::string_view reason);
-  // Texts that the model wrote after `step` steps: lines of samples.jsonl, and pages of
-  // TensorBoard's text tab.
-  void samples(int64_t step, const std::vector<DecodedExample>& examples);
-  // A page of TensorBoard's text tab.
-  void text(std::string_view name, std::string_view markdown);
+  // Texts that the model generated after `step` steps: lines of samples.jsonl, and pages of
+  // TensorBoard's text tab by name.
+  void samples(int64_t step, const std::vector<std::string>& lines,
+               const std::map<std::string, std::string>& pages);
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// Says that documents were left out because they could not be read: nothing is dropped in silence.
+
+class BrokenDocumentsReport {
+ public:
+  // What a resumed run was told of before.
+  void restore(const InputState& state) { told_ = broken_documents(state).count; }
+  // An event and a line, if there are more than were told of.
+  void tell(const InputState& state, int64_t step, RunLog& log, Console& console);
+
+ private:
+  int64_t told_ = 0;
 };
 
 }  // namespace tessera

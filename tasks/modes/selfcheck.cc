@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,7 +13,15 @@
 #include "core/base/error.h"
 #include "core/check/case_check.h"
 #include "core/check/op_cases.h"
-#include "tasks/modes/selfcheck_steps.h"
+#include "core/graph/mesh.h"
+#include "core/runtime/executor/executor.h"
+#include "inputs/synthetic_input.h"
+#include "layers/language_model.h"
+#include "layers/rms_norm.h"
+#include "tasks/config/experiment.h"
+#include "tasks/session/model_state.h"
+#include "tasks/single_task.h"
+#include "tasks/train/train_session.h"
 
 namespace tessera {
 namespace {
@@ -97,6 +107,37 @@ std::string check_steps(const SelfcheckOptions& options) {
   return "";
 }
 
+constexpr int64_t kSteps = 2;  // The second begins from updated weights.
+
+// Sizes that no vector and no number of threads divides, and large enough that every kernel is
+// shared out among threads.
+SingleTask::HParams small_task(DType compute) {
+  const TransformerBlock::HParams block{
+      .attention_tpl =
+          DotProductAttention::HParams{.num_kv_heads = 2,
+                                       .dims_per_head = 12,
+                                       .rotary_tpl = RotaryPositionEmbedding::HParams{}},
+      .ffn_tpl =
+          FeedForward::HParams{
+              .activation_tpl = SiLU::HParams{}, .use_gated_activation = true, .dropout_rate = 0.2},
+      .norm_tpl = RmsNorm::HParams{},
+      .residual_dropout_rate = 0.1};
+  const LanguageModel::HParams model{
+      .lm_tpl = TransformerLm::HParams{
+          .vocab_size = 307,
+          .model_dims = 72,
+          .num_layers = 2,
+          .num_heads = 6,
+          .hidden_dims = 168,
+          .stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block},
+          .params_init = WeightInit{InitKind::kGaussian, 0.1}}};
+  return {.dtypes = DTypePolicy{.compute = compute},
+          .model = model,
+          .learner = {.optimizer_tpl = AdamW::HParams{.learning_rate = 1e-2},
+                      .clip_gradient_norm_to_value = 0.1},
+          .train = {.num_train_steps = kSteps}};
+}
+
 }  // namespace
 
 std::string selfcheck(const SelfcheckOptions& options) {
@@ -110,6 +151,62 @@ std::string selfcheck(const SelfcheckOptions& options) {
   std::string problem = check_steps(options);
   if (problem.empty()) options.say(fmt::format("passed ({:.1f} s)", clock.seconds()));
   return problem;
+}
+
+StepBits selfcheck_steps(Device& device, DType compute) {
+  const std::unique_ptr<BaseTask> task = Template<BaseTask>(small_task(compute)).instantiate();
+  SyntheticInput input({.task = SyntheticTask::kGaussians,
+                        .global_batch_size = 6,
+                        .seq_len = 88,
+                        .num_letters = 290,
+                        .score_all = true});
+  input.attach({});
+  CompileOptions options;
+  options.mesh = Mesh::standard({1, 1, 1});
+  Executor executor(device);
+  const int program = executor.add_program(
+      task->train_graph({options.mesh, make_rules({}), input.specification()}), options);
+  executor.allocate();
+  const ParameterTable& table = task->model().parameters();
+  initialise_state(executor, table, 1, 1);
+
+  TrainProgram train(executor, program, *task);
+  StepBits bits;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const StepResult result = train.run(*input.get_next(), step);
+    bits.losses.push_back(result.loss);
+    bits.gradient_norms.push_back(result.grad_norm);
+  }
+  for (const Parameter& each : table.parameters()) {
+    std::vector<std::byte>& bytes = bits.weights[each.path];
+    bytes.resize(static_cast<size_t>(each.type.bytes()));
+    executor.read_state(each.path, bytes);
+  }
+  return bits;
+}
+
+std::string bit_difference(const StepBits& got, const StepBits& expected) {
+  const auto differ = [](double a, double b) { return std::memcmp(&a, &b, sizeof(a)) != 0; };
+  for (size_t step = 0; step < expected.losses.size(); ++step) {
+    if (differ(got.losses[step], expected.losses[step]))
+      return fmt::format("the loss of step {}: got {}, expected {}", step + 1, got.losses[step],
+                         expected.losses[step]);
+    if (differ(got.gradient_norms[step], expected.gradient_norms[step]))
+      return fmt::format("the gradient norm of step {}: got {}, expected {}", step + 1,
+                         got.gradient_norms[step], expected.gradient_norms[step]);
+  }
+  for (const auto& [path, bytes] : expected.weights) {
+    const std::vector<std::byte>& others = got.weights.at(path);
+    for (size_t i = 0; i + sizeof(float) <= bytes.size(); i += sizeof(float)) {
+      float one = 0.0f, other = 0.0f;
+      std::memcpy(&one, &bytes[i], sizeof(float));
+      std::memcpy(&other, &others[i], sizeof(float));
+      if (std::memcmp(&one, &other, sizeof(float)) != 0)
+        return fmt::format("weight {} after {} steps, element {}: got {}, expected {}", path,
+                           expected.losses.size(), i / sizeof(float), other, one);
+    }
+  }
+  return "";
 }
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/session/model_state.h"
-#include "tasks/session/programs.h"
+#include "tasks/train/train_session.h"
 
 namespace tessera {
 namespace {

@@ -3,8 +3,7 @@
 
 #include <limits>
 
-#include "tasks/decode/decoder_out.h"
-#include "tasks/decode/sample_view.h"
+#include "tasks/decode/decode_examples.h"
 #include "tasks/eval/eval_table.h"
 #include "tests/support/catch.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/modes/deadline.h"
+#include "tasks/shutdown/stop_signal.h"
 
 #include <atomic>
 

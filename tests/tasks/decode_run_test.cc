@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=decode and samples in training, on a model of eight letters without a tokenizer.
-#include "tasks/decode/decode_run.h"
+#include "tasks/modes/decode_run.h"
 
 #include <chrono>
 #include <functional>

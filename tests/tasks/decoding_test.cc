@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding by a model's cached graphs: what a prompt gives is its own, to the bit.
-#include "tasks/decode/decoding.h"
+#include "tasks/decode/decode_program.h"
 
 #include <chrono>
 

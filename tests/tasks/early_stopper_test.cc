@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/session/early_stopper.h"
+#include "tasks/train/loop_state.h"
 
 #include <cmath>
 

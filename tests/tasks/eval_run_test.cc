@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=eval beside a run's directory: which checkpoints it scores, what it leaves there, and that
 // it disturbs nobody.
-#include "tasks/eval/eval_run.h"
+#include "tasks/modes/eval_run.h"
 
 #include <atomic>
 #include <chrono>
@@ -13,7 +13,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "tasks/config/strategies.h"
-#include "tasks/eval/shared_lines.h"
+#include "tasks/eval/eval_writer.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/eval/eval_tags.h"
+#include "tasks/eval/evaluation.h"
 
 #include <cmath>
 

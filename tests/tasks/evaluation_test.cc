@@ -14,7 +14,7 @@
 #include "tasks/config/strategies.h"
 #include "tasks/session/model_state.h"
 #include "tasks/session/program_io.h"
-#include "tasks/session/session.h"
+#include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/tasks/tiny_mixture.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of equal layers become one; whatever differs stays apart.
-#include "tasks/logging/fold_layers.h"
+#include "tasks/logging/weight_table.h"
 
 #include <algorithm>
 

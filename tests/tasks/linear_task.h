@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/runtime/executor/executor.h"
-#include "tasks/session/programs.h"
+#include "tasks/train/train_session.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/logging/log_gaps.h"
+#include "tasks/logging/jsonl_writer.h"
 
 #include <string>
 

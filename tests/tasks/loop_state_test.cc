@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/session/loop_state.h"
+#include "tasks/train/loop_state.h"
 
 #include "core/base/error.h"
 #include "tests/support/catch.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What processes know of their rows becomes one state, and batches go on until nobody has rows.
-#include "tasks/session/merged_input_states.h"
+#include "tasks/train/loop_state.h"
 
 #include <map>
 #include <string>

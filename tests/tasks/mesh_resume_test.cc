@@ -8,7 +8,7 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/config/strategies.h"
 #include "tasks/session/model_state.h"
-#include "tasks/session/session.h"
+#include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"

@@ -12,7 +12,7 @@
 #include "tasks/config/strategies.h"
 #include "tasks/learner/schedules/piecewise.h"
 #include "tasks/session/model_state.h"
-#include "tasks/session/session.h"
+#include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans of any mesh: plan.json has the members that docs/formats.md promises, the text says the
 // same, and both say what adds up.
-#include "tasks/modes/plan.h"
+#include "tasks/plan/plan.h"
 
 #include <set>
 #include <sstream>
@@ -10,7 +10,7 @@
 #include <boost/property_tree/ptree.hpp>
 
 #include "tasks/config/strategies.h"
-#include "tasks/modes/plan_report.h"
+#include "tasks/plan/plan_report.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
@@ -36,7 +36,7 @@ Plan plan_of(const MeshConfig& mesh, Strategy strategy) {
   ProcessGroup alone;
   Session session(config, {.run_directory = directory.path(), .allocates = false},
                   devices.in_order(), alone);
-  return make_plan(session);
+  return session.plan();
 }
 
 Plan fully_sharded() {

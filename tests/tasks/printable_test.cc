@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/logging/printable.h"
+#include "core/base/printable.h"
 
 #include "tests/support/catch.h"
 

@@ -9,6 +9,7 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/config/strategies.h"
+#include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
@@ -199,7 +200,7 @@ TEST_CASE("a directory that is taken is refused to all processes") {
   options.verbosity = Verbosity::kSilent;
   const TinyDevices devices;
   ProcessGroup alone;
-  const Trainer first(on_mesh({1, 1, 1}), options, devices.in_order(), alone);
+  const auto first = make_run(on_mesh({1, 1, 1}), options, devices.in_order(), alone);
   for (const Outcome& outcome : run_processes(2, on_mesh({1, 2, 1}), directory.path(), {}))
     REQUIRE_THAT(outcome.error, Catch::Contains("process"));
 }

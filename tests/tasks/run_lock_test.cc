@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run_directory/run_lock.h"
+#include "tasks/run_directory/run_directory.h"
 
 #include <signal.h>
 #include <sys/stat.h>

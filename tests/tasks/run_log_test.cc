@@ -67,7 +67,6 @@ TEST_CASE("summaries are kept apart by split") {
   RunLog log(directory.path(), 0);
   log.summarise(line_of(1));
   log.eval(1, {{"eval/validation/log_pplx", 1.5}, {"eval/books/log_pplx", 2.5}});
-  log.text("parameters", "a table");
   for (const char* split : {"train", "validation", "books"}) {
     const auto folder = directory / "summaries" / split;
     REQUIRE(std::distance(std::filesystem::directory_iterator(folder), {}) == 1);

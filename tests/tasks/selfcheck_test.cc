@@ -14,7 +14,6 @@
 #include "core/check/case_check.h"
 #include "core/check/op_cases.h"
 #include "core/graph/op.h"
-#include "tasks/modes/selfcheck_steps.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hosts that each have a directory of their own under a run's name are found out.
-#include "tasks/run_directory/shared_directory.h"
+#include "tasks/run_directory/run_directory.h"
 
 #include <filesystem>
 #include <mutex>

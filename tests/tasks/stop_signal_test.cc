@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/modes/stop_signal.h"
+#include "tasks/shutdown/stop_signal.h"
 
 #include <csignal>
 

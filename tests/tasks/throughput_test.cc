@@ -7,7 +7,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "layers/language_model.h"
 #include "layers/repeated.h"
-#include "tasks/run_directory/run_start.h"
+#include "tasks/run_directory/run_directory.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"

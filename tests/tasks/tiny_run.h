@@ -7,8 +7,10 @@
 #include <memory>
 #include <vector>
 
+#include "core/backend/backend.h"
+#include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
-#include "tasks/modes/trainer.h"
+#include "tasks/config/run_options.h"
 #include "tasks/single_task.h"
 #include "tests/support/metrics_lines.h"
 

@@ -4,6 +4,7 @@
 #include "core/backend/cpu/device.h"
 #include "inputs/synthetic_input.h"
 #include "layers/language_model.h"
+#include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
@@ -57,8 +58,8 @@ int run_tiny(const ExperimentConfig& config, const std::filesystem::path& direct
   options.job_log_dir = directory;
   options.verbosity = Verbosity::kSilent;
   const TinyDevices devices(options.mode == RunMode::kPlan ? 1 : options.devices);
-  Trainer trainer(config, options, devices.in_order(), processes);
-  return trainer.run();
+  const auto trainer = make_run(config, options, devices.in_order(), processes);
+  return trainer->run();
 }
 
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs in a directory: what they write, how they stop and go on.
-#include "tasks/modes/trainer.h"
+#include "tasks/train/trainer.h"
 
 #include <chrono>
 #include <cmath>
@@ -14,6 +14,7 @@
 #include "tasks/config/run_config.h"
 #include "tasks/learner/schedules/piecewise.h"
 #include "tasks/logging/run_log.h"
+#include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
@@ -432,7 +433,7 @@ TEST_CASE("two runs in one directory: the second is refused") {
   options.verbosity = Verbosity::kSilent;
   const TinyDevices devices;
   ProcessGroup alone;
-  const Trainer first(config, options, devices.in_order(), alone);
+  const auto first = make_run(config, options, devices.in_order(), alone);
   REQUIRE_THAT(message_of(config, path), Catch::Contains("process"));
 }
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "tasks/decode/base_decode_program.h"
+#include "tasks/decode/decode_program.h"
 
 namespace tessera {
 

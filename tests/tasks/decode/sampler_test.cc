@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "core/base/random.h"
-#include "tasks/decode/top_ids.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "core/backend/backend.h"
+#include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
+#include "tasks/config/run_options.h"
 #include "tasks/interop/hf_model.h"
-#include "tasks/modes/trainer.h"
 
 namespace tessera {
 

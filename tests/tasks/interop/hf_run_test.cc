@@ -12,6 +12,7 @@
 #include "inputs/synthetic_input.h"
 #include "layers/fprop_scope.h"
 #include "layers/repeated.h"
+#include "tasks/modes/make_run.h"
 #include "tasks/session/model_state.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
@@ -85,8 +86,8 @@ int run_hf(const ExperimentConfig& config, RunOptions options, ProcessGroup& pro
   options.experiment = "tests.HuggingFace";
   options.verbosity = Verbosity::kSilent;
   const SmallDevices devices(options.devices);
-  Trainer trainer(config, options, devices.in_order, processes);
-  return trainer.run();
+  const auto trainer = make_run(config, options, devices.in_order, processes);
+  return trainer->run();
 }
 
 void import_hf(const ExperimentConfig& config, const fs::path& input, const fs::path& run_directory,

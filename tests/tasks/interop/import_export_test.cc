@@ -12,7 +12,7 @@
 #include "inputs/synthetic_input.h"
 #include "layers/full_softmax.h"
 #include "layers/rms_norm.h"
-#include "tasks/interop/export.h"
+#include "tasks/modes/export.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"

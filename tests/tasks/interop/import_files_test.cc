@@ -4,7 +4,7 @@
 #include "core/io/file.h"
 #include "core/io/safetensors_writer.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/interop/import.h"
+#include "tasks/modes/import.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

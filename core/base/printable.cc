@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/printable.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include <fmt/format.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+
+// Of one whole character.
+uint32_t code_of(std::string_view character) {
+  const auto lead = static_cast<uint8_t>(character[0]);
+  if (character.size() == 1) return lead;
+  uint32_t code = lead & (0x7fu >> character.size());
+  for (size_t i = 1; i < character.size(); ++i)
+    code = code << 6 | (static_cast<uint8_t>(character[i]) & 0x3fu);
+  return code;
+}
+
+// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none. Overlong forms,
+// surrogates and what lies beyond U+10FFFF are none.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return 0;
+  for (size_t i = 1; i < bytes; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  const uint32_t code = code_of(text.substr(0, bytes));
+  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = code >= 0xd800 && code < 0xe000;
+  return code < kLeast[bytes] || surrogate || code > 0x10ffff ? 0 : bytes;
+}
+
+bool is_within(uint32_t code, uint32_t first, uint32_t last) {
+  return code >= first && code <= last;
+}
+
+// What a terminal acts on: control characters, marks and overrides of direction, separators of
+// lines, and characters without a width.
+bool acts_on_terminal(uint32_t code) {
+  if (code == '\n' || code == '\t') return false;
+  return code < 0x20 || is_within(code, 0x7f, 0x9f) || is_within(code, 0x200b, 0x200f) ||
+         is_within(code, 0x2028, 0x202e) || is_within(code, 0x2060, 0x206f) || code == 0xfeff;
+}
+
+std::string escaped_bytes(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
+  return text;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const size_t bytes = character_bytes(text);
+    const std::string_view character = text.substr(0, std::max<size_t>(bytes, 1));
+    if (bytes == 0) {
+      shown += escaped_bytes(character);
+    } else if (const uint32_t code = code_of(character); !acts_on_terminal(code)) {
+      shown += character;
+    } else {
+      shown += bytes == 1 ? escaped_bytes(character) : fmt::format("\\u{:04x}", code);
+    }
+    text.remove_prefix(character.size());
+  }
+  return shown;
+}
+
+std::string valid_utf8(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const size_t bytes = character_bytes(text);
+    shown += bytes == 0 ? kReplacement : text.substr(0, bytes);
+    text.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return shown;
+}
+
+}  // namespace tessera

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/modes/eval_run.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "tasks/eval/eval_table.h"
+#include "tasks/train/run_health.h"
+#include "tasks/shutdown/stop_signal.h"
+#include "tasks/train/loop_state.h"
+#include "tasks/session/model_state.h"
+
+namespace tessera {
+namespace {
+
+using Next = CheckpointWatcher::Next;
+
+// What process 0 tells the others: a step's number, "wait", or "end " and why.
+constexpr std::string_view kWait = "wait";
+constexpr std::string_view kEnd = "end ";
+
+std::string text_of(const Next& next) {
+  if (next.kind == Next::Kind::kStep) return std::to_string(next.step);
+  return next.kind == Next::Kind::kWait ? std::string(kWait) : std::string(kEnd) + next.why;
+}
+
+Next next_of(const std::string& text) {
+  if (text == kWait) return {Next::Kind::kWait, 0, ""};
+  if (text.starts_with(kEnd)) return {Next::Kind::kEnd, 0, text.substr(kEnd.size())};
+  return {Next::Kind::kStep, std::stoll(text), ""};
+}
+
+}  // namespace
+
+EvalRun::EvalRun(const ExperimentConfig& config, const RunOptions& options,
+                 const std::vector<Device*>& devices, ProcessGroup& processes)
+    : config_(config),
+      options_(options),
+      devices_(devices),
+      processes_(processes),
+      out_(options.job_log_dir),
+      store_(options.job_log_dir / "checkpoints"),
+      feed_(options.job_log_dir, options.checkpoint, config.eval, scored_steps()),
+      console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
+                   ? Console::Mode::kSilent
+                   : Console::detect()) {
+  // What is wrong is said before the first score. A job that is followed may have saved nothing
+  // yet: what it trains on may not be there either.
+  if (options.checkpoint.kind != CheckpointChoice::Kind::kFollow) {
+    agreed_next([] { return false; });
+    open_session();
+  } else if (processes.all_reduce_max(store_.steps().empty() ? 0 : 1, "what there is to score") >
+             0) {
+    open_session();
+  }
+}
+
+void EvalRun::open_session() {
+  session_ = std::make_unique<Session>(config_,
+                                       SessionOptions{.run_directory = options_.job_log_dir,
+                                                      .input_directory = options_.input_directory,
+                                                      .devices = options_.devices,
+                                                      .trains = false},
+                                       devices_, processes_);
+  if (session_->evaluation().datasets().empty())
+    fail("{} has no eval_inputs, so there is nothing to score", options_.experiment);
+  if (!session_->remark().empty()) console_.say(session_->remark());
+}
+
+// Those of which every dataset has a line.
+std::set<int64_t> EvalRun::scored_steps() const {
+  std::set<int64_t> common;
+  bool is_first = true;
+  for (const auto& [dataset, unused] : config_.eval_inputs) {
+    const std::set<int64_t> steps = out_.steps(dataset);
+    std::set<int64_t> both;
+    std::set_intersection(common.begin(), common.end(), steps.begin(), steps.end(),
+                          std::inserter(both, both.end()));
+    common = is_first ? steps : both;
+    is_first = false;
+  }
+  return common;
+}
+
+// Process 0 looks for all, so that a checkpoint that comes or goes meanwhile divides nobody.
+Next EvalRun::agreed_next(const std::function<bool()>& stop) {
+  const std::string text = processes_.is_first() ? text_of(feed_.next(stop)) : std::string();
+  return next_of(processes_.broadcast(text, "the checkpoint to score"));
+}
+
+int EvalRun::run() {
+  if (options_.dry_run) {
+    check_first_checkpoint();
+    console_.say("dry run: ready to score checkpoints of " + options_.job_log_dir.string());
+    return 0;
+  }
+  score_all();
+  if (!problem_.empty()) fail("{}; the model is of no use at that step", problem_);
+  return 0;
+}
+
+// So that a dry run refuses what scoring would refuse.
+void EvalRun::check_first_checkpoint() {
+  if (!session_) return;  // A followed job has saved nothing yet.
+  const Next next = agreed_next([] { return true; });
+  if (next.kind == Next::Kind::kStep) restore(next.step);
+}
+
+void EvalRun::score_all() {
+  const StopSignal stop;
+  int64_t scored = 0;
+  for (;;) {
+    if (const int64_t signal = processes_.all_reduce_max(stop.requested(), "whether to stop")) {
+      console_.say(fmt::format("{}: stopped after {} checkpoints",
+                               StopSignal::name(static_cast<int>(signal)), scored));
+      return;
+    }
+    const Next next = agreed_next([&] { return stop.requested() != 0; });
+    if (next.kind == Next::Kind::kWait) continue;
+    if (next.kind == Next::Kind::kEnd) {
+      if (!next.why.empty()) console_.say(next.why);
+      return;
+    }
+    if (!session_) open_session();
+    const bool is_there = restore(next.step);
+    if (is_there) {
+      score(next.step);
+      ++scored;
+    } else {
+      console_.say(
+          fmt::format("step {}: its checkpoint was removed before it could be read", next.step));
+    }
+    feed_.settle(next.step, is_there);
+  }
+}
+
+// False if it is gone, for all processes alike: one may have read its part before it went.
+bool EvalRun::restore(int64_t step) {
+  std::string problem;
+  std::map<std::string, InputState> evals;
+  try {
+    const Checkpoint checkpoint = store_.open(step);
+    restore_state(session_->executor(), checkpoint);
+    evals = loop_state_of(checkpoint.info()).evals;
+  } catch (const std::exception& error) {
+    problem = error_text(error);
+  }
+  std::vector<std::string> problems = processes_.gather(problem, "reading a checkpoint");
+  const auto first = std::find_if(problems.begin(), problems.end(),
+                                  [](const std::string& each) { return !each.empty(); });
+  if (first == problems.end()) {
+    session_->evaluation().restore(evals);
+    return true;
+  }
+  const bool is_gone = processes_.is_first() && !std::filesystem::exists(store_.path_of(step));
+  if (processes_.all_reduce_max(is_gone ? 1 : 0, "whether a checkpoint is gone") == 0)
+    fail("{}", *first);
+  return false;
+}
+
+void EvalRun::score(int64_t step) {
+  const EvalReport report = session_->evaluation().run(processes_);
+  say_evaluation(step, report, &console_);
+  if (processes_.is_first()) out_.add(step, report.metrics);
+  if (const auto undefined = undefined_loss(report.metrics); undefined && problem_.empty())
+    problem_ = fmt::format("step {}: {}", step, *undefined);
+}
+
+}  // namespace tessera

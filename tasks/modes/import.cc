@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/modes/import.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/graph/text.h"
+#include "core/io/file.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
+#include "tasks/config/run_config.h"
+#include "tasks/interop/hf_copy.h"
+#include "tasks/logging/console.h"
+#include "tasks/run_directory/run_directory.h"
+#include "tasks/run_directory/run_tokenizer.h"
+#include "tasks/train/loop_state.h"
+#include "tasks/session/model_session.h"
+#include "tasks/session/model_state.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kFileValuesAtATime = int64_t{1} << 22;  // Of a file, in memory.
+constexpr size_t kMostListed = 8;
+
+std::string listed(const std::vector<std::string>& lines) {
+  if (lines.size() <= kMostListed) return fmt::format("{}", fmt::join(lines, "; "));
+  const std::vector<std::string> first(lines.begin(), lines.begin() + kMostListed);
+  return fmt::format("{}; and {} more", fmt::join(first, "; "), lines.size() - kMostListed);
+}
+
+// The name that the files have for a tensor: with or without the prefix of the whole model.
+std::string name_in(const SafetensorsModel& files, const std::string& name,
+                    std::string_view prefix) {
+  if (files.find(name) == nullptr && name.starts_with(prefix)) {
+    const std::string bare = name.substr(prefix.size());
+    if (files.find(bare) != nullptr) return bare;
+  }
+  return name;
+}
+
+void check_agreement(const HfConfig& file, const HfConfig& experiment,
+                     const std::filesystem::path& directory) {
+  const std::vector<std::string> lines = hf_differences(file, experiment);
+  if (lines.empty()) return;
+  fail(
+      "{} is not the experiment's model: {}. Change the experiment's, or take --exp=hf.Pretrained, "
+      "which follows config.json",
+      directory.string(), fmt::join(lines, "; "));
+}
+
+// What ours lacks is nothing only if the file has none of it either.
+void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
+                    std::span<const float> values) {
+  const auto other = std::find_if(values.begin(), values.end(), [&](float value) {
+    return value != static_cast<float>(tensor.constant);
+  });
+  if (other != values.end())
+    fail(
+        "{}: '{}' has the value {}, but the experiment's model has no such weight, as if it were "
+        "{} everywhere; give the model one (use_bias, use_scale)",
+        files.directory().string(), tensor.name, *other, tensor.constant);
+}
+
+void read_tensor(const SafetensorsModel& files, const HfTensor& tensor, const ParameterTable& table,
+                 Executor& executor, std::vector<float>* values) {
+  const int64_t rows_at_a_time = std::max<int64_t>(1, kFileValuesAtATime / tensor.row_elements);
+  for (int64_t row = 0; row < tensor.rows; row += rows_at_a_time) {
+    const RowRange rows{row, std::min(tensor.rows, row + rows_at_a_time)};
+    values->resize(static_cast<size_t>(rows.size() * tensor.row_elements));
+    files.read(tensor.name, row * tensor.row_elements, *values);
+    if (tensor.parts.empty()) check_constant(files, tensor, *values);
+    for (const HfPart& part : tensor.parts) {
+      const Parameter& parameter = table.at(part.parameter);
+      for (const Shard& shard : executor.shards(parameter.path))
+        copy_from_hf(tensor, part, rows, *values, {shard.block, parameter.type.dtype, shard.bytes});
+    }
+  }
+}
+
+// The weights and the learner's state of a training run, which reads no batch.
+class ImportSession final : public ModelSession {
+ public:
+  ImportSession(const ExperimentConfig& config, const RunOptions& options,
+                const std::vector<Device*>& devices, ProcessGroup& processes)
+      : ModelSession(config, Purpose::kRunning, devices, options.devices, processes) {
+    const Graph graph =
+        task_->train_graph({mesh_, rules_, global_specification(*config.input.instantiate())});
+    graph_hash_ = tessera::graph_hash(graph);
+    add_program(graph);
+    executor_.allocate();
+  }
+  const std::string& graph_hash() const { return graph_hash_; }
+
+ private:
+  std::string graph_hash_;
+};
+
+class Import final : public BaseRun {
+ public:
+  Import(const ExperimentConfig& config, const RunOptions& options,
+         const std::vector<Device*>& devices, ProcessGroup& processes)
+      : options_(options),
+        processes_(processes),
+        files_(options.input),
+        tensors_(checked_tensors(config)) {
+    // Only now that the files are what they are to be is an earlier run set aside, or memory taken.
+    lock_ = lock_run(options, processes);
+    if (processes.is_first()) check_not_begun();
+    hparams_toml_ = prepare_run(config, options, processes);
+    session_ = std::make_unique<ImportSession>(config, options, devices, processes);
+  }
+
+  int run() override {
+    if (options_.dry_run) return said("ready to be");
+    Executor& executor = session_->executor();
+    const ParameterTable& table = session_->task().model().parameters();
+    clear_state(executor);
+    read_hf_weights(files_, tensors_, table, executor);
+    start_averages(executor, table);
+    save();
+    if (processes_.is_first()) keep_tokenizer();
+    return said("now");
+  }
+
+ private:
+  // So that text can be decoded before there is data.
+  void keep_tokenizer() const {
+    try {
+      write_run_tokenizer(options_.job_log_dir, *make_tokenizer(options_.input.string()));
+    } catch (const Error& error) {
+      console().say(fmt::format("note: the run is given no tokenizer: {}", error.what()));
+    }
+  }
+
+  Console console() const {
+    const bool is_silent = options_.verbosity == Verbosity::kSilent || !processes_.is_first();
+    return Console(is_silent ? Console::Mode::kSilent : Console::detect());
+  }
+
+  int said(std::string_view state) const {
+    console().say(fmt::format(
+        "{} tensors of {} are {} step 0 of {}, from which training, "
+        "evaluation and decoding go on",
+        tensors_.size(), options_.input.string(), state, options_.job_log_dir.string()));
+    return 0;
+  }
+
+  // That config.json and the experiment agree, and that the files hold what both say.
+  std::vector<HfTensor> checked_tensors(const ExperimentConfig& config) const {
+    const HfModel experiment = hf_model_of(config);
+    const std::filesystem::path file = options_.input / "config.json";
+    check_agreement(parse_hf_config(read_file(file), file.string()), experiment.config,
+                    options_.input);
+    const std::unique_ptr<BaseTask> task = config.task.instantiate();
+    if (const std::string& other = task->train().init_from.directory; !other.empty())
+      fail(
+          "task.train.init_from.directory is {}; weights come from there or from --input, not "
+          "from both",
+          other);
+    return match_hf_tensors(hf_tensors(experiment, task->model().parameters()), files_,
+                            experiment.config);
+  }
+
+  void check_not_begun() const {
+    const CheckpointStore store(options_.job_log_dir / "checkpoints");
+    const std::vector<int64_t> steps = store.steps();
+    const bool has_steps = std::any_of(steps.begin(), steps.end(), [](int64_t s) { return s > 0; });
+    if (has_steps || run_has_begun(options_.job_log_dir))
+      fail(
+          "{} holds a run that has begun{}; import into a --job_log_dir of its own, or set that "
+          "run "
+          "aside with --restart",
+          options_.job_log_dir.string(),
+          has_steps ? fmt::format(" (step {})", steps.back()) : std::string());
+  }
+
+  void save() {
+    CheckpointInfo info{.step = 0,
+                        .seed = static_cast<uint64_t>(session_->train().seed),
+                        .hparams = hparams_toml_,
+                        .graph_hash = session_->graph_hash()};
+    put_loop_state({.mesh = session_->mesh().text()}, &info);
+    CheckpointStore(options_.job_log_dir / "checkpoints")
+        .add(info, checkpoint_arrays(session_->executor()), processes_);
+  }
+
+  RunOptions options_;
+  ProcessGroup& processes_;
+  SafetensorsModel files_;
+  std::vector<HfTensor> tensors_;
+  std::unique_ptr<RunLock> lock_;
+  std::string hparams_toml_;
+  std::unique_ptr<ImportSession> session_;
+};
+
+}  // namespace
+
+std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const SafetensorsModel& files,
+                                       const HfConfig& config) {
+  std::vector<std::string> problems;
+  std::set<std::string> known;
+  for (HfTensor& tensor : wanted) {
+    tensor.name = name_in(files, tensor.name, hf_prefix(config.family));
+    known.insert(tensor.name);
+    const SafetensorsTensor* found = files.find(tensor.name);
+    if (found == nullptr) {
+      problems.push_back(
+          fmt::format("'{}' is missing{}", tensor.name, did_you_mean(tensor.name, files.names())));
+    } else if (found->shape != tensor.shape) {
+      problems.push_back(fmt::format("'{}' is {}, expected [{}]", tensor.name, found->text(),
+                                     fmt::join(tensor.shape, " ")));
+    }
+  }
+  // A tied head may be saved beside its table, whose values it has.
+  if (config.tied) known.insert("lm_head.weight");
+  for (const std::string& name : files.names())
+    if (!known.contains(name) && !is_hf_leftover(name))
+      problems.push_back(fmt::format("'{}' is no tensor of such a model", name));
+  if (!problems.empty()) fail("{}: {}", files.directory().string(), listed(problems));
+  return wanted;
+}
+
+void read_hf_weights(const SafetensorsModel& files, const std::vector<HfTensor>& tensors,
+                     const ParameterTable& table, Executor& executor) {
+  std::vector<float> values;
+  for (const HfTensor& tensor : tensors) read_tensor(files, tensor, table, executor, &values);
+}
+
+std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunOptions& options,
+                                    const std::vector<Device*>& devices, ProcessGroup& processes) {
+  return std::make_unique<Import>(config, options, devices, processes);
+}
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint keeps of the training loop beside arrays: where the inputs are, why to stop,
+// and what it was computed on.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "core/runtime/checkpoint/checkpoint.h"
+#include "core/runtime/comm/process_group.h"
+#include "inputs/base_input.h"
+#include "tasks/train_hparams.h"
+
+namespace tessera {
+
+// Decides, evaluation by evaluation, whether a run is good enough or has stopped improving.
+class EarlyStopper {
+ public:
+  explicit EarlyStopper(const EarlyStopping& p) : p_(p) {}
+
+  // Takes the metrics of one evaluation ("eval/validation/log_pplx", …). Returns why to stop, or
+  // "" to go on. They hold the metric watched.
+  std::string observe(const std::map<std::string, double>& metrics);
+
+  // What a resumed run needs to decide as an unbroken one would.
+  struct State {
+    double best = std::numeric_limits<double>::infinity();
+    int64_t evals_since_best = 0;
+  };
+  const State& state() const { return state_; }
+  void restore(const State& state) { state_ = state; }
+
+ private:
+  EarlyStopping p_;
+  State state_;
+};
+
+struct LoopState {
+  InputState input;
+  std::map<std::string, InputState> evals;  // Of eval datasets that roll on, by name.
+  std::string stop_reason;  // Why the run ended before its last step; empty if it did not.
+  EarlyStopper::State early_stopper;
+  std::string mesh;  // "replica=1 data=4 mdl=2"; empty in files that do not say.
+};
+
+void put_loop_state(const LoopState& state, CheckpointInfo* info);
+LoopState loop_state_of(const CheckpointInfo& info);
+
+// The state of an input over all processes, so that any number of processes can resume from it: the
+// union of their cursors and the furthest position. A collective call with the same result
+// everywhere. Error if two processes give different values for one name.
+InputState merged_input_states(const InputState& mine, ProcessGroup& processes);
+
+}  // namespace tessera

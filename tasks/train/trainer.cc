@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/text.h"
+#include "core/io/file.h"
+#include "core/runtime/checkpoint/checkpoint_saver.h"
+#include "tasks/config/run_config.h"
+#include "tasks/eval/eval_table.h"
+#include "tasks/logging/console.h"
+#include "tasks/logging/jsonl_writer.h"
+#include "tasks/logging/run_log.h"
+#include "tasks/logging/throughput.h"
+#include "tasks/plan/plan_report.h"
+#include "tasks/run_directory/run_directory.h"
+#include "tasks/session/model_state.h"
+#include "tasks/shutdown/stop_signal.h"
+#include "tasks/train/init_weights.h"
+#include "tasks/train/loop_state.h"
+#include "tasks/train/run_health.h"
+#include "tasks/train/run_introduction.h"
+#include "tasks/train/step_runner.h"
+#include "tasks/train/train_session.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
+
+// ProcessGroup agree about saving beside the steps; those have channel 0.
+constexpr uint64_t kSavingChannel = 1;
+
+// A metric to watch must be one that evaluation gives.
+void check_metric(const Evaluation& evaluation, std::string_view field, const std::string& metric) {
+  if (metric.empty()) return;
+  const std::vector<std::string> names = evaluation.metric_names();
+  if (std::find(names.begin(), names.end(), metric) == names.end())
+    fail("task.train.{}: evaluation gives no '{}'{}; it gives {}", field, metric,
+         did_you_mean(metric, names), fmt::join(names, ", "));
+}
+
+OnDamage on_damage(const RunOptions& options) {
+  if (options.checkpoint.kind != CheckpointChoice::Kind::kAutoFallback) return OnDamage::kFail;
+  return options.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
+}
+
+}  // namespace
+
+struct Trainer::Impl {
+  Impl(const ExperimentConfig& config, const RunOptions& options,
+       const std::vector<Device*>& devices, ProcessGroup& processes);
+  int run();
+
+ private:
+  void begin();
+  void go_on_from(const RestoredState& restored);
+  int train();
+  void open_logs();
+  void step_until_complete(const StopSignal& stop);
+  void note_failure(const std::string& reason) noexcept;
+  void log_lost_console();
+  // What all processes know before any begins a step.
+  struct Outlook {
+    int signal = 0;          // That some process got; 0: none.
+    bool has_batch = false;  // That some process has rows for the step.
+  };
+  Outlook agreed_outlook(const StopSignal& stop);
+  void leave(int signal);
+  void train_step(Clock::time_point begin, bool has_batch);
+  void check_health(const StepResult& result);
+  [[noreturn]] void fail_of_skips(int64_t steps) const;
+  void record(const StepResult& result, double input_wait);
+  void evaluate();
+  void save();
+  void report_saves();
+  void finish();
+
+  const TrainHParams& p() const { return session_.train(); }
+  bool complete() const { return step_ >= p().num_train_steps || !stop_reason_.empty(); }
+
+  RunOptions options_;
+  Device& device_;  // The first; the others are like it.
+  ProcessGroup& processes_;
+  fs::path directory_;
+  std::unique_ptr<RunLock> lock_;  // Of whoever writes: null unless process 0 of a training run.
+  std::string hparams_toml_;
+  Session session_;
+  Throughput throughput_;
+  EarlyStopper early_stopper_;
+  BrokenDocumentsReport broken_documents_;
+  CheckpointStore store_;
+  std::unique_ptr<CheckpointSaver> saver_;
+  std::unique_ptr<RunLog> log_;  // Of a process other than the first it records nothing.
+  Console console_;
+  StepRunner runner_;
+  int64_t step_ = 0;         // Steps done.
+  int64_t saved_step_ = -1;  // Of the last checkpoint.
+  int64_t damaged_ = 0;      // Checkpoints that were passed over at the start.
+  std::string stop_reason_;  // Why to end before num_train_steps; empty: go on.
+  std::string graph_hash_;   // Of the training step as traced.
+  int64_t skipped_ = 0;      // Of step_ steps.
+  int stopped_by_ = 0;       // The signal that this start ended by; 0: none.
+  bool console_loss_logged_ = false;
+};
+
+Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
+                    const std::vector<Device*>& devices, ProcessGroup& processes)
+    : options_(options),
+      device_(*devices.at(0)),
+      processes_(processes),
+      directory_(options.job_log_dir),
+      lock_(lock_run(options, processes)),
+      hparams_toml_(prepare_run(config, options, processes)),
+      session_(config,
+               {.run_directory = directory_,
+                .input_directory = options.input_directory,
+                .devices = options.devices,
+                .keeps_tokenizer = !options.dry_run,
+                .allocates = options.mode != RunMode::kPlan,
+                .on_stage = graph_dumper(options_, processes)},
+               devices, processes),
+      throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
+                  devices_at_once(options, processes)),
+      early_stopper_(p().early_stopping),
+      store_(directory_ / "checkpoints"),
+      console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
+                   ? Console::Mode::kSilent
+                   : Console::detect()),
+      runner_(session_, options.profile, directory_ / "trace.json.gz", console_) {
+  begin();
+}
+
+void Trainer::Impl::begin() {
+  check_metric(session_.evaluation(), "early_stopping.metric", p().early_stopping.metric);
+  check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);
+  graph_hash_ = graph_hash(session_.train_graph());
+  if (options_.mode == RunMode::kPlan) return;
+  std::optional<RestoredState> restored;
+  // A dry run leaves what --restart would set aside where it is, and reads none of it.
+  if (!options_.dry_run || !options_.restart)
+    restored = restore_newest(session_.executor(), store_, processes_, on_damage(options_),
+                              [this](const std::string& line) { console_.say(line); });
+  if (restored) {
+    go_on_from(*restored);
+  } else {
+    initialise_state(session_.executor(), session_.task().model().parameters(),
+                     static_cast<uint64_t>(p().seed), options_.threads);
+    if (!p().init_from.directory.empty()) take_weights(p().init_from, session_, console_);
+  }
+  if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first())
+    write_plan_files(directory_, session_.plan(), session_.train_graph());
+}
+
+void Trainer::Impl::go_on_from(const RestoredState& restored) {
+  const CheckpointInfo& info = restored.info;
+  if (options_.mode == RunMode::kTrain) {
+    const LoopState state = loop_state_of(info);
+    const std::string mesh = session_.mesh().text();
+    // With another configuration it is asked to go on differently.
+    if (info.hparams == hparams_toml_) stop_reason_ = state.stop_reason;
+    if (!state.mesh.empty() && state.mesh != mesh) {
+      console_.say(
+          fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
+                      info.step, state.mesh, mesh));
+    } else if (info.hparams == hparams_toml_ && info.graph_hash != graph_hash_) {
+      console_.say("note: this build computes a step in another way than the one that saved step " +
+                   std::to_string(info.step) + "; losses may differ by rounding");
+    }
+    if (const std::string change = describe_change(info.hparams, hparams_toml_); !change.empty())
+      console_.say(
+          fmt::format("note: step {} was saved with another configuration: {}", info.step, change));
+    early_stopper_.restore(state.early_stopper);
+    // Imported weights come without a place in the input: it begins.
+    if (state.input.position > 0 || !state.input.extra.empty())
+      session_.input().restore(state.input);
+    broken_documents_.restore(state.input);
+    session_.evaluation().restore(state.evals);
+  }
+  step_ = info.step;
+  saved_step_ = info.step;
+  damaged_ = restored.damaged;
+}
+
+int Trainer::Impl::run() {
+  if (options_.mode == RunMode::kPlan) {
+    warn_of_layouts(session_, console_);
+    console_.say(plan_text(session_.plan()));
+    return 0;
+  }
+  introduce_run(fmt::format("{} in {}", options_.experiment, directory_.string()), session_,
+                device_, console_);
+  if (complete()) {
+    console_.say(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
+                             stop_reason_.empty() ? "" : "; ", stop_reason_));
+    return 0;
+  }
+  if (options_.dry_run) {
+    console_.say("dry run: ready to take step " + std::to_string(step_ + 1));
+    return 0;
+  }
+  open_logs();
+  try {
+    return train();
+  } catch (const std::exception& error) {
+    note_failure(error_text(error));
+    throw;
+  }
+}
+
+void Trainer::Impl::open_logs() {
+  log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
+                               : std::make_unique<RunLog>();
+  if (processes_.is_first() && step_ > 0) {
+    const std::string gaps = describe_log_gaps(read_log(directory_ / "metrics.jsonl"), step_,
+                                               p().metrics_interval_steps);
+    if (!gaps.empty()) console_.say("note: " + gaps);
+  }
+  log_->event("start", step_,
+              {{"devices", session_.mesh().num_devices()},
+               {"processes", processes_.size()},
+               {"metrics_interval_steps", static_cast<double>(p().metrics_interval_steps)}});
+  if (saved_step_ < 0) return;
+  std::map<std::string, double> details;
+  if (damaged_ > 0) details["damaged"] = static_cast<double>(damaged_);
+  log_->event("restore", step_, details);
+  console_.say(fmt::format("restored step {}", step_));
+}
+
+// Whatever keeps the log from being written is less than the failure itself.
+void Trainer::Impl::note_failure(const std::string& reason) noexcept {
+  try {
+    log_lost_console();
+    log_->event("failed", step_, reason);
+  } catch (const std::exception&) {
+  }
+}
+
+// A run whose console is lost goes on; its log is where that can be said.
+void Trainer::Impl::log_lost_console() {
+  if (console_.loss().empty() || console_loss_logged_) return;
+  console_loss_logged_ = true;
+  log_->event("console_lost", step_, console_.loss());
+}
+
+int Trainer::Impl::train() {
+  const StopSignal stop;
+  auto saving = std::make_unique<ProcessGroup>(
+      processes_.transport(), std::chrono::seconds(p().collective_timeout_seconds), kSavingChannel);
+  const Waits::Entry waits = processes_.waits().add(
+      [saving = saving.get()](auto least) { return saving->waits().stalled(least); });
+  const RetentionPolicy retention{.newest = p().save_max_to_keep,
+                                  .every_steps = p().save_keep_every_steps,
+                                  .best = !p().save_keep_best.empty()};
+  saver_ = std::make_unique<CheckpointSaver>(store_, retention, std::move(saving));
+  // Arrays are saved from where a step computes with them.
+  session_.executor().guard_writes(
+      [reads = saver_->reads()](std::span<const std::byte> bytes) { reads->await(bytes); });
+  if (!p().save_keep_best.empty())
+    for (const auto& [step, value] :
+         values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
+      saver_->set_metric(step, value);
+  step_until_complete(stop);
+  if (stopped_by_ == 0) finish();
+  return 0;
+}
+
+void Trainer::Impl::step_until_complete(const StopSignal& stop) {
+  while (!complete()) {
+    // Pax's order: save the state before the step, train, evaluate, stop early.
+    if (is_due(step_, p().save_interval_steps)) save();
+    const Clock::time_point begin = Clock::now();
+    const Outlook outlook = agreed_outlook(stop);
+    if (outlook.signal != 0) {
+      StopSignal::heed();
+      stopped_by_ = outlook.signal;
+      return leave(outlook.signal);
+    }
+    train_step(begin, outlook.has_batch);
+    if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
+    if (session_.samples() && (is_due(step_, p().sample.interval_steps) || complete()))
+      report_samples(*session_.samples(), step_, *log_, console_);
+    report_saves();
+    log_lost_console();
+  }
+}
+
+// Between steps. What keeps a process from its next batch is known to all before any begins a step
+// that it would wait in for ever.
+Trainer::Impl::Outlook Trainer::Impl::agreed_outlook(const StopSignal& stop) {
+  const int64_t has_batch = session_.input().await_next() ? 1 : 0;
+  const int64_t agreed = processes_.all_reduce_max(2 * stop.requested() + has_batch,
+                                                   fmt::format("step {}", step_ + 1));
+  // Of two processes the one with a signal is heard; then it does not matter who has a batch.
+  return {static_cast<int>(agreed / 2), agreed % 2 == 1};
+}
+
+// Saves and says how to go on. Whoever stops a run waits only so long before it is killed.
+void Trainer::Impl::leave(int signal) {
+  const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
+    const std::string message = fmt::format(
+        "runexp: told to stop, but step {} was not saved within {} s "
+        "(task.train.stop_deadline_seconds); what was saved before remains\n",
+        step_, p().stop_deadline_seconds);
+    std::fputs(message.c_str(), stderr);  // fmt::print throws where standard error is closed.
+    if (processes_.transport()) processes_.transport()->abort(1);
+    std::_Exit(1);
+  });
+  save();
+  saver_->wait();
+  report_saves();
+  log_lost_console();
+  log_->event("preempt", step_, runner_.traffic(options_.devices));
+  console_.say(step_ == 0 ? fmt::format("{}: no step was taken yet", StopSignal::name(signal))
+                          : fmt::format("{}: saved step {}; the same command goes on from there",
+                                        StopSignal::name(signal), step_));
+}
+
+void Trainer::Impl::train_step(Clock::time_point begin, bool has_batch) {
+  if (!has_batch)
+    fail(
+        "the training input ended after {} batches, before num_train_steps={}; let it repeat, or "
+        "train for fewer steps",
+        step_, p().num_train_steps);
+  std::optional<Batch> batch = session_.input().get_next();
+  if (!batch) batch = padding_batch(session_.input().specification());
+  const double input_wait = session_.input().take_wait_seconds();
+  const StepResult result = runner_.run(*batch, step_);
+  ++step_;
+  throughput_.add_step(seconds_since(begin));
+  session_.input().recycle(std::move(*batch));
+  record(result, input_wait);
+  check_health(result);
+}
+
+void Trainer::Impl::check_health(const StepResult& result) {
+  skipped_ = result.skipped;
+  if (!result.applied) {
+    log_->event("skip", step_);
+    console_.say(fmt::format("step {} skipped: loss {:.6g}, gradient norm {:.6g}", step_,
+                             result.loss, result.grad_norm));
+    const int64_t limit = session_.task().learner().hparams().max_skipped_in_a_row;
+    if (limit > 0 && result.skipped_in_a_row >= limit)
+      fail(
+          "{} steps in a row were skipped, the last with loss {} and gradient norm {}; lower the "
+          "learning rate, or look at the batches (max_skipped_in_a_row)",
+          result.skipped_in_a_row, result.loss, result.grad_norm);
+    if (most_are_skipped(skipped_, p().num_train_steps)) fail_of_skips(p().num_train_steps);
+  } else if (!std::isfinite(result.loss)) {
+    fail(
+        "the loss is {} at step {}, and skip_nonfinite_steps is off; lower the learning rate, or "
+        "go back to an earlier checkpoint",
+        result.loss, step_);
+  }
+}
+
+void Trainer::Impl::fail_of_skips(int64_t steps) const {
+  fail(
+      "the run has failed: {} of its {} steps were skipped, which is more than half, since their "
+      "loss or gradient was not finite or too large; lower the learning rate, or look at the "
+      "batches",
+      skipped_, steps);
+}
+
+void Trainer::Impl::record(const StepResult& result, double input_wait) {
+  const bool last = step_ == p().num_train_steps;
+  const TrainLine line{.step = step_,
+                       .loss = result.loss,
+                       .learning_rate = result.learning_rate,
+                       .grad_norm = result.grad_norm,
+                       .tokens = step_ * session_.tokens_per_step(),
+                       .tokens_per_sec = throughput_.tokens_per_second(),
+                       .step_time = throughput_.step_seconds(),
+                       .mfu = throughput_.mfu(),
+                       .input_wait = input_wait,
+                       .skipped = result.skipped,
+                       .metrics = result.metrics,
+                       .parameter_norms = result.parameter_norms};
+  if (last || is_due(step_, p().metrics_interval_steps)) log_->train(line);
+  if (last || is_due(step_, p().summary_interval_steps)) log_->summarise(line);
+  console_.progress({.step = step_,
+                     .num_steps = p().num_train_steps,
+                     .loss = result.loss,
+                     .tokens_per_second = throughput_.smooth_tokens_per_second(),
+                     .mfu = throughput_.smooth_mfu(),
+                     .seconds_left = throughput_.seconds_for(p().num_train_steps - step_)});
+}
+
+void Trainer::Impl::evaluate() {
+  const EvalReport report = session_.evaluation().run(processes_);
+  if (report.metrics.empty()) return;
+  log_->eval(step_, report.metrics);
+  say_evaluation(step_, report, &console_);
+  if (const auto problem = undefined_loss(report.metrics))
+    fail(
+        "the run has failed: {} after step {}; lower the learning rate, or go back to an earlier "
+        "checkpoint",
+        *problem, step_);
+  if (!p().save_keep_best.empty()) saver_->set_metric(step_, report.metrics.at(p().save_keep_best));
+  stop_reason_ =
+      processes_.broadcast(early_stopper_.observe(report.metrics), "whether to stop early");
+}
+
+void Trainer::Impl::save() {
+  if (step_ == saved_step_ || step_ == 0) return;
+  CheckpointInfo info{.step = step_,
+                      .seed = static_cast<uint64_t>(p().seed),
+                      .hparams = hparams_toml_,
+                      .graph_hash = graph_hash_};
+  const InputState input = merged_input_states(session_.input().state(), processes_);
+  broken_documents_.tell(input, step_, *log_, console_);
+  std::map<std::string, InputState> evals;
+  for (const auto& [dataset, state] : session_.evaluation().states())
+    evals[dataset] = merged_input_states(state, processes_);
+  put_loop_state({.input = input,
+                  .evals = std::move(evals),
+                  .stop_reason = stop_reason_,
+                  .early_stopper = early_stopper_.state(),
+                  .mesh = session_.mesh().text()},
+                 &info);
+  saver_->save(info, checkpoint_arrays(session_.executor()));
+  saved_step_ = step_;
+}
+
+void Trainer::Impl::report_saves() {
+  for (const CheckpointSaver::Saved& saved : saver_->take_saved())
+    log_->event("save", saved.step,
+                {{"bytes", saved.bytes}, {"seconds", saved.seconds}, {"stall", saved.stall}});
+}
+
+void Trainer::Impl::finish() {
+  if (most_are_skipped(skipped_, step_)) fail_of_skips(step_);
+  save();
+  saver_->wait();
+  report_saves();
+  if (!stop_reason_.empty()) console_.say("stopped early: " + stop_reason_);
+  console_.say(fmt::format("done: {} steps in {}", step_, directory_.string()));
+  log_lost_console();
+  log_->event("done", step_,
+              runner_.traffic(options_.devices));  // The last line of a finished run.
+}
+
+Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
+                 const std::vector<Device*>& devices, ProcessGroup& processes)
+    : impl_(std::make_unique<Impl>(config, options, devices, processes)) {}
+Trainer::~Trainer() = default;
+int Trainer::run() { return impl_->run(); }
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// --mode=train: training steps with checkpoints, evaluation and metrics in the run's directory.
+// --mode=plan constructs it, too, and writes the plan in place of training. It knows neither the
+// command line (plugins/main_runexp.cc) nor the mathematics of a step (tasks/single_task.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/base_run.h"
+#include "tasks/config/experiment.h"
+#include "tasks/config/run_options.h"
+
+namespace tessera {
+
+class Trainer final : public BaseRun {
+ public:
+  // Arguments as of make_run (tasks/modes/make_run.h).
+  Trainer(const ExperimentConfig& config, const RunOptions& options,
+          const std::vector<Device*>& devices, ProcessGroup& processes);
+  ~Trainer() override;
+
+  // The exit code: 0 when done, or when any process of the run was stopped by SIGTERM or Ctrl-C and
+  // the run was saved.
+  int run() override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera
