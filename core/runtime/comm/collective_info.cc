@@ -3,23 +3,23 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/collective.h"
 
 namespace tessera {
 namespace {
 
-CollectiveKind kind_of(std::string_view op) {
-  if (op == "all_gather") return CollectiveKind::kAllGather;
-  if (op == "reduce_scatter") return CollectiveKind::kReduceScatter;
-  if (op == "all_reduce") return CollectiveKind::kAllReduce;
-  if (op == "all_to_all") return CollectiveKind::kAllToAll;
-  CHECK(op == "permute", "{} is no collective of this communicator", op);
+CollectiveKind kind_of(const OpDef& op) {
+  if (&op == &kAllGatherOp) return CollectiveKind::kAllGather;
+  if (&op == &kReduceScatterOp) return CollectiveKind::kReduceScatter;
+  if (&op == &kAllReduceOp) return CollectiveKind::kAllReduce;
+  if (&op == &kAllToAllOp) return CollectiveKind::kAllToAll;
+  CHECK(&op == &kPermuteOp, "{} is not a collective", op.name);
   return CollectiveKind::kPermute;
 }
 
@@ -112,7 +112,7 @@ CollectiveInfo read_collective(const Graph& graph, const Node& node) {
   const Type& in = graph.type(node.inputs[0]);
   const Type& out = graph.type(node.outputs[0]);
   CollectiveInfo info;
-  info.kind = kind_of(node.op->name);
+  info.kind = kind_of(*node.op);
   info.dtype = in.dtype;
   info.group = node.attributes.get<std::vector<int64_t>>("group");
   info.index = node.attributes.get<int64_t>("index");
