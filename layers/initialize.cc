@@ -128,7 +128,7 @@ struct Portion {
 class BlockRows {
  public:
   // Of the block's axes those from `first` on are the layer's.
-  BlockRows(const std::vector<Axis>& axes, const Block& block, size_t first) {
+  BlockRows(const std::vector<Axis>& axes, const Region& block, size_t first) {
     size_t axis = axes.size();
     int64_t inner = 1;  // Elements of the weight below `axis`.
     for (bool whole = true; axis > 0 && whole;) {
@@ -271,7 +271,7 @@ Draw draw_of(const Parameter& parameter) {
   return {};
 }
 
-void initialize(const Parameter& parameter, uint64_t seed, const Block& block,
+void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
                 std::span<std::byte> destination, int threads) {
   const Type& type = parameter.type;
   CHECK(block.shape.size() == type.axes.size() && block.origin.size() == type.axes.size(),
@@ -316,7 +316,7 @@ void initialize(const Parameter& parameter, uint64_t seed, const Block& block,
 
 void initialize(const Parameter& parameter, uint64_t seed, std::span<std::byte> destination,
                 int threads) {
-  Block whole;
+  Region whole;
   for (const Axis& axis : parameter.type.axes) {
     whole.origin.push_back(0);
     whole.shape.push_back(axis.size);

@@ -17,7 +17,7 @@ namespace tessera {
 // `threads` threads (0: all the machine has). The bits are those of the block of the whole weight,
 // which is never made, but for orthogonal ones: there, a layer's matrix at a time. Error if the
 // initialiser does not suit the weight's axes.
-void initialize(const Parameter& parameter, uint64_t seed, const Block& block,
+void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
                 std::span<std::byte> destination, int threads = 0);
 // The whole weight.
 void initialize(const Parameter& parameter, uint64_t seed, std::span<std::byte> destination,

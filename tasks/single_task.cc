@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
+#include "core/ops/attention.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
@@ -72,13 +73,13 @@ Tensor norm_of(const Tensor& x) {
 void check_all_attention_is_cached(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     for (const auto& body : node.bodies) check_all_attention_is_cached(*body);
-    const std::string_view op = node.op->name;
-    if (op != "attention" && op != "causal_mask" && op != "shift_right") continue;
+    if (node.op != &kAttentionOp && node.op != &kCausalMaskOp && node.op != &kShiftRightOp)
+      continue;
     fail(
         "{}: this model cannot decode token by token: {} knows nothing of earlier tokens, whose "
         "keys and values are in a cache (see FpropScope::cache() and layers/decode_cache.h) [in "
         "{}]",
-        node.site.text(), op, node.path);
+        node.site.text(), node.op->name, node.path);
   }
 }
 

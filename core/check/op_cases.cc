@@ -27,7 +27,6 @@ std::string family_of(const OpCase& row) {
       {"cross_entropy_shard", "cross_entropy"},
       {"cache_update", "cached_attention"},
       {"scatter_add", "gather"},
-      {"reshard", "layout"},
       {"pick", "gather"},
       {"random_uniform", "random"},
       {"dropout", "random"},
@@ -41,11 +40,13 @@ std::string family_of(const OpCase& row) {
       return "reduction";
     case OpClass::kView:
     case OpClass::kDataMovement:
+    case OpClass::kReshard:
       return "layout";
     case OpClass::kGenerator:
       return "generator";
     case OpClass::kContraction:
     case OpClass::kCollective:
+    case OpClass::kLoop:
     case OpClass::kOther:
       return op;
   }

@@ -27,6 +27,10 @@ OpRegistrar::OpRegistrar(std::span<const OpDef> ops) {
   for (const OpDef& op : ops) OpRegistrar one(op);
 }
 
+OpRegistrar::OpRegistrar(std::initializer_list<const OpDef*> ops) {
+  for (const OpDef* op : ops) OpRegistrar one(*op);
+}
+
 const OpDef& find_op(std::string_view name) {
   const auto found = registry().find(name);
   if (found != registry().end()) return *found->second;

@@ -3,6 +3,7 @@
 // in the file of its family under ops/. Kernels live in the backends, by name.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -36,8 +37,9 @@ struct VjpContext {
   std::span<const Tensor> cotangents;
 };
 
-// Elementwise ops have one iteration space and may be fused; view ops move no data on a device;
-// collectives are what lowering puts for reshards (ops/collective.h).
+// Elementwise ops have one iteration space and may be fused. Views move no data on a device. A
+// reshard changes the layout only; lowering replaces it by collectives (ops/collective.h). A loop
+// runs its body repeatedly (ops/repeat.h).
 enum class OpClass {
   kElementwise,
   kReduction,
@@ -45,8 +47,20 @@ enum class OpClass {
   kDataMovement,
   kView,
   kGenerator,
+  kReshard,
   kCollective,
+  kLoop,
   kOther
+};
+
+// The tensor of an op whose position in the global array the op needs (iota, gather, dropout).
+enum class ShardAnchor { kNone, kResult, kFirstOperand };
+
+// Names of two attributes: one holds an axis of the result, the other its global size, which
+// lowering replaces by the local size. Empty: none.
+struct AxisSizeAttribute {
+  std::string_view axis = "";
+  std::string_view size = "";
 };
 
 struct OpDef {
@@ -69,15 +83,29 @@ struct OpDef {
   // per output element.
   double (*flops)(const Graph& graph, const Node& node) = nullptr;
 
-  // The one-input linear ops through which a cotangent may stay partial (DESIGN §2, boundary).
+  // A linear op of one operand through which a cotangent may stay partial.
   bool linear_view = false;
+  // The result is the operand, bit for bit, where both have the same dtype. Lowering removes it.
+  bool identity = false;
+  // Autodiff treats the result as a constant.
+  bool stops_gradient = false;
+
+  // Fusion: whether it may be part of a fused loop, and whether it is so cheap that each fused loop
+  // that reads its result computes it again.
+  bool fusible = op_class == OpClass::kElementwise;
+  bool foldable = false;
+
+  // Lowering to one device.
+  ShardAnchor anchor = ShardAnchor::kNone;
+  AxisSizeAttribute axis_size = {};
 };
 
 // Defined at namespace scope beside each op or table of ops, which must outlive the program:
-// `const OpRegistrar kRegister{kEinsum};`
+// `const OpRegistrar kRegister{kEinsumOp};`
 struct OpRegistrar {
   explicit OpRegistrar(const OpDef& op);
   explicit OpRegistrar(std::span<const OpDef> ops);
+  OpRegistrar(std::initializer_list<const OpDef*> ops);
 };
 
 const OpDef& find_op(std::string_view name);  // Error with the nearest name.

@@ -14,7 +14,6 @@ namespace tessera {
 namespace {
 
 Look look_of(const OpDef& op) {
-  if (op.name == "reshard") return Look::kReshard;
   switch (op.op_class) {
     case OpClass::kElementwise:
       return Look::kElementwise;
@@ -26,7 +25,10 @@ Look look_of(const OpDef& op) {
     case OpClass::kView:
     case OpClass::kGenerator:
       return Look::kDataMovement;
+    case OpClass::kReshard:
+      return Look::kReshard;
     case OpClass::kCollective:
+    case OpClass::kLoop:
     case OpClass::kOther:
       return Look::kComposite;
   }
@@ -80,7 +82,9 @@ class GraphScene {
   }
 
   // Constants are said in the title of what reads them.
-  static bool inlined(const Node& node) { return node.op->name == "constant"; }
+  static bool inlined(const Node& node) {
+    return node.op->op_class == OpClass::kGenerator && node.attributes.has("value");
+  }
 
   int phase_box(Phase phase) {
     if (!phased_) return root_;
@@ -177,8 +181,8 @@ class GraphScene {
       const std::string name = local_name(graph_.value(output).name, node.path);
       face.lines.push_back((name.empty() ? "" : name + " ") + short_type(graph_.type(output)));
     }
-    if (node.op->name == "fused") face.lines.insert(face.lines.begin(), body_ops(node));
-    const bool opens = node.op->name == "repeat";
+    const bool opens = node.op->op_class == OpClass::kLoop;
+    if (!node.bodies.empty() && !opens) face.lines.insert(face.lines.begin(), body_ops(node));
     if (opens) face.title += fmt::format(" x {}", node.attributes.get<int64_t>("count"));
     const int box = add_box(layer, std::move(face));
     if (opens) {

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-Block shard_block(const Type& type, const Mesh& mesh, int64_t device) {
-  Block block;
+Region shard_block(const Type& type, const Mesh& mesh, int64_t device) {
+  Region block;
   for (const Axis& axis : type.axes) {
     const int64_t size = axis.size / mesh.size_along(axis.split);
     block.shape.push_back(size);
@@ -29,7 +29,7 @@ std::vector<RowRange> rows_of(const Type& type, const Mesh& mesh, int64_t first_
   CHECK(type.rank() > 0, "a scalar has no rows");
   std::vector<RowRange> held;
   for (int64_t device = first_device; device < first_device + count; ++device) {
-    const Block block = shard_block(type, mesh, device);
+    const Region block = shard_block(type, mesh, device);
     held.push_back({block.origin[0], block.origin[0] + block.shape[0]});
   }
   std::sort(held.begin(), held.end(),

@@ -226,9 +226,9 @@ void Hdf5File::create_virtual(const std::string& path, StoredType type,
   H5Pset_obj_track_times(creation.id(), false);
   for (const Hdf5Source& source : sources) {
     const Hdf5Handle target = dataspace(shape);
-    H5Sselect_hyperslab(target.id(), H5S_SELECT_SET, sizes(source.block.offset).data(), nullptr,
-                        sizes(source.block.shape).data(), nullptr);
-    const Hdf5Handle origin = dataspace(source.block.shape);
+    H5Sselect_hyperslab(target.id(), H5S_SELECT_SET, sizes(source.region.origin).data(), nullptr,
+                        sizes(source.region.shape).data(), nullptr);
+    const Hdf5Handle origin = dataspace(source.region.shape);
     checked(H5Pset_virtual(creation.id(), target.id(), source.file.c_str(), source.dataset.c_str(),
                            origin.id()),
             "map a virtual dataset", where);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/region.h"
 
 namespace tessera {
 
@@ -42,23 +43,17 @@ class Hdf5Handle {
   int64_t id_ = -1;
 };
 
-// A block of an array: where it begins and how large it is, in elements.
-struct Hdf5Block {
-  std::vector<int64_t> offset;
-  std::vector<int64_t> shape;
-};
-
 class Hdf5Dataset {
  public:
   StoredType type() const { return type_; }
   const std::vector<int64_t>& shape() const { return shape_; }
   int64_t elements() const;
 
-  // Row-major bytes of a block, or of the whole. Sizes must agree (CHECK). A chunk whose checksum
+  // Row-major bytes of a region, or of the whole. Sizes must agree (CHECK). A chunk whose checksum
   // does not match its bytes is an Error.
-  void read(const Hdf5Block& block, std::span<std::byte> bytes) const;
+  void read(const Region& region, std::span<std::byte> bytes) const;
   void read(std::span<std::byte> bytes) const;
-  void write(const Hdf5Block& block, std::span<const std::byte> bytes);
+  void write(const Region& region, std::span<const std::byte> bytes);
   void write(std::span<const std::byte> bytes);
   // Grows a one-dimensional growable dataset by these elements.
   void append(std::span<const std::byte> bytes);
@@ -89,10 +84,10 @@ struct Hdf5Layout {
   bool growable = false;       // One-dimensional only; `append` adds to it.
 };
 
-// One source of a virtual dataset: this block of it lies whole in `dataset` of `file`, a path
-// relative to the folder of the file that holds the virtual dataset.
+// One source of a virtual dataset: `dataset` of `file` holds this region of it and nothing else.
+// The path `file` is relative to the folder of the file with the virtual dataset.
 struct Hdf5Source {
-  Hdf5Block block;
+  Region region;
   std::string file;
   std::string dataset;
 };

@@ -56,47 +56,43 @@ int64_t Hdf5Dataset::elements() const { return product(shape_); }
 
 namespace {
 
-// Selects `block` in the dataset's space; the whole space if the block is empty (scalars).
-Hdf5Handle select(hid_t dataset, const Hdf5Block& block, const std::string& where) {
+// Selects `region` in the dataset's space; the whole space if the dataset is a scalar.
+Hdf5Handle select(hid_t dataset, const Region& region, const std::string& where) {
   Hdf5Handle space = owned(H5Dget_space(dataset), "read the shape", where);
-  if (!block.shape.empty())
-    checked(H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, sizes(block.offset).data(), nullptr,
-                                sizes(block.shape).data(), nullptr),
-            "select a block", where);
+  if (!region.shape.empty())
+    checked(H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, sizes(region.origin).data(), nullptr,
+                                sizes(region.shape).data(), nullptr),
+            "select a region", where);
   return space;
 }
 
 }  // namespace
 
-void Hdf5Dataset::read(const Hdf5Block& block, std::span<std::byte> bytes) const {
+void Hdf5Dataset::read(const Region& region, std::span<std::byte> bytes) const {
   silence();
-  CHECK(static_cast<int64_t>(bytes.size()) == product(block.shape) * stored_type_bytes(type_));
+  CHECK(static_cast<int64_t>(bytes.size()) == product(region.shape) * stored_type_bytes(type_));
   if (bytes.empty()) return;
-  const Hdf5Handle file_space = select(handle_.id(), block, where_);
-  const Hdf5Handle memory_space = dataspace(block.shape);
+  const Hdf5Handle file_space = select(handle_.id(), region, where_);
+  const Hdf5Handle memory_space = dataspace(region.shape);
   checked(H5Dread(handle_.id(), type_id(type_), memory_space.id(), file_space.id(), H5P_DEFAULT,
                   bytes.data()),
           "read", where_);
 }
 
-void Hdf5Dataset::read(std::span<std::byte> bytes) const {
-  read({std::vector<int64_t>(shape_.size(), 0), shape_}, bytes);
-}
+void Hdf5Dataset::read(std::span<std::byte> bytes) const { read(Region::whole(shape_), bytes); }
 
-void Hdf5Dataset::write(const Hdf5Block& block, std::span<const std::byte> bytes) {
+void Hdf5Dataset::write(const Region& region, std::span<const std::byte> bytes) {
   silence();
-  CHECK(static_cast<int64_t>(bytes.size()) == product(block.shape) * stored_type_bytes(type_));
+  CHECK(static_cast<int64_t>(bytes.size()) == product(region.shape) * stored_type_bytes(type_));
   if (bytes.empty()) return;
-  const Hdf5Handle file_space = select(handle_.id(), block, where_);
-  const Hdf5Handle memory_space = dataspace(block.shape);
+  const Hdf5Handle file_space = select(handle_.id(), region, where_);
+  const Hdf5Handle memory_space = dataspace(region.shape);
   checked(H5Dwrite(handle_.id(), type_id(type_), memory_space.id(), file_space.id(), H5P_DEFAULT,
                    bytes.data()),
           "write", where_);
 }
 
-void Hdf5Dataset::write(std::span<const std::byte> bytes) {
-  write({std::vector<int64_t>(shape_.size(), 0), shape_}, bytes);
-}
+void Hdf5Dataset::write(std::span<const std::byte> bytes) { write(Region::whole(shape_), bytes); }
 
 void Hdf5Dataset::append(std::span<const std::byte> bytes) {
   silence();

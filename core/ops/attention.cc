@@ -179,13 +179,6 @@ double flops_attention_grad(const Graph& graph, const Node& node) {
   return score_flops(graph, node, 4.0);
 }
 
-const OpDef kAttentionGrad{.name = "attention_grad",
-                           .op_class = OpClass::kContraction,
-                           .infer = infer_attention_grad,
-                           .decomposition = plain_attention_grad,
-                           .flops = flops_attention_grad};
-const OpRegistrar kRegisterAttentionGrad{kAttentionGrad};
-
 std::vector<Type> infer_attention(const InferContext& context) {
   check_attention_operands(context);
   const Type& q = context.inputs[kQuery];
@@ -216,7 +209,7 @@ std::vector<Tensor> vjp_attention(const VjpContext& context) {
   operands.insert(operands.end(), context.outputs.begin(), context.outputs.end());
   operands.push_back(context.cotangents[0]);
   std::vector<Tensor> cotangents =
-      trace_node(kAttentionGrad, operands, context.node.attributes, context.node.site);
+      trace_node(kAttentionGradOp, operands, context.node.attributes, context.node.site);
   cotangents.resize(context.inputs.size());  // None for the segment ids.
   return cotangents;
 }
@@ -225,15 +218,20 @@ double flops_attention(const Graph& graph, const Node& node) {
   return score_flops(graph, node, 2.0);
 }
 
-const OpDef kAttention{.name = "attention",
-                       .op_class = OpClass::kContraction,
-                       .infer = infer_attention,
-                       .vjp = vjp_attention,
-                       .decomposition = plain_attention,
-                       .flops = flops_attention};
-const OpRegistrar kRegisterAttentionOp{kAttention};
-
 }  // namespace
+
+const OpDef kAttentionGradOp{.name = "attention_grad",
+                             .op_class = OpClass::kContraction,
+                             .infer = infer_attention_grad,
+                             .decomposition = plain_attention_grad,
+                             .flops = flops_attention_grad};
+const OpDef kAttentionOp{.name = "attention",
+                         .op_class = OpClass::kContraction,
+                         .infer = infer_attention,
+                         .vjp = vjp_attention,
+                         .decomposition = plain_attention,
+                         .flops = flops_attention};
+static const OpRegistrar kRegisterAttention{&kAttentionGradOp, &kAttentionOp};
 
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options) {
   const Attributes attributes = {{"causal", int64_t{options.mask == AttentionMask::kCausal}},
@@ -253,7 +251,7 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
                            ? options.key_segment_ids
                            : rename({options.segment_ids, q.site}, "seq", "key_seq"));
   }
-  return trace_node(kAttention, operands, attributes, q.site)[0];
+  return trace_node(kAttentionOp, operands, attributes, q.site)[0];
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 // scores of more than one block of queries of one head.
 #pragma once
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -23,5 +24,7 @@ struct AttentionOptions {
 // accepted: the axes must be named and ordered so. Scores and softmax in f32. Causal: key position
 // <= query position, by index. A query that may attend to nothing gives 0.
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options);
+
+extern const OpDef kAttentionGradOp, kAttentionOp;
 
 }  // namespace tessera

@@ -88,14 +88,6 @@ std::vector<Tensor> plain_cache_update(const Node&, std::span<const Tensor> inpu
   return {where(written, as_dtype(moved, cache.dtype()), cache)};
 }
 
-const OpDef kCacheUpdate{.name = "cache_update",
-                         .op_class = OpClass::kDataMovement,
-                         .infer = infer_cache_update,
-                         .instead_of_gradient = kTrain,
-                         .decomposition = plain_cache_update,
-                         .flops = no_flops};
-const OpRegistrar kRegisterUpdate{kCacheUpdate};
-
 std::vector<Type> infer_cached_attention(const InferContext& context) {
   refuse_partial(context);
   check_cache_names(context, kCachedQuery, {"batch", "seq", "heads", "head_dim"});
@@ -153,25 +145,31 @@ double flops_cached_attention(const Graph& graph, const Node& node) {
   return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(key.axis("key_seq").size);
 }
 
-const OpDef kCachedAttention{.name = "cached_attention",
-                             .op_class = OpClass::kContraction,
-                             .infer = infer_cached_attention,
-                             .instead_of_gradient = kTrain,
-                             .decomposition = plain_cached_attention,
-                             .flops = flops_cached_attention};
-const OpRegistrar kRegisterAttention{kCachedAttention};
-
 }  // namespace
 
+const OpDef kCacheUpdateOp{.name = "cache_update",
+                           .op_class = OpClass::kDataMovement,
+                           .infer = infer_cache_update,
+                           .instead_of_gradient = kTrain,
+                           .decomposition = plain_cache_update,
+                           .flops = no_flops};
+const OpDef kCachedAttentionOp{.name = "cached_attention",
+                               .op_class = OpClass::kContraction,
+                               .infer = infer_cached_attention,
+                               .instead_of_gradient = kTrain,
+                               .decomposition = plain_cached_attention,
+                               .flops = flops_cached_attention};
+static const OpRegistrar kRegisterCache{&kCacheUpdateOp, &kCachedAttentionOp};
+
 Tensor cache_update(Operand cache, Operand rows, Operand starts) {
-  return trace_op(kCacheUpdate, {cache.tensor, rows.tensor, starts.tensor}, {}, cache.site);
+  return trace_op(kCacheUpdateOp, {cache.tensor, rows.tensor, starts.tensor}, {}, cache.site);
 }
 
 Tensor cached_attention(Operand q, Operand key, Operand value, Operand starts,
                         const CachedAttentionOptions& options) {
   const Attributes attributes = {{"scale", options.scale}, {"logit_cap", options.logit_cap}};
-  return trace_op(kCachedAttention, {q.tensor, key.tensor, value.tensor, starts.tensor}, attributes,
-                  q.site);
+  return trace_op(kCachedAttentionOp, {q.tensor, key.tensor, value.tensor, starts.tensor},
+                  attributes, q.site);
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 // gradient.
 #pragma once
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -24,5 +25,7 @@ struct CachedAttentionOptions {
 // f32. A row's result depends on nothing of other rows, to the bit.
 Tensor cached_attention(Operand q, Operand key, Operand value, Operand starts,
                         const CachedAttentionOptions& options);
+
+extern const OpDef kCacheUpdateOp, kCachedAttentionOp;
 
 }  // namespace tessera

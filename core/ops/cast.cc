@@ -44,7 +44,7 @@ const Node* producer(const Tensor& x) {
 }
 
 std::optional<DType> reduce_dtype(const Node& node) {
-  if (node.op->name != "cast" || !node.attributes.has("reduce")) return std::nullopt;
+  if (node.op != &kCastOp || !node.attributes.has("reduce")) return std::nullopt;
   return parse_dtype(node.attributes.get<std::string>("reduce"));
 }
 
@@ -61,7 +61,7 @@ Tensor widened_back(const Tensor& x, DType dtype) {
 Tensor rounded_in_excess(const Tensor& x, DType dtype) {
   Attributes attributes = cast_attributes(dtype, CastPartial::kThrough);
   attributes.set("excess", int64_t{1});
-  return trace_op(find_op("cast"), {x}, std::move(attributes), {});
+  return trace_op(kCastOp, {x}, std::move(attributes), {});
 }
 
 // What is still pending is summed in the reduce dtype if that is not the weight's own, in which
@@ -80,20 +80,24 @@ Tensors cast_vjp(const VjpContext& c) {
   return {widened_back(cotangent, own)};
 }
 
-const OpDef kCast = linear_view(elementwise("cast", infer_cast, cast_vjp));
-const OpRegistrar kRegisterCast{kCast};
-
 }  // namespace
 
+const OpDef kCastOp = [] {
+  OpDef op = linear_view(elementwise("cast", infer_cast, cast_vjp));
+  op.identity = true;
+  return op;
+}();
+static const OpRegistrar kRegisterCast{kCastOp};
+
 Tensor cast(Operand x, DType dtype, CastPartial partial) {
-  return trace_op(find_op("cast"), {x.tensor}, cast_attributes(dtype, partial), x.site);
+  return trace_op(kCastOp, {x.tensor}, cast_attributes(dtype, partial), x.site);
 }
 
 Tensor cast_weight(Operand x, DType dtype, DType reduce) {
   if (x.tensor.dtype() == dtype && reduce == dtype) return x.tensor;
   Attributes attributes = cast_attributes(dtype, CastPartial::kRefuse);
   attributes.set("reduce", std::string(dtype_name(reduce)));
-  return trace_op(find_op("cast"), {x.tensor}, std::move(attributes), x.site);
+  return trace_op(kCastOp, {x.tensor}, std::move(attributes), x.site);
 }
 
 Tensor reshard_gradient(const Tensor& cotangent, const Type& target, const Tensor& x,

@@ -3,6 +3,7 @@
 // op itself is called as in elementwise.h.
 #pragma once
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -16,5 +17,7 @@ Tensor cast_weight(Operand x, DType dtype, DType reduce);
 // rounded if a cast to the reduce dtype follows.
 Tensor reshard_gradient(const Tensor& cotangent, const Type& target, const Tensor& x,
                         const Tensor& resharded);
+
+extern const OpDef kCastOp;
 
 }  // namespace tessera

@@ -51,35 +51,34 @@ constexpr OpDef collective(std::string_view name, std::vector<Type> (*infer)(con
   return {.name = name, .op_class = OpClass::kCollective, .infer = infer, .flops = no_flops};
 }
 
-const OpDef kCollectiveOps[] = {
-    collective("all_gather", infer_all_gather),
-    collective("reduce_scatter", infer_reduce_scatter),
-    collective("all_reduce", infer_same),
-    collective("all_to_all", infer_all_to_all),
-    collective("permute", infer_same),
-    {.name = "mask_to_owner",
-     .op_class = OpClass::kDataMovement,
-     .infer = infer_same,
-     .flops = no_flops},
-};
-const OpRegistrar kRegisterCollective{std::span<const OpDef>(kCollectiveOps)};
-
 }  // namespace
+
+const OpDef kAllGatherOp = collective("all_gather", infer_all_gather);
+const OpDef kReduceScatterOp = collective("reduce_scatter", infer_reduce_scatter);
+const OpDef kAllReduceOp = collective("all_reduce", infer_same);
+const OpDef kAllToAllOp = collective("all_to_all", infer_all_to_all);
+const OpDef kPermuteOp = collective("permute", infer_same);
+const OpDef kMaskToOwnerOp{.name = "mask_to_owner",
+                           .op_class = OpClass::kDataMovement,
+                           .infer = infer_same,
+                           .flops = no_flops};
+static const OpRegistrar kRegisterCollective{&kAllGatherOp, &kReduceScatterOp, &kAllReduceOp,
+                                             &kAllToAllOp,  &kPermuteOp,       &kMaskToOwnerOp};
 
 bool is_collective(const Node& node) { return node.op->op_class == OpClass::kCollective; }
 
 int64_t collective_bytes(const Graph& graph, const Node& node) {
   const int64_t in = graph.type(node.inputs[0]).bytes();
   const int64_t out = graph.type(node.outputs[0]).bytes();
-  if (node.op->name == "permute") {
+  if (node.op == &kPermuteOp) {
     const int64_t self = node.attributes.get<Devices>(
         "group")[static_cast<size_t>(node.attributes.get<int64_t>("index"))];
     return node.attributes.get<int64_t>("to") == self ? 0 : in;
   }
   const int64_t devices = group_size(node.attributes);
-  if (node.op->name == "all_gather") return out / devices * (devices - 1);
+  if (node.op == &kAllGatherOp) return out / devices * (devices - 1);
   // What does not divide is sent in parts that differ by an element; the total is the same.
-  const int64_t times = node.op->name == "all_reduce" ? 2 : 1;
+  const int64_t times = node.op == &kAllReduceOp ? 2 : 1;
   return times * in * (devices - 1) / devices;
 }
 

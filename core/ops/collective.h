@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "core/graph/op.h"
 
 namespace tessera {
 
@@ -35,10 +36,11 @@ int64_t collective_bytes(const Graph& graph, const Node& node);
 
 // Ops whose result depends on where a shard lies in the global array carry, in graphs of more than
 // one device: `origin` (global index of the shard's first element along each axis) and `extent`
-// (global sizes) of one anchor tensor. The anchor is the result of iota, causal_mask, one_hot,
-// random_uniform and scatter_add, and operand 0 of dropout, gather, pick and the shards'
-// cross-entropy.
+// (global sizes) of one tensor, which OpDef::anchor names.
 inline constexpr std::string_view kOrigin = "origin";
 inline constexpr std::string_view kExtent = "extent";
+
+extern const OpDef kAllGatherOp, kReduceScatterOp, kAllReduceOp, kAllToAllOp, kPermuteOp,
+    kMaskToOwnerOp;
 
 }  // namespace tessera

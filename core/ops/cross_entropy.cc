@@ -110,13 +110,6 @@ double flops_cross_entropy(const Graph& graph, const Node& node) {
   return 5.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
 }
 
-const OpDef kCrossEntropyGrad{.name = "cross_entropy_grad",
-                              .op_class = OpClass::kReduction,
-                              .infer = infer_cross_entropy_grad,
-                              .decomposition = plain_cross_entropy_grad,
-                              .flops = flops_cross_entropy};
-const OpRegistrar kRegisterCrossEntropyGrad{kCrossEntropyGrad};
-
 std::vector<Type> infer_cross_entropy(const InferContext& context) {
   check_loss_operands(context);
   const Type& logits = context.inputs[0];
@@ -137,21 +130,26 @@ std::vector<Tensor> plain_cross_entropy(const Node& node, std::span<const Tensor
 
 std::vector<Tensor> vjp_cross_entropy(const VjpContext& context) {
   const Tensor dlogits =
-      trace_op(kCrossEntropyGrad,
+      trace_op(kCrossEntropyGradOp,
                {context.inputs[0], context.inputs[1], context.outputs[3], context.cotangents[0]},
                context.node.attributes, context.node.site);
   return {dlogits, Tensor()};
 }
 
-const OpDef kCrossEntropy{.name = "cross_entropy",
-                          .op_class = OpClass::kReduction,
-                          .infer = infer_cross_entropy,
-                          .vjp = vjp_cross_entropy,
-                          .decomposition = plain_cross_entropy,
-                          .flops = flops_cross_entropy};
-const OpRegistrar kRegisterCrossEntropy{kCrossEntropy};
-
 }  // namespace
+
+const OpDef kCrossEntropyGradOp{.name = "cross_entropy_grad",
+                                .op_class = OpClass::kReduction,
+                                .infer = infer_cross_entropy_grad,
+                                .decomposition = plain_cross_entropy_grad,
+                                .flops = flops_cross_entropy};
+const OpDef kCrossEntropyOp{.name = "cross_entropy",
+                            .op_class = OpClass::kReduction,
+                            .infer = infer_cross_entropy,
+                            .vjp = vjp_cross_entropy,
+                            .decomposition = plain_cross_entropy,
+                            .flops = flops_cross_entropy};
+static const OpRegistrar kRegisterCrossEntropy{&kCrossEntropyGradOp, &kCrossEntropyOp};
 
 CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis,
                            const CrossEntropyOptions& options) {
@@ -163,7 +161,7 @@ CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis
   const bool split = logits.tensor.has(axis) && !logits.tensor.type().axis(axis).split.empty();
   const std::vector<Tensor> results =
       split ? split_losses(attributes, logits, labels.tensor)
-            : trace_node(kCrossEntropy, {axis_last(logits, axis), labels.tensor}, attributes,
+            : trace_node(kCrossEntropyOp, {axis_last(logits, axis), labels.tensor}, attributes,
                          logits.site);
   return {results[0], stop_gradient({results[1], logits.site}),
           stop_gradient({results[2], logits.site})};

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -24,5 +25,7 @@ struct CrossEntropy {
 // its mesh axes, each with an entry a row.
 CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis,
                            const CrossEntropyOptions& options = {});
+
+extern const OpDef kCrossEntropyGradOp, kCrossEntropyOp;
 
 }  // namespace tessera

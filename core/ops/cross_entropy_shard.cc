@@ -79,8 +79,8 @@ std::vector<Tensor> plain_shard(const Node& node, std::span<const Tensor> inputs
   const Attributes& attributes = node.attributes;
   const std::string& axis = vocab_of(attributes);
   const Tensor z = capped_shard(inputs[0], attributes);
-  const Tensor picked = trace_op(find_op("pick"), {widened(inputs[0]), inputs[1]},
-                                 placed({{"axis", axis}}, node), node.site);
+  const Tensor picked =
+      trace_op(kPickOp, {widened(inputs[0]), inputs[1]}, placed({{"axis", axis}}, node), node.site);
   std::vector<Tensor> terms = {reduce_sum(exp(z - inputs[2]), axis), picked};
   if (attributes.get<int64_t>("total") != 0) terms.push_back(reduce_sum(z, axis));
   for (Tensor& term : terms) term = broadcast(term, {{"terms", 1, {}}});
@@ -107,7 +107,7 @@ std::vector<Tensor> plain_shard_grad(const Node& node, std::span<const Tensor> i
   const double cap = attributes.get<double>("soft_cap");
   if (cap > 0.0) slope = slope * (1.0 - square(z / cap));
   const Axis& vocab = z.type().axis(vocab_of(attributes));
-  const Tensor chosen = trace_op(find_op("one_hot"), {inputs[1]},
+  const Tensor chosen = trace_op(kOneHotOp, {inputs[1]},
                                  placed({{"axis", vocab.name},
                                          {"size", vocab.size},
                                          {"split", vocab.split},
@@ -121,33 +121,35 @@ double flops_shard(const Graph& graph, const Node& node) {
   return 5.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
 }
 
-const OpDef kShardGrad{.name = "cross_entropy_shard_grad",
-                       .op_class = OpClass::kReduction,
-                       .infer = infer_shard_grad,
-                       .decomposition = plain_shard_grad,
-                       .flops = flops_shard};
-const OpRegistrar kRegisterCrossEntropyShardGrad{kShardGrad};
-
 std::vector<Tensor> vjp_shard(const VjpContext& context) {
-  const Tensor dlogits = trace_op(
-      kShardGrad, {context.inputs[0], context.inputs[1], context.inputs[2], context.cotangents[0]},
-      context.node.attributes, context.node.site);
+  const Tensor dlogits =
+      trace_op(kCrossEntropyShardGradOp,
+               {context.inputs[0], context.inputs[1], context.inputs[2], context.cotangents[0]},
+               context.node.attributes, context.node.site);
   return {dlogits, Tensor(), Tensor()};
 }
 
-const OpDef kShard{.name = "cross_entropy_shard",
-                   .op_class = OpClass::kReduction,
-                   .infer = infer_shard,
-                   .vjp = vjp_shard,
-                   .decomposition = plain_shard,
-                   .flops = flops_shard};
-const OpRegistrar kRegisterCrossEntropyShard{kShard};
-
 }  // namespace
+
+const OpDef kCrossEntropyShardGradOp{.name = "cross_entropy_shard_grad",
+                                     .op_class = OpClass::kReduction,
+                                     .infer = infer_shard_grad,
+                                     .decomposition = plain_shard_grad,
+                                     .flops = flops_shard,
+                                     .anchor = ShardAnchor::kFirstOperand};
+const OpDef kCrossEntropyShardOp{.name = "cross_entropy_shard",
+                                 .op_class = OpClass::kReduction,
+                                 .infer = infer_shard,
+                                 .vjp = vjp_shard,
+                                 .decomposition = plain_shard,
+                                 .flops = flops_shard,
+                                 .anchor = ShardAnchor::kFirstOperand};
+static const OpRegistrar kRegisterCrossEntropyShard{&kCrossEntropyShardGradOp,
+                                                    &kCrossEntropyShardOp};
 
 Tensor cross_entropy_shard(Operand logits, Operand labels, Operand maximum, std::string_view axis,
                            double soft_cap, ShardTotal total) {
-  return trace_op(kShard, {axis_last(logits, axis), labels.tensor, maximum.tensor},
+  return trace_op(kCrossEntropyShardOp, {axis_last(logits, axis), labels.tensor, maximum.tensor},
                   {{"axis", std::string(axis)},
                    {"soft_cap", soft_cap},
                    {"total", int64_t{total == ShardTotal::kOfLogits}}},

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -16,5 +17,7 @@ namespace tessera {
 enum class ShardTotal { kNone, kOfLogits };
 Tensor cross_entropy_shard(Operand logits, Operand labels, Operand maximum, std::string_view axis,
                            double soft_cap, ShardTotal total);
+
+extern const OpDef kCrossEntropyShardGradOp, kCrossEntropyShardOp;
 
 }  // namespace tessera

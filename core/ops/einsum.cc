@@ -84,7 +84,7 @@ Tensor operand_vjp(const Tensor& dy, const Tensor& other, const Tensor& operand)
     if (!operand.has(name)) summed.push_back(name);
   }
   const Attributes attributes = {{"contracted", summed}, {"output", operand.type().names()}};
-  return trace_op(find_op("einsum"), {dy, other}, attributes, {});
+  return trace_op(kEinsumOp, {dy, other}, attributes, {});
 }
 
 std::vector<Tensor> einsum_vjp(const VjpContext& c) {
@@ -99,13 +99,6 @@ double einsum_flops(const Graph& graph, const Node& node) {
   }
   return 2.0 * multiplications;
 }
-
-const OpDef kEinsum = {.name = "einsum",
-                       .op_class = OpClass::kContraction,
-                       .infer = infer_einsum,
-                       .vjp = einsum_vjp,
-                       .flops = einsum_flops};
-const OpRegistrar kRegisterEinsum{kEinsum};
 
 // "batch/data seq" of an equation: sizes are not written there.
 Type equation_part(const SourceSite& site, std::string_view equation, std::string_view part) {
@@ -138,6 +131,13 @@ void check_operand_axes(std::string_view equation, const Names& written, const T
 
 }  // namespace
 
+const OpDef kEinsumOp = {.name = "einsum",
+                         .op_class = OpClass::kContraction,
+                         .infer = infer_einsum,
+                         .vjp = einsum_vjp,
+                         .flops = einsum_flops};
+static const OpRegistrar kRegisterEinsum{&kEinsumOp};
+
 Over over(std::string_view axes) { return {parse_names(axes)}; }
 
 Tensor einsum(Operand a, Operand b, const Over& contracted) {
@@ -147,7 +147,7 @@ Tensor einsum(Operand a, Operand b, const Over& contracted) {
       if (!contains(contracted.axes, name) && !contains(output, name)) output.push_back(name);
     }
   }
-  return trace_op(find_op("einsum"), {a.tensor, b.tensor},
+  return trace_op(kEinsumOp, {a.tensor, b.tensor},
                   {{"contracted", contracted.axes}, {"output", output}}, a.site);
 }
 
@@ -173,7 +173,7 @@ Tensor einsum(std::string_view equation, Operand a, Operand b) {
   for (const std::string& name : a_axes) {
     if (contains(b_axes, name) && !contains(output, name)) contracted.push_back(name);
   }
-  const Tensor result = trace_op(find_op("einsum"), {a.tensor, b.tensor},
+  const Tensor result = trace_op(kEinsumOp, {a.tensor, b.tensor},
                                  {{"contracted", contracted}, {"output", output}}, a.site);
   if (layouts) check_layout(equation, result_type, result);
   return result;

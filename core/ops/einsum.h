@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -24,5 +25,7 @@ Tensor einsum(Operand a, Operand b, const Over& contracted);
 // It may write layouts, "batch/data mlp/mdl, mlp/mdl embed -> batch/data embed + sum(mdl)": all of
 // them are then checked.
 Tensor einsum(std::string_view equation, Operand a, Operand b);
+
+extern const OpDef kEinsumOp;
 
 }  // namespace tessera

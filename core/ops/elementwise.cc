@@ -195,11 +195,22 @@ Tensors mask_vjp(const VjpContext& c) {
   return {match(mask(c.cotangents[0], c.inputs[1]), c.inputs[0]), Tensor()};
 }
 
+}  // namespace
+
+const OpDef kScaleOp = linear_view(elementwise("scale", infer_scale, scale_vjp));
+const OpDef kStopGradientOp = [] {
+  OpDef op = elementwise("stop_gradient", infer_linear, no_vjp);
+  op.identity = op.stops_gradient = true;
+  return op;
+}();
+const OpDef kWhereOp = elementwise("where", infer_where, where_vjp);
+static const OpRegistrar kRegisterNamed{&kScaleOp, &kStopGradientOp, &kWhereOp};
+
+namespace {
+
 // One row an op: name, type rule, gradient.
 const OpDef kElementwiseOps[] = {
     linear_view(elementwise("neg", infer_neg, neg_vjp)),
-    linear_view(elementwise("scale", infer_scale, scale_vjp)),
-    elementwise("stop_gradient", infer_linear, no_vjp),
 
     elementwise("exp", infer_nonlinear_floating, exp_vjp),
     elementwise("log", infer_nonlinear_floating, log_vjp),
@@ -228,7 +239,6 @@ const OpDef kElementwiseOps[] = {
     elementwise("logical_not", infer_logical),
     elementwise("is_finite", infer_is_finite),
 
-    elementwise("where", infer_where, where_vjp),
     elementwise("mask", infer_mask, mask_vjp),
 };
 const OpRegistrar kRegisterElementwise{std::span<const OpDef>(kElementwiseOps)};
@@ -248,9 +258,9 @@ Operand scalar_like(const Operand& x, double value) {
 
 Tensor neg(Operand x) { return unary("neg", x); }
 Tensor scale(Operand x, double factor) {
-  return trace_op(find_op("scale"), {x.tensor}, {{"factor", factor}}, x.site);
+  return trace_op(kScaleOp, {x.tensor}, {{"factor", factor}}, x.site);
 }
-Tensor stop_gradient(Operand x) { return unary("stop_gradient", x); }
+Tensor stop_gradient(Operand x) { return trace_op(kStopGradientOp, {x.tensor}, {}, x.site); }
 
 Tensor exp(Operand x) { return unary("exp", x); }
 Tensor log(Operand x) { return unary("log", x); }
@@ -280,7 +290,7 @@ Tensor logical_not(Operand a) { return unary("logical_not", a); }
 Tensor is_finite(Operand x) { return unary("is_finite", x); }
 
 Tensor where(Operand condition, Operand a, Operand b) {
-  return trace_op(find_op("where"), {condition.tensor, a.tensor, b.tensor}, {}, condition.site);
+  return trace_op(kWhereOp, {condition.tensor, a.tensor, b.tensor}, {}, condition.site);
 }
 Tensor mask(Operand x, Operand condition) { return binary("mask", x, condition); }
 

@@ -5,6 +5,7 @@
 // dtype; two floating operands of different dtypes are an error (cast one).
 #pragma once
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 #include "core/ops/activation.h"
 
@@ -63,5 +64,7 @@ Tensor operator+(Operand a, double b);
 Tensor operator-(Operand a, double b);
 Tensor operator-(double a, Operand b);
 inline Tensor operator+(double a, Operand b) { return b + a; }
+
+extern const OpDef kScaleOp, kStopGradientOp, kWhereOp;
 
 }  // namespace tessera

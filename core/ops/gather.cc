@@ -134,39 +134,40 @@ double update_flops(const Graph& graph, const Node& node) {
   return static_cast<double>(graph.type(node.inputs[0]).elements());
 }
 
-const OpDef kGatherOps[] = {
-    {.name = "gather",
-     .op_class = OpClass::kDataMovement,
-     .infer = infer_gather,
-     .vjp = gather_vjp,
-     .flops = no_flops},
-    {.name = "scatter_add",
-     .op_class = OpClass::kOther,
-     .infer = infer_scatter_add,
-     .vjp = scatter_add_vjp,
-     .flops = update_flops},
-    {.name = "pick",
-     .op_class = OpClass::kDataMovement,
-     .infer = infer_pick,
-     .vjp = pick_vjp,
-     .flops = no_flops},
-};
-const OpRegistrar kRegisterGather{std::span<const OpDef>(kGatherOps)};
-
 }  // namespace
 
+const OpDef kGatherOp{.name = "gather",
+                      .op_class = OpClass::kDataMovement,
+                      .infer = infer_gather,
+                      .vjp = gather_vjp,
+                      .flops = no_flops,
+                      .anchor = ShardAnchor::kFirstOperand};
+const OpDef kScatterAddOp{.name = "scatter_add",
+                          .op_class = OpClass::kOther,
+                          .infer = infer_scatter_add,
+                          .vjp = scatter_add_vjp,
+                          .flops = update_flops,
+                          .anchor = ShardAnchor::kResult,
+                          .axis_size = {.axis = "axis", .size = "size"}};
+const OpDef kPickOp{.name = "pick",
+                    .op_class = OpClass::kDataMovement,
+                    .infer = infer_pick,
+                    .vjp = pick_vjp,
+                    .flops = no_flops,
+                    .anchor = ShardAnchor::kFirstOperand};
+static const OpRegistrar kRegisterGather{&kGatherOp, &kScatterAddOp, &kPickOp};
+
 Tensor gather(Operand table, Operand ids, std::string_view axis) {
-  return trace_op(find_op("gather"), {table.tensor, ids.tensor}, {{"axis", std::string(axis)}},
-                  table.site);
+  return trace_op(kGatherOp, {table.tensor, ids.tensor}, {{"axis", std::string(axis)}}, table.site);
 }
 
 Tensor scatter_add(Operand updates, Operand ids, Axis axis) {
-  return trace_op(find_op("scatter_add"), {updates.tensor, ids.tensor},
+  return trace_op(kScatterAddOp, {updates.tensor, ids.tensor},
                   {{"axis", axis.name}, {"size", axis.size}, {"split", axis.split}}, updates.site);
 }
 
 Tensor pick(Operand x, Operand ids, std::string_view axis) {
-  return trace_op(find_op("pick"), {x.tensor, ids.tensor}, {{"axis", std::string(axis)}}, x.site);
+  return trace_op(kPickOp, {x.tensor, ids.tensor}, {{"axis", std::string(axis)}}, x.site);
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -18,5 +19,7 @@ Tensor scatter_add(Operand updates, Operand ids, Axis axis);
 
 // x["… axis"], ids[…] -> […]: one element of `axis` for each id. Gradient: a one-hot product.
 Tensor pick(Operand x, Operand ids, std::string_view axis);
+
+extern const OpDef kGatherOp, kScatterAddOp, kPickOp;
 
 }  // namespace tessera

@@ -32,38 +32,50 @@ std::vector<Type> infer_one_hot(const InferContext& context) {
   return {type};
 }
 
-const OpDef kGeneratorOps[] = {
-    {.name = "constant",
-     .op_class = OpClass::kGenerator,
-     .infer = infer_generator,
-     .flops = no_flops},
-    {.name = "iota", .op_class = OpClass::kGenerator, .infer = infer_generator, .flops = no_flops},
-    {.name = "causal_mask",
-     .op_class = OpClass::kGenerator,
-     .infer = infer_generator,
-     .flops = no_flops},
-    {.name = "one_hot", .op_class = OpClass::kGenerator, .infer = infer_one_hot, .flops = no_flops},
-};
-const OpRegistrar kRegisterGenerator{std::span<const OpDef>(kGeneratorOps)};
-
 }  // namespace
 
+const OpDef kConstantOp{.name = "constant",
+                        .op_class = OpClass::kGenerator,
+                        .infer = infer_generator,
+                        .flops = no_flops,
+                        .foldable = true};
+const OpDef kIotaOp{.name = "iota",
+                    .op_class = OpClass::kGenerator,
+                    .infer = infer_generator,
+                    .flops = no_flops,
+                    .foldable = true,
+                    .anchor = ShardAnchor::kResult};
+const OpDef kCausalMaskOp{.name = "causal_mask",
+                          .op_class = OpClass::kGenerator,
+                          .infer = infer_generator,
+                          .flops = no_flops,
+                          .foldable = true,
+                          .anchor = ShardAnchor::kResult};
+const OpDef kOneHotOp{.name = "one_hot",
+                      .op_class = OpClass::kGenerator,
+                      .infer = infer_one_hot,
+                      .flops = no_flops,
+                      .foldable = true,
+                      .anchor = ShardAnchor::kResult,
+                      .axis_size = {.axis = "axis", .size = "size"}};
+static const OpRegistrar kRegisterGenerator{&kConstantOp, &kIotaOp, &kCausalMaskOp, &kOneHotOp};
+
 Tensor constant(double value, DType dtype, std::vector<Axis> axes, SourceSite site) {
-  return trace_op(find_op("constant"), {},
-                  {{"value", value}, {"type", make_type(dtype, std::move(axes))}}, site);
+  return trace_op(kConstantOp, {}, {{"value", value}, {"type", make_type(dtype, std::move(axes))}},
+                  site);
 }
 
 Tensor iota(Axis axis, SourceSite site) {
-  return trace_op(find_op("iota"), {}, {{"type", make_type(DType::kI32, {std::move(axis)})}}, site);
+  return trace_op(kIotaOp, {}, {{"type", make_type(DType::kI32, {std::move(axis)})}}, site);
 }
 
 Tensor causal_mask(Axis query, Axis key, SourceSite site) {
   const Type type = make_type(DType::kBool, {std::move(query), std::move(key)});
-  return trace_op(find_op("causal_mask"), {}, {{"type", type}}, site);
+  return trace_op(kCausalMaskOp, {}, {{"type", type}}, site);
 }
 
 Tensor one_hot(Operand ids, Axis axis, DType dtype) {
-  return trace_op(find_op("one_hot"), {ids.tensor},
+  return trace_op(kOneHotOp, {ids.tensor},
                   {{"axis", axis.name},
                    {"size", axis.size},
                    {"split", axis.split},

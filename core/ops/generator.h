@@ -3,6 +3,7 @@
 // of the axes given (their splits are kept).
 #pragma once
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -16,5 +17,7 @@ Tensor iota(Axis axis, SourceSite site = SourceSite::current());
 Tensor causal_mask(Axis query, Axis key, SourceSite site = SourceSite::current());
 // 1 where `ids` equals the position on the new axis, else 0; the axis comes last.
 Tensor one_hot(Operand ids, Axis axis, DType dtype);
+
+extern const OpDef kConstantOp, kIotaOp, kCausalMaskOp, kOneHotOp;
 
 }  // namespace tessera

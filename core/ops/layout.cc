@@ -227,31 +227,38 @@ constexpr OpDef view(std::string_view name, decltype(OpDef::infer) infer,
   return op;
 }
 
-const OpDef kLayoutOps[] = {
-    view("rename", infer_rename, rename_vjp),
-    view("split_axis", infer_split, split_vjp),
-    view("merge_axes", infer_merge, merge_vjp),
-    selection("transpose", infer_transpose, transpose_vjp),
-    selection("slice", infer_slice, slice_vjp),
-    movement("pad", infer_pad, pad_vjp),
-    movement("concat", infer_concat, concat_vjp),
-    movement("shift_right", infer_shift, shift_vjp),
-};
-const OpRegistrar kRegisterLayout{std::span<const OpDef>(kLayoutOps)};
+std::vector<Type> infer_copy(const InferContext& context) { return {context.inputs[0]}; }
 
 }  // namespace
 
+const OpDef kRenameOp = view("rename", infer_rename, rename_vjp);
+const OpDef kSplitAxisOp = [] {
+  OpDef op = view("split_axis", infer_split, split_vjp);
+  op.axis_size = {.axis = "outer", .size = "outer_size"};
+  return op;
+}();
+const OpDef kMergeAxesOp = view("merge_axes", infer_merge, merge_vjp);
+const OpDef kTransposeOp = selection("transpose", infer_transpose, transpose_vjp);
+const OpDef kSliceOp = selection("slice", infer_slice, slice_vjp);
+const OpDef kPadOp = movement("pad", infer_pad, pad_vjp);
+const OpDef kConcatOp = movement("concat", infer_concat, concat_vjp);
+const OpDef kShiftRightOp = movement("shift_right", infer_shift, shift_vjp);
+const OpDef kCopyOp = movement("copy", infer_copy, nullptr);
+static const OpRegistrar kRegisterLayout{&kRenameOp,    &kSplitAxisOp,  &kMergeAxesOp,
+                                         &kTransposeOp, &kSliceOp,      &kPadOp,
+                                         &kConcatOp,    &kShiftRightOp, &kCopyOp};
+
 Tensor rename(Operand x, std::string_view from, std::string_view to) {
-  return trace_op(find_op("rename"), {x.tensor},
-                  {{"from", std::string(from)}, {"to", std::string(to)}}, x.site);
+  return trace_op(kRenameOp, {x.tensor}, {{"from", std::string(from)}, {"to", std::string(to)}},
+                  x.site);
 }
 
 Tensor transpose(Operand x, std::string_view order) {
-  return trace_op(find_op("transpose"), {x.tensor}, {{"order", names_at(x, order)}}, x.site);
+  return trace_op(kTransposeOp, {x.tensor}, {{"order", names_at(x, order)}}, x.site);
 }
 
 Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner) {
-  return trace_op(find_op("split_axis"), {x.tensor},
+  return trace_op(kSplitAxisOp, {x.tensor},
                   {{"axis", std::string(axis)},
                    {"outer", outer.name},
                    {"outer_size", outer.size},
@@ -263,29 +270,28 @@ Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner) {
 Tensor merge_axes(Operand x, std::string_view outer, std::string_view inner,
                   std::string_view axis) {
   return trace_op(
-      find_op("merge_axes"), {x.tensor},
+      kMergeAxesOp, {x.tensor},
       {{"outer", std::string(outer)}, {"inner", std::string(inner)}, {"axis", std::string(axis)}},
       x.site);
 }
 
 Tensor slice(Operand x, std::string_view axis, int64_t begin, int64_t end) {
-  return trace_op(find_op("slice"), {x.tensor},
+  return trace_op(kSliceOp, {x.tensor},
                   {{"axis", std::string(axis)}, {"begin", begin}, {"end", end}}, x.site);
 }
 
 Tensor pad(Operand x, std::string_view axis, int64_t before, int64_t after) {
-  return trace_op(find_op("pad"), {x.tensor},
+  return trace_op(kPadOp, {x.tensor},
                   {{"axis", std::string(axis)}, {"before", before}, {"after", after}}, x.site);
 }
 
 Tensor concat(const std::vector<Tensor>& parts, std::string_view axis, SourceSite site) {
   CHECK(!parts.empty(), "concat of nothing");
-  return trace_op(find_op("concat"), parts, {{"axis", std::string(axis)}}, site);
+  return trace_op(kConcatOp, parts, {{"axis", std::string(axis)}}, site);
 }
 
 Tensor shift_right(Operand x, std::string_view axis, double fill) {
-  return trace_op(find_op("shift_right"), {x.tensor}, {{"axis", std::string(axis)}, {"fill", fill}},
-                  x.site);
+  return trace_op(kShiftRightOp, {x.tensor}, {{"axis", std::string(axis)}, {"fill", fill}}, x.site);
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -23,5 +24,11 @@ Tensor concat(const std::vector<Tensor>& parts, std::string_view axis,
               SourceSite site = SourceSite::current());
 // New values of `axis` are x's, moved up by one; the first is `fill`. Unsplit axis.
 Tensor shift_right(Operand x, std::string_view axis, double fill);
+
+extern const OpDef kRenameOp, kSplitAxisOp, kMergeAxesOp, kTransposeOp, kSliceOp, kPadOp, kConcatOp,
+    kShiftRightOp;
+// A copy of its operand; never traced. Memory planning adds it where one value must be in two
+// places: a state's next value that could not be written in place, a carry that is also saved.
+extern const OpDef kCopyOp;
 
 }  // namespace tessera

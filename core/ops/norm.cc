@@ -108,11 +108,6 @@ constexpr OpDef norm_grad(std::string_view name) {
           .decomposition = plain_norm_grad,
           .flops = flops_norm_grad};
 }
-const OpDef kRmsNormGrad = norm_grad("rms_norm_grad");
-const OpDef kLayerNormGrad = norm_grad("layer_norm_grad");
-const OpRegistrar kRegisterRmsNormGrad{kRmsNormGrad};
-const OpRegistrar kRegisterLayerNormGrad{kLayerNormGrad};
-
 std::vector<Type> infer_norm(const InferContext& context) {
   const NormAttributes norm(context.attributes);
   refuse_partial(context);
@@ -158,8 +153,8 @@ std::vector<Tensor> vjp_norm(const VjpContext& context) {
   if (norm.has_scale) operands.push_back(context.inputs[1]);
   operands.insert(operands.end(), context.outputs.begin() + 1, context.outputs.end());
   operands.push_back(context.cotangents[0]);
-  return trace_node(norm.centred ? kLayerNormGrad : kRmsNormGrad, operands, context.node.attributes,
-                    context.node.site);
+  return trace_node(norm.centred ? kLayerNormGradOp : kRmsNormGradOp, operands,
+                    context.node.attributes, context.node.site);
 }
 
 constexpr OpDef norm_op(std::string_view name) {
@@ -170,11 +165,6 @@ constexpr OpDef norm_op(std::string_view name) {
           .decomposition = plain_norm,
           .flops = flops_norm};
 }
-const OpDef kRmsNorm = norm_op("rms_norm");
-const OpDef kLayerNorm = norm_op("layer_norm");
-const OpRegistrar kRegisterRmsNorm{kRmsNorm};
-const OpRegistrar kRegisterLayerNorm{kLayerNorm};
-
 // Scale and bias lie as the axis they multiply does.
 void check_split_alike(const OpDef& op, std::span<const Tensor> operands, std::string_view axis,
                        const SourceSite& site) {
@@ -197,7 +187,7 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
   if (bias) operands.push_back(bias);
   const Attributes attributes = {{"axis", std::string(axis)},
                                  {"epsilon", epsilon},
-                                 {"centred", int64_t{&op == &kLayerNorm}},
+                                 {"centred", int64_t{&op == &kLayerNormOp}},
                                  {"scale", int64_t{scale.valid()}},
                                  {"bias", int64_t{bias.valid()}}};
   if (x.tensor.has(axis) && !x.tensor.type().axis(axis).split.empty()) {
@@ -212,13 +202,20 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
 
 }  // namespace
 
+const OpDef kRmsNormGradOp = norm_grad("rms_norm_grad");
+const OpDef kLayerNormGradOp = norm_grad("layer_norm_grad");
+const OpDef kRmsNormOp = norm_op("rms_norm");
+const OpDef kLayerNormOp = norm_op("layer_norm");
+static const OpRegistrar kRegisterNorm{&kRmsNormGradOp, &kLayerNormGradOp, &kRmsNormOp,
+                                       &kLayerNormOp};
+
 Tensor rms_norm(Operand x, const Tensor& scale, std::string_view axis, double epsilon) {
-  return trace_norm(kRmsNorm, x, scale, {}, axis, epsilon);
+  return trace_norm(kRmsNormOp, x, scale, {}, axis, epsilon);
 }
 
 Tensor layer_norm(Operand x, const Tensor& scale, const Tensor& bias, std::string_view axis,
                   double epsilon) {
-  return trace_norm(kLayerNorm, x, scale, bias, axis, epsilon);
+  return trace_norm(kLayerNormOp, x, scale, bias, axis, epsilon);
 }
 
 }  // namespace tessera

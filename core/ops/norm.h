@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -17,5 +18,7 @@ Tensor rms_norm(Operand x, const Tensor& scale, std::string_view axis, double ep
 // (x - mean)·rsqrt(variance + epsilon)·scale + bias. Ba et al., 2016. `bias` may be invalid.
 Tensor layer_norm(Operand x, const Tensor& scale, const Tensor& bias, std::string_view axis,
                   double epsilon);
+
+extern const OpDef kRmsNormGradOp, kLayerNormGradOp, kRmsNormOp, kLayerNormOp;
 
 }  // namespace tessera

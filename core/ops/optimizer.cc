@@ -69,11 +69,11 @@ double flops_adam(const Graph& graph, const Node& node) {
   return 14.0 * static_cast<double>(graph.type(node.inputs[kParameter]).elements());
 }
 
-const OpDef kAdam{
-    .name = "adam_update", .infer = infer_adam, .decomposition = plain_adam, .flops = flops_adam};
-const OpRegistrar kRegisterOptimizer{kAdam};
-
 }  // namespace
+
+const OpDef kAdamUpdateOp{
+    .name = "adam_update", .infer = infer_adam, .decomposition = plain_adam, .flops = flops_adam};
+static const OpRegistrar kRegisterOptimizer{&kAdamUpdateOp};
 
 AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,
                       Operand count, Operand gradient_scale, Operand apply,
@@ -85,7 +85,7 @@ AdamState adam_update(const AdamState& state, Operand gradient, Operand learning
                                  {"weight_decay", options.weight_decay},
                                  {"bias_corrected_decay", int64_t{options.bias_corrected_decay}}};
   const std::vector<Tensor> next =
-      trace_node(kAdam,
+      trace_node(kAdamUpdateOp,
                  {state.parameter, state.first_moment, state.second_moment, gradient.tensor,
                   learning_rate.tensor, count.tensor, gradient_scale.tensor, apply.tensor},
                  attributes, gradient.site);

@@ -3,6 +3,7 @@
 // computed in the graph or fed by the host, so that one program serves every step.
 #pragma once
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -30,5 +31,7 @@ struct AdamState {
 AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,
                       Operand count, Operand gradient_scale, Operand apply,
                       const AdamOptions& options);
+
+extern const OpDef kAdamUpdateOp;
 
 }  // namespace tessera

@@ -83,10 +83,6 @@ std::vector<Type> infer_random_uniform(const InferContext& context) {
   return {type};
 }
 
-const OpDef kRandomUniform{
-    .name = "random_uniform", .op_class = OpClass::kGenerator, .infer = infer_random_uniform};
-const OpRegistrar kRegisterUniform{kRandomUniform};
-
 // Linear in x; every device of a replica or of a pending sum draws the same mask.
 std::vector<Type> infer_dropout(const InferContext& context) {
   refuse_maximum(context);
@@ -104,7 +100,7 @@ std::vector<Tensor> plain_dropout(const Node& node, std::span<const Tensor> inpu
   Attributes attributes = node.attributes;
   attributes.set("type", make_type(DType::kF32, x.type().axes));
   const Tensor uniform =
-      trace_op(kRandomUniform, {inputs.begin() + 1, inputs.end()}, attributes, node.site);
+      trace_op(kRandomUniformOp, {inputs.begin() + 1, inputs.end()}, attributes, node.site);
   const Tensor kept = less(uniform, constant(keep, DType::kF32));
   return {as_dtype(mask(x / keep, kept), inputs[0].dtype())};
 }
@@ -118,11 +114,18 @@ std::vector<Tensor> vjp_dropout(const VjpContext& context) {
   return cotangents;
 }
 
-const OpDef kDropout{
-    .name = "dropout", .infer = infer_dropout, .vjp = vjp_dropout, .decomposition = plain_dropout};
-const OpRegistrar kRegisterDropout{kDropout};
-
 }  // namespace
+
+const OpDef kRandomUniformOp{.name = "random_uniform",
+                             .op_class = OpClass::kGenerator,
+                             .infer = infer_random_uniform,
+                             .anchor = ShardAnchor::kResult};
+const OpDef kDropoutOp{.name = "dropout",
+                       .infer = infer_dropout,
+                       .vjp = vjp_dropout,
+                       .decomposition = plain_dropout,
+                       .anchor = ShardAnchor::kFirstOperand};
+static const OpRegistrar kRegisterRandom{&kRandomUniformOp, &kDropoutOp};
 
 SeedScope::SeedScope(int64_t value) : outer_(std::exchange(seed, value)) {}
 SeedScope::~SeedScope() { seed = outer_; }
@@ -153,7 +156,7 @@ StreamPath stream_path(std::string_view layer_path) {
 Tensor random_uniform(std::vector<Axis> axes, Operand step) {
   Stream stream = stream_here(step.tensor);
   stream.attributes.set("type", make_type(DType::kF32, std::move(axes)));
-  return trace_op(kRandomUniform, stream.scalars, stream.attributes, step.site);
+  return trace_op(kRandomUniformOp, stream.scalars, stream.attributes, step.site);
 }
 
 Tensor dropout(Operand x, double rate, Operand step) {
@@ -165,7 +168,7 @@ Tensor dropout(Operand x, double rate, Operand step) {
   stream.attributes.set("keep", static_cast<double>(static_cast<float>(1.0 - rate)));
   std::vector<Tensor> operands = {x.tensor};
   operands.insert(operands.end(), stream.scalars.begin(), stream.scalars.end());
-  return trace_op(kDropout, operands, stream.attributes, x.site);
+  return trace_op(kDropoutOp, operands, stream.attributes, x.site);
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -52,5 +53,7 @@ struct StreamPath {
   int64_t layer = -1;
 };
 StreamPath stream_path(std::string_view layer_path);
+
+extern const OpDef kRandomUniformOp, kDropoutOp;
 
 }  // namespace tessera

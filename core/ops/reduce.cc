@@ -99,35 +99,34 @@ double reduction_flops(const Graph& graph, const Node& node) {
   return static_cast<double>(graph.type(node.inputs[0]).elements());
 }
 
-const OpDef kReduceOps[] = {
-    {.name = "reduce_sum",
-     .op_class = OpClass::kReduction,
-     .infer = infer_sum,
-     .vjp = sum_vjp,
-     .flops = reduction_flops},
-    {.name = "reduce_max",
-     .op_class = OpClass::kReduction,
-     .infer = infer_max,
-     .flops = reduction_flops},
-    {.name = "broadcast",
-     .op_class = OpClass::kDataMovement,
-     .infer = infer_broadcast,
-     .vjp = broadcast_vjp,
-     .flops = no_flops},
-};
-const OpRegistrar kRegisterReduce{std::span<const OpDef>(kReduceOps)};
-
-Tensor reduce(std::string_view op, const Operand& x, const Names& axes) {
-  return trace_op(find_op(op), {x.tensor}, {{"axes", axes}}, x.site);
+Tensor reduce(const OpDef& op, const Operand& x, const Names& axes) {
+  return trace_op(op, {x.tensor}, {{"axes", axes}}, x.site);
 }
 
 }  // namespace
 
+const OpDef kReduceSumOp{.name = "reduce_sum",
+                         .op_class = OpClass::kReduction,
+                         .infer = infer_sum,
+                         .vjp = sum_vjp,
+                         .flops = reduction_flops};
+const OpDef kReduceMaxOp{.name = "reduce_max",
+                         .op_class = OpClass::kReduction,
+                         .infer = infer_max,
+                         .flops = reduction_flops};
+const OpDef kBroadcastOp{.name = "broadcast",
+                         .op_class = OpClass::kDataMovement,
+                         .infer = infer_broadcast,
+                         .vjp = broadcast_vjp,
+                         .flops = no_flops,
+                         .fusible = true};
+static const OpRegistrar kRegisterReduce{&kReduceSumOp, &kReduceMaxOp, &kBroadcastOp};
+
 Tensor reduce_sum(Operand x, std::string_view axes) {
-  return reduce("reduce_sum", x, names_at(x, axes));
+  return reduce(kReduceSumOp, x, names_at(x, axes));
 }
 
-Tensor reduce_sum(Operand x) { return reduce("reduce_sum", x, x.tensor.type().names()); }
+Tensor reduce_sum(Operand x) { return reduce(kReduceSumOp, x, x.tensor.type().names()); }
 
 Tensor reduce_mean(Operand x, std::string_view axes) {
   const Tensor sum = reduce_sum(x, axes);
@@ -139,7 +138,7 @@ Tensor reduce_mean(Operand x, std::string_view axes) {
 }
 
 Tensor reduce_max(Operand x, std::string_view axes) {
-  return reduce("reduce_max", x, names_at(x, axes));
+  return reduce(kReduceMaxOp, x, names_at(x, axes));
 }
 
 Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order) {
@@ -148,7 +147,7 @@ Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order) 
   const Names old = x.tensor.type().names();
   names.insert(names.end(), old.begin(), old.end());
   if (!order.empty()) names = names_at(x, order);
-  return trace_op(find_op("broadcast"), {x.tensor},
+  return trace_op(kBroadcastOp, {x.tensor},
                   {{"axes", make_type(x.tensor.dtype(), std::move(new_axes))}, {"order", names}},
                   x.site);
 }

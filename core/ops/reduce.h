@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -15,5 +16,7 @@ Tensor reduce_max(Operand x, std::string_view axes);  // Over a split axis: a pa
                                                       // gradient: stop_gradient its operand.
 // Adds axes x lacks, in `order` (names of all axes of the result; "" puts new axes first).
 Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order = "");
+
+extern const OpDef kReduceSumOp, kReduceMaxOp, kBroadcastOp;
 
 }  // namespace tessera

@@ -63,8 +63,16 @@ std::vector<Type> infer_repeat(const InferContext& context) {
 }
 
 // Its cost is its body's, which passes count (core/passes/cost.h).
-const OpDef kRepeat{.name = "repeat", .infer = infer_repeat};
-const OpRegistrar kRegisterRepeat{kRepeat};
+// A fused node has the types of its body.
+std::vector<Type> infer_fused(const InferContext& context) {
+  const Graph& body = *context.bodies[0];
+  CHECK(body.inputs().size() == context.inputs.size());
+  for (size_t i = 0; i < context.inputs.size(); ++i)
+    CHECK(body.type(body.inputs()[i].value) == context.inputs[i], "operand {} of a fused node", i);
+  std::vector<Type> types;
+  for (const GraphOutput& output : body.outputs()) types.push_back(body.type(output.value));
+  return types;
+}
 
 void add_outputs(Graph& body, const std::vector<Tensor>& tensors, std::string_view kind) {
   for (size_t i = 0; i < tensors.size(); ++i)
@@ -72,6 +80,10 @@ void add_outputs(Graph& body, const std::vector<Tensor>& tensors, std::string_vi
 }
 
 }  // namespace
+
+const OpDef kRepeatOp{.name = "repeat", .op_class = OpClass::kLoop, .infer = infer_repeat};
+const OpDef kFusedOp{.name = "fused", .op_class = OpClass::kElementwise, .infer = infer_fused};
+static const OpRegistrar kRegisterRepeat{&kRepeatOp, &kFusedOp};
 
 RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> carries,
                     std::vector<Tensor> stacked,
@@ -113,7 +125,7 @@ RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> ca
   for (const Capture& capture : slice_captures) operands.push_back(capture.outer);
   for (const Capture& capture : constant_captures) operands.push_back(capture.outer);
   const std::vector<Tensor> outputs =
-      trace_node(kRepeat, std::move(operands), attributes, site, {graph});
+      trace_node(kRepeatOp, std::move(operands), attributes, site, {graph});
   CHECK(outputs.size() == num_carries + num_slices_out);
   const auto middle = outputs.begin() + static_cast<std::ptrdiff_t>(num_carries);
   return {{outputs.begin(), middle}, {middle, outputs.end()}};

@@ -10,6 +10,7 @@
 #include <functional>
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -37,5 +38,10 @@ RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> ca
 Tensor loop_slice(const Tensor& outer);
 // Inside a body: the loop index, i32 scalar; invalid outside any loop.
 Tensor loop_index();
+
+extern const OpDef kRepeatOp;
+// A group of elementwise nodes that run as one loop; its body is the group. Never traced: the
+// fusion pass makes it.
+extern const OpDef kFusedOp;
 
 }  // namespace tessera

@@ -74,23 +74,26 @@ Tensors reshard_vjp(const VjpContext& c) {
 
 Tensors save_vjp(const VjpContext& c) { return {c.cotangents[0]}; }
 
-const OpDef kReshardOps[] = {
-    {.name = "reshard", .infer = infer_reshard, .vjp = reshard_vjp, .flops = no_flops},
-    {.name = "save_for_backward",
-     .op_class = OpClass::kView,
-     .infer = infer_linear,
-     .vjp = save_vjp,
-     .flops = no_flops,
-     .linear_view = true},
-};
-const OpRegistrar kRegisterReshard{std::span<const OpDef>(kReshardOps)};
-
 Tensor reshard_to(const Operand& x, Type type) {
   if (x.tensor.type() == type) return x.tensor;
-  return trace_op(find_op("reshard"), {x.tensor}, {{"type", std::move(type)}}, x.site);
+  return trace_op(kReshardOp, {x.tensor}, {{"type", std::move(type)}}, x.site);
 }
 
 }  // namespace
+
+const OpDef kReshardOp{.name = "reshard",
+                       .op_class = OpClass::kReshard,
+                       .infer = infer_reshard,
+                       .vjp = reshard_vjp,
+                       .flops = no_flops};
+const OpDef kSaveForBackwardOp{.name = "save_for_backward",
+                               .op_class = OpClass::kView,
+                               .infer = infer_linear,
+                               .vjp = save_vjp,
+                               .flops = no_flops,
+                               .linear_view = true,
+                               .identity = true};
+static const OpRegistrar kRegisterReshard{&kReshardOp, &kSaveForBackwardOp};
 
 Tensor reshard(Operand x, const Type& type) { return reshard_to(x, type); }
 
@@ -113,7 +116,7 @@ Tensor place(Operand x, std::string_view role) {
 
 Tensor save_for_backward(Operand x, std::string_view name) {
   const Tensor saved =
-      trace_op(find_op("save_for_backward"), {x.tensor}, {{"name", std::string(name)}}, x.site);
+      trace_op(kSaveForBackwardOp, {x.tensor}, {{"name", std::string(name)}}, x.site);
   saved.named(name);
   return saved;
 }

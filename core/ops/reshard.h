@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -16,5 +17,7 @@ Tensor place(Operand x, std::string_view role = "");
 
 // Marks x as worth saving for the backward pass under this name; a remat policy decides.
 Tensor save_for_backward(Operand x, std::string_view name);
+
+extern const OpDef kReshardOp, kSaveForBackwardOp;
 
 }  // namespace tessera

@@ -114,14 +114,14 @@ std::vector<Tensor> vjp_rotary(const VjpContext& context) {
           Tensor()};
 }
 
-const OpDef kRotary{.name = "rotary",
-                    .infer = infer_rotary,
-                    .vjp = vjp_rotary,
-                    .decomposition = plain_rotary,
-                    .flops = flops_rotary};
-const OpRegistrar kRegisterRotary{kRotary};
-
 }  // namespace
+
+const OpDef kRotaryOp{.name = "rotary",
+                      .infer = infer_rotary,
+                      .vjp = vjp_rotary,
+                      .decomposition = plain_rotary,
+                      .flops = flops_rotary};
+static const OpRegistrar kRegisterRotary{&kRotaryOp};
 
 Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_timescale,
               double min_timescale, RotaryStyle style, const RotaryStretch& stretch) {
@@ -141,7 +141,7 @@ Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_ti
     attributes.set(kHigh, stretch.high);
     attributes.set(kLength, stretch.length);
   }
-  const Tensor y = trace_op(kRotary, {axis_last(x, axis), positions.tensor}, attributes, x.site);
+  const Tensor y = trace_op(kRotaryOp, {axis_last(x, axis), positions.tensor}, attributes, x.site);
   return in_order_of({y, x.site}, x.tensor.type());
 }
 

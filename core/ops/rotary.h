@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
@@ -28,5 +29,7 @@ struct RotaryStretch {
 Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_timescale = 10000.0,
               double min_timescale = 1.0, RotaryStyle style = RotaryStyle::kHalf,
               const RotaryStretch& stretch = {});
+
+extern const OpDef kRotaryOp;
 
 }  // namespace tessera

@@ -38,13 +38,6 @@ std::vector<Tensor> plain_softmax_grad(const Node& node, std::span<const Tensor>
   return {as_dtype(dx, inputs[0].dtype())};
 }
 
-const OpDef kSoftmaxGrad{.name = "softmax_grad",
-                         .op_class = OpClass::kReduction,
-                         .infer = infer_softmax,
-                         .decomposition = plain_softmax_grad,
-                         .flops = flops_softmax};
-const OpRegistrar kRegisterSoftmaxGrad{kSoftmaxGrad};
-
 std::vector<Tensor> plain_softmax(const Node& node, std::span<const Tensor> inputs) {
   const Tensor x = widened(inputs[0]);
   const Tensor exponential = exp(x - reduce_max(x, axis_of(node)));
@@ -52,22 +45,28 @@ std::vector<Tensor> plain_softmax(const Node& node, std::span<const Tensor> inpu
 }
 
 std::vector<Tensor> vjp_softmax(const VjpContext& context) {
-  return trace_node(kSoftmaxGrad, {context.outputs[0], context.cotangents[0]},
+  return trace_node(kSoftmaxGradOp, {context.outputs[0], context.cotangents[0]},
                     context.node.attributes, context.node.site);
 }
 
-const OpDef kSoftmax{.name = "softmax",
-                     .op_class = OpClass::kReduction,
-                     .infer = infer_softmax,
-                     .vjp = vjp_softmax,
-                     .decomposition = plain_softmax,
-                     .flops = flops_softmax};
-const OpRegistrar kRegisterSoftmax{kSoftmax};
-
 }  // namespace
 
+const OpDef kSoftmaxGradOp{.name = "softmax_grad",
+                           .op_class = OpClass::kReduction,
+                           .infer = infer_softmax,
+                           .decomposition = plain_softmax_grad,
+                           .flops = flops_softmax};
+const OpDef kSoftmaxOp{.name = "softmax",
+                       .op_class = OpClass::kReduction,
+                       .infer = infer_softmax,
+                       .vjp = vjp_softmax,
+                       .decomposition = plain_softmax,
+                       .flops = flops_softmax};
+static const OpRegistrar kRegisterSoftmax{&kSoftmaxGradOp, &kSoftmaxOp};
+
 Tensor softmax(Operand x, std::string_view axis) {
-  const Tensor y = trace_op(kSoftmax, {axis_last(x, axis)}, {{"axis", std::string(axis)}}, x.site);
+  const Tensor y =
+      trace_op(kSoftmaxOp, {axis_last(x, axis)}, {{"axis", std::string(axis)}}, x.site);
   return in_order_of({y, x.site}, x.tensor.type());
 }
 

@@ -4,10 +4,13 @@
 
 #include <string_view>
 
+#include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
 namespace tessera {
 
 Tensor softmax(Operand x, std::string_view axis);
+
+extern const OpDef kSoftmaxGradOp, kSoftmaxOp;
 
 }  // namespace tessera

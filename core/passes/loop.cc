@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-bool is_repeat(const Node& node) { return node.op->name == "repeat"; }
+bool is_repeat(const Node& node) { return node.op->op_class == OpClass::kLoop; }
 
 Loop::Loop(const Node& node)
     : node_(&node),

@@ -2,10 +2,11 @@
 #include "core/passes/views.h"
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/graph/op.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
 
 namespace tessera {
 namespace {
@@ -35,11 +36,10 @@ std::optional<int64_t> view_offset(const Graph& graph, const Node& node) {
   const Type& from = graph.type(node.inputs[0]);
   const Type& to = graph.type(node.outputs[0]);
   if (node.op->op_class == OpClass::kView) return 0;
-  const std::string_view op = node.op->name;
   // A shard begins elsewhere on each device, but one plan serves them all.
-  if (op == "slice" && !node.attributes.has("mesh_axes")) return slice_offset(from, node);
-  const bool same_order = axes_beyond_one(from) == axes_beyond_one(to);
-  if ((op == "transpose" || op == "broadcast") && same_order) return 0;
+  if (node.op == &kSliceOp && !node.attributes.has("mesh_axes")) return slice_offset(from, node);
+  const bool keeps_elements = node.op == &kTransposeOp || node.op == &kBroadcastOp;
+  if (keeps_elements && axes_beyond_one(from) == axes_beyond_one(to)) return 0;
   return std::nullopt;
 }
 

@@ -19,7 +19,7 @@ struct Run {
 template <typename Visit>
 class Runs {
  public:
-  Runs(const HfPart& part, RowRange rows, int64_t row_elements, const Block& block, Visit visit)
+  Runs(const HfPart& part, RowRange rows, int64_t row_elements, const Region& block, Visit visit)
       : part_(part), rows_(rows), row_elements_(row_elements), block_(block), visit_(visit) {
     strides_.assign(block.shape.size(), 1);
     for (size_t i = strides_.size(); i-- > 1;) strides_[i - 1] = strides_[i] * block.shape[i];
@@ -79,13 +79,13 @@ class Runs {
   const HfPart& part_;
   RowRange rows_;
   int64_t row_elements_;
-  const Block& block_;
+  const Region& block_;
   Visit visit_;
   std::vector<int64_t> strides_, index_;
 };
 
 template <typename Visit>
-void each_run(const HfTensor& tensor, const HfPart& part, RowRange rows, const Block& block,
+void each_run(const HfTensor& tensor, const HfPart& part, RowRange rows, const Region& block,
               Visit visit) {
   Runs<Visit>(part, rows, tensor.row_elements, block, visit).visit();
 }
@@ -150,8 +150,8 @@ void copy_to_hf(const HfTensor& tensor, const HfPart& part, RowRange rows, const
   });
 }
 
-Block block_for(const HfPart& part, RowRange rows) {
-  Block block{part.begin, std::vector<int64_t>(part.begin.size(), 1)};
+Region block_for(const HfPart& part, RowRange rows) {
+  Region block{part.begin, std::vector<int64_t>(part.begin.size(), 1)};
   for (const HfPart::Step& step : part.steps)
     if (step.axis >= 0)
       block.shape[static_cast<size_t>(step.axis)] += (step.size - 1) * step.factor;

@@ -14,7 +14,7 @@ namespace tessera {
 
 // A block of a weight, in memory.
 struct OurBlock {
-  const Block& block;
+  const Region& block;
   DType dtype;  // f32, bf16 or f64.
   std::span<std::byte> bytes;
 };
@@ -26,7 +26,7 @@ void copy_to_hf(const HfTensor& tensor, const HfPart& part, RowRange rows, const
                 std::span<float> values);
 
 // The smallest block of ours that holds what the part has of these rows.
-Block block_for(const HfPart& part, RowRange rows);
+Region block_for(const HfPart& part, RowRange rows);
 
 // Whether runs of rows are runs of ours too, so that it can be read run by run.
 bool follows_rows(const HfTensor& tensor, const HfPart& part, const Type& ours);

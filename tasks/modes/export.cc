@@ -213,7 +213,7 @@ class Export final : public BaseRun {
 
   void read_part(const HfTensor& tensor, const HfPart& part, RowRange rows) {
     const Parameter& parameter = task_->model().parameters().at(part.parameter);
-    const Block block = block_for(part, rows);
+    const Region block = block_for(part, rows);
     int64_t elements = 1;
     for (const int64_t size : block.shape) elements *= size;
     bytes_.resize(static_cast<size_t>(elements * dtype_bytes(parameter.type.dtype)));

@@ -143,7 +143,7 @@ TEST_CASE("rows of draws are the elements the one formula gives") {
 
 // Every element of a block, picked out of the whole.
 std::vector<float> part_of(const std::vector<float>& whole, const std::vector<Axis>& axes,
-                           const Block& block) {
+                           const Region& block) {
   std::vector<float> part;
   int64_t elements = 1;
   for (const int64_t size : block.shape) elements *= size;
@@ -177,7 +177,7 @@ TEST_CASE("a block is made as the whole has it, for every initialiser") {
         axes.insert(axes.begin(), {"layers", parameter.stack, {}});
       }
       if (trial % 2 == 1) parameter.type.dtype = DType::kBF16;
-      Block block;
+      Region block;
       int64_t elements = 1;
       for (const Axis& axis : axes) {
         block.origin.push_back(below(4) == 0 ? 0 : below(axis.size));

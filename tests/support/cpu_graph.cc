@@ -11,6 +11,7 @@
 
 #include "core/base/random.h"
 #include "core/graph/op.h"
+#include "core/ops/repeat.h"
 
 namespace tessera {
 namespace {
@@ -178,7 +179,6 @@ std::string difference_from_reference(const Graph& graph, const ReferenceInputs&
 }
 
 Graph fuse_all(const Graph& graph) {
-  static const OpDef kFused = {.name = "fused"};
   Graph fused;
   Node node;
   std::vector<Type> types;
@@ -186,7 +186,7 @@ Graph fuse_all(const Graph& graph) {
     node.inputs.push_back(fused.add_input(input.name, input.kind, graph.type(input.value)));
   }
   for (const GraphOutput& output : graph.outputs()) types.push_back(graph.type(output.value));
-  node.op = &kFused;
+  node.op = &kFusedOp;
   node.bodies.push_back(std::make_shared<Graph>(graph));
   const NodeId id = fused.add_node(std::move(node), types);
   for (size_t i = 0; i < types.size(); ++i) {

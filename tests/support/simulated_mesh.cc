@@ -19,7 +19,7 @@ using Arrays = std::vector<ReferenceArray>;  // One a device, or one a value.
 
 // Calls visit(global, local) for the place of each element of a block in both.
 template <typename Visit>
-void each_place(const Type& type, const Block& block, const Visit& visit) {
+void each_place(const Type& type, const Region& block, const Visit& visit) {
   std::vector<Axis> local = type.axes;
   for (size_t i = 0; i < local.size(); ++i) local[i].size = block.shape[i];
   const std::vector<int64_t> strides = strides_along({type.axes, {}}, type.axes);
@@ -33,7 +33,7 @@ void each_place(const Type& type, const Block& block, const Visit& visit) {
 // Along `axis`, the rows [begin, end) of x.
 ReferenceArray rows_of(const ReferenceArray& x, const std::string& axis, int64_t begin,
                        int64_t end) {
-  Block block;
+  Region block;
   Type type{DType::kF64, x.axes, {}};
   for (const Axis& each : x.axes) {
     block.origin.push_back(each.name == axis ? begin : 0);
@@ -49,7 +49,7 @@ ReferenceArray rows_of(const ReferenceArray& x, const std::string& axis, int64_t
 
 ReferenceArray joined(const std::vector<const ReferenceArray*>& parts, const std::string& axis) {
   Type type{DType::kF64, parts[0]->axes, {}};
-  Block block;
+  Region block;
   int64_t along = -1;
   for (size_t i = 0; i < type.axes.size(); ++i) {
     block.origin.push_back(0);

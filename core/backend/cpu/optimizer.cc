@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adam's update, in place where memory allows.
+#include "core/ops/optimizer.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -76,7 +78,7 @@ class AdamKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegisterOptimizer{"adam_update", make_kernel<AdamKernel>};
+const KernelRegistrar kRegisterOptimizer{kAdamUpdateOp, make_kernel<AdamKernel>};
 
 }  // namespace
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include "core/backend/cpu/composite_kernel.h"
 #include "core/backend/cpu/random_kernels.h"
 #include "core/backend/cpu/shard_elements.h"
+#include "core/ops/random.h"
 
 namespace tessera {
 namespace {
@@ -102,8 +103,8 @@ class DropoutKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegisterUniform{"random_uniform", make_kernel<UniformKernel>};
-const KernelRegistrar kRegisterDropout{"dropout", make_kernel<DropoutKernel>};
+const KernelRegistrar kRegisterUniform{kRandomUniformOp, make_kernel<UniformKernel>};
+const KernelRegistrar kRegisterDropout{kDropoutOp, make_kernel<DropoutKernel>};
 
 }  // namespace
 }  // namespace tessera

@@ -20,9 +20,11 @@ KernelRegistrar::KernelRegistrar(std::string_view op, KernelFactory factory) {
   CHECK(added, "two CPU kernels for op '{}'", op);
 }
 
-KernelRegistrar::KernelRegistrar(std::initializer_list<std::string_view> ops,
-                                 KernelFactory factory) {
-  for (const std::string_view op : ops) KernelRegistrar(op, factory);
+KernelRegistrar::KernelRegistrar(const OpDef& op, KernelFactory factory)
+    : KernelRegistrar(op.name, factory) {}
+
+KernelRegistrar::KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory) {
+  for (const OpDef* op : ops) KernelRegistrar(*op, factory);
 }
 
 KernelFactory find_kernel(std::string_view op) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which CPU kernel serves which op. A kernel's file registers it:
-//   const KernelRegistrar kRegister{"gather", make_gather};
+//   const KernelRegistrar kRegister{kGatherOp, make_gather};
 #pragma once
 
 #include <initializer_list>
@@ -9,6 +9,7 @@
 
 #include "core/backend/backend.h"
 #include "core/backend/cpu/team.h"
+#include "core/graph/op.h"
 
 namespace tessera {
 
@@ -18,8 +19,9 @@ using KernelFactory = std::unique_ptr<Kernel> (*)(const Graph& graph, const Node
                                                   ThreadTeam& team);
 
 struct KernelRegistrar {
+  KernelRegistrar(const OpDef& op, KernelFactory factory);
+  KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory);
   KernelRegistrar(std::string_view op, KernelFactory factory);
-  KernelRegistrar(std::initializer_list<std::string_view> ops, KernelFactory factory);
 };
 
 // Null if there is none.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary embedding: rows are shared out among threads; a table serves the run of rows that have its
 // position (the heads of one token).
+#include "core/ops/rotary.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -98,7 +100,7 @@ class RotaryKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegisterRotary{"rotary", make_kernel<RotaryKernel>};
+const KernelRegistrar kRegisterRotary{kRotaryOp, make_kernel<RotaryKernel>};
 
 }  // namespace
 }  // namespace tessera

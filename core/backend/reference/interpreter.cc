@@ -47,8 +47,8 @@ class Interpreter {
 
   std::vector<ReferenceArray> run_node(const Graph& graph, const Node& node,
                                        const std::vector<const ReferenceArray*>& operands) const {
-    if (node.op->name == "repeat") return run_repeat(graph, node, operands);
-    if (node.op->name == "fused") {
+    if (node.op->op_class == OpClass::kLoop) return run_repeat(graph, node, operands);
+    if (!node.bodies.empty()) {  // Fused.
       std::vector<ReferenceArray> copies;
       for (const ReferenceArray* operand : operands) copies.push_back(*operand);
       return run(*node.bodies.front(), std::move(copies));
@@ -137,10 +137,6 @@ class Interpreter {
 };
 
 }  // namespace
-
-bool has_reference(std::string_view op) {
-  return op == "repeat" || op == "fused" || find_reference(op) != nullptr;
-}
 
 std::vector<ReferenceArray> evaluate_node(const Graph& graph, const Node& node,
                                           const std::vector<const ReferenceArray*>& operands,

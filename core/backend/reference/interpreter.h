@@ -28,7 +28,4 @@ std::vector<ReferenceArray> evaluate_node(const Graph& graph, const Node& node,
                                           const std::vector<const ReferenceArray*>& operands,
                                           const Mesh& mesh = {});
 
-// Whether the interpreter itself knows this op (composites need not be known).
-bool has_reference(std::string_view op);
-
 }  // namespace tessera

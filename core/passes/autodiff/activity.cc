@@ -6,19 +6,13 @@
 #include "core/graph/op.h"
 
 namespace tessera {
-namespace {
-
-bool stops_gradient(const Node& node) { return node.op->name == "stop_gradient"; }
-
-}  // namespace
-
 std::vector<bool> depends_on(const Graph& graph, const std::vector<ValueId>& seeds, NodeId end) {
   std::vector<bool> active(graph.values().size(), false);
   for (const ValueId seed : seeds)
     active[static_cast<size_t>(seed)] = is_floating(graph.type(seed).dtype);
   for (NodeId id = 0; id < end; ++id) {
     const Node& node = graph.node(id);
-    if (stops_gradient(node)) continue;
+    if (node.op->stops_gradient) continue;
     const bool any = std::any_of(node.inputs.begin(), node.inputs.end(),
                                  [&](ValueId v) { return active[static_cast<size_t>(v)]; });
     if (!any) continue;
@@ -35,7 +29,7 @@ std::vector<bool> reached_from(const Graph& graph, const std::vector<ValueId>& s
     reached[static_cast<size_t>(seed)] = active[static_cast<size_t>(seed)];
   for (NodeId id = end - 1; id >= 0; --id) {
     const Node& node = graph.node(id);
-    if (stops_gradient(node)) continue;
+    if (node.op->stops_gradient) continue;
     const bool any = std::any_of(node.outputs.begin(), node.outputs.end(),
                                  [&](ValueId v) { return reached[static_cast<size_t>(v)]; });
     if (!any) continue;

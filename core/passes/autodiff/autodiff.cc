@@ -81,7 +81,7 @@ void trace_backward(Graph& graph, NodeId end, const std::vector<bool>& active,
     const Node node = graph.node(id);  // A copy: tracing moves the graph's nodes.
     const bool reached = std::any_of(node.outputs.begin(), node.outputs.end(),
                                      [&](ValueId value) { return cotangents.has(value); });
-    if (!reached || !any_of(node.inputs, active) || node.op->name == "stop_gradient") continue;
+    if (!reached || !any_of(node.inputs, active) || node.op->stops_gradient) continue;
     const ServeScope serve(node);
     if (is_repeat(node)) {
       trace_repeat_backward(graph, id, active, cotangents);

@@ -11,6 +11,7 @@
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
+#include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "core/ops/vjp.h"
 
@@ -54,7 +55,7 @@ std::vector<Group> grouped(const std::vector<Tensor>& contributions) {
 
 // A sum over axes of size 1 is a view: of one matrix among those that are stored together, say.
 bool drops_unit_axes(const Graph& graph, const Node& node) {
-  return node.op->name == "reduce_sum" &&
+  return node.op == &kReduceSumOp &&
          graph.type(node.inputs[0]).elements() == graph.type(node.outputs[0]).elements();
 }
 
@@ -92,7 +93,7 @@ bool Boundary::keeps_partial(ValueId value) const {
   for (NodeId producer = graph_.value(value).producer; producer != kNone;
        producer = graph_.value(value).producer) {
     const Node& node = graph_.node(producer);
-    if (node.op->name == "reshard") return true;
+    if (node.op->op_class == OpClass::kReshard) return true;
     if (!node.op->linear_view && !drops_unit_axes(graph_, node)) return false;
     value = node.inputs[0];
   }

@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 
 #include "core/graph/op.h"
+#include "core/ops/repeat.h"
 #include "core/passes/fusion/fusion_groups.h"
 #include "core/passes/loop.h"
 #include "core/passes/rewrite.h"
@@ -56,7 +57,7 @@ class FusedBody {
 
   void bring_in(ValueId value) {
     const NodeId producer = graph_.value(value).producer;
-    if (producer != kNone && is_foldable(graph_.node(producer))) return copy(producer);
+    if (producer != kNone && graph_.node(producer).op->foldable) return copy(producer);
     const ValueId inner =
         body_.add_input(fmt::format("{}", inputs_.size()), InputKind::kLoop, graph_.type(value));
     body_.value(inner).name = graph_.value(value).name;
@@ -96,10 +97,10 @@ class Fuser {
   bool is_worth_fusing(const std::vector<NodeId>& nodes) const {
     if (nodes.size() > 1) return true;
     const Node& node = graph_.node(nodes[0]);
-    return is_fusible(node) &&
+    return node.op->fusible &&
            std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId value) {
              const NodeId producer = graph_.value(value).producer;
-             return producer != kNone && is_foldable(graph_.node(producer));
+             return producer != kNone && graph_.node(producer).op->foldable;
            });
   }
 
@@ -123,7 +124,7 @@ class Fuser {
   void add_fused(const std::vector<NodeId>& nodes) {
     FusedBody body(graph_, nodes, [&](ValueId value) { return leaves(value, nodes); });
     Node node = graph_.node(nodes.back());  // The line and layer it serves.
-    node.op = &find_op("fused");
+    node.op = &kFusedOp;
     node.attributes = {};
     node.inputs.clear();
     for (const ValueId value : body.inputs()) node.inputs.push_back(rewriter_.at(value));

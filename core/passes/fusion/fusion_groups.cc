@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string_view>
 
 #include "core/graph/op.h"
 
@@ -20,25 +19,16 @@ bool contains_node(const std::vector<NodeId>& sorted, NodeId id) {
 
 }  // namespace
 
-bool is_fusible(const Node& node) {
-  return node.op->op_class == OpClass::kElementwise || node.op->name == "broadcast";
-}
-
-bool is_foldable(const Node& node) {
-  const std::string_view op = node.op->name;
-  return op == "constant" || op == "iota" || op == "causal_mask" || op == "one_hot";
-}
-
 FusionGroups::FusionGroups(const Graph& graph) : graph_(graph), readers_(consumers(graph)) {
   const auto end = static_cast<NodeId>(graph.nodes().size());
   for (NodeId id = 0; id < end; ++id) {
     unit_.push_back(id);
-    foldable_.push_back(is_foldable(graph.node(id)));
+    foldable_.push_back(graph.node(id).op->foldable);
     refused_.push_back(0);
     units_.push_back({{id}, id});
   }
   for (NodeId id = 0; id < end; ++id) {
-    if (!is_fusible(graph.node(id))) continue;
+    if (!graph.node(id).op->fusible) continue;
     join_producers(id);
     join_siblings(id);
   }
@@ -71,7 +61,7 @@ void FusionGroups::join_siblings(NodeId id) {
 // One iteration space and phase: what the forward pass makes is not put off to the backward pass.
 bool FusionGroups::alike(NodeId first, NodeId second) const {
   const Node &a = graph_.node(first), &b = graph_.node(second);
-  return is_fusible(a) && is_fusible(b) && a.phase == b.phase &&
+  return a.op->fusible && b.op->fusible && a.phase == b.phase &&
          graph_.type(a.outputs[0]).axes == graph_.type(b.outputs[0]).axes;
 }
 

@@ -10,11 +10,6 @@
 
 namespace tessera {
 
-// What a fused body may hold besides generators.
-bool is_fusible(const Node& node);
-// What is made again in every body that reads it: constant, iota, causal_mask, one_hot.
-bool is_foldable(const Node& node);
-
 class FusionGroups {
  public:
   explicit FusionGroups(const Graph& graph);

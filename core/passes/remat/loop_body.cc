@@ -35,7 +35,9 @@ bool is_cheap(const Node& node) {
       return true;
     case OpClass::kReduction:
     case OpClass::kContraction:
+    case OpClass::kReshard:
     case OpClass::kCollective:
+    case OpClass::kLoop:
     case OpClass::kOther:
       return false;
   }

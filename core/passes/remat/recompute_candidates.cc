@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/graph/op.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
@@ -42,7 +43,7 @@ class CheapValues {
 
   bool is_asked_for(ValueId value) const {
     for (const NodeId id : readers_[static_cast<size_t>(value)])
-      if (graph_.node(id).op->name == "save_for_backward") return true;
+      if (graph_.node(id).op == &kSaveForBackwardOp) return true;
     return std::any_of(graph_.outputs().begin(), graph_.outputs().end(),
                        [&](const GraphOutput& output) { return output.value == value; });
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/graph/op.h"
+#include "core/ops/reshard.h"
 #include "core/passes/loop.h"
 #include "core/passes/remat/recompute_candidates.h"
 #include "core/passes/remat/remat_decision.h"
@@ -106,7 +107,7 @@ ValueId shown(const Graph& graph, ValueId value) {
   for (NodeId producer = graph.value(value).producer; producer != kNone;
        producer = graph.value(value).producer) {
     const Node& node = graph.node(producer);
-    if (!is_alias(node) && node.op->name != "reshard") return value;
+    if (!is_alias(node) && node.op->op_class != OpClass::kReshard) return value;
     value = node.inputs[0];
   }
   return value;
@@ -131,7 +132,7 @@ Graph with_marked_names(const Graph& graph) {
     Node& node = result.node(id);
     if (is_repeat(node))
       node.bodies[0] = std::make_shared<const Graph>(with_marked_names(*node.bodies[0]));
-    if (node.op->name == "save_for_backward")
+    if (node.op == &kSaveForBackwardOp)
       result.value(shown(result, node.inputs[0])).name = node.attributes.get<std::string>("name");
   }
   return result;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/graph/op.h"
+#include "core/ops/reshard.h"
 #include "core/passes/loop.h"
 
 namespace tessera {
@@ -20,13 +21,13 @@ bool has_batch_axis(const Graph& graph, const Node& contraction) {
 }  // namespace
 
 bool is_alias(const Node& node) {
-  return node.op->op_class == OpClass::kView || node.op->name == "stop_gradient";
+  return node.op->op_class == OpClass::kView || node.op->stops_gradient;
 }
 
 RematDecision::RematDecision(const Graph& graph, const RematPolicy& policy)
     : graph_(graph), policy_(policy) {
   for (const Node& node : graph.nodes()) {
-    if (node.op->name != "save_for_backward") continue;
+    if (node.op != &kSaveForBackwardOp) continue;
     ValueId value = node.inputs[0];
     const std::string& name = node.attributes.get<std::string>("name");
     marks_.emplace(value, name);

@@ -12,6 +12,7 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/generator.h"
+#include "core/ops/layout.h"
 #include "core/passes/loop.h"
 #include "core/passes/views.h"
 
@@ -22,11 +23,11 @@ namespace {
 NodeId copy_node(Graph& helpers, const Type& type) {
   for (NodeId id = 0; id < static_cast<NodeId>(helpers.nodes().size()); ++id) {
     const Node& node = helpers.node(id);
-    if (node.op->name == "copy" && helpers.type(node.outputs[0]) == type) return id;
+    if (node.op == &kCopyOp && helpers.type(node.outputs[0]) == type) return id;
   }
   const std::string name = fmt::format("copied {}", helpers.inputs().size());
   Node node;
-  node.op = &find_op("copy");
+  node.op = &kCopyOp;
   node.inputs = {helpers.add_input(name, InputKind::kLoop, type)};
   return helpers.add_node(std::move(node), {type});
 }

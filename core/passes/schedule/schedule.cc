@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/graph/op.h"
+#include "core/passes/loop.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
@@ -106,7 +107,7 @@ Graph schedule(const Graph& lowered) {
     Node node = lowered.node(id);
     for (ValueId& value : node.inputs) value = rewriter.at(value);
     for (auto& body : node.bodies)
-      if (node.op->name == "repeat") body = std::make_shared<const Graph>(schedule(*body));
+      if (is_repeat(node)) body = std::make_shared<const Graph>(schedule(*body));
     rewriter.copy_node_as(id, std::move(node), output_types(lowered, lowered.node(id)));
   }
   rewriter.copy_outputs();

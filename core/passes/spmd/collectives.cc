@@ -24,7 +24,7 @@ bool same_but_count(const CollectiveUse& a, const CollectiveUse& b) {
 
 CollectiveUse use_of(const Graph& graph, const Node& node, int64_t count) {
   const Type& type = graph.type(node.inputs[0]);
-  const bool whole_shards = node.op->name == "permute";  // Some devices may keep theirs.
+  const bool whole_shards = node.op == &kPermuteOp;  // Some devices may keep theirs.
   return {.op = std::string(node.op->name),
           .value = graph.describe(node.outputs[0]),
           .mesh_axes = node.attributes.get<std::vector<std::string>>("mesh_axes"),

@@ -2,34 +2,29 @@
 #include "core/passes/spmd/device_attributes.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 #include <variant>
 
 #include "core/graph/op.h"
 #include "core/graph/shard.h"
 #include "core/ops/collective.h"
+#include "core/ops/layout.h"
 
 namespace tessera {
 namespace {
 
 using Names = std::vector<std::string>;
 
-// The attribute that holds a size of an axis whose layout it does not hold.
-std::string_view size_attribute(std::string_view op) {
-  if (op == "one_hot" || op == "scatter_add") return "size";
-  return op == "split_axis" ? "outer_size" : "";
-}
-
-// What tells such an op where its shard lies: a result, or an operand.
+// The tensor whose shard's position the op needs; null: none.
 const Type* anchor(const Graph& graph, const Node& node) {
-  const std::string_view op = node.op->name;
-  for (const std::string_view of_result :
-       {"iota", "causal_mask", "one_hot", "random_uniform", "scatter_add"})
-    if (op == of_result) return &graph.type(node.outputs[0]);
-  for (const std::string_view of_operand :
-       {"dropout", "gather", "pick", "cross_entropy_shard", "cross_entropy_shard_grad"})
-    if (op == of_operand) return &graph.type(node.inputs[0]);
+  switch (node.op->anchor) {
+    case ShardAnchor::kResult:
+      return &graph.type(node.outputs[0]);
+    case ShardAnchor::kFirstOperand:
+      return &graph.type(node.inputs[0]);
+    case ShardAnchor::kNone:
+      return nullptr;
+  }
   return nullptr;
 }
 
@@ -60,14 +55,14 @@ Names order_of(const Type& layout, const Names& changing, const Mesh& mesh) {
 
 Attributes local_attributes(const Graph& graph, const Node& node, const Mesh& mesh) {
   Attributes result;
-  const std::string_view size = size_attribute(node.op->name);
+  const AxisSizeAttribute& sized = node.op->axis_size;
   for (const auto& [name, value] : node.attributes.entries()) {
     if (const Type* type = std::get_if<Type>(&value)) {
       result.set(name, local_type(*type, mesh));
     } else if (name == "split") {
       result.set(name, Names{});
-    } else if (name == size) {
-      const std::string axis = node.attributes.get<std::string>(size == "size" ? "axis" : "outer");
+    } else if (name == sized.size) {
+      const std::string& axis = node.attributes.get<std::string>(sized.axis);
       const Type& type = graph.type(node.outputs[0]);
       result.set(name, local_type(type, mesh).axis(axis).size);
     } else {
@@ -133,18 +128,17 @@ void DeviceAttributes::fill(const Graph& graph, Node& node) {
   if (!attributes.has("mesh_axes")) return;
   const Names mesh_axes = attributes.get<Names>("mesh_axes");
   const int64_t index = mesh_.index_along(device_, mesh_axes);
-  const std::string_view op = node.op->name;
   if (is_collective(node)) {
     attributes.set("group", group(mesh_axes));
     attributes.set("index", index);
-    if (op == "permute") fill_permute(attributes);
-  } else if (op == "mask_to_owner") {
+    if (node.op == &kPermuteOp) fill_permute(attributes);
+  } else if (node.op == &kMaskToOwnerOp) {
     attributes.set("keep", int64_t{index == 0});
-  } else if (op == "slice") {
+  } else if (node.op == &kSliceOp) {
     const int64_t size = graph.type(node.outputs[0]).axis(attributes.get<std::string>("axis")).size;
     attributes.set("begin", index * size);
     attributes.set("end", (index + 1) * size);
-  } else if (op == "pad") {
+  } else if (node.op == &kPadOp) {
     const int64_t size = graph.type(node.inputs[0]).axis(attributes.get<std::string>("axis")).size;
     attributes.set("before", index * size);
     attributes.set("after", (mesh_.size_along(mesh_axes) - 1 - index) * size);

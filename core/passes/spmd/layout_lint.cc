@@ -10,6 +10,7 @@
 
 #include "core/graph/op.h"
 #include "core/graph/typing.h"
+#include "core/passes/loop.h"
 #include "core/passes/spmd/reshard_plan.h"
 
 namespace tessera {
@@ -28,8 +29,7 @@ struct Found {
 };
 
 bool is_view(const Node& node) {
-  return node.op->linear_view || node.op->op_class == OpClass::kView || node.op->name == "cast" ||
-         node.op->name == "cast_weight";
+  return node.op->linear_view || node.op->op_class == OpClass::kView;
 }
 
 // The value that `value` views, through loops' inputs to what enters the loop.
@@ -101,11 +101,11 @@ class DearerLayouts {
 
   void visit(const Place& place) {
     for (const Node& node : place.graph->nodes()) {
-      if (node.op->name == "reshard" && node.phase == Phase::kForward) {
+      if (node.op->op_class == OpClass::kReshard && node.phase == Phase::kForward) {
         check_order_at_rest(place, node);
         check_sliced(*place.graph, node);
       }
-      if (node.op->name != "repeat") continue;
+      if (!is_repeat(node)) continue;
       for (const auto& body : node.bodies) visit({body.get(), &node, &place});
     }
   }

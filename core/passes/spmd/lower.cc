@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,9 +20,7 @@ namespace tessera {
 namespace {
 
 bool is_identity(const Graph& graph, const Node& node) {
-  const std::string_view op = node.op->name;
-  if (op == "save_for_backward" || op == "stop_gradient") return true;
-  return op == "cast" && graph.type(node.inputs[0]).dtype == graph.type(node.outputs[0]).dtype;
+  return node.op->identity && graph.type(node.inputs[0]).dtype == graph.type(node.outputs[0]).dtype;
 }
 
 class Localizer {
@@ -42,7 +39,7 @@ class Localizer {
       const Node& node = graph_.node(id);
       if (is_identity(graph_, node)) {
         become(node.outputs[0], rewriter_.at(node.inputs[0]));
-      } else if (node.op->name == "reshard") {
+      } else if (node.op->op_class == OpClass::kReshard) {
         lower_reshard(node);
       } else {
         copy(id);
@@ -78,7 +75,7 @@ class Localizer {
     Type layout = graph_.type(from);
     for (const ReshardStep& step : planner_.plan(layout, graph_.type(to)).steps) {
       Node node = reshard;
-      node.op = &find_op(step_op(step.kind));
+      node.op = &step_op(step.kind);
       node.inputs = {value};
       node.attributes = step_attributes(step, layout, mesh_);
       value = local_.node(local_.add_node(std::move(node), {local_type(step.result, mesh_)}))

@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "core/base/error.h"
+#include "core/ops/collective.h"
+#include "core/ops/layout.h"
 #include "core/passes/spmd/reshard_moves.h"
 
 namespace tessera {
@@ -84,26 +86,26 @@ class PlanSearch {
 
 }  // namespace
 
-std::string_view step_op(StepKind kind) {
+const OpDef& step_op(StepKind kind) {
   switch (kind) {
     case StepKind::kSlice:
-      return "slice";
+      return kSliceOp;
     case StepKind::kMask:
-      return "mask_to_owner";
+      return kMaskToOwnerOp;
     case StepKind::kPad:
-      return "pad";
+      return kPadOp;
     case StepKind::kAllGather:
-      return "all_gather";
+      return kAllGatherOp;
     case StepKind::kReduceScatter:
-      return "reduce_scatter";
+      return kReduceScatterOp;
     case StepKind::kAllReduce:
-      return "all_reduce";
+      return kAllReduceOp;
     case StepKind::kAllToAll:
-      return "all_to_all";
+      return kAllToAllOp;
     case StepKind::kPermute:
-      return "permute";
+      return kPermuteOp;
   }
-  return "";
+  CHECK(false, "an unknown step");
 }
 
 double LinkUse::seconds(const LinkCosts& costs) const {

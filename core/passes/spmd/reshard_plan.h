@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/graph/mesh.h"
+#include "core/graph/op.h"
 #include "core/graph/type.h"
 
 namespace tessera {
@@ -25,7 +26,7 @@ enum class StepKind {
   kAllToAll,       // The innermost split of an axis, moved to another axis.
   kPermute,        // Whole shards change devices.
 };
-std::string_view step_op(StepKind kind);  // The op that does it: "all_gather".
+const OpDef& step_op(StepKind kind);  // The op that does it.
 
 struct ReshardStep {
   StepKind kind = StepKind::kSlice;

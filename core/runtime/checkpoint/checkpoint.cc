@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/checkpoint/checkpoint.h"
 
+#include <optional>
 #include <utility>
 
 #include "core/base/crc32c.h"
@@ -12,27 +13,27 @@
 namespace tessera {
 namespace {
 
-// A block of a piece, as one of the array.
-Hdf5Block moved(Hdf5Block block, const std::vector<int64_t>& by) {
-  for (size_t i = 0; i < by.size(); ++i) block.offset[i] += by[i];
-  return block;
+// A region of a piece as a region of the array.
+Region moved(Region region, const std::vector<int64_t>& by) {
+  for (size_t i = 0; i < by.size(); ++i) region.origin[i] += by[i];
+  return region;
 }
 
 // Pieces that do not overlap and have as many elements as the whole are the whole.
 void check_whole(const OpenedCheckpoint& opened, const std::filesystem::path& directory) {
   for (const auto& [path, entry] : opened.entries) {
-    std::vector<Hdf5Block> blocks;
+    std::vector<Region> blocks;
     int64_t elements = 0;
     if (const auto found = opened.pieces.find(path); found != opened.pieces.end()) {
       for (const OpenedPiece& piece : found->second) {
-        elements += block_elements(piece.block.shape);
+        elements += piece.block.elements();
         blocks.push_back(piece.block);
       }
     }
-    if (!disjoint(blocks)) fail("{}: two pieces of '{}' overlap", directory.string(), path);
-    if (elements != block_elements(entry.shape))
+    if (!are_disjoint(blocks)) fail("{}: two pieces of '{}' overlap", directory.string(), path);
+    if (const int64_t expected = Region::whole(entry.shape).elements(); elements != expected)
       fail("{}: the shards hold {} of the {} elements of '{}'", directory.string(), elements,
-           block_elements(entry.shape), path);
+           expected, path);
   }
 }
 
@@ -78,7 +79,7 @@ struct Checkpoint::Impl {
   const Entry& entry(const std::string& path) const;
   void read_tile(const OpenedPiece& piece, int64_t number, const std::string& path,
                  std::span<std::byte> bytes) const;
-  void read_piece(const OpenedPiece& piece, const Hdf5Block& wanted, const std::string& path,
+  void read_piece(const OpenedPiece& piece, const Region& wanted, const std::string& path,
                   std::span<std::byte> bytes, int64_t element_bytes) const;
 };
 
@@ -99,22 +100,23 @@ void Checkpoint::Impl::read_tile(const OpenedPiece& piece, int64_t number, const
   });
 }
 
-void Checkpoint::Impl::read_piece(const OpenedPiece& piece, const Hdf5Block& wanted,
+void Checkpoint::Impl::read_piece(const OpenedPiece& piece, const Region& wanted,
                                   const std::string& path, std::span<std::byte> bytes,
                                   int64_t element_bytes) const {
   std::vector<std::byte> buffer;
-  Hdf5Block common;
   for (int64_t i = 0; i < piece.tiles.count(); ++i) {
-    const Hdf5Block tile = moved(piece.tiles.at(i), piece.block.offset);
-    if (!intersect(tile, wanted, &common)) continue;
-    const std::span<std::byte> run = run_within(tile, wanted, bytes, element_bytes);
-    if (!run.empty()) {  // Straight to where it is wanted.
-      read_tile(piece, i, path, run);
+    const Region tile = moved(piece.tiles.at(i), piece.block.origin);
+    const std::optional<Region> common = intersect(tile, wanted);
+    if (!common) continue;
+    const Subarray to(wanted, *common, element_bytes);
+    if (*common == tile && to.is_contiguous()) {  // Read into place.
+      read_tile(piece, i, path,
+                bytes.subspan(static_cast<size_t>(to.begin()), static_cast<size_t>(to.bytes())));
       continue;
     }
-    buffer.resize(static_cast<size_t>(block_elements(tile.shape) * element_bytes));
+    buffer.resize(static_cast<size_t>(tile.elements() * element_bytes));
     read_tile(piece, i, path, buffer);
-    copy_common(tile, buffer, wanted, bytes, element_bytes);
+    copy_region(Subarray(tile, *common, element_bytes), buffer.data(), to, bytes.data());
   }
 }
 
@@ -151,18 +153,17 @@ void Checkpoint::read(const std::string& path, DType dtype, const std::vector<in
 void Checkpoint::read_block(const std::string& path, const std::vector<int64_t>& offset,
                             const std::vector<int64_t>& shape, std::span<std::byte> bytes) const {
   const Entry& entry = impl_->entry(path);
+  const Region wanted{offset, shape};
   const int64_t element_bytes = dtype_bytes(entry.dtype);
-  CHECK(static_cast<int64_t>(bytes.size()) == block_elements(shape) * element_bytes);
+  CHECK(static_cast<int64_t>(bytes.size()) == wanted.elements() * element_bytes);
   const std::vector<int64_t>& whole = entry.shape;
   CHECK(offset.size() == whole.size() && shape.size() == whole.size(), "'{}': rank", path);
   for (size_t i = 0; i < whole.size(); ++i)
     CHECK(offset[i] >= 0 && offset[i] + shape[i] <= whole[i], "'{}': block outside", path);
-  const Hdf5Block wanted{offset, shape};
   const auto pieces = impl_->opened.pieces.find(path);
   if (pieces == impl_->opened.pieces.end()) return;  // No elements: check_whole has counted.
-  Hdf5Block common;
   for (const OpenedPiece& piece : pieces->second)
-    if (intersect(piece.block, wanted, &common))
+    if (intersect(piece.block, wanted))
       impl_->read_piece(piece, wanted, path, bytes, element_bytes);
 }
 
@@ -172,7 +173,7 @@ void Checkpoint::verify() const {
     const int64_t element_bytes = dtype_bytes(impl_->opened.entries.at(path).dtype);
     for (const OpenedPiece& piece : pieces) {
       for (int64_t i = 0; i < piece.tiles.count(); ++i) {
-        bytes.resize(static_cast<size_t>(block_elements(piece.tiles.at(i).shape) * element_bytes));
+        bytes.resize(static_cast<size_t>(piece.tiles.at(i).elements() * element_bytes));
         impl_->read_tile(piece, i, path, bytes);
       }
     }

@@ -53,18 +53,18 @@ std::map<std::string, Checkpoint::Entry> parse_list(const std::string& list,
 }
 
 // That the piece is a part of the array that the index shows.
-void check_block(const Hdf5Dataset& dataset, const Hdf5Block& block, const Checkpoint::Entry& entry,
+void check_block(const Hdf5Dataset& dataset, const Region& block, const Checkpoint::Entry& entry,
                  const std::string& where) {
   const std::vector<int64_t>& whole = entry.shape;
   if (dataset.type() != stored_type(entry.dtype) || block.shape.size() != whole.size() ||
-      block.offset.size() != whole.size())
+      block.origin.size() != whole.size())
     fail("{}: {}{} is not a part of the {}{} that the index shows", where,
          stored_type_name(dataset.type()), shape_text(block.shape), dtype_name(entry.dtype),
          shape_text(whole));
   for (size_t i = 0; i < whole.size(); ++i)
-    if (block.offset[i] < 0 || block.shape[i] > whole[i] ||
-        block.offset[i] > whole[i] - block.shape[i])
-      fail("{}: the piece at {} of shape {} lies outside {}", where, shape_text(block.offset),
+    if (block.origin[i] < 0 || block.shape[i] > whole[i] ||
+        block.origin[i] > whole[i] - block.shape[i])
+      fail("{}: the piece at {} of shape {} lies outside {}", where, shape_text(block.origin),
            shape_text(block.shape), shape_text(whole));
   if (!dataset.fully_stored()) fail("{}: part of it was never written", where);
 }
@@ -83,7 +83,7 @@ void add_piece(const std::shared_ptr<const Hdf5File>& shard, const std::string& 
   const auto entry = opened->entries.find(path);
   if (entry == opened->entries.end()) fail("{}: the index does not know this array", where);
   Hdf5Dataset dataset = shard->dataset(name, ChunkCache::kNone);
-  const Hdf5Block block{shard->integers_attribute(name, "offset"), dataset.shape()};
+  const Region block{shard->integers_attribute(name, "offset"), dataset.shape()};
   check_block(dataset, block, entry->second, where);
   // Format 1 has one checksum of the whole piece.
   const std::vector<int64_t> chunk = shard->has_attribute(name, "chunk")

@@ -30,7 +30,7 @@ class PieceBytes {
 
 // One host's part of one array.
 struct OpenedPiece {
-  Hdf5Block block;  // Of the whole array.
+  Region block;  // Of the whole array.
   Tiles tiles;
   std::vector<uint32_t> checksums;  // One a tile.
   std::unique_ptr<PieceBytes> bytes;

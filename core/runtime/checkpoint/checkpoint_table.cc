@@ -124,12 +124,12 @@ bool are_runs(const std::vector<int64_t>& tile, const std::vector<int64_t>& shap
 
 bool is_sound(const CheckpointPiece& piece, int64_t file_bytes) {
   const size_t rank = piece.shape.size();
-  if (piece.block.offset.size() != rank || piece.block.shape.size() != rank ||
+  if (piece.block.origin.size() != rank || piece.block.shape.size() != rank ||
       piece.tile.size() != rank || !product_fits(piece.shape, dtype_bytes(piece.dtype)))
     return false;
   for (size_t i = 0; i < rank; ++i) {
     const int64_t size = piece.block.shape[i];
-    if (size > piece.shape[i] || piece.block.offset[i] > piece.shape[i] - size) return false;
+    if (size > piece.shape[i] || piece.block.origin[i] > piece.shape[i] - size) return false;
     if (piece.tile[i] < 1 || piece.tile[i] > std::max<int64_t>(size, 1)) return false;
   }
   return are_runs(piece.tile, piece.block.shape) && piece.file_offset >= 0 &&
@@ -165,7 +165,7 @@ CheckpointPiece parse_piece(TableText& text) {
   CheckpointPiece piece;
   piece.dtype = dtype_named(text.up_to(' '), text);
   piece.shape = text.list();
-  piece.block.offset = text.list(" at ");
+  piece.block.origin = text.list(" at ");
   piece.block.shape = text.list(" of ");
   piece.tile = text.list(" in ");
   piece.file_offset = text.integer(" from ");
@@ -199,7 +199,7 @@ constexpr std::string_view kInputExtra = "input_extra/";
 
 }  // namespace
 
-int64_t CheckpointPiece::bytes() const { return block_elements(block.shape) * dtype_bytes(dtype); }
+int64_t CheckpointPiece::bytes() const { return block.elements() * dtype_bytes(dtype); }
 
 std::string shard_table_text(const ShardTable& table) {
   std::string text(kShardHeading);
@@ -209,7 +209,7 @@ std::string shard_table_text(const ShardTable& table) {
     CHECK(piece.array.find('\n') == std::string::npos, "'{}': a name of two lines", piece.array);
     text += fmt::format("{} [{}] at [{}] of [{}] in [{}] from {} sums {:08x} {}\n",
                         dtype_name(piece.dtype), fmt::join(piece.shape, " "),
-                        fmt::join(piece.block.offset, " "), fmt::join(piece.block.shape, " "),
+                        fmt::join(piece.block.origin, " "), fmt::join(piece.block.shape, " "),
                         fmt::join(piece.tile, " "), piece.file_offset,
                         fmt::join(piece.checksums, ","), piece.array);
   }

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/region.h"
 #include "core/io/byte_file.h"
-#include "core/io/hdf5.h"
 #include "core/runtime/checkpoint/checkpoint.h"
 #include "core/runtime/checkpoint/checkpoint_tiles.h"
 
@@ -22,7 +22,7 @@ struct CheckpointPiece {
   std::string array;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;  // Of the whole array.
-  Hdf5Block block;             // Of it: this part.
+  Region block;                // Of it: this part.
   std::vector<int64_t> tile;   // The shape of the tiles.
   int64_t file_offset = 0;
   std::vector<uint32_t> checksums;

@@ -42,7 +42,7 @@ CheckpointPiece piece_of(const CheckpointArray& array) {
   const bool whole = array.piece.empty() && array.offset.empty();
   CheckpointPiece piece{array.path, array.dtype, array.shape, {array.offset, array.piece},
                         {},         0,           {}};
-  if (whole) piece.block = {std::vector<int64_t>(array.shape.size(), 0), array.shape};
+  if (whole) piece.block = Region::whole(array.shape);
   piece.tile = hdf5_chunk(piece.block.shape, dtype_bytes(array.dtype), kTileBytes);
   CHECK(std::ssize(array.bytes) == piece.bytes(), "'{}': {} bytes", array.path, array.bytes.size());
   return piece;
@@ -60,11 +60,11 @@ ShardTable lay_out(const std::filesystem::path& path, const CheckpointInfo& info
   for (const CheckpointArray& array : arrays) {
     CheckpointPiece piece = piece_of(array);
     const std::string name =
-        checkpoint_piece_name(array.path, array.shape, piece.block.offset, piece.block.shape);
+        checkpoint_piece_name(array.path, array.shape, piece.block.origin, piece.block.shape);
     piece.file_offset =
         shard.create_reserved(name, stored_type(array.dtype), piece.block.shape).file_offset();
     shard.set_attribute(name, "shape", array.shape);
-    shard.set_attribute(name, "offset", piece.block.offset);
+    shard.set_attribute(name, "offset", piece.block.origin);
     table.pieces.push_back(std::move(piece));
   }
   shard.close();
@@ -92,7 +92,7 @@ void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, Sh
     const Tiles tiles(piece.block.shape, piece.tile);
     int64_t done = 0;
     for (int64_t tile = 0; tile < tiles.count(); ++tile) {
-      const int64_t bytes = block_elements(tiles.at(tile).shape) * dtype_bytes(piece.dtype);
+      const int64_t bytes = tiles.at(tile).elements() * dtype_bytes(piece.dtype);
       piece.checksums.push_back(write_tile(
           file, piece.file_offset + done,
           arrays[i].bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(bytes))));
@@ -147,8 +147,8 @@ int64_t collect(const std::filesystem::path& directory, int64_t host, IndexTable
     array.shape = piece.shape;
     array.sources.push_back(
         {piece.block, shard_name,
-         checkpoint_piece_name(piece.array, piece.shape, piece.block.offset, piece.block.shape)});
-    if (block_elements(piece.shape) > 1) continue;
+         checkpoint_piece_name(piece.array, piece.shape, piece.block.origin, piece.block.shape)});
+    if (Region::whole(piece.shape).elements() > 1) continue;
     array.only.resize(static_cast<size_t>(piece.bytes()));
     shard.read_at(piece.file_offset, array.only);
   }
@@ -173,7 +173,7 @@ void write_arrays_whole(Hdf5File& index, const std::map<std::string, Assembled>&
     list += fmt::format("{} [{}] {}\n", stored_type_name(array.type), fmt::join(array.shape, " "),
                         name);
     // HDF5 has no virtual scalars, so the index holds single values itself.
-    if (block_elements(array.shape) <= 1) {
+    if (Region::whole(array.shape).elements() <= 1) {
       index.create_dataset(name, array.type, array.shape).write(array.only);
     } else {
       index.create_virtual(name, array.type, array.shape, array.sources);

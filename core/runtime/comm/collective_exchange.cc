@@ -24,8 +24,8 @@ class ExchangeKernel final : public CollectiveKernel {
     if (info().kind == CollectiveKind::kPermute) return permute(args);
     const int64_t own = place().self().index;
     for (const Member& member : place().local()) {
-      const StridedPart from = info().part_to(own);
-      copy_part(from, input_of(member), info().part_from(member.index), args.outputs[0]);
+      const Subarray from = info().part_to(own);
+      copy_region(from, input_of(member), info().part_from(member.index), args.outputs[0]);
       count_taken(member, from.bytes());
     }
     if (!remote_.empty()) exchange_across(args);

@@ -2,23 +2,24 @@
 #include "core/runtime/comm/collective_info.h"
 
 #include <algorithm>
-#include <string_view>
+#include <array>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/collective.h"
 
 namespace tessera {
 namespace {
 
-CollectiveKind kind_of(std::string_view op) {
-  if (op == "all_gather") return CollectiveKind::kAllGather;
-  if (op == "reduce_scatter") return CollectiveKind::kReduceScatter;
-  if (op == "all_reduce") return CollectiveKind::kAllReduce;
-  if (op == "all_to_all") return CollectiveKind::kAllToAll;
-  CHECK(op == "permute", "{} is no collective of this communicator", op);
+CollectiveKind kind_of(const OpDef& op) {
+  if (&op == &kAllGatherOp) return CollectiveKind::kAllGather;
+  if (&op == &kReduceScatterOp) return CollectiveKind::kReduceScatter;
+  if (&op == &kAllReduceOp) return CollectiveKind::kAllReduce;
+  if (&op == &kAllToAllOp) return CollectiveKind::kAllToAll;
+  CHECK(&op == &kPermuteOp, "{} is not a collective", op.name);
   return CollectiveKind::kPermute;
 }
 
@@ -71,43 +72,39 @@ int64_t CollectiveInfo::scratch_bytes() const {
   return (bytes + 63) / 64 * 64;
 }
 
-StridedPart CollectiveInfo::part(int64_t index) const {
+// An array around the gathered or scattered axis is [outer_, size() parts] of runs.
+Subarray CollectiveInfo::part(int64_t index) const {
   if (kind == CollectiveKind::kAllReduce) {
     const int64_t width = dtype_bytes(dtype);
     const int64_t begin = elements_in * index / size(), end = elements_in * (index + 1) / size();
-    return StridedPart::contiguous(begin * width, (end - begin) * width);
+    return Subarray::contiguous(begin * width, (end - begin) * width);
   }
-  StridedPart part = shard();
-  part.begin = index * run_;
-  part.steps[2] = size() * run_;
-  return part;
+  return Subarray(std::array{outer_, size()}, std::array{int64_t{0}, index},
+                  std::array{outer_, int64_t{1}}, run_);
 }
 
-StridedPart CollectiveInfo::shard() const {
-  return {.begin = 0, .run = run_, .sizes = {1, 1, outer_}, .steps = {0, 0, run_}};
+Subarray CollectiveInfo::shard() const {
+  const std::array whole{outer_, int64_t{1}};
+  return Subarray(whole, std::array<int64_t, 2>{}, whole, run_);
 }
 
-StridedPart CollectiveInfo::outer_axis(int64_t index) const {
-  const int64_t run = second_ * run_, row = middle_ * run;
-  return {.begin = index * first_ * row,
-          .run = run,
-          .sizes = {outer_, first_, middle_},
-          .steps = {size() * first_ * row, row, run}};
+Subarray CollectiveInfo::outer_axis(int64_t index) const {
+  return Subarray(std::array{outer_, size() * first_, middle_, int64_t{1}},
+                  std::array<int64_t, 4>{0, index * first_, 0, 0},
+                  std::array{outer_, first_, middle_, int64_t{1}}, second_ * run_);
 }
 
-StridedPart CollectiveInfo::inner_axis(int64_t index) const {
-  const int64_t run = second_ * run_, row = middle_ * size() * run;
-  return {.begin = index * run,
-          .run = run,
-          .sizes = {outer_, first_, middle_},
-          .steps = {first_ * row, row, size() * run}};
+Subarray CollectiveInfo::inner_axis(int64_t index) const {
+  return Subarray(std::array{outer_, first_, middle_, size()},
+                  std::array<int64_t, 4>{0, 0, 0, index},
+                  std::array{outer_, first_, middle_, int64_t{1}}, second_ * run_);
 }
 
-StridedPart CollectiveInfo::part_to(int64_t index) const {
+Subarray CollectiveInfo::part_to(int64_t index) const {
   return splits_first_ ? outer_axis(index) : inner_axis(index);
 }
 
-StridedPart CollectiveInfo::part_from(int64_t index) const {
+Subarray CollectiveInfo::part_from(int64_t index) const {
   return splits_first_ ? inner_axis(index) : outer_axis(index);
 }
 
@@ -115,7 +112,7 @@ CollectiveInfo read_collective(const Graph& graph, const Node& node) {
   const Type& in = graph.type(node.inputs[0]);
   const Type& out = graph.type(node.outputs[0]);
   CollectiveInfo info;
-  info.kind = kind_of(node.op->name);
+  info.kind = kind_of(*node.op);
   info.dtype = in.dtype;
   info.group = node.attributes.get<std::vector<int64_t>>("group");
   info.index = node.attributes.get<int64_t>("index");

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/region.h"
 #include "core/graph/graph.h"
-#include "core/io/strided_part.h"
 
 namespace tessera {
 
@@ -36,20 +36,20 @@ struct CollectiveInfo {
 
   // Where the part of the member at place `index` lies in the longer array of a gather or scatter,
   // or in both of an all_reduce, which divides its elements as they lie.
-  StridedPart part(int64_t index) const;
+  Subarray part(int64_t index) const;
   // The whole shorter array of a gather or scatter, as runs like those of a part.
-  StridedPart shard() const;
+  Subarray shard() const;
   // Of an all_to_all: what goes to the member at place `index`, in the operand; what comes from it,
   // in the result.
-  StridedPart part_to(int64_t index) const;
-  StridedPart part_from(int64_t index) const;
+  Subarray part_to(int64_t index) const;
+  Subarray part_from(int64_t index) const;
 
  private:
   friend CollectiveInfo read_collective(const Graph& graph, const Node& node);
   void read_axis(const Node& node, const Type& shard);
   void read_all_to_all(const Node& node, Type type);
-  StridedPart outer_axis(int64_t index) const;  // Of an all_to_all's array: a part along the first
-  StridedPart inner_axis(int64_t index) const;  // of its two axes, or along the second.
+  Subarray outer_axis(int64_t index) const;  // Of an all_to_all's array: a part along the first
+  Subarray inner_axis(int64_t index) const;  // of its two axes, or along the second.
 
   // An array around the gathered or scattered axis: `outer_` runs of `run_` bytes in a shard. Of an
   // all_to_all: what goes to one device is [outer_, first_, middle_, second_] with runs of `run_`.

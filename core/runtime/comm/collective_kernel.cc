@@ -124,9 +124,9 @@ void CollectiveKernel::share_parts(const PartOf& part, const SourceOf& source, c
   if (place_.spans_processes()) send_own(part, own, sent);
   for (const Member& member : place_.local()) {
     const Source from = source(member);
-    const StridedPart to = part(member.index);
+    const Subarray to = part(member.index);
     if (from.array == out && member.device == device_) continue;  // It is there already.
-    copy_part(from.part, from.array, to, out);
+    copy_region(from.part, from.array, to, out);
     count_taken(member, to.bytes());
   }
   if (!place_.spans_processes()) return;
@@ -137,8 +137,8 @@ void CollectiveKernel::share_parts(const PartOf& part, const SourceOf& source, c
     for (const Member& member : place_.processes()[there]) {
       const Member& leader = place_.leader(place_.own_process(), member);
       if (leader.device == device_) continue;
-      const StridedPart to = part(member.index);
-      copy_part(to, output_of(leader), to, out);
+      const Subarray to = part(member.index);
+      copy_region(to, output_of(leader), to, out);
       count_taken(leader, to.bytes());
     }
   }
@@ -147,7 +147,7 @@ void CollectiveKernel::share_parts(const PartOf& part, const SourceOf& source, c
 
 void CollectiveKernel::send_own(const PartOf& part, const std::byte* own, Mail& mail) {
   const Member& self = place_.self();
-  const StridedPart it = part(self.index);
+  const Subarray it = part(self.index);
   // What does not lie in one piece is received in pieces, through scratch.
   const int64_t piece =
       it.is_contiguous() ? std::max<int64_t>(it.bytes(), 1) : piece_bytes(kWindow);
@@ -165,14 +165,14 @@ void CollectiveKernel::receive_parts(const PartOf& part, std::byte* out, std::by
   std::array<Mail, kWindow> staged;
   struct Piece {
     const Member* from;
-    StridedPart part;
+    Subarray part;
     int64_t begin, end;
   };
   std::vector<Piece> pieces;
   for (const Member& member : place_.peers()) {
-    const StridedPart to = part(member.index);
+    const Subarray to = part(member.index);
     if (to.is_contiguous()) {
-      receive(member, {out + to.begin, static_cast<size_t>(to.bytes())}, straight);
+      receive(member, {out + to.begin(), static_cast<size_t>(to.bytes())}, straight);
       continue;
     }
     const int64_t piece = piece_bytes(kWindow);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
-#include "core/io/strided_part.h"
+#include "core/base/region.h"
 #include "core/runtime/comm/collective_info.h"
 #include "core/runtime/comm/communicator_state.h"
 #include "core/runtime/comm/group_place.h"
@@ -70,9 +70,9 @@ class CollectiveKernel : public Kernel {
   // Brings the part of each member into all their arrays. `part(index)` says where it lies in the
   // array `out`, and `source(member)` where a local member has its own: {part, array}. Local
   // members have met since those were written; packed bytes of this one's part begin at `own`.
-  using PartOf = std::function<StridedPart(int64_t index)>;
+  using PartOf = std::function<Subarray(int64_t index)>;
   struct Source {
-    StridedPart part;
+    Subarray part;
     const std::byte* array = nullptr;
   };
   using SourceOf = std::function<Source(const Member& local)>;

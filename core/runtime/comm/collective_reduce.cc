@@ -27,8 +27,8 @@ class ReduceKernel final : public CollectiveKernel {
  private:
   void communicate(const LaunchArgs& args) override {
     const bool scatters = info().kind == CollectiveKind::kReduceScatter;
-    const StridedPart own = info().part(place().self().index);
-    std::byte* const result = args.outputs[0] + (scatters ? 0 : own.begin);
+    const Subarray own = info().part(place().self().index);
+    std::byte* const result = args.outputs[0] + (scatters ? 0 : own.begin());
     if (place().spans_processes()) {
       reduce_across(own, result, args.scratch);
     } else {
@@ -49,7 +49,7 @@ class ReduceKernel final : public CollectiveKernel {
   }
 
   // Of this process's members, the bytes [from, to) of a part.
-  void reduce_here(const StridedPart& part, int64_t from, int64_t to, std::byte* result) {
+  void reduce_here(const Subarray& part, int64_t from, int64_t to, std::byte* result) {
     const std::vector<Member>& members = place().local();
     part.for_each_run(from, to, [&](int64_t in_array, int64_t in_part, int64_t bytes) {
       for (size_t i = 0; i < members.size(); ++i) sources_[i] = input_of(members[i]) + in_array;
@@ -59,7 +59,7 @@ class ReduceKernel final : public CollectiveKernel {
   }
 
   // In rounds of a piece of each part: while one travels, the next is reduced here.
-  void reduce_across(const StridedPart& own, std::byte* result, std::byte* scratch) {
+  void reduce_across(const Subarray& own, std::byte* result, std::byte* scratch) {
     const auto processes = static_cast<int64_t>(place().processes().size());
     const int64_t buffers = place().most_charges() + processes;  // Of one round.
     const int64_t piece = piece_bytes(2 * buffers);
@@ -67,7 +67,7 @@ class ReduceKernel final : public CollectiveKernel {
     const auto buffer = [&](int64_t round, int64_t number) {
       return scratch + (round % 2 * buffers + number) * piece;
     };
-    const auto end_of = [&](const StridedPart& part, int64_t round) {
+    const auto end_of = [&](const Subarray& part, int64_t round) {
       return std::min((round + 1) * piece, part.bytes());
     };
     const auto finish = [&](int64_t round) {
@@ -85,7 +85,7 @@ class ReduceKernel final : public CollectiveKernel {
       await(out);
       int64_t number = processes;  // Buffers before it hold what is received.
       for (const Member& charge : place().peers()) {
-        const StridedPart part = info().part(charge.index);
+        const Subarray part = info().part(charge.index);
         const int64_t begin = round * piece, end = end_of(part, round);
         if (begin >= end) continue;
         std::byte* const sum = buffer(round, number++);

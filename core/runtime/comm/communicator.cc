@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
+#include "core/ops/collective.h"
 #include "core/runtime/comm/collective_info.h"
 #include "core/runtime/comm/collective_kernel.h"
 #include "core/runtime/comm/communicator_state.h"
@@ -16,7 +16,7 @@ int64_t collective_scratch_bytes(const Graph& graph, const Node& node) {
 }
 
 // While an all_reduce reads operands, each device writes only the part that it alone reads.
-bool collective_may_overwrite(const Node& node) { return node.op->name == "all_reduce"; }
+bool collective_may_overwrite(const Node& node) { return node.op == &kAllReduceOp; }
 
 struct Communicator::Impl {
   CommunicatorState state;

@@ -31,7 +31,7 @@ struct Buffer {
 // A device's part of a parameter or state.
 struct Shard {
   int64_t device = 0;          // Its number in the mesh.
-  Block block;                 // Of the global array.
+  Region block;                // Of the global array.
   bool owned = false;          // The first of those that hold the same block.
   std::span<std::byte> bytes;  // In the arena, which the host can see (CPU).
 };

@@ -22,7 +22,7 @@ constexpr size_t kMostOpsNamed = 5;
 
 std::string launch_name(const Node& node, LaunchKind kind) {
   if (kind == LaunchKind::kWait) return fmt::format("wait for {}", node.op->name);
-  if (node.op->name != "fused") return std::string(node.op->name);
+  if (node.bodies.empty()) return std::string(node.op->name);
   std::string name = "fused";
   size_t named = 0;
   for (const Node& inner : node.bodies[0]->nodes()) {

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/region.h"
 #include "core/graph/shard.h"
-#include "core/io/block_copy.h"
 
 namespace tessera {
 namespace {
@@ -16,21 +16,15 @@ std::vector<int64_t> shape_of(const Type& type) {
   return shape;
 }
 
-BlockPlace block_place(const ShardedPlace& place, int64_t device) {
-  return {shape_of(place.type), shard_block(place.type, place.mesh, device),
-          dtype_bytes(place.type.dtype)};
-}
-
-void write_block(const BlockPlace& from, std::span<const std::byte> array, DeviceExecutor& part,
+void write_block(const Subarray& from, std::span<const std::byte> array, DeviceExecutor& part,
                  int64_t offset) {
-  const auto bytes = static_cast<size_t>(from.block_bytes());
+  const auto bytes = static_cast<size_t>(from.bytes());
   if (from.is_contiguous()) {
-    part.device().write(part.at(offset),
-                        array.subspan(static_cast<size_t>(from.begin_bytes()), bytes));
+    part.device().write(part.at(offset), array.subspan(static_cast<size_t>(from.begin()), bytes));
     return;
   }
   std::vector<std::byte> block(bytes);
-  take_block(from, array.data(), block.data());
+  from.pack(array.data(), block.data());
   part.device().write(part.at(offset), block);
 }
 
@@ -42,8 +36,11 @@ void write_whole(const ShardedPlace& place, const DeviceParts& parts,
     fail("{} is {}, {} bytes; got {}", place.name, place.type.text_sized(), place.type.bytes(),
          bytes.size());
   }
-  for (const auto& part : parts)
-    write_block(block_place(place, part->number()), bytes, *part, place.offset);
+  const Region whole = Region::whole(shape_of(place.type));
+  for (const auto& part : parts) {
+    const Region block = shard_block(place.type, place.mesh, part->number());
+    write_block(Subarray(whole, block, dtype_bytes(place.type.dtype)), bytes, *part, place.offset);
+  }
 }
 
 void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
@@ -51,21 +48,23 @@ void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<s
     fail("{} is {}, {} bytes; got {}", place.name, place.type.text_sized(), place.type.bytes(),
          bytes.size());
   }
+  const Region whole = Region::whole(shape_of(place.type));
   std::set<std::vector<int64_t>> read;  // Origins of blocks.
   int64_t bytes_read = 0;
   for (const auto& part : parts) {
-    const BlockPlace to = block_place(place, part->number());
-    if (!read.insert(to.block.origin).second) continue;
-    const auto size = static_cast<size_t>(to.block_bytes());
-    bytes_read += to.block_bytes();
+    const Region region = shard_block(place.type, place.mesh, part->number());
+    if (!read.insert(region.origin).second) continue;
+    const Subarray to(whole, region, dtype_bytes(place.type.dtype));
+    const auto size = static_cast<size_t>(to.bytes());
+    bytes_read += to.bytes();
     if (to.is_contiguous()) {
-      part->device().read(bytes.subspan(static_cast<size_t>(to.begin_bytes()), size),
+      part->device().read(bytes.subspan(static_cast<size_t>(to.begin()), size),
                           part->at(place.offset));
       continue;
     }
     std::vector<std::byte> block(size);
     part->device().read(block, part->at(place.offset));
-    put_block(to, block.data(), bytes.data());
+    to.unpack(block.data(), bytes.data());
   }
   if (bytes_read != place.type.bytes()) {
     fail("{} is {}, of which this process holds {} of {} bytes; reshard it to be replicated",
@@ -88,17 +87,17 @@ void write_rows(const ShardedPlace& place, const DeviceParts& parts,
          place.type.text_sized(), shape[0], expected, bytes.size());
   }
   for (const auto& part : parts) {
-    BlockPlace from = block_place(place, part->number());
-    from.array_shape = shape;
+    Region block = shard_block(place.type, place.mesh, part->number());
     int64_t before = 0;  // Rows of the ranges before the block's own.
     for (const RowRange& range : held) {
-      if (from.block.origin[0] < range.end) {
-        from.block.origin[0] += before - range.begin;
+      if (block.origin[0] < range.end) {
+        block.origin[0] += before - range.begin;
         break;
       }
       before += range.size();
     }
-    write_block(from, bytes, *part, place.offset);
+    write_block(Subarray(Region::whole(shape), block, dtype_bytes(place.type.dtype)), bytes, *part,
+                place.offset);
   }
 }
 

@@ -27,7 +27,7 @@ std::string plan_text(const Mesh& mesh, const std::string& from, const std::stri
   std::string text;
   for (const ReshardStep& step : plan_reshard(parse_type(from), parse_type(to), mesh, costs)) {
     if (!text.empty()) text += "; ";
-    text += fmt::format("{}({})", step_op(step.kind), fmt::join(step.mesh_axes, ","));
+    text += fmt::format("{}({})", step_op(step.kind).name, fmt::join(step.mesh_axes, ","));
     if (!step.axis.empty()) text += " " + step.axis;
     if (!step.to_axis.empty()) text += "->" + step.to_axis;
   }

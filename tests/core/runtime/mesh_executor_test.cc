@@ -231,7 +231,7 @@ TEST_CASE("shards say which part of an array each device holds, and which device
   for (int64_t device = 0; device < 4; ++device) {
     const Shard& shard = shards[static_cast<size_t>(device)];
     REQUIRE(shard.device == device);
-    REQUIRE(shard.block == Block{{device % 2 * 8, 0}, {8, 6}});
+    REQUIRE(shard.block == Region{{device % 2 * 8, 0}, {8, 6}});
     REQUIRE(shard.owned == (device < 2));  // Along data they are the same.
     REQUIRE(decode_values(parse_type("f32[\"mlp=8 out=6\"]"), shard.bytes.data()).at(0) ==
             static_cast<double>(device % 2 * 8 * 6));

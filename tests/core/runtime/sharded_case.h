@@ -45,7 +45,7 @@ inline std::vector<int64_t> shape_of(const ShardedArray& array) {
 }
 
 // The bytes of a block: element i of the whole array holds salt + i, as far as its dtype can.
-inline std::vector<std::byte> block_bytes(const ShardedArray& array, const Block& block,
+inline std::vector<std::byte> block_bytes(const ShardedArray& array, const Region& block,
                                           int64_t salt) {
   const auto width = static_cast<size_t>(dtype_bytes(array.type.dtype));
   size_t elements = 1;
@@ -76,7 +76,7 @@ class ShardedProcess {
     for (const ShardedArray& array : sharded_arrays()) {
       for (int64_t device = rank * local; device < (rank + 1) * local; ++device) {
         if (!owns_block(array.type, mesh, device)) continue;
-        const Block block = shard_block(array.type, mesh, device);
+        const Region block = shard_block(array.type, mesh, device);
         const auto& bytes = storage_.emplace_back(block_bytes(array, block, salt_of(array, step)));
         pieces.push_back(
             {array.path, array.type.dtype, shape_of(array), block.origin, block.shape, bytes});
@@ -98,7 +98,7 @@ inline bool loads_on(const Checkpoint& checkpoint, const Mesh& mesh) {
   for (const ShardedArray& array : sharded_arrays()) {
     checkpoint.expect(array.path, array.type.dtype, shape_of(array));
     for (int64_t device = 0; device < mesh.num_devices(); ++device) {
-      const Block block = shard_block(array.type, mesh, device);
+      const Region block = shard_block(array.type, mesh, device);
       const std::vector<std::byte> expected =
           block_bytes(array, block, salt_of(array, checkpoint.info().step));
       std::vector<std::byte> bytes(expected.size(), std::byte{0xee});

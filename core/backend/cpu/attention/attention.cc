@@ -2,6 +2,8 @@
 // Attention and its gradient: blocks of queries of all heads are shared out among threads;
 // backward, key heads are, since all that read a key head add to its gradient. Where there are
 // fewer of them than threads, blocks of keys are, and then blocks of queries.
+#include "core/ops/attention.h"
+
 #include "core/backend/cpu/attention/attention_kernels.h"
 #include "core/backend/cpu/composite_kernel.h"
 
@@ -123,8 +125,8 @@ class AttentionGradKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegisterAttentionKernel{"attention", make_kernel<AttentionKernel>};
-const KernelRegistrar kRegisterAttentionGrad{"attention_grad", make_kernel<AttentionGradKernel>};
+const KernelRegistrar kRegisterAttentionKernel{kAttentionOp, make_kernel<AttentionKernel>};
+const KernelRegistrar kRegisterAttentionGrad{kAttentionGradOp, make_kernel<AttentionGradKernel>};
 
 }  // namespace
 }  // namespace tessera

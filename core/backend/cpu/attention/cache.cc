@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache of decoding: rows are written into it in place, and few queries (a step) attend to it
 // run by run, shared out among threads by row, key head and run; many (a prompt) block by block.
+#include "core/ops/cache.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -153,8 +155,8 @@ class CachedAttentionKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegisterUpdate{"cache_update", make_kernel<CacheUpdateKernel>};
-const KernelRegistrar kRegisterAttention{"cached_attention", make_kernel<CachedAttentionKernel>};
+const KernelRegistrar kRegisterUpdate{kCacheUpdateOp, make_kernel<CacheUpdateKernel>};
+const KernelRegistrar kRegisterAttention{kCachedAttentionOp, make_kernel<CachedAttentionKernel>};
 
 }  // namespace
 }  // namespace tessera

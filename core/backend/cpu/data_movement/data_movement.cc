@@ -9,6 +9,7 @@
 #include "core/backend/cpu/registry.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/layout.h"
 
 namespace tessera {
 namespace {
@@ -97,10 +98,10 @@ Piece fill_piece(const Box& box, double value) {
 }
 
 std::vector<Piece> pieces_of(const Graph& graph, const Node& node) {
-  const std::string_view op = node.op->name;
+  const OpDef* const op = node.op;
   const Type& x = graph.type(node.inputs[0]);
   const Type& y = graph.type(node.outputs[0]);
-  if (op == "transpose" || op == "copy") {
+  if (op == &kTransposeOp || op == &kCopyOp) {
     Piece piece{.input = 0};
     piece.space = collapse(sizes_of(y), {strides_in(x, y.axes), strides_in(y, y.axes)});
     return {piece};
@@ -108,10 +109,10 @@ std::vector<Piece> pieces_of(const Graph& graph, const Node& node) {
   const auto axis = static_cast<size_t>(y.find(node.attributes.get<std::string>("axis")));
   const int64_t size = y.axes[axis].size;
   const auto box = [&](int64_t begin, int64_t count) { return Box{y, axis, begin, count}; };
-  if (op == "slice") {
+  if (op == &kSliceOp) {
     return {copy_piece(box(0, size), 0, x, node.attributes.get<int64_t>("begin"))};
   }
-  if (op == "pad") {
+  if (op == &kPadOp) {
     const int64_t before = node.attributes.get<int64_t>("before");
     const int64_t inside = x.axes[axis].size;
     std::vector<Piece> pieces = {copy_piece(box(before, inside), 0, x, 0)};
@@ -120,12 +121,12 @@ std::vector<Piece> pieces_of(const Graph& graph, const Node& node) {
     if (after > 0) pieces.push_back(fill_piece(box(before + inside, after), 0.0));
     return pieces;
   }
-  if (op == "shift_right") {
+  if (op == &kShiftRightOp) {
     std::vector<Piece> pieces = {fill_piece(box(0, 1), node.attributes.get<double>("fill"))};
     if (size > 1) pieces.push_back(copy_piece(box(1, size - 1), 0, x, 0));
     return pieces;
   }
-  CHECK(op == "concat", "no pieces for {}", op);
+  CHECK(op == &kConcatOp, "no pieces for {}", op->name);
   std::vector<Piece> pieces;
   int64_t begin = 0;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -143,7 +144,7 @@ std::unique_ptr<Kernel> make_movement(const Graph& graph, const Node& node, Thre
 }
 
 const KernelRegistrar kRegisterMovement{
-    {"copy", "transpose", "slice", "pad", "concat", "shift_right"}, make_movement};
+    {&kCopyOp, &kTransposeOp, &kSliceOp, &kPadOp, &kConcatOp, &kShiftRightOp}, make_movement};
 
 }  // namespace
 }  // namespace tessera

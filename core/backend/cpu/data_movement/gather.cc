@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of gather, scatter_add and pick. An id outside the axis selects nothing; one outside the
 // shard of a split axis is another device's.
+#include "core/ops/gather.h"
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -196,9 +198,9 @@ std::unique_ptr<Kernel> make_pick(const Graph& graph, const Node& node, ThreadTe
                                       dtype_bytes(x.dtype), team);
 }
 
-const KernelRegistrar kRegisterGather{"gather", make_gather};
-const KernelRegistrar kRegisterScatterAdd{"scatter_add", make_scatter_add};
-const KernelRegistrar kRegisterPick{"pick", make_pick};
+const KernelRegistrar kRegisterGather{kGatherOp, make_gather};
+const KernelRegistrar kRegisterScatterAdd{kScatterAddOp, make_scatter_add};
+const KernelRegistrar kRegisterPick{kPickOp, make_pick};
 
 }  // namespace
 }  // namespace tessera

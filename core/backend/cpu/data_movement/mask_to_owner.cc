@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/backend/cpu/composite_kernel.h"
+#include "core/ops/collective.h"
 
 namespace tessera {
 namespace {
@@ -38,7 +39,7 @@ class MaskToOwnerKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegisterMaskToOwner{"mask_to_owner", make_kernel<MaskToOwnerKernel>};
+const KernelRegistrar kRegisterMaskToOwner{kMaskToOwnerOp, make_kernel<MaskToOwnerKernel>};
 
 }  // namespace
 }  // namespace tessera

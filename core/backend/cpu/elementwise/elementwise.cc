@@ -6,6 +6,7 @@
 #include "core/backend/cpu/elementwise/elementwise_program.h"
 #include "core/backend/cpu/elementwise/tile_interpreter.h"
 #include "core/backend/cpu/registry.h"
+#include "core/ops/repeat.h"
 
 namespace tessera {
 namespace {
@@ -54,7 +55,7 @@ std::unique_ptr<Kernel> make_elementwise(const Graph& graph, const Node& node, T
 }
 
 const std::vector<KernelRegistrar> kRegisterElementwise = [] {
-  std::vector<KernelRegistrar> registrars{{"fused", make_elementwise}};
+  std::vector<KernelRegistrar> registrars{{kFusedOp, make_elementwise}};
   for (const std::string_view op : tile_ops()) registrars.emplace_back(op, make_elementwise);
   return registrars;
 }();

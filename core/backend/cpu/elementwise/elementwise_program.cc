@@ -11,6 +11,10 @@
 #include "core/backend/cpu/shard_elements.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/cast.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/reduce.h"
 
 namespace tessera {
 namespace {
@@ -182,41 +186,41 @@ uint32_t lane_bits(double value, DType dtype) {
 }
 
 void Compiler::add_node(const Graph& graph, const Node& node) {
-  const std::string_view op = node.op->name;
+  const OpDef* const op = node.op;
   const Type& type = graph.type(node.outputs[0]);
   const ValueId result = node.outputs[0];
   const auto in = [&](size_t i) { return of(node.inputs[i]); };
-  if (op == "constant") {
+  if (op == &kConstantOp) {
     values_[result] = constant(lane_bits(node.attributes.get<double>("value"), type.dtype));
-  } else if (op == "iota") {
+  } else if (op == &kIotaOp) {
     values_[result] = coordinate(node, type, 0);
-  } else if (op == "causal_mask") {
+  } else if (op == &kCausalMaskOp) {
     values_[result] = emit(kLessEqualInt, coordinate(node, type, 1), coordinate(node, type, 0));
-  } else if (op == "one_hot") {
+  } else if (op == &kOneHotOp) {
     const int32_t hit = emit(kEqualInt, in(0), coordinate(node, type, type.rank() - 1));
     values_[result] = lane_of(type.dtype) == Lane::kInt ? emit(kFloatToInt, hit) : hit;
-  } else if (op == "broadcast" || op == "stop_gradient") {
+  } else if (op == &kBroadcastOp || op == &kStopGradientOp) {
     values_[result] = in(0);
-  } else if (op == "cast") {
+  } else if (op == &kCastOp) {
     add_cast(in(0), graph.type(node.inputs[0]).dtype, node, type.dtype);
-  } else if (op == "scale") {
+  } else if (op == &kScaleOp) {
     const auto factor = static_cast<float>(node.attributes.get<double>("factor"));
     values_[result] = emit(kMul, in(0), constant(std::bit_cast<uint32_t>(factor)));
     program_.cost += 1.0;
-  } else if (op == "square") {
+  } else if (op == &find_op("square")) {
     const bool integer = lane_of(type.dtype) == Lane::kInt;
     values_[result] = emit(integer ? kMulInt : kMul, in(0), in(0));
     program_.cost += 1.0;
   } else {
-    const CodeRow* row = find_code(op);
-    if (row == nullptr) fail("the CPU backend cannot fuse op '{}'", op);
+    const CodeRow* row = find_code(op->name);
+    if (row == nullptr) fail("the CPU backend cannot fuse op '{}'", op->name);
     // The lanes that decide are those of the operands; of `where`, of what it selects from.
-    const Lane lane = lane_of(graph.type(node.inputs[op == "where" ? 1 : 0]).dtype);
+    const Lane lane = lane_of(graph.type(node.inputs[op == &kWhereOp ? 1 : 0]).dtype);
     const std::optional<Opcode> code = lane == Lane::kInt     ? row->integer
                                        : lane == Lane::kTruth ? row->truth
                                                               : std::optional(row->code);
     if (!code) {
-      fail("{}: the CPU backend has no {} for {}", node.site.text(), op,
+      fail("{}: the CPU backend has no {} for {}", node.site.text(), op->name,
            dtype_name(graph.type(node.inputs[0]).dtype));
     }
     const auto operand = [&](size_t i) { return i < node.inputs.size() ? in(i) : kNone; };
@@ -226,7 +230,7 @@ void Compiler::add_node(const Graph& graph, const Node& node) {
 }
 
 TileProgram Compiler::compile(const Graph& graph, const Node& node) {
-  const bool fused = node.op->name == "fused";
+  const bool fused = !node.bodies.empty();
   const Graph& body = fused ? *node.bodies[0] : graph;
   axes_ = graph.type(node.outputs[0]).axes;
   const auto add_input = [&](ValueId value, size_t index) {

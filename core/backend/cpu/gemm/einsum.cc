@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel of einsum: a contraction's products, split over the team by batch, rows and columns.
+#include "core/ops/einsum.h"
+
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -163,7 +165,7 @@ std::unique_ptr<Kernel> make_einsum(const Graph& graph, const Node& node, Thread
   return std::make_unique<EinsumKernel>(make_contraction(graph, node), team);
 }
 
-const KernelRegistrar kRegisterEinsum{"einsum", make_einsum};
+const KernelRegistrar kRegisterEinsum{kEinsumOp, make_einsum};
 
 }  // namespace
 }  // namespace tessera

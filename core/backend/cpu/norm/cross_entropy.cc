@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy and its gradient, of a whole vocabulary or a shard of it: rows are shared out among
 // threads.
+#include "core/ops/cross_entropy.h"
+
 #include "core/backend/cpu/composite_kernel.h"
 #include "core/backend/cpu/norm/cross_entropy_kernels.h"
 #include "core/backend/cpu/shard_elements.h"
+#include "core/ops/cross_entropy_shard.h"
 
 namespace tessera {
 namespace {
@@ -138,12 +141,12 @@ class CrossEntropyShardGradKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegisterCrossEntropy{"cross_entropy", make_kernel<CrossEntropyKernel>};
-const KernelRegistrar kRegisterCrossEntropyGrad{"cross_entropy_grad",
+const KernelRegistrar kRegisterCrossEntropy{kCrossEntropyOp, make_kernel<CrossEntropyKernel>};
+const KernelRegistrar kRegisterCrossEntropyGrad{kCrossEntropyGradOp,
                                                 make_kernel<CrossEntropyGradKernel>};
 
-const KernelRegistrar kRegisterShard{"cross_entropy_shard", make_kernel<CrossEntropyShardKernel>};
-const KernelRegistrar kRegisterShardGrad{"cross_entropy_shard_grad",
+const KernelRegistrar kRegisterShard{kCrossEntropyShardOp, make_kernel<CrossEntropyShardKernel>};
+const KernelRegistrar kRegisterShardGrad{kCrossEntropyShardGradOp,
                                          make_kernel<CrossEntropyShardGradKernel>};
 
 }  // namespace

@@ -2,6 +2,8 @@
 // RMSNorm, LayerNorm and their gradients: rows are shared out among threads. The weights' gradients
 // are summed over blocks of rows whose number depends on the sizes alone, and the blocks are then
 // added in order: the same bits for any number of threads.
+#include "core/ops/norm.h"
+
 #include <algorithm>
 
 #include "core/backend/cpu/composite_kernel.h"
@@ -131,8 +133,8 @@ class NormGrad final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegisterNorm{{"rms_norm", "layer_norm"}, make_kernel<Norm>};
-const KernelRegistrar kRegisterNormGrad{{"rms_norm_grad", "layer_norm_grad"},
+const KernelRegistrar kRegisterNorm{{&kRmsNormOp, &kLayerNormOp}, make_kernel<Norm>};
+const KernelRegistrar kRegisterNormGrad{{&kRmsNormGradOp, &kLayerNormGradOp},
                                         make_kernel<NormGrad>};
 
 }  // namespace

@@ -2,6 +2,8 @@
 // Kernels of reduce_sum and reduce_max. The operand is seen as runs: if its last axis is reduced, a
 // run of it gives one number; if it is kept, rows of it are added up. Long reductions are cut into
 // pieces whose number depends on the sizes alone, so that the result does not depend on threads.
+#include "core/ops/reduce.h"
+
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -47,7 +49,7 @@ int64_t offset_of(const Space& space, int64_t index) {
 
 Plan make_plan(const Graph& graph, const Node& node) {
   const Type &x = graph.type(node.inputs[0]), &y = graph.type(node.outputs[0]);
-  Plan plan{.reduction = node.op->name == "reduce_sum" ? Reduction::kSum : Reduction::kMax,
+  Plan plan{.reduction = node.op == &kReduceSumOp ? Reduction::kSum : Reduction::kMax,
             .dtype = x.dtype};
   if (x.dtype != DType::kF32 && x.dtype != DType::kBF16) {
     fail("{}: the CPU backend reduces f32 and bf16, not {}; cast {}", node.site.text(),
@@ -158,7 +160,7 @@ std::unique_ptr<Kernel> make_reduce(const Graph& graph, const Node& node, Thread
   return std::make_unique<ReduceKernel>(make_plan(graph, node), team);
 }
 
-const KernelRegistrar kRegisterReduce{{"reduce_sum", "reduce_max"}, make_reduce};
+const KernelRegistrar kRegisterReduce{{&kReduceSumOp, &kReduceMaxOp}, make_reduce};
 
 }  // namespace
 }  // namespace tessera

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax and its gradient: rows are shared out among threads.
+#include "core/ops/softmax.h"
+
 #include <algorithm>
 
 #include "core/backend/cpu/composite_kernel.h"
@@ -37,7 +39,7 @@ class SoftmaxKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-const KernelRegistrar kRegisterSoftmax{{"softmax", "softmax_grad"}, make_kernel<SoftmaxKernel>};
+const KernelRegistrar kRegisterSoftmax{{&kSoftmaxOp, &kSoftmaxGradOp}, make_kernel<SoftmaxKernel>};
 
 }  // namespace
 }  // namespace tessera
