@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/tasks/tiny_run.h"
 
-#include "core/backend/cpu/device.h"
 #include "inputs/synthetic_input.h"
 #include "layers/language_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/test_device.h"
 
 namespace tessera {
 
@@ -41,9 +41,8 @@ SingleTask::HParams& task_of(ExperimentConfig& config) {
   return config.task.as<SingleTask::HParams>();
 }
 
-TinyDevices::TinyDevices(int64_t count) : devices_(make_cpu_devices(count, 1)) {
-  for (const auto& device : devices_) in_order_.push_back(device.get());
-}
+TinyDevices::TinyDevices(int64_t count)
+    : devices_(make_test_devices(count, 1)), in_order_(pointers(devices_)) {}
 
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
              RunOptions options) {
