@@ -10,6 +10,7 @@
 #include "core/backend/cpu/device.h"
 #include "core/base/error.h"
 #include "core/hparams/integer_text.h"
+#include "plugins/lookup.h"
 #include "tessera_stamp.h"
 
 namespace tessera {
@@ -47,7 +48,7 @@ How
   --allow_config_change  go on with a configuration that differs from the run's
   --threads=N            threads to use, shared out among the devices (default: as many as the
                          process may use processors; at most 256, or four times that)
-  --device=cpu           kind of device
+  --device=KIND          kind of device: {devices} (default: cpu)
   --devices=N            devices of each process (default: 1); the mesh's shape, ici_mesh_shape times
                          dcn_mesh_shape, must come to them all, and without one they go to its axis
                          `data`. A plan needs none: the mesh decides
@@ -218,11 +219,6 @@ std::string parse_stage(const std::string& stage) {
   return stage;
 }
 
-void check_device(const std::string& device) {
-  if (device == "cuda") fail("--device=cuda: this build has no CUDA device; it has cpu");
-  if (device != "cpu") fail("--device={}: expected cpu", device);
-}
-
 CommandLine::Action action_of(const options::variables_map& values) {
   using Action = CommandLine::Action;
   if (values.count("help") != 0) return Action::kHelp;
@@ -317,7 +313,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
       line.plugin_path.emplace_back(place);
   if (has("threads")) line.threads = parse_threads(text("threads"));
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
-  if (has("device")) check_device(text("device"));
+  if (has("device")) line.device = text("device");
   if (has("mode") && line.action != CommandLine::Action::kSelfcheck)
     line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
@@ -340,6 +336,11 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   return line;
 }
 
-std::string help_text() { return std::string(kHelp); }
+std::string help_text() {
+  constexpr std::string_view kPlace = "{devices}";
+  std::string text(kHelp);
+  return text.replace(text.find(kPlace), kPlace.size(),
+                      fmt::format("{}", fmt::join(known_device_kinds(), ", ")));
+}
 
 }  // namespace tessera

@@ -19,8 +19,9 @@ struct CommandLine {
   std::filesystem::path new_project;  // Of kNew: the folder to make.
   std::vector<std::string> sets;
   std::vector<std::filesystem::path> plugin_path;
-  int threads = 0;  // 0: all there are.
-  RunOptions run;   // `experiment` and an unset `job_log_dir` are filled in later.
+  std::string device = "cpu";  // A kind of device.
+  int threads = 0;             // 0: all there are.
+  RunOptions run;              // `experiment` and an unset `job_log_dir` are filled in later.
 };
 
 // `arguments` without the program's name. Error for an unknown flag, with the nearest, and for a

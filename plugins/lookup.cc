@@ -38,6 +38,12 @@ std::vector<std::string> near_names(std::string_view name,
   return near;
 }
 
+// Plugins that register kinds of device are called like them.
+std::vector<std::filesystem::path> device_plugins(std::vector<std::filesystem::path> folders) {
+  folders.push_back(own_plugins("devices"));
+  return find_plugins(folders);
+}
+
 void fail_on_clashes() {
   const std::vector<std::string> clashes = experiment_clashes();
   if (!clashes.empty()) fail("{}", clashes.front());
@@ -95,6 +101,31 @@ ExperimentEntry find_experiment(std::string_view name,
     if (more.empty()) throw;
     fail("{}{}", error.what(), more);
   }
+}
+
+const DeviceKind& find_device(const std::string& name,
+                              const std::vector<std::filesystem::path>& folders) {
+  const auto is_registered = [&] {
+    const std::vector<std::string> kinds = registered_device_kinds();
+    return std::find(kinds.begin(), kinds.end(), name) != kinds.end();
+  };
+  for (const std::filesystem::path& file : device_plugins(folders))
+    if (file.stem() == name && !is_registered()) load_plugin(file);
+  if (!is_registered()) {
+    const std::vector<std::string> known = known_device_kinds();
+    fail("--device={}: there is no such kind of device{}; expected {}", name,
+         did_you_mean(name, known), fmt::join(known, " or "));
+  }
+  return find_device_kind(name);
+}
+
+std::vector<std::string> known_device_kinds() {
+  std::vector<std::string> names = registered_device_kinds();
+  for (const std::filesystem::path& file : find_plugins({own_plugins("devices")}))
+    names.push_back(file.stem());
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
 }
 
 }  // namespace tessera

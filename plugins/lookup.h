@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what --exp says to one registered experiment.
+// From what --exp and --device name to what is registered; loads the plugins that may have it.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/runtime/executor/device_kinds.h"
 #include "plugins/registry.h"
 
 namespace tessera {
@@ -20,5 +21,14 @@ ExperimentEntry match_experiment(std::string_view name,
 // else all of them.
 ExperimentEntry find_experiment(std::string_view name,
                                 const std::vector<std::filesystem::path>& path);
+
+// The kind of device called `name`. One that is not registered is looked for in the plugin
+// NAME.so, in the folders given and in tessera/devices beside our libraries. Error with the nearest
+// name, and all names, if there is none.
+const DeviceKind& find_device(const std::string& name,
+                              const std::vector<std::filesystem::path>& folders);
+
+// Those that are registered or have a plugin in tessera/devices, in order of name.
+std::vector<std::string> known_device_kinds();
 
 }  // namespace tessera

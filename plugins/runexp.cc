@@ -119,8 +119,8 @@ int thread_budget(const CommandLine& line, const ProcessGroup& processes) {
   return std::max(1, usable / together);
 }
 
-Ending run(const ConfiguredExperiment& configured, const CommandLine& line, ProcessGroup& processes,
-           StallWatch* watch) {
+Ending run(const ConfiguredExperiment& configured, const CommandLine& line, const DeviceKind& kind,
+           ProcessGroup& processes, StallWatch* watch) {
   RunOptions options = line.run;
   options.experiment = configured.name;
   options.site = configured.entry.site;
@@ -129,7 +129,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Proc
   if (options.job_log_dir.empty()) options.job_log_dir = filesystem::path("runs") / configured.name;
   // A plan of any mesh asks one device about its kernels.
   const std::vector<std::unique_ptr<Device>> devices =
-      make_cpu_devices(options.mode == RunMode::kPlan ? 1 : options.devices, options.threads);
+      kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices, options.threads);
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
   const std::unique_ptr<BaseRun> mode = make_run(configured.config, options, in_order, processes);
@@ -145,13 +145,13 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, Proc
 }
 
 // Each process checks its own machine; what is wrong on any is told.
-Ending check_this_machine(const CommandLine& line, const ProcessGroup& processes,
-                          std::ostream& out) {
+Ending check_this_machine(const CommandLine& line, const DeviceKind& kind,
+                          const ProcessGroup& processes, std::ostream& out) {
   const int threads = thread_budget(line, processes);
-  const std::string problem =
-      selfcheck({.make_device = make_cpu_device,
-                 .threads = threads > 0 ? threads : usable_cpu_threads(),
-                 .say = [&](const std::string& text) { out << text << std::endl; }});
+  const std::string problem = selfcheck(
+      {.make_device = [&](int count) { return std::move(kind.make_devices(1, count)[0]); },
+       .threads = threads > 0 ? threads : usable_cpu_threads(),
+       .say = [&](const std::string& text) { out << text << std::endl; }});
   if (problem.empty()) return {};
   return {kFailed, "selfcheck: " + problem};
 }
@@ -179,8 +179,9 @@ Ending act(const CommandLine& line, ProcessGroup& processes, StallWatch* watch, 
       out << write_new_project(line.new_project, filesystem::canonical("/proc/self/exe"));
     return check_printed({});
   }
+  const DeviceKind& kind = find_device(line.device, plugin_path(line.plugin_path));
   if (line.action == Action::kList) return check_printed({list(line, out, errors), ""});
-  if (line.action == Action::kSelfcheck) return check_this_machine(line, processes, out);
+  if (line.action == Action::kSelfcheck) return check_this_machine(line, kind, processes, out);
   const ExperimentEntry entry = find_experiment(line.experiment, plugin_path(line.plugin_path));
   const ConfiguredExperiment configured = configure(entry, line.sets);
   if (line.action == Action::kDescribe)
@@ -193,7 +194,7 @@ Ending act(const CommandLine& line, ProcessGroup& processes, StallWatch* watch, 
     return {kBadUsage, ""};
   }
   const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode;
-  const Ending ending = run(configured, line, processes, watch);
+  const Ending ending = run(configured, line, kind, processes, watch);
   return prints ? check_printed(ending) : ending;
 }
 

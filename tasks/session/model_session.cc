@@ -2,6 +2,7 @@
 #include "tasks/session/model_session.h"
 
 #include "core/base/error.h"
+#include "core/runtime/executor/device_kinds.h"
 #include "tasks/config/mesh_hosts.h"
 #include "tasks/session/check_rules.h"
 
@@ -43,10 +44,10 @@ Executor ModelSession::make_executor(Purpose purpose, const std::vector<Device*>
   const std::chrono::seconds timeout(train().collective_timeout_seconds);
   processes_.set_timeout(timeout);
   if (mesh_.num_devices() == 1) return Executor(*devices.at(0));
-  communicator_ =
-      std::make_unique<Communicator>(CommunicatorOptions{.local_devices = std::ssize(devices),
-                                                         .transport = processes_.transport(),
-                                                         .timeout = timeout});
+  communicator_ = find_device_kind(devices.at(0)->kind())
+                      .make_communicator({.local_devices = std::ssize(devices),
+                                          .transport = processes_.transport(),
+                                          .timeout = timeout});
   return Executor(devices, *communicator_);
 }
 

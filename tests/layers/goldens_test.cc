@@ -7,7 +7,6 @@
 #include <map>
 #include <numeric>
 
-#include "core/backend/cpu/device.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
@@ -18,6 +17,7 @@
 #include "layers/fprop_scope.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
+#include "tests/support/test_device.h"
 
 namespace tessera {
 namespace {
@@ -180,7 +180,7 @@ TEST_CASE("models compute the losses and gradients of an independent implementat
 
 // The same through all passes and the CPU's kernels, in f32, whatever is kept or recomputed.
 TEST_CASE("models in f32 on the CPU compute the goldens, under every remat policy") {
-  const auto device = make_cpu_device(2);
+  const auto device = make_test_device(2);
   for (const Model& model : models()) {
     Traced traced;
     trace_step(model.hparams, model.with_weights, traced);
@@ -204,7 +204,7 @@ TEST_CASE("models in f32 on the CPU compute the goldens, under every remat polic
 // bf16 has eight bits: a product errs by 2^-9 of itself, sums of them less; gradients pass through
 // some twenty operations.
 TEST_CASE("models that compute in bf16 stay near the goldens") {
-  const auto device = make_cpu_device(2);
+  const auto device = make_test_device(2);
   for (Model model : models()) {
     model.hparams.lm_tpl.as<TransformerLm::HParams>().dtypes = DTypePolicy{.compute = DType::kBF16};
     Traced traced;

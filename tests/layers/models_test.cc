@@ -5,7 +5,6 @@
 #include <cmath>
 #include <memory>
 
-#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
 #include "core/graph/trace.h"
@@ -18,6 +17,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
 #include "tests/support/reference_models.h"
+#include "tests/support/test_device.h"
 
 namespace tessera {
 namespace {
@@ -69,7 +69,7 @@ std::map<std::string, Values> trained(const LanguageModel::HParams& p,
     const std::vector<Tensor> slopes = gradients(loss, parameters);
     for (size_t i = 0; i < slopes.size(); ++i) output(table.parameters()[i].path, slopes[i]);
   }
-  const auto device = make_cpu_device(2);
+  const auto device = make_test_device(2);
   CompileOptions options;
   options.remat = parse_remat_policy(remat);
   options.verify_passes = true;

@@ -3,7 +3,6 @@
 // segments and positions begin anew in each, for learned, rotary and sinusoidal positions.
 #include <cmath>
 
-#include "core/backend/cpu/device.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/check/run_graph.h"
 #include "core/graph/trace.h"
@@ -13,6 +12,7 @@
 #include "layers/fprop_scope.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
+#include "tests/support/test_device.h"
 
 namespace tessera {
 namespace {
@@ -110,7 +110,7 @@ TEST_CASE("packed and unpacked documents have the same losses") {
   // Full rows, one with padding; a document of one token.
   const std::vector<std::vector<Document>> packed = {
       {document(5, 1), document(4, 2), document(3, 3)}, {document(1, 4), document(8, 5)}};
-  const auto device = make_cpu_device(1);
+  const auto device = make_test_device(1);
   for (const auto& [name, p] : models()) {
     LossSum loss(p);
     for (const Labels labels : {Labels::kShiftRight, Labels::kNextToken}) {

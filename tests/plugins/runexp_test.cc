@@ -76,6 +76,10 @@ TEST_CASE("bad usage and bad configuration are one line and exit code 2") {
   require_one_line_error(runexp(folder, kTiny + " --set input.path=missing.txt"), 2, "missing.txt");
   require_one_line_error(runexp(folder, kTiny + " --plugin_path=nowhere"), 2,
                          "--plugin_path=nowhere: there is no such folder or library");
+  require_one_line_error(runexp(folder, kTiny + " --device=cuda"), 2,
+                         "--device=cuda: there is no such kind of device; expected cpu");
+  require_one_line_error(runexp(folder, "--mode=selfcheck --device=cpy"), 2,
+                         "--device=cpy: there is no such kind of device; did you mean 'cpu'?");
   const std::string hollow =
       fmt::format(" --exp=hollow.Any --plugin_path='{}'", fixture("hollow").string());
   require_one_line_error(runexp(folder, hollow), 2, "nobody_defines_this");

@@ -86,7 +86,7 @@ std::vector<std::unique_ptr<Communicator>> make_communicators(int64_t devices, i
     CommunicatorOptions own = options;
     own.local_devices = devices / processes;
     if (processes > 1) own.transport = transports[static_cast<size_t>(process)];
-    communicators.push_back(std::make_unique<Communicator>(own));
+    communicators.push_back(make_cpu_communicator(own));
   }
   return communicators;
 }
@@ -122,7 +122,7 @@ std::vector<Bytes> run_trial(const CommunicatorTrial& trial,
         const Graph graph = trial_graph(trial, device);
         const Node& node = graph.node(0);
         const auto kernel = communicator.prepare(device, graph, node);
-        CHECK(kernel->scratch_bytes() == collective_scratch_bytes(graph, node));
+        CHECK(kernel->scratch_bytes() == cpu_collective_needs(graph, node).scratch_bytes);
         Bytes operand = operands[static_cast<size_t>(device)], result(bytes, std::byte{0xa5});
         Bytes scratch(static_cast<size_t>(kernel->scratch_bytes()));
         const std::byte* const in = operand.data();

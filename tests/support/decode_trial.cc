@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <span>
 
-#include "core/backend/cpu/device.h"
 #include "tasks/session/model_state.h"
 #include "tests/support/catch.h"
+#include "tests/support/test_device.h"
 
 namespace tessera {
 namespace {
@@ -27,14 +27,10 @@ DecodeTrial::DecodeTrial(const BaseTask& task, const DecodeSetting& setting,
                          const std::vector<int64_t>& chunks, int threads)
     : setting_(setting), lengths_(static_cast<size_t>(setting.batch), 0) {
   const int64_t count = setting.mesh.num_devices();
-  std::vector<Device*> borrowed;
-  for (int64_t i = 0; i < count; ++i) {
-    devices_.push_back(make_cpu_device(threads));
-    borrowed.push_back(devices_.back().get());
-  }
-  communicator_ = std::make_unique<Communicator>(CommunicatorOptions{
-      .local_devices = count, .transport = nullptr, .timeout = std::chrono::minutes(2)});
-  executor_ = std::make_unique<Executor>(borrowed, *communicator_);
+  devices_ = make_test_devices(count, threads);
+  communicator_ = make_test_communicator(
+      {.local_devices = count, .transport = nullptr, .timeout = std::chrono::minutes(2)});
+  executor_ = std::make_unique<Executor>(pointers(devices_), *communicator_);
   CompileOptions options;
   options.mesh = setting.mesh;
   options.verify_passes = true;
@@ -94,7 +90,7 @@ void DecodeTrial::reorder(const std::vector<int32_t>& parents) {
 
 std::vector<std::vector<float>> whole_logits(const BaseTask& task, int64_t seq,
                                              const TokenRows& rows) {
-  const auto device = make_cpu_device(1);
+  const auto device = make_test_device(1);
   Executor executor(*device);
   Batch batch;
   for (const char* name : {"ids", "segment_ids", "segment_pos"})

@@ -3,12 +3,12 @@
 
 #include <memory>
 
-#include "core/backend/cpu/device.h"
 #include "core/passes/spmd/collectives.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/train_session.h"
+#include "tests/support/test_device.h"
 
 namespace tessera {
 namespace {
@@ -40,17 +40,12 @@ NamedFloats gradients_of(const Executor& executor, const ParameterTable& table) 
 
 SpmdRun run_spmd(const SpmdCase& trial, const BeforeJoining& before_joining) {
   const int64_t devices = trial.mesh().num_devices();
-  std::vector<std::unique_ptr<Device>> owned;
-  std::vector<Device*> borrowed;
-  for (int64_t i = 0; i < devices; ++i) {
-    owned.push_back(make_cpu_device(trial.threads));
-    borrowed.push_back(owned.back().get());
-  }
-  Communicator communicator({.local_devices = devices,
-                             .transport = nullptr,
-                             .timeout = std::chrono::minutes(2),
-                             .before_joining = before_joining});
-  Executor executor(borrowed, communicator);
+  const auto owned = make_test_devices(devices, trial.threads);
+  const auto communicator = make_test_communicator({.local_devices = devices,
+                                                    .transport = nullptr,
+                                                    .timeout = std::chrono::minutes(2),
+                                                    .before_joining = before_joining});
+  Executor executor(pointers(owned), *communicator);
   const std::unique_ptr<BaseTask> task = Template<BaseTask>(spmd_task(trial)).instantiate();
   const ParameterTable& table = task->model().parameters();
 
@@ -78,7 +73,7 @@ SpmdRun run_spmd(const SpmdCase& trial, const BeforeJoining& before_joining) {
   }
   run.trained = weights_of(executor, table);
   for (int64_t device = 0; device < devices; ++device)
-    run.bytes_sent.push_back(communicator.bytes_sent(device));
+    run.bytes_sent.push_back(communicator->bytes_sent(device));
   return run;
 }
 

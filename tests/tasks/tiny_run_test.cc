@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/tasks/tiny_run.h"
 
-#include "core/backend/cpu/device.h"
 #include "inputs/synthetic_input.h"
 #include "layers/language_model.h"
 #include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/test_device.h"
 
 namespace tessera {
 
@@ -42,9 +42,8 @@ SingleTask::HParams& task_of(ExperimentConfig& config) {
   return config.task.as<SingleTask::HParams>();
 }
 
-TinyDevices::TinyDevices(int64_t count) : devices_(make_cpu_devices(count, 1)) {
-  for (const auto& device : devices_) in_order_.push_back(device.get());
-}
+TinyDevices::TinyDevices(int64_t count)
+    : devices_(make_test_devices(count, 1)), in_order_(pointers(devices_)) {}
 
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
              RunOptions options) {

@@ -10,40 +10,45 @@
 #include "core/runtime/comm/communicator_state.h"
 
 namespace tessera {
+namespace {
 
-int64_t collective_scratch_bytes(const Graph& graph, const Node& node) {
-  return read_collective(graph, node).scratch_bytes();
-}
+class CpuCommunicator final : public Communicator {
+ public:
+  explicit CpuCommunicator(const CommunicatorOptions& options)
+      : Communicator(options), state_(options) {}
 
-// While an all_reduce reads operands, each device writes only the part that it alone reads.
-bool collective_may_overwrite(const Node& node) { return node.op == &kAllReduceOp; }
+  std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node) override {
+    return make_collective_kernel(state_, device, graph, node);
+  }
+  void stop(const std::string& reason) override { state_.stop(reason); }
+  bool is_stopped() const override { return state_.is_stopped(); }
+  std::string stalled(std::chrono::milliseconds least) const override {
+    return state_.stalled(least);
+  }
+  int64_t bytes_sent(int64_t device) const override { return state_.bytes_sent(device); }
 
-struct Communicator::Impl {
-  CommunicatorState state;
+ private:
+  CommunicatorState state_;
 };
 
-Communicator::Communicator(CommunicatorOptions options)
-    : impl_(new Impl{CommunicatorState(std::move(options))}) {}
+}  // namespace
+
+Communicator::Communicator(CommunicatorOptions options) : options_(std::move(options)) {}
 Communicator::~Communicator() = default;
 
+int Communicator::process() const { return transport() != nullptr ? transport()->rank() : 0; }
+int Communicator::num_processes() const { return transport() != nullptr ? transport()->size() : 1; }
 int64_t Communicator::num_devices() const { return num_processes() * local_devices(); }
-int64_t Communicator::first_device() const { return impl_->state.first_device(); }
-int64_t Communicator::local_devices() const { return impl_->state.options().local_devices; }
-int Communicator::process() const { return impl_->state.process(); }
-int Communicator::num_processes() const { return impl_->state.num_processes(); }
-Transport* Communicator::transport() const { return impl_->state.transport(); }
+int64_t Communicator::first_device() const { return process() * local_devices(); }
 
-std::unique_ptr<Kernel> Communicator::prepare(int64_t device, const Graph& graph,
-                                              const Node& node) {
-  return make_collective_kernel(impl_->state, device, graph, node);
+std::unique_ptr<Communicator> make_cpu_communicator(CommunicatorOptions options) {
+  return std::make_unique<CpuCommunicator>(options);
 }
 
-void Communicator::stop(const std::string& reason) { impl_->state.stop(reason); }
-bool Communicator::is_stopped() const { return impl_->state.is_stopped(); }
-std::chrono::milliseconds Communicator::timeout() const { return impl_->state.options().timeout; }
-std::string Communicator::stalled(std::chrono::milliseconds least) const {
-  return impl_->state.stalled(least);
+CollectiveNeeds cpu_collective_needs(const Graph& graph, const Node& node) {
+  // While an all_reduce reads operands, each device writes only the part that it alone reads.
+  return {.scratch_bytes = read_collective(graph, node).scratch_bytes(),
+          .may_overwrite = node.op == &kAllReduceOp};
 }
-int64_t Communicator::bytes_sent(int64_t device) const { return impl_->state.bytes_sent(device); }
 
 }  // namespace tessera

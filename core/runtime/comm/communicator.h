@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What joins the devices of a run, on CPU: shared memory within a process, a transport between
-// processes. It runs the collectives of lowered graphs and knows who waits for whom. One a process;
-// devices of other kinds (NCCL) bring their own.
+// Connects the devices of a run, one object per process: it makes the kernels of the collectives of
+// lowered graphs and knows which device waits for which. Each kind of device has its own
+// (device_kinds.h). The CPU's uses shared memory within a process and a transport between
+// processes.
 #pragma once
 
 #include <chrono>
@@ -24,47 +25,57 @@ struct CommunicatorOptions {
   std::function<void(int64_t device, int64_t number)> before_joining;
 };
 
-// What planning must know of a collective's kernel. It depends on the node alone, not on how the
-// devices are spread over processes: a plan made without them holds.
-int64_t collective_scratch_bytes(const Graph& graph, const Node& node);
-bool collective_may_overwrite(const Node& node);  // Its result its operand.
-
 class Communicator {
  public:
   explicit Communicator(CommunicatorOptions options);
-  ~Communicator();
+  virtual ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
   int64_t num_devices() const;   // Of all processes.
   int64_t first_device() const;  // Of this process; its devices are numbered on from it.
-  int64_t local_devices() const;
+  int64_t local_devices() const { return options_.local_devices; }
   int process() const;
   int num_processes() const;
-  Transport* transport() const;  // Null if alone.
-  std::chrono::milliseconds timeout() const;
+  Transport* transport() const { return options_.transport.get(); }  // Null if alone.
+  std::chrono::milliseconds timeout() const { return options_.timeout; }
 
   // A collective node of device `device`'s graph, made ready to run. Every device of the group
   // prepares and runs it; the calls meet by the order in which each device runs its collectives.
-  // run() throws an Error if the run was stopped, or with a report after the timeout: which device
-  // (and process, and host) is missing from which collective of which layer, and where the others
-  // are.
-  std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node);
+  // Running it throws an Error if the run was stopped, or with a report after the timeout: which
+  // device (and process, and host) is missing from which collective of which layer, and where the
+  // others are.
+  virtual std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node) = 0;
 
   // Wakes every device of this process that waits: their calls throw an Error with the reason, and
   // so do all later ones.
-  void stop(const std::string& reason);
-  bool is_stopped() const;
+  virtual void stop(const std::string& reason) = 0;
+  virtual bool is_stopped() const = 0;
 
   // What a device of this process has been waiting for since `least` or longer: in which collective
   // of which layer, for which device of which process. Empty if none waits for another process. For
   // threads that watch.
-  std::string stalled(std::chrono::milliseconds least) const;
+  virtual std::string stalled(std::chrono::milliseconds least) const = 0;
 
   // Bytes that device `device` has sent in collectives so far.
-  int64_t bytes_sent(int64_t device) const;
+  virtual int64_t bytes_sent(int64_t device) const = 0;
+
+ protected:
+  const CommunicatorOptions& options() const { return options_; }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  CommunicatorOptions options_;
 };
+
+// What the memory plan must know of a collective's kernel. It depends on the node alone, not on how
+// the devices are spread over processes, so that a plan made without devices is right.
+struct CollectiveNeeds {
+  int64_t scratch_bytes = 0;
+  bool may_overwrite = false;  // The result may lie in the operand's buffer.
+};
+
+// Of CPU devices.
+std::unique_ptr<Communicator> make_cpu_communicator(CommunicatorOptions options);
+CollectiveNeeds cpu_collective_needs(const Graph& graph, const Node& node);
 
 }  // namespace tessera

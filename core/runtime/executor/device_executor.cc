@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/collective.h"
+#include "core/runtime/executor/device_kinds.h"
 
 namespace tessera {
 namespace {
@@ -46,14 +47,18 @@ DeviceExecutor::~DeviceExecutor() {
 KernelFacts DeviceExecutor::facts() {
   return {.scratch_bytes =
               [this](const Graph& graph, const Node& node) {
-                return is_collective(node) ? collective_scratch_bytes(graph, node)
+                return is_collective(node) ? collective_needs(graph, node).scratch_bytes
                                            : kernels_.get(graph, node).scratch_bytes();
               },
           .may_overwrite =
               [this](const Graph& graph, const Node& node, int64_t output, int64_t input) {
-                return is_collective(node) ? collective_may_overwrite(node)
+                return is_collective(node) ? collective_needs(graph, node).may_overwrite
                                            : kernels_.get(graph, node).may_overwrite(output, input);
               }};
+}
+
+CollectiveNeeds DeviceExecutor::collective_needs(const Graph& graph, const Node& node) const {
+  return find_device_kind(device_.kind()).collective_needs(graph, node);
 }
 
 bool DeviceExecutor::allocate(int64_t bytes) {

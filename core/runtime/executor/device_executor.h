@@ -62,6 +62,7 @@ class DeviceExecutor {
 
   void prepare(const StepPlan& plan, const Launch& launch, PreparedLaunch* prepared) const;
   void launch(const PreparedLaunch& launch, Track track) const;
+  CollectiveNeeds collective_needs(const Graph& graph, const Node& node) const;
   Kernel& kernel(const Graph& graph, const Node& node);
 
   Device& device_;

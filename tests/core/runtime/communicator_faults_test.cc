@@ -8,7 +8,6 @@
 #include <optional>
 #include <thread>
 
-#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
@@ -18,6 +17,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"
 #include "tests/support/reference_device.h"
+#include "tests/support/test_device.h"
 #include "tests/support/trial.h"
 
 namespace tessera {
@@ -50,13 +50,9 @@ struct MeshRun {
   MeshRun(int64_t number, CommunicatorOptions options, Communication how = Communication::kInline) {
     const Mesh mesh({{"data", number}});
     options.local_devices = number;
-    communicator = std::make_unique<Communicator>(options);
-    std::vector<Device*> used;
-    for (int64_t i = 0; i < number; ++i) {
-      devices.push_back(make_cpu_device(1));
-      used.push_back(devices.back().get());
-    }
-    executor.emplace(used, *communicator);
+    communicator = make_test_communicator(options);
+    devices = make_test_devices(number, 1);
+    executor.emplace(pointers(devices), *communicator);
     CompileOptions compile;
     compile.mesh = mesh;
     compile.communication = how;

@@ -6,7 +6,6 @@
 #include <optional>
 #include <thread>
 
-#include "core/backend/cpu/device.h"
 #include "core/backend/reference/encoding.h"
 #include "core/base/error.h"
 #include "core/graph/trace.h"
@@ -21,6 +20,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"
 #include "tests/support/reference_device.h"
+#include "tests/support/test_device.h"
 #include "tests/support/trial.h"
 
 namespace tessera {
@@ -30,19 +30,6 @@ Bytes encoded(DType dtype, const std::vector<double>& values) {
   Bytes bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
   encode_values(dtype, values, bytes.data());
   return bytes;
-}
-
-// The devices of one process.
-std::vector<std::unique_ptr<Device>> make_devices(int64_t number) {
-  std::vector<std::unique_ptr<Device>> devices;
-  for (int64_t i = 0; i < number; ++i) devices.push_back(make_cpu_device(1));
-  return devices;
-}
-
-std::vector<Device*> pointers(const std::vector<std::unique_ptr<Device>>& devices) {
-  std::vector<Device*> all;
-  for (const auto& device : devices) all.push_back(device.get());
-  return all;
 }
 
 // A step of gradient descent of a product, FSDP times tensor parallel: every kind of collective
@@ -119,7 +106,7 @@ Outcome take_steps(Executor& executor, const Graph& graph, const Mesh& mesh,
 
 Outcome one_device() {
   const Mesh mesh({{"data", 1}, {"mdl", 1}});
-  const auto device = make_cpu_device(1);
+  const auto device = make_test_device(1);
   Executor executor(*device);
   return take_steps(executor, trace_step(mesh), mesh);
 }
@@ -138,9 +125,9 @@ TEST_CASE("a step on a mesh is the step of one device, to rounding") {
   for (const Mesh& mesh : {Mesh({{"data", 2}, {"mdl", 2}}), Mesh({{"data", 4}, {"mdl", 1}}),
                            Mesh({{"data", 4}, {"mdl", 2}}), Mesh({{"data", 1}, {"mdl", 4}})}) {
     INFO(mesh.text());
-    const auto devices = make_devices(mesh.num_devices());
-    Communicator communicator({.local_devices = mesh.num_devices()});
-    Executor executor(pointers(devices), communicator);
+    const auto devices = make_test_devices(mesh.num_devices(), 1);
+    const auto communicator = make_test_communicator({.local_devices = mesh.num_devices()});
+    Executor executor(pointers(devices), *communicator);
     const Outcome got = take_steps(executor, trace_step(mesh), mesh);
     REQUIRE(got.loss == Approx(expected.loss).epsilon(kRounding));
     REQUIRE(difference(got.y, expected.y) < kRounding);
@@ -150,7 +137,7 @@ TEST_CASE("a step on a mesh is the step of one device, to rounding") {
     const int64_t planned = 3 * bytes_per_step(collectives(*executor.plan(0).graph));
     int64_t sent = 0;
     for (int64_t device = 0; device < mesh.num_devices(); ++device)
-      sent += communicator.bytes_sent(device);
+      sent += communicator->bytes_sent(device);
     // The loss is a scalar, whose share of a device is not whole.
     REQUIRE(std::abs(sent - planned * mesh.num_devices()) <= 3 * 4 * 2 * mesh.num_devices());
   }
@@ -173,7 +160,7 @@ MeshOutcome steps_of(int processes, std::optional<Communication> communication) 
     threads.emplace_back([&, process] {
       try {
         Communicator& communicator = *communicators[process];
-        const auto devices = make_devices(communicator.local_devices());
+        const auto devices = make_test_devices(communicator.local_devices(), 1);
         Executor executor(pointers(devices), communicator);
         outcome.losses[process] = take_steps(executor, graph, mesh, communication).loss;
         for (const Shard& shard : executor.shards("w"))
@@ -202,9 +189,9 @@ TEST_CASE("neither processes nor overlap change a bit") {
 
 TEST_CASE("a trace shows what each device computes and communicates") {
   const Mesh mesh({{"data", 2}, {"mdl", 1}});
-  const auto devices = make_devices(2);
-  Communicator communicator({.local_devices = 2});
-  Executor executor(pointers(devices), communicator);
+  const auto devices = make_test_devices(2, 1);
+  const auto communicator = make_test_communicator({.local_devices = 2});
+  Executor executor(pointers(devices), *communicator);
   LaunchTrace trace;
   executor.observe(trace.observer());
   take_steps(executor, trace_step(mesh), mesh, Communication::kOverlapped);
@@ -216,9 +203,9 @@ TEST_CASE("a trace shows what each device computes and communicates") {
 
 TEST_CASE("shards say which part of an array each device holds, and which device owns it") {
   const Mesh mesh({{"data", 2}, {"mdl", 2}});
-  const auto devices = make_devices(4);
-  Communicator communicator({.local_devices = 4});
-  Executor executor(pointers(devices), communicator);
+  const auto devices = make_test_devices(4, 1);
+  const auto communicator = make_test_communicator({.local_devices = 4});
+  Executor executor(pointers(devices), *communicator);
   CompileOptions options;
   options.mesh = mesh;
   executor.add_program(trace_step(mesh), options);
@@ -244,15 +231,15 @@ TEST_CASE("shards say which part of an array each device holds, and which device
 
 TEST_CASE("a plan for more devices than there are is the plan of their first") {
   const Mesh mesh({{"data", 4}, {"mdl", 2}});
-  const auto device = make_cpu_device(1);
+  const auto device = make_test_device(1);
   Executor planning = Executor::for_planning(*device);
   CompileOptions options;
   options.mesh = mesh;
   planning.add_program(trace_step(mesh), options);
 
-  const auto devices = make_devices(8);
-  Communicator communicator({.local_devices = 8});
-  Executor executor(pointers(devices), communicator);
+  const auto devices = make_test_devices(8, 1);
+  const auto communicator = make_test_communicator({.local_devices = 8});
+  Executor executor(pointers(devices), *communicator);
   executor.add_program(trace_step(mesh), options);
   executor.allocate();
   REQUIRE(planning.arena_bytes() == executor.arena_bytes());
@@ -261,7 +248,7 @@ TEST_CASE("a plan for more devices than there are is the plan of their first") {
 }
 
 TEST_CASE("a mesh of another number of devices is refused with the way out") {
-  const auto device = make_cpu_device(1);
+  const auto device = make_test_device(1);
   Executor executor(*device);
   CompileOptions options;
   options.mesh = Mesh({{"data", 2}, {"mdl", 2}});
@@ -272,9 +259,9 @@ TEST_CASE("a mesh of another number of devices is refused with the way out") {
 
 TEST_CASE("rows of the wrong number are refused with both figures") {
   const Mesh mesh({{"data", 2}, {"mdl", 1}});
-  const auto devices = make_devices(2);
-  Communicator communicator({.local_devices = 2});
-  Executor executor(pointers(devices), communicator);
+  const auto devices = make_test_devices(2, 1);
+  const auto communicator = make_test_communicator({.local_devices = 2});
+  Executor executor(pointers(devices), *communicator);
   CompileOptions options;
   options.mesh = mesh;
   executor.add_program(trace_step(mesh), options);

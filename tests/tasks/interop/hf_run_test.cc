@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "core/backend/cpu/device.h"
 #include "core/graph/trace.h"
 #include "core/io/file.h"
 #include "core/io/safetensors_writer.h"
@@ -16,6 +15,7 @@
 #include "tasks/session/model_state.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
+#include "tests/support/test_device.h"
 
 namespace tessera {
 
@@ -67,9 +67,8 @@ namespace {
 
 // Of one thread each.
 struct SmallDevices {
-  explicit SmallDevices(int64_t count) : devices(make_cpu_devices(count, 1)) {
-    for (const auto& device : devices) in_order.push_back(device.get());
-  }
+  explicit SmallDevices(int64_t count)
+      : devices(make_test_devices(count, 1)), in_order(pointers(devices)) {}
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<Device*> in_order;
 };

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/runtime/executor/device_kinds.h"
+
+#include <map>
+#include <mutex>
+
+#include <fmt/ranges.h>
+
+#include "core/backend/cpu/device.h"
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, DeviceKind, std::less<>> kinds = {
+      {"cpu", {make_cpu_devices, make_cpu_communicator, cpu_collective_needs}}};
+};
+
+// Never destroyed, as plugins are never unloaded.
+Registry& registry() {
+  static auto* instance = new Registry;
+  return *instance;
+}
+
+}  // namespace
+
+void register_device_kind(std::string_view name, const DeviceKind& kind) {
+  const std::lock_guard lock(registry().mutex);
+  registry().kinds.insert_or_assign(std::string(name), kind);
+}
+
+std::vector<std::string> registered_device_kinds() {
+  const std::lock_guard lock(registry().mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, kind] : registry().kinds) names.push_back(name);
+  return names;
+}
+
+const DeviceKind& find_device_kind(std::string_view name) {
+  const std::vector<std::string> names = registered_device_kinds();
+  const std::lock_guard lock(registry().mutex);
+  const auto found = registry().kinds.find(name);
+  if (found == registry().kinds.end())
+    fail("no kind of device '{}'{}; there is {}", name, did_you_mean(name, names),
+         fmt::join(names, ", "));
+  return found->second;
+}
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of device that a run can compute on: "cpu", and those that plugins register.
+// Registering only records: it happens while a shared library is being opened, where nothing may
+// throw.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/graph/graph.h"
+#include "core/runtime/comm/communicator.h"
+
+namespace tessera {
+
+struct DeviceKind {
+  // `count` devices of this process, in the order of their numbers. They share `threads` threads of
+  // the host (<= 0: as many as the process may use processors). Error if the machine lacks them.
+  std::vector<std::unique_ptr<Device>> (*make_devices)(int64_t count, int threads);
+  // Connects the devices of all processes of a run.
+  std::unique_ptr<Communicator> (*make_communicator)(CommunicatorOptions options);
+  // What the memory plan must know of the communicator's kernel for a node, before there is one.
+  CollectiveNeeds (*collective_needs)(const Graph& graph, const Node& node);
+};
+
+// The later of two with one name counts.
+void register_device_kind(std::string_view name, const DeviceKind& kind);
+
+// In order of name.
+std::vector<std::string> registered_device_kinds();
+
+// Error with the nearest name and all names if no such kind is registered.
+const DeviceKind& find_device_kind(std::string_view name);
+
+}  // namespace tessera
