@@ -2,6 +2,7 @@
 #include "experiments/quiz/exact_match.h"
 
 #include "core/base/error.h"
+#include "tasks/decode/decode_examples.h"
 
 namespace tessera {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/runtime/comm/process_group.h"
+#include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decode_program.h"
 #include "tasks/eval_hparams.h"
 #include "tasks/session/model_session.h"
