@@ -65,8 +65,8 @@ std::vector<DecodedExample> TrainingSamples::take() {
 void report_samples(TrainingSamples& samples, int64_t step, RunLog& log, Console& console) {
   const std::vector<DecodedExample> examples = samples.take();
   if (examples.empty()) return;  // Of another process than the first.
-  console.say(fmt::format("step {}: a sample of what it has learnt", step));
-  for (const DecodedExample& example : examples) console.say(sample_view(example));
+  console.info(fmt::format("step {}: a sample of what it has learnt", step));
+  for (const DecodedExample& example : examples) console.info(sample_view(example));
   std::vector<std::string> lines;
   std::map<std::string, std::string> pages;
   for (const DecodedExample& example : examples) {

@@ -67,7 +67,7 @@ void Console::progress(const Progress& progress) {
   write(line_open_ ? kClearLine + progress_text(progress) : progress_text(progress) + "\n");
 }
 
-void Console::say(std::string_view line) {
+void Console::info(std::string_view line) {
   if (mode_ == Mode::kSilent) return;
   std::string text = line_open_ ? kClearLine : "";
   line_open_ = false;

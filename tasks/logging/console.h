@@ -36,7 +36,7 @@ class Console {
   // Rewrites the line on a terminal; elsewhere prints one at intervals that grow to ten seconds.
   void progress(const Progress& progress);
   // A line that stays.
-  void say(std::string_view line);
+  void info(std::string_view line);
   // Ends the line being rewritten, if there is one.
   void finish_line();
   // Why nobody reads what it says (a closed pipe, a full disk); empty while somebody may. It then

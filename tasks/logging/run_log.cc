@@ -122,14 +122,14 @@ void RunLog::samples(int64_t step, const std::vector<std::string>& lines,
   impl_->flush();
 }
 
-void BrokenDocumentsReport::tell(const InputState& state, int64_t step, RunLog& log,
-                                 Console& console) {
+void CorruptRecordsReport::report(const InputState& state, int64_t step, RunLog& log,
+                                  Console& console) {
   const BrokenDocumentCount broken = broken_documents(state);
-  if (broken.count <= told_) return;
-  told_ = broken.count;
+  if (broken.count <= reported_) return;
+  reported_ = broken.count;
   log.event("broken_documents", step, {{"count", static_cast<double>(broken.count)}});
-  console.say(fmt::format("step {}: {} broken document{} left out so far; the first: {}", step,
-                          broken.count, broken.count == 1 ? " was" : "s were", broken.first));
+  console.info(fmt::format("step {}: {} broken document{} left out so far; the first: {}", step,
+                           broken.count, broken.count == 1 ? " was" : "s were", broken.first));
 }
 
 }  // namespace tessera

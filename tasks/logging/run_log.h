@@ -60,15 +60,15 @@ class RunLog {
 
 // Says that documents were left out because they could not be read: nothing is dropped in silence.
 
-class BrokenDocumentsReport {
+class CorruptRecordsReport {
  public:
   // What a resumed run was told of before.
-  void restore(const InputState& state) { told_ = broken_documents(state).count; }
+  void restore(const InputState& state) { reported_ = broken_documents(state).count; }
   // An event and a line, if there are more than were told of.
-  void tell(const InputState& state, int64_t step, RunLog& log, Console& console);
+  void report(const InputState& state, int64_t step, RunLog& log, Console& console);
 
  private:
-  int64_t told_ = 0;
+  int64_t reported_ = 0;
 };
 
 }  // namespace tessera

@@ -149,8 +149,8 @@ void DecodeRun::read_dataset(const std::string& name, const Template<BaseInput>&
   input->attach(whole_input(options_.input_directory));
   ExampleSet set = read_examples(*input, p_, *text_);
   if (set.too_short > 0)
-    console_.say(fmt::format("{}: {} documents are too short for a prompt and are left out", name,
-                             set.too_short));
+    console_.info(fmt::format("{}: {} documents are too short for a prompt and are left out", name,
+                              set.too_short));
   datasets_.push_back({name, std::move(set.examples)});
 }
 
@@ -172,11 +172,11 @@ void DecodeRun::compile() {
 }
 
 int DecodeRun::run() {
-  if (!session_.remark().empty()) console_.say(session_.remark());
-  console_.say(
+  if (!session_.remark().empty()) console_.info(session_.remark());
+  console_.info(
       fmt::format("{} in {}, step {}", options_.experiment, options_.job_log_dir.string(), step_));
   if (options_.dry_run) {
-    console_.say("dry run: ready to decode");
+    console_.info("dry run: ready to decode");
     return 0;
   }
   const int64_t count = processes_.all_reduce_max(std::ssize(datasets_), "what to decode");
@@ -202,18 +202,19 @@ void DecodeRun::decode(Dataset& dataset) {
                   count_text(static_cast<double>(tokens) / seconds.count()));
   if (dataset.name.empty()) {
     show(dataset);
-    console_.say(speed);
+    console_.info(speed);
     return;
   }
   const std::filesystem::path file =
       write_decoder_out(options_.job_log_dir, dataset.name, step_, dataset.examples);
-  console_.say(fmt::format("{}: {} prompts continued in {} ({})", dataset.name,
-                           dataset.examples.size(), file.string(), speed));
+  console_.info(fmt::format("{}: {} prompts continued in {} ({})", dataset.name,
+                            dataset.examples.size(), file.string(), speed));
 }
 
 void DecodeRun::show(const Dataset& dataset) {
   for (const DecodedExample& example : dataset.examples)
-    console_.say(sample_view(example, options_.print_ids ? SampleIds::kShown : SampleIds::kHidden));
+    console_.info(
+        sample_view(example, options_.print_ids ? SampleIds::kShown : SampleIds::kHidden));
 }
 
 }  // namespace tessera

@@ -10,10 +10,10 @@
 
 #include "core/base/error.h"
 #include "tasks/eval/eval_table.h"
-#include "tasks/train/run_health.h"
+#include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
 #include "tasks/train/loop_state.h"
-#include "tasks/session/model_state.h"
+#include "tasks/train/run_health.h"
 
 namespace tessera {
 namespace {
@@ -69,7 +69,7 @@ void EvalRun::open_session() {
                                        devices_, processes_);
   if (session_->evaluation().datasets().empty())
     fail("{} has no eval_inputs, so there is nothing to score", options_.experiment);
-  if (!session_->remark().empty()) console_.say(session_->remark());
+  if (!session_->remark().empty()) console_.info(session_->remark());
 }
 
 // Those of which every dataset has a line.
@@ -96,7 +96,7 @@ Next EvalRun::agreed_next(const std::function<bool()>& stop) {
 int EvalRun::run() {
   if (options_.dry_run) {
     check_first_checkpoint();
-    console_.say("dry run: ready to score checkpoints of " + options_.job_log_dir.string());
+    console_.info("dry run: ready to score checkpoints of " + options_.job_log_dir.string());
     return 0;
   }
   score_all();
@@ -116,14 +116,14 @@ void EvalRun::score_all() {
   int64_t scored = 0;
   for (;;) {
     if (const int64_t signal = processes_.all_reduce_max(stop.requested(), "whether to stop")) {
-      console_.say(fmt::format("{}: stopped after {} checkpoints",
-                               StopSignal::name(static_cast<int>(signal)), scored));
+      console_.info(fmt::format("{}: stopped after {} checkpoints",
+                                StopSignal::name(static_cast<int>(signal)), scored));
       return;
     }
     const Next next = agreed_next([&] { return stop.requested() != 0; });
     if (next.kind == Next::Kind::kWait) continue;
     if (next.kind == Next::Kind::kEnd) {
-      if (!next.why.empty()) console_.say(next.why);
+      if (!next.why.empty()) console_.info(next.why);
       return;
     }
     if (!session_) open_session();
@@ -132,7 +132,7 @@ void EvalRun::score_all() {
       score(next.step);
       ++scored;
     } else {
-      console_.say(
+      console_.info(
           fmt::format("step {}: its checkpoint was removed before it could be read", next.step));
     }
     feed_.settle(next.step, is_there);

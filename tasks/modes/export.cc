@@ -125,14 +125,14 @@ class Export final : public BaseRun {
 
   int run() override {
     if (options_.dry_run) {
-      console().say(fmt::format("dry run: ready to write {} tensors of step {} to {}",
-                                tensors_.size(), checkpoint_.info().step,
-                                options_.output.string()));
+      console().info(fmt::format("dry run: ready to write {} tensors of step {} to {}",
+                                 tensors_.size(), checkpoint_.info().step,
+                                 options_.output.string()));
       return 0;
     }
     Staging staging(options_.output);
     const HfTokenizer tokenizer = hf_tokenizer_of(config_, options_.job_log_dir);
-    if (!tokenizer.remark.empty()) console().say("note: " + tokenizer.remark);
+    if (!tokenizer.remark.empty()) console().info("note: " + tokenizer.remark);
     write_file_atomically(staging.place() / "config.json",
                           hf_config_text(model_.config, file_type_.torch, tokenizer.special));
     std::vector<std::string> files = write_weights(staging.place());
@@ -143,10 +143,10 @@ class Export final : public BaseRun {
     }
     write_note(staging.place(), files);
     staging.finish();
-    console().say(fmt::format("step {} of {} ({} weights, {}) is in {}: {}",
-                              checkpoint_.info().step, options_.job_log_dir.string(),
-                              averaged_ ? "averaged" : "trained", file_type_.name,
-                              options_.output.string(), fmt::join(files, ", ")));
+    console().info(fmt::format("step {} of {} ({} weights, {}) is in {}: {}",
+                               checkpoint_.info().step, options_.job_log_dir.string(),
+                               averaged_ ? "averaged" : "trained", file_type_.name,
+                               options_.output.string(), fmt::join(files, ", ")));
     return 0;
   }
 

@@ -15,9 +15,9 @@
 #include "tasks/logging/console.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/run_directory/run_tokenizer.h"
-#include "tasks/train/loop_state.h"
 #include "tasks/session/model_session.h"
 #include "tasks/session/model_state.h"
+#include "tasks/train/loop_state.h"
 
 namespace tessera {
 namespace {
@@ -131,7 +131,7 @@ class Import final : public BaseRun {
     try {
       write_run_tokenizer(options_.job_log_dir, *make_tokenizer(options_.input.string()));
     } catch (const Error& error) {
-      console().say(fmt::format("note: the run is given no tokenizer: {}", error.what()));
+      console().info(fmt::format("note: the run is given no tokenizer: {}", error.what()));
     }
   }
 
@@ -141,7 +141,7 @@ class Import final : public BaseRun {
   }
 
   int said(std::string_view state) const {
-    console().say(fmt::format(
+    console().info(fmt::format(
         "{} tensors of {} are {} step 0 of {}, from which training, "
         "evaluation and decoding go on",
         tensors_.size(), options_.input.string(), state, options_.job_log_dir.string()));

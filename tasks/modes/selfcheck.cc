@@ -75,8 +75,9 @@ std::string check_kernels(const SelfcheckOptions& options, Device& device) {
     double error = 0.0;
     const std::string problem = check_family(rows, device, &cases, &error);
     if (!problem.empty()) return problem;
-    options.say(fmt::format("{:<20} {:>4} cases, largest error {:.2f} of its tolerance, {:.1f} s",
-                            family, cases, error, clock.seconds()));
+    options.report(
+        fmt::format("{:<20} {:>4} cases, largest error {:.2f} of its tolerance, {:.1f} s", family,
+                    cases, error, clock.seconds()));
   }
   return "";
 }
@@ -101,8 +102,8 @@ std::string check_steps(const SelfcheckOptions& options) {
         return fmt::format("{} on {} threads{}, against 1 thread: {}", name, several, again,
                            difference);
     }
-    options.say(fmt::format("{:<24}  the same bits on 1 and {} threads, and run twice, {:.1f} s",
-                            name, several, clock.seconds()));
+    options.report(fmt::format("{:<24}  the same bits on 1 and {} threads, and run twice, {:.1f} s",
+                               name, several, clock.seconds()));
   }
   return "";
 }
@@ -144,12 +145,12 @@ std::string selfcheck(const SelfcheckOptions& options) {
   const SelfcheckClock clock;
   {
     const std::unique_ptr<Device> device = options.make_device(options.threads);
-    options.say("checking " + device->description());
+    options.report("checking " + device->description());
     std::string problem = check_kernels(options, *device);
     if (!problem.empty()) return problem;
   }
   std::string problem = check_steps(options);
-  if (problem.empty()) options.say(fmt::format("passed ({:.1f} s)", clock.seconds()));
+  if (problem.empty()) options.report(fmt::format("passed ({:.1f} s)", clock.seconds()));
   return problem;
 }
 

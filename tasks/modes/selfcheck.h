@@ -20,7 +20,7 @@ struct SelfcheckOptions {
   // A device of the kind that is checked, with so many threads of the host.
   std::function<std::unique_ptr<Device>(int threads)> make_device;
   int threads = 1;  // Kernels are checked with these; steps with one, and with these or two.
-  std::function<void(const std::string& line)> say;  // Takes the report, line by line.
+  std::function<void(const std::string& line)> report;  // Called with each line of the report.
 };
 
 // Ends at the first mismatch and says what it is: op, case, operand types, element, what was got

@@ -18,8 +18,8 @@ void take_weights(const InitFrom& other, Session& session, Console& console) {
   if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
   const std::vector<std::string> taken = load_weights(
       session.executor(), session.task().model().parameters(), store.open(*step), other);
-  console.say(fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
-  for (const std::string& line : taken) console.say("  " + line);
+  console.info(fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
+  for (const std::string& line : taken) console.info("  " + line);
 }
 
 }  // namespace tessera

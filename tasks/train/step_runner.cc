@@ -25,8 +25,8 @@ StepResult StepRunner::run(const Batch& batch, int64_t step) {
   session_.executor().observe({});
   if (taken + 1 == end || step + 1 == session_.train().num_train_steps) {
     trace_.write(trace_file_);
-    console_.say(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
-                             trace_file_.string(), taken + 1 - window_->start));
+    console_.info(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
+                              trace_file_.string(), taken + 1 - window_->start));
   }
   return result;
 }

@@ -102,7 +102,7 @@ struct Trainer::Impl {
   Session session_;
   Throughput throughput_;
   EarlyStopper early_stopper_;
-  BrokenDocumentsReport broken_documents_;
+  CorruptRecordsReport corrupt_records_;
   CheckpointStore store_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RunLog> log_;  // Of a process other than the first it records nothing.
@@ -154,7 +154,7 @@ void Trainer::Impl::begin() {
   // A dry run leaves what --restart would set aside where it is, and reads none of it.
   if (!options_.dry_run || !options_.restart)
     restored = restore_newest(session_.executor(), store_, processes_, on_damage(options_),
-                              [this](const std::string& line) { console_.say(line); });
+                              [this](const std::string& line) { console_.info(line); });
   if (restored) {
     go_on_from(*restored);
   } else {
@@ -174,21 +174,22 @@ void Trainer::Impl::go_on_from(const RestoredState& restored) {
     // With another configuration it is asked to go on differently.
     if (info.hparams == hparams_toml_) stop_reason_ = state.stop_reason;
     if (!state.mesh.empty() && state.mesh != mesh) {
-      console_.say(
+      console_.info(
           fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
                       info.step, state.mesh, mesh));
     } else if (info.hparams == hparams_toml_ && info.graph_hash != graph_hash_) {
-      console_.say("note: this build computes a step in another way than the one that saved step " +
-                   std::to_string(info.step) + "; losses may differ by rounding");
+      console_.info(
+          "note: this build computes a step in another way than the one that saved step " +
+          std::to_string(info.step) + "; losses may differ by rounding");
     }
     if (const std::string change = describe_change(info.hparams, hparams_toml_); !change.empty())
-      console_.say(
+      console_.info(
           fmt::format("note: step {} was saved with another configuration: {}", info.step, change));
     early_stopper_.restore(state.early_stopper);
     // Imported weights come without a place in the input: it begins.
     if (state.input.position > 0 || !state.input.extra.empty())
       session_.input().restore(state.input);
-    broken_documents_.restore(state.input);
+    corrupt_records_.restore(state.input);
     session_.evaluation().restore(state.evals);
   }
   step_ = info.step;
@@ -199,18 +200,18 @@ void Trainer::Impl::go_on_from(const RestoredState& restored) {
 int Trainer::Impl::run() {
   if (options_.mode == RunMode::kPlan) {
     warn_of_layouts(session_, console_);
-    console_.say(plan_text(session_.plan()));
+    console_.info(plan_text(session_.plan()));
     return 0;
   }
   introduce_run(fmt::format("{} in {}", options_.experiment, directory_.string()), session_,
                 device_, console_);
   if (complete()) {
-    console_.say(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
-                             stop_reason_.empty() ? "" : "; ", stop_reason_));
+    console_.info(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
+                              stop_reason_.empty() ? "" : "; ", stop_reason_));
     return 0;
   }
   if (options_.dry_run) {
-    console_.say("dry run: ready to take step " + std::to_string(step_ + 1));
+    console_.info("dry run: ready to take step " + std::to_string(step_ + 1));
     return 0;
   }
   open_logs();
@@ -228,7 +229,7 @@ void Trainer::Impl::open_logs() {
   if (processes_.is_first() && step_ > 0) {
     const std::string gaps = describe_log_gaps(read_log(directory_ / "metrics.jsonl"), step_,
                                                p().metrics_interval_steps);
-    if (!gaps.empty()) console_.say("note: " + gaps);
+    if (!gaps.empty()) console_.info("note: " + gaps);
   }
   log_->event("start", step_,
               {{"devices", session_.mesh().num_devices()},
@@ -238,7 +239,7 @@ void Trainer::Impl::open_logs() {
   std::map<std::string, double> details;
   if (damaged_ > 0) details["damaged"] = static_cast<double>(damaged_);
   log_->event("restore", step_, details);
-  console_.say(fmt::format("restored step {}", step_));
+  console_.info(fmt::format("restored step {}", step_));
 }
 
 // Whatever keeps the log from being written is less than the failure itself.
@@ -325,9 +326,9 @@ void Trainer::Impl::leave(int signal) {
   report_saves();
   log_lost_console();
   log_->event("preempt", step_, runner_.traffic(options_.devices));
-  console_.say(step_ == 0 ? fmt::format("{}: no step was taken yet", StopSignal::name(signal))
-                          : fmt::format("{}: saved step {}; the same command goes on from there",
-                                        StopSignal::name(signal), step_));
+  console_.info(step_ == 0 ? fmt::format("{}: no step was taken yet", StopSignal::name(signal))
+                           : fmt::format("{}: saved step {}; the same command goes on from there",
+                                         StopSignal::name(signal), step_));
 }
 
 void Trainer::Impl::train_step(Clock::time_point begin, bool has_batch) {
@@ -351,8 +352,8 @@ void Trainer::Impl::check_health(const StepResult& result) {
   skipped_ = result.skipped;
   if (!result.applied) {
     log_->event("skip", step_);
-    console_.say(fmt::format("step {} skipped: loss {:.6g}, gradient norm {:.6g}", step_,
-                             result.loss, result.grad_norm));
+    console_.info(fmt::format("step {} skipped: loss {:.6g}, gradient norm {:.6g}", step_,
+                              result.loss, result.grad_norm));
     const int64_t limit = session_.task().learner().hparams().max_skipped_in_a_row;
     if (limit > 0 && result.skipped_in_a_row >= limit)
       fail(
@@ -422,7 +423,7 @@ void Trainer::Impl::save() {
                       .hparams = hparams_toml_,
                       .graph_hash = graph_hash_};
   const InputState input = merged_input_states(session_.input().state(), processes_);
-  broken_documents_.tell(input, step_, *log_, console_);
+  corrupt_records_.report(input, step_, *log_, console_);
   std::map<std::string, InputState> evals;
   for (const auto& [dataset, state] : session_.evaluation().states())
     evals[dataset] = merged_input_states(state, processes_);
@@ -447,8 +448,8 @@ void Trainer::Impl::finish() {
   save();
   saver_->wait();
   report_saves();
-  if (!stop_reason_.empty()) console_.say("stopped early: " + stop_reason_);
-  console_.say(fmt::format("done: {} steps in {}", step_, directory_.string()));
+  if (!stop_reason_.empty()) console_.info("stopped early: " + stop_reason_);
+  console_.info(fmt::format("done: {} steps in {}", step_, directory_.string()));
   log_lost_console();
   log_->event("done", step_,
               runner_.traffic(options_.devices));  // The last line of a finished run.

@@ -104,7 +104,7 @@ std::string check_with(const std::string& op, Fault fault,
                       return std::make_unique<FaultyDevice>(count, op, fault);
                     },
                     .threads = 2,
-                    .say =
+                    .report =
                         [&](const std::string& line) {
                           if (lines != nullptr) lines->push_back(line);
                         }});
