@@ -151,7 +151,7 @@ Ending check_this_machine(const CommandLine& line, const DeviceKind& kind,
   const std::string problem = selfcheck(
       {.make_device = [&](int count) { return std::move(kind.make_devices(1, count)[0]); },
        .threads = threads > 0 ? threads : usable_cpu_threads(),
-       .say = [&](const std::string& text) { out << text << std::endl; }});
+       .report = [&](const std::string& text) { out << text << std::endl; }});
   if (problem.empty()) return {};
   return {kFailed, "selfcheck: " + problem};
 }

@@ -93,7 +93,7 @@ std::vector<std::string> eval_table(int64_t step, const std::map<std::string, do
   return text;
 }
 
-void say_evaluation(int64_t step, const EvalReport& report, Console* console) {
+void print_evaluation(int64_t step, const EvalReport& report, Console* console) {
   for (const std::string& line : eval_table(step, report.metrics)) console->info(line);
   for (const std::string& remark : report.remarks) console->info("note: " + remark);
 }

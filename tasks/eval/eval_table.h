@@ -16,6 +16,6 @@ namespace tessera {
 std::vector<std::string> eval_table(int64_t step, const std::map<std::string, double>& metrics);
 
 // Prints it, and the report's remarks.
-void say_evaluation(int64_t step, const EvalReport& report, Console* console);
+void print_evaluation(int64_t step, const EvalReport& report, Console* console);
 
 }  // namespace tessera

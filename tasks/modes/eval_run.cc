@@ -165,7 +165,7 @@ bool EvalRun::restore(int64_t step) {
 
 void EvalRun::score(int64_t step) {
   const EvalReport report = session_->evaluation().run(processes_);
-  say_evaluation(step, report, &console_);
+  print_evaluation(step, report, &console_);
   if (processes_.is_first()) out_.add(step, report.metrics);
   if (const auto undefined = undefined_loss(report.metrics); undefined && problem_.empty())
     problem_ = fmt::format("step {}: {}", step, *undefined);

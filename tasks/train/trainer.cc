@@ -405,7 +405,7 @@ void Trainer::Impl::evaluate() {
   const EvalReport report = session_.evaluation().run(processes_);
   if (report.metrics.empty()) return;
   log_->eval(step_, report.metrics);
-  say_evaluation(step_, report, &console_);
+  print_evaluation(step_, report, &console_);
   if (const auto problem = undefined_loss(report.metrics))
     fail(
         "the run has failed: {} after step {}; lower the learning rate, or go back to an earlier "
