@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runexp does in one of its modes. Constructing it finds all mistakes of configuration; run()
-// does the work.
+// One run of runexp in one of its modes. The constructor finds every error of the configuration;
+// run() does the work.
 #pragma once
 
 namespace tessera {
@@ -8,7 +8,7 @@ namespace tessera {
 class BaseRun {
  public:
   virtual ~BaseRun() = default;
-  // The process's exit code.
+  // Returns the exit code of the process.
   virtual int run() = 0;
 };
 

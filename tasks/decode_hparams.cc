@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 24;  // Of any count: sizes of arrays follow from them.
+constexpr int64_t kMost = int64_t{1} << 24;  // Limit for counts that determine array sizes.
 
 void check_numbers(const DecodeHParams& p, std::string_view where) {
   const auto at_least = [&](std::string_view field, int64_t value, int64_t least) {

@@ -27,12 +27,12 @@ struct ExampleScore {
 
 // One row of an evaluation's batches. A packed row holds several documents (segment_ids).
 struct ScoredExample {
-  int64_t number = 0;       // In the order of the dataset, from 0.
-  std::string_view source;  // Of a mixture's example; else "".
-  const Batch& row;         // Its part of each array of the batch: ids ["seq"], labels ["seq"], …
-  const std::map<std::string, ExampleScore>& scores;  // By the model's metric, "loss" among them.
+  int64_t number = 0;       // Index in the dataset, from 0.
+  std::string_view source;  // For an example of a mixture; else "".
+  const Batch& row;         // This row of each array of the batch: ids ["seq"], labels ["seq"], …
+  const std::map<std::string, ExampleScore>& scores;  // By model metric, "loss" included.
 
-  // Of its labels that weigh something, together; nats.
+  // Sum over its labels with nonzero weight, in nats.
   double log_likelihood() const { return -scores.at("log_pplx").sum; }
 };
 
@@ -41,11 +41,11 @@ struct ScoredExample {
 class ScoreMetric {
  public:
   virtual ~ScoreMetric() = default;
-  // What `values` gives: it is known before the run, so that a misspelt name is told then.
+  // The keys of `values`, known before the run starts, so that wrong names are reported early.
   virtual std::vector<std::string> names() const = 0;
-  // Examples that weigh nothing (padding, and those without a label that is scored) are left out.
+  // Not called for examples of weight 0 (padding, or without a scored label).
   virtual void add(const ScoredExample& example) = 0;
-  // Error for examples from which nothing can be said.
+  // Throws an Error if the examples do not determine a value.
   virtual std::map<std::string, double> values() const = 0;
 };
 
@@ -53,11 +53,11 @@ class ScoreMetric {
 class PredictMetric {
  public:
   virtual ~PredictMetric() = default;
-  // What `values` gives: it is known before the run, so that a misspelt name is told then.
+  // The keys of `values`, known before the run starts, so that wrong names are reported early.
   virtual std::vector<std::string> names() const = 0;
-  // A prompt, what the dataset goes on with, and the model's continuations of it, ids and text.
+  // A prompt, its reference, and the model's continuations, as ids and text.
   virtual void add(const DecodedExample& example) = 0;
-  // Error for examples from which nothing can be said.
+  // Throws an Error if the examples do not determine a value.
   virtual std::map<std::string, double> values() const = 0;
 };
 

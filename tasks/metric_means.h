@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weighted means of a model's metrics over batches, on the host: sums and weights add up, and the
-// division comes last, so that padding weighs nothing and short batches count for what they hold.
+// Weighted means of metrics over batches, on the host. Sums and weights are accumulated and divided
+// once at the end, so padding has no effect and short batches count by their weight.
 #pragma once
 
 #include <map>
@@ -12,9 +12,9 @@ class MetricMeans {
  public:
   void add(const std::string& name, double sum, double weight);
   void add(const MetricMeans& other);
-  // By metric; one of no weight is not a number.
+  // By metric; NaN where the weight is 0.
   std::map<std::string, double> means() const;
-  double weight(const std::string& name) const;  // 0 if it was never added.
+  double weight(const std::string& name) const;  // 0 if the metric was never added.
 
  private:
   struct Total {

@@ -47,7 +47,7 @@ Differentiated whole_batch(const BaseModel& model, const std::vector<Tensor>& pa
 }
 
 // [batch …] -> [microbatch batch …]. Microbatch i holds examples i, i + n, …: the batch axis keeps
-// its split over devices, and every device works in every microbatch.
+// its sharding, and every device has a part of every microbatch.
 Tensor into_microbatches(const Tensor& x, int64_t count) {
   const int64_t size = x.size(kBatchAxis);
   if (size % count != 0)
@@ -72,7 +72,7 @@ Tensor into_microbatches(const Tensor& x, int64_t count) {
   return rename(transpose(split, order), "batch_in_microbatch", kBatchAxis);
 }
 
-// A model's output as a flat list of scalars, for the loop to carry, and back.
+// Packs a model's output into a flat list of scalars for the loop carry, and unpacks it.
 std::vector<Tensor> flatten(const ModelOutput& output) {
   std::vector<Tensor> flat = {output.loss.sum, output.loss.weight};
   for (const auto& [name, metric] : output.metrics) {
@@ -89,7 +89,7 @@ ModelOutput unflatten(const std::vector<std::string>& names, const std::vector<T
   return output;
 }
 
-// The names of a model's metrics, from a trace that is thrown away.
+// The names of a model's metrics, from a trace that is discarded.
 std::vector<std::string> metric_names(const BaseModel& model, const Features& features) {
   Graph scratch;
   const TraceScope trace(scratch, traced_mesh(), traced_rules());
@@ -118,7 +118,7 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
     stacked.push_back(into_microbatches(tensor, num_microbatches));
     stacked_names.push_back(name);
   }
-  // Carries: gradient sums in the parameters' layout, then sums and weights.
+  // Loop carry: gradient sums in the parameters' layout, then metric sums and weights.
   std::vector<Tensor> carries;
   for (const Tensor& parameter : select(parameters, trained))
     carries.push_back(constant(0.0, parameter.dtype(), parameter.type().axes));

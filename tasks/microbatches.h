@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss and gradients of a batch, at once or microbatch by microbatch in a loop. Sums and weights
-// are added up before the one division, so accumulation gives the loss of the whole batch however
-// its weights fall.
+// Loss and gradients of a batch, at once or in a loop over microbatches. Sums and weights are
+// accumulated and divided once, so gradient accumulation gives the mean over the whole batch even
+// if microbatches differ in weight.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace tessera {
 
 struct Differentiated {
-  Tensor loss;                    // f32 scalar, finished.
-  std::vector<Tensor> gradients;  // Of the trained parameters, in order, of their types.
-  ModelOutput output;             // Of the whole batch; partial sums are finished.
+  Tensor loss;                    // f32 scalar, not partial.
+  std::vector<Tensor> gradients;  // One per trained parameter, in order, with its type.
+  ModelOutput output;             // For the whole batch, not partial.
 };
 
 // `trained` are indices into `parameters`. `num_microbatches` must divide the batch.

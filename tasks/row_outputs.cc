@@ -22,7 +22,7 @@ Tensor whole(const Tensor& rows) {
   return reshard(rows, make_type(rows.dtype(), {{std::string(kBatch), rows.size(kBatch), {}}}));
 }
 
-// f32["batch …"] -> f32["batch"], whole.
+// f32["batch …"] -> f32["batch"], replicated.
 Tensor sum_of_rows(const Tensor& terms) {
   std::string others;
   for (const std::string& name : terms.type().names())
@@ -38,7 +38,7 @@ void weigh_examples(Features* features) {
   Tensor weights = features->find(kWeights);
   if (!weights.valid()) {
     const Tensor labels = features->find("labels");
-    if (!labels.valid()) return;  // Not a model of labels: what it weighs is its own matter.
+    if (!labels.valid()) return;  // A model without labels sets its own weights.
     weights = constant(1.0, DType::kF32, labels.type().axes);
   }
   features->tensors[kWeights] = weights * examples;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the graph of an evaluation gives for each example of the global batch, whole on every
-// device: from it the host adds up scores by dataset, source and tag, in f64 and in one order.
+// Per-example outputs of an evaluation graph, f32["batch"], replicated. The host sums them by
+// dataset, source and tag, in f64 and in a fixed order.
 #pragma once
 
 #include "layers/base_model.h"
@@ -8,12 +8,11 @@
 
 namespace tessera {
 
-// Examples whose eval_sample_weights are 0 get labels that weigh nothing: padding is then no matter
-// of the input alone.
+// Sets the label weights of examples with eval_sample_weights 0 to 0, so that padding never counts.
 void weigh_examples(Features* features);
 
-// Adds the outputs rows/<metric> and row_weights/<metric>, and row/<name> of what the batch says of
-// its examples: their source, bytes and weight. Nothing for a model that gives no terms.
+// Adds the outputs rows/<metric> and row_weights/<metric>, and row/<name> for per-example fields of
+// the batch (source, bytes, weight). Adds nothing if the model gives no per-token terms.
 void output_rows(const ModelOutput& output, const Features& features);
 
 }  // namespace tessera

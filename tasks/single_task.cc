@@ -16,9 +16,9 @@
 #include "core/passes/autodiff/autodiff.h"
 #include "layers/decode_cache.h"
 #include "layers/fprop_scope.h"
-#include "tasks/row_outputs.h"
 #include "tasks/learner/optimizers/update_ops.h"
 #include "tasks/microbatches.h"
+#include "tasks/row_outputs.h"
 
 namespace tessera {
 
@@ -28,7 +28,7 @@ namespace {
 
 const TemplateRegistrar<BaseTask, SingleTask> kRegisterSingleTask;
 
-// Inputs "batch/…" laid out as the activation rules say.
+// Graph inputs "batch/…" with the layout of the activation rules.
 Features batch_features(const Batch& batch, Mode mode) {
   Features features;
   features.mode = mode;
@@ -43,7 +43,7 @@ Features batch_features(const Batch& batch, Mode mode) {
   return features;
 }
 
-// An average of the weights has their names, prefixed, and their types.
+// A moving average has the parameters' names with a prefix, and their types.
 std::vector<Tensor> weight_inputs(const ParameterTable& table, Weights weights) {
   if (weights == Weights::kTrained) return parameter_inputs(table);
   std::vector<Tensor> inputs;
@@ -54,7 +54,7 @@ std::vector<Tensor> weight_inputs(const ParameterTable& table, Weights weights) 
 
 Tensor reduced(const Tensor& scalar) { return reshard(scalar, make_type(scalar.dtype(), {})); }
 
-// The loss goes among the metrics as "loss"; sums and weights leave undivided.
+// Adds the loss to the metrics as "loss". Sums and weights are output without dividing.
 void output_metrics(const ModelOutput& output) {
   const auto leave = [](const std::string& name, const Metric& metric) {
     tessera::output(std::string(names::kSumPrefix) + name, reduced(metric.sum));
@@ -69,7 +69,7 @@ Tensor norm_of(const Tensor& x) {
   return sqrt(squares.type().rank() > 0 ? reduce_sum(squares) : squares);
 }
 
-// Attention that does not look into the cache would see the new tokens alone.
+// Attention without a cache would see only the new tokens.
 void check_all_attention_is_cached(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     for (const auto& body : node.bodies) check_all_attention_is_cached(*body);
@@ -83,14 +83,14 @@ void check_all_attention_is_cached(const Graph& graph) {
   }
 }
 
-// The value on every device.
+// Replicates the value.
 Tensor gathered(const Tensor& x) {
   std::vector<Axis> axes = x.type().axes;
   for (Axis& axis : axes) axis.split.clear();
   return reshard(x, make_type(x.dtype(), std::move(axes)));
 }
 
-// Row b becomes row parents[b]; rows may lie on other devices.
+// Row b becomes row parents[b]; rows may be on other devices.
 Tensor chosen_rows(const Tensor& cache, const Tensor& parents) {
   const Tensor rows = gather(cache, parents, "batch");
   return reshard(rename(rows, "rows", "batch"), cache.type());
@@ -161,7 +161,7 @@ Graph SingleTask::logits_graph(const TraceSetting& setting, Weights weights) con
   const FpropScope scope(weight_inputs(model_->parameters(), weights), features);
   Tensor logits = model_->logits(features);
   if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
-  // The copies are alike, so their maximum is any of them.
+  // All copies are equal, so the maximum over the batch is any of them.
   const Tensor one = reduce_max(logits, "batch");
   output(std::string(names::kLogits), gathered(one));
   return graph;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SingleTask: one model, one learner. It traces the graph of a training step (forward, gradients,
-// clipping, update and metrics in one), of evaluation, and of logits. It runs nothing.
+// SingleTask: one model and one learner. Traces the graph of a training step (forward, gradients,
+// clipping, update and metrics), of evaluation, and of decoding. It does not run graphs.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class SingleTask final : public BaseTask {
   struct HParams {
     using Instance = SingleTask;
     static constexpr std::string_view kName = "SingleTask";
-    Field<DTypePolicy> dtypes;  // Of all layers that do not say otherwise.
+    Field<DTypePolicy> dtypes;  // The default for all layers.
     Template<BaseModel> model;
     Learner::HParams learner;
     TrainHParams train;

@@ -34,7 +34,7 @@ std::vector<MeshAxis> configured_axes(const MeshConfig& config) {
   return axes;
 }
 
-// Without an ICI shape: all devices of a slice go to `data`.
+// Without an ICI shape all devices of a slice go to `data`.
 Mesh automatic_mesh(const MeshConfig& config, std::vector<MeshAxis> axes, int64_t devices) {
   const int64_t slices = Mesh(axes).num_devices();
   if (devices % slices != 0)
@@ -51,8 +51,8 @@ Mesh automatic_mesh(const MeshConfig& config, std::vector<MeshAxis> axes, int64_
   return Mesh(std::move(axes));
 }
 
-// A shape of `devices` devices like that of a mesh of one slice: its inner axes are kept as far as
-// they go into it, and the rest goes to the others, the outer ones last.
+// A shape for `devices` devices that resembles the mesh of one slice: inner axes keep their size if
+// it divides, and the rest goes to the outer axes.
 std::vector<int64_t> shape_for(const Mesh& mesh, int64_t devices) {
   std::vector<int64_t> shape(mesh.axes().size(), 1);
   for (size_t i = shape.size(); i-- > 0;) {
@@ -64,8 +64,8 @@ std::vector<int64_t> shape_for(const Mesh& mesh, int64_t devices) {
   return shape;
 }
 
-// The knob shapes the usual axes. An experiment may build a mesh of others without looking at it;
-// the field of the configuration then shapes those.
+// The knob sets the default axes. An experiment may build a mesh with other axes and ignore the
+// knob; then the field of the configuration sets the shape.
 std::string_view shape_path(const Mesh& mesh) {
   const auto has = [&](const char* axis) { return mesh.has(axis); };
   return mesh.axes().size() == 3 && has("replica") && has("data") && has("mdl")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an experiment is: a struct of knobs whose build() gives the whole configuration tree of a
-// run. Plain data; running it is trainer.h. Experiments register in plugins/registry.h.
+// An experiment: a struct of knobs whose build() returns the configuration tree of a run. Plain
+// data; plugins/registry.h registers experiments, tasks/modes/make_run.h runs them.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@
 
 namespace tessera {
 
-// The device mesh as configured. Sizes are in the order of `axis_names`.
+// The device mesh. Sizes are in the order of `axis_names`.
 struct MeshConfig {
   static constexpr std::string_view kName = "Mesh";
   std::vector<std::string> axis_names = {"replica", "data", "mdl"};
-  std::vector<int64_t> ici_mesh_shape;  // Empty: the devices at hand go to `data`.
+  std::vector<int64_t> ici_mesh_shape;  // Empty: all available devices go to `data`.
   std::vector<int64_t> dcn_mesh_shape;  // Empty: one slice.
   FIELDS(axis_names, ici_mesh_shape, dcn_mesh_shape)
 };
 
-// What a run has to lay a mesh on.
+// The devices that a mesh can use.
 struct DevicesAtHand {
   DevicesAtHand(int64_t per_process, int64_t processes = 1)
       : per_process(per_process), processes(processes) {}
@@ -37,12 +37,13 @@ struct DevicesAtHand {
   int64_t total() const { return per_process * processes; }
 };
 
-// A mesh shape for these axes with all devices along `data`, or along the first axis without one.
+// A mesh shape with all devices on `data`, or on the first axis if there is no `data`.
 std::vector<int64_t> shape_along_data(const std::vector<std::string>& axis_names, int64_t devices);
 
-// The mesh for these devices; Error, with ways to mend it, if the shapes ask for another number.
+// The mesh for these devices. Error, with fixes, if the shapes ask for another number of devices.
 Mesh make_mesh(const MeshConfig& config, const DevicesAtHand& devices);
-// The mesh the shapes ask for, with no such devices at hand; without a shape, as make_mesh.
+// The mesh that the shapes describe, whether or not the devices exist; without a shape, as
+// make_mesh.
 Mesh planned_mesh(const MeshConfig& config, int64_t devices);
 
 // Axis rules as text, "embed -> data, mlp -> mdl, residual: seq -> mdl" (core/graph/rules.h).
@@ -54,51 +55,50 @@ struct RulesConfig {
 };
 AxisRules make_rules(const RulesConfig& config);
 
-// The root of a run's configuration: what hparams.toml holds and `--set` reaches.
+// The root of a run's configuration: the content of hparams.toml, reachable by `--set`.
 struct ExperimentConfig {
   static constexpr std::string_view kName = "Experiment";
   MeshConfig mesh;
   RulesConfig rules;
   Template<BaseTask> task;
   Template<BaseInput> input;
-  std::map<std::string, Template<BaseInput>> eval_inputs;    // By the dataset's name in eval lines.
-  std::map<std::string, Template<BaseInput>> decode_inputs;  // Of --mode=decode; none: those.
+  std::map<std::string, Template<BaseInput>> eval_inputs;    // By dataset name in eval lines.
+  std::map<std::string, Template<BaseInput>> decode_inputs;  // For --mode=decode; default: those.
   EvaluationHParams eval;                                    // How eval_inputs are scored.
   FIELDS(mesh, rules, task, input, eval_inputs, decode_inputs, eval)
 };
 
-// The same, with an entry in eval.datasets for each of eval_inputs, so that --set finds them all,
-// and none that says nothing for a dataset that is not there.
+// Adds an entry to eval.datasets for each of eval_inputs, so that --set finds them all, and removes
+// default entries of datasets that do not exist.
 ExperimentConfig with_all_evals(ExperimentConfig config);
 
-// Members of a derived struct are its knobs; it lists its own with FIELDS and names its base with
-// `using Base = …`. `--set num_layers=4` sets them before build() is called.
+// Members of a derived struct are its knobs. It lists its own with FIELDS and names its base with
+// `using Base = …`. `--set num_layers=4` sets a knob before build() is called.
 class Experiment {
  public:
   virtual ~Experiment() = default;
   virtual ExperimentConfig build() const = 0;
 
-  std::vector<int64_t> ici_mesh_shape;  // "replica data mdl"; empty: all devices go to data.
+  std::vector<int64_t> ici_mesh_shape;  // "replica data mdl"; empty: all devices on data.
   std::vector<int64_t> dcn_mesh_shape;
   FIELDS(ici_mesh_shape, dcn_mesh_shape)
 
  protected:
-  // The mesh of the two knobs, on the usual axes.
+  // The mesh of the two knobs, with the default axes.
   MeshConfig mesh() const {
     return {.ici_mesh_shape = ici_mesh_shape, .dcn_mesh_shape = dcn_mesh_shape};
   }
 };
 
-// Data that a run of an experiment would read and that are not there. An experiment whose data a
-// user has to get may have a member function
+// Input data that a run needs and that do not exist. An experiment may have a member function
 //   std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
-// which is asked before a run that reads data, with what build() gave and --set changed. Without
-// one, the inputs say what they do not find.
+// It is called with the final configuration before a run that reads data. Without it, the inputs
+// report missing files.
 
 struct MissingData {
-  std::string what;                   // Which file, and where it was looked for.
-  std::vector<std::string> commands;  // That make them, one a line, for a shell.
-  std::string advice;                 // A sentence or two for after the commands; may be empty.
+  std::string what;                   // The missing file, and where it was expected.
+  std::vector<std::string> commands;  // Shell commands that make it, one per line.
+  std::string advice;                 // One or two sentences after the commands; may be empty.
 };
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ int64_t num_slices(const Mesh& mesh) {
   return slices;
 }
 
-// Shapes with the slow links on the first axis that can take them; "" if none can.
+// Shapes with the slow links on the first axis that can have them; "" if no axis can.
 std::string shapes_for(const Mesh& mesh, int64_t hosts) {
   std::vector<int64_t> ici, dcn;
   bool placed = false;

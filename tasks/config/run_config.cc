@@ -23,12 +23,12 @@ Tree config_tree_of(const std::string& toml, const std::string& where) {
   return to_tree(with_all_evals(parse_config(toml, where)));
 }
 
-// Of the newest checkpoint; 0 without one.
+// The step of the newest checkpoint; 0 without one.
 int64_t steps_saved(const std::filesystem::path& run_directory) {
   return CheckpointStore(run_directory / "checkpoints").newest().value_or(0);
 }
 
-// Whether all that the run was to do is done, and it is now to do more of the same.
+// Whether the run is complete and only its number of steps grows.
 bool is_extension(const Tree& before, const Tree& now, int64_t steps_done) {
   const int64_t was = at_path(before, kNumTrainSteps).integer;
   return steps_done >= was && at_path(now, kNumTrainSteps).integer > was;
@@ -36,16 +36,16 @@ bool is_extension(const Tree& before, const Tree& now, int64_t steps_done) {
 
 }  // namespace
 
-// A start that failed at its first batch leaves lines of step 0 alone.
+// A start that failed at its first batch leaves only lines of step 0.
 bool run_has_begun(const std::filesystem::path& run_directory) {
   std::istringstream lines(read_log(run_directory / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);)
     if (step_of_line(line).value_or(0) > 0) return true;
-  return steps_saved(run_directory) > 0;  // The log may be lost.
+  return steps_saved(run_directory) > 0;  // metrics.jsonl may be lost.
 }
 
 ExperimentConfig parse_config(std::string_view text, const std::string& name) {
-  const Tree tree = parse_toml(text, name);  // Whose errors name the file and the line.
+  const Tree tree = parse_toml(text, name);  // Its errors name the file and the line.
   const ErrorPrefix where(name);
   ExperimentConfig config;
   from_tree(tree, config);
@@ -94,7 +94,7 @@ std::string prepare_config(const std::filesystem::path& run_directory,
 
 std::string describe_change(const std::string& before, const std::string& now) {
   if (before == now || before.empty()) return "";
-  // A remark must not keep a run from going on: the text may be of another version.
+  // Never fails, since only a remark is made of it: another version may have written the text.
   try {
     const std::vector<std::string> differences = diff(
         config_tree_of(before, "the checkpoint's hparams"), config_tree_of(now, "hparams.toml"));

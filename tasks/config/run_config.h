@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// hparams.toml: the configuration a run's directory was begun with, and the refusal to go on with
-// another one unawares.
+// hparams.toml: the configuration with which a run began. Resuming with a different one is an error
+// unless it is allowed.
 #pragma once
 
 #include <filesystem>
@@ -12,32 +12,31 @@
 
 namespace tessera {
 
-// Whether a run has taken a step in this directory. Until then its configuration binds nobody.
+// Whether the run in this directory has made a step. Before that its configuration may change.
 bool run_has_begun(const std::filesystem::path& run_directory);
 
 enum class ConfigChange { kRefuse, kAllow };
 
-// The configuration in the text of an hparams.toml. Errors begin with `name`, which says where the
-// text is from.
+// Parses the text of an hparams.toml. Errors begin with `name`, which says where the text is from.
 ExperimentConfig parse_config(std::string_view text, const std::string& name);
 
 struct SettleOptions {
   ConfigChange change = ConfigChange::kRefuse;
-  bool starts_over = false;  // What is there is of a run that is set aside, or would be.
-  bool writes = true;        // false: checks only.
+  bool starts_over = false;  // An existing run is (or, in a dry run, would be) set aside.
+  bool writes = true;        // false: only check.
 };
 
-// Writes hparams.toml if the directory has none. If it has one that says something else, of a run
-// that has begun: Error with the differences, or, if changes are allowed, writes the new one. A run
-// that has taken all its steps may be given more (num_train_steps) without that. Returns the text.
-// `overrides` are the "path=value" that the command line gave; the file says so beside them. `site`
-// is where the experiment is registered: it stands beside values that know no line.
+// Writes hparams.toml if the directory has none. If the run has begun with another configuration:
+// Error with the differences, or, if changes are allowed, the new one is written. A finished run
+// may be extended (num_train_steps) without permission. Returns the text. `overrides` are the
+// "path=value" of the command line, which the file cites; `site` is the line that registers the
+// experiment, cited for values without a line of their own.
 std::string prepare_config(const std::filesystem::path& run_directory,
                            const std::string& experiment, SourceSite site,
                            const ExperimentConfig& config,
                            const std::vector<std::string>& overrides, const SettleOptions& options);
 
-// What differs between two texts of hparams.toml, on one line; empty if nothing does.
+// The differences between two texts of hparams.toml, on one line; "" if there are none.
 std::string describe_change(const std::string& before, const std::string& now);
 
 }  // namespace tessera

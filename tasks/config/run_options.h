@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line says of one run, beside the experiment's configuration.
+// The options of one run that are not part of the experiment's configuration.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tessera {
 
 enum class RunMode { kTrain, kEval, kDecode, kPlan, kExport, kImport };
 
-// --profile=START:N, in steps from the first of this process.
+// --profile=START:N, in steps since this process started.
 struct ProfileWindow {
   int64_t start = 0;
   int64_t steps = 1;
@@ -22,44 +22,44 @@ struct ProfileWindow {
 
 enum class Verbosity { kSilent, kNormal };
 
-// Which checkpoints --mode=eval, decode and export look at, and which one training goes on from.
+// Which checkpoints --mode=eval, decode and export read, and which one training resumes from.
 struct CheckpointChoice {
   enum class Kind {
     kNewest,
     kStep,
-    kAll,           // Eval: each that there is, oldest first.
-    kFollow,        // Eval: each as a running job saves it, until that job is done.
+    kAll,           // Eval: every existing one, oldest first.
+    kFollow,        // Eval: each new one of a running job, until the job is done.
     kAutoFallback,  // Train: the newest that is not damaged.
   };
   Kind kind = Kind::kNewest;
-  int64_t step = 0;  // Of kStep.
+  int64_t step = 0;  // For kStep.
 };
 
 struct RunOptions {
-  std::string experiment;             // "quickstart.SourceLm", for headings and hparams.toml,
-  SourceSite site;                    // and the line that registers it.
+  std::string experiment;             // "quickstart.SourceLm", for headings and hparams.toml.
+  SourceSite site;                    // The line that registers it.
   std::filesystem::path job_log_dir;  // The run's directory.
   RunMode mode = RunMode::kTrain;
-  int64_t devices = 1;   // Of this process. A plan of a mesh that has a shape needs none.
-  int threads = 0;       // Of this process; 0: all it may use.
-  bool restart = false;  // Start over: the directory's earlier run is set aside.
+  int64_t devices = 1;   // Of this process. A plan for a mesh with a shape needs none.
+  int threads = 0;       // Of this process; 0: all available.
+  bool restart = false;  // Start over: set an existing run aside.
   bool allow_config_change = false;
-  bool dry_run = false;    // All but stepping; nothing is written.
+  bool dry_run = false;    // Everything but steps; writes nothing.
   std::string dump_graph;  // A stage ("trace", "remat", "lower", "fuse"), or empty.
   std::optional<ProfileWindow> profile;
   CheckpointChoice checkpoint;
-  std::vector<std::string> prompts;         // Of --mode=decode; none: the decode datasets.
-  std::vector<std::string> prompt_ids;      // The same as token ids: "1 2 3".
-  bool print_ids = false;                   // Of prompts and their continuations.
-  std::string format;                       // Of --mode=export and import: "hf".
-  std::filesystem::path input;              // What import reads,
-  std::filesystem::path output;             // and export writes,
+  std::vector<std::string> prompts;         // For --mode=decode; none: the decode datasets.
+  std::vector<std::string> prompt_ids;      // Prompts as token ids: "1 2 3".
+  bool print_ids = false;                   // Print ids of prompts and continuations.
+  std::string format;                       // For --mode=export and import: "hf".
+  std::filesystem::path input;              // The directory that import reads.
+  std::filesystem::path output;             // The directory that export writes,
   std::string dtype = "f32";                // in this dtype: f32, bf16, f16 or f64,
-  int64_t max_shard_bytes = 5'000'000'000;  // and in files of at most so many bytes of weights.
-  std::vector<std::string> overrides;       // "path=value" of each --set, which hparams.toml cites.
+  int64_t max_shard_bytes = 5'000'000'000;  // with at most so many bytes of weights per file.
+  std::vector<std::string> overrides;       // "path=value" of each --set, cited in hparams.toml.
   Verbosity verbosity = Verbosity::kNormal;
-  // Where inputs keep what they freeze; the Trainer sets it: job_log_dir, or elsewhere in a dry
-  // run.
+  // Where inputs store corpus snapshots: job_log_dir, or a temporary directory in a dry run. Set by
+  // make_run.
   std::filesystem::path input_directory;
 };
 

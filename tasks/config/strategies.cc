@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-// At rest and in compute alike, so that no weight moves along mdl: only `data` is gathered.
+// The same along mdl for storage and compute, so that weights are gathered only over `data`.
 constexpr std::string_view kOverModel = "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
 constexpr std::string_view kBatchRule = "batch -> (replica, data)";
 

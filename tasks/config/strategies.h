@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ready-made axis rules: the usual ways to spread a transformer over `replica × data × mdl`, by
-// name. An experiment may take one as it is, change it, or write rules of its own
-// (docs/parallelism.md draws each). Rules only; no layer knows of them.
+// Named sets of axis rules: the usual ways to shard a transformer over `replica × data × mdl`. An
+// experiment may use one, change it, or write its own rules (docs/parallelism.md draws each).
 #pragma once
 
 #include <array>
@@ -11,15 +10,15 @@
 
 namespace tessera {
 
-// All of them split the batch over `replica` and `data`.
+// All of them shard the batch over `replica` and `data`.
 enum class Strategy {
-  kReplicas,            // Weights whole on every device (DP).
-  kFullySharded,        // Weights, gradients and optimizer split over `data` (FSDP, ZeRO-3).
-  kTensor,              // Heads, mlp and vocabulary over `mdl` (Megatron TP).
-  kSequence,            // kTensor, and the residual's sequence over `mdl` (Megatron SP).
-  kFullyShardedTensor,  // Both splits.
+  kReplicas,            // Data parallelism: weights replicated.
+  kFullySharded,        // FSDP (ZeRO-3): weights, gradients and optimizer state over `data`.
+  kTensor,              // Megatron tensor parallelism: heads, mlp and vocab over `mdl`.
+  kSequence,            // kTensor plus Megatron sequence parallelism of the residual over `mdl`.
+  kFullyShardedTensor,  // kFullySharded and kTensor.
   kFullyShardedSequence,
-  kPax,  // kFullyShardedTensor with the residual's width over `mdl`, as in Pax.
+  kPax,  // kFullyShardedTensor with the residual's embed axis over `mdl`, as in Pax.
 };
 
 constexpr std::array<EnumName<Strategy>, 7> enum_names(Strategy) {

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// "x_layers[3].ffn" -> "x_layers[].ffn", as a stack of layers is called.
+// "x_layers[3].ffn" -> "x_layers[].ffn".
 std::string without_indices(std::string_view path) {
   std::string result;
   for (size_t i = 0; i < path.size(); ++i) {
@@ -26,7 +26,7 @@ std::string without_indices(std::string_view path) {
   return result;
 }
 
-// Slow if any of the mesh axes goes across slices.
+// kDcn if one of the mesh axes spans slices.
 Link link_of(const Mesh& mesh, const std::vector<std::string>& mesh_axes) {
   const bool slow = std::any_of(mesh_axes.begin(), mesh_axes.end(), [&](const std::string& axis) {
     return mesh.axes()[static_cast<size_t>(mesh.position(axis))].dcn > 1;
@@ -77,7 +77,7 @@ std::vector<AxisTotal> totals_of(const std::vector<PlannedCollective>& collectiv
   return totals;
 }
 
-// What a device keeps of the forward pass for the backward pass, added up by name.
+// Bytes that a device saves for the backward pass, summed by name.
 std::vector<NamedBytes> saved_by_name(const std::vector<SavedValue>& values, const Mesh& mesh) {
   std::map<std::string, int64_t> bytes;
   for (const SavedValue& value : values)

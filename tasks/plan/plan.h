@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step will cost, known before it is taken and for any mesh, with no such devices at hand:
-// FLOPs, memory by class, and every collective with the line of layer code that it serves. One
-// structure, which plan_report.h prints for people and for programs.
+// The cost of a training step for any mesh, without its devices: FLOPs, memory by class, and every
+// collective with the line of layer code that it serves. plan_report.h prints it.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +13,26 @@
 
 namespace tessera {
 
-// Bytes of one thing among others.
+// A named number of bytes.
 struct NamedBytes {
   std::string name;
   int64_t bytes = 0;
 };
 
-// Links that a collective uses: those within a slice, or also the slow ones between slices.
+// The links that a collective uses: within a slice, or also between slices.
 enum class Link { kIci, kDcn };
 std::string_view link_name(Link link);
 
-// Executions that differ in nothing but the layer's index are one.
+// One collective of the plan; executions that differ only in the layer's index are counted
+// together.
 struct PlannedCollective {
   std::string op;                      // "all_gather"
-  std::string value;                   // What it moves.
-  std::vector<std::string> mesh_axes;  // Over which.
+  std::string value;                   // The tensor that it moves.
+  std::vector<std::string> mesh_axes;  // The group's axes.
   Link link = Link::kIci;
   DType dtype = DType::kF32;
-  int64_t bytes = 0;   // Sent by a device in one execution.
-  int64_t count = 0;   // Executions a step.
+  int64_t bytes = 0;   // Sent by a device per execution.
+  int64_t count = 0;   // Executions per step.
   std::string source;  // "layers/feed_forward.cc:61"
   std::string path;    // "lm.transformer.x_layers[].ffn"
   Phase phase = Phase::kForward;
@@ -44,7 +44,7 @@ struct AxisTotal {
   std::vector<std::string> mesh_axes;
   Link link = Link::kIci;
   int64_t count = 0;
-  int64_t bytes = 0;  // Sent by a device in a step.
+  int64_t bytes = 0;  // Sent by a device per step.
 };
 
 struct Plan {
@@ -52,15 +52,15 @@ struct Plan {
   int64_t devices = 1;
   std::vector<MeshAxis> mesh;
   int64_t tokens_per_step = 0;
-  double flops_per_step = 0.0;     // Of the model: nothing recomputed, causal half of attention.
-  double flops_per_device = 0.0;   // That one device executes in a step, recomputation included.
-  int64_t launches = 0;            // Of a device, in a step.
-  std::vector<NamedBytes> memory;  // At the fullest moment; adds up to the peak.
+  double flops_per_step = 0.0;     // Of the model: no recomputation, causal half of attention.
+  double flops_per_device = 0.0;   // Executed by one device per step, with recomputation.
+  int64_t launches = 0;            // Of a device, per step.
+  std::vector<NamedBytes> memory;  // By class at the peak; sums to `peak`.
   int64_t peak = 0;                // Of a training step.
   int64_t arena = 0;               // Of all programs: what a device allocates.
-  std::vector<NamedBytes> saved;   // For the backward pass, most first.
-  std::vector<PlannedCollective> collectives;  // In the order of the model.
-  std::vector<AxisTotal> totals;               // Most first.
+  std::vector<NamedBytes> saved;   // Saved for the backward pass, largest first.
+  std::vector<PlannedCollective> collectives;  // In model order.
+  std::vector<AxisTotal> totals;               // Largest first.
 };
 
 // The plan of a training step: its graph as traced, its program in the executor, and the tokens of

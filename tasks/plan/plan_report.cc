@@ -21,7 +21,7 @@ std::string bytes_json(const std::vector<NamedBytes>& list) {
   return json.text();
 }
 
-// One element a line.
+// One array element per line.
 template <typename List, typename Text>
 std::string array_json(const List& list, Text text) {
   std::string json;
@@ -65,7 +65,7 @@ std::string collective_json(const PlannedCollective& one) {
 
 constexpr size_t kColumns = 100;
 
-// "1.25 GiB", to three digits or so.
+// "1.25 GiB", with three digits.
 std::string size_text(int64_t bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
@@ -91,7 +91,7 @@ std::string mesh_text(const std::vector<MeshAxis>& mesh) {
   return text;
 }
 
-// At most `width` columns; the end of a path says most.
+// At most `width` columns; keeps the end of a path, which is the most specific part.
 std::string ending(std::string text, size_t width) {
   if (text.size() <= width) return text;
   return ".." + text.substr(text.size() + 2 - width);
@@ -130,7 +130,7 @@ std::string totals_text(const Plan& plan) {
   return text;
 }
 
-// What a collective moves, for whom: its value's name says its layer, if it has one.
+// The value's name, or the layer's path.
 std::string what(const PlannedCollective& one) {
   const bool unnamed = one.value.starts_with(one.op);
   const bool says_layer = one.value.find(one.path) != std::string::npos;
@@ -160,7 +160,7 @@ std::vector<CollectiveLine> collective_lines_of(const Plan& plan) {
   return lines;
 }
 
-// Collectives beneath the line of layer code that they serve, the heaviest line first.
+// Collectives by the line of layer code that they serve, most bytes first.
 std::string collectives_text(const Plan& plan) {
   if (plan.collectives.empty()) return "";
   std::string text = heading("collectives of a device, by the line of code that they serve");
@@ -182,7 +182,7 @@ std::string collectives_text(const Plan& plan) {
   return text;
 }
 
-// Without spaces at the ends of lines.
+// Without trailing spaces.
 std::string trimmed(const std::string& text) {
   std::string result;
   for (const char c : text) {

@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kAside = "before_restart_";
 
-// What an earlier run wrote goes to a folder of its own below the directory; the lock stays.
+// Moves the files of the earlier run to a subdirectory; the lock file stays.
 void set_aside(const fs::path& directory) {
   int number = 1;
   while (fs::exists(directory / fmt::format("{}{}", kAside, number))) ++number;
@@ -62,7 +62,7 @@ std::string holder(int descriptor) {
 
 namespace fs = std::filesystem;
 
-// Removes the token, whatever happens.
+// Removes the token file in any case.
 class Token {
  public:
   Token(const fs::path& path, const std::string& text) : path_(path) {
@@ -77,7 +77,7 @@ class Token {
   fs::path path_;
 };
 
-// A name that no earlier run used: a file system may remember that there was none of a name.
+// A new name each time: a network file system may cache that a name does not exist.
 std::string fresh_token() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
@@ -115,7 +115,7 @@ RunLock::RunLock(const std::filesystem::path& run_directory) {
         "own",
         run_directory.string(), who);
   }
-  // Only for that message; the lock itself is the kernel's, so a stale name does no harm.
+  // Only for the message above: the lock is the kernel's, so a stale name is harmless.
   const std::string who = fmt::format("process {} on {}", ::getpid(), host_name());
   if (::ftruncate(descriptor_, 0) != 0 ||
       ::write(descriptor_, who.data(), who.size()) != static_cast<ssize_t>(who.size())) {
@@ -192,7 +192,7 @@ std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOption
 int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes) {
   const int64_t usable = usable_cpu_threads();
   const int64_t threads = options.threads > 0 ? options.threads : usable;
-  // Of several processes each has a share of the processors; one process has all that it may use.
+  // Several processes share the processors; a single one may use all.
   const int64_t processors = processes.size() > 1 ? std::min(usable, threads) : usable;
   const int64_t of_a_device = std::max<int64_t>(1, threads / options.devices);
   return processes.size() * std::clamp<int64_t>(processors / of_a_device, 1, options.devices);

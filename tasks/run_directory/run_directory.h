@@ -16,12 +16,12 @@
 
 namespace tessera {
 
-// One writer in a run's directory. The lock goes with the process, however that ends; readers
-// (eval) take none.
+// The lock of a run's single writer. The kernel releases it when the process ends. Readers (eval)
+// take none.
 class RunLock {
  public:
-  // Error that names the process which holds it. Whoever gets it clears the directory of files
-  // that an earlier writer was killed over.
+  // Error with the name of the process that holds it. The new owner removes temporary files left by
+  // a killed writer.
   explicit RunLock(const std::filesystem::path& run_directory);
   ~RunLock();
   RunLock(const RunLock&) = delete;
@@ -33,7 +33,7 @@ class RunLock {
 
 enum class Earlier { kKeep, kSetAside };
 
-// For the one process that writes there; the lock is held while the result lives.
+// Creates and locks the directory; the lock is held while the result lives. Called by process 0.
 std::unique_ptr<RunLock> take_run_directory(const std::filesystem::path& directory,
                                             Earlier earlier);
 
@@ -44,23 +44,24 @@ std::unique_ptr<RunLock> take_run_directory(const std::filesystem::path& directo
 void check_shared(const std::filesystem::path& directory, ProcessGroup& processes,
                   std::chrono::milliseconds patience = std::chrono::seconds(60));
 
-// Whether a mode begins a run or goes on with it; the others only read.
+// Whether a mode starts or continues a run; all others only read.
 bool writes_run(RunMode mode);
 
-// The lock of process 0 of a run that is written; null for whoever writes nothing.
+// The lock, in process 0 of a mode that writes; else null.
 std::unique_ptr<RunLock> lock_run(const RunOptions& options, const ProcessGroup& processes);
 
-// The text of hparams.toml, in a directory that all processes see. Whoever only reads leaves the
-// directory as it is, may evaluate on other datasets, and gets "".
+// Checks that the directory is shared and writes or compares hparams.toml; returns its text in
+// every process. A mode that only reads changes nothing, may use other datasets, and gets "".
 std::string prepare_run(const ExperimentConfig& config, const RunOptions& options,
                         ProcessGroup& processes);
 
-// --dump_graph: writes the training step at one stage, as text and as a drawing. Null if not asked
-// for. The options must outlive it.
+// --dump_graph: a function that writes the training step at the given stage as text and as a
+// drawing; null if not requested. The options must outlive it.
 std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
                                                                  const ProcessGroup& processes);
 
-// Devices that compute at once in the whole run: those of a process share its threads.
+// How many devices of the run compute at the same time, given that those of a process share its
+// threads.
 int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes);
 
 }  // namespace tessera

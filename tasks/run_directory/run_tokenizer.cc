@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// The first line names the format; then come a line with the name, and the definition.
+// The file: a line with the format, a line with the name, then the definition.
 constexpr std::string_view kHeading = "tessera tokenizer 1\n";
 
 std::filesystem::path file_of(const std::filesystem::path& run_directory) {

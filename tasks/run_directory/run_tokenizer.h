@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run's tokenizer, kept in its directory beside hparams.toml: whoever decodes needs no data.
+// The tokenizer of a run, stored beside hparams.toml, so that decoding needs no data.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace tessera {
 
 // <run>/tokenizer: the tokenizer's name and its definition.
 void write_run_tokenizer(const std::filesystem::path& run_directory, const Tokenizer& tokenizer);
-// Null if the run has kept none. Error for a file that is broken.
+// Null if the run has stored none. Error if the file is damaged.
 std::unique_ptr<Tokenizer> read_run_tokenizer(const std::filesystem::path& run_directory);
 
 }  // namespace tessera

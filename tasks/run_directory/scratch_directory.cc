@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The first process on this one's host.
+// The first process on this host.
 int leader_of_host(const ProcessGroup& processes) {
   int leader = 0;
   while (processes.host(leader) != processes.host(processes.rank())) ++leader;
@@ -37,7 +37,7 @@ ScratchDirectory::ScratchDirectory(const fs::path& run_directory, ProcessGroup& 
   is_own_ = processes.rank() == leader;
   if (is_own_) path_ = make_directory();
   try {
-    // A link: what replaces the file replaces the link alone.
+    // A link, so that replacing the file replaces only the link.
     const std::string_view frozen = kFrozenCorpus.substr(kRunDirectory.size());
     if (is_own_ && !run_directory.empty() && fs::exists(run_directory / frozen))
       fs::create_symlink(fs::absolute(run_directory / frozen), path_ / frozen);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the inputs of a dry run keep what they would freeze in the run's directory, which a dry run
-// leaves as it is.
+// A temporary directory for what the inputs of a dry run would otherwise write to the run's
+// directory.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// A directory among the system's temporary files, removed with all that is in it. The processes of
-// a host share one, as those of a run share the run's directory: the first of them makes it. What
-// the run has frozen already is seen in it; an empty path: there is nothing yet.
+// Removed with its contents at the end. The processes of a host share one, which the first of them
+// creates. It links to the corpus snapshot of the run, if there is one; an empty `run_directory`
+// means that there is none.
 class ScratchDirectory {
  public:
   ScratchDirectory(const std::filesystem::path& run_directory, ProcessGroup& processes);
@@ -25,7 +25,7 @@ class ScratchDirectory {
   void remove();
 
   std::filesystem::path path_;
-  bool is_own_ = false;  // Made by this process, which removes it.
+  bool is_own_ = false;  // Created by this process.
 };
 
 }  // namespace tessera

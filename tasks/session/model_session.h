@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every mode of a run computes with: the mesh, the task, and an executor on the devices of
-// this process. It has no inputs and no programs yet (session.h, decode/decode_session.h).
+// What every mode needs to compute: the mesh, the task, and an executor on this process's devices.
+// It has neither inputs nor programs (tasks/train/train_session.h, tasks/decode/decode_program.h).
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@ namespace tessera {
 
 class ModelSession {
  public:
-  enum class Purpose { kRunning, kPlanning };  // A plan is of any mesh, on the first device.
+  enum class Purpose { kRunning, kPlanning };  // A plan, for any mesh, uses only the first device.
 
-  // The devices are this process's, in the order of their numbers; they and the processes outlive
-  // the session.
+  // The devices are those of this process, in the order of their numbers. They and the processes
+  // outlive the session.
   ModelSession(const ExperimentConfig& config, Purpose purpose, const std::vector<Device*>& devices,
                int64_t devices_per_process, ProcessGroup& processes);
   ModelSession(const ModelSession&) = delete;
@@ -29,15 +29,15 @@ class ModelSession {
   const TrainHParams& train() const { return task_->train(); }
   const Mesh& mesh() const { return mesh_; }
   const AxisRules& rules() const { return rules_; }
-  // What there is to say of how the mesh lies on its hosts; or empty.
+  // A remark on how the mesh maps to its hosts; or "".
   const std::string& remark() const { return remark_; }
   Executor& executor() { return executor_; }
   const Communicator* communicator() const { return communicator_.get(); }
   ProcessGroup& processes() const { return processes_; }
-  int64_t bytes_sent() const;  // By this process's devices so far, in collectives.
-  // The weights that evaluation and decoding read: averages, if the learner keeps them.
+  int64_t bytes_sent() const;  // By this process's devices, in collectives so far.
+  // The weights that evaluation and decoding read: the moving average, if the learner keeps one.
   Weights eval_weights() const;
-  // For this mesh; all programs come before the executor allocates.
+  // For this mesh. All programs are added before the executor allocates.
   int add_program(const Graph& graph, CompileOptions options = {});
 
  protected:
@@ -46,14 +46,14 @@ class ModelSession {
   AxisRules rules_;
   std::string remark_;
   std::unique_ptr<BaseTask> task_;
-  std::unique_ptr<Communicator> communicator_;  // Null for a run of one device, and for a plan.
+  std::unique_ptr<Communicator> communicator_;  // Null for one device, and for a plan.
   Executor executor_;
 
  private:
   Executor make_executor(Purpose purpose, const std::vector<Device*>& devices);
   Waits::Entry add_waits();
 
-  Waits::Entry waits_;  // Of the communicator.
+  Waits::Entry waits_;  // For the communicator.
 };
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host values in and out of the executor's programs, by the names that tasks give them.
+// Writes host values to the inputs of the executor's programs and reads their outputs, by name.
 #pragma once
 
 #include <algorithm>
@@ -15,21 +15,21 @@
 
 namespace tessera {
 
-// A program takes what its graph uses of a batch and ignores the rest.
+// Writes the fields of the batch that the program's graph uses; ignores the others.
 void write_batch(Executor& executor, int program, const Batch& batch);
 
-// The names of a program's outputs that begin with `prefix`, without it.
+// The names of a program's outputs that begin with `prefix`, without the prefix.
 std::vector<std::string> outputs_after(const Executor& executor, int program,
                                        std::string_view prefix);
 
-// Rows of a batch that this process's devices hold.
+// The rows of a batch that this process's devices hold.
 int64_t local_rows(const Executor& executor, int program);
 
-// Adds the sum and weight that a program has given for each of these metrics.
+// Adds the sums and weights that a program has output for these metrics.
 void add_metrics(const Executor& executor, int program, const std::vector<std::string>& metrics,
                  MetricMeans* means);
 
-// A scalar that the program may not use.
+// Writes a scalar input, if the program has it.
 template <typename T>
 void write_scalar(Executor& executor, int program, std::string_view name, T value) {
   const auto& inputs = executor.plan(program).inputs;

@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLongWait = 500ms;
-// So long after a process was stopped itself, waiting says nothing about the others.
+// For this long after this process was stopped itself, its waits say nothing about the others.
 constexpr auto kDazed = 2s;
 
 }  // namespace
@@ -69,7 +69,7 @@ void StallWatch::note_look(Clock::time_point now) {
   last_look_ = now;
 }
 
-// What to say of a signal noticed at `told`; "" if it is too early.
+// The report for a signal noticed at `told`; "" while it is too early.
 std::string StallWatch::report(Clock::time_point now, Clock::time_point told) {
   if (woken_ != Clock::time_point() && now - woken_ < kDazed)
     return fmt::format("after this process itself, {}, had been stopped for {:.1f} s", name_,
@@ -88,7 +88,7 @@ void StallWatch::watch() {
     note_look(now);
     const int signal = stop_.requested();
     const bool stops = StopSignal::anybody_stops();
-    // Of a stop without haste nobody dies.
+    // A signal that is not followed by a kill.
     if (signal == 0 || (stops && (signal == SIGUSR1 || StopSignal::is_heeded()))) continue;
     if (dismissed_) return StopSignal::end_by(signal);
     if (!told) told = now;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says what a process of several waits for, or does, when it is told to stop. A launcher that sees
-// one process die tells the others to stop, and kills them a moment later: this is their only
-// chance to say who is missing, and from what.
+// Reports what this process was waiting for, or doing, when it is told to stop. A launcher that
+// sees one process die sends the others SIGTERM and kills them soon after; this report is their
+// only chance to name the missing process.
 #pragma once
 
 #include <chrono>
@@ -19,15 +19,15 @@ namespace tessera {
 
 class StallWatch {
  public:
-  // Watches on a thread of its own while it lives. `name` ("process 1 of 2") serves until the
-  // processes have joined. Who waits for nobody says what it does when `last_moment` has passed
-  // since the signal: before the launcher kills.
+  // Watches on its own thread while it lives. `name` ("process 1 of 2") is used until the processes
+  // have joined. A process that waits for no other reports what it does `last_moment` after the
+  // signal: before the launcher kills it.
   StallWatch(std::string name, std::chrono::milliseconds last_moment);
   ~StallWatch();
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
 
-  // While it lives, the processes are asked what they wait for.
+  // While it lives, the watch asks `processes` what they wait for.
   class [[nodiscard]] Attention {
    public:
     Attention(StallWatch* watch, ProcessGroup& processes);  // `watch` may be null.
@@ -39,9 +39,9 @@ class StallWatch {
     StallWatch* watch_;
   };
 
-  // From now on nothing is reported: why this process ends has been said.
+  // Turns reporting off: the reason why this process ends has been reported.
   void dismiss();
-  // Where reports go besides stderr (failure_log.h).
+  // Writes reports to failures.log in this directory, too (tasks/logging/failure_log.h).
   void log_in(const std::filesystem::path& run_directory);
 
  private:
@@ -51,18 +51,18 @@ class StallWatch {
   void note_look(Clock::time_point now);
 
   const StopSignal stop_{StopSignal::Answer::kReports};
-  std::mutex mutex_;  // Of what follows.
+  std::mutex mutex_;  // Guards the members below.
   std::condition_variable changed_;
   bool ended_ = false;
   bool dismissed_ = false;
   const std::chrono::milliseconds last_moment_;
   std::string name_;
-  std::string doing_;  // While nobody is asked.
+  std::string doing_;  // Reported if no ProcessGroup is set.
   ProcessGroup* processes_ = nullptr;
   std::filesystem::path run_directory_;
   Clock::time_point last_look_ = Clock::now();
-  Clock::time_point woken_;                // When this process was last found to have been stopped,
-  std::chrono::duration<double> stopped_;  // and for how long.
+  Clock::time_point woken_;                // When this process was last resumed (SIGCONT),
+  std::chrono::duration<double> stopped_;  // and for how long it had been stopped.
   std::thread thread_;
 };
 

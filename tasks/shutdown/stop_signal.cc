@@ -13,9 +13,9 @@ namespace tessera {
 namespace {
 
 volatile std::sig_atomic_t received = 0;
-std::mutex mutex;  // Of what follows.
+std::mutex mutex;  // Guards the variables below.
 int listeners = 0;
-int stoppers = 0;  // Of the listeners.
+int stoppers = 0;  // Listeners that stop the run.
 bool heeded = false;
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 struct sigaction before[std::size(kSignals)];
@@ -34,10 +34,10 @@ StopSignal::StopSignal(Answer answer) : answer_(answer) {
   action.sa_handler = on_stop_signal;
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < std::size(kSignals); ++i) {
-    // At a time limit Slurm sends SIGTERM twice, to the job and to its step.
+    // At a time limit Slurm sends SIGTERM twice: to the job and to its step.
     action.sa_flags = SA_RESTART | (kSignals[i] == SIGINT ? static_cast<int>(SA_RESETHAND) : 0);
     sigaction(kSignals[i], &action, &before[i]);
-    // nohup: the terminal may go, and the program stays.
+    // Under nohup the program must survive a closed terminal.
     const bool is_kept = kSignals[i] == SIGHUP && before[i].sa_handler == SIG_IGN;
     if (is_kept) sigaction(SIGHUP, &before[i], nullptr);
   }
@@ -45,7 +45,7 @@ StopSignal::StopSignal(Answer answer) : answer_(answer) {
 
 StopSignal::~StopSignal() {
   const std::lock_guard lock(mutex);
-  // What they stopped for is done with.
+  // Their request has been served.
   if (answer_ == Answer::kStops && --stoppers == 0) {
     received = 0;
     heeded = false;
@@ -89,7 +89,7 @@ Deadline::Deadline(std::chrono::milliseconds time, std::function<void()> missed)
       if (!changed_.wait_for(lock, time, [this] { return met_; })) missed();
     });
   } catch (const Error&) {
-    // What is to be done in time is worth more than that it ends in time.
+    // Running without a deadline is better than not running.
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGTERM, Ctrl-C, SIGUSR1 (which mpirun and Slurm pass on without haste) and SIGHUP (the terminal
-// is closed; under nohup it is ignored) as a wish to stop at the next step boundary. A second
-// Ctrl-C kills as usual; other signals may come again.
+// SIGTERM, Ctrl-C, SIGUSR1 (which mpirun and Slurm forward without killing) and SIGHUP (the
+// terminal was closed; ignored under nohup) as requests to stop at the next step boundary. A second
+// Ctrl-C kills the process; other signals may be repeated.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-// Listens while it lives; what was installed before is put back. Several hear the same signal.
+// Handles the signals while it lives and restores the previous handlers. Several may coexist.
 class StopSignal {
  public:
-  // What whoever listens does about it: comes to a stop by itself, or only reports it.
+  // Whether the listener stops the run itself or only reports the signal.
   enum class Answer { kStops, kReports };
 
   explicit StopSignal(Answer answer = Answer::kStops);
@@ -23,12 +23,12 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  int requested() const;        // The signal's number; 0: none came.
-  static bool anybody_stops();  // Whether somebody who stops listens.
-  // All processes have heard of the signal and are about to save and end.
+  int requested() const;        // The signal's number; 0: none.
+  static bool anybody_stops();  // Whether a listener that stops the run exists.
+  // Called when all processes have agreed on the signal and are about to save and end.
   static void heed();
   static bool is_heeded();
-  // Ends this process as the signal does where nobody listens.
+  // Ends this process by the signal's default action.
   static void end_by(int signal);
   static const char* name(int signal);  // "SIGTERM", "Ctrl-C", "SIGUSR1", "SIGHUP"
 
@@ -36,13 +36,12 @@ class StopSignal {
   Answer answer_;
 };
 
-// Something must be done by a certain time, or something else is done instead. It stops nothing by
-// itself.
+// Calls a function if it is not destroyed within a given time. It does not interrupt anything.
 
 class Deadline {
  public:
-  // Calls `missed`, on a thread of its own, unless destroyed within `time`. Where the system has no
-  // thread for it, there is no deadline.
+  // Calls `missed` on its own thread unless destroyed within `time`. If no thread can be started,
+  // there is no deadline.
   Deadline(std::chrono::milliseconds time, std::function<void()> missed);
   ~Deadline();
   Deadline(const Deadline&) = delete;
