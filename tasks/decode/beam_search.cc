@@ -32,8 +32,7 @@ void BeamSearch::advance(const RowLogits& logits) {
     fail("of {} ids none may be drawn: all are reserved or padding", drawable_.size());
 }
 
-// Stop tokens finish a continuation and are never gone on from; of all other ids the best are
-// candidates.
+// A stop token finishes a continuation; the best of all other ids are candidates.
 void BeamSearch::expand(int32_t parent, std::span<const float> logits,
                         std::vector<Candidate>* candidates) {
   const double before = live_[static_cast<size_t>(parent)].log_probability - log_sum_exp(logits);
@@ -89,7 +88,7 @@ void BeamSearch::keep_best(std::vector<Candidate> candidates) {
   live_ = std::move(live);
 }
 
-// What is unfinished only loses probability, and its score is at best that of the longest.
+// Log-probability only decreases, so the score is at most that of the longest continuation.
 bool BeamSearch::can_improve() const {
   if (static_cast<int64_t>(finished_.size()) < options_.num_best) return true;
   const double worst = finished_[static_cast<size_t>(options_.num_best) - 1].score;

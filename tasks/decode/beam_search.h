@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beam search as Pax has it: every step keeps the `beam_size` most probable unfinished
-// continuations, and the best finished ones by log-probability / ((5 + n) / 6)^length_penalty for n
-// tokens, a stop token included (Wu et al., arXiv 1609.08144). It ends early only when no
-// unfinished continuation can come to score better.
+// Beam search as in Pax: every step keeps the `beam_size` most probable unfinished continuations
+// and the best finished ones by log-probability / ((5 + n) / 6)^length_penalty for n tokens, stop
+// token included (Wu et al., arXiv 1609.08144). It ends early only when no unfinished continuation
+// can reach a better score.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct BeamOptions {
   int64_t beam_size = 4;
   double length_penalty = 0.8;
   int64_t max_steps = 128;
-  int64_t num_best = 1;  // Of the finished ones, at most beam_size.
+  int64_t num_best = 1;  // Finished continuations to return, at most beam_size.
 };
 
 // ((5 + n) / 6)^length_penalty
@@ -26,7 +26,7 @@ class BeamSearch final : public BaseGeneration {
  public:
   BeamSearch(std::vector<int32_t> prompt, const BeamOptions& options, DrawableIds drawable,
              const StopRules& stop);
-  // Of the prompt's logits, which are the same in each row, the first row's count.
+  // After the prompt all rows have the same logits, so only the first row is used.
   void advance(const RowLogits& logits) override;
   bool done() const override { return done_; }
   const std::vector<int32_t>& next_ids() const override { return next_; }
@@ -50,7 +50,7 @@ class BeamSearch final : public BaseGeneration {
   const StopRules& stop_;
   int64_t steps_ = 0;
   std::vector<Continuation> live_ = {Continuation{}};
-  std::vector<Continuation> finished_;  // The best first.
+  std::vector<Continuation> finished_;  // Best first.
   std::vector<int32_t> next_, parents_;
   std::vector<float> scores_;
   std::vector<int32_t> best_ids_;

@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-// A row of a batch that holds documents side by side.
+// A row of a batch with packed documents.
 struct DecodeRow {
   std::span<const int32_t> ids, labels, segments;
   std::span<const float> weights;
@@ -34,8 +34,8 @@ DecodeRow row_of(const Batch& batch, int64_t index) {
           part("weights", float{})};
 }
 
-// The document at positions [begin, end) of a row: its ids and, behind the last, what is predicted
-// from it. nullopt if nothing of it lies before the cut, or behind.
+// The document at positions [begin, end) of a row: its ids and the label of the last. nullopt if
+// the prompt or the reference would be empty.
 std::optional<DecodedExample> cut(const DecodeRow& row, size_t begin, size_t end,
                                   const DecodeHParams& p) {
   std::vector<int32_t> tokens(row.ids.begin() + static_cast<int64_t>(begin),
@@ -43,7 +43,7 @@ std::optional<DecodedExample> cut(const DecodeRow& row, size_t begin, size_t end
   if (row.weights[end - 1] > 0.0f) tokens.push_back(row.labels[end - 1]);
   auto prompt = static_cast<size_t>(p.prompt_length);
   if (prompt == 0) {
-    // The label at position i is token i + 1: the first that is scored begins the reference.
+    // The label at position i is token i + 1: the first scored one begins the reference.
     while (begin + prompt < end && !(row.weights[begin + prompt] > 0.0f)) ++prompt;
     ++prompt;
   }
@@ -114,7 +114,7 @@ void add_texts(const DecodedExample& example, const DecodedSample& decoded, Json
   if (!example.reference_ids.empty()) line->add_raw("reference_ids", list(example.reference_ids));
 }
 
-// A block that shows text as it is, whatever marks of Markdown are in it.
+// A Markdown code block that shows the text literally.
 std::string block(const std::string& text) {
   std::string indented = "\n    ";
   for (const char c : printable(text)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts and references from a dataset: the documents of its rows, cut in two. And what decoding
-// gave for them.
+// Examples for decoding: documents of a dataset cut into prompt and reference, the model's
+// continuations, and their text forms.
 #pragma once
 
 #include <cstdint>
@@ -14,47 +14,44 @@
 
 namespace tessera {
 
-// A document of a dataset, or the part of it that a row holds.
+// A document of a dataset, or the part of it that is in one row.
 struct DecodedExample {
-  int64_t number = 0;  // In the order of the dataset, from 0.
+  int64_t number = 0;  // Index in the dataset, from 0.
   std::vector<int32_t> prompt_ids;
   std::string prompt;
-  std::vector<int32_t> reference_ids;  // What the dataset goes on with; may be empty.
+  std::vector<int32_t> reference_ids;  // The dataset's continuation; may be empty.
   std::string reference;
-  std::vector<DecodedSample> samples;  // num_samples of them, the best first if beams are searched.
+  std::vector<DecodedSample> samples;  // num_samples of them; for beam search, best first.
 };
 
 struct ExampleSet {
-  std::vector<DecodedExample> examples;  // Without samples, as yet.
-  int64_t too_short = 0;                 // Documents with nothing before or behind the cut.
+  std::vector<DecodedExample> examples;  // Samples are still empty.
+  int64_t too_short = 0;                 // Documents with an empty prompt or reference.
 };
 
-// The longest prompt that a dataset can give, known before it is read.
+// The longest prompt that a dataset can give, known before reading it.
 int64_t longest_prompt(const BaseInput& input, const DecodeHParams& p);
 
-// Reads an input that holds the whole dataset from its beginning, for p.num_examples examples or to
-// its end. Error if there is no end, or no example.
+// Reads up to p.num_examples examples from an input positioned at its beginning. Error if the input
+// repeats without end or has no example.
 ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text);
-
-// A prompt and its continuations as a person reads them. Files have decoder_out.h.
 
 enum class SampleIds { kHidden, kShown };
 
-// The prompt and its continuations, each under a heading. Control characters and invalid bytes are
-// escaped. kShown: with a line of ids beneath each text that is not ids itself.
+// The prompt and its continuations, each with a heading, for a terminal: control characters and
+// invalid bytes are escaped. kShown adds a line of ids below each text.
 std::string sample_view(const DecodedExample& example, SampleIds ids = SampleIds::kHidden);
 
-// What --mode=decode leaves in a run's directory: decoder_out/<dataset>/step_<10 digits>.jsonl
-// (docs/formats.md), whole or not at all.
+// The file of --mode=decode: decoder_out/<dataset>/step_<10 digits>.jsonl (docs/formats.md).
 
 // The line of one sample.
 std::string decoder_line(const DecodedExample& example, size_t sample);
 
-// The same in samples.jsonl, after `step` steps of training, and as a page of TensorBoard.
+// The same for samples.jsonl, after `step` training steps, and as a TensorBoard page.
 std::string sample_line(int64_t step, const DecodedExample& example, size_t sample);
 std::string sample_markdown(const DecodedExample& example);
 
-// Returns the file that it wrote; one of the same step is replaced.
+// Writes the file atomically, replacing one of the same step, and returns its path.
 std::filesystem::path write_decoder_out(const std::filesystem::path& run_directory,
                                         const std::string& dataset, int64_t step,
                                         const std::vector<DecodedExample>& examples);

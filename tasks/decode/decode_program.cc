@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kAgreement = "a step of decoding";
 
-// A type with an axis "batch" of these rows, as the rules lay it out.
+// A type with an axis "batch" of `rows`, laid out by the activation rules.
 Type batch_type(const ModelSession& session, int64_t rows) {
   return apply_rules(session.rules().activations, session.mesh(),
                      make_type(DType::kI32, {{"batch", rows, {}}}));
@@ -20,12 +20,12 @@ Type batch_type(const ModelSession& session, int64_t rows) {
 
 }  // namespace
 
-// What the first process runs, as the others hear of it.
+// What process 0 runs, as sent to the others.
 struct DecodeProgram::Command {
   enum class Kind : int32_t { kEnd, kTokens, kReorder };
   Kind kind = Kind::kEnd;
   int32_t program = 0;
-  std::vector<int32_t> ids, starts, last;  // Of kReorder: parents, in `ids`.
+  std::vector<int32_t> ids, starts, last;  // For kReorder: the parents, in `ids`.
 
   std::string text() const {
     std::string text;
@@ -146,13 +146,13 @@ void DecodeProgram::obey(const Command& command) {
   executor_.run(command.program);
 }
 
-// Of an input's rows, those that this process's devices hold.
+// The rows of an input that this process's devices hold.
 void DecodeProgram::write(int program, std::string_view name, std::span<const int32_t> values,
                           int64_t width) {
   const auto& inputs = executor_.plan(program).inputs;
   if (std::none_of(inputs.begin(), inputs.end(),
                    [&](const Placement& input) { return input.name == name; }))
-    return;  // A graph need not use all.
+    return;  // The graph does not use this input.
   std::vector<int32_t> mine;
   for (const RowRange& range : executor_.input_rows(program, name))
     mine.insert(mine.end(), values.begin() + range.begin * width,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task's programs that decode, on an executor: one reads prompts in chunks, one takes a token a
-// row, and one exchanges rows for beam search. They share the cache of keys and values. In a run of
-// several processes the first leads and the others follow it.
+// The programs of a task that decode: prefill (prompts in chunks), step (one token per row) and
+// reorder (permutes rows for beam search). They share the KV cache. In a run of several processes
+// process 0 decides what to run and the others follow.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@ struct DecodeSizes {
   int64_t rows = 1;
   int64_t cache_length = 1;
   int64_t prefill_chunk = 64;
-  std::string cache;  // Its name, where the session has several.
-  // Whether weights are kept in the dtype they are computed in, too (see DecodeSetting).
+  std::string cache;  // Its name; needed if the session has several.
+  // Whether to keep weights in their compute dtype, too (see DecodeSetting).
   bool keep_cast_weights = true;
 };
 
-// Rows for `prompts` prompts at once, at most p.batch, in a number that the mesh divides.
+// Rows for up to `prompts` prompts at once: at most p.batch, a multiple of what the mesh needs.
 int64_t decode_rows(const ModelSession& session, const DecodeHParams& p, int64_t prompts);
 
 class DecodeProgram final : public BaseDecodeProgram {
  public:
-  // Adds its programs to the session's executor, which is allocated before any is run. Error if the
-  // model cannot decode.
+  // Adds the programs to the session's executor, before it allocates. Error if the model cannot
+  // decode incrementally.
   DecodeProgram(ModelSession& session, const DecodeSizes& sizes, DecodeStrategy strategy);
 
   int64_t rows() const override { return sizes_.rows; }
@@ -44,8 +44,8 @@ class DecodeProgram final : public BaseDecodeProgram {
   std::span<const float> step(std::span<const RowTokens> rows) override;
   void reorder(std::span<const int32_t> parents) override;
 
-  // All processes call it: the first does `work`, the others run what it runs. Weights are as they
-  // were when it began.
+  // A collective call: process 0 does `work`, the others run the same programs. Weights must not
+  // change meanwhile.
   void lead_or_follow(const std::function<void()>& work);
 
  private:
@@ -61,32 +61,32 @@ class DecodeProgram final : public BaseDecodeProgram {
   DecodeSizes sizes_;
   int64_t vocab_size_ = 0;
   int prefill_ = 0, step_ = 0;
-  std::optional<int> cast_weights_;  // If any are.
-  std::optional<int> reorder_;       // If beams are searched.
+  std::optional<int> cast_weights_;  // If a weight needs a cast.
+  std::optional<int> reorder_;       // For beam search.
   std::vector<float> logits_;
 };
 
-// Decoding in a session: its programs and a decoder that runs them, made in two steps because an
-// executor allocates once all programs are known.
+// Decoding in a session: programs and the decoder that runs them. Constructed in two steps, because
+// the executor allocates only when all programs are known.
 class Decoding {
  public:
-  // Adds programs for at most `prompts` prompts at once, each of at most `longest_prompt` tokens.
-  // Several in one session have caches of different names. `keep_cast_weights`: faster, for memory
-  // that training may lack. All processes call it alike.
+  // Adds programs for up to `prompts` prompts at once of up to `longest_prompt` tokens. Several in
+  // one session need caches of different names. `keep_cast_weights` is faster but needs memory for
+  // copies of the weights. All processes pass the same arguments.
   Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts, int64_t longest_prompt,
            const std::string& cache = "", bool keep_cast_weights = true);
 
-  // Once the executor is allocated. `text` is the first process's alone, and outlives this.
+  // After the executor allocated. Only process 0 needs `text`, which outlives this.
   void begin(const PromptText* text);
-  int64_t vocab_size() const { return program_.vocab_size(); }  // The model's.
-  // All processes call it; the prompts are the first one's, which alone gets samples (others: {}).
+  int64_t vocab_size() const { return program_.vocab_size(); }  // Of the model.
+  // A collective call. Process 0 gives the prompts and gets the samples; the others get {}.
   std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts,
                                                  const Decoder::OnDone& on_done = {});
 
  private:
   DecodeHParams p_;
   DecodeProgram program_;
-  std::optional<Decoder> decoder_;  // Of the first process.
+  std::optional<Decoder> decoder_;  // In process 0.
 };
 
 }  // namespace tessera

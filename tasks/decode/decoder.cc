@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// What ends a continuation can be drawn, whatever else its tokenizer says of it.
+// A token that ends a continuation can be drawn even if the tokenizer excludes it.
 DrawableIds drawable_ids(const PromptText& text, const StopRules& stop, int64_t vocab_size) {
   DrawableIds drawable = text.drawable_ids(vocab_size);
   for (const int32_t id : stop.tokens()) drawable[static_cast<size_t>(id)] = 1;
@@ -19,7 +19,7 @@ DrawableIds drawable_ids(const PromptText& text, const StopRules& stop, int64_t 
 
 }  // namespace
 
-// The last token is never read again, so it needs no place.
+// The last token is never read, so it needs no place in the cache.
 int64_t cache_needed(const DecodeHParams& p, int64_t longest_prompt) {
   if (p.cache_length > 0) return p.cache_length;
   const int64_t all = longest_prompt + p.max_decode_steps - 1;
@@ -72,8 +72,8 @@ std::unique_ptr<BaseGeneration> Decoder::start(std::vector<int32_t> prompt, int6
                                              stop_);
 }
 
-// Reading a prompt takes all rows through the model, so it waits until a few rows are free, or all
-// that are left to fill.
+// A prefill runs all rows through the model, so it waits until several rows are free, or as many as
+// there are prompts left.
 bool Decoder::worth_filling(size_t waiting) const {
   const auto free = static_cast<size_t>(std::count_if(
       slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.generation == nullptr; }));
@@ -139,8 +139,8 @@ void Decoder::idle_all() {
       for (RowTokens& row : rows_of(slot)) row.position = slot.position;
 }
 
-// Chunks begin at multiples of the chunk's length, so that a prompt is read in the same pieces
-// whatever is read beside it.
+// Chunks begin at multiples of the chunk's length, so that a prompt is always read in the same
+// pieces.
 void Decoder::read_tokens() {
   const int64_t chunk = program_.prefill_chunk();
   for (int64_t begin = 0;; begin += chunk) {
@@ -166,8 +166,8 @@ void Decoder::read_tokens() {
   }
 }
 
-// Of rows that are full: what they keep, and the token that is next, they read anew from position
-// 0. Whether any did.
+// Full rows drop the older half of their tokens and read the rest again from position 0. Returns
+// whether any row did.
 bool Decoder::forget_older_halves() {
   if (!forgets()) return false;
   bool any = false;
@@ -208,7 +208,7 @@ void Decoder::reorder() {
   std::iota(parents.begin(), parents.end(), 0);
   bool moves = false;
   for (const Slot& slot : slots_) {
-    // Behind the prompt alone all rows are alike.
+    // After the prompt all rows are equal.
     if (!slot.generation || slot.position == std::ssize(slot.generation->prompt())) continue;
     const auto first = static_cast<int32_t>(rows_of(slot).data() - rows_.data());
     const std::vector<int32_t>& wanted = slot.generation->parents();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Continues prompts, many at once: a finished prompt's rows of the batch take the next one. What a
-// prompt gives is a pure function of (seed, prompt, sample index), whatever is decoded beside it.
+// Continues many prompts at once: rows of a finished prompt are given to the next one. The result
+// is a pure function of (seed, prompt, sample index), independent of what else is in the batch.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@
 
 namespace tessera {
 
-// New tokens of a row, at `position` and after. A row without any idles: what is at `position` and
-// after is not kept.
+// New tokens of a row, from `position` on. A row without tokens idles: what it would write at
+// `position` is discarded.
 struct RowTokens {
   int64_t position = 0;
   std::span<const int32_t> ids;
 };
 
-// The model as decoding sees it: the logits after each row's latest token, computed incrementally.
-// A row's keys and values depend on its own tokens alone, and so do its logits, to the bit.
+// The model as seen by decoding: the logits after each row's latest token, computed incrementally.
+// A row's keys, values and logits depend bitwise only on its own tokens.
 class BaseDecodeProgram {
  public:
   virtual ~BaseDecodeProgram() = default;
@@ -33,18 +33,18 @@ class BaseDecodeProgram {
   virtual int64_t vocab_size() const = 0;
   virtual int64_t prefill_chunk() const = 0;
 
-  // The logits after each row's last token, ["rows vocab"], until the next call. Rows that idle get
-  // some logits too. Prompts are read in chunks from a multiple of prefill_chunk on, of at most so
-  // many tokens; what is generated goes through `step`, one token a row.
+  // The logits after each row's last token, ["rows vocab"], valid until the next call; those of
+  // idle rows are arbitrary. `prefill` reads prompts in chunks of at most prefill_chunk tokens that
+  // begin at multiples of it; `step` takes one token per row.
   virtual std::span<const float> prefill(std::span<const RowTokens> rows) = 0;
   virtual std::span<const float> step(std::span<const RowTokens> rows) = 0;
-  // Row r goes on from what row parents[r] holds.
+  // Row r continues from the cache of row parents[r].
   virtual void reorder(std::span<const int32_t> parents) = 0;
 };
 
-// One of a prompt's continuations, as it is shown.
+// One continuation of a prompt, ready to show.
 struct DecodedSample {
-  std::vector<int32_t> ids;  // A stop token at its end included.
+  std::vector<int32_t> ids;  // With the stop token, if any.
   std::string text;          // Without stop token and stop string.
   double log_probability = 0.0;
   double score = 0.0;
@@ -56,24 +56,24 @@ class Decoder {
   // The program and the text outlive the decoder.
   Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const PromptText& text);
 
-  // The samples of each prompt, in the order given. A prompt that is too long for the cache is an
-  // Error or loses its beginning (DecodeHParams::long_prompts). `on_done` hears how many samples
-  // are done.
+  // The samples of each prompt, in order. A prompt that is too long for the cache is an Error or
+  // loses its beginning (DecodeHParams::long_prompts). `on_done` is called with the number of
+  // samples done.
   using OnDone = std::function<void(int64_t)>;
   std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts,
                                                  const OnDone& on_done = {});
-  // Steps and prefills that were run, for reports.
+  // Steps and prefills run so far.
   int64_t steps_run() const { return steps_run_; }
 
  private:
-  // A prompt's share of the rows: rows_per_prompt consecutive ones.
+  // The rows of one prompt: rows_per_prompt consecutive rows.
   struct Slot {
     std::unique_ptr<BaseGeneration> generation;  // Null: free.
     size_t prompt = 0;
     int64_t sample = 0;
-    int64_t position = 0;         // Tokens its rows hold.
-    std::vector<int32_t> tokens;  // Those, and what it reads.
-    bool reads = false;           // `tokens`, from position on.
+    int64_t position = 0;         // Tokens in the cache of its rows.
+    std::vector<int32_t> tokens;  // These, and those still to be read.
+    bool reads = false;           // Whether `tokens` from `position` on are being read.
   };
   std::vector<int32_t> fitted(const std::vector<int32_t>& prompt, size_t number) const;
   std::unique_ptr<BaseGeneration> start(std::vector<int32_t> prompt, int64_t sample);
@@ -94,13 +94,13 @@ class Decoder {
   DrawableIds drawable_;
   Sampler sampler_;
   int64_t slot_rows_;
-  int64_t window_;  // 0: none.
+  int64_t window_;  // 0: no limit.
   std::vector<Slot> slots_;
   std::vector<RowTokens> rows_;
   int64_t steps_run_ = 0;
 };
 
-// Tokens of a row's cache that prompts of up to `longest_prompt` tokens take.
+// Tokens of a row's cache that prompts of up to `longest_prompt` tokens need.
 int64_t cache_needed(const DecodeHParams& p, int64_t longest_prompt);
 
 }  // namespace tessera

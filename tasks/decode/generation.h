@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One prompt's continuation as it grows, token by token: what the decoder asks of every strategy.
-// Sampling and greedy decoding are here; beam search is beam_search.h.
+// The growing continuation of one prompt: the interface between the decoder and a strategy.
+// Sampling and greedy decoding are here; beam search is in beam_search.h.
 #pragma once
 
 #include <array>
@@ -31,18 +31,18 @@ constexpr std::array<EnumName<Finish>, 3> enum_names(Finish) {
 // When a continuation ends: at a stop token, before a stop string, or after max_steps tokens.
 class StopRules {
  public:
-  // `text` outlives this. Error for a stop token that there is not.
+  // `text` outlives this. Error for an unknown stop token.
   StopRules(const DecodeHParams& p, const PromptText& text);
 
   const std::vector<int32_t>& tokens() const { return tokens_; }
-  // Those that may not come as token number `count` (from 1): all until min_decode_steps are past.
+  // Ids that token number `count` (from 1) must not be: stop tokens, up to min_decode_steps.
   const std::vector<int32_t>& suppressed(int64_t count) const {
     return count > min_steps_ ? none_ : tokens_;
   }
-  // Whether `ids`, the last of which is new, are a whole continuation, of at most `max_steps`.
+  // Whether `ids`, whose last is new, are a finished continuation of at most `max_steps` tokens.
   std::optional<Finish> finish(const std::vector<int32_t>& prompt, const std::vector<int32_t>& ids,
                                int64_t max_steps) const;
-  // The text of a continuation, which ends before a stop string and shows no stop token.
+  // The text of a continuation without stop string and stop token.
   std::string shown(const std::vector<int32_t>& prompt, const std::vector<int32_t>& ids,
                     Finish finish) const;
 
@@ -57,29 +57,29 @@ class StopRules {
 
 // A continuation of a prompt.
 struct Continuation {
-  std::vector<int32_t> ids;      // A stop token at its end included.
-  double log_probability = 0.0;  // Of all ids, by the model: temperature 1, nothing left out.
-  double score = 0.0;            // What n-best lists are sorted by; elsewhere log_probability.
+  std::vector<int32_t> ids;      // With the stop token, if any.
+  double log_probability = 0.0;  // Of all ids under the model: temperature 1, no filtering.
+  double score = 0.0;            // Sorts n-best lists; without beam search, log_probability.
   Finish finish = Finish::kLength;
 };
 
-// The logits of the rows of a generation, in their order.
+// The logits of a generation's rows, in order.
 using RowLogits = std::vector<std::span<const float>>;
 
-// It takes `rows` consecutive rows of the batch, all of which have read the prompt.
+// Uses `rows` consecutive rows of the batch, which have all read the prompt.
 class BaseGeneration {
  public:
   virtual ~BaseGeneration() = default;
   const std::vector<int32_t>& prompt() const { return prompt_; }
 
-  // What follows the prompt, or the ids that next_ids() gave.
+  // Takes the logits after the prompt, or after the ids of next_ids().
   virtual void advance(const RowLogits& logits) = 0;
   virtual bool done() const = 0;
-  // The ids that the first rows take next; the other rows, if any, idle.
+  // The next ids of the first rows; the remaining rows idle.
   virtual const std::vector<int32_t>& next_ids() const = 0;
-  // The row, of this generation, whose cache each of those goes on from.
+  // For each of them, the row of this generation whose cache it continues.
   virtual const std::vector<int32_t>& parents() const = 0;
-  // Once done: the best first.
+  // When done: best first.
   virtual std::vector<Continuation> take() = 0;
 
  protected:
@@ -89,10 +89,10 @@ class BaseGeneration {
   std::vector<int32_t> prompt_;
 };
 
-// Greedy decoding and sampling, one row.
+// Greedy decoding and sampling; uses one row.
 class SampledGeneration final : public BaseGeneration {
  public:
-  // At most `max_steps` tokens, by the random numbers of `key`. The sampler may serve many.
+  // At most `max_steps` tokens, with the random numbers of `key`. The sampler may be shared.
   SampledGeneration(std::vector<int32_t> prompt, int64_t max_steps, uint64_t key, Sampler& sampler,
                     const StopRules& stop);
   void advance(const RowLogits& logits) override;

@@ -17,7 +17,7 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// What stands between spaces and commas.
+// The parts between spaces and commas.
 std::vector<std::string_view> words_of_ids(std::string_view text) {
   constexpr std::string_view kBetween = " ,\t\n";
   std::vector<std::string_view> words;
@@ -29,7 +29,7 @@ std::vector<std::string_view> words_of_ids(std::string_view text) {
   return words;
 }
 
-// nullopt for what is no id of any vocabulary.
+// nullopt if it is not a non-negative 32-bit number.
 std::optional<int32_t> token_id(std::string_view number) {
   int32_t id = -1;
   const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), id);
@@ -98,8 +98,8 @@ std::string PromptText::text(const std::vector<int32_t>& ids) const {
   return tokenizer_ != nullptr ? tokenizer_->decode(ids) : token_ids_text(ids);
 }
 
-// A tokenizer may show a token otherwise at the beginning of a text than within one (SentencePiece
-// drops the first space), and a character may begin in the prompt.
+// A tokenizer may decode a token differently at the beginning of a text (SentencePiece drops the
+// first space), and a character may begin in the prompt.
 std::string PromptText::continuation(const std::vector<int32_t>& prompt,
                                      const std::vector<int32_t>& ids) const {
   if (tokenizer_ == nullptr) return text(ids);

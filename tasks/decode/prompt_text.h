@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts to ids and ids to what is shown, by a tokenizer, or as numbers where the data have none.
+// Converts prompts to ids and ids to text with a tokenizer, or as numbers if the data have none.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ namespace tessera {
 
 class PromptText {
  public:
-  // `tokenizer` may be null; it outlives this. Ids of data without one are below `vocab_size`.
+  // `tokenizer` may be null; it outlives this. Without one, ids are below `vocab_size`.
   PromptText(const Tokenizer* tokenizer, int64_t vocab_size);
 
-  // Names of special tokens stand for them. Error for an empty prompt, and for one of numbers that
-  // are no ids.
+  // Names of special tokens become their ids. Error for an empty prompt, and without a tokenizer
+  // for anything but ids.
   std::vector<int32_t> prompt_ids(std::string_view prompt) const;
-  // What an unprompted text begins with: as after the end of a document.
+  // The ids before an unprompted text: as after the end of a document.
   std::vector<int32_t> beginning() const;
   std::string text(const std::vector<int32_t>& ids) const;
-  // What `ids` add to the text of `prompt`.
+  // The text that `ids` add to `prompt`.
   std::string continuation(const std::vector<int32_t>& prompt,
                            const std::vector<int32_t>& ids) const;
-  // Of a token's name, or of a number that is an id. Error with the nearest name.
+  // The id of a token's name or of a number. Error with the nearest name.
   int32_t id_of(const std::string& token) const;
   std::optional<int32_t> end_id() const;
-  // Of the model's ids, of which there may be more. Error if there are fewer.
+  // Sets the model's vocabulary size, which may be larger. Error if it is smaller.
   DrawableIds drawable_ids(int64_t model_vocab_size) const;
 
  private:
@@ -40,10 +40,9 @@ class PromptText {
   int64_t vocab_size_;
 };
 
-// Ids as they stand on a command line, with spaces or commas between. Error for what is no id of
-// any vocabulary, and if there are none.
+// Parses ids separated by spaces or commas. Error if there are none or one is not a valid id.
 std::vector<int32_t> parse_token_ids(std::string_view text);
-// The same ids with spaces between.
+// The ids separated by spaces.
 std::string token_ids_text(const std::vector<int32_t>& ids);
 
 }  // namespace tessera

@@ -15,11 +15,11 @@
 namespace tessera {
 namespace {
 
-constexpr double kColdest = 1e-6;  // Below it only the most probable id is left.
-constexpr size_t kBlock = 256;     // Weights are added up in blocks, of which one is searched.
+constexpr double kColdest = 1e-6;  // Lower temperatures are greedy.
+constexpr size_t kBlock = 256;     // Weights are summed in blocks; one block is searched.
 
-// exp(x) for x <= 0, to 2e-7 of it: 2^n times a polynomial. What is below e^-87 is 0, -infinity
-// included. Limits are compared as integers, which compilers vectorise where they do not floats.
+// exp(x) for x <= 0 with relative error 2e-7: 2^n times a polynomial; 0 below e^-87. Bounds are
+// compared as integers, which compilers vectorise.
 inline float exp_of_negative(float x) {
   constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
   constexpr int32_t kFarthest = std::bit_cast<int32_t>(87.0f);
@@ -46,9 +46,9 @@ void weigh(std::span<const float> scores, float largest, float scale, float* wei
     weights[i] = exp_of_negative((scores[i] - largest) * scale);
 }
 
-constexpr size_t kLanes = 8;  // Sums and maxima of so many side by side are vectorised.
+constexpr size_t kLanes = 8;  // Independent sums and maxima, so that loops are vectorised.
 
-// The largest element; NaN if any is.
+// The largest element; NaN if any is NaN.
 float largest_of(std::span<const float> values) {
   std::array<float, kLanes> lanes;
   lanes.fill(kNeverScore);
@@ -87,7 +87,7 @@ void check_finite(float largest) {
          plain_nan(largest));
 }
 
-// Sums of blocks make a search of the whole a search of one block.
+// Block sums reduce the search in the whole array to a search in one block.
 int32_t find_weight(std::span<const float> weights, double uniform) {
   std::vector<double> sums;
   for (size_t i = 0; i < weights.size(); i += kBlock)
@@ -97,7 +97,7 @@ int32_t find_weight(std::span<const float> weights, double uniform) {
   double left = uniform * total;
   size_t block = 0;
   while (block + 1 < sums.size() && left >= sums[block]) left -= sums[block++];
-  int32_t last = -1;  // Of a positive weight, for when rounding leads beyond all.
+  int32_t last = -1;  // The last id of positive weight, in case rounding overshoots.
   for (size_t i = block * kBlock; i < weights.size(); ++i) {
     if (!(weights[i] > 0.0f)) continue;
     last = static_cast<int32_t>(i);
@@ -118,7 +118,7 @@ uint64_t sample_key(uint64_t seed, std::span<const int32_t> prompt, int64_t samp
 
 double sample_uniform(uint64_t key, int64_t token) {
   const PhiloxBlock bits = philox(key, static_cast<uint64_t>(token), 0);
-  // 53 bits: an id of a large vocabulary may well be less probable than 2^-24.
+  // 53 bits: an id of a large vocabulary may be less probable than 2^-24.
   const uint64_t mantissa = (uint64_t{bits[0]} << 21) ^ (bits[1] >> 11);
   return static_cast<double>(mantissa) * 0x1p-53;
 }
@@ -194,8 +194,8 @@ int32_t Sampler::choose_among_all(double uniform) {
   return find_weight(weights_, uniform);
 }
 
-// Buckets of scores, the best first, tell where the probabilities come to top_p; only the bucket
-// where they do is sorted.
+// A histogram of scores, best bucket first, shows where the cumulative probability reaches top_p;
+// only that bucket is sorted.
 void Sampler::drop_beyond_top_p(double total) {
   constexpr int kBuckets = 1024;
   constexpr float kBucketsPerNat = 32.0f;
@@ -228,8 +228,8 @@ void Sampler::drop_beyond_top_p(double total) {
   }
 }
 
-// Candidates gather until there are several times k, then all but the best k go; what is no better
-// than the worst of those is passed over from then on. So nearly all ids cost one comparison.
+// Collects several times k candidates, keeps the k best, and from then on skips ids that are not
+// better than the worst of these. Nearly all ids cost one comparison.
 void top_ids(std::span<const float> scores, int64_t k, std::vector<int32_t>* ids) {
   const auto before = [scores](int32_t a, int32_t b) { return scores_before(scores, a, b); };
   const auto most = static_cast<size_t>(k);

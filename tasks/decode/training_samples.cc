@@ -64,7 +64,7 @@ std::vector<DecodedExample> TrainingSamples::take() {
 
 void report_samples(TrainingSamples& samples, int64_t step, RunLog& log, Console& console) {
   const std::vector<DecodedExample> examples = samples.take();
-  if (examples.empty()) return;  // Of another process than the first.
+  if (examples.empty()) return;  // Not process 0.
   console.info(fmt::format("step {}: a sample of what it has learnt", step));
   for (const DecodedExample& example : examples) console.info(sample_view(example));
   std::vector<std::string> lines;

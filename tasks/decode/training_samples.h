@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples of what a model has learnt so far, while it trains and when it is done
-// (task.train.sample): a few prompts continued by the weights as they are.
+// Samples during training and at its end (task.train.sample): a few prompts continued with the
+// current weights.
 #pragma once
 
 #include <optional>
@@ -16,12 +16,12 @@ namespace tessera {
 
 class TrainingSamples {
  public:
-  // Adds programs to the session, which is allocated before `begin`. The input knows the text, and
-  // outlives this.
+  // Adds programs to the session before it allocates; call `begin` after. The input provides the
+  // tokenizer and outlives this.
   TrainingSamples(ModelSession& session, const BaseInput& input);
   void begin();
 
-  // All processes call it; the first one gets the examples.
+  // A collective call; process 0 gets the examples.
   std::vector<DecodedExample> take();
 
  private:
@@ -30,7 +30,7 @@ class TrainingSamples {
   std::optional<Decoding> decoding_;
 };
 
-// Samples after `step` steps, to the console and to the run's log.
+// Prints samples after `step` steps and writes them to the run's log.
 void report_samples(TrainingSamples& samples, int64_t step, RunLog& log, Console& console);
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Kind = CheckpointWatcher::Next::Kind;
 constexpr std::chrono::milliseconds kSlice{20};
-constexpr int64_t kTail = 65536;  // A line of metrics.jsonl may be long: norms of every parameter.
+constexpr int64_t kTail = 65536;  // Lines of metrics.jsonl can be long: norms of every parameter.
 
 void sleep_unless(const std::function<bool()>& stop, double seconds) {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -26,7 +26,7 @@ void sleep_unless(const std::function<bool()>& stop, double seconds) {
   while (Clock::now() < end && !stop()) std::this_thread::sleep_for(kSlice);
 }
 
-// The last whole line of a file, as far as `kTail` goes back; "" without one.
+// The last complete line within the last `kTail` bytes of a file; "" if there is none.
 std::string last_line(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const auto size = static_cast<int64_t>(file ? static_cast<std::streamoff>(file.tellg()) : -1);
@@ -82,7 +82,7 @@ void CheckpointWatcher::settle(int64_t step, bool was_scored) {
   num_scored_ += was_scored ? 1 : 0;
 }
 
-// Whether the job is done is asked first: what it saved before is then to be seen.
+// First asks whether the job is done: checkpoints saved before that are then visible.
 CheckpointWatcher::Next CheckpointWatcher::next_followed(const std::function<bool()>& stop) {
   const bool done = job_is_done();
   const std::vector<int64_t> steps = store_.steps();
@@ -103,7 +103,7 @@ CheckpointWatcher::Next CheckpointWatcher::next_followed(const std::function<boo
   return {Kind::kWait, 0, ""};
 }
 
-// The last thing a job says; one that goes on later says more.
+// The last event that a job writes; if it is resumed, others follow.
 bool CheckpointWatcher::job_is_done() const {
   return last_line(run_directory_ / "metrics.jsonl").find("\"event\": \"done\"") !=
          std::string::npos;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which checkpoints --mode=eval scores, one after the other: the newest, one by its number, all, or
-// each that a running job saves. It takes no lock and never writes; a checkpoint that it names may
-// be gone when it is opened, for the job lets old ones go.
+// Chooses the checkpoints that --mode=eval scores: the newest, a given step, all, or each new one
+// of a running job. It takes no lock and writes nothing; a checkpoint may be removed by the job
+// before it is opened.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ namespace tessera {
 
 class CheckpointWatcher {
  public:
-  // `scored`: steps that need not be scored again when a job is followed.
+  // `scored`: steps to skip when following a job.
   CheckpointWatcher(const std::filesystem::path& run_directory, const CheckpointChoice& choice,
                     const EvaluationHParams& p, std::set<int64_t> scored);
 
@@ -28,12 +28,12 @@ class CheckpointWatcher {
     enum class Kind { kStep, kWait, kEnd };
     Kind kind = Kind::kEnd;
     int64_t step = 0;
-    std::string why;  // Of kEnd, if there is anything to say.
+    std::string why;  // For kEnd: a reason to print, or "".
   };
-  // kWait, after a moment's sleep, while a followed job has saved nothing new; the sleep ends early
-  // when `stop` says so. Error if there is nothing to score, and nothing to come.
+  // kWait, after a short sleep, while a followed job has saved nothing new; `stop` ends the sleep.
+  // Error if there is nothing to score and nothing to wait for.
   Next next(const std::function<bool()>& stop);
-  // What became of the last kStep: it was scored, or it was gone.
+  // Tells whether the last kStep was scored or had been removed.
   void settle(int64_t step, bool was_scored);
 
  private:
@@ -47,7 +47,7 @@ class CheckpointWatcher {
   EvaluationHParams p_;
   std::set<int64_t> settled_;
   int64_t num_scored_ = 0;
-  bool listed_ = false;  // kAll: those that there were at the beginning.
+  bool listed_ = false;  // kAll: whether the existing checkpoints have been listed.
   std::vector<int64_t> to_score_;
   std::string last_signs_;
   std::chrono::steady_clock::time_point alive_at_;

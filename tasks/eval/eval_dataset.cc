@@ -42,7 +42,7 @@ EvalDataset::EvalDataset(std::string name, const EvalHParams& p, int64_t num_bat
     if (sources_.size() < 2) sources_.clear();
   }
   check_metric_names();
-  make_score_metrics();  // What cannot be made is said before the run.
+  make_score_metrics();  // Reports errors before the run.
   Predictions::names(p_);
 }
 
@@ -61,7 +61,7 @@ void EvalDataset::check_metric_names() const {
   }
 }
 
-// A part of the set needs its end, or that it has none.
+// A limited number of batches needs an input that repeats, or one with an end.
 void EvalDataset::check_reach() const {
   if (!p_.reset_for_eval && !input().repeats())
     fail(
@@ -125,7 +125,7 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
   int64_t taken = 0;
   for (; num_batches_ < 0 || taken < num_batches_; ++taken) {
     std::optional<Batch> batch = input.get_next();
-    // All end together. A batch that cannot be read is told here too.
+    // All processes end together; an unreadable batch is reported here, too.
     if (processes.all_reduce_max(batch ? 1 : 0, "a batch of evaluation") == 0) break;
     if (!batch) batch = padding_batch(input.specification());
     const ScoredBatch scored = program_->run(*batch);

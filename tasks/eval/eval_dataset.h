@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One eval dataset of a run: its input, how much of it each evaluation takes, and its scores. Which
-// datasets there are and how they are averaged: evaluation.h.
+// One eval dataset of a run: its input, the number of batches per evaluation, and its scores.
+// evaluation.h combines datasets.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ namespace tessera {
 struct OpenedInput {
   std::unique_ptr<BaseInput> input;
   std::vector<RowRange> rows;
-  bool attached = true;  // false in a plan, which reads nothing.
+  bool attached = true;  // false in a plan, which reads no data.
 };
 
-// What is reported of a model's metrics: they themselves, weight (of the labels scored), perplexity
-// if there is log_pplx, and bits_per_byte if the text of labels is known.
+// The names of reported values: the model's metrics, weight (of scored labels), perplexity if there
+// is log_pplx, and bits_per_byte if the number of bytes is known.
 std::vector<std::string> reported_names(const std::vector<std::string>& model_metrics,
                                         bool knows_bytes);
-// Their values, not a number where nothing was scored.
+// Their values; NaN where nothing was scored.
 std::map<std::string, double> reported_values(const MetricMeans& means,
                                               const std::vector<std::string>& names);
 
@@ -42,7 +42,7 @@ class DatasetScores {
  public:
   explicit DatasetScores(size_t num_sources) : by_source_(num_sources) {}
 
-  // Rows whose sample weight is 0 are passed over.
+  // Skips rows whose sample weight is 0.
   void add(const ScoredBatch& batch);
 
   const MetricMeans& whole() const { return whole_; }
@@ -57,21 +57,21 @@ class DatasetScores {
 
 class EvalDataset {
  public:
-  // `num_batches` is what p.num_batches comes to.
+  // `num_batches` is the resolved value of p.num_batches.
   EvalDataset(std::string name, const EvalHParams& p, int64_t num_batches, OpenedInput opened);
 
   const std::string& name() const { return name_; }
   const BaseInput& input() const { return *opened_.input; }
   bool rolls() const { return !p_.reset_for_eval; }
-  // Of a mixture; else empty.
+  // The sources of a mixture; else empty.
   const std::vector<std::string>& sources() const { return sources_; }
 
-  // Adds the programs that predict metrics need, if there are any.
+  // Adds the programs of predict metrics, if there are any.
   void compile_predictions(ModelSession& session, const Template<BaseInput>& input_tpl,
                            const std::filesystem::path& run_directory);
-  // Once programs are compiled and the executor is allocated.
+  // After programs are compiled and the executor has allocated.
   void begin(const EvalProgram& program);
-  // Of the model, and what else is reported.
+  // Metrics of the model, and all reported metrics:
   const std::vector<std::string>& model_names() const { return model_names_; }
   // "accuracy", "<source>/accuracy", "<score or predict metric>/…".
   std::vector<std::string> metric_names() const;
@@ -79,9 +79,9 @@ class EvalDataset {
   struct Result {
     DatasetScores scores{0};
     std::map<std::string, double> metrics;  // By metric_names().
-    std::string remark;                     // Or empty. Each is made once.
+    std::string remark;                     // "" or a remark, which is returned only once.
   };
-  // Error if there is nothing to score. All processes call it together and get the same.
+  // A collective call with the same result everywhere. Error if there is nothing to score.
   Result run(ProcessGroup& processes);
 
   bool attached() const { return opened_.attached; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program that scores a batch: the sums of its metrics, and where the model can tell them the
-// scores of each example. What they come to over a dataset is added up elsewhere.
+// The program that scores one batch: metric sums of the batch and, if the model provides them, of
+// each example.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace tessera {
 
-// A global batch as it was scored, alike in every process.
+// The scores of a global batch, the same in every process.
 struct ScoredBatch {
-  std::map<std::string, ExampleScore> totals;             // By metric, "loss" among them.
-  std::map<std::string, std::vector<ExampleScore>> rows;  // Empty: the model tells totals alone.
-  // What the batch says of its rows; empty where it says nothing.
+  std::map<std::string, ExampleScore> totals;             // By metric, "loss" included.
+  std::map<std::string, std::vector<ExampleScore>> rows;  // Empty: only totals are available.
+  // Per-row fields of the batch; empty if it has none.
   std::vector<float> sample_weights;
   std::vector<float> label_bytes;
   std::vector<int32_t> sources;
@@ -27,7 +27,7 @@ struct ScoredBatch {
 class EvalProgram {
  public:
   EvalProgram(Executor& executor, int program);
-  // `batch` holds this process's rows. All processes call it together.
+  // A collective call; `batch` holds this process's rows.
   ScoredBatch run(const Batch& batch);
   const std::vector<std::string>& metrics() const { return metrics_; }
   bool tells_rows() const { return !row_metrics_.empty(); }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kEvalPrefix = "eval/";
 constexpr std::string_view kTagPrefix = "tag/";
-// What is shown first, in this order.
+// These columns come first, in this order.
 constexpr std::string_view kFirst[] = {"loss",          "log_pplx", "perplexity",
                                        "bits_per_byte", "accuracy", "weight"};
 
@@ -29,7 +29,7 @@ size_t rank(const std::string& metric) {
                              std::begin(kFirst));
 }
 
-// Tags come last; a dataset stands before its sources.
+// Tags come last; a dataset comes before its sources.
 std::vector<EvalLine> lines_of(const std::map<std::string, double>& metrics) {
   std::map<std::pair<bool, std::string>, std::map<std::string, double>> lines;
   for (const auto& [full, value] : metrics) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scores of an evaluation as a table for people: a line for each dataset, source and tag.
+// The results of an evaluation as a table: a line for each dataset, source and tag.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-// Lines, from the metrics of an EvalReport; empty if there are none.
+// The table's lines from the metrics of an EvalReport; empty if there are none.
 std::vector<std::string> eval_table(int64_t step, const std::map<std::string, double>& metrics);
 
-// Prints it, and the report's remarks.
+// Prints the table and the report's remarks.
 void print_evaluation(int64_t step, const EvalReport& report, Console* console);
 
 }  // namespace tessera

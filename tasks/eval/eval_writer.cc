@@ -37,7 +37,7 @@ class LockedFile {
   LockedFile(const LockedFile&) = delete;
   LockedFile& operator=(const LockedFile&) = delete;
 
-  // The size up to the end of the last whole line.
+  // The size up to the end of the last complete line.
   int64_t whole_lines() const {
     struct stat status {};
     if (::fstat(descriptor_, &status) != 0) fail_with("cannot look at it");
@@ -69,7 +69,7 @@ class LockedFile {
   [[noreturn]] void fail_with(std::string_view what) const {
     fail("{}: {}: {}", path_.string(), what, std::strerror(errno));
   }
-  // From the constructor, after which there is no destructor.
+  // The constructor may throw, and then no destructor runs.
   [[noreturn]] void fail_closing(std::string_view what) const {
     const int error = errno;
     ::close(descriptor_);
@@ -87,7 +87,7 @@ EvalWriter::EvalWriter(std::filesystem::path run_directory)
     : directory_(std::move(run_directory) / "eval_out") {}
 
 void EvalWriter::add(int64_t step, const std::map<std::string, double>& metrics) {
-  std::map<std::string, JsonLine> lines;  // By file: the first part of the name.
+  std::map<std::string, JsonLine> lines;  // By file: the first part of the metric's name.
   for (const auto& [full, value] : metrics) {
     CHECK(full.starts_with(kEvalOutPrefix));
     const std::string name = full.substr(kEvalOutPrefix.size());
@@ -114,7 +114,7 @@ std::set<int64_t> EvalWriter::steps(const std::string& dataset) const {
   const std::string text = read_file(file);
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) break;  // A line that is not whole does not count.
+    if (end == std::string::npos) break;  // An incomplete line does not count.
     if (const auto step = step_of_line(std::string_view(text).substr(begin, end - begin)))
       steps.insert(*step);
     begin = end + 1;

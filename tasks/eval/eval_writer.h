@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --mode=eval leaves in a run's directory: eval_out/<dataset>.jsonl and TensorBoard summaries
-// (docs/formats.md). Several evaluators may add to the same files, beside the job that trains; none
-// of them touches what is the job's.
+// The output of --mode=eval in a run's directory: eval_out/<dataset>.jsonl and TensorBoard
+// summaries (docs/formats.md). Several evaluators may append to the same files while the job
+// trains; they never touch the job's own files.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ class EvalWriter {
  public:
   explicit EvalWriter(std::filesystem::path run_directory);
 
-  // The metrics of an EvalReport, after `step` steps.
+  // Appends the metrics of an EvalReport, after `step` training steps.
   void add(int64_t step, const std::map<std::string, double>& metrics);
-  // Steps of which the dataset's file has a line.
+  // Steps for which the dataset's file has a line.
   std::set<int64_t> steps(const std::string& dataset) const;
   const std::filesystem::path& directory() const { return directory_; }
 
@@ -31,10 +31,8 @@ class EvalWriter {
   std::map<std::string, std::unique_ptr<EventFile>> events_;  // By split.
 };
 
-// A file of lines to which several processes add at any time, and may be killed over it.
-
-// Adds a line, whole. What a writer that was killed left of one is cut off first. The file is made,
-// and its directory; it is locked (flock) only while the line is written.
+// Appends one line to a file that several processes write, under a lock (flock). Creates the file
+// and its directory, and removes an incomplete line that a killed writer left.
 void append_shared_line(const std::filesystem::path& path, std::string_view line);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kTag = "tag";  // Takes the place of a dataset in "eval/tag/<tag>/…".
+constexpr std::string_view kTag = "tag";  // In place of a dataset: "eval/tag/<tag>/…".
 
 void check_names(const ExperimentConfig& config) {
   std::vector<std::string> known;
@@ -31,7 +31,7 @@ void check_names(const ExperimentConfig& config) {
            did_you_mean(name, known), fmt::join(known, ", "));
 }
 
-// What is a mean of something; a count is not, and a perplexity follows from its log.
+// Whether a metric is a mean: not a count, and not perplexity, which follows from log_pplx.
 bool is_averaged(const std::string& name) { return name != "weight" && name != "perplexity"; }
 
 void check_members(const std::vector<std::string>& members, const std::vector<std::string>& known) {
@@ -65,7 +65,7 @@ Evaluation::Evaluation(const ExperimentConfig& config, const TrainHParams& train
       known.push_back(fmt::format("{}/{}", dataset.name(), source));
     all_attached = all_attached && dataset.attached();
   }
-  if (all_attached) check_tags(tags_, known);  // A plan does not know what sources there are.
+  if (all_attached) check_tags(tags_, known);  // A plan does not know the sources.
 }
 
 void Evaluation::open_datasets(const ExperimentConfig& config, const TrainHParams& train,
@@ -78,7 +78,7 @@ void Evaluation::open_datasets(const ExperimentConfig& config, const TrainHParam
   }
 }
 
-// Datasets with batches of one shape share a program.
+// Datasets with the same batch shape share a program.
 void Evaluation::compile(ModelSession& session, const ExperimentConfig& config,
                          const std::filesystem::path& run_directory,
                          const std::function<int(const Graph&)>& add_program) {
@@ -116,7 +116,7 @@ std::vector<std::string> Evaluation::metric_names() const {
   return names;
 }
 
-// What all members of a tag report.
+// The metrics that all members of a tag report.
 std::vector<std::string> Evaluation::names_of_tag(const std::vector<std::string>& members) const {
   std::vector<std::string> common;
   bool is_first = true;

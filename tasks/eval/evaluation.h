@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All eval datasets of a run and how they are averaged: what an evaluation gives, in training and
-// alone. It says nothing on the console and writes no file.
+// All eval datasets of a run and their averages, for evaluation during training and --mode=eval. It
+// prints nothing and writes no files.
 #pragma once
 
 #include <filesystem>
@@ -19,19 +19,18 @@
 
 namespace tessera {
 
-// Averages over several datasets and sources under a name of their own, as Levanter's tags: over
-// all labels alike (micro), and over members alike, however large (macro).
-// Members by tag: "dataset" or "dataset/source".
+// Named averages over datasets and sources, as Levanter's tags: over all labels (micro), and over
+// members with equal weight (macro). Members by tag: "dataset" or "dataset/source".
 using EvalTags = std::map<std::string, std::vector<std::string>>;
 
-// Error for a tag that names what there is not (with the nearest name), names something twice, or
-// nothing. `known`: all datasets, and the sources of each ("dataset/source").
+// Error for a tag with an unknown member (with the nearest name), a member named twice, or none.
+// `known`: all datasets, and the sources of each ("dataset/source").
 void check_tags(const EvalTags& tags, const std::vector<std::string>& known);
 
 inline constexpr const char* kMacroPrefix = "macro_";
 
-// "<metric>" and "macro_<metric>" of one tag, for the names of reported_values. A member in which
-// nothing was scored is left out of the macro average.
+// "<metric>" and "macro_<metric>" of one tag, for the names of reported_values. Members in which
+// nothing was scored are left out of the macro average.
 std::map<std::string, double> tag_values(const std::vector<MetricMeans>& members,
                                          const std::vector<std::string>& names);
 std::vector<std::string> tag_names(const std::vector<std::string>& names);
@@ -44,29 +43,29 @@ struct EvalReport {
 
 class Evaluation {
  public:
-  // Opens the input of a template; the text says whose it is.
+  // Opens the input of a template; `where` names its place in the configuration for errors.
   using OpenInput =
       std::function<OpenedInput(const Template<BaseInput>& input_tpl, const std::string& where)>;
   Evaluation(const ExperimentConfig& config, const TrainHParams& train, const OpenInput& open);
 
   const std::vector<EvalDataset>& datasets() const { return datasets_; }
 
-  // Traces a program for each shape of batch, and what generates text if a metric looks at some.
-  // Then, when the session's executor is allocated, `begin`.
+  // Traces a program for each batch shape, and programs that generate text if a metric needs it.
+  // `begin` follows when the session's executor has allocated.
   void compile(ModelSession& session, const ExperimentConfig& config,
                const std::filesystem::path& run_directory,
                const std::function<int(const Graph&)>& add_program);
   void begin(Executor& executor);
 
-  // What `run` gives, in order.
+  // The keys of what `run` returns, in order.
   std::vector<std::string> metric_names() const;
-  // Scores every dataset. All processes call it together and get the same.
+  // Scores every dataset. A collective call with the same result everywhere.
   EvalReport run(ProcessGroup& processes);
 
-  // Where those datasets are that roll on, by name.
+  // Input states of the datasets that continue between evaluations, by name.
   std::map<std::string, InputState> states() const;
-  // Of datasets that are not there or do not roll, what is given is passed over; those for which
-  // nothing is given begin anew.
+  // Unknown or non-continuing datasets in `states` are ignored; datasets without a state start at
+  // the beginning.
   void restore(const std::map<std::string, InputState>& states);
 
  private:
@@ -76,7 +75,7 @@ class Evaluation {
 
   EvalTags tags_;
   std::vector<EvalDataset> datasets_;
-  std::vector<int> programs_;  // Of each dataset.
+  std::vector<int> programs_;  // One per dataset.
 };
 
 }  // namespace tessera

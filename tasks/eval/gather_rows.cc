@@ -20,7 +20,7 @@ void append_number(int64_t number, std::string* text) {
   text->append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-// Reads what `pack` wrote, front to back.
+// Reads what `pack` wrote, from front to back.
 class Unpacker {
  public:
   explicit Unpacker(const std::string& text) : rest_(text) {}
@@ -40,7 +40,7 @@ class Unpacker {
   std::string_view rest_;
 };
 
-// The number of ranges, where each lies, then array by array the rows of all of them.
+// The number of ranges, the ranges, then array by array the rows of all ranges.
 std::string pack(const Batch& local, const std::vector<RowRange>& ranges) {
   std::string text;
   append_number(static_cast<int64_t>(ranges.size()), &text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A global batch put together from the rows that each process read, for what looks at examples on
-// the host. Training never needs it.
+// All-gathers the rows of a global batch from the processes that read them, for code that looks at
+// examples on the host. Training does not use it.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace tessera {
 
-// `local` holds this process's rows, those of `ranges` one after the other (none: it is whole).
-// Every process gets the same. Arrays have the axis "batch" first.
+// `local` holds this process's rows: those of `ranges`, one after the other (no ranges: all rows).
+// The result is the same in every process. The first axis of each array is "batch".
 Batch gather_rows(const Batch& local, const std::vector<RowRange>& ranges, int64_t global_rows,
                   ProcessGroup& processes);
 
-// Row `row` of a batch: its arrays without the axis "batch".
+// One row of a batch: its arrays without the axis "batch".
 Batch row_of_batch(const Batch& batch, int64_t row);
 
 }  // namespace tessera

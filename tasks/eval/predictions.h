@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the model generates for the examples of an eval dataset, and what a user's metrics make of
-// it. The first process reads the dataset and has the text; all of them compute.
+// Generates text for the examples of an eval dataset and applies the user's predict metrics.
+// Process 0 reads the dataset and has the text; all processes compute.
 #pragma once
 
 #include <filesystem>
@@ -20,16 +20,16 @@ namespace tessera {
 
 class Predictions {
  public:
-  // Adds programs to the session, with a cache of their own; when its executor is allocated,
-  // `begin`. The dataset is read whole, whatever part of it is scored otherwise.
+  // Adds programs to the session, with a cache of their own, before it allocates; then call
+  // `begin`. Reads the whole dataset, even if only a part of it is scored otherwise.
   Predictions(ModelSession& session, const std::string& dataset,
               const Template<BaseInput>& input_tpl, const EvalHParams& p,
               const std::filesystem::path& run_directory);
   void begin();
 
-  // "<predict metric>/<value>"; what is wrong with a metric is said here.
+  // "<predict metric>/<value>"; errors of a metric's configuration are reported here.
   static std::vector<std::string> names(const EvalHParams& p);
-  // All processes call it together and get the same, by those names.
+  // A collective call with the same result everywhere, by those names.
   std::map<std::string, double> run(ProcessGroup& processes);
 
  private:
@@ -39,7 +39,7 @@ class Predictions {
 
   EvalHParams p_;
   DecodeHParams decode_;
-  std::unique_ptr<BaseInput> input_;  // Of the first process, as are the next two.
+  std::unique_ptr<BaseInput> input_;  // In process 0, as the next two.
   std::optional<PromptText> text_;
   std::vector<DecodedExample> examples_;
   std::optional<Decoding> decoding_;

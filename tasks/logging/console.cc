@@ -48,7 +48,7 @@ std::string progress_text(const Progress& progress) {
 
 Console::Console(Mode mode) : mode_(mode) {}
 
-// Open MPI gives each process a terminal of its own and copies what it prints to who knows where.
+// Open MPI gives each process a pseudo-terminal and copies its output elsewhere.
 Console::Mode Console::detect() {
   const bool is_copied = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
   return isatty(STDOUT_FILENO) != 0 && !is_copied ? Mode::kTerminal : Mode::kPlain;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run says to the person watching: one line that is rewritten on a terminal, plain lines now
-// and then elsewhere. Nothing reads it back; metrics.jsonl is for programs.
+// The progress output of a run: one line that is rewritten on a terminal, occasional plain lines
+// elsewhere. Programs should read metrics.jsonl instead.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 namespace tessera {
 
 struct Progress {
-  int64_t step = 0;  // Steps done.
+  int64_t step = 0;  // Number of steps done.
   int64_t num_steps = 0;
   double loss = 0.0;
   double tokens_per_second = 0.0;
@@ -30,17 +30,17 @@ class Console {
  public:
   enum class Mode { kSilent, kPlain, kTerminal };
   explicit Console(Mode mode);
-  // Terminal or plain, as standard output is.
+  // Terminal or plain, depending on standard output.
   static Mode detect();
 
-  // Rewrites the line on a terminal; elsewhere prints one at intervals that grow to ten seconds.
+  // Rewrites the line on a terminal; elsewhere prints a line at intervals that grow to 10 s.
   void progress(const Progress& progress);
-  // A line that stays.
+  // Prints a line that stays.
   void info(std::string_view line);
-  // Ends the line being rewritten, if there is one.
+  // Ends the line that is being rewritten, if any.
   void finish_line();
-  // Why nobody reads what it says (a closed pipe, a full disk); empty while somebody may. It then
-  // says nothing more: whoever runs goes on.
+  // Why output has failed (a closed pipe, a full disk); "" if it has not. After a failure nothing
+  // is printed any more, and the run continues.
   const std::string& loss() const { return loss_; }
 
  private:

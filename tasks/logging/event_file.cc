@@ -64,7 +64,7 @@ uint32_t masked_crc(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// length, its checksum, the bytes, their checksum.
+// TFRecord: length, its checksum, the bytes, their checksum.
 std::string tf_record(std::string_view bytes) {
   const std::string length = little_endian<uint64_t>(bytes.size());
   return length + little_endian(masked_crc(length)) + std::string(bytes) +
@@ -75,7 +75,7 @@ double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Unique among the files of all processes: TensorBoard reads them in the order of their names.
+// Unique among the files of all processes; TensorBoard reads them in order of their names.
 std::string file_name() {
   static std::atomic<int> count{0};
   char host[256] = "";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a TensorBoard event file: TFRecords of Event protocol buffers, encoded here by hand.
-// Scalars and texts only; not a reader.
+// Writes TensorBoard event files: TFRecords of Event protocol buffers, encoded by hand. Scalars and
+// texts only.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace tessera {
 
 class EventFile {
  public:
-  // A new file in `directory` (summaries/<split>), which is made. What other files of the directory
-  // hold from `first_step` on, TensorBoard then drops: a resumed run writes it again.
+  // Creates a file in `directory` (summaries/<split>). TensorBoard ignores what other files of the
+  // directory hold from `first_step` on: a resumed run writes those steps again.
   EventFile(const std::filesystem::path& directory, int64_t first_step);
   ~EventFile();
   EventFile(const EventFile&) = delete;

@@ -21,7 +21,7 @@ void log_failure(const std::filesystem::path& run_directory, std::string_view te
   std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {}", fmt::gmtime(std::time(nullptr)), text);
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
-  // One write, so that lines of several processes do not mix.
+  // One write, so that lines of several processes do not interleave.
   [[maybe_unused]] const ssize_t written = ::write(descriptor, line.data(), line.size());
   ::close(descriptor);
 }

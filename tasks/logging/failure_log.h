@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// failures.log in a run's directory: why a run ended badly, line by line, in the order it happened.
-// Any process of a run may write there, also while another is being killed.
+// failures.log in a run's directory: why a run ended badly, one line per event in order of time.
+// Any process of the run may append.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Adds a line with the time. A directory that is not there, or cannot be written, is passed over:
+// Appends a line with the time. Does nothing if the directory does not exist or is not writable:
 // the same text is on stderr.
 void log_failure(const std::filesystem::path& run_directory, std::string_view text);
 

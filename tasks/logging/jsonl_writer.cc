@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-// Calls visit(line, whole): a line without its end, and whether it had one.
+// Calls visit(line, complete) for each line, without its newline.
 template <typename Visitor>
 void each_line(std::string_view text, Visitor&& visit) {
   while (!text.empty()) {
@@ -32,7 +32,7 @@ void each_line(std::string_view text, Visitor&& visit) {
   }
 }
 
-// What follows "key": in a line of ours, which are flat; "" without it.
+// The text after "key": in one of our lines, which are flat; "" if there is none.
 std::string_view after_key(std::string_view line, std::string_view key) {
   const std::string quoted = fmt::format("\"{}\":", key);
   const size_t at = line.find(quoted);
@@ -54,10 +54,10 @@ void cut(const std::filesystem::path& path, int64_t last_step) {
 
 constexpr size_t kMostRanges = 3;
 
-// What lines say, in their order.
+// What the lines of a log contain, in order.
 struct Written {
   std::set<int64_t> steps;               // Of training lines.
-  std::map<int64_t, int64_t> intervals;  // From the step after this one on.
+  std::map<int64_t, int64_t> intervals;  // In effect after this step.
 };
 
 Written read_lines(std::string_view text, int64_t interval) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of JSON objects, one a line, each with a "step": metrics.jsonl. It is appended to a line
-// at a time; a resumed run first cuts what lies beyond the step it goes on from.
+// metrics.jsonl: a file of JSON objects, one per line, each with a "step". Lines are appended; a
+// resumed run first removes those beyond the step it resumes from.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,27 @@
 
 namespace tessera {
 
-// The text of a log, of any size; "" if there is none.
+// The text of a log; "" if the file does not exist.
 std::string read_log(const std::filesystem::path& path);
 
-// The value of the member "step" of such a line; nullopt if it has none or was not written whole.
+// The member "step" of a line; nullopt if it has none or is incomplete.
 std::optional<int64_t> step_of_line(std::string_view line);
 
-// The whole number that such a line gives for `key`; nullopt if it has none.
+// The integer value of `key` in a line; nullopt if it has none.
 std::optional<int64_t> number_of_line(std::string_view line, std::string_view key);
 
-// The numbers that lines of a log give for `key`, by step; empty if there is no log.
+// The values of `key` by step; empty if the file does not exist.
 std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::string_view key);
 
 class JsonlWriter {
  public:
-  // Cuts lines whose step is beyond `last_step`, and the end of one that was being written when the
-  // process was killed, in one step; then appends.
+  // Removes lines beyond `last_step` and an incomplete last line, by one atomic replacement.
   JsonlWriter(const std::filesystem::path& path, int64_t last_step);
   ~JsonlWriter();
   JsonlWriter(const JsonlWriter&) = delete;
   JsonlWriter& operator=(const JsonlWriter&) = delete;
 
-  // One write of the whole line, so that a reader never sees half of it for long.
+  // Writes the whole line with one call, so that readers rarely see an incomplete one.
   void append(std::string_view json);
 
  private:
@@ -41,12 +40,10 @@ class JsonlWriter {
   int descriptor_ = -1;
 };
 
-// Lines that metrics.jsonl should have and has not: something else than the run wrote in it, or the
-// machine stopped before it was on disk. A resumed run says so; nothing depends on them.
-
-// One line that says which training steps up to `last_step` have no line in the text of a
-// metrics.jsonl; empty if all have one. A line is due every `metrics_interval_steps` that the event
-// `start` before it gives, or else every `interval` steps; 0: none is due.
+// Describes in one line which training steps up to `last_step` have no line in the text of a
+// metrics.jsonl (another program edited it, or the machine stopped before it was on disk); "" if
+// none are missing. A line is due every `metrics_interval_steps` of the preceding event `start`, or
+// else every `interval` steps; 0: never.
 std::string describe_log_gaps(std::string_view metrics, int64_t last_step, int64_t interval);
 
 }  // namespace tessera

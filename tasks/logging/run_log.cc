@@ -23,8 +23,8 @@ struct RunLog::Impl {
   int64_t first_step = 0;
   std::filesystem::path samples_file;
   JsonlWriter lines;
-  std::optional<JsonlWriter> sample_lines;  // Made when first written to.
-  std::map<std::string, EventFile> events;  // By split; made when first written to.
+  std::optional<JsonlWriter> sample_lines;  // Created when first used.
+  std::map<std::string, EventFile> events;  // By split; created when first used.
 
   EventFile& events_of(const std::string& split) {
     return events.try_emplace(split, summaries / split, first_step).first->second;
@@ -87,7 +87,7 @@ void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics) {
   json.add("step", step);
   for (const auto& [name, value] : metrics) {
     json.add(name, value);
-    // Each dataset is a split of its own, so that TensorBoard lays its loss over the others'.
+    // Each dataset is a split, so that TensorBoard draws their losses in one chart.
     const size_t slash = name.rfind('/');
     CHECK(name.starts_with(kEvalMetricPrefix) && slash > kEvalMetricPrefix.size(),
           "eval metric '{}'", name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run records for programs to read: lines of metrics.jsonl and TensorBoard summaries, under
-// the names that docs/formats.md gives. Not the console.
+// The machine-readable record of a run: lines of metrics.jsonl and TensorBoard summaries, with the
+// names of docs/formats.md.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace tessera {
 
-// One training step, as its line says it.
+// The values of one training step.
 struct TrainLine {
-  int64_t step = 0;  // Steps done, this one included.
+  int64_t step = 0;  // Number of steps done, this one included.
   double loss = 0.0;
   double learning_rate = 0.0;
   double grad_norm = 0.0;
   int64_t tokens = 0;  // Since step 0.
   double tokens_per_sec = 0.0;
   double step_time = 0.0;   // Seconds.
-  double mfu = 0.0;         // Negative: unknown, and left out.
-  double input_wait = 0.0;  // Seconds of step_time.
+  double mfu = 0.0;         // Negative: unknown, not written.
+  double input_wait = 0.0;  // Seconds of step_time spent waiting for input.
   int64_t skipped = 0;
   std::map<std::string, double> metrics;  // log_pplx, accuracy, …
   std::map<std::string, double> parameter_norms;
@@ -34,16 +34,16 @@ struct TrainLine {
 
 class RunLog {
  public:
-  RunLog();  // Records nothing: of a process whose log another one writes.
-  // Appends to the directory's files; lines after `restored_step` are cut first.
+  RunLog();  // Records nothing, for processes other than process 0.
+  // Appends to the directory's files after removing lines after `restored_step`.
   RunLog(const std::filesystem::path& run_directory, int64_t restored_step);
   ~RunLog();
 
   void train(const TrainLine& line);
   void summarise(const TrainLine& line);
-  // "eval/<dataset>/<metric>" by name, after `step` steps.
+  // Metrics by name, "eval/<dataset>/<metric>", after `step` steps.
   void eval(int64_t step, const std::map<std::string, double>& metrics);
-  // start, restore, save, skip, broken_documents, preempt, done, …; with what else there is to say.
+  // start, restore, save, skip, broken_documents, preempt, done, …; with further numbers.
   void event(std::string_view name, int64_t step,
              const std::map<std::string, double>& details = {});
   // failed, console_lost: with the reason.
@@ -58,13 +58,13 @@ class RunLog {
   std::unique_ptr<Impl> impl_;
 };
 
-// Says that documents were left out because they could not be read: nothing is dropped in silence.
+// Reports records that were skipped because they could not be read.
 
 class CorruptRecordsReport {
  public:
-  // What a resumed run was told of before.
+  // Skips what was reported before the run was resumed.
   void restore(const InputState& state) { reported_ = broken_documents(state).count; }
-  // An event and a line, if there are more than were told of.
+  // Writes an event and prints a line if more records were skipped than reported so far.
   void report(const InputState& state, int64_t step, RunLog& log, Console& console);
 
  private:

@@ -8,9 +8,9 @@
 namespace tessera {
 namespace {
 
-constexpr double kMemory = 0.9;  // Of the running mean of step times.
+constexpr double kMemory = 0.9;  // Decay of the moving average of step times.
 
-// Bodies of loops count once for each iteration.
+// Loop bodies count once per iteration.
 void add_flops(const Graph& graph, double times, std::map<DType, double>* flops) {
   for (const Node& node : graph.nodes()) {
     if (!node.bodies.empty()) {
@@ -55,7 +55,7 @@ void Throughput::find_ideal() {
 }
 
 void Throughput::add_step(double seconds) {
-  // A step that is faster than the peak: the processor was slowed while its peak was measured.
+  // The step is faster than the peak: the processor was throttled during calibration.
   if (seconds < ideal_seconds_) find_ideal();
   last_ = seconds;
   smooth_ = smooth_ == 0.0 ? seconds : kMemory * smooth_ + (1.0 - kMemory) * seconds;

@@ -16,7 +16,7 @@ namespace {
 
 struct Line {
   std::string name;
-  std::string type;   // Empty: the line stands above the weights of a layer.
+  std::string type;   // "": a heading, above the weights of a layer.
   int64_t total = 0;  // Elements.
   int64_t count = 1;  // Layers that the line stands for.
   std::string init;
@@ -33,15 +33,15 @@ std::vector<PathRow> path_rows(const ParameterTable& table) {
   return rows;
 }
 
-// "f32[embed=128 mlp=384]": a table of 100 columns has no room for the quotes.
+// "f32[embed=128 mlp=384]", without quotes to save columns.
 std::string type_text(const Type& type) {
   std::string text = type.text_sized();
   std::erase(text, '"');
   return text;
 }
 
-// "lm.x_layers[0..3]" of "lm.x_layers[0..3].ffn.up": what a weight stands below. Empty if it is in
-// no list of layers.
+// The heading of a weight: "lm.x_layers[0..3]" for "lm.x_layers[0..3].ffn.up"; "" if it is in no
+// list of layers.
 std::string layer_of(const std::string& path) {
   const size_t end = path.rfind("].");
   return end == std::string::npos ? "" : path.substr(0, end + 1);
@@ -69,7 +69,7 @@ std::vector<Line> weight_lines(const ParameterTable& table) {
 
 std::string count_of(int64_t elements) { return count_text(static_cast<double>(elements)); }
 
-// "849.9k = 4 x 212.5k", the first number in `width` columns.
+// "849.9k = 4 x 212.5k", the first number padded to `width` columns.
 std::string elements_text(const Line& line, size_t width) {
   std::string result = fmt::format("{:>{}}", count_of(line.total), width);
   if (line.count > 1)
@@ -77,8 +77,7 @@ std::string elements_text(const Line& line, size_t width) {
   return result;
 }
 
-// "[12]" is an index, "[]" and "[x]" are part of a name. More digits than any list has are a name
-// too, and so are leading zeros, which an index does not print.
+// "[12]" is an index; "[]", "[x]", leading zeros and very long numbers are parts of a name.
 std::optional<int64_t> index_of(std::string_view token) {
   constexpr size_t kMostDigits = 9;
   if (token.size() < 3 || token.front() != '[' || token.back() != ']') return std::nullopt;
@@ -90,7 +89,7 @@ std::optional<int64_t> index_of(std::string_view token) {
   return std::stoll(std::string(digits));
 }
 
-// Pieces of a path, which joined give it again: "lm", ".x_layers", "[3]", ".ffn".
+// The pieces of a path: "lm", ".x_layers", "[3]", ".ffn".
 std::vector<std::string> tokens_of(const std::string& path) {
   std::vector<std::string> tokens;
   size_t begin = 0;
@@ -111,7 +110,7 @@ std::vector<std::string> tokens_of(const std::string& path) {
   return tokens;
 }
 
-// The paths as a tree, which tokens lead through.
+// The paths as a prefix tree of pieces.
 struct Part {
   std::string token;
   std::vector<size_t> rows;  // Whose path ends here.
@@ -129,17 +128,17 @@ void insert(Part& root, const std::string& path, size_t row) {
   part->rows.push_back(row);
 }
 
-// Elements of a list that have the same rows.
+// Elements of a list with the same rows.
 struct Alike {
   std::vector<int64_t> indices;
-  std::vector<FoldedRow> rows;  // Of all; the first of each are the first element's.
+  std::vector<FoldedRow> rows;  // Rows of all elements; the first part belongs to the first one.
 };
 
 class Folding {
  public:
   explicit Folding(const std::vector<PathRow>& given) : given_(given) {}
 
-  // The rows of a part, by the rest of their paths.
+  // The rows of an element by the rest of their paths.
   std::vector<FoldedRow> fold(const Part& part) const {
     std::vector<FoldedRow> rows;
     for (const size_t row : part.rows) rows.push_back({"", {row}});
@@ -168,7 +167,7 @@ class Folding {
         });
   }
 
-  // The elements of a list by kind, kinds in the order of their first elements.
+  // The elements of a list by kind, kinds in order of first appearance.
   std::vector<Alike> elements(const Part& list) const {
     std::vector<const Part*> sorted;
     for (const Part& each : list.parts)
@@ -210,7 +209,7 @@ std::string runs_text(const std::vector<int64_t>& indices) {
   return text;
 }
 
-// "0,2,..,46": equal steps, of which so many are left out that it pays.
+// "0,2,..,46": equal steps, if enough indices are left out to be shorter.
 std::optional<std::string> steps_text(const std::vector<int64_t>& indices) {
   if (indices.size() < 5) return std::nullopt;
   const int64_t step = indices[1] - indices[0];

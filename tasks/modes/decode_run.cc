@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// The whole of an input, for the process that reads for all.
+// Reads the whole input in one process.
 Infeed whole_input(const std::filesystem::path& run_directory) {
   return {.infeed_host_index = 0, .num_infeed_hosts = 1, .run_directory = run_directory};
 }
@@ -44,7 +44,7 @@ DecodeRun::DecodeRun(const ExperimentConfig& config, const RunOptions& options,
   compile();
 }
 
-// No token sees further back than training let it, unless it is told to.
+// By default attention reaches back as far as in training.
 void DecodeRun::look_back_as_trained(const ExperimentConfig& config) {
   const bool says = p_.window != 0 || p_.cache_length != 0;
   if (says || p_.strategy == DecodeStrategy::kBeam) return;
@@ -52,7 +52,7 @@ void DecodeRun::look_back_as_trained(const ExperimentConfig& config) {
   p_.window = sequence_length(*config.input.instantiate());
 }
 
-// Process 0 chooses for all, so that a checkpoint that comes or goes meanwhile divides nobody.
+// Process 0 picks the checkpoint so that all processes agree.
 void DecodeRun::choose_checkpoint() {
   int64_t step = options_.checkpoint.step;
   if (processes_.is_first()) {
@@ -64,8 +64,8 @@ void DecodeRun::choose_checkpoint() {
   step_ = processes_.all_reduce_max(step, "the checkpoint to decode with");
 }
 
-// The run keeps its tokenizer; one that does not is asked for its data's. Ids need neither: an
-// imported model may have come without both.
+// Uses the run's tokenizer, or else that of its data. Ids need neither: an imported model may have
+// no tokenizer.
 void DecodeRun::find_text(const ExperimentConfig& config) {
   kept_tokenizer_ = read_run_tokenizer(options_.job_log_dir);
   if (!kept_tokenizer_) {
@@ -109,7 +109,7 @@ void DecodeRun::take_prompts() {
   datasets_.push_back(std::move(dataset));
 }
 
-// Against the model's vocabulary, which is known once it is compiled.
+// Checks ids against the model's vocabulary, which is known after compiling.
 void DecodeRun::check_prompt_ids() {
   if (!text_) return;
   if (!kept_tokenizer_ && !input_) text_.emplace(nullptr, decoding_->vocab_size());

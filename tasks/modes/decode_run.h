@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=decode: continues prompts, or the documents of datasets, with the weights of a checkpoint.
-// It reads the run's directory, takes no lock, and adds to decoder_out/ there.
+// --mode=decode: continues prompts, or documents of datasets, with the weights of a checkpoint. It
+// reads the run's directory without a lock and writes decoder_out/ there.
 #pragma once
 
 #include <filesystem>
@@ -23,15 +23,15 @@ namespace tessera {
 
 class DecodeRun final : public BaseRun {
  public:
-  // As Trainer's.
+  // Arguments as of make_run.
   DecodeRun(const ExperimentConfig& config, const RunOptions& options,
             const std::vector<Device*>& devices, ProcessGroup& processes);
   int run() override;
 
  private:
-  // What is decoded, as the first process knows it.
+  // What is decoded; only process 0 knows it.
   struct Dataset {
-    std::string name;  // Empty: the prompts of the command line.
+    std::string name;  // "": the prompts of the command line.
     std::vector<DecodedExample> examples;
   };
   void look_back_as_trained(const ExperimentConfig& config);
@@ -53,7 +53,7 @@ class DecodeRun final : public BaseRun {
   DecodeHParams p_;
   CheckpointStore store_;
   Console console_;
-  int64_t step_ = 0;  // Of the checkpoint.
+  int64_t step_ = 0;  // Step of the checkpoint.
   std::unique_ptr<Tokenizer> kept_tokenizer_;
   std::unique_ptr<BaseInput> input_;  // The training input, if its tokenizer is needed.
   std::optional<PromptText> text_;

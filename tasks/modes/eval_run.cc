@@ -20,7 +20,7 @@ namespace {
 
 using Next = CheckpointWatcher::Next;
 
-// What process 0 tells the others: a step's number, "wait", or "end " and why.
+// What process 0 sends to the others: a step's number, "wait", or "end " and the reason.
 constexpr std::string_view kWait = "wait";
 constexpr std::string_view kEnd = "end ";
 
@@ -49,8 +49,8 @@ EvalRun::EvalRun(const ExperimentConfig& config, const RunOptions& options,
       console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
                    ? Console::Mode::kSilent
                    : Console::detect()) {
-  // What is wrong is said before the first score. A job that is followed may have saved nothing
-  // yet: what it trains on may not be there either.
+  // Configuration errors are reported before the first score. A followed job may have saved nothing
+  // yet, and its data may not exist yet.
   if (options.checkpoint.kind != CheckpointChoice::Kind::kFollow) {
     agreed_next([] { return false; });
     open_session();
@@ -72,7 +72,7 @@ void EvalRun::open_session() {
   if (!session_->remark().empty()) console_.info(session_->remark());
 }
 
-// Those of which every dataset has a line.
+// Steps for which every dataset has a line.
 std::set<int64_t> EvalRun::scored_steps() const {
   std::set<int64_t> common;
   bool is_first = true;
@@ -87,7 +87,7 @@ std::set<int64_t> EvalRun::scored_steps() const {
   return common;
 }
 
-// Process 0 looks for all, so that a checkpoint that comes or goes meanwhile divides nobody.
+// Process 0 picks the checkpoint so that all processes agree.
 Next EvalRun::agreed_next(const std::function<bool()>& stop) {
   const std::string text = processes_.is_first() ? text_of(feed_.next(stop)) : std::string();
   return next_of(processes_.broadcast(text, "the checkpoint to score"));
@@ -104,7 +104,7 @@ int EvalRun::run() {
   return 0;
 }
 
-// So that a dry run refuses what scoring would refuse.
+// Lets a dry run fail where scoring would.
 void EvalRun::check_first_checkpoint() {
   if (!session_) return;  // A followed job has saved nothing yet.
   const Next next = agreed_next([] { return true; });
@@ -139,7 +139,7 @@ void EvalRun::score_all() {
   }
 }
 
-// False if it is gone, for all processes alike: one may have read its part before it went.
+// False, in all processes, if it was removed meanwhile: some may have read their part before.
 bool EvalRun::restore(int64_t step) {
   std::string problem;
   std::map<std::string, InputState> evals;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=eval: scores checkpoints of a run that may be training meanwhile. It reads the run's
-// directory, takes no lock, and adds to eval_out/ there. Evaluation in training is the trainer's,
-// by the same code (evaluation.h).
+// --mode=eval: scores checkpoints of a run, which may be training at the same time. It reads the
+// run's directory without a lock and writes eval_out/ there. Evaluation during training uses the
+// same code (tasks/eval/evaluation.h).
 #pragma once
 
 #include <memory>
@@ -22,12 +22,12 @@ namespace tessera {
 
 class EvalRun final : public BaseRun {
  public:
-  // As Trainer's.
+  // Arguments as of make_run.
   EvalRun(const ExperimentConfig& config, const RunOptions& options,
           const std::vector<Device*>& devices, ProcessGroup& processes);
 
-  // Returns the exit code: 0, also when it was told to stop. Error, after all that there is to
-  // score, if a loss was not finite.
+  // Returns the exit code: 0, also when stopped by a signal. Error, after everything is scored, if
+  // a loss was not finite.
   int run() override;
 
  private:
@@ -45,10 +45,10 @@ class EvalRun final : public BaseRun {
   ProcessGroup& processes_;
   EvalWriter out_;
   CheckpointStore store_;
-  CheckpointWatcher feed_;  // Asked by process 0, for all.
+  CheckpointWatcher feed_;  // Used by process 0, which tells the others.
   Console console_;
   std::unique_ptr<Session> session_;  // Null until there is a checkpoint.
-  std::string problem_;               // The first loss that was not finite; empty: all were.
+  std::string problem_;               // The first loss that was not finite; "" if none.
 };
 
 }  // namespace tessera

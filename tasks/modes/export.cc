@@ -28,10 +28,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kValuesAtATime = int64_t{1} << 22;  // Of a tensor, where it goes in runs of rows.
+constexpr int64_t kValuesAtATime = int64_t{1} << 22;  // Of a tensor that is copied in row ranges.
 constexpr const char* kNote = "tessera_export.json";
 
-// The dtype of the files, by our name, and what PyTorch calls it.
+// The dtype of the files: our name, and PyTorch's.
 struct FileType {
   SafetensorsType type;
   std::string_view name, torch;
@@ -52,7 +52,7 @@ FileType file_type(const std::string& given) {
        did_you_mean(given, names));
 }
 
-// Names in an output directory that an earlier export did not write there.
+// Names in an output directory that an export does not write.
 std::vector<std::string> foreign_names(const fs::path& directory) {
   std::set<std::string> ours = {kNote};
   if (fs::exists(directory / kNote)) {
@@ -77,7 +77,7 @@ void check_output(const fs::path& directory) {
          foreign.size() > 1 ? fmt::format(", and {} more such", foreign.size() - 1) : "");
 }
 
-// A directory under a name of its own until it is whole.
+// A temporary directory until it is complete.
 class Staging {
  public:
   explicit Staging(const fs::path& directory)
@@ -94,7 +94,7 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
 
   const fs::path& place() const { return place_; }
-  void finish() { rename_or_exchange(place_, directory_); }  // What it replaces goes with ~Staging.
+  void finish() { rename_or_exchange(place_, directory_); }  // ~Staging removes the old one.
 
  private:
   fs::path directory_, place_;
@@ -167,8 +167,8 @@ class Export final : public BaseRun {
     return store.open(*newest);
   }
 
-  // The run's own configuration is in its checkpoint: other knobs now would give the file a
-  // config.json that its weights were not trained with.
+  // The checkpoint contains the run's configuration: with other knobs config.json would not match
+  // the weights.
   void check_configuration() const {
     if (checkpoint_.info().hparams.empty()) return;
     const ExperimentConfig trained =
@@ -194,7 +194,7 @@ class Export final : public BaseRun {
     return writer.files();
   }
 
-  // In runs of rows where ours lie alike; else whole.
+  // In row ranges if these are contiguous in our array; else the whole tensor.
   void write_tensor(const HfTensor& tensor, SafetensorsWriter& writer) {
     const ParameterTable& table = task_->model().parameters();
     const bool in_runs =
@@ -237,14 +237,14 @@ class Export final : public BaseRun {
   FileType file_type_;
   HfModel model_;
   std::unique_ptr<BaseTask> task_;
-  bool averaged_;  // As evaluation does.
+  bool averaged_;  // Export the moving average, as evaluation does.
   std::vector<HfTensor> tensors_;
   Checkpoint checkpoint_;
   std::vector<float> values_;
   std::vector<std::byte> bytes_;
 };
 
-// A process that leaves it to the first.
+// The run of processes other than process 0.
 class Bystander final : public BaseRun {
  public:
   int run() override { return 0; }

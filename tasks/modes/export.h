@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=export: a run's checkpoint as a Hugging Face directory, read tensor by tensor from
-// whatever mesh wrote it. No device is needed.
+// --mode=export: writes a run's checkpoint as a Hugging Face directory, tensor by tensor, whatever
+// mesh saved it. Needs no device.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,9 @@
 namespace tessera {
 
 // Writes options.output: model.safetensors (or shards with an index), config.json,
-// tessera_export.json, and the tokenizer where the run has one of Hugging Face's. The directory
-// appears whole, by one rename. One that holds anything but an earlier export is refused. Process 0
-// does it all. The configuration and the options outlive the run.
+// tessera_export.json, and the tokenizer files if the run has a Hugging Face tokenizer. The
+// directory appears by one rename. A directory with other files than those of an earlier export is
+// refused. Only process 0 works. The configuration outlives the run.
 std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunOptions& options,
                                     const ProcessGroup& processes);
 

@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kFileValuesAtATime = int64_t{1} << 22;  // Of a file, in memory.
+constexpr int64_t kFileValuesAtATime = int64_t{1} << 22;  // Values of a file in memory.
 constexpr size_t kMostListed = 8;
 
 std::string listed(const std::vector<std::string>& lines) {
@@ -31,7 +31,7 @@ std::string listed(const std::vector<std::string>& lines) {
   return fmt::format("{}; and {} more", fmt::join(first, "; "), lines.size() - kMostListed);
 }
 
-// The name that the files have for a tensor: with or without the prefix of the whole model.
+// A tensor's name in the files: with or without the prefix of the whole model.
 std::string name_in(const SafetensorsModel& files, const std::string& name,
                     std::string_view prefix) {
   if (files.find(name) == nullptr && name.starts_with(prefix)) {
@@ -51,7 +51,7 @@ void check_agreement(const HfConfig& file, const HfConfig& experiment,
       directory.string(), fmt::join(lines, "; "));
 }
 
-// What ours lacks is nothing only if the file has none of it either.
+// A tensor that our model lacks is accepted only if the file lacks it, too.
 void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
                     std::span<const float> values) {
   const auto other = std::find_if(values.begin(), values.end(), [&](float value) {
@@ -80,7 +80,7 @@ void read_tensor(const SafetensorsModel& files, const HfTensor& tensor, const Pa
   }
 }
 
-// The weights and the learner's state of a training run, which reads no batch.
+// The weights and learner state of a training run that reads no batch.
 class ImportSession final : public ModelSession {
  public:
   ImportSession(const ExperimentConfig& config, const RunOptions& options,
@@ -106,7 +106,7 @@ class Import final : public BaseRun {
         processes_(processes),
         files_(options.input),
         tensors_(checked_tensors(config)) {
-    // Only now that the files are what they are to be is an earlier run set aside, or memory taken.
+    // The files are valid: now an earlier run may be set aside and memory allocated.
     lock_ = lock_run(options, processes);
     if (processes.is_first()) check_not_begun();
     hparams_toml_ = prepare_run(config, options, processes);
@@ -126,7 +126,7 @@ class Import final : public BaseRun {
   }
 
  private:
-  // So that text can be decoded before there is data.
+  // Lets decode mode use text before there is data.
   void keep_tokenizer() const {
     try {
       write_run_tokenizer(options_.job_log_dir, *make_tokenizer(options_.input.string()));
@@ -148,7 +148,7 @@ class Import final : public BaseRun {
     return 0;
   }
 
-  // That config.json and the experiment agree, and that the files hold what both say.
+  // Checks config.json against the experiment, and the files against both.
   std::vector<HfTensor> checked_tensors(const ExperimentConfig& config) const {
     const HfModel experiment = hf_model_of(config);
     const std::filesystem::path file = options_.input / "config.json";
@@ -214,7 +214,7 @@ std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const Safet
                                      fmt::join(tensor.shape, " ")));
     }
   }
-  // A tied head may be saved beside its table, whose values it has.
+  // A tied head may be stored beside the embedding table, with the same values.
   if (config.tied) known.insert("lm_head.weight");
   for (const std::string& name : files.names())
     if (!known.contains(name) && !is_hf_leftover(name))

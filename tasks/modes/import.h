@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=import: weights of a Hugging Face directory become the checkpoint of step 0 of a run that
-// has not begun, from which training, evaluation and decoding go on.
+// --mode=import: converts the weights of a Hugging Face directory to a checkpoint of step 0 in a
+// new run, from which to train, evaluate or decode.
 #pragma once
 
 #include <memory>
@@ -17,18 +17,18 @@
 
 namespace tessera {
 
-// Reads options.input into the directory of the run. Every process reads the files and keeps what
-// its devices hold; all write the checkpoint together. Optimizer state is fresh, and the input is
-// at its beginning; its data need not be there yet.
+// Reads options.input. Every process reads the files and keeps what its devices hold; all write the
+// checkpoint together. Optimizer state is initial, the input is at its beginning, and its data need
+// not exist.
 std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunOptions& options,
                                     const std::vector<Device*>& devices, ProcessGroup& processes);
 
-// What the directory must hold for these tensors, by the names it has there. Error that lists what
-// is missing, of another shape, or not known.
+// Matches the directory's tensors to these by name. Error that lists what is missing, has another
+// shape, or is unknown.
 std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const SafetensorsModel& files,
                                        const HfConfig& config);
 
-// Fills what this process's devices hold of the weights, from the files that these were matched to.
+// Fills the weights of this process's devices from the matched files.
 void read_hf_weights(const SafetensorsModel& files, const std::vector<HfTensor>& tensors,
                      const ParameterTable& table, Executor& executor);
 

@@ -36,7 +36,7 @@ class SelfcheckClock {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// The cases of each family, families in the order of their first cases.
+// The cases by family, families in order of first appearance.
 std::vector<std::pair<std::string, std::vector<OpCase>>> cases_by_family() {
   std::vector<std::pair<std::string, std::vector<OpCase>>> families;
   for (OpCase& row : all_op_cases()) {
@@ -49,7 +49,7 @@ std::vector<std::pair<std::string, std::vector<OpCase>>> cases_by_family() {
   return families;
 }
 
-// Adds to the count of cases and to the largest error.
+// Adds to the number of cases and updates the largest error.
 std::string check_family(const std::vector<OpCase>& rows, Device& device, int64_t* cases,
                          double* error) {
   for (const OpCase& row : rows) {
@@ -82,7 +82,7 @@ std::string check_kernels(const SelfcheckOptions& options, Device& device) {
   return "";
 }
 
-// Of the same steps on one thread, on several, and on several again.
+// Compares the same steps on one thread, on several, and on several again.
 std::string check_steps(const SelfcheckOptions& options) {
   const int several = std::max(2, options.threads);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -108,10 +108,10 @@ std::string check_steps(const SelfcheckOptions& options) {
   return "";
 }
 
-constexpr int64_t kSteps = 2;  // The second begins from updated weights.
+constexpr int64_t kSteps = 2;  // The second one starts from updated weights.
 
-// Sizes that no vector and no number of threads divides, and large enough that every kernel is
-// shared out among threads.
+// Sizes that no vector length and no number of threads divides, large enough for kernels to use
+// several threads.
 SingleTask::HParams small_task(DType compute) {
   const TransformerBlock::HParams block{
       .attention_tpl =

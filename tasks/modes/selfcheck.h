@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=selfcheck: whether a device computes rightly on this machine. Every kernel against the
-// reference interpreter over the op cases, and training steps of a small model, whose bits must not
-// depend on the number of threads. Knows devices by their interface alone.
+// --mode=selfcheck: whether a device computes correctly on this machine. Compares every kernel with
+// the reference interpreter over the op cases, and runs training steps of a small model, whose bits
+// must not depend on the number of threads. Works for any kind of device.
 #pragma once
 
 #include <cstddef>
@@ -17,29 +17,29 @@
 namespace tessera {
 
 struct SelfcheckOptions {
-  // A device of the kind that is checked, with so many threads of the host.
+  // Makes a device of the checked kind with so many host threads.
   std::function<std::unique_ptr<Device>(int threads)> make_device;
-  int threads = 1;  // Kernels are checked with these; steps with one, and with these or two.
+  int threads = 1;  // For kernels; steps run with one thread and with these (at least two).
   std::function<void(const std::string& line)> report;  // Called with each line of the report.
 };
 
-// Ends at the first mismatch and says what it is: op, case, operand types, element, what was got
-// and expected. Empty: all is right.
+// Stops at the first mismatch and describes it: op, case, operand types, element, got and expected
+// values. "" if everything agrees.
 std::string selfcheck(const SelfcheckOptions& options);
 
-// The training steps of --mode=selfcheck: a small model with grouped heads, norms, dropout, a gated
-// feed-forward layer, cross-entropy, AdamW and clipping.
+// A small model with grouped heads, norms, dropout, a gated feed-forward layer, cross-entropy,
+// AdamW and clipping.
 
-// What some steps gave, to the bit.
+// The exact results of a few steps.
 struct StepBits {
   std::vector<double> losses, gradient_norms;
   std::map<std::string, std::vector<std::byte>> weights;  // After the last step, by path.
 };
 
-// A few steps computed in `compute`, from the same weights and batches each time.
+// Runs the steps with compute dtype `compute`, always from the same weights and batches.
 StepBits selfcheck_steps(Device& device, DType compute);
 
-// What differs first: "the loss of step 2: got 5.7, expected 5.6"; empty if nothing does.
+// The first difference: "the loss of step 2: got 5.7, expected 5.6"; "" if there is none.
 std::string bit_difference(const StepBits& got, const StepBits& expected);
 
 }  // namespace tessera

@@ -20,7 +20,7 @@ Tensor operand(const std::string& name, const std::string& text) {
   return input(name, InputKind::kBatch, type).named(name);
 }
 
-// A loss that every element of the result reaches with another weight.
+// A loss in which every element of the result has a different weight.
 Tensor weighted_sum(const Tensor& result) {
   const Tensor weights = input("weights of the loss", InputKind::kBatch, result.type());
   return place(reduce_sum(result * weights));

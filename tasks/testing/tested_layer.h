@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of a layer, for authors of layers: its result for given numbers, and its gradients against
-// finite differences, in double precision by the reference interpreter; and whether its sharding is
-// right on a mesh, of which no device is needed.
+// Tests for authors of layers: the result for given numbers, gradients against finite differences
+// (in f64, by the reference interpreter), and the sharding on a mesh, without any device.
 //
 //   const TestedLayer ffn(Ffn::HParams{.model_dims = 4, .hidden_dims = 6},
 //                         "f32[\"batch=2 seq=3 embed=4\"]");
 //   ffn.check_gradients();
 //
-// Any test framework will do; `run_layer_tests` is for programs without one.
+// Use any test framework, or `run_layer_tests` for a program without one.
 #pragma once
 
 #include <functional>
@@ -25,28 +24,28 @@
 
 namespace tessera {
 
-// What a layer is tried on. The mesh's axes of size 1 tell a mistake as those of any size do.
+// What a layer is tested with. Mesh axes of size 1 find the same layout errors as larger ones.
 struct LayerSetting {
   MeshConfig mesh;
   RulesConfig rules;
   Mode mode = Mode::kTrain;
-  // Of operands by name and of weights by path; others get sample values.
+  // Operands by name and weights by path; the others get sample values.
   ReferenceInputs values = {};
 };
 
-// The types of operands by name: {"x", "f32[\"batch=2 seq=3 embed=4\"]"}.
+// Types of operands by name: {"x", "f32[\"batch=2 seq=3 embed=4\"]"}.
 using OperandTypes = std::map<std::string, std::string>;
 
 class TestedLayer {
  public:
-  // A layer of one operand, called "x".
+  // A layer with one operand, called "x".
   TestedLayer(const Template<UnaryLayer>& layer_tpl, std::string type, LayerSetting setting = {})
       : TestedLayer(
             layer_tpl, {{"x", std::move(type)}},
             [](const UnaryLayer& layer, const NamedTensors& in) { return layer.fprop(in.at("x")); },
             std::move(setting)) {}
 
-  // Any layer: `call(layer, operands)` gives its result.
+  // Any layer: `call(layer, operands)` returns its result.
   template <typename Base, typename Call>
   TestedLayer(const Template<Base>& layer_tpl, OperandTypes operands, Call call,
               LayerSetting setting = {})
@@ -59,12 +58,12 @@ class TestedLayer {
   // Row-major, in the order of the result's axes.
   std::vector<double> result() const;
 
-  // Error that names the worst element, if the gradient of a weight or a floating operand differs
-  // from its finite difference by more than `tolerance`, relative to 1 or to the greatest element
-  // of the gradient. The loss is a sum of the result's elements with weights of their own.
+  // Error, naming the worst element, if the gradient of a weight or floating operand differs from
+  // finite differences by more than `tolerance`, relative to max(1, largest element of the
+  // gradient). The loss is a weighted sum of the result's elements.
   void check_gradients(double tolerance = 1e-6) const;
 
-  std::vector<std::string> weights() const;  // Their paths.
+  std::vector<std::string> weights() const;  // The paths of all weights.
 
  private:
   TestedLayer(OperandTypes operands, LayerSetting setting);
@@ -74,13 +73,13 @@ class TestedLayer {
   OperandTypes operands_;
   LayerSetting setting_;
   const ParameterTable* table_ = nullptr;
-  LossFunction apply_;  // The layer, which it keeps.
+  LossFunction apply_;  // Owns the layer.
 };
 
-// Runs each, prints a line for it, and returns the exit code of main: 0, or 1 if any threw.
+// Runs each test, prints a line for it, and returns the exit code: 0, or 1 if any failed.
 int run_layer_tests(const std::vector<std::pair<std::string, std::function<void()>>>& checks);
 
-// Error unless both have the same length and no element differs by more than `tolerance`.
+// Error unless both have the same length and all elements differ by at most `tolerance`.
 void expect_near(const std::vector<double>& got, const std::vector<double>& expected,
                  double tolerance = 1e-9);
 

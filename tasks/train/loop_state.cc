@@ -13,12 +13,12 @@
 namespace tessera {
 namespace {
 
-// Beside the input's own keys.
+// Keys beside those of the input.
 constexpr const char* kStopReason = "trainer/stop_reason";
 constexpr const char* kBestMetric = "trainer/best_metric";
 constexpr const char* kEvalsSinceBest = "trainer/evals_since_best";
 constexpr const char* kMesh = "trainer/mesh";
-// "eval/<dataset>/position", "eval/<dataset>/extra/<key>"; names of datasets have no slash.
+// "eval/<dataset>/position", "eval/<dataset>/extra/<key>"; dataset names contain no slash.
 constexpr std::string_view kEvalStatePrefix = "eval/";
 constexpr std::string_view kPosition = "position";
 constexpr std::string_view kExtra = "extra/";
@@ -45,7 +45,7 @@ std::map<std::string, InputState> take_evals(std::map<std::string, std::string>*
   return evals;
 }
 
-// A string as "<length>:<bytes>", so that it may hold anything.
+// A string as "<length>:<bytes>", for arbitrary content.
 void put(const std::string& text, std::string* message) {
   *message += fmt::format("{}:{}", text.size(), text);
 }
@@ -107,7 +107,7 @@ LoopState loop_state_of(const CheckpointInfo& info) {
 
 InputState merged_input_states(const InputState& mine, ProcessGroup& processes) {
   if (processes.size() == 1) return mine;
-  InputState all;  // The same in every process, errors too.
+  InputState all;  // The same in every process; so are errors.
   const std::vector<std::string> states = processes.gather(packed(mine), "the inputs' positions");
   for (size_t rank = 0; rank < states.size(); ++rank) {
     std::string_view message = states[rank];

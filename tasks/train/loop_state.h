@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint keeps of the training loop beside arrays: where the inputs are, why to stop,
-// and what it was computed on.
+// The part of the training loop's state that checkpoints store beside arrays: input positions,
+// early stopping, and the mesh.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 
 namespace tessera {
 
-// Decides, evaluation by evaluation, whether a run is good enough or has stopped improving.
+// Decides after each evaluation whether the run has reached a target or stopped improving.
 class EarlyStopper {
  public:
   explicit EarlyStopper(const EarlyStopping& p) : p_(p) {}
 
-  // Takes the metrics of one evaluation ("eval/validation/log_pplx", …). Returns why to stop, or
-  // "" to go on. They hold the metric watched.
+  // Takes the metrics of one evaluation ("eval/validation/log_pplx", …), among them the watched
+  // one. Returns why to stop, or "".
   std::string observe(const std::map<std::string, double>& metrics);
 
-  // What a resumed run needs to decide as an unbroken one would.
+  // Stored in checkpoints, so that a resumed run decides as an uninterrupted one.
   struct State {
     double best = std::numeric_limits<double>::infinity();
     int64_t evals_since_best = 0;
@@ -39,10 +39,10 @@ class EarlyStopper {
 
 struct LoopState {
   InputState input;
-  std::map<std::string, InputState> evals;  // Of eval datasets that roll on, by name.
-  std::string stop_reason;  // Why the run ended before its last step; empty if it did not.
+  std::map<std::string, InputState> evals;  // Of eval datasets that continue, by name.
+  std::string stop_reason;  // Why the run ended before its last step; "" if it did not.
   EarlyStopper::State early_stopper;
-  std::string mesh;  // "replica=1 data=4 mdl=2"; empty in files that do not say.
+  std::string mesh;  // "replica=1 data=4 mdl=2"; "" in older checkpoints.
 };
 
 void put_loop_state(const LoopState& state, CheckpointInfo* info);

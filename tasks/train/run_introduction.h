@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run says of itself before its first step: where it is, its devices, its weights, what a
-// step takes, and what is odd about its layouts.
+// The output of a run before its first step: directory, devices, weights, cost of a step, and
+// warnings about layouts.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// `title` names the experiment and the run's directory; `device` is one of the run's.
+// `title` names the experiment and the run's directory; `device` is one of the devices.
 void introduce_run(const std::string& title, Session& session, const Device& device,
                    Console& console);
 

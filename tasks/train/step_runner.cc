@@ -14,7 +14,7 @@ StepRunner::StepRunner(Session& session, const std::optional<ProfileWindow>& win
       trace_file_(std::move(trace_file)),
       console_(console) {}
 
-// The trace is written after the last step of the window, or of the run.
+// The trace is written after the last step of the window or of the run.
 StepResult StepRunner::run(const Batch& batch, int64_t step) {
   const int64_t taken = taken_++;
   const int64_t end = window_ ? window_->start + window_->steps : 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a session's training steps: counts what they send to other devices, and times every kernel
-// of those steps that --profile asks about. When to step, and what of it is recorded, is the
-// trainer's.
+// Runs training steps: counts the bytes that they send, and traces the kernels of the steps that
+// --profile selects.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +18,15 @@ namespace tessera {
 
 class StepRunner {
  public:
-  // The window, if there is one, is observed by process 0 and ends in `trace_file`. The session and
-  // the console outlive the runner.
+  // Process 0 traces the window, if there is one, and writes `trace_file`. The session and the
+  // console outlive the runner.
   StepRunner(Session& session, const std::optional<ProfileWindow>& window,
              std::filesystem::path trace_file, Console& console);
 
   // The step numbered `step`, from 0.
   StepResult run(const Batch& batch, int64_t step);
-  // Of the steps since this start: what each device sent in one, on average; the plan foretells it.
-  // Empty for a device that is alone.
+  // Bytes that each device sent per step on average since this start, to compare with the plan.
+  // Empty for a single device.
   std::map<std::string, double> traffic(int64_t devices_here) const;
 
  private:
@@ -38,8 +37,8 @@ class StepRunner {
   std::filesystem::path trace_file_;
   Console& console_;
   LaunchTrace trace_;
-  int64_t taken_ = 0;  // Since this start.
-  int64_t sent_ = 0;   // Bytes in those, by the devices of this process.
+  int64_t taken_ = 0;  // Steps since this start.
+  int64_t sent_ = 0;   // Bytes sent in these steps by the devices of this process.
 };
 
 }  // namespace tessera

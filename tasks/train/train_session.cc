@@ -18,8 +18,7 @@ namespace {
 
 constexpr std::string_view kVocabAxis = "vocab";
 
-// The least batch that the mesh can hold: one example on a single device, elsewhere as many copies
-// of one as a batch is split into.
+// The smallest batch that the mesh can hold: one copy of the example per shard of the batch axis.
 Batch copies_of_one_example(const TraceSetting& setting, const BaseInput& input) {
   const Type batch = apply_rules(setting.rules.activations, setting.mesh,
                                  make_type(DType::kI32, {{"batch", 0, {}}}));
@@ -49,7 +48,7 @@ Infeed Session::infeed(int64_t global_batch_size, const SessionOptions& options)
   Infeed infeed{.infeed_host_index = processes_.rank(),
                 .num_infeed_hosts = processes_.size(),
                 .run_directory = directory_of_inputs(options),
-                // Only the first process may freeze a corpus anew.
+                // Only process 0 may create a corpus snapshot.
                 .run_begun = !processes_.is_first() || run_has_begun(options.run_directory)};
   const Type batch = apply_rules(rules_.activations, mesh_,
                                  make_type(DType::kI32, {{"batch", global_batch_size, {}}}));
@@ -71,7 +70,7 @@ OpenedInput Session::open_input(const Template<BaseInput>& input_tpl, const std:
 }
 
 void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& options) {
-  // The first process's training input comes first: it may freeze a corpus that the others read.
+  // Process 0 opens its training input first: it may create a snapshot that the others read.
   if (!processes_.is_first()) processes_.barrier("opening the inputs");
   input_ = std::make_unique<Prefetch>(open_input(config.input, "input", options).input,
                                       train().prefetch_batches);
@@ -88,7 +87,7 @@ void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& 
   if (options.allocates) compare_data();
 }
 
-// Processes that see other files under one path are told so at once, not at the first checkpoint.
+// Detects at once, not at the first checkpoint, that processes see different files under one path.
 void Session::compare_data() const {
   const auto compare = [&](const BaseInput& input, const std::string& where) {
     const ErrorContext context(where);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run computes with: the task, its inputs and its programs, compiled into one executor for
-// the devices of this process. It neither loops nor saves; the trainer does.
+// The task, its inputs and its programs, compiled into one executor for the devices of this
+// process. The trainer loops over steps and saves checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@
 
 namespace tessera {
 
-// What one training step gave.
+// The results of one training step.
 struct StepResult {
   double loss = 0.0;
   double grad_norm = 0.0;
@@ -35,14 +35,14 @@ struct StepResult {
   int64_t skipped = 0;
   int64_t skipped_in_a_row = 0;
   std::map<std::string, double> metrics;          // Means over the batch.
-  std::map<std::string, double> parameter_norms;  // "parameter_norm/<path>", if asked for.
+  std::map<std::string, double> parameter_norms;  // "parameter_norm/<path>", if enabled.
 };
 
 // Wraps the executor's program of a training step: writes the batch and scalars, reads the results.
 class TrainProgram {
  public:
   TrainProgram(Executor& executor, int program, const BaseTask& task);
-  // The step numbered `step` (from 0) on this batch; its weights and state are updated in place.
+  // Runs step number `step` (from 0) on this batch; updates weights and state in place.
   StepResult run(const Batch& batch, int64_t step);
   int program() const { return program_; }
 
@@ -54,31 +54,31 @@ class TrainProgram {
 };
 
 struct SessionOptions {
-  std::filesystem::path run_directory;    // Where inputs may keep a frozen corpus,
-  std::filesystem::path input_directory;  // unless it is to be kept here.
-  int64_t devices = 1;                    // Of this process, for a mesh that does not say.
-  bool keeps_tokenizer = true;            // Of a run that trains: in its directory.
+  std::filesystem::path run_directory;    // Where inputs find an existing corpus snapshot,
+  std::filesystem::path input_directory;  // and where they write a new one.
+  int64_t devices = 1;                    // Of this process; used if the mesh has no shape.
+  bool keeps_tokenizer = true;            // Write the tokenizer to the run's directory.
   bool trains = true;                     // false: evaluation only.
-  bool allocates = true;                  // false: a plan alone, of any size, on the first device.
-  std::function<void(std::string_view stage, const Graph&)> on_stage;  // Of the training graph.
+  bool allocates = true;                  // false: plan only, for any mesh, on the first device.
+  std::function<void(std::string_view stage, const Graph&)> on_stage;  // For the training graph.
 };
 
 class Session : public ModelSession {
  public:
-  // The devices are this process's, in the order of their numbers; they and the processes outlive
-  // the session.
+  // The devices are those of this process, in the order of their numbers. They and the processes
+  // outlive the session.
   Session(const ExperimentConfig& config, const SessionOptions& options,
           const std::vector<Device*>& devices, ProcessGroup& processes);
 
   Prefetch& input() { return *input_; }
-  // Tokens of one global batch.
+  // Tokens of a global batch.
   int64_t tokens_per_step() const;
 
   Plan plan() { return make_plan(*this, train_graph_, train_->program(), tokens_per_step()); }
   const Graph& train_graph() const { return train_graph_; }  // As traced.
   int train_program_number() const { return train_->program(); }
   TrainProgram& train_program() { return *train_; }
-  TrainingSamples* samples() { return samples_ ? &*samples_ : nullptr; }  // If asked for.
+  TrainingSamples* samples() { return samples_ ? &*samples_ : nullptr; }  // Null if disabled.
   Evaluation& evaluation() { return *evaluation_; }
   const Evaluation& evaluation() const { return *evaluation_; }
 

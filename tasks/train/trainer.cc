@@ -42,10 +42,10 @@ double seconds_since(Clock::time_point begin) {
 
 bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
 
-// ProcessGroup agree about saving beside the steps; those have channel 0.
+// The channel on which ProcessGroup agrees about saving; steps use channel 0.
 constexpr uint64_t kSavingChannel = 1;
 
-// A metric to watch must be one that evaluation gives.
+// Checks that evaluation gives the metric.
 void check_metric(const Evaluation& evaluation, std::string_view field, const std::string& metric) {
   if (metric.empty()) return;
   const std::vector<std::string> names = evaluation.metric_names();
@@ -74,10 +74,10 @@ struct Trainer::Impl {
   void step_until_complete(const StopSignal& stop);
   void note_failure(const std::string& reason) noexcept;
   void log_lost_console();
-  // What all processes know before any begins a step.
+  // What all processes agree on before a step.
   struct Outlook {
-    int signal = 0;          // That some process got; 0: none.
-    bool has_batch = false;  // That some process has rows for the step.
+    int signal = 0;          // A stop signal that some process received; 0: none.
+    bool has_batch = false;  // Whether some process has rows for the step.
   };
   Outlook agreed_outlook(const StopSignal& stop);
   void leave(int signal);
@@ -94,10 +94,10 @@ struct Trainer::Impl {
   bool complete() const { return step_ >= p().num_train_steps || !stop_reason_.empty(); }
 
   RunOptions options_;
-  Device& device_;  // The first; the others are like it.
+  Device& device_;  // The first device; the others are of the same kind.
   ProcessGroup& processes_;
   fs::path directory_;
-  std::unique_ptr<RunLock> lock_;  // Of whoever writes: null unless process 0 of a training run.
+  std::unique_ptr<RunLock> lock_;  // In process 0 of a training run; else null.
   std::string hparams_toml_;
   Session session_;
   Throughput throughput_;
@@ -105,16 +105,16 @@ struct Trainer::Impl {
   CorruptRecordsReport corrupt_records_;
   CheckpointStore store_;
   std::unique_ptr<CheckpointSaver> saver_;
-  std::unique_ptr<RunLog> log_;  // Of a process other than the first it records nothing.
+  std::unique_ptr<RunLog> log_;  // Records nothing in processes other than process 0.
   Console console_;
   StepRunner runner_;
   int64_t step_ = 0;         // Steps done.
-  int64_t saved_step_ = -1;  // Of the last checkpoint.
-  int64_t damaged_ = 0;      // Checkpoints that were passed over at the start.
-  std::string stop_reason_;  // Why to end before num_train_steps; empty: go on.
-  std::string graph_hash_;   // Of the training step as traced.
-  int64_t skipped_ = 0;      // Of step_ steps.
-  int stopped_by_ = 0;       // The signal that this start ended by; 0: none.
+  int64_t saved_step_ = -1;  // Step of the last checkpoint.
+  int64_t damaged_ = 0;      // Damaged checkpoints that were skipped at the start.
+  std::string stop_reason_;  // Why to end before num_train_steps; "": continue.
+  std::string graph_hash_;   // Of the traced training step.
+  int64_t skipped_ = 0;      // Skipped steps, of step_.
+  int stopped_by_ = 0;       // The signal that ended this start; 0: none.
   bool console_loss_logged_ = false;
 };
 
@@ -151,7 +151,7 @@ void Trainer::Impl::begin() {
   graph_hash_ = graph_hash(session_.train_graph());
   if (options_.mode == RunMode::kPlan) return;
   std::optional<RestoredState> restored;
-  // A dry run leaves what --restart would set aside where it is, and reads none of it.
+  // With --restart a dry run must ignore the existing run, which it cannot set aside.
   if (!options_.dry_run || !options_.restart)
     restored = restore_newest(session_.executor(), store_, processes_, on_damage(options_),
                               [this](const std::string& line) { console_.info(line); });
@@ -171,7 +171,7 @@ void Trainer::Impl::go_on_from(const RestoredState& restored) {
   if (options_.mode == RunMode::kTrain) {
     const LoopState state = loop_state_of(info);
     const std::string mesh = session_.mesh().text();
-    // With another configuration it is asked to go on differently.
+    // The configuration may have changed what ends a run.
     if (info.hparams == hparams_toml_) stop_reason_ = state.stop_reason;
     if (!state.mesh.empty() && state.mesh != mesh) {
       console_.info(
@@ -186,7 +186,7 @@ void Trainer::Impl::go_on_from(const RestoredState& restored) {
       console_.info(
           fmt::format("note: step {} was saved with another configuration: {}", info.step, change));
     early_stopper_.restore(state.early_stopper);
-    // Imported weights come without a place in the input: it begins.
+    // Imported weights have no input position: the input starts at its beginning.
     if (state.input.position > 0 || !state.input.extra.empty())
       session_.input().restore(state.input);
     corrupt_records_.restore(state.input);
@@ -242,7 +242,7 @@ void Trainer::Impl::open_logs() {
   console_.info(fmt::format("restored step {}", step_));
 }
 
-// Whatever keeps the log from being written is less than the failure itself.
+// An error of the log must not hide the failure itself.
 void Trainer::Impl::note_failure(const std::string& reason) noexcept {
   try {
     log_lost_console();
@@ -251,7 +251,7 @@ void Trainer::Impl::note_failure(const std::string& reason) noexcept {
   }
 }
 
-// A run whose console is lost goes on; its log is where that can be said.
+// The run continues without a console; only the log can report that.
 void Trainer::Impl::log_lost_console() {
   if (console_.loss().empty() || console_loss_logged_) return;
   console_loss_logged_ = true;
@@ -268,7 +268,7 @@ int Trainer::Impl::train() {
                                   .every_steps = p().save_keep_every_steps,
                                   .best = !p().save_keep_best.empty()};
   saver_ = std::make_unique<CheckpointSaver>(store_, retention, std::move(saving));
-  // Arrays are saved from where a step computes with them.
+  // The saver reads arrays from where steps update them.
   session_.executor().guard_writes(
       [reads = saver_->reads()](std::span<const std::byte> bytes) { reads->await(bytes); });
   if (!p().save_keep_best.empty())
@@ -300,24 +300,24 @@ void Trainer::Impl::step_until_complete(const StopSignal& stop) {
   }
 }
 
-// Between steps. What keeps a process from its next batch is known to all before any begins a step
-// that it would wait in for ever.
+// Agreement between steps. All processes learn whether one cannot make another step before any
+// process starts a step in which it would wait for that one.
 Trainer::Impl::Outlook Trainer::Impl::agreed_outlook(const StopSignal& stop) {
   const int64_t has_batch = session_.input().await_next() ? 1 : 0;
   const int64_t agreed = processes_.all_reduce_max(2 * stop.requested() + has_batch,
                                                    fmt::format("step {}", step_ + 1));
-  // Of two processes the one with a signal is heard; then it does not matter who has a batch.
+  // A signal takes precedence over the end of the input.
   return {static_cast<int>(agreed / 2), agreed % 2 == 1};
 }
 
-// Saves and says how to go on. Whoever stops a run waits only so long before it is killed.
+// Saves and prints how to resume. The sender of the signal may kill this process soon.
 void Trainer::Impl::leave(int signal) {
   const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
     const std::string message = fmt::format(
         "runexp: told to stop, but step {} was not saved within {} s "
         "(task.train.stop_deadline_seconds); what was saved before remains\n",
         step_, p().stop_deadline_seconds);
-    std::fputs(message.c_str(), stderr);  // fmt::print throws where standard error is closed.
+    std::fputs(message.c_str(), stderr);  // fmt::print throws if standard error is closed.
     if (processes_.transport()) processes_.transport()->abort(1);
     std::_Exit(1);
   });
