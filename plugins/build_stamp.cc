@@ -28,8 +28,8 @@ std::optional<T> read_at(std::string_view bytes, uint64_t offset) {
   return value;
 }
 
-// Mapping a library whose end is missing kills the process with SIGBUS, so every segment is looked
-// for before it is opened.
+// Checks that every segment is in the file: mapping a truncated library kills the process with
+// SIGBUS.
 bool is_whole(std::string_view bytes, const Elf64_Ehdr& header) {
   for (int i = 0; i < header.e_phnum; ++i) {
     const auto segment =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags of runexp, checked as far as they can be without looking at any experiment.
+// Parses the flags of runexp and checks what can be checked without an experiment.
 #pragma once
 
 #include <filesystem>
@@ -16,16 +16,16 @@ struct CommandLine {
   Action action = Action::kRun;
   std::string experiment;
   std::string diff_with;
-  std::filesystem::path new_project;  // Of kNew: the folder to make.
+  std::filesystem::path new_project;  // For kNew: the folder to create.
   std::vector<std::string> sets;
   std::vector<std::filesystem::path> plugin_path;
-  std::string device = "cpu";  // A kind of device.
-  int threads = 0;             // 0: all there are.
-  RunOptions run;              // `experiment` and an unset `job_log_dir` are filled in later.
+  std::string device = "cpu";  // The kind of device.
+  int threads = 0;             // 0: all available.
+  RunOptions run;              // `experiment` and a default `job_log_dir` are set later.
 };
 
-// `arguments` without the program's name. Error for an unknown flag, with the nearest, and for a
-// value that cannot be.
+// `arguments` without the program's name. Error for an unknown flag, with the nearest one, and for
+// an invalid value.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);
 
 std::string help_text();

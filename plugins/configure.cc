@@ -26,7 +26,7 @@ Setting split_setting(const std::string& given) {
   return {given.substr(0, equals), given.substr(equals + 1)};
 }
 
-// As many sizes as there are axes, with as many devices as in the shape that was given.
+// A shape with one size per axis and as many devices as in the given shape.
 std::string example_shape(const MeshConfig& mesh, const std::vector<int64_t>& given) {
   if (given.size() == mesh.axis_names.size()) return fmt::format("{}", fmt::join(given, ","));
   int64_t devices = 1;
@@ -42,8 +42,8 @@ void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Settin
   entry.read_knobs(TreeReader{knobs, ""}, experiment);
 }
 
-// The shapes are knobs of every experiment, but work only where its build() uses them: one with
-// axes of its own may not. Error if it would build the same without the knob.
+// Every experiment has the shape knobs, but its build() may ignore them. Error if the configuration
+// would be the same without the knob.
 void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
                            const ExperimentConfig& config) {
   const std::unique_ptr<Experiment> usual = entry.make();
@@ -55,7 +55,7 @@ void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
     try {
       is_used = !same_value(to_tree(with_all_evals(experiment.build())), to_tree(config));
     } catch (const Error&) {
-      // It needs a shape.
+      // build() needs a shape.
     }
     shape = given;
     if (is_used) return;
@@ -69,7 +69,7 @@ void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
   check("dcn_mesh_shape", experiment.dcn_mesh_shape, usual->dcn_mesh_shape);
 }
 
-// A shape must have a size for each axis, also where no mesh is made of it.
+// A shape needs a size for each axis, even if no mesh is made.
 void check_mesh(const MeshConfig& mesh) {
   int64_t slices = 1;
   for (const int64_t size : mesh.dcn_mesh_shape)
@@ -77,7 +77,7 @@ void check_mesh(const MeshConfig& mesh) {
   planned_mesh(mesh, slices);
 }
 
-// A first name that is neither a knob nor a part of the configuration.
+// The path's first name is neither a knob nor a part of the configuration.
 [[noreturn]] void fail_unknown(const ExperimentEntry& entry, const Tree& knobs, const Tree& config,
                                const Setting& setting) {
   std::vector<std::string> candidates = knobs.keys;
@@ -133,7 +133,7 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   configured.config = with_all_evals(experiment->build());
   check_shapes_are_used(entry, *experiment, configured.config);
   for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
-  configured.config = with_all_evals(configured.config);  // Datasets may have come and gone.
+  configured.config = with_all_evals(configured.config);  // --set may add or remove datasets.
   check_mesh(configured.config.mesh);
   const Tree whole = resolved(configured.config_tree());
   check_required(whole, entry.name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From an experiment and --set to the configuration of a run.
+// Makes the configuration of a run from an experiment and --set.
 #pragma once
 
 #include <memory>
@@ -12,17 +12,17 @@ namespace tessera {
 
 struct ConfiguredExperiment {
   std::string name;
-  std::shared_ptr<const Experiment> experiment;  // With its knobs as set,
-  ExperimentEntry entry;                         // and how it is registered.
-  Tree knobs;                                    // As set, with provenance.
+  std::shared_ptr<const Experiment> experiment;  // With its knobs set,
+  ExperimentEntry entry;                         // and its registration.
+  Tree knobs;                                    // With provenance.
   ExperimentConfig config;
-  std::vector<std::string> overrides;  // "path=value" of what was set in `config`.
+  std::vector<std::string> overrides;  // "path=value" of everything set in `config`.
 
   Tree config_tree() const;  // With provenance.
 };
 
-// Applies each "path=value": those that name a knob before build(), the others to what it built.
-// Error for an unknown path, a wrong type, or required fields that are still unset.
+// Applies each "path=value": knobs before build(), other paths to its result. Error for an unknown
+// path, a wrong type, or required fields that are still unset.
 ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets);
 
 }  // namespace tessera

@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned char kBackgrounds[2] = {0x55, 0xaa};
 
-// The bytes of an experiment made in memory that was filled with `background` before.
+// The bytes of an experiment constructed in memory filled with `background`.
 std::vector<unsigned char> bytes_over(const ExperimentEntry& entry, unsigned char background) {
   size_t space = entry.size + entry.alignment;
   std::vector<unsigned char> memory(space, background);
@@ -26,8 +26,8 @@ std::vector<unsigned char> bytes_over(const ExperimentEntry& entry, unsigned cha
   return bytes;
 }
 
-// Which bytes construction sets. Addresses may differ between two objects, but neither background
-// is left in them.
+// The bytes that construction writes: those that keep neither of two backgrounds. Pointers may
+// differ between two objects.
 std::vector<bool> written_bytes(const ExperimentEntry& entry) {
   const std::vector<unsigned char> first = bytes_over(entry, kBackgrounds[0]);
   const std::vector<unsigned char> second = bytes_over(entry, kBackgrounds[1]);
@@ -44,7 +44,7 @@ void check_knobs(const ExperimentEntry& entry) {
   const auto clear = [&unlisted](size_t offset, size_t size) {
     std::fill_n(unlisted.begin() + static_cast<std::ptrdiff_t>(offset), size, false);
   };
-  clear(0, sizeof(void*));  // The pointer to the virtual functions.
+  clear(0, sizeof(void*));  // The vtable pointer.
   std::vector<KnobExtent> knobs = entry.extents(*entry.make());
   for (const KnobExtent& knob : knobs) clear(knob.offset, knob.size);
   const auto at = std::find(unlisted.begin(), unlisted.end(), true);

@@ -25,20 +25,20 @@ std::optional<int> number_in(const char* variable) {
   return value;
 }
 
-// What a launcher tells the processes it starts.
+// Environment variables of a launcher.
 struct Launcher {
   const char* name;
   const char* rank;
   const char* size;
   const char* local_rank;
-  const char* also;  // A variable that must be set too; or null.
+  const char* also;  // A second variable that must be set; or null.
 };
 
 constexpr Launcher kLaunchers[] = {
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      nullptr},
     {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", nullptr},
-    // A batch script has a SLURM_PROCID too, but only srun makes a step.
+    // A batch script has SLURM_PROCID, too; only srun sets SLURM_STEP_ID.
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_ID"},
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How this process was started: alone, or as one of several by mpirun or srun, which it then joins.
+// Detects how this process was started (alone, by mpirun or by srun) and joins the others.
 #pragma once
 
 #include <filesystem>
@@ -12,18 +12,18 @@
 namespace tessera {
 
 struct Launch {
-  std::string by;  // "mpirun", "srun"; empty: alone.
+  std::string by;  // "mpirun", "srun"; "": alone.
   int rank = 0;
   int size = 1;
-  int local_rank = 0;  // Among those of this host.
+  int local_rank = 0;  // Among the processes of this host.
 };
 
-// As the environment says.
+// From the environment.
 Launch find_launch();
 
-// Joins the processes started together with this one; null if it is alone. Loads the transport's
-// plugin, from tessera/transports beside our libraries or from the folders given. Error if it is
-// not built, or if those that joined are not those that were started.
+// Joins the processes started together; null for a single process. Loads the transport's plugin
+// from tessera/transports beside our libraries or from the given folders. Error if it is not built,
+// or if the number of processes differs from the launcher's.
 std::shared_ptr<Transport> join_processes(const Launch& launch,
                                           const std::vector<std::filesystem::path>& folders = {});
 

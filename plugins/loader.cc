@@ -28,7 +28,7 @@ Opened& opened() {
   return *instance;
 }
 
-// dlopen's text begins with the path, which the message already has.
+// Removes the path at the beginning of dlopen's text, which our message already has.
 std::string reason_of(const boost::system::system_error& error, const filesystem::path& file) {
   std::string text = error.what();
   const std::string doubled = file.string() + ": ";
@@ -40,7 +40,7 @@ std::string reason_of(const boost::system::system_error& error, const filesystem
 
 }  // namespace
 
-// Beside this very library, so that a build tree and an installed tree both find their own.
+// Relative to this library, which works in build trees and installations.
 filesystem::path own_plugins(std::string_view kind) {
   boost::system::error_code error;
   const auto library = boost::dll::this_line_location(error);

@@ -9,23 +9,22 @@
 
 namespace tessera {
 
-// The folder of our own plugins of one kind ("experiments", "transports"): tessera/<kind> beside
-// our libraries.
+// The folder of our own plugins of a kind ("experiments", "transports"): tessera/<kind> beside our
+// libraries.
 std::filesystem::path own_plugins(std::string_view kind);
 
-// Where plugins are looked for, in order: those given (folders or single libraries), the folders in
-// TESSERA_PLUGIN_PATH, and tessera/experiments beside our own libraries. Error for one given that
-// does not exist.
+// The search path for plugins: the given folders and libraries, the folders in TESSERA_PLUGIN_PATH,
+// and tessera/experiments beside our libraries. Error for a given path that does not exist.
 std::vector<std::filesystem::path> plugin_path(const std::vector<std::filesystem::path>& given);
 
-// Shared libraries on the path, by folder and name.
+// The shared libraries on the path, sorted by folder and name.
 std::vector<std::filesystem::path> find_plugins(const std::vector<std::filesystem::path>& path);
 
-// Opens one plugin, once. Error if it is missing, broken, foreign or of another build; what it
-// registers is then in plugins/registry.h. It stays open until the process ends.
+// Loads one plugin, once; it is never unloaded. Error if it is missing, damaged, not a plugin, or
+// of another build. plugins/registry.h then has what it registers.
 void load_plugin(const std::filesystem::path& file);
 
-// Opens all of them and returns what went wrong, one line each.
+// Loads all of them and returns the errors, one line each.
 std::vector<std::string> load_plugins(const std::vector<std::filesystem::path>& files);
 
 }  // namespace tessera

@@ -38,7 +38,7 @@ std::vector<std::string> near_names(std::string_view name,
   return near;
 }
 
-// Plugins that register kinds of device are called like them.
+// A plugin that registers a kind of device has the kind's name.
 std::vector<std::filesystem::path> device_plugins(std::vector<std::filesystem::path> folders) {
   folders.push_back(own_plugins("devices"));
   return find_plugins(folders);
@@ -92,7 +92,7 @@ ExperimentEntry find_experiment(std::string_view name,
   try {
     return match_experiment(name, registered_experiments());
   } catch (const Error& error) {
-    // What was looked for may be in what could not be loaded, or in another folder than the given.
+    // The experiment may be in a plugin that failed to load, or in another folder.
     std::string more;
     if (!problems.empty()) more = fmt::format(" (not loaded: {})", fmt::join(problems, "; "));
     for (const std::filesystem::path& place : path)

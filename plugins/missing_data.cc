@@ -26,14 +26,14 @@ bool reads_data(RunMode mode) {
 }
 
 bool mesh_fits(const Experiment& experiment, int64_t devices) {
-  if (experiment.ici_mesh_shape.empty()) return true;  // It takes what there is.
+  if (experiment.ici_mesh_shape.empty()) return true;  // It uses all devices.
   int64_t wanted = 1;
   for (const int64_t size : experiment.ici_mesh_shape) wanted *= size;
   for (const int64_t size : experiment.dcn_mesh_shape) wanted *= size;
   return wanted == devices;
 }
 
-// The usual axes are shaped by a knob; others by the field of the configuration.
+// The knob sets the shape of the default axes; for others, the field of the configuration.
 std::string fitting_shape(const MeshConfig& mesh, int64_t devices) {
   return fmt::format("{}ici_mesh_shape=[{}]",
                      mesh.axis_names == MeshConfig{}.axis_names ? "" : "mesh.",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user reads who starts an experiment without its data: what is missing, where it was looked
-// for, and the commands that end in a run.
+// The message for a user who starts an experiment without its data: what is missing, where it was
+// expected, and the commands that lead to a run.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// nullopt if nothing is missing, or if the mode reads no data. `devices` are those of the whole
-// run: the last command asks for a mesh of them.
+// nullopt if nothing is missing or the mode reads no data. `devices`: of the whole run; the last
+// command asks for a mesh of that size.
 std::optional<std::string> missing_data_message(const ConfiguredExperiment& configured,
                                                 const CommandLine& line, int64_t devices);
 

@@ -15,12 +15,12 @@ namespace {
 
 namespace filesystem = std::filesystem;
 
-constexpr std::string_view kName = "my_project";  // In the files.
+constexpr std::string_view kName = "my_project";  // The name in the templates.
 constexpr std::string_view kPackage = "/where/tessera/is";
 constexpr std::string_view kLicences[] = {"// SPDX-License-Identifier: Apache-2.0\n",
                                           "# SPDX-License-Identifier: Apache-2.0\n"};
 
-// What a namespace cannot be called: C++'s words, and names that are taken.
+// Names that a namespace cannot have: C++ keywords, and names already in use.
 const std::set<std::string, std::less<>> kTaken = {
     "alignas",   "alignof",   "and",       "asm",      "auto",     "bitand",   "bitor",    "bool",
     "break",     "case",      "catch",     "char",     "class",    "compl",    "concept",  "const",
@@ -33,7 +33,7 @@ const std::set<std::string, std::less<>> kTaken = {
     "this",      "throw",     "true",      "try",      "typedef",  "typeid",   "typename", "union",
     "unsigned",  "using",     "virtual",   "void",     "volatile", "while",    "xor"};
 
-// A name like it that a project may have.
+// A similar name that a project may have.
 std::string legal_name(const std::string& name) {
   std::string legal;
   for (const char letter : name) {
@@ -68,7 +68,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Where find_package(Tessera) finds this very Tessera, in a build tree or installed.
+// The folder of this Tessera for find_package, in a build tree or installed.
 filesystem::path package_folder() {
   const filesystem::path folder =
       own_plugins("experiments").parent_path().parent_path() / "cmake" / "Tessera";

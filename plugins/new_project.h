@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `runexp new NAME`: a plugin project of one's own, with an experiment, a layer, its test and an
-// input, which builds and trains as it is. The files are those of cmake/new_project, where the
-// project is called my_project.
+// `runexp new NAME`: creates a plugin project with an experiment, a layer, its test and an input,
+// which builds and trains. The files are templates in cmake/new_project, where the project is
+// called my_project.
 #pragma once
 
 #include <filesystem>
@@ -17,8 +17,8 @@ struct NewProjectFile {
 };
 std::vector<NewProjectFile> new_project_files();
 
-// Writes the project into `folder`, which must not exist and whose last part is the project's name.
-// Returns what to type next; `program` is the runexp to type it with.
+// Writes the project into `folder`, which must not exist; its last part is the project's name.
+// Returns the commands to run next; `program` is the path of runexp.
 std::string write_new_project(const std::filesystem::path& folder,
                               const std::filesystem::path& program);
 

@@ -17,7 +17,7 @@ struct Registry {
   std::string loading;
 };
 
-// Never destroyed, as plugins are never unloaded.
+// Never destroyed, since plugins are never unloaded.
 Registry& registry() {
   static auto* instance = new Registry;
   return *instance;

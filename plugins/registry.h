@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The experiments that plugins have registered. Registering only records: what clashes is reported
-// once everything is loaded, because nothing may throw while a shared library is being opened.
+// The registry of experiments. Registering only records; conflicts are reported when everything is
+// loaded, because nothing may throw while a shared library is being loaded.
 //
 //   struct SourceLm : ByteLm { using Base = ByteLm; int64_t my_knob = 3; FIELDS(my_knob) … };
 //   REGISTER_EXPERIMENT(quickstart, SourceLm)  // --exp=quickstart.SourceLm
@@ -25,7 +25,7 @@
 
 namespace tessera {
 
-// Bytes of an experiment that one of its knobs takes up.
+// The byte range of one knob in an experiment.
 struct KnobExtent {
   std::string name;
   size_t offset = 0;
@@ -34,9 +34,9 @@ struct KnobExtent {
 
 struct ExperimentEntry {
   std::string name;     // "quickstart.SourceLm"
-  std::string summary;  // The class's kSummary, if it has one.
-  std::string plugin;   // Path of the shared library; "" if it is linked in.
-  SourceSite site;      // Of REGISTER_EXPERIMENT.
+  std::string summary;  // The class's kSummary, or "".
+  std::string plugin;   // The shared library's path; "" if linked in.
+  SourceSite site;      // The line of REGISTER_EXPERIMENT.
   size_t size = 0;
   size_t alignment = 0;
   Experiment* (*construct)(void* memory) = nullptr;
@@ -44,20 +44,20 @@ struct ExperimentEntry {
   Tree (*knobs)(const Experiment& experiment) = nullptr;
   void (*read_knobs)(const TreeReader& reader, Experiment& experiment) = nullptr;
   std::vector<KnobExtent> (*extents)(const Experiment& experiment) = nullptr;
-  // Null if the class has no such function.
+  // Null if the class has no such member function.
   std::optional<MissingData> (*missing_data)(const Experiment& experiment,
                                              const ExperimentConfig& config) = nullptr;
 };
 
 void register_experiment(ExperimentEntry entry);
 
-// In order of name.
+// Sorted by name.
 std::vector<ExperimentEntry> registered_experiments();
 
 // "experiment 'a.B' is registered twice: in x.so and in y.so", for each such name.
 std::vector<std::string> experiment_clashes();
 
-// While alive, registrations are said to come from `plugin`.
+// While it lives, registrations are attributed to `plugin`.
 class LoadingPlugin {
  public:
   explicit LoadingPlugin(std::string plugin);

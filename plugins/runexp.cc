@@ -42,7 +42,7 @@ constexpr int kDone = 0;
 constexpr int kFailed = 1;
 constexpr int kBadUsage = 2;
 
-// How long a process that failed waits for the others to hear of it, before it ends them.
+// How long a failed process waits until the others know, before it ends them.
 constexpr std::chrono::seconds kFailurePatience{2};
 
 std::string one_line(std::string text) {
@@ -72,7 +72,7 @@ int describe_experiment(const ConfiguredExperiment& configured, std::ostream& ou
   return kDone;
 }
 
-// Another experiment, or the configuration that a run's directory holds.
+// Another experiment, or the configuration in a run's directory.
 Tree other_tree(const std::string& other, const CommandLine& line) {
   filesystem::path file = other;
   if (filesystem::is_directory(file)) {
@@ -100,15 +100,15 @@ int diff_experiments(const ConfiguredExperiment& configured, const CommandLine& 
   return kDone;
 }
 
-// How a process ends, or would if it were alone.
+// The result of this process if it were alone.
 struct Ending {
   int exit_code = kDone;
   std::string error;
-  filesystem::path run_directory = {};  // Whose failures.log takes the error; or empty.
+  filesystem::path run_directory = {};  // Its failures.log gets the error; or empty.
 };
 
-// Unless told, a process takes the processors it may run on; those of a host that are not bound to
-// some of their own share them.
+// The default: the processors this process may use, divided among the host's processes that are not
+// bound to their own.
 int thread_budget(const CommandLine& line, const ProcessGroup& processes) {
   if (line.threads > 0 || processes.size() == 1) return line.threads;
   const int usable = usable_cpu_threads();
@@ -127,7 +127,7 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
   if (options.job_log_dir.empty()) options.job_log_dir = filesystem::path("runs") / configured.name;
-  // A plan of any mesh asks one device about its kernels.
+  // A plan for any mesh needs one device, to ask about its kernels.
   const std::vector<std::unique_ptr<Device>> devices =
       kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices, options.threads);
   std::vector<Device*> in_order;
@@ -139,12 +139,12 @@ Ending run(const ConfiguredExperiment& configured, const CommandLine& line, cons
   try {
     return {mode->run(), ""};
   } catch (const std::exception& error) {
-    // Thrown on, it would be taken for bad configuration.
+    // The caller takes exceptions for configuration errors.
     return {kFailed, error_text(error), logs ? options.job_log_dir : filesystem::path()};
   }
 }
 
-// Each process checks its own machine; what is wrong on any is told.
+// Each process checks its own machine; the first problem of any is reported.
 Ending check_this_machine(const CommandLine& line, const DeviceKind& kind,
                           const ProcessGroup& processes, std::ostream& out) {
   const int threads = thread_budget(line, processes);
@@ -156,7 +156,7 @@ Ending check_this_machine(const CommandLine& line, const DeviceKind& kind,
   return {kFailed, "selfcheck: " + problem};
 }
 
-// Of what is there to be read, the reader must get all, unless it left (`| head -1`).
+// Fails if the output is incomplete, unless the reader closed the pipe (`| head -1`).
 Ending check_printed(Ending ending) {
   const std::string loss = flush_standard_output();
   if (ending.exit_code != kDone || loss.empty()) return ending;
@@ -190,7 +190,7 @@ Ending act(const CommandLine& line, ProcessGroup& processes, StallWatch* watch, 
     return check_printed({diff_experiments(configured, line, out), ""});
   if (const auto message =
           missing_data_message(configured, line, line.run.devices * processes.size())) {
-    fmt::print(errors, "runexp: {}", *message);  // Of several lines: commands are to be copied.
+    fmt::print(errors, "runexp: {}", *message);  // Several lines: commands to copy.
     return {kBadUsage, ""};
   }
   const bool prints = line.run.mode == RunMode::kPlan || line.run.mode == RunMode::kDecode;
@@ -210,7 +210,7 @@ Ending catch_errors(const std::function<Ending()>& action) {
   }
 }
 
-// Whether this process is the first with its error: the others do not repeat it.
+// Whether this process is the first with its error, which the others do not repeat.
 bool is_first_with_its_error(const SharedFailure& failure, int rank) {
   const std::string& own = failure.errors[static_cast<size_t>(rank)];
   return !own.empty() &&
@@ -218,7 +218,7 @@ bool is_first_with_its_error(const SharedFailure& failure, int rank) {
              rank;
 }
 
-// All processes end with one code, and each error is printed once.
+// All processes return one code, and each error is printed once.
 int end_together(Ending ending, ProcessGroup& processes, std::ostream& errors) {
   if (ending.error.empty()) {
     const Ending agreed = catch_errors([&]() -> Ending {
@@ -240,8 +240,8 @@ int end_together(Ending ending, ProcessGroup& processes, std::ostream& errors) {
   return failure->exit_code;
 }
 
-// Open MPI sends SIGTERM a second after a death, and kills a second after that; Slurm kills after
-// its KillWait, of 30 s unless it was set.
+// Open MPI sends SIGTERM one second after a process dies and kills a second later; Slurm kills
+// after KillWait, 30 s by default.
 std::chrono::milliseconds last_moment(const Launch& launch) {
   return std::chrono::milliseconds(launch.by == "srun" ? 10000 : 600);
 }
@@ -250,14 +250,14 @@ std::chrono::milliseconds last_moment(const Launch& launch) {
 
 int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& errors) {
   const Launch launch = find_launch();
-  std::optional<StallWatch> watch;  // It outlives the transport, whose end may have to wait.
+  std::optional<StallWatch> watch;  // Outlives the transport, whose destructor may wait.
   if (launch.size > 1)
     watch.emplace(fmt::format("process {} of {}", launch.rank, launch.size), last_moment(launch));
   std::shared_ptr<Transport> transport;
   try {
     transport = join_processes(launch);
   } catch (const std::exception& error) {
-    // The others cannot be asked, but those of this host say the same. The first to end ends all.
+    // The others cannot be asked; those of this host report the same. The first to exit ends all.
     if (launch.local_rank != 0) std::this_thread::sleep_for(kFailurePatience);
     fmt::print(errors, "runexp: {}\n", one_line(error.what()));
     return kBadUsage;
@@ -271,7 +271,7 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
                processes.is_first() ? out : nowhere, processes.is_first() ? errors : nowhere);
   });
   const int exit_code = end_together(ending, processes, errors);
-  // Of processes that end so, a launcher ends the others before they have come to their own end.
+  // If this process returned, the launcher would end the others before they finish.
   if (watch && exit_code != kDone) watch->dismiss();
   return exit_code;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of a command that a user is to copy.
+// Quotes words of commands that users copy.
 #pragma once
 
 #include <string>
 
 namespace tessera {
 
-// A word as a POSIX shell reads it back.
+// The word, quoted for a POSIX shell if necessary.
 inline std::string shell_quoted(const std::string& word) {
   constexpr const char* kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%[]";

@@ -12,12 +12,12 @@
 namespace tessera {
 namespace {
 
-// Beyond these no model is, and products of three sizes still fit in 64 bits.
+// Upper bound of sizes: products of three still fit in 64 bits.
 constexpr int64_t kMostTokens = int64_t{1} << 31;
 constexpr int64_t kMostDims = 1 << 20;
 constexpr int64_t kMostLayers = 4096;
 
-// What a size or number is called in each family's config.json; "" where it is not there.
+// The names of sizes and numbers in each family's config.json; "" if the family has none.
 struct Names {
   std::string_view gpt2, llama;
   std::string_view of(HfFamily family) const { return family == HfFamily::kGpt2 ? gpt2 : llama; }
@@ -58,7 +58,7 @@ const std::vector<ActivationRow>& activations() {
   return rows;
 }
 
-// Reads members of config.json, null and absence being the same.
+// Reads members of config.json; null means absent.
 class Reader {
  public:
   Reader(const Json& json, const std::string& where) : json_(json), where_(where) {}
@@ -124,7 +124,7 @@ HfFamily parse_family(const Reader& reader) {
        reader.where(), type, fmt::join(names, " and "), did_you_mean(type, names));
 }
 
-// What would change logits and no model of ours has.
+// Members that change logits and that our models do not support.
 void refuse_oddities(const Reader& reader) {
   const auto refuse = [&](std::string_view name, std::string_view why) {
     fail("{}: {}: {}", reader.where(), name, why);
@@ -173,7 +173,7 @@ void parse_llama(const Reader& reader, HfConfig* config) {
   config->mlp_bias = reader.flag_or("mlp_bias", false);
   config->attention_dropout = reader.rate_or("attention_dropout", 0.0);
   config->rope_theta = reader.positive_or("rope_theta", 10000.0);
-  // Until version 5 of transformers, and since.
+  // The name up to version 5 of transformers, and the later one.
   for (const std::string_view name : {"rope_scaling", "rope_parameters"})
     if (const Json* json = reader.find(name)) parse_rotation(*json, reader.where(), config);
   if (config->num_heads % config->num_kv_heads != 0)
@@ -195,7 +195,7 @@ void parse_gpt2(const Reader& reader, HfConfig* config) {
   config->attention_dropout = reader.rate_or("attn_pdrop", 0.1);
 }
 
-// A number as JSON, which transformers must read as a fraction where it expects one.
+// A number as JSON with a decimal point, where transformers expects a float.
 std::string number_text(double number) {
   std::string text = fmt::format("{}", number);
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
@@ -254,7 +254,7 @@ template <typename T>
 bool alike(const T& a, const T& b) {
   return a == b;
 }
-// Numbers that were written and read, or computed, in two ways.
+// Equal up to rounding.
 bool alike(double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(a); }
 
 }  // namespace
@@ -311,7 +311,7 @@ std::string hf_config_text(const HfConfig& config, std::string_view dtype,
   const auto id = [](int64_t value) { return value < 0 ? "null" : std::to_string(value); };
   writer.add("bos_token_id", id(special.begin));
   writer.add("eos_token_id", id(special.end));
-  // Until version 5 of transformers, and since.
+  // The name up to version 5 of transformers, and the later one.
   writer.add_text("torch_dtype", dtype);
   writer.add_text("dtype", dtype);
   writer.add(kVocabSize.of(family), config.vocab_size);

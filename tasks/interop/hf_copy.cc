@@ -8,10 +8,10 @@
 namespace tessera {
 namespace {
 
-// A run of values along the innermost step.
+// A strided run of values along the innermost step.
 struct Run {
-  int64_t theirs = 0, their_step = 1;  // In the rows,
-  int64_t ours = 0, our_step = 1;      // and in the block.
+  int64_t theirs = 0, their_step = 1;  // In the tensor's rows,
+  int64_t ours = 0, our_step = 1;      // and in our block.
   int64_t count = 0;
 };
 
@@ -58,7 +58,7 @@ class Runs {
     }
     Run run{.their_step = step.stride};
     if (step.axis >= 0) {
-      // Of begin + factor·(i - step.begin) those within the block.
+      // The i for which begin + factor·(i - step.begin) lies within the block.
       const auto axis = static_cast<size_t>(step.axis);
       const int64_t begin = index_[axis] - block_.origin[axis];
       const int64_t below = std::max<int64_t>(0, -begin);
@@ -90,7 +90,7 @@ void each_run(const HfTensor& tensor, const HfPart& part, RowRange rows, const R
   Runs<Visit>(part, rows, tensor.row_elements, block, visit).visit();
 }
 
-// Calls action with a pointer to the block's elements, as what they are.
+// Calls action with a pointer to the block's elements of their type.
 template <typename Action>
 void with_elements(const OurBlock& ours, Action action) {
   switch (ours.dtype) {
@@ -119,7 +119,7 @@ void copy_from_hf(const HfTensor& tensor, const HfPart& part, RowRange rows,
     each_run(tensor, part, rows, ours.block, [&](const Run& run) {
       const float* from = values.data() + run.theirs;
       Element* to = elements + run.ours;
-      // Without an offset no value is computed with, so that it keeps its bits.
+      // Without an offset the bits are copied unchanged.
       if (offset == 0.0f) {
         for (int64_t i = 0; i < run.count; ++i)
           to[i * run.our_step] = static_cast<Element>(from[i * run.their_step]);

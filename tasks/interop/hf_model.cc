@@ -18,9 +18,9 @@
 namespace tessera {
 namespace {
 
-constexpr double kInitScale = 0.02;  // Of both families, for weights that are not read.
+constexpr double kInitScale = 0.02;  // In both families, for weights that are not read.
 
-// Everything that keeps a model from being expressed, gathered to be said at once.
+// Collects everything that prevents the conversion, to be reported together.
 class Reasons {
  public:
   template <typename... Args>
@@ -40,7 +40,7 @@ class Reasons {
   std::vector<std::string> reasons_;
 };
 
-// A norm in the terms that both families share.
+// A norm as both families describe it.
 struct Norm {
   std::string_view kind;  // "LayerNorm", …
   double epsilon = 0.0;
@@ -70,7 +70,7 @@ Norm norm_of(const Template<UnaryLayer>& norm_tpl, std::string_view which, Reaso
 
 void describe_attention(const DotProductAttention::HParams& p, HfModel* model, Reasons* reasons) {
   HfConfig& config = model->config;
-  config.num_heads = std::max<int64_t>(1, p.num_heads.get());  // Its layer refuses fewer.
+  config.num_heads = std::max<int64_t>(1, p.num_heads.get());  // The layer rejects less.
   config.num_kv_heads = p.num_kv_heads.get_or(config.num_heads);
   config.head_dim = p.dims_per_head.get_or(config.model_dims / config.num_heads);
   config.attention_bias = p.use_bias || p.use_output_bias.get_or(false);
@@ -89,7 +89,7 @@ void describe_attention(const DotProductAttention::HParams& p, HfModel* model, R
   if (!p.rotary_tpl.has()) return;
   const auto& rotary = p.rotary_tpl.as<RotaryPositionEmbedding::HParams>();
   config.rope_factor = rotary.min_timescale;
-  // The product of the two was rounded when the layer was configured.
+  // The configuration holds the rounded product of the two.
   config.rope_theta =
       std::stod(fmt::format("{:.14g}", rotary.max_timescale / rotary.min_timescale));
   config.stretch = rotary.stretch.value_or(RotaryStretchHParams{});
@@ -128,7 +128,7 @@ void describe_block(const TransformerBlock::HParams& p, HfModel* model, Reasons*
   }
 }
 
-// The block that is stacked, or null.
+// The stacked block, or null.
 const TransformerBlock::HParams* block_of(const Template<SequenceLayer>& stack_tpl,
                                           Reasons* reasons) {
   const Template<SequenceLayer>* block_tpl = nullptr;
@@ -172,7 +172,7 @@ void describe_softmax(const TransformerLm::HParams& p, HfConfig* config, Reasons
     reasons->add("softmax_tpl.loss.soft_cap is {}: the logits are capped", options.soft_cap);
 }
 
-// What only GPT-2 has, and what it lacks.
+// Features that only GPT-2 has or lacks.
 void describe_as_gpt2(const TransformerLm::HParams& p, const TransformerBlock::HParams& block,
                       const Norm& norm, HfConfig* config, Reasons* reasons) {
   config->family = HfFamily::kGpt2;
@@ -258,7 +258,7 @@ int64_t seq_len_of(const ExperimentConfig& experiment) {
 }  // namespace
 
 HfModel hf_model_of(const ExperimentConfig& experiment) {
-  // Sizes flow down to where they are left unset.
+  // Unset sizes are inherited from above.
   ExperimentConfig whole;
   from_tree(resolved(to_tree(experiment)), whole);
   if (!whole.task.holds<SingleTask::HParams>())

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of ours in Hugging Face's terms, and theirs in ours: what hf_config.h says as layers, and
-// the reverse, with every reason why a model is neither a GPT-2 nor a Llama. Weights are
-// hf_weights.h.
+// Converts between our layers and the configuration in hf_config.h, and lists every reason why a
+// model is neither a GPT-2 nor a Llama. Weights: hf_weights.h.
 #pragma once
 
 #include <string>
@@ -13,10 +12,10 @@
 
 namespace tessera {
 
-// How our layers keep what Hugging Face's keep otherwise: of no account for what they compute.
+// Differences in how equivalent weights are stored.
 struct HfConventions {
-  bool interleaved_rotary = false;     // Pairs (2i, 2i+1) in place of (i, i + head_dim/2).
-  bool block_scale_from_zero = false;  // Scales of norms are stored less 1.
+  bool interleaved_rotary = false;     // Pairs (2i, 2i+1) instead of (i, i + head_dim/2).
+  bool block_scale_from_zero = false;  // Scales of norms are stored minus 1.
   bool final_scale_from_zero = false;
 };
 
@@ -25,14 +24,13 @@ struct HfModel {
   HfConventions conventions;
 };
 
-// The model of an experiment. Error that lists everything about it that neither architecture has.
-// A Llama that does not say how long sequences may be (max_positions) is said to take as long ones
-// as the experiment's input has.
+// The configuration of an experiment's model. Error with everything that neither architecture
+// supports. If a Llama does not give max_positions, the input's sequence length is used.
 HfModel hf_model_of(const ExperimentConfig& experiment);
 
 enum class HfStack { kRepeated, kUnrolled };
 
-// The other way: layers for such a configuration. Dropout is left at none.
+// The reverse: layers for a configuration. Dropout is 0.
 LanguageModel::HParams model_of_hf(const HfConfig& config, HfStack stack);
 
 }  // namespace tessera

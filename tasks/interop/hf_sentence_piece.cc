@@ -21,8 +21,8 @@ using Kind = SentencePieceFile::Kind;
 using PieceType = SentencePieceFile::Type;
 using Piece = SentencePieceFile::Piece;
 
-// `tokenizers` looks for every entry of a unigram vocabulary in the text, also for those that
-// SentencePiece never finds there ("<s>", "<0x0A>"). So low a score is never the best.
+// `tokenizers` matches every entry of a unigram vocabulary in the text, also those that
+// SentencePiece never matches ("<s>", "<0x0A>"). With so low a score they are never chosen.
 constexpr double kNeverFound = -1e6;
 
 std::string json_list(const std::vector<std::string>& parts) {
@@ -62,7 +62,7 @@ std::string normalizer_of(const SentencePieceFile& file) {
   std::vector<std::string> steps;
   const std::string mark(kSpaceMark);
   if (!file.normalization.empty()) {
-    // Precompiled takes the two as one and forgets the second.
+    // Precompiled treats the two as one character and drops the second.
     const SentencePieceTable table(file.normalization);
     const auto [length, text] = table.longest("\r\n");
     if (length == 1)
@@ -133,7 +133,7 @@ std::string unigram_model(const SentencePieceFile& file) {
     const Piece& piece = file.pieces[id];
     double score = kNeverFound;
     if (piece.type == PieceType::kNormal) score = piece.score;
-    // What SentencePiece gives them, so that they win.
+    // The score that SentencePiece gives them, so that they win.
     if (piece.type == PieceType::kUserDefined)
       score = static_cast<double>(static_cast<float>(piece.text.size()) * best) - 0.1;
     if (piece.type == PieceType::kUnknown) model.add("unk_id", static_cast<int64_t>(id));
@@ -144,8 +144,8 @@ std::string unigram_model(const SentencePieceFile& file) {
       .text();
 }
 
-// All ways to make a piece of two others, the pieces of the best scores first: SentencePiece merges
-// by the score of what is made.
+// All merges of two pieces into another piece, best score first: SentencePiece orders merges by the
+// score of the result.
 std::string merges_of(const SentencePieceFile& file) {
   std::set<std::string_view> known;
   std::vector<const Piece*> made;
@@ -201,7 +201,7 @@ std::string quoted_pattern(std::string_view text) {
   return pattern;
 }
 
-// User-defined pieces of BPE are words of their own, which are entries of the vocabulary.
+// User-defined pieces of a BPE model become whole words in the vocabulary.
 std::string user_defined_words(const SentencePieceFile& file) {
   std::vector<std::string_view> texts;
   for (const Piece& piece : file.pieces)
@@ -241,8 +241,8 @@ bool is_one_character(std::string_view text) {
   return static_cast<size_t>(character_at(text, 0).length) == text.size();
 }
 
-// A character that is found in pieces, but is none itself; "" if there is none. SentencePiece
-// weighs such a character as unknown against the pieces with it, by a score that differs here.
+// A character that occurs in pieces but is not a piece itself; "" if there is none. SentencePiece
+// scores such an unknown character differently from `tokenizers`.
 std::string missing_character(const SentencePieceFile& file) {
   std::set<std::string_view> single;
   for (const Piece& piece : file.pieces)
@@ -285,7 +285,7 @@ std::string reason_against(const SentencePieceFile& file) {
   return "";
 }
 
-// Where BPE takes whole words from the vocabulary, each must be what its merges come to.
+// If BPE takes whole words from the vocabulary, merging must give the same pieces.
 std::string reason_against_words(const SentencePieceFile& file, const std::string& where) {
   const std::string json = JsonLine().add_raw("model", bpe_model(file, false)).text();
   const auto tokenizer = make_hugging_face_tokenizer(where, {{"tokenizer.json", json}});

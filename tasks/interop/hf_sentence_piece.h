@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A SentencePiece model as the tokenizer.json that the library `tokenizers` reads, with the same
-// ids: transformers does not read SentencePiece models of its own accord.
+// Converts a SentencePiece model to a tokenizer.json for the library `tokenizers` that gives the
+// same ids, because transformers does not read SentencePiece models by default.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 namespace tessera {
 
 struct HfSentencePiece {
-  std::string json;    // "" if the library cannot give this model's ids,
-  std::string reason;  // which says why.
+  std::string json;    // "" if the library cannot reproduce this model's ids;
+  std::string reason;  // then the reason.
 };
 
 // Errors begin with `where`.

@@ -12,14 +12,14 @@ namespace {
 
 constexpr const char* kSettings = "tokenizer_config.json";
 
-// The name of a special token by its id, or "".
+// The name of the special token with this id, or "".
 std::string name_of(const Tokenizer& tokenizer, int64_t id) {
   for (const std::string& name : tokenizer.special_tokens())
     if (tokenizer.id_of(name) == id) return name;
   return "";
 }
 
-// Without settings transformers takes the kind of tokenizer that the model's first release had.
+// Without settings transformers would assume the tokenizer class of the first release.
 std::string settings_of(const Tokenizer& tokenizer, const HfSpecialIds& special) {
   JsonLine line;
   line.add("tokenizer_class", "PreTrainedTokenizerFast");
@@ -32,7 +32,7 @@ std::string settings_of(const Tokenizer& tokenizer, const HfSpecialIds& special)
   return line.text() + "\n";
 }
 
-// transformers does not read tokenizer.model, which goes along for others.
+// transformers ignores tokenizer.model; other programs read it.
 void add_json_of_sentence_piece(const std::string& name, HfTokenizer* result) {
   const auto model = result->files.find("tokenizer.model");
   if (model == result->files.end()) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokenizer that goes along with an exported model: the files that the run's own was made of.
+// The tokenizer files of an exported model: those from which the run's tokenizer was made.
 #pragma once
 
 #include <filesystem>
@@ -13,13 +13,13 @@
 namespace tessera {
 
 struct HfTokenizer {
-  std::map<std::string, std::string> files;  // Content by name.
+  std::map<std::string, std::string> files;  // Content by file name.
   HfSpecialIds special;
-  std::string remark;  // Why there are no files, where there are none.
+  std::string remark;  // Why there are no files, or "".
 };
 
-// The one that the run has kept, or else the training input's, whose data must be there for that;
-// if it is not, that is said.
+// The run's tokenizer, or else that of the training input, whose data must then exist; if they do
+// not, the remark says so.
 HfTokenizer hf_tokenizer_of(const ExperimentConfig& experiment,
                             const std::filesystem::path& run_directory);
 HfTokenizer hf_tokenizer_of(const Tokenizer& tokenizer);

@@ -18,11 +18,11 @@ constexpr double kNoFill = std::numeric_limits<double>::quiet_NaN();
 
 enum class When { kAlways, kUntied, kAttentionBias, kMlpBias };
 
-// A kind of tensor. `theirs` has {} for the layer's number, and `axes` names what each of its
-// dimensions runs over, outermost first. `ours` names the weight, below the block if there are
-// layers: of alternatives a|b the first that the model has, and of a weight with an axis qkv the
-// part after the colon. Three weights fill an axis qkv of theirs in turn. Where the model has none
-// of them, theirs is `otherwise` everywhere.
+// A row of the table. `theirs` has {} for the layer's number, and `axes` names the dimensions,
+// outermost first. `ours` is the path of our weight, relative to the block for layers: the first of
+// the alternatives a|b that the model has; for a weight with an axis qkv, the part after the colon.
+// Three weights fill an axis qkv of theirs. If the model has none of the weights, the tensor is
+// filled with `otherwise`.
 struct WeightRow {
   std::string_view theirs, axes, ours;
   double otherwise = kNoFill;
@@ -36,7 +36,7 @@ constexpr std::string_view kQueryBias = "attention.query_bias|attention.qkv_bias
 constexpr std::string_view kKeyBias = "attention.key_bias|attention.qkv_bias:1";
 constexpr std::string_view kValueBias = "attention.value_bias|attention.qkv_bias:2";
 
-// Matrices of transformers' Conv1D have their inputs first, as ours; those of Linear, last.
+// Weights of transformers' Conv1D have inputs first, as ours; those of Linear have them last.
 constexpr std::array<WeightRow, 17> kGpt2 = {{
     {"transformer.wte.weight", "vocab, embed", "embedding.w|softmax.w"},
     {"transformer.wpe.weight", "positions, embed", "position_emb.w"},
@@ -131,7 +131,7 @@ int64_t size_of(const std::string& axis, const HfConfig& config) {
   return sizes.at(axis);
 }
 
-// A projection that is one weight has its key heads on the axis `heads`.
+// In a fused projection the key heads are on the axis `heads`.
 int64_t axis_in(const Type& type, const std::string& name) {
   const int64_t at = type.find(name);
   if (at < 0 && name == "kv_heads") return type.find("heads");
@@ -139,11 +139,11 @@ int64_t axis_in(const Type& type, const std::string& name) {
   return at;
 }
 
-// One of our weights as a row names it.
+// One of our weights, as a row names it.
 struct Ours {
   int32_t parameter = -1;
-  int64_t layer = -1;  // Slice of a stacked weight.
-  int64_t part = -1;   // Along its axis qkv.
+  int64_t layer = -1;  // Index in a stacked weight.
+  int64_t part = -1;   // Index along its axis qkv.
 };
 
 class Mapper {
@@ -154,7 +154,7 @@ class Mapper {
   std::vector<HfTensor> tensors() {
     std::vector<HfTensor> tensors;
     const std::span<const WeightRow> rows = rows_of(config_.family);
-    // Rows of layers follow each other: all of one layer's, then the next's.
+    // All rows of a layer come together, layer after layer.
     for (size_t i = 0; i < rows.size();) {
       size_t end = i + 1;
       if (is_of_layer(rows[i]))
@@ -197,7 +197,7 @@ class Mapper {
     return ours;
   }
 
-  // The weights that fill the tensor: one, or three along its axis qkv; none if the model has none.
+  // The weights that fill the tensor: one, or three for an axis qkv; none if the model has none.
   std::vector<Ours> sources(const WeightRow& row, int64_t layer) const {
     for (const std::string& alternative : split(row.ours, '|')) {
       std::vector<Ours> found;
@@ -236,7 +236,7 @@ class Mapper {
     return tensor;
   }
 
-  // `number` is the part's along an axis qkv of theirs, or -1.
+  // `number` is the part's index along an axis qkv of theirs, or -1.
   HfPart part(const std::vector<std::string>& axes, int64_t elements, const Ours& ours,
               int64_t number, const std::string& name) {
     const Parameter& parameter = table_.at(ours.parameter);
@@ -270,7 +270,7 @@ class Mapper {
     return part;
   }
 
-  // Queries and keys are rotated: weights of their own, or the first parts of one for all three.
+  // Queries and keys are rotated: separate weights, or the first two parts of a fused weight.
   bool is_interleaved(const std::string& path, int64_t part) const {
     const auto is = [&](std::string_view name) { return path.find(name) != std::string::npos; };
     const bool is_rotated = is(".attention.query") || is(".attention.key") ||
@@ -301,7 +301,7 @@ class Mapper {
   const HfModel& model_;
   const HfConfig& config_;
   const ParameterTable& table_;
-  std::map<int32_t, int64_t> held_;  // Elements that tensors share with each weight.
+  std::map<int32_t, int64_t> held_;  // Elements of each weight found in tensors.
 };
 
 }  // namespace
