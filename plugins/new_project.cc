@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/io/json_line.h"
+#include "core/io/json.h"
 #include "plugins/loader.h"
 #include "plugins/shell_quoted.h"
 

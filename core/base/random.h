@@ -44,6 +44,12 @@ class PhiloxRounds {
 // Repeated and unrolled stacks so draw the same values.
 uint64_t random_key(uint64_t seed, std::string_view path, int64_t layer = -1);
 
+// A stream at one training step: element i is word i % 4 of the block at counter (i / 4, step).
+struct RandomStream {
+  uint64_t key = 0;
+  uint64_t step = 0;
+};
+
 // The one formula from bits to values: 24 bits, in [0, 1).
 inline float uniform_from_bits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * (1.0f / 16777216.0f);

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,21 +10,33 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <span>
-
-#include "core/base/error.h"
-#include "core/io/byte_file.h"
+#include <utility>
 
 namespace tessera {
 namespace {
 
-std::string system_reason() { return std::strerror(errno); }
+std::string errno_text() { return std::strerror(errno); }
+
+// Whether a failed open means that there is no such regular file. (A socket is ENXIO.)
+bool is_missing(int reason) {
+  return reason == ENOENT || reason == ENOTDIR || reason == ELOOP || reason == EISDIR ||
+         reason == ENXIO || reason == ENODEV;
+}
+
+// Reports a failure to read an existing file. A bad sector (EIO) is permanent; any other reason may
+// be transient.
+[[noreturn]] void fail_to_read(const std::filesystem::path& path, std::string_view what) {
+  const bool permanent = errno == EIO;
+  const std::string text = fmt::format("{}: {}: {}", path.string(), what, errno_text());
+  if (permanent) throw Error(text);
+  throw NoAccess(text);
+}
 
 void sync_path(const std::filesystem::path& path, int flags) {
   const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
-  if (descriptor < 0) fail("{}: cannot open to sync: {}", path.string(), system_reason());
+  if (descriptor < 0) fail("{}: cannot open to sync: {}", path.string(), errno_text());
   const int result = ::fsync(descriptor);
-  const std::string why = system_reason();
+  const std::string why = errno_text();
   ::close(descriptor);
   if (result != 0) fail("{}: cannot sync to disk: {}", path.string(), why);
 }
@@ -45,6 +56,106 @@ std::filesystem::path parent_of(const std::filesystem::path& path) {
 
 }  // namespace
 
+void check_regular_file(const std::filesystem::path& path, const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return;
+  const std::string_view kind = S_ISDIR(status.st_mode)    ? "a directory"
+                                : S_ISFIFO(status.st_mode) ? "a FIFO"
+                                : S_ISSOCK(status.st_mode) ? "a socket"
+                                                           : "a device";
+  fail("{}: expected a regular file, got {}", path.string(), kind);
+}
+
+// O_NONBLOCK: opening a FIFO would otherwise block until its other end is opened.
+ByteFile::ByteFile(std::filesystem::path path, int flags)
+    : path_(std::move(path)),
+      descriptor_(::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)) {
+  if (descriptor_ < 0) {
+    const int reason = errno;
+    const std::string text = fmt::format("{}: cannot open: {}", path_.string(), errno_text());
+    if (is_missing(reason)) throw Error(text);
+    throw NoAccess(text);
+  }
+  struct stat status {};
+  try {
+    if (::fstat(descriptor_, &status) != 0) fail_to_read(path_, "cannot open");
+    check_regular_file(path_, status);
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+ByteFile ByteFile::open(const std::filesystem::path& path) { return {path, O_RDONLY}; }
+ByteFile ByteFile::open_to_write(const std::filesystem::path& path) { return {path, O_RDWR}; }
+ByteFile ByteFile::create(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) check_regular_file(path, status);
+  ::unlink(path.c_str());
+  return {path, O_RDWR | O_CREAT | O_EXCL};
+}
+
+ByteFile::ByteFile(ByteFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+ByteFile& ByteFile::operator=(ByteFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+ByteFile::~ByteFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int64_t ByteFile::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) fail_to_read(path_, "cannot read its size");
+  return status.st_size;
+}
+
+void ByteFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const size_t got = read_some_at(offset, bytes);
+    if (got == 0) fail("{}: ends at byte {}, where more was expected", path_.string(), offset);
+    bytes = bytes.subspan(got);
+    offset += static_cast<int64_t>(got);
+  }
+}
+
+size_t ByteFile::read_some_at(int64_t offset, std::span<std::byte> bytes) const {
+  for (;;) {
+    const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+    if (got >= 0) return static_cast<size_t>(got);
+    if (errno != EINTR) fail_to_read(path_, "cannot read");
+  }
+}
+
+void ByteFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("{}: cannot write: {}", path_.string(), errno_text());
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += written;
+  }
+}
+
+void ByteFile::prefetch(int64_t offset, int64_t bytes) const {
+  ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
+}
+
+void ByteFile::start_sync(int64_t offset, int64_t bytes) const {
+#if defined(__linux__)
+  ::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+#else
+  static_cast<void>(offset), static_cast<void>(bytes);
+#endif
+}
+
+void ByteFile::sync() {
+  if (::fsync(descriptor_) != 0) fail("{}: cannot sync to disk: {}", path_.string(), errno_text());
+}
+
 void require_regular_file(const std::filesystem::path& path) { ByteFile::open(path); }
 
 void require_replaceable(const std::filesystem::path& path) {
@@ -54,7 +165,7 @@ void require_replaceable(const std::filesystem::path& path) {
 
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes) {
   const ByteFile file = ByteFile::open(path);
-  // The size is a hint alone: files of /proc have none, and others may grow.
+  // The size is only a hint: files of /proc report 0, and others may grow.
   std::string text;
   text.reserve(static_cast<size_t>(std::clamp<int64_t>(file.size(), 0, max_bytes)));
   std::array<std::byte, 1 << 16> block;
@@ -87,12 +198,12 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 }
 
 int open_own_file(const std::filesystem::path& path) {
-  // Not blocking: the other end of a FIFO may never be opened.
+  // O_NONBLOCK: the other end of a FIFO may never be opened.
   const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   const int descriptor = ::open(path.c_str(), flags, 0666);
   if (descriptor < 0 && errno == ELOOP)
     fail("{} is a symbolic link, through which a run does not write; remove it", path.string());
-  if (descriptor < 0) fail("{}: cannot open: {}", path.string(), system_reason());
+  if (descriptor < 0) fail("{}: cannot open: {}", path.string(), errno_text());
   struct stat status {};
   const bool is_known = ::fstat(descriptor, &status) == 0;
   if (is_known && S_ISREG(status.st_mode) && status.st_nlink <= 1) return descriptor;
@@ -110,13 +221,13 @@ void rename_or_exchange(const std::filesystem::path& from, const std::filesystem
   if (errno == EEXIST &&
       ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0)
     return;
-  // Some network file systems know neither; there a rename onto a directory needs it gone first.
+  // Some network file systems support neither flag, and a rename cannot replace a directory.
   if (errno == EINVAL || errno == ENOSYS) {
     std::filesystem::remove_all(to);
     std::filesystem::rename(from, to);
     return;
   }
-  fail("cannot rename {} to {}: {}", from.string(), to.string(), system_reason());
+  fail("cannot rename {} to {}: {}", from.string(), to.string(), errno_text());
 }
 
 std::filesystem::path temporary_beside(const std::filesystem::path& path, std::string_view tag) {

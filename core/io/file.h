@@ -1,49 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small files read whole, and files that must survive a crash: either complete or absent. Not a
-// file abstraction; plain reading and writing elsewhere uses the standard library.
+// Regular files: random access (ByteFile), small files read whole, and files that are replaced
+// atomically, so that after a crash they are complete or absent.
 #pragma once
 
+#include <sys/stat.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "core/base/error.h"
+
 namespace tessera {
 
-// Error unless `path`, after symbolic links, is a regular file. To be called before a library opens
-// the file: opening a FIFO blocks, and reading a device may never end.
+// A failure to open or read a file that says nothing about its contents and may be transient: no
+// permission, too many open files, a network file system that does not answer.
+class NoAccess : public Error {
+ public:
+  using Error::Error;
+};
+
+// Error that names the kind of file unless `status` is that of a regular file.
+void check_regular_file(const std::filesystem::path& path, const struct stat& status);
+
+// A regular file that is read and written at explicit offsets, without buffering: for few, large
+// transfers. Errors name the file.
+class ByteFile {
+ public:
+  // Error if the file does not exist or is not regular (a directory, or a FIFO or device, which
+  // could block forever); NoAccess for any other reason.
+  static ByteFile open(const std::filesystem::path& path);
+  static ByteFile open_to_write(const std::filesystem::path& path);  // An existing file.
+  // A new, empty file. A regular file or a link of this name is replaced, not written through.
+  static ByteFile create(const std::filesystem::path& path);
+
+  ByteFile(ByteFile&& other) noexcept;
+  ByteFile& operator=(ByteFile&& other) noexcept;
+  ~ByteFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  int64_t size() const;
+  // Fills `bytes`. Error if the file is too short or the disk fails, NoAccess for any other reason.
+  // Thread-safe.
+  void read_at(int64_t offset, std::span<std::byte> bytes) const;
+  // Reads as many bytes as one system call returns; 0 at the end of the file.
+  size_t read_some_at(int64_t offset, std::span<std::byte> bytes) const;
+  void write_at(int64_t offset, std::span<const std::byte> bytes);
+  // Hints: these bytes will be read soon; these written bytes should go to the disk soon.
+  void prefetch(int64_t offset, int64_t bytes) const;
+  void start_sync(int64_t offset, int64_t bytes) const;
+  void sync();  // Returns when all bytes are on disk.
+
+ private:
+  ByteFile(std::filesystem::path path, int flags);
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+// Error unless `path`, after symbolic links, is a regular file. Call it before a library opens the
+// file: opening a FIFO blocks, and reading a device may never end.
 void require_regular_file(const std::filesystem::path& path);
 
-// The contents of a regular file. Error for anything else, and for more than `max_bytes`.
+// The contents of a regular file. Error for any other file, and for more than `max_bytes`.
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
 
-// Returns when the file is written and on disk. A regular file or a link of this name is replaced.
+// Writes a file and syncs it to disk. A regular file or a link of this name is replaced.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-// Replaces the file in one step: written beside it under a name of its own, synced, renamed.
+// Replaces a file atomically: writes a temporary file beside it, syncs it and renames it.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-// Error if `path` exists and is no regular file: renaming a new file to it would replace a device,
-// a FIFO or a folder.
+// Error if `path` exists and is not a regular file: renaming a new file to it would replace a
+// device, a FIFO or a directory.
 void require_replaceable(const std::filesystem::path& path);
 
-// Opens a file of a run's directory to read, write and append (O_APPEND), made if it is not there.
-// Error for a symbolic link, another name of a file that is elsewhere (a hard link), and what is
-// not a regular file: nothing outside the directory is written through it. The caller closes it.
+// Opens or creates a file of a run directory to read and append (O_APPEND). Error for a symbolic or
+// hard link and for anything that is not a regular file, so that nothing outside the directory is
+// written. The caller closes the descriptor.
 int open_own_file(const std::filesystem::path& path);
 
-// Returns when the bytes of a file, or the names in a directory, are on disk.
+// Sync the bytes of a file, or the entries of a directory, to disk.
 void sync_file(const std::filesystem::path& path);
 void sync_directory(const std::filesystem::path& path);
 
-// Takes the name `to`, in one step; what bore it before is then `from`, or gone if `to` was free.
+// Renames `from` to `to` atomically. If `to` exists, the two are exchanged where the file system
+// can do that; otherwise `to` is removed first.
 void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// A name beside `path` that no other process uses: "<dir>/.<name>.<tag>.<pid>".
+// A temporary name beside `path` that is unique to this process: "<dir>/.<name>.<tag>.<pid>".
 std::filesystem::path temporary_beside(const std::filesystem::path& path, std::string_view tag);
 
-// Removes what bears such a name: left by killed processes, if the caller is the one that may write
-// in this directory.
+// Removes files with such names, which killed processes left. The caller must be the only writer in
+// this directory.
 void remove_temporaries(const std::filesystem::path& directory);
 
 }  // namespace tessera

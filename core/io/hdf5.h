@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small part of HDF5 that token files and checkpoints need: typed datasets in checksummed
-// chunks, attributes, virtual datasets. Every failure is an Error with the file's name and HDF5's
-// own innermost reason. Not a general binding; no HDF5 header is included here.
+// A wrapper of the part of HDF5 that token files and checkpoints use: typed datasets in checksummed
+// chunks, attributes and virtual datasets. Every failure is an Error with the name of the file and
+// the innermost reason of HDF5.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@
 
 namespace tessera {
 
-// Little-endian on disk. bf16 is a 16-bit HDF5 float type with 8 exponent bits, which other HDF5
-// clients (h5py) read as f32; bool is u8.
+// Element types, little-endian on disk. bf16 is a 16-bit HDF5 float type with 8 exponent bits,
+// which other clients (h5py) read as f32; bool is u8.
 enum class StoredType { kU8, kU32, kU64, kI32, kI64, kF32, kF64, kBF16 };
 std::string_view stored_type_name(StoredType type);
 int64_t stored_type_bytes(StoredType type);
 StoredType stored_type(DType dtype);
 
-// Owns one HDF5 identifier.
+// Owns an HDF5 identifier (hid_t).
 class Hdf5Handle {
  public:
   Hdf5Handle() = default;
@@ -55,14 +55,14 @@ class Hdf5Dataset {
   void read(std::span<std::byte> bytes) const;
   void write(const Region& region, std::span<const std::byte> bytes);
   void write(std::span<const std::byte> bytes);
-  // Grows a one-dimensional growable dataset by these elements.
+  // Appends elements to a one-dimensional growable dataset.
   void append(std::span<const std::byte> bytes);
-  // False if part of it was never written, which HDF5 would read as zeros.
+  // False if a part was never written, which HDF5 would read as zeros.
   bool fully_stored() const;
   bool is_virtual() const;
-  // Where the bytes of a reserved dataset lie in the file; 0 if it has none.
+  // File offset of a reserved dataset; 0 if it has no elements.
   int64_t file_offset() const;
-  int64_t id() const { return handle_.id(); }  // HDF5's, borrowed.
+  int64_t id() const { return handle_.id(); }  // Borrowed hid_t.
 
  private:
   friend class Hdf5File;
@@ -72,16 +72,16 @@ class Hdf5Dataset {
   std::vector<int64_t> shape_;
 };
 
-// The chunks of a dataset that asks for none: whole trailing axes first, then as much of the next
-// as fits in `max_bytes`, so that a chunk is a run of the row-major elements.
+// The default chunk shape: whole trailing axes, then as much of the next axis as fits in
+// `max_bytes`, so that a chunk is a contiguous run of the row-major elements.
 constexpr int64_t kMaxChunkBytes = int64_t{16} << 20;
 std::vector<int64_t> hdf5_chunk(const std::vector<int64_t>& shape, int64_t element_bytes,
                                 int64_t max_bytes = kMaxChunkBytes);
 
 struct Hdf5Layout {
   std::vector<int64_t> chunk;  // Empty: hdf5_chunk.
-  int compression = 0;         // Deflate level 1-9 after a byte shuffle; 0 for none.
-  bool growable = false;       // One-dimensional only; `append` adds to it.
+  int compression = 0;         // Deflate level 1 to 9 after a byte shuffle; 0: none.
+  bool growable = false;       // For `append`; one-dimensional only.
 };
 
 // One source of a virtual dataset: `dataset` of `file` holds this region of it and nothing else.
@@ -92,41 +92,40 @@ struct Hdf5Source {
   std::string dataset;
 };
 
-// Whether HDF5 keeps chunks that it has read, while the dataset is open: of no use to those who
-// read whole chunks once, from many datasets.
+// Whether HDF5 caches chunks while the dataset is open. Useless for reading whole chunks once.
 enum class ChunkCache { kKept, kNone };
 
 class Hdf5File {
  public:
-  // Read-only. Error if it is missing, unreadable, truncated or no HDF5 file.
+  // Read-only. Error if it is missing, unreadable, truncated or not an HDF5 file.
   static Hdf5File open(const std::filesystem::path& path);
-  // A new file, which replaces one of the same name, in the format of HDF5 1.10, whose metadata is
-  // checksummed. Datasets of 64 KiB or more begin at multiples of `alignment`.
+  // Creates or replaces a file, in the format of HDF5 1.10, whose metadata is checksummed. Datasets
+  // of 64 KiB or more begin at multiples of `alignment`.
   static Hdf5File create(const std::filesystem::path& path, int64_t alignment = 1);
 
   Hdf5File() = default;
   Hdf5File(Hdf5File&&) noexcept = default;
   Hdf5File& operator=(Hdf5File&&) noexcept = default;
-  ~Hdf5File();  // Closes silently.
-  // Closes, and reports what could not be written; the file is then empty, to give its room back.
+  ~Hdf5File();  // Closes and ignores errors.
+  // Closes. Error if not everything could be written; the file is then truncated to free its space.
   void close();
 
   bool has(const std::string& path) const;
-  std::vector<std::string> dataset_paths() const;  // All of them, sorted.
+  std::vector<std::string> dataset_paths() const;  // Sorted.
   Hdf5Dataset dataset(const std::string& path, ChunkCache cache = ChunkCache::kKept) const;
 
   void create_group(const std::string& path);
-  // Creates the groups on the way. A dataset of one element or none is kept in the checksummed
-  // object header; any other is chunked and checksummed (Fletcher-32).
+  // Creates parent groups. A dataset of at most one element is stored in the checksummed object
+  // header; any other is chunked and checksummed (Fletcher-32).
   Hdf5Dataset create_dataset(const std::string& path, StoredType type,
                              const std::vector<int64_t>& shape, const Hdf5Layout& layout = {});
-  // Reserves one run of bytes of the file for the dataset, which the caller writes past HDF5, at
-  // file_offset() once this file is closed. HDF5 neither fills nor checksums it.
+  // Allocates a contiguous run of the file for the dataset. The caller writes it without HDF5, at
+  // file_offset() after this file is closed. HDF5 neither fills nor checksums it.
   Hdf5Dataset create_reserved(const std::string& path, StoredType type,
                               const std::vector<int64_t>& shape);
   void create_virtual(const std::string& path, StoredType type, const std::vector<int64_t>& shape,
                       const std::vector<Hdf5Source>& sources);
-  // One string as a checksummed dataset of its own, for texts of any length.
+  // A string of any length as a checksummed dataset.
   void write_text(const std::string& path, std::string_view text);
   std::string read_text(const std::string& path) const;
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datasets, and the names of element types.
+// Datasets of hdf5.h, and element types.
 #include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/io/hdf5.h"
-#include "core/io/hdf5_internal.h"
+#include "core/io/hdf5_library.h"
 
 namespace tessera {
 
-using namespace hdf5_internal;
+using namespace hdf5_library;
 
 std::string_view stored_type_name(StoredType type) {
   static constexpr std::string_view kNames[] = {"u8",  "u32", "u64", "i32",

@@ -15,27 +15,27 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/io/hdf5_internal.h"
+#include "core/io/hdf5_library.h"
 
 namespace tessera {
 
-using namespace hdf5_internal;
+using namespace hdf5_library;
 
 namespace {
 
-// A contiguous dataset is looked at in pieces of this many elements; a chunked one in its chunks.
+// The piece size of a contiguous dataset. The pieces of a chunked dataset are its chunks.
 constexpr int64_t kPieceElements = 65536;
-// Datasets of smaller chunks are left to HDF5 (each piece takes a little memory), and so are those
-// of larger ones (each is read whole, once).
+// HDF5 reads datasets with smaller chunks (each piece takes some memory) or larger ones (each is
+// first read whole).
 constexpr int64_t kLeastChunkElements = 1024;
 constexpr int64_t kMostChunkBytes = int64_t{16} << 20;
-constexpr int64_t kFletcherBytes = 4;  // Behind a chunk that is checksummed.
+constexpr int64_t kFletcherBytes = 4;  // Checksum after a chunk.
 
-// Where a piece is: a place in the file, or one of these.
+// The file offset of a piece, or one of these.
 constexpr int64_t kUnseen = 0;
 constexpr int64_t kThroughHdf5 = -1;
 
-// When a file was last written, and how long it is.
+// Size and modification time of a file, to detect changes.
 struct FileState {
   int64_t size = 0;
   timespec written{};
@@ -51,7 +51,7 @@ std::optional<FileState> state_of(int descriptor) {
   return FileState{status.st_size, status.st_mtim};
 }
 
-// How many bytes could be read.
+// Returns how many bytes could be read.
 int64_t read_at(int descriptor, int64_t offset, std::span<std::byte> bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
@@ -64,8 +64,8 @@ int64_t read_at(int descriptor, int64_t offset, std::span<std::byte> bytes) {
   return static_cast<int64_t>(done);
 }
 
-// The descriptor through which HDF5 reads, so that both read one file whatever becomes of its name.
-// -1 if HDF5 does not read by a plain one.
+// The file descriptor of HDF5, so that both read the same file even if it is renamed. -1 if HDF5
+// does not use the POSIX driver.
 int descriptor_of(hid_t dataset) {
   const Hdf5Handle file(H5Iget_file_id(dataset));
   const Hdf5Handle access(H5Fget_access_plist(file.id()));
@@ -86,15 +86,15 @@ struct Hdf5DirectReader::Impl {
   int descriptor = -1;
   FileState opened;
   int64_t piece_elements = 0;  // 0: HDF5 reads everything.
-  int64_t stride = 0;          // Bytes from one piece to the next, where nothing lies between them.
+  int64_t stride = 0;          // Bytes from one piece to the next, if they are adjacent.
   bool chunked = false;
 
   mutable std::unique_ptr<std::atomic<int64_t>[]> places;
   mutable std::mutex mutex;
-  mutable std::map<int64_t, int64_t> known;  // Places of pieces that were found.
+  mutable std::map<int64_t, int64_t> known;  // File offsets of pieces, by piece.
 
   Impl(const Hdf5Dataset& from, std::string name);
-  void look_at_layout();
+  void read_layout();
   int64_t num_pieces() const {
     return piece_elements == 0 ? 0 : (elements + piece_elements - 1) / piece_elements;
   }
@@ -121,15 +121,15 @@ Hdf5DirectReader::Impl::Impl(const Hdf5Dataset& from, std::string name)
   const std::optional<FileState> state = descriptor < 0 ? std::nullopt : state_of(descriptor);
   if (!state) return;
   opened = *state;
-  look_at_layout();
+  read_layout();
   places = std::make_unique<std::atomic<int64_t>[]>(static_cast<size_t>(num_pieces()));
 }
 
-void Hdf5DirectReader::Impl::look_at_layout() {
+void Hdf5DirectReader::Impl::read_layout() {
   const Hdf5Handle list(H5Dget_create_plist(dataset.id()));
   if (H5Pget_layout(list.id()) == H5D_CONTIGUOUS) {
     const haddr_t place = H5Dget_offset(dataset.id());
-    if (place == HADDR_UNDEF || place == 0) return;  // In another file, or nowhere.
+    if (place == HADDR_UNDEF || place == 0) return;  // Stored in another file, or not at all.
     piece_elements = kPieceElements;
     stride = kPieceElements * element_bytes;
     known[0] = static_cast<int64_t>(place);
@@ -152,7 +152,7 @@ void Hdf5DirectReader::Impl::look_at_layout() {
   piece_elements = size;
 }
 
-// By HDF5's index, which it walks from the beginning: dear in a file of many chunks.
+// By the chunk index of HDF5, which is searched linearly: expensive with many chunks.
 std::optional<int64_t> Hdf5DirectReader::Impl::place_by_index(int64_t piece) const {
   if (!chunked) return std::nullopt;
   const auto offset = static_cast<hsize_t>(piece * piece_elements);
@@ -167,14 +167,14 @@ std::optional<int64_t> Hdf5DirectReader::Impl::place_by_index(int64_t piece) con
 
 bool Hdf5DirectReader::Impl::holds(int64_t place, std::span<const std::byte> truth) const {
   if (place <= 0 || place > opened.size - static_cast<int64_t>(truth.size())) return false;
-  thread_local std::vector<std::byte> found;  // Fresh memory for each piece costs more than it.
+  thread_local std::vector<std::byte> found;  // Reused: allocation would dominate.
   found.resize(truth.size());
   return read_at(descriptor, place, found) == static_cast<int64_t>(truth.size()) &&
          std::memcmp(found.data(), truth.data(), truth.size()) == 0;
 }
 
-// Pieces mostly lie one behind another, so a piece is looked for at its distance from the nearest
-// known ones before HDF5 is asked.
+// Pieces are mostly adjacent, so a piece is first looked for at its distance from the nearest known
+// ones, then in the index of HDF5.
 int64_t Hdf5DirectReader::Impl::find(int64_t piece, std::span<const std::byte> truth) const {
   std::vector<int64_t> candidates;
   const auto after = known.upper_bound(piece);
@@ -196,7 +196,7 @@ void Hdf5DirectReader::Impl::check_unchanged() const {
          opened.size, now ? now->size : 0);
 }
 
-// Through HDF5, whole; so its place is known from then on.
+// Reads a whole piece with HDF5 and finds its file offset.
 void Hdf5DirectReader::Impl::read_first(int64_t piece, int64_t begin,
                                         std::span<std::byte> bytes) const {
   thread_local std::vector<std::byte> truth;
@@ -205,13 +205,13 @@ void Hdf5DirectReader::Impl::read_first(int64_t piece, int64_t begin,
   std::copy_n(truth.begin() + begin * element_bytes, bytes.size(), bytes.begin());
   const std::lock_guard lock(mutex);
   std::atomic<int64_t>& place = places[static_cast<size_t>(piece)];
-  if (place != kUnseen) return;  // Another thread's.
+  if (place != kUnseen) return;  // Another thread was faster.
   const int64_t found = find(piece, truth);
   if (found != kThroughHdf5) known[piece] = found;
   place = found;
 }
 
-// Elements from `begin` on of a piece.
+// Reads the elements from `begin` on of a piece.
 void Hdf5DirectReader::Impl::read_within(int64_t piece, int64_t begin,
                                          std::span<std::byte> bytes) const {
   const int64_t place = places[static_cast<size_t>(piece)].load(std::memory_order_acquire);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a one-dimensional dataset past HDF5: a lookup and a lock for each few kilobytes would cost
-// more than the bytes. Only where bytes lie in the file as they do in memory; elsewhere (compressed
-// datasets) HDF5 reads. HDF5 stays the truth: it reads each piece of the dataset
-// first, checksum and all, and only a place in the file that holds those very bytes is read later.
+// Fast random reads of a one-dimensional dataset by pread: for reads of a few kilobytes the lookup
+// and lock of HDF5 cost more than the bytes. HDF5 reads each piece of the dataset once, checksum
+// included; later reads go to the file offset that was found to hold the same bytes. Datasets whose
+// bytes are not stored as they are in memory (compressed ones) are always read by HDF5.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@ namespace tessera {
 
 class Hdf5DirectReader {
  public:
-  // The dataset, and the file that it is of, must outlive it. `where` is for errors.
+  // The dataset and its file must outlive the reader. `where` names it in errors.
   Hdf5DirectReader(const Hdf5Dataset& dataset, std::string where);
   ~Hdf5DirectReader();
   Hdf5DirectReader(Hdf5DirectReader&&) noexcept;
 
-  // The elements from `begin` on. Thread-safe. Error if the file was changed or cut short since it
-  // was opened.
+  // Reads the elements from `begin` on. Thread-safe. Error if the file was changed or truncated
+  // since it was opened.
   void read(int64_t begin, std::span<std::byte> bytes) const;
 
-  // Pieces that are read directly by now, and those that there are: for tests and benchmarks.
+  // The number of pieces with a known file offset, and of all: for tests and benchmarks.
   int64_t pieces_found() const;
   int64_t num_pieces() const;
 

@@ -4,6 +4,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/error.h"
 
@@ -11,7 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostLevels = 256;
-constexpr size_t kLongestPlace = 200;  // So that long keys, nested, do not fill the memory.
+constexpr size_t kLongestPlace = 200;  // Bounds the memory that long nested keys take.
 
 std::string_view kind_of(const Json& value) {
   if (value.is_null()) return "null";
@@ -26,7 +27,8 @@ std::string_view kind_of(const Json& value) {
   fail("{} is {}, expected {}", value.where(), kind_of(value), expected);
 }
 
-// "config.json: a" and then "b" is "config.json: a.b"; the document itself ends in no place.
+// "config.json: a" and "b" make "config.json: a.b"; at level 0, "config.json" and "b" make
+// "config.json: b".
 std::string member_place(const std::string& where, std::string_view name, size_t level) {
   if (where.size() > kLongestPlace) return where;
   return fmt::format("{}{}{}", where, level == 0 ? ": " : ".", name.substr(0, kLongestPlace));
@@ -39,7 +41,7 @@ std::string element_place(const std::string& where, size_t index, size_t level) 
 
 }  // namespace
 
-// Turns the parser's tape into values.
+// Converts the tape of the parser to values.
 class JsonReader {
  public:
   static Json read(simdjson::dom::element element, std::string where, size_t level) {
@@ -145,6 +147,38 @@ Json parse_json(std::string_view text, const std::string& where) {
   if (error != simdjson::SUCCESS)
     fail("{}: not valid JSON: {}", where, simdjson::error_message(error));
   return JsonReader::read(root, where, 0);
+}
+
+std::string json_quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      quoted += fmt::format("\\u{:04x}", static_cast<int>(c));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+JsonLine& JsonLine::add_raw(std::string_view key, std::string_view json) {
+  members_ += fmt::format("{}{}: {}", members_.empty() ? "" : ", ", json_quoted(key), json);
+  return *this;
+}
+
+JsonLine& JsonLine::add(std::string_view key, double value) {
+  return add_raw(key, std::isfinite(value) ? fmt::format("{}", value) : "null");
+}
+
+JsonLine& JsonLine::add(std::string_view key, int64_t value) {
+  return add_raw(key, std::to_string(value));
+}
+
+JsonLine& JsonLine::add(std::string_view key, std::string_view text) {
+  return add_raw(key, json_quoted(text));
 }
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON documents read whole: configurations, tokenizers, headers of other tools' files. They come
-// from anywhere, so depth and numbers are checked. Lines of a corpus are read elsewhere (inputs/),
-// and metrics are written by json_line.h.
+// JSON documents, read whole: configurations, tokenizers, headers of files of other tools. They are
+// untrusted, so depth and numbers are checked. And JsonLine, which writes one object as one line of
+// a JSON Lines file. (inputs/ reads the lines of text corpora itself.)
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ class Json;
 using JsonArray = std::vector<Json>;
 using JsonObject = std::vector<std::pair<std::string, Json>>;  // In the order of the file.
 
-// A value. Accessors throw Error that says where in the document it is, what is there and what was
-// expected: "config.json: n_embd is a string, expected a whole number".
+// A value. Accessors of a value of another kind throw an Error with its place in the document:
+// "config.json: n_embd is a string, expected a whole number".
 class Json {
  public:
   Json() = default;
@@ -39,11 +39,11 @@ class Json {
   const JsonArray& as_array() const;
   const JsonObject& as_object() const;
 
-  // Of an object: the member, or null if there is none (the first of several of that name).
+  // The first member of this name of an object; nullptr if it has none.
   const Json* find(std::string_view name) const;
-  // The same, but it must be there.
+  // The same; Error if it has none.
   const Json& at(std::string_view name) const;
-  // "config.json: architectures[0]"; what messages begin with.
+  // The place for messages: "config.json: architectures[0]".
   const std::string& where() const { return where_; }
 
  private:
@@ -52,7 +52,24 @@ class Json {
   std::string where_;
 };
 
-// `where` is what messages call the document, such as its path. At most 256 levels deep.
+// `where` names the document in messages, such as its path. Error beyond 256 levels of nesting.
 Json parse_json(std::string_view text, const std::string& where);
+
+// One object on one line, written member by member.
+class JsonLine {
+ public:
+  // Numbers read back exactly; NaN and infinities are written as null.
+  JsonLine& add(std::string_view key, double value);
+  JsonLine& add(std::string_view key, int64_t value);
+  JsonLine& add(std::string_view key, std::string_view text);
+  JsonLine& add_raw(std::string_view key, std::string_view json);
+  std::string text() const { return "{" + members_ + "}"; }
+
+ private:
+  std::string members_;
+};
+
+// A JSON string literal.
+std::string json_quoted(std::string_view text);
 
 }  // namespace tessera

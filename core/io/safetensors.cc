@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -18,9 +19,11 @@
 namespace tessera {
 namespace {
 
+constexpr const char* kWhole = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr int64_t kLengthBytes = 8;
 constexpr size_t kMostAxes = 16;
-constexpr int64_t kReadBytes = 1 << 20;  // At a time, where values are converted.
+constexpr int64_t kReadBytes = 1 << 20;  // Read and converted at a time.
 
 struct TypeRow {
   SafetensorsType type;
@@ -55,18 +58,13 @@ SafetensorsType parse_type(const Json& json) {
        did_you_mean(name, names));
 }
 
-// a·b of numbers that are not negative; nothing if it is beyond 64 bits.
-bool multiply(int64_t a, int64_t b, int64_t* product) {
-  return !__builtin_mul_overflow(a, b, product);
-}
-
 int64_t parse_size(const Json& json) {
   const int64_t size = json.as_integer();
   if (size < 0) fail("{} is {}, expected 0 or more", json.where(), size);
   return size;
 }
 
-// A tensor with `begin` counted from the end of the header, and where it ends.
+// A tensor with `begin` and `end` relative to the end of the header.
 struct Parsed {
   SafetensorsTensor tensor;
   int64_t end = 0;
@@ -82,8 +80,8 @@ Parsed parse_tensor(const std::string& name, const Json& json) {
   int64_t bytes = row_of(parsed.tensor.type).bytes;
   for (const Json& size : shape.as_array()) {
     parsed.tensor.shape.push_back(parse_size(size));
-    if (!multiply(bytes, parsed.tensor.shape.back(), &bytes))
-      fail("{} has more bytes than 64 bits count", shape.where());
+    if (__builtin_mul_overflow(bytes, parsed.tensor.shape.back(), &bytes))
+      fail("{}: the number of bytes overflows 64 bits", shape.where());
   }
   const Json& offsets = json.at("data_offsets");
   if (offsets.as_array().size() != 2)
@@ -99,7 +97,7 @@ Parsed parse_tensor(const std::string& name, const Json& json) {
   return parsed;
 }
 
-// Whether the tensors, in the order of their bytes, are all the data there is.
+// Checks that the tensors, sorted by their bytes, cover the data without gap or overlap.
 void check_places(const std::vector<Parsed>& tensors, int64_t data_bytes,
                   const std::string& where) {
   int64_t end = 0;
@@ -121,44 +119,45 @@ void check_places(const std::vector<Parsed>& tensors, int64_t data_bytes,
     fail("{}: {} bytes after the last tensor belong to none", where, data_bytes - end);
 }
 
-template <typename T>
-void widen(const char* bytes, std::span<float> values) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    T value;
-    std::memcpy(&value, bytes + i * sizeof(T), sizeof(T));
-    values[i] = static_cast<float>(value);
+// Calls visit(T{}) for the C++ type of the elements.
+template <typename Visit>
+void with_element(SafetensorsType type, const Visit& visit) {
+  switch (type) {
+    case kF64:
+      return visit(double{});
+    case kF32:
+      return visit(float{});
+    case kBF16:
+      return visit(BFloat16{});
+    case kF16:
+      return visit(Float16{});
+    case kI64:
+      return visit(int64_t{});
+    case kI32:
+      return visit(int32_t{});
+    case kI16:
+      return visit(int16_t{});
+    case kI8:
+      return visit(int8_t{});
+    case kU64:
+      return visit(uint64_t{});
+    case kU32:
+      return visit(uint32_t{});
+    case kU16:
+      return visit(uint16_t{});
+    case kU8:
+    case kBool:
+      return visit(uint8_t{});
   }
 }
 
-void convert(SafetensorsType type, const char* bytes, std::span<float> values) {
-  switch (type) {
-    case kF64:
-      return widen<double>(bytes, values);
-    case kF32:
-      std::memcpy(values.data(), bytes, values.size_bytes());
-      return;
-    case kBF16:
-      return widen<BFloat16>(bytes, values);
-    case kF16:
-      return widen<Float16>(bytes, values);
-    case kI64:
-      return widen<int64_t>(bytes, values);
-    case kI32:
-      return widen<int32_t>(bytes, values);
-    case kI16:
-      return widen<int16_t>(bytes, values);
-    case kI8:
-      return widen<int8_t>(bytes, values);
-    case kU64:
-      return widen<uint64_t>(bytes, values);
-    case kU32:
-      return widen<uint32_t>(bytes, values);
-    case kU16:
-      return widen<uint16_t>(bytes, values);
-    case kU8:
-    case kBool:
-      return widen<uint8_t>(bytes, values);
-  }
+void convert_from(SafetensorsType type, const char* bytes, std::span<float> values) {
+  with_element(type, [&](auto element) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      std::memcpy(&element, bytes + i * sizeof(element), sizeof(element));
+      values[i] = static_cast<float>(element);
+    }
+  });
 }
 
 }  // namespace
@@ -247,7 +246,7 @@ void SafetensorsFile::read(const SafetensorsTensor& tensor, int64_t first,
     const size_t count = std::min(values.size(), static_cast<size_t>(kReadBytes / size));
     const std::span<char> part = std::span(bytes).first(count * static_cast<size_t>(size));
     file_.read_at(begin, std::as_writable_bytes(part));
-    convert(tensor.type, part.data(), values.first(count));
+    convert_from(tensor.type, part.data(), values.first(count));
     values = values.subspan(count);
     begin += static_cast<int64_t>(part.size());
   }
@@ -259,7 +258,7 @@ std::map<std::string, std::string> parse_safetensors_index(std::string_view text
   const Json json = parse_json(text, where);
   for (const auto& [tensor, file] : json.at("weight_map").as_object()) {
     const std::string& name = file.as_string();
-    // Another folder's file is none of this model's.
+    // Names with a directory could reach files outside of the model.
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
         name.find('\0') != std::string::npos)
       fail("{} is '{}', expected the name of a file beside the index", file.where(), name);
@@ -269,8 +268,6 @@ std::map<std::string, std::string> parse_safetensors_index(std::string_view text
 }
 
 SafetensorsModel::SafetensorsModel(const std::filesystem::path& directory) : directory_(directory) {
-  constexpr const char* kWhole = "model.safetensors";
-  constexpr const char* kIndex = "model.safetensors.index.json";
   if (std::filesystem::exists(directory / kWhole)) {
     add_file(kWhole);
     return;
@@ -318,5 +315,180 @@ void SafetensorsModel::read(const std::string& name, int64_t first, std::span<fl
   const SafetensorsFile& file = files_[found->second.file];
   file.read(file.header().tensors[found->second.tensor], first, values);
 }
+
+namespace {
+
+constexpr size_t kValuesAtOnce = 1 << 18;  // Converted and written at a time.
+
+int64_t bytes_of(const SafetensorsTensor& tensor) {
+  return tensor.elements() * safetensors_type_bytes(tensor.type);
+}
+
+// Eight bytes of length, then JSON, padded with blanks to a multiple of eight, as transformers
+// writes it. transformers reads only files with the metadata {"format": "pt"}.
+std::string head_of(std::span<const SafetensorsTensor> tensors) {
+  std::string json = R"({"__metadata__":{"format":"pt"})";
+  int64_t begin = 0;
+  for (const SafetensorsTensor& tensor : tensors) {
+    json += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                        json_quoted(tensor.name), safetensors_type_name(tensor.type),
+                        fmt::join(tensor.shape, ","), begin, begin + bytes_of(tensor));
+    begin += bytes_of(tensor);
+  }
+  json += "}";
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  std::string head;
+  for (int i = 0; i < 8; ++i) head += static_cast<char>(json.size() >> (8 * i) & 0xff);
+  return head + json;
+}
+
+void convert_to(const SafetensorsTensor& tensor, std::span<const float> values,
+                std::vector<char>* bytes) {
+  CHECK(tensor.type <= kF16, "'{}': weights are written in floating dtypes", tensor.name);
+  for (const float value : values)
+    if (tensor.type == kF16 && std::isfinite(value) && std::isinf(float(Float16(value))))
+      fail("'{}' has the value {}, but f16 reaches {} only; write f32 or bf16", tensor.name, value,
+           Float16::kMax);
+  with_element(tensor.type, [&](auto element) {
+    bytes->resize(values.size() * sizeof(element));
+    for (size_t i = 0; i < values.size(); ++i) {
+      element = static_cast<decltype(element)>(values[i]);
+      std::memcpy(bytes->data() + i * sizeof(element), &element, sizeof(element));
+    }
+  });
+}
+
+// A file with a temporary name until it is complete.
+class NewFile {
+ public:
+  explicit NewFile(std::filesystem::path path)
+      : path_(std::move(path)), file_(ByteFile::create(temporary_beside(path_, "new"))) {}
+  ~NewFile() {
+    if (finished_) return;
+    std::error_code ignored;
+    std::filesystem::remove(file_.path(), ignored);
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(std::span<const char> bytes) {
+    file_.write_at(end_, std::as_bytes(bytes));
+    end_ += std::ssize(bytes);
+  }
+  void finish() {
+    file_.sync();
+    std::filesystem::rename(file_.path(), path_);
+    finished_ = true;
+  }
+
+ private:
+  std::filesystem::path path_;
+  ByteFile file_;  // With the temporary name.
+  int64_t end_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace
+
+std::vector<SafetensorsPlan::Range> SafetensorsPlan::files() const {
+  std::vector<Range> files = {{0, 0}};
+  int64_t bytes = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const int64_t more = bytes_of(tensors[i]);
+    if (files.back().last > files.back().first && bytes + more > max_file_bytes) {
+      files.push_back({i, i});
+      bytes = 0;
+    }
+    files.back().last = i + 1;
+    bytes += more;
+  }
+  return files;
+}
+
+struct SafetensorsWriter::Impl {
+  std::filesystem::path directory;
+  SafetensorsPlan plan;
+  std::vector<SafetensorsPlan::Range> ranges;
+  std::vector<std::string> written;
+  std::unique_ptr<NewFile> file;  // Of ranges[number].
+  size_t number = 0;
+  size_t tensor = 0;  // The tensor of the next value,
+  int64_t done = 0;   // of which so many are written.
+  std::vector<char> bytes;
+
+  std::string name(size_t index) const {
+    if (ranges.size() == 1) return kWhole;
+    return fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, ranges.size());
+  }
+  // Moves to the tensor of the next value, and to its file.
+  void advance();
+  void write_index();
+};
+
+void SafetensorsWriter::Impl::advance() {
+  while (number < ranges.size()) {
+    const SafetensorsPlan::Range range = ranges[number];
+    if (!file) {
+      require_replaceable(directory / name(number));
+      file = std::make_unique<NewFile>(directory / name(number));
+      file->write(head_of(std::span(plan.tensors).subspan(range.first, range.last - range.first)));
+    }
+    for (; tensor < range.last; ++tensor, done = 0)
+      if (done < plan.tensors[tensor].elements()) return;
+    file->finish();
+    file.reset();
+    written.push_back(name(number++));
+  }
+}
+
+void SafetensorsWriter::Impl::write_index() {
+  int64_t total = 0;
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    for (size_t j = ranges[i].first; j < ranges[i].last; ++j) {
+      total += bytes_of(plan.tensors[j]);
+      lines.push_back(
+          fmt::format("    {}: {}", json_quoted(plan.tensors[j].name), json_quoted(name(i))));
+    }
+  }
+  write_file_atomically(directory / kIndex,
+                        fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  "
+                                    "\"weight_map\": {{\n{}\n  }}\n}}\n",
+                                    total, fmt::join(lines, ",\n")));
+  written.emplace_back(kIndex);
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory, SafetensorsPlan plan)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->directory = directory;
+  impl_->ranges = plan.files();
+  impl_->plan = std::move(plan);
+}
+
+SafetensorsWriter::~SafetensorsWriter() = default;
+
+void SafetensorsWriter::write(std::span<const float> values) {
+  while (!values.empty()) {
+    impl_->advance();
+    CHECK(impl_->file != nullptr, "more values than tensors have");
+    const SafetensorsTensor& tensor = impl_->plan.tensors[impl_->tensor];
+    const size_t count = std::min(
+        {values.size(), kValuesAtOnce, static_cast<size_t>(tensor.elements() - impl_->done)});
+    convert_to(tensor, values.first(count), &impl_->bytes);
+    impl_->file->write(impl_->bytes);
+    impl_->done += static_cast<int64_t>(count);
+    values = values.subspan(count);
+  }
+}
+
+void SafetensorsWriter::finish() {
+  impl_->advance();
+  CHECK(impl_->file == nullptr, "tensor '{}' lacks values",
+        impl_->plan.tensors[impl_->tensor].name);
+  if (impl_->ranges.size() > 1) impl_->write_index();
+  sync_directory(impl_->directory);
+}
+
+std::vector<std::string> SafetensorsWriter::files() const { return impl_->written; }
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading Hugging Face's safetensors: a JSON header with each tensor's dtype, shape and place, then
-// the bytes. Files come from anywhere: nothing of a header is believed before it is checked, and
-// tensors are read a piece at a time. Writing is safetensors_writer.h.
+// Reads and writes the safetensors files of Hugging Face: a JSON header with the dtype, shape and
+// offsets of each tensor, then the bytes. Files are untrusted: headers are checked completely, and
+// tensors are read in pieces.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/io/byte_file.h"
+#include "core/io/file.h"
 
 namespace tessera {
 
@@ -39,26 +39,25 @@ struct SafetensorsTensor {
   std::string name;
   SafetensorsType type = SafetensorsType::kF32;
   std::vector<int64_t> shape;
-  int64_t begin = 0;  // Of its bytes, from the beginning of the file.
+  int64_t begin = 0;  // Offset in the file.
 
   int64_t elements() const;
   std::string text() const;  // "F32[48 16]"
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsTensor> tensors;       // In the order of their bytes.
+  std::vector<SafetensorsTensor> tensors;       // Sorted by `begin`.
   std::map<std::string, std::string> metadata;  // The member __metadata__.
 };
 
-// No file needs more for its header, and some claim it.
+// Longer headers are refused.
 inline constexpr int64_t kLongestSafetensorsHeader = 100'000'000;
 
-// The bytes of a file of `file_bytes` up to where its tensors begin, from its first eight.
+// The number of bytes before the tensors of a file of `file_bytes`, from its first eight bytes.
 int64_t safetensors_head_bytes(std::string_view first_bytes, int64_t file_bytes,
                                const std::string& where);
-// `head` is as many bytes. Error unless the tensors fill the rest of the file, without gap or
-// overlap, each with as many bytes as its dtype and shape come to. Where a tensor begins need not
-// be a multiple of anything: the format does not ask for it.
+// Parses those bytes. Error unless the tensors fill the rest of the file without gap or overlap,
+// and the size of each follows from its dtype and shape. Tensors need not be aligned.
 SafetensorsHeader parse_safetensors_header(std::string_view head, int64_t file_bytes,
                                            const std::string& where);
 
@@ -69,8 +68,7 @@ class SafetensorsFile {
 
   const std::filesystem::path& path() const { return file_.path(); }
   const SafetensorsHeader& header() const { return header_; }
-  // Elements from number `first` on, as many as `values` has, as f32: exact but for f64 and wide
-  // integers, which are rounded to nearest.
+  // Reads elements from `first` on into `values`. f64 and wide integers are rounded to nearest.
   void read(const SafetensorsTensor& tensor, int64_t first, std::span<float> values) const;
 
  private:
@@ -78,7 +76,7 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
-// The model of a directory: model.safetensors, or the files that model.safetensors.index.json says.
+// The model in a directory: model.safetensors, or the files of model.safetensors.index.json.
 class SafetensorsModel {
  public:
   explicit SafetensorsModel(const std::filesystem::path& directory);
@@ -100,8 +98,40 @@ class SafetensorsModel {
   std::map<std::string, Place> places_;
 };
 
-// Which file each tensor is in, by the text of an index. Error for a name that is no plain file's.
+// The file of each tensor, from the text of an index. Error for a name with a directory.
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text,
                                                            const std::string& where);
+
+// The tensors to write; `begin` is ignored.
+struct SafetensorsPlan {
+  std::vector<SafetensorsTensor> tensors;  // In the order of their values.
+  int64_t max_file_bytes = 5'000'000'000;  // A larger tensor gets its own file.
+
+  // The tensors of each file, [first, last).
+  struct Range {
+    size_t first = 0, last = 0;
+  };
+  std::vector<Range> files() const;
+};
+
+// Writes model.safetensors, or model-00001-of-00003.safetensors and so on with
+// model.safetensors.index.json, into an existing directory. Each file appears complete, the index
+// last. Equal values give equal bytes.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::filesystem::path& directory, SafetensorsPlan plan);
+  ~SafetensorsWriter();  // Without `finish`, removes the unfinished file.
+
+  // Writes the next values, tensor after tensor, rounded to their floating dtype. Error for a
+  // finite value beyond the range of the dtype.
+  void write(std::span<const float> values);
+  // Error if values are missing (CHECK) or cannot be written.
+  void finish();
+  std::vector<std::string> files() const;  // Those written so far, in order.
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace tessera

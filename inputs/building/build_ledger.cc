@@ -14,7 +14,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json_line.h"
 
 namespace tessera {
 namespace {

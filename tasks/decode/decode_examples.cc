@@ -12,7 +12,7 @@
 #include "core/base/plain_nan.h"
 #include "core/base/printable.h"
 #include "core/io/file.h"
-#include "core/io/json_line.h"
+#include "core/io/json.h"
 #include "tasks/decode/prompt_text.h"
 
 namespace tessera {

@@ -18,7 +18,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/io/json_line.h"
+#include "core/io/json.h"
 #include "tasks/logging/jsonl_writer.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/io/json_line.h"
+#include "core/io/json.h"
 #include "inputs/tokenizers/hugging_face.h"
 #include "inputs/tokenizers/sentence_piece_model.h"
 #include "inputs/tokenizers/sentence_piece_normalizer.h"

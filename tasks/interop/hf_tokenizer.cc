@@ -2,7 +2,7 @@
 #include "tasks/interop/hf_tokenizer.h"
 
 #include "core/base/error.h"
-#include "core/io/json_line.h"
+#include "core/io/json.h"
 #include "inputs/tokenizers/tokenizer_files.h"
 #include "tasks/interop/hf_sentence_piece.h"
 #include "tasks/run_directory/run_tokenizer.h"

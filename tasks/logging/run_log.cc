@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
-#include "core/io/json_line.h"
+#include "core/io/json.h"
 #include "tasks/logging/event_file.h"
 #include "tasks/logging/jsonl_writer.h"
 

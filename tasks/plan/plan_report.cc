@@ -9,7 +9,7 @@
 
 #include "core/graph/svg.h"
 #include "core/io/file.h"
-#include "core/io/json_line.h"
+#include "core/io/json.h"
 #include "tasks/logging/console.h"
 
 namespace tessera {

@@ -14,7 +14,7 @@
 
 #include <fmt/core.h>
 
-#include "core/backend/cpu/gemm/matrix_product.h"
+#include "core/backend/cpu/gemm/gemm.h"
 
 namespace tessera {
 namespace {
@@ -75,16 +75,16 @@ class Pages {
   std::unique_ptr<std::byte, Free> memory_;
 };
 
-double gigaflops(const BenchProduct& p, ProductPath path, DType input, DType output, bool cold) {
-  const ProductShape shape{.m = p.m,
-                           .n = p.n,
-                           .k = p.k,
-                           .a = {p.a_transposed ? p.m : p.k, p.a_transposed},
-                           .b = {p.b_transposed ? p.k : p.n, p.b_transposed},
-                           .c_leading = p.n,
-                           .input = input,
-                           .output = output};
-  const MatrixProduct product(shape, path);
+double gigaflops(const BenchProduct& p, GemmPath path, DType input, DType output, bool cold) {
+  const GemmShape shape{.m = p.m,
+                        .n = p.n,
+                        .k = p.k,
+                        .a = {p.a_transposed ? p.m : p.k, p.a_transposed},
+                        .b = {p.b_transposed ? p.k : p.n, p.b_transposed},
+                        .c_leading = p.n,
+                        .input = input,
+                        .output = output};
+  const Gemm product(shape, path);
   const int64_t a_bytes = p.m * p.k * dtype_bytes(input), b_bytes = p.k * p.n * dtype_bytes(input);
   const int64_t c_bytes = p.m * p.n * dtype_bytes(output);
   constexpr int64_t kMoreThanCaches = int64_t{128} << 20;
@@ -107,13 +107,13 @@ double gigaflops(const BenchProduct& p, ProductPath path, DType input, DType out
 void bench(const std::string& part, bool cold) {
   fmt::print("| product | m×n×k |");
   for (const DType input : {DType::kF32, DType::kBF16})
-    for (const ProductPath path : product_paths(input)) fmt::print(" {} |", path_name(path));
+    for (const GemmPath path : gemm_paths(input)) fmt::print(" {} |", path_name(path));
   fmt::print("\n");
   for (const BenchProduct& p : kProducts) {
     if (std::string(p.name).find(part) == std::string::npos) continue;
     fmt::print("| {} | {}×{}×{} |", p.name, p.m, p.n, p.k);
     for (const DType input : {DType::kF32, DType::kBF16}) {
-      for (const ProductPath path : product_paths(input)) {
+      for (const GemmPath path : gemm_paths(input)) {
         fmt::print(" {:.0f} |", gigaflops(p, path, input, input, cold));
         std::fflush(stdout);
       }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step's bits do not depend on how many threads computed it: whole training runs on one device of
 // 1, 2, 3 and 4 threads. Sizes are uneven, and large enough for every kernel to be shared out.
+#include "core/backend/cpu/cpu_features.h"
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/features.h"
 #include "tests/support/catch.h"
 #include "tests/support/spmd_trial.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AMX's tile instructions, emulated after their pseudocode in Intel's "Architecture Instruction Set
-// Extensions": for core/backend/cpu/gemm/matrix_tiles.h on processors without them. Sums of even
+// Extensions": for core/backend/cpu/gemm/amx_microkernel.h on processors without them. Sums of even
 // and of odd elements are kept apart over a tile of k and then added to the destination; denormal
 // numbers are zero, before and after. Misuse throws: tiles that were not configured, or are read
 // before they are written.

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/io/byte_file.h"
+#include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/config/strategies.h"
 #include "tests/support/catch.h"

@@ -68,7 +68,7 @@ int64_t group_available() {
 
 int64_t available_memory() { return std::min(system_available(), group_available()); }
 
-std::byte* allocate_pages(int64_t bytes, ThreadTeam& team) {
+std::byte* allocate_pages(int64_t bytes, ThreadPool& team) {
   const int64_t size = std::max(round_up(bytes), kHugePage);
   if (size > available_memory()) return nullptr;
   // One huge page more than needed, so that a boundary can be found inside; the rest is given back.

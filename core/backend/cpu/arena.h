@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/backend/cpu/team.h"
+#include "core/backend/cpu/thread_pool.h"
 
 namespace tessera {
 
 // Nullptr if this process may not have that much: by what is free, by its control group, or by its
 // address-space limit. Promised memory that is not there would end in a kill, not in an Error.
-std::byte* allocate_pages(int64_t bytes, ThreadTeam& team);
+std::byte* allocate_pages(int64_t bytes, ThreadPool& team);
 void release_pages(std::byte* memory, int64_t bytes);
 
 // What this process may still take.

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "core/backend/cpu/arena.h"
-#include "core/backend/cpu/features.h"
-#include "core/backend/cpu/peak.h"
+#include "core/backend/cpu/cpu_features.h"
+#include "core/backend/cpu/peak_flops.h"
 #include "core/backend/cpu/registry.h"
-#include "core/backend/cpu/team.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 
@@ -56,7 +56,7 @@ class CpuDevice final : public Device {
 
  private:
   CpuLevel level_;  // Chosen before the first kernel is.
-  mutable ThreadTeam team_;
+  mutable ThreadPool team_;
 };
 
 }  // namespace

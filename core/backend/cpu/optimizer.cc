@@ -1,24 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adam's update, in place where memory allows.
-#include "core/ops/optimizer.h"
+// The kernel of adam_update (Kingma and Ba, 2015, with decoupled weight decay), in place if outputs
+// share the buffers of inputs: one pass over parameter, moments and gradient.
+#include "core/backend/cpu/optimizer.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/backend/cpu/composite_kernel.h"
-#include "core/backend/cpu/optimizer_kernels.h"
+#include "core/backend/cpu/registry.h"
+#include "core/ops/optimizer.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/backend/cpu/optimizer.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "core/backend/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace {
+
+void AdamKernels(const AdamStep& step, const AdamBuffers& buffers, int64_t begin, int64_t end) {
+  const Vec decay1 = splat(step.decay1), weight1 = splat(step.weight1);
+  const Vec decay2 = splat(step.decay2), weight2 = splat(step.weight2);
+  const Vec unbias1 = splat(step.unbias1), unbias2 = splat(step.unbias2);
+  const Vec epsilon = splat(step.epsilon), epsilon_root = splat(step.epsilon_root);
+  const Vec weight_decay = splat(step.weight_decay), rate = splat(step.learning_rate);
+  const Vec gradient_scale = splat(step.gradient_scale);
+  for (int64_t i = begin; i < end; i += lanes()) {
+    const int64_t left = end - i;
+    const Vec gradient = hn::Mul(load(buffers.gradient + i, left), gradient_scale);
+    const Vec parameter = load(buffers.parameter + i, left);
+    const Vec first = hn::MulAdd(load(buffers.first + i, left), decay1, hn::Mul(gradient, weight1));
+    const Vec second = hn::MulAdd(load(buffers.second + i, left), decay2,
+                                  hn::Mul(hn::Mul(gradient, gradient), weight2));
+    const Vec deviation = hn::Sqrt(hn::MulAdd(second, unbias2, epsilon_root));
+    const Vec direction = hn::Div(hn::Mul(first, unbias1), hn::Add(deviation, epsilon));
+    const Vec update = hn::MulAdd(parameter, weight_decay, direction);
+    store(hn::NegMulAdd(update, rate, parameter), buffers.next_parameter + i, left);
+    store(first, buffers.next_first + i, left);
+    store(second, buffers.next_second + i, left);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace tessera {
 namespace {
 
+HWY_EXPORT(AdamKernels);
+
 class AdamKernel final : public Kernel {
  public:
-  AdamKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+  AdamKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : count_(graph.type(node.inputs[0]).elements()),
         beta1_(node.attributes.get<double>("beta1")),
         beta2_(node.attributes.get<double>("beta2")),
         corrected_(flag_attribute(node, "bias_corrected_decay")),
-        team_(team) {
+        pool_(pool) {
     step_.epsilon = float_attribute(node, "epsilon");
     step_.epsilon_root = float_attribute(node, "epsilon_root");
     step_.weight_decay = float_attribute(node, "weight_decay");
@@ -27,7 +71,7 @@ class AdamKernel final : public Kernel {
   bool may_overwrite(int64_t output, int64_t input) const override { return output == input; }
 
   void run(const LaunchArgs& args) override {
-    if (*input_as<uint8_t>(args, 7) == 0) return keep(args);
+    if (*input_as<uint8_t>(args, 7) == 0) return copy_unchanged(args);
     step_.learning_rate = *input_as<float>(args, 4);
     step_.gradient_scale = *input_as<float>(args, 6);
     correct_bias(static_cast<double>(*input_as<float>(args, 5)));
@@ -35,36 +79,36 @@ class AdamKernel final : public Kernel {
                               input_as<float>(args, 2),  input_as<float>(args, 3),
                               output_as<float>(args, 0), output_as<float>(args, 1),
                               output_as<float>(args, 2)};
-    team_.parallel(count_, kGrain, [&](Range range, int) {
-      adam_elements(step_, buffers, range.begin, range.end);
+    pool_.parallel(count_, kGrain, [&](Range range, int) {
+      HWY_DYNAMIC_DISPATCH(AdamKernels)(step_, buffers, range.begin, range.end);
     });
   }
 
  private:
   static constexpr int64_t kGrain = 4096;
 
-  // In double: 1 - β^t loses most digits of an f32 at first.
+  // In double, because 1 - β^t of the first steps loses most digits in f32.
   void correct_bias(double count) {
     double decay1 = beta1_, decay2 = beta2_;
-    const double left1 = 1.0 - std::pow(beta1_, count + 1.0);
-    const double left2 = 1.0 - std::pow(beta2_, count + 1.0);
+    const double correction1 = 1.0 - std::pow(beta1_, count + 1.0);
+    const double correction2 = 1.0 - std::pow(beta2_, count + 1.0);
     if (corrected_) {
-      decay1 *= (1.0 - std::pow(beta1_, count)) / left1;
-      decay2 *= (1.0 - std::pow(beta2_, count)) / left2;
+      decay1 *= (1.0 - std::pow(beta1_, count)) / correction1;
+      decay2 *= (1.0 - std::pow(beta2_, count)) / correction2;
     } else {
-      step_.unbias1 = static_cast<float>(1.0 / left1);
-      step_.unbias2 = static_cast<float>(1.0 / left2);
+      step_.unbias1 = static_cast<float>(1.0 / correction1);
+      step_.unbias2 = static_cast<float>(1.0 / correction2);
     }
     step_.decay1 = static_cast<float>(decay1);
     step_.decay2 = static_cast<float>(decay2);
-    step_.fresh1 = static_cast<float>(1.0 - decay1);
-    step_.fresh2 = static_cast<float>(1.0 - decay2);
+    step_.weight1 = static_cast<float>(1.0 - decay1);
+    step_.weight2 = static_cast<float>(1.0 - decay2);
   }
 
-  void keep(const LaunchArgs& args) {
+  void copy_unchanged(const LaunchArgs& args) {
     for (size_t i = 0; i < 3; ++i) {
       if (args.inputs[i] == args.outputs[i]) continue;
-      team_.parallel(count_, kGrain, [&](Range range, int) {
+      pool_.parallel(count_, kGrain, [&](Range range, int) {
         std::copy(input_as<float>(args, i) + range.begin, input_as<float>(args, i) + range.end,
                   output_as<float>(args, i) + range.begin);
       });
@@ -75,10 +119,11 @@ class AdamKernel final : public Kernel {
   double beta1_, beta2_;
   bool corrected_;
   AdamStep step_;
-  ThreadTeam& team_;
+  ThreadPool& pool_;
 };
 
 const KernelRegistrar kRegisterOptimizer{kAdamUpdateOp, make_kernel<AdamKernel>};
 
 }  // namespace
 }  // namespace tessera
+#endif  // HWY_ONCE

@@ -1,21 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uniform numbers and dropout: elements are shared out among threads; what each is depends on its
-// index alone.
+// The kernels of random_uniform and dropout. Element i of a stream is word i % 4 of the
+// Philox-4x32-10 block (Salmon et al., 2011) at counter i / 4, so that an element depends on its
+// index only and threads draw independently (core/base/random.h).
 #include "core/base/random.h"
 
+#include <algorithm>
 #include <string>
 
-#include "core/backend/cpu/composite_kernel.h"
-#include "core/backend/cpu/random_kernels.h"
-#include "core/backend/cpu/shard_elements.h"
+#include "core/backend/cpu/registry.h"
+#include "core/backend/cpu/shard_index_map.h"
 #include "core/ops/random.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/backend/cpu/random.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "core/backend/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace {
+
+using Longs = hn::ScalableTag<uint64_t>;
+using LongVec = hn::Vec<Longs>;
+
+// A vector of Philox blocks, each word in the lower half of a 64-bit lane. Upper halves hold
+// garbage, which products ignore.
+struct Blocks {
+  LongVec a, b, c, d;
+};
+
+// The product of the lower halves.
+HWY_INLINE LongVec wide_product(LongVec x, uint32_t factor) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(Longs(), (hn::GetLane(x) & 0xffffffffu) * factor);
+#else
+  const hn::Repartition<uint32_t, Longs> words;
+  return hn::MulEven(hn::BitCast(words, x), hn::Set(words, factor));
+#endif
+}
+
+HWY_INLINE Blocks philox_blocks(const RandomStream& stream, int64_t counter) {
+  const Longs longs;
+  const LongVec counters = hn::Iota(longs, static_cast<uint64_t>(counter));
+  Blocks blocks{counters, hn::ShiftRight<32>(counters), hn::Set(longs, stream.step & 0xffffffffu),
+                hn::Set(longs, stream.step >> 32)};
+  uint32_t key0 = static_cast<uint32_t>(stream.key);
+  uint32_t key1 = static_cast<uint32_t>(stream.key >> 32);
+  for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
+    const LongVec from_a = wide_product(blocks.a, 0xD2511F53u);
+    const LongVec from_c = wide_product(blocks.c, 0xCD9E8D57u);
+    blocks.a = hn::Xor(hn::Xor(hn::ShiftRight<32>(from_c), blocks.b), hn::Set(longs, key0));
+    blocks.b = from_c;
+    blocks.c = hn::Xor(hn::Xor(hn::ShiftRight<32>(from_a), blocks.d), hn::Set(longs, key1));
+    blocks.d = from_a;
+  }
+  return blocks;
+}
+
+constexpr int64_t kChunk = 1024;  // Elements drawn at a time.
+constexpr int64_t kSlack = 4 * HWY_MAX_BYTES;
+
+// The words of the elements from `begin` on, rounded down to a whole block: the word of element
+// `begin` is out[begin % 4].
+void draw_words(const RandomStream& stream, int64_t begin, int64_t count, uint32_t* out) {
+  const Longs longs;
+  const LongVec lower = hn::Set(longs, 0xffffffffu);
+  const auto step = static_cast<int64_t>(hn::Lanes(longs));
+  const int64_t first = begin / 4, end = (begin + count + 3) / 4;
+  for (int64_t block = first; block < end; block += step) {
+    const Blocks blocks = philox_blocks(stream, block);
+    const LongVec ab = hn::Or(hn::And(blocks.a, lower), hn::ShiftLeft<32>(blocks.b));
+    const LongVec cd = hn::Or(hn::And(blocks.c, lower), hn::ShiftLeft<32>(blocks.d));
+    hn::StoreInterleaved2(ab, cd, longs, reinterpret_cast<uint64_t*>(out + 4 * (block - first)));
+  }
+}
+
+// The formula of core/base/random.h.
+HWY_INLINE Vec uniform_at(const uint32_t* words) {
+  const auto bits = hn::ShiftRight<8>(hn::LoadU(Words(), words));
+  return hn::Mul(hn::ConvertTo(kFloats, hn::BitCast(Ints(), bits)), splat(1.0f / 16777216.0f));
+}
+
+void UniformElements(const RandomStream& stream, int64_t begin, int64_t end, float* out) {
+  HWY_ALIGN uint32_t words[kChunk + kSlack];
+  for (int64_t run = begin; run < end; run += kChunk) {
+    const int64_t count = std::min(kChunk, end - run);
+    draw_words(stream, run, count, words);
+    const uint32_t* first = words + run % 4;
+    for (int64_t i = 0; i < count; i += lanes())
+      store(uniform_at(first + i), out + (run - begin) + i, count - i);
+  }
+}
+
+template <typename T>
+void dropout_as(const RandomStream& stream, int64_t offset, float keep, const T* x, T* y,
+                int64_t begin, int64_t end) {
+  HWY_ALIGN uint32_t words[kChunk + kSlack];
+  const Vec limit = splat(keep), factor = splat(1.0f / keep);
+  for (int64_t run = begin; run < end; run += kChunk) {
+    const int64_t count = std::min(kChunk, end - run);
+    draw_words(stream, offset + run, count, words);
+    const uint32_t* first = words + (offset + run) % 4;
+    for (int64_t i = 0; i < count; i += lanes()) {
+      const Vec value = hn::Mul(load(x + run + i, count - i), factor);
+      const auto kept = hn::Lt(uniform_at(first + i), limit);
+      store(hn::IfThenElseZero(kept, value), y + run + i, count - i);
+    }
+  }
+}
+
+void DropoutElements(const RandomStream& stream, int64_t first, float keep, DType dtype,
+                     const void* x, void* y, int64_t begin, int64_t end) {
+  if (dtype == DType::kBF16) {
+    dropout_as(stream, first, keep, static_cast<const BFloat16*>(x), static_cast<BFloat16*>(y),
+               begin, end);
+  } else {
+    dropout_as(stream, first, keep, static_cast<const float*>(x), static_cast<float*>(y), begin,
+               end);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace tessera {
 namespace {
 
+HWY_EXPORT(UniformElements);
+HWY_EXPORT(DropoutElements);
+
 constexpr int64_t kGrain = 4096;
 
-// Where a random node draws: which operands say so is in core/ops/random.cc.
+// The operands of a random node that select its stream and elements (core/ops/random.cc).
 class StreamOperands {
  public:
   StreamOperands(const Node& node, size_t first_operand, const Type& type)
@@ -32,13 +154,13 @@ class StreamOperands {
     return {random_key(seed_, path_, layer),
             static_cast<uint64_t>(int64_t{*input_as<int32_t>(args, first_operand_)})};
   }
-  // Calls run(offset, begin, end) for the runs of `range` that lie together in the whole array:
-  // element i of one is number offset + i there.
+  // Calls run(offset, begin, end) for the runs of `range` that are contiguous in the global array:
+  // element i of a run has the global index offset + i.
   template <typename Run>
-  void for_runs(const LaunchArgs& args, Range range, const Run& run) const {
+  void for_each_run(const LaunchArgs& args, Range range, const Run& run) const {
     Examples examples;
     if (part_ != 0) examples = {*input_as<int32_t>(args, first_operand_ + (loop_ ? 2 : 1)), part_};
-    elements_.for_runs(range.begin, range.end, examples, run);
+    elements_.for_each_run(range.begin, range.end, examples, run);
   }
 
  private:
@@ -48,22 +170,23 @@ class StreamOperands {
   bool loop_;
   int64_t part_;
   size_t first_operand_;
-  ShardElements elements_;
+  ShardIndexMap elements_;
 };
 
 class UniformKernel final : public Kernel {
  public:
-  UniformKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+  UniformKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : operands_(node, 0, graph.type(node.outputs[0])),
         count_(graph.type(node.outputs[0]).elements()),
-        team_(team) {}
+        pool_(pool) {}
 
   void run(const LaunchArgs& args) override {
     const RandomStream stream = operands_.stream(args);
     float* out = output_as<float>(args, 0);
-    team_.parallel(count_, kGrain, [&](Range range, int) {
-      operands_.for_runs(args, range, [&](int64_t offset, int64_t begin, int64_t end) {
-        uniform_elements(stream, offset + begin, offset + end, out + begin);
+    pool_.parallel(count_, kGrain, [&](Range range, int) {
+      operands_.for_each_run(args, range, [&](int64_t offset, int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(UniformElements)
+        (stream, offset + begin, offset + end, out + begin);
       });
     });
   }
@@ -71,26 +194,26 @@ class UniformKernel final : public Kernel {
  private:
   StreamOperands operands_;
   int64_t count_;
-  ThreadTeam& team_;
+  ThreadPool& pool_;
 };
 
 class DropoutKernel final : public Kernel {
  public:
-  DropoutKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+  DropoutKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : operands_(node, 1, graph.type(node.inputs[0])),
         dtype_(vector_dtype(graph, node, 0)),
         count_(graph.type(node.inputs[0]).elements()),
         keep_(float_attribute(node, "keep")),
-        team_(team) {}
+        pool_(pool) {}
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
   void run(const LaunchArgs& args) override {
     const RandomStream stream = operands_.stream(args);
-    team_.parallel(count_, kGrain, [&](Range range, int) {
-      operands_.for_runs(args, range, [&](int64_t offset, int64_t begin, int64_t end) {
-        dropout_elements(stream, offset, keep_, dtype_, args.inputs[0], args.outputs[0], begin,
-                         end);
+    pool_.parallel(count_, kGrain, [&](Range range, int) {
+      operands_.for_each_run(args, range, [&](int64_t offset, int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(DropoutElements)
+        (stream, offset, keep_, dtype_, args.inputs[0], args.outputs[0], begin, end);
       });
     });
   }
@@ -100,7 +223,7 @@ class DropoutKernel final : public Kernel {
   DType dtype_;
   int64_t count_;
   float keep_;
-  ThreadTeam& team_;
+  ThreadPool& pool_;
 };
 
 const KernelRegistrar kRegisterUniform{kRandomUniformOp, make_kernel<UniformKernel>};
@@ -108,3 +231,4 @@ const KernelRegistrar kRegisterDropout{kDropoutOp, make_kernel<DropoutKernel>};
 
 }  // namespace
 }  // namespace tessera
+#endif  // HWY_ONCE

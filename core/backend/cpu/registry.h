@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which CPU kernel serves which op. A kernel's file registers it:
+// The registry of CPU kernels by op, and helpers of kernels. The file of a kernel registers it:
 //   const KernelRegistrar kRegister{kGatherOp, make_gather};
 #pragma once
 
@@ -8,15 +8,16 @@
 #include <string_view>
 
 #include "core/backend/backend.h"
-#include "core/backend/cpu/team.h"
+#include "core/backend/cpu/thread_pool.h"
+#include "core/base/error.h"
 #include "core/graph/op.h"
 
 namespace tessera {
 
-// The node's types are local. Team and graph outlive the kernel; the node may be looked at only in
-// the factory. Error, in the user's terms, for a case the kernel does not serve.
+// Makes the kernel of a node with local types. Pool and graph outlive the kernel; the node does
+// not. Error, in terms of the user, for a case that the kernel does not support.
 using KernelFactory = std::unique_ptr<Kernel> (*)(const Graph& graph, const Node& node,
-                                                  ThreadTeam& team);
+                                                  ThreadPool& pool);
 
 struct KernelRegistrar {
   KernelRegistrar(const OpDef& op, KernelFactory factory);
@@ -24,7 +25,40 @@ struct KernelRegistrar {
   KernelRegistrar(std::string_view op, KernelFactory factory);
 };
 
-// Null if there is none.
+// Null if no kernel is registered.
 KernelFactory find_kernel(std::string_view op);
+
+template <typename T>
+const T* input_as(const LaunchArgs& args, size_t i) {
+  return reinterpret_cast<const T*>(args.inputs[i]);
+}
+template <typename T>
+T* output_as(const LaunchArgs& args, size_t i) {
+  return reinterpret_cast<T*>(args.outputs[i]);
+}
+
+// The dtype of an operand, f32 or bf16; Error for any other.
+inline DType vector_dtype(const Graph& graph, const Node& node, size_t i) {
+  const DType dtype = graph.type(node.inputs[i]).dtype;
+  if (dtype != DType::kF32 && dtype != DType::kBF16)
+    fail("{}: no CPU kernel for {}; cast it to f32 or bf16", node.op->name, dtype_name(dtype));
+  return dtype;
+}
+
+inline float float_attribute(const Node& node, std::string_view name) {
+  return static_cast<float>(node.attributes.get<double>(name));
+}
+inline bool flag_attribute(const Node& node, std::string_view name) {
+  return node.attributes.get<int64_t>(name) != 0;
+}
+
+// A number of floats rounded up to whole cache lines, so that threads do not share one.
+inline int64_t padded_floats(int64_t count) { return (count + 15) / 16 * 16; }
+
+// A KernelFactory.
+template <typename K>
+std::unique_ptr<Kernel> make_kernel(const Graph& graph, const Node& node, ThreadPool& pool) {
+  return std::make_unique<K>(graph, node, pool);
+}
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of floats from and to bf16 in memory, rounding to nearest even as core/base/dtype.h does.
-// Included once per target, in the manner of Highway's own -inl.h files.
+// Converts vectors of floats from and to bf16 in memory, rounding to nearest even as
+// core/base/dtype.h does. Included once per target, as Highway's -inl.h files are.
 #include <hwy/highway.h>
 
 #include "core/base/dtype.h"
@@ -30,7 +30,7 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const BFloat16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
 }
 
-// The bits of the rounded value in the lower half of each lane.
+// The bf16 bits of the rounded value, in the lower half of each lane.
 template <class V>
 HWY_INLINE hn::Vec<hn::RebindToSigned<hn::DFromV<V>>> rounded_bits(V value) {
   const hn::DFromV<V> d;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementary functions on Highway vectors of floats, within a few units in the last place; NaN and
-// infinities come out as in the standard library. Included once per target by kernels' files, in
-// the manner of Highway's own -inl.h files.
+// Elementary functions on Highway vectors of floats, accurate to a few ulp; NaN and infinities give
+// the results of the standard library. Included once per target, as Highway's -inl.h files are.
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
@@ -33,7 +32,7 @@ HWY_INLINE V polynomial(V x, float first, Rest... rest) {
   return horner(x, hn::Set(d, first), rest...);
 }
 
-// x kept within [-limit, limit]; NaN stays.
+// x clamped to [low, high]; NaN stays NaN.
 template <class V>
 HWY_INLINE V clamped(V x, float low, float high) {
   const hn::DFromV<V> d;
@@ -42,8 +41,8 @@ HWY_INLINE V clamped(V x, float low, float high) {
   return hn::IfThenElse(hn::Gt(x, highest), highest, x);
 }
 
-// e^x: x = n·ln 2 + r, a polynomial in r (Cephes), scaled by 2^n in two steps, which reach the
-// subnormal numbers and infinity.
+// e^x: x = n·ln 2 + r, a polynomial in r (Cephes), scaled by 2^n in two steps, so that subnormal
+// numbers and infinity are reached.
 template <class V>
 HWY_INLINE V exp_of(V x) {
   const hn::DFromV<V> d;
@@ -74,7 +73,7 @@ HWY_INLINE V log_of(V x) {
   return hn::IfThenElse(hn::Not(hn::Ge(x, zero)), hn::NaN(d), y);
 }
 
-// A rational minimax approximation, odd over even; ±1 beyond the clamp in f32.
+// A rational minimax approximation, odd over even (as in Eigen); ±1 in f32 beyond the clamp.
 template <class V>
 HWY_INLINE V tanh_of(V input) {
   const V x = clamped(input, -7.99881172180175781f, 7.99881172180175781f);
@@ -87,7 +86,7 @@ HWY_INLINE V tanh_of(V input) {
   return hn::Div(hn::Mul(x, p), q);
 }
 
-// Likewise.
+// A rational approximation like tanh_of.
 template <class V>
 HWY_INLINE V erf_of(V input) {
   const V x = clamped(input, -4.0f, 4.0f);

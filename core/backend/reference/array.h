@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole array of the reference interpreter: every element a double, row-major, no layout.
+// A global array of the reference interpreter: row-major doubles without layout.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace tessera {
 
 struct ReferenceArray {
   std::vector<Axis> axes;
-  std::vector<double> values;  // Integers and bools (0 or 1) too: all 32-bit ones are exact.
+  std::vector<double> values;  // Integers and bools (0 or 1) too: 32 bits are exact.
 };
 
 // The number of elements along these axes.
 int64_t element_count(const std::vector<Axis>& axes);
 
-// Steps of an array along each of `axes`, by name; 0 along those it lacks (it is then broadcast).
+// Strides of an array along each of `axes`, by name; 0 along axes that it lacks (broadcast).
 std::vector<int64_t> strides_along(const ReferenceArray& array, const std::vector<Axis>& axes);
 
-// Calls visit(position, offsets) for each index of `axes` in row-major order; `position` counts
-// from 0, offsets[i] is where strides[i] leads.
+// Calls visit(position, offsets) for each index of `axes` in row-major order. `position` counts
+// from 0; offsets[i] is the dot product of the index and strides[i].
 void for_each_index(
     const std::vector<Axis>& axes, const std::vector<std::vector<int64_t>>& strides,
     const std::function<void(int64_t position, const std::vector<int64_t>& offsets)>& visit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops of the reference interpreter that move or make values and compute nothing.
+// Data movement and generators of the reference interpreter.
 #include <algorithm>
 
 #include "core/backend/reference/primitives.h"
@@ -10,7 +10,7 @@ namespace {
 
 std::vector<double> run_view(const ReferenceCall& call) { return call.input(0).values; }
 
-// By axis names: transpose, and broadcast along new axes.
+// Transpose by axis names, and broadcast along new axes.
 std::vector<double> run_aligned_copy(const ReferenceCall& call) {
   const ReferenceArray& x = call.input(0);
   std::vector<double> result(static_cast<size_t>(call.type.elements()));
@@ -21,7 +21,7 @@ std::vector<double> run_aligned_copy(const ReferenceCall& call) {
   return result;
 }
 
-// Result position p along `axis` is the operand's p + shift, or `fill` where there is none.
+// result[p] = operand[p + shift] along `axis`, or `fill` outside of the operand.
 std::vector<double> moved_along(const ReferenceCall& call, int64_t shift, double fill) {
   const ReferenceArray& x = call.input(0);
   const std::string& name = call.node.attributes.get<std::string>("axis");

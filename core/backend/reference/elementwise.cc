@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise ops of the reference interpreter, each a formula on doubles.
+// Elementwise ops of the reference interpreter, as formulas on doubles.
 #include <cmath>
 
 #include "core/backend/reference/primitives.h"
@@ -35,7 +35,7 @@ std::vector<double> run_scale(const ReferenceCall& call) {
   return pointwise(call, [factor](const double* x) { return x[0] * factor; });
 }
 
-// To a floating dtype exactly; to an integer towards zero; to bool: whether it is not zero.
+// Exact to a floating dtype; towards zero to an integer; != 0 to bool.
 std::vector<double> run_cast(const ReferenceCall& call) {
   const DType dtype = call.type.dtype;
   return pointwise(call, [dtype](const double* x) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the reference interpreter's arrays of doubles and the bytes that a device computes with.
+// Conversion between the doubles of the reference interpreter and the bytes of a device.
 #pragma once
 
 #include <cstddef>

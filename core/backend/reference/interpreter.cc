@@ -27,7 +27,7 @@ class Interpreter {
  public:
   explicit Interpreter(const Mesh& mesh) : mesh_(mesh) {}
 
-  // The graph's outputs, in order, from its inputs, in order.
+  // Inputs and outputs are in the order of the graph.
   std::vector<ReferenceArray> run(const Graph& graph, std::vector<ReferenceArray> inputs) const {
     std::vector<ReferenceArray> values(graph.values().size());
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -57,8 +57,8 @@ class Interpreter {
       const Type& type = graph.type(node.outputs.front());
       return {{type.axes, primitive->run({node, operands, type})}};
     }
-    if (node.op->decomposition != nullptr) return run_plain(graph, node, operands);
-    fail("the reference interpreter knows no op '{}', which has no decomposition either",
+    if (node.op->decomposition != nullptr) return run_decomposition(graph, node, operands);
+    fail("the reference interpreter has no op '{}', and the op has no decomposition",
          node.op->name);
   }
 
@@ -69,14 +69,15 @@ class Interpreter {
     return type;
   }
 
-  // Traces the composite's decomposition on whole arrays of the node's types, and runs that.
-  std::vector<ReferenceArray> run_plain(const Graph& graph, const Node& node,
-                                        const std::vector<const ReferenceArray*>& operands) const {
+  // Traces the decomposition of a composite on global arrays and runs it.
+  std::vector<ReferenceArray> run_decomposition(
+      const Graph& graph, const Node& node,
+      const std::vector<const ReferenceArray*>& operands) const {
     const AxisRules no_rules;
     Graph body;
     {
       const TraceScope trace(body, mesh_, no_rules);
-      const ServeScope serve(node);  // Random keys are those of the node's path.
+      const ServeScope serve(node);  // Random keys depend on the path of the node.
       std::vector<Tensor> inputs;
       for (size_t i = 0; i < node.inputs.size(); ++i)
         inputs.push_back(input(fmt::format("{}", i), InputKind::kLoop,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of tests: runs a graph on whole arrays in double precision, one readable loop an op.
-// Composite ops run through their decompositions. Slow on purpose; nothing trains with it.
+// The reference interpreter, the oracle of tests: runs a graph on global arrays in double
+// precision, one simple loop per op. Composite ops run as their decompositions. Not for training.
 #pragma once
 
 #include <map>
@@ -14,12 +14,12 @@
 
 namespace tessera {
 
-// Elements of each graph input by name, row-major.
+// The elements of each graph input by name, row-major.
 using ReferenceInputs = std::map<std::string, std::vector<double>>;
 
-// Every output by name, updates included. Floating arithmetic is in double whatever the dtypes say
-// (a cast to bf16 rounds nothing); integers and bools are exact; random ops use the formulas of
-// core/base/random.h. Works on traced graphs, on any mesh, and on lowered and fused ones.
+// All outputs by name, with updates. Floating arithmetic is in double for every dtype (a cast to
+// bf16 does not round); integers and bools are exact; random ops use the formulas of
+// core/base/random.h. Accepts traced graphs on any mesh, lowered graphs and fused graphs.
 std::map<std::string, ReferenceArray> evaluate(const Graph& graph, const ReferenceInputs& inputs,
                                                const Mesh& mesh = {});
 

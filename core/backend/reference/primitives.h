@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interpreter's primitive ops: one function an op, in tables by family. Internal to this
+// The primitive ops of the interpreter, one function per op, in tables by family. Internal to this
 // folder.
 #pragma once
 
@@ -19,22 +19,22 @@ struct ReferenceCall {
   const Type& type;  // Of the result.
 
   const ReferenceArray& input(size_t i) const { return *inputs[i]; }
-  // Of a shard of the op's anchor (core/ops/collective.h), the global index of its first
-  // element along an axis; 0 where it is no shard.
+  // The global index of the first element of the shard of the op's anchor along an axis
+  // (core/ops/collective.h); 0 without shards.
   int64_t origin(size_t axis) const {
     const std::vector<int64_t> none(axis + 1, 0);
     return node.attributes.get_or(kOrigin, none)[axis];
   }
 };
 
-// A row of a family's table: the values of the op's one result.
+// A row of a table: computes the values of the only result of the op.
 struct ReferenceOp {
   std::string_view name;
   std::vector<double> (*run)(const ReferenceCall&);
 };
 
 std::span<const ReferenceOp> reference_elementwise();
-std::span<const ReferenceOp> reference_sums();      // einsum, reductions, gather and its like.
+std::span<const ReferenceOp> reference_sums();      // einsum, reductions, gather and scatter.
 std::span<const ReferenceOp> reference_movement();  // Layout changes and generators.
 std::span<const ReferenceOp> reference_random();
 

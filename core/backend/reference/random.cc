@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers of the reference interpreter: the very formulas of core/base/random.h.
+// Random ops of the reference interpreter, with the formulas of core/base/random.h.
 #include "core/base/random.h"
 
 #include "core/backend/reference/primitives.h"
@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// Operands: step, then the loop index and the number of the first example, where the attributes
-// "loop" and "part" say so (core/ops/random.cc).
+// Operands: the step; the loop index if the attribute "loop" is set; the first example if "part" is
+// set (core/ops/random.cc).
 std::vector<double> run_random_uniform(const ReferenceCall& call) {
   const Attributes& attributes = call.node.attributes;
   size_t operand = 0;
@@ -20,7 +20,7 @@ std::vector<double> run_random_uniform(const ReferenceCall& call) {
   const int64_t first = stride != 0 ? next() : 0;
   const uint64_t key = random_key(static_cast<uint64_t>(attributes.get<int64_t>("seed")),
                                   attributes.get<std::string>("stream"), layer);
-  // Counted in the global array, whose examples are `stride` apart from `first` on.
+  // The global index; examples are first, first + stride, …
   const std::vector<Axis>& axes = call.type.axes;
   std::vector<int64_t> extent;
   for (const Axis& axis : axes) extent.push_back(axis.size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops of the reference interpreter that add up or select: einsum, reductions, gather and its like.
+// einsum, reductions, gather and scatter of the reference interpreter.
 #include <algorithm>
 #include <limits>
 
@@ -23,7 +23,7 @@ std::vector<Axis> axes_named(const std::vector<Axis>& axes, const Names& names) 
   return chosen;
 }
 
-// All axes of the result followed by those summed away, and the result's steps along them.
+// The axes of the result followed by the contracted axes, and the strides of the result along them.
 struct SumSpace {
   std::vector<Axis> axes;
   std::vector<int64_t> result_strides;
@@ -70,7 +70,7 @@ std::vector<double> run_reduce_max(const ReferenceCall& call) {
                 [](double a, double b) { return std::max(a, b); });
 }
 
-// Rows of the first axis; a row that is not there is zero.
+// Rows of the first axis; a row outside of it is zero.
 std::vector<double> run_gather(const ReferenceCall& call) {
   const ReferenceArray &table = call.input(0), &ids = call.input(1);
   const int64_t rows = table.axes.front().size;

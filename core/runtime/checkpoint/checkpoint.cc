@@ -6,7 +6,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/io/byte_file.h"
+#include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_files.h"
 #include "core/runtime/checkpoint/checkpoint_pieces.h"
 

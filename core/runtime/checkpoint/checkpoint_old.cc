@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/io/byte_file.h"
+#include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/runtime/checkpoint/checkpoint_files.h"
 #include "core/runtime/checkpoint/checkpoint_pieces.h"

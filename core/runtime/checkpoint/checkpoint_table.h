@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/region.h"
-#include "core/io/byte_file.h"
+#include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint.h"
 #include "core/runtime/checkpoint/checkpoint_tiles.h"
 

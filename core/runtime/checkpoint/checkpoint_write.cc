@@ -10,10 +10,9 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/io/byte_file.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
-#include "core/io/sync_ahead.h"
+#include "core/io/writeback_thread.h"
 #include "core/runtime/checkpoint/checkpoint.h"
 #include "core/runtime/checkpoint/checkpoint_files.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
@@ -86,7 +85,7 @@ uint32_t write_tile(ByteFile& file, int64_t offset, std::span<const std::byte> b
 
 void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, ShardTable* table,
                   PendingReads* reads) {
-  SyncAhead sync_ahead(file);
+  WritebackThread writeback(file);
   for (size_t i = 0; i < arrays.size(); ++i) {
     CheckpointPiece& piece = table->pieces[i];
     const Tiles tiles(piece.block.shape, piece.tile);
@@ -97,7 +96,7 @@ void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, Sh
           file, piece.file_offset + done,
           arrays[i].bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(bytes))));
       done += bytes;
-      sync_ahead.wrote(piece.file_offset + done);
+      writeback.wrote(piece.file_offset + done);
     }
     CHECK(done == piece.bytes(), "'{}': its tiles are not all of it", piece.array);
     if (reads != nullptr) reads->finish_next();

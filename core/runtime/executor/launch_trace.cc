@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/io/file.h"
-#include "core/io/json_line.h"
+#include "core/io/json.h"
 
 namespace tessera {
 namespace {

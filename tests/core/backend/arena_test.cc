@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arena: zeroed, aligned, and refused when it cannot be had.
+// Arena memory is zeroed and aligned; an arena that does not fit is refused.
 #include "core/backend/cpu/arena.h"
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("Arena memory is zeroed, huge-page aligned and writable to its end") {
-  ThreadTeam team(2);
+TEST_CASE("arena memory is zeroed, huge-page aligned and writable to its end") {
+  ThreadPool team(2);
   const int64_t bytes = (int64_t{5} << 20) + 3;
   std::byte* const memory = allocate_pages(bytes, team);
   REQUIRE(memory != nullptr);
@@ -24,14 +24,14 @@ TEST_CASE("Arena memory is zeroed, huge-page aligned and writable to its end") {
   release_pages(memory, bytes);
 }
 
-TEST_CASE("An arena that does not fit is refused") {
-  ThreadTeam team(2);
+TEST_CASE("an arena that does not fit is refused") {
+  ThreadPool team(2);
   REQUIRE(available_memory() > 0);
   REQUIRE(allocate_pages(available_memory() * 2, team) == nullptr);
   REQUIRE(allocate_pages(int64_t{1} << 55, team) == nullptr);
 }
 
-TEST_CASE("A device says what it is") {
+TEST_CASE("a device describes itself") {
   const std::unique_ptr<Device> device = make_cpu_device(2);
   REQUIRE(device->kind() == "cpu");
   REQUIRE_THAT(device->description(), Catch::StartsWith("cpu: 2 threads, "));

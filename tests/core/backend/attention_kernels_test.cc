@@ -26,8 +26,7 @@ std::vector<std::string> types_of(const Sizes& sizes, const std::string& dtype) 
           fmt::format("i32[\"batch={} key_seq={}\"]", sizes.batch, sizes.keys)};
 }
 
-// Attention of the trial's inputs and its gradient; what their kernels do otherwise than they
-// should.
+// The errors of the kernels of attention and its gradient against their decompositions.
 std::string attention_mismatch(const Sizes& sizes, const std::string& dtype,
                                AttentionOptions options, bool segments, const KernelCheck& check) {
   Trial trial({}, types_of(sizes, dtype));
@@ -38,7 +37,7 @@ std::string attention_mismatch(const Sizes& sizes, const std::string& dtype,
   return kernel_mismatch(trial.graph(), check);
 }
 
-TEST_CASE("Attention agrees with its decomposition") {
+TEST_CASE("attention agrees with its decomposition") {
   const std::string dtype = GENERATE("f32", "bf16");
   const Sizes sizes =
       GENERATE(Sizes{1, 1, 1, 1, 1, 1}, Sizes{2, 17, 17, 2, 1, 8}, Sizes{2, 70, 70, 4, 2, 20},
@@ -50,22 +49,22 @@ TEST_CASE("Attention agrees with its decomposition") {
   const AttentionOptions options{.mask = causal ? AttentionMask::kCausal : AttentionMask::kFull,
                                  .scale = 0.4,
                                  .logit_cap = cap};
-  // With more ids than keys some queries may see nothing.
+  // With more segment ids than keys, some queries see no key.
   const KernelCheck check{.max_integer = 4, .threads = causal ? 3 : 1};
   REQUIRE(attention_mismatch(sizes, dtype, options, segments, check) == "");
 }
 
-TEST_CASE("Attention over several blocks of keys keeps extreme scores") {
+TEST_CASE("attention over several blocks of keys is exact for extreme scores") {
   const std::string dtype = GENERATE("f32", "bf16");
   const double spread = GENERATE(1.0, 6.0);
-  // Probabilities near 0 and 1 make the gradient cancel; its error is that of the scores, which
-  // are up to 600 here.
+  // Probabilities near 0 and 1 cancel in the gradient; its error is that of the scores, which are
+  // up to 600 here.
   const KernelCheck check{
       .tolerance_f32 = spread > 1.0 ? 3e-4 : 2e-5, .tolerance_bf16 = 2e-2, .spread = spread};
   REQUIRE(attention_mismatch({1, 330, 330, 2, 1, 16}, dtype, {}, false, check) == "");
 }
 
-TEST_CASE("Documents packed in order are kept apart block by block") {
+TEST_CASE("packed documents do not attend to each other across blocks") {
   const Sizes sizes{1, 600, 600, 1, 1, 8};
   std::vector<double> segments;
   for (int i = 0; i < 600; ++i) segments.push_back(i < 290 ? 1 : i < 300 ? 2 : 3);
@@ -73,7 +72,7 @@ TEST_CASE("Documents packed in order are kept apart block by block") {
   REQUIRE(attention_mismatch(sizes, "f32", {.scale = 0.4}, true, check) == "");
 }
 
-TEST_CASE("Attention and its gradient have the same bits for any number of threads") {
+TEST_CASE("attention and its gradient have the same bits for any number of threads") {
   const std::string dtype = GENERATE("f32", "bf16");
   const Sizes sizes = GENERATE(Sizes{1, 600, 600, 4, 1, 16}, Sizes{2, 130, 300, 2, 2, 20});
   Trial trial({}, types_of(sizes, dtype));

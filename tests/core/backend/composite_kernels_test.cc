@@ -18,10 +18,10 @@
 namespace tessera {
 namespace {
 
-// The node that was traced first; results may be wrapped in views.
+// The node that was traced first. Results may be views of its outputs.
 Node first_node(Trial& trial) { return trial.graph().nodes().front(); }
 
-TEST_CASE("Softmax agrees with its decomposition") {
+TEST_CASE("softmax agrees with its decomposition") {
   const std::string dtype = GENERATE("f32", "bf16");
   const int width = GENERATE(1, 5, 16, 77);
   CAPTURE(dtype, width);
@@ -31,7 +31,7 @@ TEST_CASE("Softmax agrees with its decomposition") {
   REQUIRE(kernel_mismatch(trial.graph(), {.spread = 5.0}) == "");
 }
 
-TEST_CASE("Cross-entropy agrees with its decomposition") {
+TEST_CASE("cross-entropy agrees with its decomposition") {
   const std::string dtype = GENERATE("f32", "bf16");
   const int vocab = GENERATE(3, 32, 1023, 2500);
   const double smoothing = GENERATE(0.0, 0.1);
@@ -47,7 +47,7 @@ TEST_CASE("Cross-entropy agrees with its decomposition") {
   REQUIRE(kernel_mismatch(trial.graph(), {.max_integer = vocab, .spread = spread}) == "");
 }
 
-TEST_CASE("Cross-entropy keeps NaN, and takes a first chunk of nothing but -inf") {
+TEST_CASE("cross-entropy propagates NaN, and accepts a first chunk of -inf") {
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   Trial trial({}, {"f32[\"batch=2 vocab=2000\"]", "i32[\"batch=2\"]"});
@@ -59,7 +59,7 @@ TEST_CASE("Cross-entropy keeps NaN, and takes a first chunk of nothing but -inf"
   REQUIRE(kernel_mismatch(trial.graph(), {.given = {{"x", logits}, {"y", {1600, 5}}}}) == "");
 }
 
-TEST_CASE("Rotary embedding agrees with its decomposition") {
+TEST_CASE("rotary embedding agrees with its decomposition") {
   const std::string dtype = GENERATE("f32", "bf16");
   const int head_dim = GENERATE(2, 6, 32, 70);
   const RotaryStyle style = GENERATE(RotaryStyle::kHalf, RotaryStyle::kInterleaved);
@@ -73,7 +73,7 @@ TEST_CASE("Rotary embedding agrees with its decomposition") {
   REQUIRE(kernel_mismatch(trial.graph(), {.max_integer = farthest}) == "");
 }
 
-TEST_CASE("Adam agrees with its decomposition, and leaves state alone when told to") {
+TEST_CASE("Adam agrees with its decomposition, and does not change the state of a skipped step") {
   const int size = GENERATE(1, 100, 20000);
   const bool corrected = GENERATE(false, true);
   const double apply = GENERATE(0.0, 1.0);
@@ -96,7 +96,7 @@ TEST_CASE("Adam agrees with its decomposition, and leaves state alone when told 
   REQUIRE(kernel_mismatch(trial.graph(), check) == "");
 }
 
-TEST_CASE("Dropout draws what the formulas say, whole or in parts of the batch") {
+TEST_CASE("dropout draws the values of the formulas, for a whole batch and for microbatches") {
   const std::string dtype = GENERATE("f32", "bf16");
   const int embed = GENERATE(1, 9, 700);
   const int stride = GENERATE(0, 1, 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// einsum against the reference for every place an axis can have, odd sizes and both dtypes.
+// einsum against the reference for all orders of axes, odd sizes and both dtypes.
 #include "core/ops/einsum.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/gemm/contraction.h"
+#include "core/backend/cpu/gemm/einsum.h"
 #include "core/check/run_graph.h"
 #include "core/ops/elementwise.h"
 #include "tests/support/catch.h"
@@ -57,7 +57,7 @@ const std::vector<std::map<char, int>> kSizes = {
     {{'b', 2}, {'m', 17}, {'p', 1}, {'n', 1}, {'q', 1}, {'k', 1}, {'l', 1}},
 };
 
-TEST_CASE("Products of matrices in every order of axes") {
+TEST_CASE("matrix products in every order of axes") {
   for (const char* dtype : {"f32", "bf16"}) {
     for (const auto& sizes : kSizes) {
       for (const char* x : {"mk", "km"}) {
@@ -69,7 +69,7 @@ TEST_CASE("Products of matrices in every order of axes") {
   }
 }
 
-TEST_CASE("Batched products in every order of axes") {
+TEST_CASE("batched products in every order of axes") {
   for (const char* dtype : {"f32", "bf16"}) {
     for (const auto& sizes : kSizes) {
       std::string x = "bkm";
@@ -85,7 +85,7 @@ TEST_CASE("Batched products in every order of axes") {
   }
 }
 
-TEST_CASE("Axes in groups, contiguous and not, and nothing contracted") {
+TEST_CASE("groups of axes, contiguous or not, and no contracted axis") {
   const char* const cases[][3] = {
       {"bmkl", "klnq", "bmnq"}, {"bmnq", "klnq", "bmkl"}, {"bmkl", "bmnq", "klnq"},
       {"bmpk", "bnpk", "bpmn"}, {"kmlp", "lnkq", "mnpq"}, {"mkpl", "qlnk", "qpnm"},
@@ -102,7 +102,7 @@ TEST_CASE("Axes in groups, contiguous and not, and nothing contracted") {
   }
 }
 
-TEST_CASE("The usual products of a transformer are not packed") {
+TEST_CASE("the products of a transformer are not packed") {
   const char* const cases[][3] = {
       {"f32[\"b=2 s=8 e=6\"]", "f32[\"e=6 h=2 d=4\"]", "b s h d"},
       {"f32[\"b=2 s=8 h=2 d=4\"]", "f32[\"h=2 d=4 e=6\"]", "b s e"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tile machine against the reference: every op, dtype and broadcast pattern, fused and not, on
-// each vector target.
+// The tile interpreter against the reference: every op, dtype and broadcast pattern, fused and not,
+// on each vector target.
 #include "core/ops/elementwise.h"
 
 #include <functional>

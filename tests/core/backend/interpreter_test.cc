@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle itself, against numbers worked out by hand.
+// The reference interpreter against numbers computed by hand.
 #include "core/backend/reference/interpreter.h"
 
 #include <cmath>
@@ -38,7 +38,7 @@ TEST_CASE("elementwise operands align by axis name") {
   REQUIRE(sums == Values{1, 2, 3, 14, 15, 16});
 }
 
-TEST_CASE("einsum contracts the named axis and orders its result as asked") {
+TEST_CASE("einsum contracts the named axis and orders the axes of its result") {
   const auto gram = [](Tensor x) {
     return einsum("row column, other column -> other row", x, rename(x, "row", "other"));
   };

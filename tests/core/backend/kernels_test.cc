@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every row of the op cases through passes, plan and CPU kernels, in f32 and bf16, against the
-// reference interpreter in double precision; and on several threads, bit for bit. Each processor
-// level runs it (docs/testing.md).
+// Every op case through passes, plan and CPU kernels, in f32 and bf16, against the reference
+// interpreter in double precision; and the same bits on several threads. Runs at each processor
+// level (docs/testing.md).
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@ namespace {
 
 using NamedValues = std::map<std::string, std::vector<double>>;
 
-// NaN has the bits of NaN: the conversion to double keeps no more.
+// All NaN are equal, because conversion to double may change their bits.
 bool same_bits(const NamedValues& a, const NamedValues& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
     return x.first == y.first && std::equal(x.second.begin(), x.second.end(), y.second.begin(),

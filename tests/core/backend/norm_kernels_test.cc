@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("Norm kernels agree with their decompositions") {
+TEST_CASE("norm kernels agree with their decompositions") {
   const std::string dtype = GENERATE("f32", "bf16");
   const std::string weights = GENERATE("f32", "bf16");
   const int width = GENERATE(3, 7, 16, 33, 1024);
@@ -36,12 +36,12 @@ TEST_CASE("Norm kernels agree with their decompositions") {
   REQUIRE(kernel_mismatch(trial.graph(), {.threads = threads}) == "");
 }
 
-TEST_CASE("A norm of large values with a large mean keeps its precision") {
+TEST_CASE("a norm of large values with a large mean keeps its precision") {
   Trial trial({}, {"f32[\"batch=2 embed=300\"]"});
   layer_norm(trial.inputs()[0], {}, {}, "embed", 1e-5);
   std::vector<double> values(600);
   for (size_t i = 0; i < values.size(); ++i) values[i] = 4096.0 + static_cast<double>(i % 7);
-  // The mean is rounded to f32, whose spacing is 5e-4 there.
+  // The mean is rounded to f32, with a spacing of 5e-4 at this magnitude.
   REQUIRE(kernel_mismatch(trial.graph(), {.tolerance_f32 = 3e-4, .given = {{"x", values}}}) == "");
 }
 

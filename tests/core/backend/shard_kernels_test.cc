@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of ops whose result depends on where a shard lies: what every device of a mesh computes,
-// put together, against the kernel of the unsplit op.
+// Kernels of ops whose result depends on the position of the shard: the results of all devices of a
+// mesh, assembled, against the kernel of the unsplit op.
 #include <hwy/targets.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/shard_elements.h"
+#include "core/backend/cpu/shard_index_map.h"
 #include "core/graph/op.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
@@ -39,7 +39,7 @@ std::string unsplit(const std::string& text) {
   return type.text_sized();
 }
 
-// Integers in [0, integers); floats are small integers too, whose sums are exact in any order.
+// Integers in [0, integers); floats are small integers too, so that sums are exact in any order.
 ReferenceInputs whole_inputs(const Graph& graph, int64_t integers) {
   ReferenceInputs inputs = random_inputs(graph, 7, integers);
   for (auto& [name, values] : inputs)
@@ -47,7 +47,7 @@ ReferenceInputs whole_inputs(const Graph& graph, int64_t integers) {
   return inputs;
 }
 
-// Runs the op on each device's shards and puts the results together.
+// Runs the op on the shards of each device and assembles the results.
 std::vector<double> on_mesh(const std::vector<std::string>& types, const Application& apply,
                             const ReferenceInputs& whole, Device& device) {
   Trial trial(kMesh, types);
@@ -65,8 +65,8 @@ std::vector<double> on_mesh(const std::vector<std::string>& types, const Applica
   return assembled(parts, result.type(), kMesh);
 }
 
-// The greatest difference between what shards give and the whole, with every kind of vectors this
-// processor has.
+// The largest difference between the assembled and the whole result, over all vector targets of
+// this processor.
 double difference(const std::vector<std::string>& types, const Application& apply,
                   const Application& apply_whole, int64_t integers) {
   const auto device = make_cpu_device(2);
@@ -92,7 +92,7 @@ double difference(const std::vector<std::string>& types, const Application& appl
   return largest;
 }
 
-// Whether they give the very bits.
+// Whether the results have the same bits.
 bool shards_match(const std::vector<std::string>& types, const Application& apply,
                   const Application& apply_whole, int64_t integers = 12) {
   return difference(types, apply, apply_whole, integers) == 0.0;
@@ -108,29 +108,29 @@ Axis unsplit_axis(Axis axis) {
   return axis;
 }
 
-TEST_CASE("a shard's elements are found in the whole array, run by run") {
+TEST_CASE("the elements of a shard are mapped to the global array, run by run") {
   const Type local = parse_type("f32[\"batch=2 seq=3 embed=4\"]");
   const Attributes place = {{"origin", std::vector<int64_t>{4, 3, 0}},
                             {"extent", std::vector<int64_t>{8, 6, 4}}};
-  const ShardElements elements(local, place);
+  const ShardIndexMap elements(local, place);
   std::vector<std::vector<int64_t>> runs;
   const auto note = [&](int64_t offset, int64_t begin, int64_t end) {
     runs.push_back({offset + begin, begin, end});
   };
-  elements.for_runs(2, 20, {}, note);
+  elements.for_each_run(2, 20, {}, note);
   REQUIRE(runs == std::vector<std::vector<int64_t>>{{4 * 24 + 14, 2, 12}, {5 * 24 + 12, 12, 20}});
-  // Example e of the part is number 1 + 3e of the batch.
+  // Example e of the microbatch is example 1 + 3e of the batch.
   REQUIRE(elements.global(13, {1, 3}) == (1 + 3 * 5) * 24 + 12 + 1);
-  // A whole array is one run; its examples one each where they are apart.
+  // A whole array is one run; with gaps between examples, each example is one.
   runs.clear();
-  const ShardElements whole(local, {});
-  whole.for_runs(0, 24, {2, 1}, note);
-  whole.for_runs(0, 24, {0, 2}, note);
+  const ShardIndexMap whole(local, {});
+  whole.for_each_run(0, 24, {2, 1}, note);
+  whole.for_each_run(0, 24, {0, 2}, note);
   REQUIRE(runs == std::vector<std::vector<int64_t>>{{24, 0, 24}, {0, 0, 12}, {24, 12, 24}});
-  REQUIRE(ShardElements(parse_type("f32[\"\"]"), {}).global(0, {5, 2}) == 0);
+  REQUIRE(ShardIndexMap(parse_type("f32[\"\"]"), {}).global(0, {5, 2}) == 0);
 }
 
-TEST_CASE("generators make each shard's block of the whole") {
+TEST_CASE("generators make the region of each shard") {
   const std::string split = GENERATE("positions=24", "positions/mdl=24", "positions/data/mdl=24",
                                      "positions/mdl/replica/data=24");
   CAPTURE(split);
@@ -152,7 +152,7 @@ TEST_CASE("generators make each shard's block of the whole") {
         [&](const Tensors& in) { return one_hot(in[0], whole, dtype); }, 30));
 }
 
-TEST_CASE("a mask split along both axes has each device's rectangle") {
+TEST_CASE("a mask split along both axes has the rectangle of each device") {
   REQUIRE(shards_match(
       {},
       [](const Tensors&) {
@@ -163,7 +163,7 @@ TEST_CASE("a mask split along both axes has each device's rectangle") {
       }));
 }
 
-TEST_CASE("random numbers and dropout of a shard are those of the whole, to the last bit") {
+TEST_CASE("random numbers and dropout of a shard have the bits of the whole") {
   const std::string axes =
       GENERATE("batch/data=4 embed/mdl=10", "batch=3 seq=7 embed/mdl/data=36",
                "batch=3 seq=7 embed/data/mdl=36", "batch/replica=2 seq/data=6 embed/mdl=22",
@@ -180,7 +180,7 @@ TEST_CASE("random numbers and dropout of a shard are those of the whole, to the 
   for (const std::string dtype : {"f32", "bf16"})
     REQUIRE(shards_match({dtype + "[\"" + axes + "\"]", "i32[\"\"]"},
                          [](const Tensors& in) { return dropout(in[0], 0.4, in[1]); }));
-  // The same of a part of a batch, its examples together or apart.
+  // The same for a microbatch, with and without gaps between its examples.
   for (const int64_t stride : {1, 3})
     REQUIRE(
         shards_match({"f32[\"" + axes + "\"]", "i32[\"\"]", "i32[\"\"]"}, [&](const Tensors& in) {
@@ -189,7 +189,7 @@ TEST_CASE("random numbers and dropout of a shard are those of the whole, to the 
         }));
 }
 
-TEST_CASE("a device finds the rows it has, and nothing for others'") {
+TEST_CASE("a device gathers its own rows, and zeros for those of others") {
   const std::string table = GENERATE("vocab/mdl=12 embed=3", "vocab/mdl/data=12 embed=3",
                                      "vocab/data/mdl=12 embed/replica=4", "vocab=12 embed/mdl=6",
                                      "vocab/data/mdl/replica=8 embed=1");
@@ -208,7 +208,7 @@ TEST_CASE("a device finds the rows it has, and nothing for others'") {
   }
 }
 
-TEST_CASE("updates split like the table's other axes are scattered where they belong") {
+TEST_CASE("updates split along the other axes of the table are scattered to its shards") {
   REQUIRE(shards_match(
       {"f32[\"batch/data=4 seq=5 embed/replica=6\"]", "i32[\"batch/data=4 seq=5\"]"},
       [](const Tensors& in) {
@@ -226,7 +226,7 @@ TEST_CASE("labels pick from the logits of a shard") {
       [](const Tensors& in) { return pick(in[0], in[1], "vocab"); }, 15));
 }
 
-TEST_CASE("a shard's part of the cross-entropy is its terms of the whole's") {
+TEST_CASE("the terms of cross-entropy of all shards add up to the whole") {
   const std::string split =
       GENERATE("batch/data=4 vocab/mdl=300", "batch=4 vocab/mdl/data=300",
                "batch=4 vocab/data/replica/mdl=304", "batch/data=2 vocab/mdl=2");
@@ -245,7 +245,7 @@ TEST_CASE("a shard's part of the cross-entropy is its terms of the whole's") {
                        terms, terms, 310) < 1e-2);
 }
 
-TEST_CASE("the gradient of a shard's part is its block of the whole's") {
+TEST_CASE("the gradient of cross-entropy of a shard is its region of the whole") {
   const double cap = GENERATE(0.0, 2.0);
   const auto gradient = [&](const Tensors& in) {
     cross_entropy_shard(in[0], in[1], in[2], "vocab", cap, ShardTotal::kOfLogits);
@@ -261,7 +261,7 @@ TEST_CASE("the gradient of a shard's part is its block of the whole's") {
                        gradient, gradient, 310) == 0.0);
 }
 
-TEST_CASE("one device keeps a value that the others then have as zeros") {
+TEST_CASE("mask_to_owner keeps a value on one device and writes zeros on the others") {
   for (const std::string dtype : {"f32", "bf16", "i32"})
     REQUIRE(shards_match({dtype + "[\"batch/data=4 embed=5\"]"}, [](const Tensors& in) {
       if (in[0].type().axes[0].split.empty()) return in[0];
@@ -272,7 +272,7 @@ TEST_CASE("one device keeps a value that the others then have as zeros") {
 }
 
 // Shards here have odd and unit sizes.
-TEST_CASE("composite ops of a shard give their block of the whole, to the last bit") {
+TEST_CASE("composite ops of a shard have the bits of their region of the whole") {
   const std::string dtype = GENERATE("f32", "bf16");
   const std::string rows =
       GENERATE("batch/data=6 seq/mdl=10 embed=37", "batch/replica/data=4 seq/mdl=2 embed=1");
@@ -292,7 +292,7 @@ TEST_CASE("composite ops of a shard give their block of the whole, to the last b
   }));
 }
 
-TEST_CASE("rotation and attention of split heads and examples are blocks of the whole's") {
+TEST_CASE("rotary and attention of split heads and examples are regions of the whole") {
   const std::string dtype = GENERATE("f32", "bf16");
   REQUIRE(shards_match(
       {dtype + "[\"batch/data=2 seq/mdl=6 heads/replica=2 head_dim=6\"]", "i32[\"seq/mdl=6\"]"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of composite ops on each vector target this processor has, not on its best one alone.
+// Kernels of composite ops on each vector target of this processor, not only on the best.
 #include <hwy/targets.h>
 
 #include "core/ops/attention.h"
@@ -17,8 +17,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// What the kernels of the first node and of its gradient do otherwise than they should, on any
-// target.
+// The errors of the kernels of the first node and its gradient, over all targets.
 std::string mismatch_on_targets(const std::vector<std::string>& types,
                                 const std::function<void(const Tensors&)>& apply) {
   Trial trial({}, types);
@@ -35,7 +34,7 @@ std::string mismatch_on_targets(const std::vector<std::string>& types,
   return found;
 }
 
-TEST_CASE("Kernels of composite ops agree with their decompositions on every vector target") {
+TEST_CASE("kernels of composite ops agree with their decompositions on every vector target") {
   const std::string dtype = GENERATE("f32", "bf16");
   CAPTURE(dtype);
   const std::string hidden = dtype + "[\"batch=3 seq=5 embed=37\"]";

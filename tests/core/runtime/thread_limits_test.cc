@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/cpu/team.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "core/runtime/executor/device_threads.h"
@@ -98,7 +98,7 @@ bool refuses(const std::function<void()>& action) {
 
 TEST_CASE("an owner of threads that cannot start them all throws, and ends those it started") {
   if (kSanitized) return skip_test("a sanitizer's address space cannot be limited");
-  REQUIRE(in_child([] { const ThreadTeam team(kMany); }) == 0);
+  REQUIRE(in_child([] { const ThreadPool team(kMany); }) == 0);
   REQUIRE(in_child([] { const DeviceThreads threads(kMany, std::chrono::seconds(1)); }) == 0);
   REQUIRE(in_child([] {
             std::vector<std::unique_ptr<SideThread>> threads;
@@ -109,7 +109,7 @@ TEST_CASE("an owner of threads that cannot start them all throws, and ends those
 
 TEST_CASE("a team that cannot start its threads in a forked child can do so later") {
   if (kSanitized) return;
-  ThreadTeam team(3);
+  ThreadPool team(3);
   std::atomic<int> calls = 0;
   const auto work = [&](int) { ++calls; };
   team.run(work);

@@ -5,7 +5,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/io/safetensors_writer.h"
+#include "core/io/safetensors.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"

@@ -5,7 +5,7 @@
 
 #include "core/graph/trace.h"
 #include "core/io/file.h"
-#include "core/io/safetensors_writer.h"
+#include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "core/runtime/executor/executor.h"
 #include "inputs/synthetic_input.h"

@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json_line.h"
 #include "inputs/tokenizers/hugging_face.h"
 #include "inputs/tokenizers/sentence_piece.h"
 #include "inputs/tokenizers/train_sentence_piece.h"

@@ -2,7 +2,7 @@
 // What an import makes of directories that are not quite what transformers writes today.
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/io/safetensors_writer.h"
+#include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/modes/import.h"
 #include "tasks/single_task.h"

@@ -6,7 +6,7 @@
 #include "core/backend/cpu/device.h"
 #include "core/graph/trace.h"
 #include "core/io/file.h"
-#include "core/io/safetensors_writer.h"
+#include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "layers/fprop_scope.h"
 #include "tasks/modes/export.h"

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention and its gradient: blocks of queries of all heads are shared out among threads;
-// backward, key heads are, since all that read a key head add to its gradient. Where there are
-// fewer of them than threads, blocks of keys are, and then blocks of queries.
+// The kernels of attention, its gradient and the key-value cache: how the work is divided among
+// threads. Forward, it is divided by head and block of queries. Backward, by key head, because all
+// of its query heads add to its gradient; with fewer key heads than threads, by blocks of keys and
+// then by blocks of queries. In decoding, by row, key head and run of keys.
 #include "core/ops/attention.h"
 
 #include "core/backend/cpu/attention/attention_kernels.h"
-#include "core/backend/cpu/composite_kernel.h"
+#include "core/backend/cpu/registry.h"
+#include "core/ops/cache.h"
 
 namespace tessera {
 namespace {
@@ -34,26 +36,26 @@ AttentionOperands operands_of(const LaunchArgs& args, bool segments) {
           .key_segments = segments ? input_as<int32_t>(args, 4) : nullptr};
 }
 
-// 0, last, 1, last but one, …: halves of a causal head then cost the same.
+// 0, last, 1, last but one, …: so that consecutive ranges of a causal head have equal cost.
 int64_t interleaved(int64_t i, int64_t count) { return i % 2 == 0 ? i / 2 : count - 1 - i / 2; }
 
 class AttentionKernel final : public Kernel {
  public:
-  AttentionKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+  AttentionKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(shape_of(graph, node)),
         segments_(flag_attribute(node, "segments")),
         thread_floats_(padded_floats(attention_scratch_floats(shape_))),
-        team_(team) {}
+        pool_(pool) {}
 
   int64_t scratch_bytes() const override {
-    return team_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
+    return pool_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
   }
 
   void run(const LaunchArgs& args) override {
     const AttentionOperands operands = operands_of(args, segments_);
     const AttentionResults results{args.outputs[0], output_as<float>(args, 1)};
     const int64_t blocks = shape_.query_blocks();
-    team_.parallel(shape_.batch * shape_.heads * blocks, 1, [&](Range range, int thread) {
+    pool_.parallel(shape_.batch * shape_.heads * blocks, 1, [&](Range range, int thread) {
       float* scratch = reinterpret_cast<float*>(args.scratch) + thread * thread_floats_;
       for (int64_t item = range.begin; item < range.end; ++item) {
         const int64_t head = item / blocks;
@@ -67,19 +69,19 @@ class AttentionKernel final : public Kernel {
   AttentionShape shape_;
   bool segments_;
   int64_t thread_floats_;
-  ThreadTeam& team_;
+  ThreadPool& pool_;
 };
 
 class AttentionGradKernel final : public Kernel {
  public:
-  AttentionGradKernel(const Graph& graph, const Node& node, ThreadTeam& team)
+  AttentionGradKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(shape_of(graph, node)),
         segments_(flag_attribute(node, "segments")),
         thread_floats_(padded_floats(attention_grad_scratch_floats(shape_))),
-        team_(team) {}
+        pool_(pool) {}
 
   int64_t scratch_bytes() const override {
-    return team_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
+    return pool_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
   }
 
   void run(const LaunchArgs& args) override {
@@ -93,18 +95,18 @@ class AttentionGradKernel final : public Kernel {
                                          .dv = args.outputs[2]};
     using Kind = AttentionGradPart::Kind;
     const int64_t heads = shape_.batch * shape_.kv_heads;
-    if (heads >= team_.size()) {
-      share_out(args, operands, Kind::kHead, heads, 1, 1);
+    if (heads >= pool_.size()) {
+      run_parts(args, operands, Kind::kHead, heads, 1, 1);
     } else {
-      share_out(args, operands, Kind::kKeys, heads, 1, shape_.key_blocks());
-      share_out(args, operands, Kind::kQueries, heads, shape_.group(), shape_.query_blocks());
+      run_parts(args, operands, Kind::kKeys, heads, 1, shape_.key_blocks());
+      run_parts(args, operands, Kind::kQueries, heads, shape_.group(), shape_.query_blocks());
     }
   }
 
  private:
-  void share_out(const LaunchArgs& args, const AttentionGradOperands& operands,
+  void run_parts(const LaunchArgs& args, const AttentionGradOperands& operands,
                  AttentionGradPart::Kind kind, int64_t heads, int64_t members, int64_t blocks) {
-    team_.parallel(heads * members * blocks, 1, [&](Range range, int thread) {
+    pool_.parallel(heads * members * blocks, 1, [&](Range range, int thread) {
       float* scratch = reinterpret_cast<float*>(args.scratch) + thread * thread_floats_;
       for (int64_t item = range.begin; item < range.end; ++item) {
         const int64_t member = item / blocks, head = member / members;
@@ -122,11 +124,156 @@ class AttentionGradKernel final : public Kernel {
   AttentionShape shape_;
   bool segments_;
   int64_t thread_floats_;
-  ThreadTeam& team_;
+  ThreadPool& pool_;
 };
 
 const KernelRegistrar kRegisterAttentionKernel{kAttentionOp, make_kernel<AttentionKernel>};
 const KernelRegistrar kRegisterAttentionGrad{kAttentionGradOp, make_kernel<AttentionGradKernel>};
+
+class CacheUpdateKernel final : public Kernel {
+ public:
+  CacheUpdateKernel(const Graph& graph, const Node& node, ThreadPool& pool) : pool_(pool) {
+    const Type& cache = graph.type(node.inputs[0]);
+    batch_ = cache.axes[0].size;
+    kv_heads_ = cache.axes[1].size;
+    keys_ = cache.axes[2].size;
+    rows_ = graph.type(node.inputs[1]).axes[1].size;
+    row_bytes_ = cache.axes[3].size * dtype_bytes(cache.dtype);
+  }
+
+  bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
+
+  void run(const LaunchArgs& args) override {
+    const std::byte* const from = args.inputs[0];
+    std::byte* const to = args.outputs[0];
+    if (from != to) {
+      pool_.parallel(
+          batch_ * kv_heads_ * keys_ * row_bytes_, int64_t{1} << 16, [&](Range range, int) {
+            std::memcpy(to + range.begin, from + range.begin, static_cast<size_t>(range.size()));
+          });
+    }
+    const auto* const starts = input_as<int32_t>(args, 2);
+    const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 15) / (rows_ * row_bytes_));
+    pool_.parallel(batch_ * kv_heads_, grain, [&](Range range, int) {
+      for (int64_t item = range.begin; item < range.end; ++item)
+        write_rows(args.inputs[1], starts[item / kv_heads_], item, to);
+    });
+  }
+
+ private:
+  // Writes the new rows of one key head of one batch row.
+  void write_rows(const std::byte* rows, int64_t start, int64_t item, std::byte* cache) const {
+    const int64_t row = item / kv_heads_, head = item % kv_heads_;
+    for (int64_t i = std::max<int64_t>(0, -start); i < std::min(rows_, keys_ - start); ++i) {
+      std::memcpy(cache + (item * keys_ + start + i) * row_bytes_,
+                  rows + ((row * rows_ + i) * kv_heads_ + head) * row_bytes_,
+                  static_cast<size_t>(row_bytes_));
+    }
+  }
+
+  int64_t batch_, kv_heads_, keys_, rows_, row_bytes_;
+  ThreadPool& pool_;
+};
+
+class CachedAttentionKernel final : public Kernel {
+ public:
+  CachedAttentionKernel(const Graph& graph, const Node& node, ThreadPool& pool) : pool_(pool) {
+    const Type& q = graph.type(node.inputs[0]);
+    const Type& key = graph.type(node.inputs[1]);
+    shape_ = {.dtype = vector_dtype(graph, node, 0),
+              .batch = q.axes[0].size,
+              .queries = q.axes[1].size,
+              .keys = key.axes[2].size,
+              .heads = q.axes[2].size,
+              .kv_heads = key.axes[1].size,
+              .head_dim = q.axes[3].size,
+              .causal = true,
+              .cached = true,
+              .scale = float_attribute(node, "scale"),
+              .cap = float_attribute(node, "logit_cap"),
+              .pairs = attention_in_pairs(vector_dtype(graph, node, 0), q.axes[3].size)};
+    by_runs_ = shape_.group() * shape_.queries <= kMostCachedQueries;
+    most_runs_ = (shape_.keys + kCacheRun - 1) / kCacheRun;
+    floats_ = padded_floats(by_runs_ ? most_runs_ * cached_run_floats(shape_)
+                                     : attention_scratch_floats(shape_));
+  }
+
+  int64_t scratch_bytes() const override {
+    const int64_t parts = by_runs_ ? shape_.batch * shape_.kv_heads : pool_.size();
+    return parts * floats_ * static_cast<int64_t>(sizeof(float));
+  }
+
+  void run(const LaunchArgs& args) override {
+    const AttentionOperands operands{.q = args.inputs[0],
+                                     .k = args.inputs[1],
+                                     .v = args.inputs[2],
+                                     .starts = input_as<int32_t>(args, 3)};
+    const AttentionResults results{.out = args.outputs[0]};
+    auto* const scratch = reinterpret_cast<float*>(args.scratch);
+    if (by_runs_) {
+      run_by_runs(operands, results, scratch);
+    } else {
+      run_by_blocks(operands, results, scratch);
+    }
+  }
+
+ private:
+  // The number of runs of keys that any query of a row may see; at least one, to write results.
+  int64_t runs_of(const AttentionOperands& operands, int64_t row) const {
+    const int64_t end = std::min(shape_.keys, operands.starts[row] + shape_.queries);
+    return std::max<int64_t>(1, (end + kCacheRun - 1) / kCacheRun);
+  }
+
+  void run_by_runs(const AttentionOperands& operands, const AttentionResults& results,
+                   float* scratch) {
+    int64_t items = 0;
+    for (int64_t row = 0; row < shape_.batch; ++row)
+      items += shape_.kv_heads * runs_of(operands, row);
+    const auto parts = [&](int64_t row, int64_t head) {
+      return scratch + (row * shape_.kv_heads + head) * floats_;
+    };
+    pool_.parallel(items, 1, [&](Range range, int) {
+      int64_t row = 0, before = 0;  // Items of earlier rows.
+      for (int64_t item = range.begin; item < range.end; ++item) {
+        int64_t runs = runs_of(operands, row);
+        while (item - before >= shape_.kv_heads * runs) {
+          before += shape_.kv_heads * runs;
+          runs = runs_of(operands, ++row);
+        }
+        const int64_t head = (item - before) / runs, run = (item - before) % runs;
+        attend_to_run(shape_, operands, row, head, run,
+                      parts(row, head) + run * cached_run_floats(shape_));
+      }
+    });
+    pool_.parallel(shape_.batch * shape_.kv_heads, 1, [&](Range range, int) {
+      for (int64_t item = range.begin; item < range.end; ++item) {
+        const int64_t row = item / shape_.kv_heads, head = item % shape_.kv_heads;
+        join_runs(shape_, results, row, head, runs_of(operands, row), parts(row, head));
+      }
+    });
+  }
+
+  void run_by_blocks(const AttentionOperands& operands, const AttentionResults& results,
+                     float* scratch) {
+    const int64_t blocks = shape_.query_blocks();
+    pool_.parallel(shape_.batch * shape_.heads * blocks, 1, [&](Range range, int thread) {
+      for (int64_t item = range.begin; item < range.end; ++item) {
+        const int64_t head = item / blocks;
+        attention_block(shape_, operands, results, head / shape_.heads, head % shape_.heads,
+                        item % blocks, scratch + thread * floats_);
+      }
+    });
+  }
+
+  AttentionShape shape_;
+  bool by_runs_ = true;
+  int64_t most_runs_ = 0;
+  int64_t floats_ = 0;  // Scratch of a key head (by runs) or of a thread (by blocks).
+  ThreadPool& pool_;
+};
+
+const KernelRegistrar kRegisterUpdate{kCacheUpdateOp, make_kernel<CacheUpdateKernel>};
+const KernelRegistrar kRegisterAttention{kCachedAttentionOp, make_kernel<CachedAttentionKernel>};
 
 }  // namespace
 }  // namespace tessera

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend/cpu/attention/attention_kernels.h"
-#include "core/backend/cpu/attention/attention_sizes.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/attention/attention_backward_kernels.cc"
@@ -14,9 +13,9 @@ namespace tessera {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Scores become probabilities; `slopes`, which hold the cotangents of probabilities, become those
-// of scores (before capping). `lse` and `delta` (out · cotangent) are a query's.
-// Scores are first multiplied by `scale`.
+// Scores, first multiplied by `scale`, become probabilities; `slopes` change from the cotangents of
+// the probabilities to those of the scores before capping. `lse` and `delta` (out · cotangent) are
+// per query.
 template <bool kMasked>
 void differentiate_block(const BlockMask& mask, float scale, float cap, int64_t keys,
                          const float* lse, const float* delta, float* scores, float* slopes) {
@@ -41,7 +40,7 @@ void differentiate_block(const BlockMask& mask, float scale, float cap, int64_t 
   }
 }
 
-// One key head of one example, and the query heads that read it. `kPairs`: products of bf16 pairs.
+// The gradients of one key head of one example and its query heads. `kPairs`: multiply bf16 pairs.
 template <typename T, bool kPairs>
 class HeadGradient {
  public:
@@ -52,24 +51,24 @@ class HeadGradient {
         batch_(batch),
         kv_head_(kv_head),
         width_(padded_to_lanes(shape.head_dim)) {
-    ScratchCutter cut(scratch);
-    query_ = cut.take(shape.head_dim * kQueryBlock);
-    cotangent_ = cut.take(shape.head_dim * kQueryBlock);
-    query_rows_ = cut.take(kQueryBlock * width_);
-    cotangent_rows_ = cut.take(kQueryBlock * width_);
-    scores_ = cut.take(kKeyBlock * kQueryBlock);
-    slopes_ = cut.take(kKeyBlock * kQueryBlock);
-    key_rows_ = cut.take(kKeyBlock * width_);
-    value_rows_ = cut.take(kKeyBlock * width_);
-    dk_ = cut.take(kKeyBlock * width_);
-    dv_ = cut.take(kKeyBlock * width_);
-    lse_ = cut.take(kQueryBlock);
-    delta_ = cut.take(shape.group() * shape.query_blocks() * kQueryBlock);
-    dq_ = cut.take(shape.group() * shape.queries * width_);
+    ScratchAllocator scratch_memory(scratch);
+    query_ = scratch_memory.take(shape.head_dim * kQueryBlock);
+    cotangent_ = scratch_memory.take(shape.head_dim * kQueryBlock);
+    query_rows_ = scratch_memory.take(kQueryBlock * width_);
+    cotangent_rows_ = scratch_memory.take(kQueryBlock * width_);
+    scores_ = scratch_memory.take(kKeyBlock * kQueryBlock);
+    slopes_ = scratch_memory.take(kKeyBlock * kQueryBlock);
+    key_rows_ = scratch_memory.take(kKeyBlock * width_);
+    value_rows_ = scratch_memory.take(kKeyBlock * width_);
+    dk_ = scratch_memory.take(kKeyBlock * width_);
+    dv_ = scratch_memory.take(kKeyBlock * width_);
+    lse_ = scratch_memory.take(kQueryBlock);
+    delta_ = scratch_memory.take(shape.group() * shape.query_blocks() * kQueryBlock);
+    dq_ = scratch_memory.take(shape.group() * shape.queries * width_);
   }
 
   void run() {
-    find_delta();
+    compute_delta();
     std::fill_n(dq_, shape_.group() * shape_.queries * width_, 0.0f);
     for (int64_t from = 0; from < shape_.keys; from += kKeyBlock) sum_keys<Sums::kAll>(from);
     for (int64_t member = 0; member < shape_.group(); ++member)
@@ -77,15 +76,15 @@ class HeadGradient {
             query_block<T>(operands_.dq, member, 0));
   }
 
-  // In parts, with sums in the same order: dk and dv of one block of keys…
+  // The same in parts, with sums in the same order: dk and dv of one block of keys,
   void run_keys(int64_t from) {
-    find_delta();
+    compute_delta();
     sum_keys<Sums::kOfKeys>(from);
   }
-  // …and dq of one block of queries of one head.
+  // and dq of one block of queries of one head.
   void run_queries(int64_t member, int64_t first) {
     const int64_t queries = std::min(kQueryBlock, shape_.queries - first);
-    find_delta(member, first, first + queries);
+    compute_delta(member, first, first + queries);
     float* const dq = dq_ + (member * shape_.queries + first) * width_;
     std::fill_n(dq, queries * width_, 0.0f);
     for (int64_t from = 0; from < visible_keys(shape_, first + queries); from += kKeyBlock) {
@@ -99,7 +98,7 @@ class HeadGradient {
   enum class Sums { kAll, kOfKeys, kOfQueries };
 
   void read_keys(int64_t from) {
-    if (kPairs) return;  // Used where they are.
+    if (kPairs) return;  // Used in place.
     const int64_t keys = std::min(kKeyBlock, shape_.keys - from);
     key_ = wide_rows<T>(key_block<const T>(operands_.forward.k, from), keys, shape_.head_dim,
                         key_rows_);
@@ -107,7 +106,7 @@ class HeadGradient {
                           value_rows_);
   }
 
-  // What all queries add for one block of keys.
+  // Sums over all queries for one block of keys.
   template <Sums kSums>
   void sum_keys(int64_t from) {
     const int64_t keys = std::min(kKeyBlock, shape_.keys - from);
@@ -136,12 +135,12 @@ class HeadGradient {
     return delta_ + member * shape_.query_blocks() * kQueryBlock + first;
   }
 
-  // The sum of out times its cotangent, for each query: what the softmax's gradient takes off.
-  void find_delta() {
+  // delta = Σ out·cotangent of each query, which the gradient of softmax subtracts.
+  void compute_delta() {
     for (int64_t member = 0; member < shape_.group(); ++member)
-      find_delta(member, 0, shape_.queries);
+      compute_delta(member, 0, shape_.queries);
   }
-  void find_delta(int64_t member, int64_t begin, int64_t end) {
+  void compute_delta(int64_t member, int64_t begin, int64_t end) {
     const HeadRows<const T> out = query_block<const T>(operands_.out, member, 0);
     const HeadRows<const T> cotangent = query_block<const T>(operands_.cotangent, member, 0);
     for (int64_t i = begin; i < end; ++i)
@@ -152,7 +151,7 @@ class HeadGradient {
     std::fill(delta(member, 0) + end, delta(member, 0) + blocks_end, 0.0f);
   }
 
-  // What one block of queries of one head adds for one block of keys.
+  // Adds one block of queries of one head times one block of keys.
   template <Sums kSums>
   void add_block(int64_t member, int64_t first, int64_t from) {
     const AttentionOperands& forward = operands_.forward;
@@ -175,7 +174,7 @@ class HeadGradient {
                               .cotangent = query_block<const T>(operands_.cotangent, member, first),
                               .key = key_block<const T>(forward.k, from),
                               .value = key_block<const T>(forward.v, from)};
-    find_scores(block);
+    compute_scores(block);
     const float scale = kPairs ? shape_.scale : 1.0f;
     if (mask.full) {
       differentiate_block<false>(mask, scale, shape_.cap, keys, lse_, delta(member, first), scores_,
@@ -187,77 +186,76 @@ class HeadGradient {
     add_products<kSums>(block, dq_ + (member * shape_.queries + first) * width_);
   }
 
-  // What the products of one block read.
+  // The operands of the products of one block.
   struct BlockOperands {
     int64_t queries = 0, keys = 0;
     HeadRows<const T> query, cotangent, key, value;
   };
 
-  // Scores, and the cotangents of probabilities.
-  void find_scores(const BlockOperands& block) {
+  // Computes scores, and cotangents of probabilities in `slopes_`.
+  void compute_scores(const BlockOperands& block) {
     const int64_t head_dim = shape_.head_dim;
 #if HWY_TARGET <= HWY_AVX3
     if constexpr (kPairs) {
-      transpose_units(block.query, block.queries, head_dim, query_);
-      transpose_units(block.cotangent, block.queries, head_dim, cotangent_);
-      small_product<false, MultiplyPairs>(block.keys, kQueryBlock, head_dim / 2,
-                                          unit_rows(block.key), {query_, kQueryBlock}, scores_,
-                                          kQueryBlock);
-      small_product<false, MultiplyPairs>(block.keys, kQueryBlock, head_dim / 2,
-                                          unit_rows(block.value), {cotangent_, kQueryBlock},
-                                          slopes_, kQueryBlock);
+      transpose_pairs(block.query, block.queries, head_dim, query_);
+      transpose_pairs(block.cotangent, block.queries, head_dim, cotangent_);
+      small_gemm<false, MultiplyPairs>(block.keys, kQueryBlock, head_dim / 2,
+                                       pairs_in_place(block.key), {query_, kQueryBlock}, scores_,
+                                       kQueryBlock);
+      small_gemm<false, MultiplyPairs>(block.keys, kQueryBlock, head_dim / 2,
+                                       pairs_in_place(block.value), {cotangent_, kQueryBlock},
+                                       slopes_, kQueryBlock);
       return;
     }
 #endif
     transpose_rows(block.query, block.queries, head_dim, shape_.scale, query_);
     transpose_rows(block.cotangent, block.queries, head_dim, 1.0f, cotangent_);
-    small_product<false>(block.keys, kQueryBlock, head_dim, {key_.data, key_.stride, 1},
-                         {query_, kQueryBlock}, scores_, kQueryBlock);
-    small_product<false>(block.keys, kQueryBlock, head_dim, {value_.data, value_.stride, 1},
-                         {cotangent_, kQueryBlock}, slopes_, kQueryBlock);
+    small_gemm<false>(block.keys, kQueryBlock, head_dim, {key_.data, key_.stride, 1},
+                      {query_, kQueryBlock}, scores_, kQueryBlock);
+    small_gemm<false>(block.keys, kQueryBlock, head_dim, {value_.data, value_.stride, 1},
+                      {cotangent_, kQueryBlock}, slopes_, kQueryBlock);
   }
 
-  // From probabilities and slopes to the gradients.
+  // Adds the products of probabilities and slopes to the gradients.
   template <Sums kSums>
   void add_products(const BlockOperands& block, float* dq) {
     const int64_t head_dim = shape_.head_dim;
 #if HWY_TARGET <= HWY_AVX3
     if constexpr (kPairs) {
-      // Units of neighbouring queries take half the room: slopes' fit behind those of
-      // probabilities.
-      constexpr int64_t kUnits = kQueryBlock / 2;
-      float* const slope_units = scores_ + kKeyBlock * kUnits;
-      const int64_t units = (block.queries + 1) / 2;
+      // Pairs take half of the space, so those of slopes fit behind those of probabilities.
+      constexpr int64_t kPairColumns = kQueryBlock / 2;
+      float* const slope_pairs = scores_ + kKeyBlock * kPairColumns;
+      const int64_t pairs = (block.queries + 1) / 2;
       if constexpr (kSums != Sums::kOfQueries) {
         pair_queries(block.keys, scores_, scores_);
-        pair_queries(block.keys, slopes_, slope_units);
-        small_product<true, MultiplyPairs>(
-            block.keys, width_, units, {scores_, kUnits, 1},
-            row_units(block.cotangent, block.queries, head_dim, cotangent_rows_), dv_, width_);
-        small_product<true, MultiplyPairs>(
-            block.keys, width_, units, {slope_units, kUnits, 1},
-            row_units(block.query, block.queries, head_dim, query_rows_), dk_, width_);
+        pair_queries(block.keys, slopes_, slope_pairs);
+        small_gemm<true, MultiplyPairs>(
+            block.keys, width_, pairs, {scores_, kPairColumns, 1},
+            pair_rows(block.cotangent, block.queries, head_dim, cotangent_rows_), dv_, width_);
+        small_gemm<true, MultiplyPairs>(
+            block.keys, width_, pairs, {slope_pairs, kPairColumns, 1},
+            pair_rows(block.query, block.queries, head_dim, query_rows_), dk_, width_);
       }
       if constexpr (kSums != Sums::kOfKeys) {
         pair_keys(block.keys, slopes_);
-        small_product<true, MultiplyPairs>(
+        small_gemm<true, MultiplyPairs>(
             block.queries, width_, (block.keys + 1) / 2, {slopes_, 1, kQueryBlock},
-            row_units(block.key, block.keys, head_dim, key_rows_), dq, width_);
+            pair_rows(block.key, block.keys, head_dim, key_rows_), dq, width_);
       }
       return;
     }
 #endif
     if constexpr (kSums != Sums::kOfQueries) {
-      small_product<true>(block.keys, width_, block.queries, {scores_, kQueryBlock, 1},
-                          wide_rows<T>(block.cotangent, block.queries, head_dim, cotangent_rows_),
-                          dv_, width_);
-      small_product<true>(block.keys, width_, block.queries, {slopes_, kQueryBlock, 1},
-                          wide_rows<T>(block.query, block.queries, head_dim, query_rows_), dk_,
-                          width_);
+      small_gemm<true>(block.keys, width_, block.queries, {scores_, kQueryBlock, 1},
+                       wide_rows<T>(block.cotangent, block.queries, head_dim, cotangent_rows_), dv_,
+                       width_);
+      small_gemm<true>(block.keys, width_, block.queries, {slopes_, kQueryBlock, 1},
+                       wide_rows<T>(block.query, block.queries, head_dim, query_rows_), dk_,
+                       width_);
     }
     if constexpr (kSums != Sums::kOfKeys)
-      small_product<true>(block.queries, width_, block.keys, {slopes_, 1, kQueryBlock}, key_, dq,
-                          width_);
+      small_gemm<true>(block.queries, width_, block.keys, {slopes_, 1, kQueryBlock}, key_, dq,
+                       width_);
   }
 
   void write(const float* rows, int64_t count, float factor, HeadRows<T> to) const {

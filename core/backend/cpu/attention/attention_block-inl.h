@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention's forward and backward loops share: blocks of rows in f32, transposed queries, and
-// which scores of a block may be seen. Scores are kept transposed, a row a key and a column a
-// query, so that vectors run along queries and no sum is taken across lanes.
+// Shared by the forward and backward loops of attention (attention_kernels.h): blocks of rows in
+// f32, transposed queries, and masks of blocks. Included once per target, as Highway's -inl.h files
+// are.
 #if defined(TESSERA_ATTENTION_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_ATTENTION_BLOCK_INL_H_
 #undef TESSERA_ATTENTION_BLOCK_INL_H_
@@ -18,8 +18,7 @@
 #include <hwy/highway.h>
 
 #include "core/backend/cpu/attention/attention_kernels.h"
-#include "core/backend/cpu/attention/attention_sizes.h"
-#include "core/backend/cpu/gemm/small_product-inl.h"
+#include "core/backend/cpu/gemm/small_gemm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -27,7 +26,7 @@ namespace HWY_NAMESPACE {
 
 inline constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
-// Keys that queries before `end` may see, by their places alone.
+// The number of keys that queries before `end` may see, by position.
 HWY_INLINE int64_t visible_keys(const AttentionShape& shape, int64_t end) {
   return shape.causal ? std::min(shape.keys, end) : shape.keys;
 }
@@ -36,7 +35,7 @@ HWY_INLINE int64_t padded_to_lanes(int64_t count) {
   return (count + lanes() - 1) / lanes() * lanes();
 }
 
-// Rows of one head, `stride` elements apart.
+// The rows of one head, `stride` elements apart.
 template <typename T>
 struct HeadRows {
   T* data = nullptr;
@@ -52,7 +51,7 @@ HWY_INLINE HeadRows<T> head_rows(Void* tensor, int64_t rows, int64_t heads, int6
   return {static_cast<T*>(tensor) + (batch * rows + first) * stride + head * head_dim, stride};
 }
 
-// Rows of one key head from `first` on, as the shape says they lie.
+// The rows of one key head from `first` on.
 template <typename T, typename Void>
 HWY_INLINE HeadRows<T> key_rows_of(const AttentionShape& shape, Void* tensor, int64_t batch,
                                    int64_t kv_head, int64_t first) {
@@ -62,8 +61,8 @@ HWY_INLINE HeadRows<T> key_rows_of(const AttentionShape& shape, Void* tensor, in
   return {static_cast<T*>(tensor) + row * shape.head_dim, shape.head_dim};
 }
 
-// The rows as f32 with a width of whole vectors, zeros behind: in place if they are so already,
-// else copied to `scratch`.
+// The rows in f32, padded with zeros to whole vectors: in place if possible, else copied to
+// `scratch`.
 template <typename T>
 HWY_INLINE Rows wide_rows(HeadRows<const T> from, int64_t count, int64_t head_dim, float* scratch) {
   const int64_t width = padded_to_lanes(head_dim);
@@ -76,8 +75,8 @@ HWY_INLINE Rows wide_rows(HeadRows<const T> from, int64_t count, int64_t head_di
   return {scratch, width};
 }
 
-// Column i of `to` (["head_dim", kQueryBlock]) is row i, times `factor`; columns without a row are
-// 0. Four rows at a time, by way of [element][row] in `mixed`.
+// Transposes rows times `factor` to ["head_dim", kQueryBlock]; columns without a row are 0. Four
+// rows at a time are interleaved to [element][row] in `mixed`.
 template <typename T>
 HWY_INLINE void transpose_rows(HeadRows<const T> from, int64_t count, int64_t head_dim,
                                float factor, float* to) {
@@ -97,14 +96,14 @@ HWY_INLINE void transpose_rows(HeadRows<const T> from, int64_t count, int64_t he
 }
 
 #if HWY_TARGET <= HWY_AVX3
-// The same of bf16 rows as units along head_dim, unscaled: ["head_dim / 2", kQueryBlock].
-HWY_INLINE void transpose_units(HeadRows<const BFloat16> from, int64_t count, int64_t head_dim,
+// Transposes bf16 rows to pairs along head_dim, unscaled: ["head_dim / 2", kQueryBlock].
+HWY_INLINE void transpose_pairs(HeadRows<const BFloat16> from, int64_t count, int64_t head_dim,
                                 float* to) {
   HWY_ALIGN Vec square[kMostLanes];
   for (int64_t i = 0; i < kQueryBlock; i += lanes()) {
     for (int64_t u = 0; u < head_dim / 2; u += lanes()) {
       for (int64_t j = 0; j < lanes(); ++j) {
-        square[j] = i + j < count ? PairUnits::along(from.row(i + j) + 2 * u, head_dim - 2 * u)
+        square[j] = i + j < count ? Bf16PairFormat::along(from.row(i + j) + 2 * u, head_dim - 2 * u)
                                   : splat(0.0f);
       }
       transpose_square(square);
@@ -114,26 +113,25 @@ HWY_INLINE void transpose_units(HeadRows<const BFloat16> from, int64_t count, in
   }
 }
 
-// bf16 rows as units of neighbouring rows, ["rows / 2", "head_dim"] with zeros behind head_dim and
-// for the row that an odd count lacks.
-HWY_INLINE Rows row_units(HeadRows<const BFloat16> from, int64_t count, int64_t head_dim,
+// bf16 rows as pairs of neighbouring rows, ["rows / 2", "head_dim"], padded with zeros.
+HWY_INLINE Rows pair_rows(HeadRows<const BFloat16> from, int64_t count, int64_t head_dim,
                           float* to) {
   const int64_t width = padded_to_lanes(head_dim);
   for (int64_t i = 0; i < count; i += 2) {
     for (int64_t j = 0; j < width; j += lanes()) {
       const BFloat16* const next = i + 1 < count ? from.row(i + 1) + j : nullptr;
-      store(PairUnits::across(from.row(i) + j, next, head_dim - j), to + i / 2 * width + j);
+      store(Bf16PairFormat::across(from.row(i) + j, next, head_dim - j), to + i / 2 * width + j);
     }
   }
   return {to, width};
 }
 
-// bf16 rows where they are, as units along head_dim.
-HWY_INLINE Factor unit_rows(HeadRows<const BFloat16> from) {
+// bf16 rows in place, as pairs along head_dim.
+HWY_INLINE Factor pairs_in_place(HeadRows<const BFloat16> from) {
   return {reinterpret_cast<const float*>(from.data), from.stride / 2, 1};
 }
 
-// Scores in f32, a row a key, as units of neighbouring keys: ["keys / 2", kQueryBlock], in place.
+// Scores ["keys", kQueryBlock] to pairs of neighbouring keys, ["keys / 2", kQueryBlock], in place.
 HWY_INLINE void pair_keys(int64_t keys, float* scores) {
   for (int64_t key = 0; key < keys; key += 2) {
     for (int64_t column = 0; column < kQueryBlock; column += lanes()) {
@@ -144,7 +142,7 @@ HWY_INLINE void pair_keys(int64_t keys, float* scores) {
   }
 }
 
-// The same as units of neighbouring queries, ["keys", kQueryBlock / 2]; may be in place.
+// Scores to pairs of neighbouring queries, ["keys", kQueryBlock / 2]; may be in place.
 HWY_INLINE void pair_queries(int64_t keys, const float* scores, float* to) {
   for (int64_t key = 0; key < keys; ++key) {
     auto* const row = reinterpret_cast<BFloat16*>(to + key * kQueryBlock / 2);
@@ -154,15 +152,15 @@ HWY_INLINE void pair_queries(int64_t keys, const float* scores, float* to) {
 }
 #endif
 
-// Which scores of one block of queries against one block of keys may be seen.
+// The mask of one block of queries and one block of keys.
 struct BlockMask {
-  bool empty = false;  // None.
-  bool full = true;    // All.
+  bool empty = false;  // No score is visible.
+  bool full = true;    // All scores are visible.
   bool causal = false;
   bool segments = false;
   int64_t first_query = 0, first_key = 0;
   const int32_t* query_segment = nullptr;  // kQueryBlock of them.
-  const int32_t* key_segment = nullptr;    // Of first_key and on.
+  const int32_t* key_segment = nullptr;    // From first_key on.
 };
 
 struct Bounds {
@@ -194,7 +192,7 @@ HWY_INLINE BlockMask block_mask(bool causal, int64_t first_query, int64_t querie
   return mask;
 }
 
-// A vector of queries of a block, for masking.
+// The positions and segments of a vector of queries.
 struct QueryLanes {
   HWY_INLINE QueryLanes(const BlockMask& mask, int64_t column)
       : index(hn::Iota(Ints(), static_cast<int32_t>(mask.first_query + column))),
@@ -203,7 +201,7 @@ struct QueryLanes {
   hn::Vec<Ints> index, segment;
 };
 
-// The score, or -inf where the key may not be seen.
+// The score, or -inf where the key is masked.
 HWY_INLINE Vec seen(const BlockMask& mask, const QueryLanes& queries, int64_t key, Vec score) {
   if (mask.causal) {
     const auto position = hn::Set(Ints(), static_cast<int32_t>(mask.first_key + key));
@@ -221,7 +219,7 @@ HWY_INLINE Vec capped_score(Vec score, float cap) {
   return hn::Mul(tanh_of(hn::Mul(score, splat(1.0f / cap))), splat(cap));
 }
 
-// The block's query segments, padded to kQueryBlock in `buffer`; null if there are no segments.
+// The query segments of a block, padded to kQueryBlock in `buffer`; null without segments.
 HWY_INLINE const int32_t* block_segments(const AttentionOperands& operands,
                                          const AttentionShape& shape, int64_t batch, int64_t first,
                                          int64_t count, int32_t* buffer) {

@@ -2,8 +2,7 @@
 #include <cmath>
 
 #include "core/backend/cpu/attention/attention_kernels.h"
-#include "core/backend/cpu/attention/attention_sizes.h"
-#include "core/backend/cpu/features.h"
+#include "core/backend/cpu/cpu_features.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/attention/attention_forward_kernels.cc"
@@ -17,14 +16,14 @@ namespace tessera {
 namespace HWY_NAMESPACE {
 namespace {
 
-// What is known of a block of queries after some keys.
+// The state of the online softmax, one element per query.
 struct Running {
-  float* maximum;  // Of the scores, a query each.
+  float* maximum;  // Of the scores so far.
   float* sum;      // Of exp(score - maximum).
-  float* shrink;   // What the last block of keys did to older sums.
+  float* rescale;  // The factor of older sums after the last block of keys.
 };
 
-// Scores, times `scale`, become exp(score - maximum), in place; maxima and sums are updated.
+// One step of the online softmax: scores times `scale` become exp(score - maximum), in place.
 template <bool kMasked>
 void softmax_block(const BlockMask& mask, float scale, float cap, int64_t keys, float* scores,
                    const Running& running) {
@@ -42,19 +41,19 @@ void softmax_block(const BlockMask& mask, float scale, float cap, int64_t keys, 
       maximum = hn::Max(maximum, score);
     }
     store(maximum, running.maximum + column);
-    // Of queries that have seen nothing yet, -inf less -inf must not become NaN.
+    // For queries that have seen no key yet: -inf - -inf would be NaN.
     const auto nothing = hn::Eq(maximum, splat(kUnseen));
-    const Vec centre = hn::IfThenZeroElse(nothing, maximum);
-    const Vec shrink = falling_exp(hn::Sub(before, centre));
-    Vec sum = hn::Mul(load(running.sum + column), shrink);
+    const Vec center = hn::IfThenZeroElse(nothing, maximum);
+    const Vec rescale = falling_exp(hn::Sub(before, center));
+    Vec sum = hn::Mul(load(running.sum + column), rescale);
     for (int64_t key = 0; key < keys; ++key) {
       float* at = scores + key * kQueryBlock + column;
-      const Vec weight = falling_exp(hn::Sub(load(at), centre));
+      const Vec weight = falling_exp(hn::Sub(load(at), center));
       store(weight, at);
       sum = hn::Add(sum, weight);
     }
     store(sum, running.sum + column);
-    store(shrink, running.shrink + column);
+    store(rescale, running.rescale + column);
   }
 }
 
@@ -64,11 +63,11 @@ void scale_rows(int64_t rows, int64_t width, const float* factor, float* x) {
       store(hn::Mul(load(x + i * width + j), splat(factor[i])), x + i * width + j);
 }
 
-// The two products of a block, in f32. `copy` is scratch for rows that cannot be used in place.
+// The two products of a block in f32. `copy` is scratch for rows that cannot be used in place.
 template <typename T>
 struct F32Products {
   using Element = T;
-  static float softmax_scale(const AttentionShape&) { return 1.0f; }  // Queries are scaled.
+  static float softmax_scale(const AttentionShape&) { return 1.0f; }  // Queries are scaled instead.
   static void read_queries(const AttentionShape& shape, HeadRows<const T> from, int64_t count,
                            float* to) {
     transpose_rows(from, count, shape.head_dim, shape.scale, to);
@@ -76,37 +75,37 @@ struct F32Products {
   static void score(HeadRows<const T> key_rows, int64_t keys, int64_t head_dim, const float* query,
                     float* copy, float* scores) {
     const Rows key = wide_rows<T>(key_rows, keys, head_dim, copy);
-    small_product<false>(keys, kQueryBlock, head_dim, {key.data, key.stride, 1},
-                         {query, kQueryBlock}, scores, kQueryBlock);
+    small_gemm<false>(keys, kQueryBlock, head_dim, {key.data, key.stride, 1}, {query, kQueryBlock},
+                      scores, kQueryBlock);
   }
   static void add_values(HeadRows<const T> value_rows, int64_t keys, int64_t queries,
                          int64_t head_dim, float* scores, float* copy, float* sums) {
     const int64_t width = padded_to_lanes(head_dim);
-    small_product<true>(queries, width, keys, {scores, 1, kQueryBlock},
-                        wide_rows<T>(value_rows, keys, head_dim, copy), sums, width);
+    small_gemm<true>(queries, width, keys, {scores, 1, kQueryBlock},
+                     wide_rows<T>(value_rows, keys, head_dim, copy), sums, width);
   }
 };
 
 #if HWY_TARGET <= HWY_AVX3
-// In bf16 pairs: of a query and a key along head_dim, of a weight and a value along keys.
+// The same with pairs of bf16: query times key along head_dim, weight times value along keys.
 struct PairProducts {
   using Element = BFloat16;
   static float softmax_scale(const AttentionShape& shape) { return shape.scale; }
   static void read_queries(const AttentionShape& shape, HeadRows<const BFloat16> from,
                            int64_t count, float* to) {
-    transpose_units(from, count, shape.head_dim, to);
+    transpose_pairs(from, count, shape.head_dim, to);
   }
   static void score(HeadRows<const BFloat16> key_rows, int64_t keys, int64_t head_dim,
                     const float* query, float*, float* scores) {
-    small_product<false, MultiplyPairs>(keys, kQueryBlock, head_dim / 2, unit_rows(key_rows),
-                                        {query, kQueryBlock}, scores, kQueryBlock);
+    small_gemm<false, MultiplyPairs>(keys, kQueryBlock, head_dim / 2, pairs_in_place(key_rows),
+                                     {query, kQueryBlock}, scores, kQueryBlock);
   }
   static void add_values(HeadRows<const BFloat16> value_rows, int64_t keys, int64_t queries,
                          int64_t head_dim, float* scores, float* copy, float* sums) {
     const int64_t width = padded_to_lanes(head_dim);
     pair_keys(keys, scores);
-    small_product<true, MultiplyPairs>(queries, width, (keys + 1) / 2, {scores, 1, kQueryBlock},
-                                       row_units(value_rows, keys, head_dim, copy), sums, width);
+    small_gemm<true, MultiplyPairs>(queries, width, (keys + 1) / 2, {scores, 1, kQueryBlock},
+                                    pair_rows(value_rows, keys, head_dim, copy), sums, width);
   }
 };
 #endif
@@ -120,13 +119,14 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
   const int64_t first = block * kQueryBlock;
   const int64_t queries = std::min(kQueryBlock, shape.queries - first);
   const int64_t kv_head = head / shape.group();
-  ScratchCutter cut(scratch);
-  float* const query = cut.take(head_dim * kQueryBlock);
-  float* const scores = cut.take(kKeyBlock * kQueryBlock);
-  float* const sums = cut.take(kQueryBlock * width);
-  float* const key_rows = cut.take(kKeyBlock * width);
-  float* const value_rows = cut.take(kKeyBlock * width);
-  const Running running{cut.take(kQueryBlock), cut.take(kQueryBlock), cut.take(kQueryBlock)};
+  ScratchAllocator scratch_memory(scratch);
+  float* const query = scratch_memory.take(head_dim * kQueryBlock);
+  float* const scores = scratch_memory.take(kKeyBlock * kQueryBlock);
+  float* const sums = scratch_memory.take(kQueryBlock * width);
+  float* const key_rows = scratch_memory.take(kKeyBlock * width);
+  float* const value_rows = scratch_memory.take(kKeyBlock * width);
+  const Running running{scratch_memory.take(kQueryBlock), scratch_memory.take(kQueryBlock),
+                        scratch_memory.take(kQueryBlock)};
   std::fill_n(sums, kQueryBlock * width, 0.0f);
   std::fill_n(running.maximum, kQueryBlock, kUnseen);
   std::fill_n(running.sum, kQueryBlock, 0.0f);
@@ -139,7 +139,7 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
       queries, query);
   const float scale = Products::softmax_scale(shape);
 
-  // Where the block's first query stands among the keys.
+  // The key position of the first query of the block.
   const int64_t position = first + (shape.cached ? operands.starts[batch] : 0);
   const int64_t end = visible_keys(shape, position + queries);
   for (int64_t from = 0; from < end; from += kKeyBlock) {
@@ -155,25 +155,26 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
     } else {
       softmax_block<true>(mask, scale, shape.cap, keys, scores, running);
     }
-    scale_rows(queries, width, running.shrink, sums);
+    scale_rows(queries, width, running.rescale, sums);
     Products::add_values(key_rows_of<const T>(shape, operands.v, batch, kv_head, from), keys,
                          queries, head_dim, scores, value_rows, sums);
   }
 
-  float* const share = running.shrink;
+  float* const inverse_sum = running.rescale;
   float* const lse = results.lse == nullptr
                          ? nullptr
                          : results.lse + (batch * shape.heads + head) * shape.queries + first;
   for (int64_t i = 0; i < queries; ++i) {
     const bool nothing = running.sum[i] == 0.0f;
-    share[i] = nothing ? 0.0f : 1.0f / running.sum[i];
+    inverse_sum[i] = nothing ? 0.0f : 1.0f / running.sum[i];
     if (lse != nullptr) lse[i] = nothing ? 0.0f : running.maximum[i] + std::log(running.sum[i]);
   }
   const HeadRows<T> out =
       head_rows<T>(results.out, shape.queries, shape.heads, head_dim, batch, head, first);
   for (int64_t i = 0; i < queries; ++i)
     for (int64_t j = 0; j < head_dim; j += lanes())
-      store(hn::Mul(load(sums + i * width + j), splat(share[i])), out.row(i) + j, head_dim - j);
+      store(hn::Mul(load(sums + i * width + j), splat(inverse_sum[i])), out.row(i) + j,
+            head_dim - j);
 }
 
 void AttentionBlock(const AttentionShape& shape, const AttentionOperands& operands,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/backend/cpu/attention/cached_attention_kernels.h"
+#include "core/backend/cpu/attention/attention_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/attention/cached_attention_kernels.cc"
@@ -13,7 +13,7 @@ namespace tessera {
 namespace HWY_NAMESPACE {
 namespace {
 
-// The results of one run: of each query a maximum and a sum, then of each `width` floats.
+// The partial result of one run: maxima and sums of all queries, then `width` values per query.
 struct Part {
   Part(const AttentionShape& shape, float* memory)
       : width(padded_width(shape.head_dim)),
@@ -26,7 +26,7 @@ struct Part {
   float *maximum, *sum, *values;
 };
 
-// q·k of each key, all queries of a key while it is at hand. Scores lie [query][key].
+// scores[query][key] = q·k·scale, all queries of a key together so that keys are read once.
 template <typename T>
 void scores_of(const AttentionShape& shape, const T* const* queries, int64_t rows, const T* key,
                int64_t keys, float* scores) {
@@ -42,7 +42,7 @@ void scores_of(const AttentionShape& shape, const T* const* queries, int64_t row
   }
 }
 
-// Scores become exp(score - maximum), those from `seen` on 0.
+// Scores become exp(score - maximum); those from `seen` on become 0.
 void weights_of(float cap, int64_t seen, int64_t keys, float* scores, float* maximum, float* sum) {
   Vec maxima = splat(kUnseen);
   for (int64_t k = 0; k < keys; k += lanes()) {
@@ -54,17 +54,17 @@ void weights_of(float cap, int64_t seen, int64_t keys, float* scores, float* max
     maxima = hn::Max(maxima, score);
   }
   *maximum = max_of(maxima);
-  const Vec centre = splat(seen > 0 ? *maximum : 0.0f);
+  const Vec center = splat(seen > 0 ? *maximum : 0.0f);
   Vec total = splat(0.0f);
   for (int64_t k = 0; k < keys; k += lanes()) {
-    const Vec weight = falling_exp(hn::Sub(load(scores + k), centre));
+    const Vec weight = falling_exp(hn::Sub(load(scores + k), center));
     store(weight, scores + k);
     total = hn::Add(total, weight);
   }
   *sum = sum_of(total);
 }
 
-// N vectors of the sum of values by weight, from column `column` on.
+// N vectors of the weighted sum of values.
 template <int N, typename T>
 HWY_INLINE void weigh_columns(int64_t width, int64_t keys, const T* value, const float* weights,
                               int64_t left, float* to) {
@@ -114,7 +114,7 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands, int6
   }
 }
 
-// As one after the other: the sums so far and the next run's shrink to their common maximum.
+// Combines runs in order: both sums are rescaled to their common maximum.
 template <typename T>
 void join(const AttentionShape& shape, const AttentionResults& results, int64_t batch,
           int64_t kv_head, int64_t runs, float* memory) {
@@ -127,22 +127,22 @@ void join(const AttentionShape& shape, const AttentionResults& results, int64_t 
       const Part next(shape, memory + run * floats);
       if (next.sum[i] == 0.0f) continue;
       const float common = std::max(maximum, next.maximum[i]);
-      const Vec old_share = falling_exp(splat(sum == 0.0f ? kUnseen : maximum - common));
-      const Vec new_share = falling_exp(splat(next.maximum[i] - common));
-      sum = sum * hn::GetLane(old_share) + next.sum[i] * hn::GetLane(new_share);
+      const Vec old_factor = falling_exp(splat(sum == 0.0f ? kUnseen : maximum - common));
+      const Vec new_factor = falling_exp(splat(next.maximum[i] - common));
+      sum = sum * hn::GetLane(old_factor) + next.sum[i] * hn::GetLane(new_factor);
       maximum = common;
       const float* const values = next.row(i);
       for (int64_t j = 0; j < shape.head_dim; j += lanes())
-        store(hn::MulAdd(load(values + j), new_share, hn::Mul(load(sums + j), old_share)),
+        store(hn::MulAdd(load(values + j), new_factor, hn::Mul(load(sums + j), old_factor)),
               sums + j);
     }
-    const Vec share = splat(sum == 0.0f ? 0.0f : 1.0f / sum);
+    const Vec inverse_sum = splat(sum == 0.0f ? 0.0f : 1.0f / sum);
     T* const out =
         static_cast<T*>(results.out) +
         ((batch * shape.queries + i / group) * shape.heads + kv_head * group + i % group) *
             shape.head_dim;
     for (int64_t j = 0; j < shape.head_dim; j += lanes())
-      store(hn::Mul(load(sums + j), share), out + j, shape.head_dim - j);
+      store(hn::Mul(load(sums + j), inverse_sum), out + j, shape.head_dim - j);
   }
 }
 

@@ -1,40 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of copy, transpose, slice, pad, concat and shift_right: lists of strided copies and
-// fills, resolved when the kernel is made.
+// The kernels of copy, transpose, slice, pad, concat and shift_right, which are lists of strided
+// copies and fills, and of mask_to_owner.
 #include <bit>
+#include <cstring>
 #include <string>
 #include <vector>
 
-#include "core/backend/cpu/data_movement/copy.h"
+#include "core/backend/cpu/data_movement/strided_copy.h"
 #include "core/backend/cpu/registry.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/collective.h"
 #include "core/ops/layout.h"
 
 namespace tessera {
 namespace {
 
-// One copy of (part of) an input into (part of) the output, or, without an input, a fill.
+// A copy of a part of an input to a part of the output; a fill if `input` is negative.
 struct Piece {
   int64_t input = -1;
-  int64_t from = 0, to = 0;  // First elements.
-  Space space;
+  int64_t from = 0, to = 0;  // Offsets in elements.
+  IterationSpace space;
   uint64_t bits = 0;
 };
 
 class MovementKernel final : public Kernel {
  public:
-  MovementKernel(std::vector<Piece> pieces, int64_t element_bytes, ThreadTeam& team)
-      : pieces_(std::move(pieces)), element_bytes_(element_bytes), team_(team) {}
+  MovementKernel(std::vector<Piece> pieces, int64_t element_bytes, ThreadPool& pool)
+      : pieces_(std::move(pieces)), element_bytes_(element_bytes), pool_(pool) {}
 
   void run(const LaunchArgs& args) override {
     for (const Piece& piece : pieces_) {
       std::byte* const to = args.outputs[0] + piece.to * element_bytes_;
       if (piece.input < 0) {
-        strided_fill(piece.space, element_bytes_, piece.bits, to, team_);
+        strided_fill(piece.space, element_bytes_, piece.bits, to, pool_);
       } else {
         const std::byte* const from = args.inputs[static_cast<size_t>(piece.input)];
-        strided_copy(piece.space, element_bytes_, from + piece.from * element_bytes_, to, team_);
+        strided_copy(piece.space, element_bytes_, from + piece.from * element_bytes_, to, pool_);
       }
     }
   }
@@ -42,10 +44,10 @@ class MovementKernel final : public Kernel {
  private:
   std::vector<Piece> pieces_;
   int64_t element_bytes_;
-  ThreadTeam& team_;
+  ThreadPool& pool_;
 };
 
-// The bits of a number as an element.
+// The bits of `value` as an element of `dtype`.
 uint64_t element_bits(double value, DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -70,14 +72,14 @@ std::vector<int64_t> sizes_of(const Type& type) {
   return sizes;
 }
 
-// A box of the output: `size` elements of `axis` from `begin`, all of the others.
+// A part of the output: `size` elements of `axis` from `begin`, and all of the other axes.
 struct Box {
   const Type& type;
   size_t axis;
   int64_t begin, size;
 };
 
-// Input `input`, from element `from` of the axis, fills the box.
+// Copies input `input`, from element `from` of the axis on, to the box.
 Piece copy_piece(const Box& box, int64_t input, const Type& source, int64_t from) {
   const Strides read = strides_in(source, source.axes), write = strides_in(box.type, box.type.axes);
   std::vector<int64_t> sizes = sizes_of(box.type);
@@ -138,13 +140,47 @@ std::vector<Piece> pieces_of(const Graph& graph, const Node& node) {
   return pieces;
 }
 
-std::unique_ptr<Kernel> make_movement(const Graph& graph, const Node& node, ThreadTeam& team) {
+std::unique_ptr<Kernel> make_movement(const Graph& graph, const Node& node, ThreadPool& pool) {
   const int64_t element_bytes = dtype_bytes(graph.type(node.outputs[0]).dtype);
-  return std::make_unique<MovementKernel>(pieces_of(graph, node), element_bytes, team);
+  return std::make_unique<MovementKernel>(pieces_of(graph, node), element_bytes, pool);
 }
 
 const KernelRegistrar kRegisterMovement{
     {&kCopyOp, &kTransposeOp, &kSliceOp, &kPadOp, &kConcatOp, &kShiftRightOp}, make_movement};
+
+// Keeps a replicated value on one device and writes zeros on the others, so that it becomes a
+// partial sum. Not a multiplication by 0, which would turn infinities into NaN.
+class MaskToOwnerKernel final : public Kernel {
+ public:
+  MaskToOwnerKernel(const Graph& graph, const Node& node, ThreadPool& pool)
+      : keep_(flag_attribute(node, "keep")),
+        bytes_(graph.type(node.outputs[0]).bytes()),
+        pool_(pool) {}
+
+  bool may_overwrite(int64_t, int64_t) const override { return true; }
+
+  void run(const LaunchArgs& args) override {
+    constexpr int64_t kGrain = 65536;
+    const std::byte* const from = args.inputs[0];
+    std::byte* const to = args.outputs[0];
+    if (keep_ && from == to) return;
+    pool_.parallel(bytes_, kGrain, [&](Range part, int) {
+      const auto size = static_cast<size_t>(part.size());
+      if (keep_) {
+        std::memcpy(to + part.begin, from + part.begin, size);
+      } else {
+        std::memset(to + part.begin, 0, size);
+      }
+    });
+  }
+
+ private:
+  bool keep_;
+  int64_t bytes_;
+  ThreadPool& pool_;
+};
+
+const KernelRegistrar kRegisterMaskToOwner{kMaskToOwnerOp, make_kernel<MaskToOwnerKernel>};
 
 }  // namespace
 }  // namespace tessera

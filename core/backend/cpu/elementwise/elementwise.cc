@@ -13,7 +13,7 @@ namespace {
 
 class ElementwiseKernel final : public Kernel {
  public:
-  ElementwiseKernel(TileProgram program, ThreadTeam& team)
+  ElementwiseKernel(TileProgram program, ThreadPool& team)
       : program_(std::move(program)), grid_(make_tile_grid(program_)), team_(team) {
     // Less than this many additions are not worth waking a thread for.
     constexpr double kGrain = 16384.0;
@@ -46,11 +46,11 @@ class ElementwiseKernel final : public Kernel {
 
   TileProgram program_;
   TileGrid grid_;
-  ThreadTeam& team_;
+  ThreadPool& team_;
   int64_t grain_ = 1;
 };
 
-std::unique_ptr<Kernel> make_elementwise(const Graph& graph, const Node& node, ThreadTeam& team) {
+std::unique_ptr<Kernel> make_elementwise(const Graph& graph, const Node& node, ThreadPool& team) {
   return std::make_unique<ElementwiseKernel>(compile_tiles(graph, node), team);
 }
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "core/backend/cpu/shard_elements.h"
+#include "core/backend/cpu/shard_index_map.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/cast.h"
@@ -334,7 +334,7 @@ void Compiler::collapse_space() {
   std::vector<Strides> strides;
   for (const TileSource& input : program_.sources) strides.push_back(input.strides);
   for (const TileResult& result : program_.results) strides.push_back(result.strides);
-  Space space = collapse(std::move(sizes), std::move(strides));
+  IterationSpace space = collapse(std::move(sizes), std::move(strides));
   program_.sizes = std::move(space.sizes);
   size_t next = 0;
   for (TileSource& input : program_.sources) input.strides = std::move(space.operands[next++]);

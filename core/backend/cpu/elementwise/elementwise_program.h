@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/backend/cpu/space.h"
+#include "core/backend/cpu/iteration_space.h"
 #include "core/graph/graph.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/backend/cpu/elementwise/elementwise_program.h"
-#include "core/backend/cpu/team.h"
+#include "core/backend/cpu/thread_pool.h"
 
 namespace tessera {
 

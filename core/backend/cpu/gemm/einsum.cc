@@ -1,40 +1,168 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of einsum: a contraction's products, split over the team by batch, rows and columns.
-#include "core/ops/einsum.h"
+// The kernel of einsum: the products of a contraction, divided among threads by batch, rows and
+// columns.
+#include "core/backend/cpu/gemm/einsum.h"
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <vector>
 
-#include "core/backend/cpu/data_movement/copy.h"
-#include "core/backend/cpu/gemm/contraction.h"
+#include "core/backend/cpu/data_movement/strided_copy.h"
 #include "core/backend/cpu/registry.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/einsum.h"
 
 namespace tessera {
+namespace {
+
+using Group = std::vector<Axis>;  // The axes of one role: batch, m, n or k.
+
+std::vector<int64_t> sizes_of(const Group& group) {
+  std::vector<int64_t> sizes;
+  for (const Axis& axis : group) sizes.push_back(axis.size);
+  return sizes;
+}
+
+int64_t elements_of(const Group& group) {
+  int64_t product = 1;
+  for (const Axis& axis : group) product *= axis.size;
+  return product;
+}
+
+// Strides of `type` along a group of its axes.
+Strides strides_of(const Type& type, const Group& group) {
+  Strides strides;
+  const Strides all = strides_in(type, type.axes);
+  for (const Axis& axis : group) {
+    strides.push_back(all[static_cast<size_t>(type.find(axis.name))]);
+  }
+  return strides;
+}
+
+// The stride of a group as a single dimension; nullopt if its axes do not merge into one.
+std::optional<int64_t> single_stride(const Type& type, const Group& group) {
+  const IterationSpace space = collapse(sizes_of(group), {strides_of(type, group)});
+  if (space.sizes.empty()) return 1;
+  if (space.sizes.size() > 1) return std::nullopt;
+  return space.operands[0][0];
+}
+
+// The layout of rows × columns, if they form a matrix in memory.
+std::optional<MatrixLayout> matrix_layout(const Type& type, const Group& rows,
+                                          const Group& columns) {
+  const auto row = single_stride(type, rows), column = single_stride(type, columns);
+  if (!row || !column) return std::nullopt;
+  const int64_t row_count = elements_of(rows), column_count = elements_of(columns);
+  // A dimension of one element has any stride.
+  if (column_count == 1)
+    return MatrixLayout{std::max<int64_t>(row_count == 1 ? 1 : *row, 1), false};
+  if (*column == 1 && (row_count == 1 || *row >= column_count)) {
+    return MatrixLayout{row_count == 1 ? column_count : *row, false};
+  }
+  if ((row_count == 1 || *row == 1) && *column >= row_count) return MatrixLayout{*column, true};
+  return std::nullopt;
+}
+
+Group joined_groups(const Group& a, const Group& b, const Group& c) {
+  Group all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  all.insert(all.end(), c.begin(), c.end());
+  return all;
+}
+
+// An operand in place, or packed in the order batch, rows, columns.
+struct Placed {
+  MatrixLayout layout;
+  Strides batch;
+  std::optional<Packing> packing;
+};
+
+Placed place(const Type& type, const Group& batch, const Group& rows, const Group& columns,
+             bool is_result) {
+  const std::optional<MatrixLayout> layout = matrix_layout(type, rows, columns);
+  if (layout && !(is_result && layout->transposed)) {
+    return {*layout, strides_of(type, batch), std::nullopt};
+  }
+  const Group order = joined_groups(batch, rows, columns);
+  const Type packed = make_type(type.dtype, order);
+  const Strides here = strides_of(type, order), there = strides_of(packed, order);
+  const int64_t column_count = elements_of(columns);
+  std::vector<Strides> strides = {here, there};
+  if (is_result) std::swap(strides[0], strides[1]);
+  return {{column_count, false},
+          strides_of(packed, batch),
+          Packing{collapse(sizes_of(order), std::move(strides)), type.elements()}};
+}
+
+}  // namespace
+
+Contraction make_contraction(const Graph& graph, const Node& node) {
+  const Type &x = graph.type(node.inputs[0]), &y = graph.type(node.inputs[1]);
+  const Type& result = graph.type(node.outputs[0]);
+  if (x.dtype != DType::kF32 && x.dtype != DType::kBF16) {
+    fail("{}: the CPU backend multiplies f32 and bf16, not {}; cast {}", node.site.text(),
+         dtype_name(x.dtype), graph.describe(node.inputs[0]));
+  }
+  Group batch, m, n, k;
+  for (const Axis& axis : result.axes) {
+    const bool in_x = x.has(axis.name), in_y = y.has(axis.name);
+    (in_x && in_y ? batch : in_x ? m : n).push_back(axis);
+  }
+  for (const Axis& axis : x.axes) {
+    if (!result.has(axis.name)) k.push_back(axis);
+  }
+  Contraction contraction;
+  // The last axis of the result with more than one element must be a column.
+  for (auto axis = result.axes.rbegin(); axis != result.axes.rend(); ++axis) {
+    if (axis->size == 1) continue;
+    const auto is_it = [&](const Axis& other) { return other.name == axis->name; };
+    contraction.swapped = std::any_of(m.begin(), m.end(), is_it);
+    break;
+  }
+  if (contraction.swapped) std::swap(m, n);
+  const Type &a = contraction.swapped ? y : x, &b = contraction.swapped ? x : y;
+
+  const Placed left = place(a, batch, m, k, false), right = place(b, batch, k, n, false);
+  const Placed out = place(result, batch, m, n, true);
+  contraction.shape = {.m = elements_of(m),
+                       .n = elements_of(n),
+                       .k = elements_of(k),
+                       .a = left.layout,
+                       .b = right.layout,
+                       .c_leading = out.layout.leading,
+                       .input = x.dtype,
+                       .output = result.dtype};
+  contraction.batch = collapse(sizes_of(batch), {left.batch, right.batch, out.batch});
+  contraction.pack_a = left.packing;
+  contraction.pack_b = right.packing;
+  contraction.pack_c = out.packing;
+  return contraction;
+}
+
 namespace {
 
 constexpr int64_t kAlign = 64;
 int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-// Parts are multiples of these, so that few register tiles are cut.
+// Parts are multiples of these, so that few register tiles are incomplete.
 constexpr int64_t kRowGrain = 8;
 constexpr int64_t kColumnGrain = 32;
 
-// How many parts each dimension is cut into; their product is at most the team.
+// The number of parts of each dimension; their product is at most the number of threads.
 struct Grid {
   int batch = 1, m = 1, n = 1;
 };
 
-// Processor cycles to pack an element, measured (Zen 4). Each thread packs its own parts of A and
-// B, so that the cheapest grid packs least.
+// Cycles to pack an element, measured on Zen 4. Each thread packs its own parts of A and B, so the
+// best grid is the one that packs least.
 double packing_cost(const MatrixLayout& layout, bool is_left) {
   if (is_left) return layout.transposed ? 0.25 : 0.15;
   return layout.transposed ? 0.5 : 0.35;
 }
 
-Grid choose_grid(const ProductShape& shape, int64_t batches, int threads) {
+Grid choose_grid(const GemmShape& shape, int64_t batches, int threads) {
   const double operations = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
                             static_cast<double>(shape.k) * static_cast<double>(batches);
   if (threads == 1 || operations < 5e5) return {};
@@ -55,27 +183,27 @@ Grid choose_grid(const ProductShape& shape, int64_t batches, int threads) {
   return best;
 }
 
-// One thread's part.
+// The part of one thread.
 struct Part {
   Range batch, m, n;
-  MatrixProduct product;
-  int64_t scratch = 0;  // Where its scratch begins.
+  Gemm gemm;
+  int64_t scratch = 0;  // Offset of its scratch.
 };
 
 class EinsumKernel final : public Kernel {
  public:
-  EinsumKernel(Contraction contraction, ThreadTeam& team)
-      : contraction_(std::move(contraction)), team_(team) {
-    const ProductShape& shape = contraction_.shape;
+  EinsumKernel(Contraction contraction, ThreadPool& pool)
+      : contraction_(std::move(contraction)), pool_(pool) {
+    const GemmShape& shape = contraction_.shape;
     input_bytes_ = dtype_bytes(shape.input);
     output_bytes_ = dtype_bytes(shape.output);
-    place_packings();
-    const Grid grid = choose_grid(shape, contraction_.batches(), team.size());
-    const ProductPath path = product_path(shape.input);
+    reserve_packings();
+    const Grid grid = choose_grid(shape, contraction_.batches(), pool.size());
+    const GemmPath path = gemm_path(shape.input);
     for (int b = 0; b < grid.batch; ++b) {
       for (int i = 0; i < grid.m; ++i) {
         for (int j = 0; j < grid.n; ++j) {
-          ProductShape own = shape;
+          GemmShape own = shape;
           const Range rows = part_of(shape.m, i, grid.m, kRowGrain);
           const Range columns = part_of(shape.n, j, grid.n, kColumnGrain);
           own.m = rows.size();
@@ -83,9 +211,9 @@ class EinsumKernel final : public Kernel {
           Part part{.batch = part_of(contraction_.batches(), b, grid.batch),
                     .m = rows,
                     .n = columns,
-                    .product = MatrixProduct(own, path),
+                    .gemm = Gemm(own, path),
                     .scratch = scratch_};
-          scratch_ += aligned(part.product.scratch_bytes());
+          scratch_ += aligned(part.gemm.scratch_bytes());
           parts_.push_back(std::move(part));
         }
       }
@@ -104,18 +232,18 @@ class EinsumKernel final : public Kernel {
     if (parts_.size() == 1) {
       run_part(parts_[0], a, b, c, args.scratch);
     } else {
-      team_.run([&](int thread) {
+      pool_.run([&](int thread) {
         const auto index = static_cast<size_t>(thread);
         if (index < parts_.size()) run_part(parts_[index], a, b, c, args.scratch);
       });
     }
     if (contraction_.pack_c) {
-      strided_copy(contraction_.pack_c->space, output_bytes_, c, args.outputs[0], team_);
+      strided_copy(contraction_.pack_c->space, output_bytes_, c, args.outputs[0], pool_);
     }
   }
 
  private:
-  void place_packings() {
+  void reserve_packings() {
     const auto reserve = [&](const std::optional<Packing>& packing, int64_t bytes) {
       const int64_t begin = scratch_;
       if (packing) scratch_ += aligned(packing->elements * bytes);
@@ -129,17 +257,17 @@ class EinsumKernel final : public Kernel {
   const std::byte* packed(const std::optional<Packing>& packing, const std::byte* from,
                           std::byte* to) {
     if (!packing) return from;
-    strided_copy(packing->space, input_bytes_, from, to, team_);
+    strided_copy(packing->space, input_bytes_, from, to, pool_);
     return to;
   }
 
   void run_part(const Part& part, const std::byte* a, const std::byte* b, std::byte* c,
                 std::byte* scratch) const {
-    const ProductShape& shape = contraction_.shape;
+    const GemmShape& shape = contraction_.shape;
     a += part.m.begin * (shape.a.transposed ? 1 : shape.a.leading) * input_bytes_;
     b += part.n.begin * (shape.b.transposed ? shape.b.leading : 1) * input_bytes_;
     c += (part.m.begin * shape.c_leading + part.n.begin) * output_bytes_;
-    const Space& batch = contraction_.batch;
+    const IterationSpace& batch = contraction_.batch;
     for (int64_t index = part.batch.begin; index < part.batch.end; ++index) {
       std::array<int64_t, 3> offset = {};
       int64_t rest = index;
@@ -149,20 +277,20 @@ class EinsumKernel final : public Kernel {
         }
         rest /= batch.sizes[d];
       }
-      part.product.run(a + offset[0] * input_bytes_, b + offset[1] * input_bytes_,
-                       c + offset[2] * output_bytes_, scratch + part.scratch);
+      part.gemm.run(a + offset[0] * input_bytes_, b + offset[1] * input_bytes_,
+                    c + offset[2] * output_bytes_, scratch + part.scratch);
     }
   }
 
   Contraction contraction_;
-  ThreadTeam& team_;
+  ThreadPool& pool_;
   std::vector<Part> parts_;
   int64_t input_bytes_ = 4, output_bytes_ = 4;
   int64_t scratch_ = 0, a_scratch_ = 0, b_scratch_ = 0, c_scratch_ = 0;
 };
 
-std::unique_ptr<Kernel> make_einsum(const Graph& graph, const Node& node, ThreadTeam& team) {
-  return std::make_unique<EinsumKernel>(make_contraction(graph, node), team);
+std::unique_ptr<Kernel> make_einsum(const Graph& graph, const Node& node, ThreadPool& pool) {
+  return std::make_unique<EinsumKernel>(make_contraction(graph, node), pool);
 }
 
 const KernelRegistrar kRegisterEinsum{kEinsumOp, make_einsum};

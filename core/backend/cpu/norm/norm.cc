@@ -1,32 +1,168 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm, LayerNorm and their gradients: rows are shared out among threads. The weights' gradients
-// are summed over blocks of rows whose number depends on the sizes alone, and the blocks are then
-// added in order: the same bits for any number of threads.
-#include "core/ops/norm.h"
+// The kernels of RMSNorm (Zhang and Sennrich, 2019), LayerNorm (Ba et al., 2016) and their
+// gradients: rows are divided among threads. The gradients of the weights are summed over blocks of
+// rows whose number depends on the sizes only, and the blocks are added in order, so that the bits
+// do not depend on the number of threads.
+#include "core/backend/cpu/norm/norm.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "core/backend/cpu/composite_kernel.h"
-#include "core/backend/cpu/norm/norm_kernels.h"
+#include "core/backend/cpu/registry.h"
+#include "core/ops/norm.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/backend/cpu/norm/norm.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "core/backend/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <typename T>
+void norm_row(const NormRows& rows, int64_t row) {
+  const int64_t width = rows.width;
+  const T* x = static_cast<const T*>(rows.x) + row * width;
+  T* y = static_cast<T*>(rows.y) + row * width;
+  const float inverse_width = 1.0f / static_cast<float>(width);
+
+  float mean = 0.0f;
+  if (rows.centered) {
+    mean = inverse_width * sum_of(sum_over(width, [&](int64_t i, int64_t left)
+                                                      HWY_ATTR { return load(x + i, left); }));
+    rows.mean[row] = mean;
+  }
+  const Vec center = splat(mean);
+  // Lanes beyond the row are loaded as the mean, so that they add 0.
+  const Vec squares = sum_over(width, [&](int64_t i, int64_t left) HWY_ATTR {
+    const Vec distance = hn::Sub(load(x + i, left, mean), center);
+    return hn::Mul(distance, distance);
+  });
+  const float rstd = 1.0f / std::sqrt(sum_of(squares) * inverse_width + rows.epsilon);
+  rows.rstd[row] = rstd;
+
+  const Vec factor = splat(rstd);
+  for (int64_t i = 0; i < width; i += lanes()) {
+    const int64_t left = width - i;
+    Vec value = hn::Mul(hn::Sub(load(x + i, left), center), factor);
+    if (rows.scale != nullptr) value = hn::Mul(value, load(rows.scale + i, left));
+    if (rows.bias != nullptr) value = hn::Add(value, load(rows.bias + i, left));
+    store(value, y + i, left);
+  }
+}
+
+template <typename T>
+void norm_grad_row(const NormGradRows& rows, int64_t row, float* dscale, float* dbias) {
+  const int64_t width = rows.width;
+  const T* x = static_cast<const T*>(rows.x) + row * width;
+  const T* cotangent = static_cast<const T*>(rows.cotangent) + row * width;
+  T* dx = static_cast<T*>(rows.dx) + row * width;
+  const Vec center = splat(rows.centered ? rows.mean[row] : 0.0f);
+  const Vec rstd = splat(rows.rstd[row]);
+  const float inverse_width = 1.0f / static_cast<float>(width);
+
+  const auto scaled = [&](int64_t i, int64_t left) HWY_ATTR {
+    const Vec dy = load(cotangent + i, left);
+    return rows.scale == nullptr ? dy : hn::Mul(dy, load(rows.scale + i, left));
+  };
+  const auto normalized = [&](int64_t i, int64_t left) HWY_ATTR {
+    return hn::Mul(hn::Sub(load(x + i, left), center), rstd);
+  };
+  const Vec projection =
+      splat(inverse_width * sum_of(sum_over(width, [&](int64_t i, int64_t left) HWY_ATTR {
+              return hn::Mul(scaled(i, left), normalized(i, left));
+            })));
+  const Vec mean = splat(rows.centered ? inverse_width * sum_of(sum_over(width, scaled)) : 0.0f);
+
+  for (int64_t i = 0; i < width; i += lanes()) {
+    const int64_t left = width - i;
+    const Vec norm = normalized(i, left);
+    const Vec dy = load(cotangent + i, left);
+    const Vec inner = hn::Sub(hn::NegMulAdd(norm, projection, scaled(i, left)), mean);
+    if (dscale != nullptr) store(hn::MulAdd(dy, norm, load(dscale + i, left)), dscale + i, left);
+    if (dbias != nullptr) store(hn::Add(dy, load(dbias + i, left)), dbias + i, left);
+    store(hn::Mul(inner, rstd), dx + i, left);
+  }
+}
+
+template <typename T>
+void add_rows_as(const float* rows, int64_t count, int64_t stride, int64_t width, T* out) {
+  for (int64_t i = 0; i < width; i += lanes()) {
+    const int64_t left = width - i;
+    Vec sum = load(rows + i, left);
+    for (int64_t row = 1; row < count; ++row)
+      sum = hn::Add(sum, load(rows + row * stride + i, left));
+    store(sum, out + i, left);
+  }
+}
+
+void NormForward(const NormRows& rows, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row)
+    rows.dtype == DType::kBF16 ? norm_row<BFloat16>(rows, row) : norm_row<float>(rows, row);
+}
+
+void NormBackward(const NormGradRows& rows, int64_t begin, int64_t end, float* dscale,
+                  float* dbias) {
+  for (int64_t row = begin; row < end; ++row) {
+    rows.dtype == DType::kBF16 ? norm_grad_row<BFloat16>(rows, row, dscale, dbias)
+                               : norm_grad_row<float>(rows, row, dscale, dbias);
+  }
+}
+
+// out[i] = rows[0][i] + rows[1][i] + …, in that order; rows are `stride` apart.
+void AddRows(const float* rows, int64_t count, int64_t stride, int64_t width, DType dtype,
+             void* out) {
+  if (dtype == DType::kBF16)
+    return add_rows_as(rows, count, stride, width, static_cast<BFloat16*>(out));
+  add_rows_as(rows, count, stride, width, static_cast<float*>(out));
+}
+
+void WidenBf16(const BFloat16* x, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; i += lanes()) store(load(x + i, count - i), out + i, count - i);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace tessera {
 namespace {
 
-constexpr int64_t kBlockElements = 8192;  // Of a block of rows, at least.
+HWY_EXPORT(NormForward);
+HWY_EXPORT(NormBackward);
+HWY_EXPORT(AddRows);
+HWY_EXPORT(WidenBf16);
+
+// out = x in f32.
+void widen(const void* x, DType dtype, int64_t count, float* out) {
+  if (dtype == DType::kF32) {
+    std::copy_n(static_cast<const float*>(x), count, out);
+  } else {
+    HWY_DYNAMIC_DISPATCH(WidenBf16)(static_cast<const BFloat16*>(x), count, out);
+  }
+}
+
+constexpr int64_t kBlockElements = 8192;  // The fewest of a block of rows.
 constexpr int64_t kMostBlocks = 64;
 
-// What the nodes of the family have in common.
+// The shape and attributes of all four ops.
 struct NormShape {
   NormShape(const Graph& graph, const Node& node)
       : dtype(vector_dtype(graph, node, 0)),
         width(graph.type(node.inputs[0]).axes.back().size),
         count(graph.type(node.inputs[0]).elements() / width),
-        centred(flag_attribute(node, "centred")),
+        centered(flag_attribute(node, "centered")),
         has_scale(flag_attribute(node, "scale")),
         has_bias(flag_attribute(node, "bias")),
         weights(has_scale ? vector_dtype(graph, node, 1) : DType::kF32) {}
   int64_t grain() const { return std::max<int64_t>(1, 4096 / width); }
-  // Blocks of rows for sums over rows.
+  // The number of blocks of rows for sums over rows.
   int64_t blocks() const {
     const int64_t most = std::min(kMostBlocks, count);
     return std::clamp<int64_t>(count * width / kBlockElements, 1, std::max<int64_t>(most, 1));
@@ -34,16 +170,16 @@ struct NormShape {
 
   DType dtype;
   int64_t width, count;
-  bool centred, has_scale, has_bias;
+  bool centered, has_scale, has_bias;
   DType weights;
 };
 
 class Norm final : public Kernel {
  public:
-  Norm(const Graph& graph, const Node& node, ThreadTeam& team)
+  Norm(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(graph, node),
         epsilon_(static_cast<float>(node.attributes.get<double>("epsilon"))),
-        team_(team) {}
+        pool_(pool) {}
 
   int64_t scratch_bytes() const override {
     return 2 * padded_floats(shape_.width) * static_cast<int64_t>(sizeof(float));
@@ -60,29 +196,30 @@ class Norm final : public Kernel {
     const NormRows rows{.dtype = shape_.dtype,
                         .width = shape_.width,
                         .epsilon = epsilon_,
-                        .centred = shape_.centred,
+                        .centered = shape_.centered,
                         .x = args.inputs[0],
                         .scale = shape_.has_scale ? scale : nullptr,
                         .bias = shape_.has_bias ? bias : nullptr,
                         .y = args.outputs[0],
                         .rstd = output_as<float>(args, 1),
-                        .mean = shape_.centred ? output_as<float>(args, 2) : nullptr};
-    team_.parallel(shape_.count, shape_.grain(),
-                   [&](Range range, int) { norm_rows(rows, range.begin, range.end); });
+                        .mean = shape_.centered ? output_as<float>(args, 2) : nullptr};
+    pool_.parallel(shape_.count, shape_.grain(), [&](Range range, int) {
+      HWY_DYNAMIC_DISPATCH(NormForward)(rows, range.begin, range.end);
+    });
   }
 
  private:
   NormShape shape_;
   float epsilon_;
-  ThreadTeam& team_;
+  ThreadPool& pool_;
 };
 
 class NormGrad final : public Kernel {
  public:
-  NormGrad(const Graph& graph, const Node& node, ThreadTeam& team)
-      : shape_(graph, node), num_inputs_(node.inputs.size()), team_(team) {}
+  NormGrad(const Graph& graph, const Node& node, ThreadPool& pool)
+      : shape_(graph, node), num_inputs_(node.inputs.size()), pool_(pool) {}
 
-  // The scale, then for every block of rows its sums.
+  // The scale, then the sums of every block of rows.
   int64_t scratch_bytes() const override {
     return (1 + 2 * shape_.blocks()) * padded_floats(shape_.width) *
            static_cast<int64_t>(sizeof(float));
@@ -102,21 +239,22 @@ class NormGrad final : public Kernel {
     const NormGradRows rows{
         .dtype = shape_.dtype,
         .width = shape_.width,
-        .centred = shape_.centred,
+        .centered = shape_.centered,
         .x = args.inputs[0],
         .cotangent = args.inputs[num_inputs_ - 1],
         .scale = shape_.has_scale ? scale : nullptr,
         .rstd = input_as<float>(args, statistics),
-        .mean = shape_.centred ? input_as<float>(args, statistics + 1) : nullptr,
+        .mean = shape_.centered ? input_as<float>(args, statistics + 1) : nullptr,
         .dx = args.outputs[0]};
-    team_.parallel(blocks, 1, [&](Range range, int) {
+    pool_.parallel(blocks, 1, [&](Range range, int) {
       for (int64_t block = range.begin; block < range.end; ++block) {
         float* const scale_sums = shape_.has_scale ? dscale + block * width : nullptr;
         float* const bias_sums = shape_.has_bias ? dbias + block * width : nullptr;
         if (scale_sums != nullptr) std::fill_n(scale_sums, width, 0.0f);
         if (bias_sums != nullptr) std::fill_n(bias_sums, width, 0.0f);
         const Range part = part_of(shape_.count, static_cast<int>(block), static_cast<int>(blocks));
-        norm_grad_rows(rows, part.begin, part.end, scale_sums, bias_sums);
+        HWY_DYNAMIC_DISPATCH(NormBackward)
+        (rows, part.begin, part.end, scale_sums, bias_sums);
       }
     });
     if (shape_.has_scale) add(dscale, blocks, args.outputs[1]);
@@ -125,12 +263,13 @@ class NormGrad final : public Kernel {
 
  private:
   void add(const float* parts, int64_t blocks, std::byte* out) {
-    add_rows(parts, blocks, padded_floats(shape_.width), 0, shape_.width, shape_.weights, out);
+    HWY_DYNAMIC_DISPATCH(AddRows)
+    (parts, blocks, padded_floats(shape_.width), shape_.width, shape_.weights, out);
   }
 
   NormShape shape_;
   size_t num_inputs_;
-  ThreadTeam& team_;
+  ThreadPool& pool_;
 };
 
 const KernelRegistrar kRegisterNorm{{&kRmsNormOp, &kLayerNormOp}, make_kernel<Norm>};
@@ -139,3 +278,4 @@ const KernelRegistrar kRegisterNormGrad{{&kRmsNormGradOp, &kLayerNormGradOp},
 
 }  // namespace
 }  // namespace tessera
+#endif  // HWY_ONCE

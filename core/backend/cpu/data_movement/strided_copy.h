@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between strided arrays on all threads; transposes are blocked for the cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/backend/cpu/iteration_space.h"
+#include "core/backend/cpu/thread_pool.h"
+
+namespace tessera {
+
+// space.operands[0] are the strides of the source, [1] those of the destination; `from` and `to`
+// point at their first elements.
+void strided_copy(const IterationSpace& space, int64_t element_bytes, const std::byte* from,
+                  std::byte* to, ThreadPool& pool);
+
+// Fills the destination, whose strides are space.operands[0], with the element `bits`.
+void strided_fill(const IterationSpace& space, int64_t element_bytes, uint64_t bits, std::byte* to,
+                  ThreadPool& pool);
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// C = A·B of one shape, on the calling thread. The blocking is that of Goto and van de Geijn
+// ("Anatomy of High-Performance Matrix Multiplication", 2008): a block of B and a block of A are
+// packed into panels that stay in the caches, then multiplied by microkernels (gemm_kernels.h).
+//
+// The bits of an element depend on its row of A, its column of B and the path only: not on m and n,
+// the threads or the other elements. tests/core/backend/gemm_test.cc checks it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+
+namespace tessera {
+
+struct PackSource;
+struct GemmKernels;
+class Prefetcher;
+
+// How a matrix is stored: row-major with `leading` elements from row to row, or transposed, with
+// `leading` from column to column.
+struct MatrixLayout {
+  int64_t leading = 0;
+  bool transposed = false;
+  bool operator==(const MatrixLayout&) const = default;
+};
+
+// A is m×k, B is k×n, C is m×n and row-major. Accumulates in f32.
+struct GemmShape {
+  int64_t m = 0, n = 0, k = 0;
+  MatrixLayout a, b;
+  int64_t c_leading = 0;
+  DType input = DType::kF32;   // f32 or bf16.
+  DType output = DType::kF32;  // f32, or bf16 if the input is.
+  bool operator==(const GemmShape&) const = default;
+};
+
+enum class GemmPath {
+  kF32,          // Fused multiply-adds of f32.
+  kWidenedBf16,  // The same; bf16 is widened while it is packed.
+  kBf16Pairs,    // vdpbf16ps; level avx512_bf16.
+  kBf16Tiles,    // tdpbf16ps; level amx.
+};
+std::string_view path_name(GemmPath path);
+
+// The path for operands of this dtype at cpu_level().
+GemmPath gemm_path(DType input);
+// All paths for it that cpu_level() can run, slowest first.
+std::vector<GemmPath> gemm_paths(DType input);
+
+class Gemm {
+ public:
+  Gemm(const GemmShape& shape, GemmPath path);
+  Gemm(const GemmShape& shape, const GemmKernels& kernels);
+
+  int64_t scratch_bytes() const;
+  // `scratch` is 64-byte aligned and not shared with a concurrent call.
+  void run(const std::byte* a, const std::byte* b, std::byte* c, std::byte* scratch) const;
+
+ private:
+  // B is packed `n` columns and `chunk_words` of k at a time and then used for all rows (or, if
+  // sums have to be kept until the next chunk, for `sum_m` rows). A is packed `m` rows and `words`
+  // at a time, so that a block of C stays in cache while its chunk of k is summed.
+  struct Blocks {
+    int64_t sum_m = 0, m = 0, n = 0, words = 0, chunk_words = 0;
+  };
+  struct Range2d {
+    int64_t row = 0, rows = 0, column = 0, columns = 0;
+  };
+  struct Depth {
+    int64_t begin = 0, size = 0;
+  };
+  struct Prefetchers;
+  struct Scratch {
+    float* a = nullptr;
+    float* b = nullptr;
+    float* sums = nullptr;
+  };
+
+  Blocks choose_blocks() const;
+  bool keeps_sums() const;
+  int64_t a_floats() const;
+  int64_t b_floats() const;
+  int64_t words() const;
+  bool is_skinny() const;
+  void run_skinny(const std::byte* a, const std::byte* b, std::byte* c, float* scratch) const;
+  void run_columns(const std::byte* a, const std::byte* b, std::byte* c, Range2d part,
+                   const Scratch& scratch) const;
+  void run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk,
+                 Prefetchers& prefetchers, const Scratch& scratch) const;
+  PackSource a_source(const std::byte* a, int64_t row, int64_t rows, Depth depth) const;
+  PackSource b_source(const std::byte* b, int64_t column, int64_t columns, Depth depth) const;
+  int64_t tiles_of(int64_t rows, int64_t columns) const;
+  // Prefetches a block while `tiles` register tiles are multiplied.
+  Prefetcher prefetcher_of(const PackSource& source, bool column_major, int64_t tiles) const;
+
+  GemmShape shape_;
+  const GemmKernels* kernels_;
+  Blocks blocks_;
+};
+
+}  // namespace tessera

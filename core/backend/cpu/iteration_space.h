@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The iteration space of an elementwise loop or copy: the fewest nested dimensions for all
+// operands, with the stride of each operand in each dimension.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/graph/type.h"
+
+namespace tessera {
+
+// One per dimension, outermost first, in elements.
+using Strides = std::vector<int64_t>;
+
+struct IterationSpace {
+  std::vector<int64_t> sizes;     // Outermost first; empty for a scalar.
+  std::vector<Strides> operands;  // operands[i][d]: stride of operand i in dimension d.
+  int64_t elements() const;
+};
+
+// Row-major strides of `type` along the axes of `space`, by name; 0 for axes that it lacks.
+Strides strides_in(const Type& type, const std::vector<Axis>& space);
+
+// Drops dimensions of size 1 and merges adjacent dimensions that are one for every operand.
+IterationSpace collapse(std::vector<int64_t> sizes, std::vector<Strides> operands);
+
+}  // namespace tessera

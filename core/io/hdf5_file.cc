@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <system_error>
+
+#include "core/base/error.h"
+#include "core/io/file.h"
+#include "core/io/hdf5.h"
+#include "core/io/hdf5_library.h"
+
+namespace tessera {
+
+using namespace hdf5_library;
+
+namespace {
+
+constexpr hsize_t kAlignedBytes = 65536;
+// The chunk cache of a dataset, for random reads (shuffled tokens).
+constexpr size_t kChunkCacheBytes = size_t{32} << 20;
+
+Hdf5Handle creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& shape,
+                         int64_t element_bytes) {
+  Hdf5Handle list(H5Pcreate(H5P_DATASET_CREATE));
+  H5Pset_obj_track_times(list.id(), false);  // Equal content gives equal files.
+  if (layout.chunk.empty() && product(shape) <= 1) {
+    H5Pset_layout(list.id(), H5D_COMPACT);
+    return list;
+  }
+  const auto chunk = layout.chunk.empty() ? hdf5_chunk(shape, element_bytes) : layout.chunk;
+  H5Pset_chunk(list.id(), static_cast<int>(chunk.size()), sizes(chunk).data());
+  if (layout.compression > 0) {
+    H5Pset_shuffle(list.id());
+    H5Pset_deflate(list.id(), static_cast<unsigned>(layout.compression));
+  }
+  H5Pset_fletcher32(list.id());
+  return list;
+}
+
+}  // namespace
+
+// The divided axis is divided evenly, because the file stores the last chunk at full size.
+std::vector<int64_t> hdf5_chunk(const std::vector<int64_t>& shape, int64_t element_bytes,
+                                int64_t max_bytes) {
+  std::vector<int64_t> chunk(shape.size(), 1);
+  int64_t room = max_bytes / element_bytes;
+  for (size_t i = shape.size(); i-- > 0 && room > 1;) {
+    if (shape[i] == 0) continue;
+    const int64_t pieces = (shape[i] + room - 1) / room;
+    chunk[i] = (shape[i] + pieces - 1) / pieces;
+    room = pieces == 1 ? room / chunk[i] : 1;
+  }
+  return chunk;
+}
+
+Hdf5File Hdf5File::open(const std::filesystem::path& path) {
+  silence();
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) fail("{}: no such file", path.string());
+  require_regular_file(path);
+  Hdf5File file;
+  file.path_ = path;
+  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  if (id < 0) {
+    const std::string why = reason();
+    if (why.find("signature") != std::string::npos) fail("{}: not an HDF5 file", path.string());
+    const bool lock = why.find("unable to lock") != std::string::npos;
+    fail("{}: cannot open: {}{}", path.string(), why,
+         lock ? "; if its file system knows no locks, set HDF5_USE_FILE_LOCKING=FALSE" : "");
+  }
+  file.handle_ = Hdf5Handle(id);
+  return file;
+}
+
+Hdf5File Hdf5File::create(const std::filesystem::path& path, int64_t alignment) {
+  silence();
+  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS));
+  H5Pset_alignment(access.id(), kAlignedBytes, static_cast<hsize_t>(alignment));
+  H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
+  H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
+  const Hdf5Handle creation(H5Pcreate(H5P_FILE_CREATE));
+  H5Pset_obj_track_times(creation.id(), false);  // Equal content gives equal files.
+  Hdf5File file;
+  file.path_ = path;
+  file.handle_ = owned(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "create",
+                       path.string());
+  return file;
+}
+
+Hdf5File::~Hdf5File() {
+  if (handle_.id() < 0) return;
+  try {
+    close();
+  } catch (const std::exception&) {  // Callers that check for errors call close().
+  }
+}
+
+void Hdf5File::close() {
+  silence();
+  if (H5Fclose(handle_.release()) >= 0) return;
+  const std::string why = reason();
+  // HDF5 keeps a file open that it could not flush, and with it its space on the full disk.
+  std::error_code ignored;
+  std::filesystem::resize_file(path_, 0, ignored);
+  fail("{}: cannot write: {}", path_.string(), why);
+}
+
+void Hdf5File::create_group(const std::string& path) {
+  silence();
+  const Hdf5Handle creation(H5Pcreate(H5P_GROUP_CREATE));
+  H5Pset_obj_track_times(creation.id(), false);
+  owned(H5Gcreate2(handle_.id(), path.c_str(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+        "create the group", fmt::format("{}:{}", path_.string(), path));
+}
+
+bool Hdf5File::has(const std::string& path) const {
+  silence();
+  // H5Lexists fails unless every parent link exists.
+  for (size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
+    const std::string part = path.substr(0, at);
+    if (part != "/" && H5Lexists(handle_.id(), part.c_str(), H5P_DEFAULT) <= 0) return false;
+    if (at == std::string::npos) return true;
+  }
+}
+
+std::vector<std::string> Hdf5File::dataset_paths() const {
+  silence();
+  std::vector<std::string> paths;
+  const auto visit = [](hid_t, const char* name, const H5O_info_t* info, void* out) -> herr_t {
+    if (info->type == H5O_TYPE_DATASET)
+      static_cast<std::vector<std::string>*>(out)->push_back(name);
+    return 0;
+  };
+  checked(H5Ovisit2(handle_.id(), H5_INDEX_NAME, H5_ITER_INC, visit, &paths, H5O_INFO_BASIC),
+          "list the datasets", path_.string());
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+Hdf5Dataset Hdf5File::dataset(const std::string& path, ChunkCache cache) const {
+  silence();
+  Hdf5Dataset dataset;
+  dataset.where_ = fmt::format("{}:{}", path_.string(), path);
+  if (!has(path)) fail("{}: no such dataset", dataset.where_);
+  const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS));
+  H5Pset_chunk_cache(access.id(), 1021, cache == ChunkCache::kNone ? 0 : kChunkCacheBytes,
+                     H5D_CHUNK_CACHE_W0_DEFAULT);
+  dataset.handle_ =
+      owned(H5Dopen2(handle_.id(), path.c_str(), access.id()), "open the dataset", dataset.where_);
+  const Hdf5Handle type(H5Dget_type(dataset.handle_.id()));
+  dataset.type_ = read_type(type.id(), dataset.where_);
+  const Hdf5Handle space(H5Dget_space(dataset.handle_.id()));
+  dataset.shape_ = extent(space.id());
+  return dataset;
+}
+
+namespace {
+
+// HDF5 would create them itself, but with timestamps.
+void create_groups_above(hid_t file, const std::string& path) {
+  const Hdf5Handle creation(H5Pcreate(H5P_GROUP_CREATE));
+  H5Pset_obj_track_times(creation.id(), false);
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
+    const std::string group = path.substr(0, slash);
+    if (H5Lexists(file, group.c_str(), H5P_DEFAULT) > 0) continue;
+    owned(H5Gcreate2(file, group.c_str(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+          "create the group", group);
+  }
+}
+
+Hdf5Handle create_object(hid_t file, const std::string& path, hid_t type, hid_t space,
+                         hid_t creation, const std::string& where) {
+  create_groups_above(file, path);
+  // Without a chunk cache, chunks are written at once: on a full disk the write fails and not the
+  // closing of the dataset.
+  const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS));
+  H5Pset_chunk_cache(access.id(), 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT);
+  return owned(H5Dcreate2(file, path.c_str(), type, space, H5P_DEFAULT, creation, access.id()),
+               "create the dataset", where);
+}
+
+}  // namespace
+
+Hdf5Dataset Hdf5File::create_dataset(const std::string& path, StoredType type,
+                                     const std::vector<int64_t>& shape, const Hdf5Layout& layout) {
+  silence();
+  Hdf5Dataset dataset;
+  dataset.where_ = fmt::format("{}:{}", path_.string(), path);
+  dataset.type_ = type;
+  dataset.shape_ = shape;
+  CHECK(!layout.growable || (shape.size() == 1 && !layout.chunk.empty()));
+  const Hdf5Handle creation = creation_list(layout, shape, stored_type_bytes(type));
+  const hsize_t unlimited = H5S_UNLIMITED;
+  const Hdf5Handle space = layout.growable
+                               ? Hdf5Handle(H5Screate_simple(1, sizes(shape).data(), &unlimited))
+                               : dataspace(shape);
+  dataset.handle_ =
+      create_object(handle_.id(), path, type_id(type), space.id(), creation.id(), dataset.where_);
+  return dataset;
+}
+
+Hdf5Dataset Hdf5File::create_reserved(const std::string& path, StoredType type,
+                                      const std::vector<int64_t>& shape) {
+  silence();
+  Hdf5Dataset dataset;
+  dataset.where_ = fmt::format("{}:{}", path_.string(), path);
+  dataset.type_ = type;
+  dataset.shape_ = shape;
+  const Hdf5Handle creation(H5Pcreate(H5P_DATASET_CREATE));
+  H5Pset_obj_track_times(creation.id(), false);
+  H5Pset_layout(creation.id(), H5D_CONTIGUOUS);
+  H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY);
+  H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER);
+  const Hdf5Handle space = dataspace(shape);
+  dataset.handle_ =
+      create_object(handle_.id(), path, type_id(type), space.id(), creation.id(), dataset.where_);
+  return dataset;
+}
+
+void Hdf5File::create_virtual(const std::string& path, StoredType type,
+                              const std::vector<int64_t>& shape,
+                              const std::vector<Hdf5Source>& sources) {
+  silence();
+  const std::string where = fmt::format("{}:{}", path_.string(), path);
+  const Hdf5Handle creation(H5Pcreate(H5P_DATASET_CREATE));
+  H5Pset_obj_track_times(creation.id(), false);
+  for (const Hdf5Source& source : sources) {
+    const Hdf5Handle target = dataspace(shape);
+    H5Sselect_hyperslab(target.id(), H5S_SELECT_SET, sizes(source.region.origin).data(), nullptr,
+                        sizes(source.region.shape).data(), nullptr);
+    const Hdf5Handle source_space = dataspace(source.region.shape);
+    checked(H5Pset_virtual(creation.id(), target.id(), source.file.c_str(), source.dataset.c_str(),
+                           source_space.id()),
+            "map a virtual dataset", where);
+  }
+  const Hdf5Handle space = dataspace(shape);
+  create_object(handle_.id(), path, type_id(type), space.id(), creation.id(), where);
+}
+
+void Hdf5File::write_text(const std::string& path, std::string_view text) {
+  silence();
+  const std::string where = fmt::format("{}:{}", path_.string(), path);
+  const std::string padded = text.empty() ? std::string(1, '\0') : std::string(text);
+  const Hdf5Handle type = text_type(padded.size());
+  const Hdf5Handle space = dataspace({1});
+  const Hdf5Handle creation = creation_list({.chunk = {1}}, {1}, 1);  // Chunks are checksummed.
+  const Hdf5Handle dataset =
+      create_object(handle_.id(), path, type.id(), space.id(), creation.id(), where);
+  checked(H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, padded.data()), "write",
+          where);
+}
+
+std::string Hdf5File::read_text(const std::string& path) const {
+  silence();
+  const std::string where = fmt::format("{}:{}", path_.string(), path);
+  if (!has(path)) fail("{}: no such text", where);
+  const Hdf5Handle dataset =
+      owned(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), "open the text", where);
+  const Hdf5Handle type(H5Dget_type(dataset.id()));
+  const Hdf5Handle space(H5Dget_space(dataset.id()));
+  if (H5Tget_class(type.id()) != H5T_STRING || H5Tis_variable_str(type.id()) > 0 ||
+      extent(space.id()) != std::vector<int64_t>{1})
+    fail("{}: expected one string of fixed length", where);
+  std::string text(H5Tget_size(type.id()), '\0');
+  checked(H5Dread(dataset.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), "read",
+          where);
+  return text == std::string(1, '\0') ? "" : text;
+}
+
+namespace {
+
+struct Attribute {
+  Hdf5Handle object;
+  Hdf5Handle attribute;
+  std::string where;
+};
+
+void write_attribute(hid_t file, const std::string& file_name, const std::string& object,
+                     const std::string& name, hid_t type, hid_t space, const void* value) {
+  silence();
+  const std::string where = fmt::format("{}:{}@{}", file_name, object, name);
+  const Hdf5Handle owner = owned(H5Oopen(file, object.c_str(), H5P_DEFAULT), "open", where);
+  const Hdf5Handle attribute =
+      owned(H5Acreate2(owner.id(), name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT),
+            "create the attribute", where);
+  checked(H5Awrite(attribute.id(), type, value), "write the attribute", where);
+}
+
+Attribute open_attribute(hid_t file, const std::string& file_name, const std::string& object,
+                         const std::string& name) {
+  silence();
+  Attribute result;
+  result.where = fmt::format("{}:{}", file_name, object);
+  result.object = owned(H5Oopen(file, object.c_str(), H5P_DEFAULT), "open", result.where);
+  if (H5Aexists(result.object.id(), name.c_str()) <= 0)
+    fail("{}: the attribute '{}' is missing", result.where, name);
+  result.where += "@" + name;
+  result.attribute =
+      owned(H5Aopen(result.object.id(), name.c_str(), H5P_DEFAULT), "open", result.where);
+  return result;
+}
+
+// Converts from the number type of the file, scalar or array.
+template <typename T>
+std::vector<T> read_numbers(const Attribute& attribute, hid_t memory_type) {
+  const Hdf5Handle type(H5Aget_type(attribute.attribute.id()));
+  const H5T_class_t kind = H5Tget_class(type.id());
+  if (kind != H5T_INTEGER && kind != H5T_FLOAT)
+    fail("{}: expected a number, got HDF5 type class {}", attribute.where, static_cast<int>(kind));
+  const Hdf5Handle space(H5Aget_space(attribute.attribute.id()));
+  std::vector<T> values(std::max<hssize_t>(0, H5Sget_simple_extent_npoints(space.id())));
+  if (!values.empty())
+    checked(H5Aread(attribute.attribute.id(), memory_type, values.data()), "read", attribute.where);
+  return values;
+}
+
+template <typename T>
+T read_number(const Attribute& attribute, hid_t memory_type) {
+  const auto values = read_numbers<T>(attribute, memory_type);
+  if (values.size() != 1) fail("{}: expected one number, got {}", attribute.where, values.size());
+  return values[0];
+}
+
+}  // namespace
+
+bool Hdf5File::has_attribute(const std::string& object, const std::string& name) const {
+  silence();
+  return H5Aexists_by_name(handle_.id(), object.c_str(), name.c_str(), H5P_DEFAULT) > 0;
+}
+
+std::vector<std::string> Hdf5File::attribute_names(const std::string& object) const {
+  silence();
+  std::vector<std::string> names;
+  const auto visit = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
+    static_cast<std::vector<std::string>*>(out)->push_back(name);
+    return 0;
+  };
+  checked(H5Aiterate_by_name(handle_.id(), object.c_str(), H5_INDEX_NAME, H5_ITER_INC, nullptr,
+                             visit, &names, H5P_DEFAULT),
+          "list the attributes", path_.string());
+  return names;
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& name,
+                             std::string_view text) {
+  const std::string padded = text.empty() ? std::string(1, '\0') : std::string(text);
+  const Hdf5Handle type = text_type(padded.size());
+  write_attribute(handle_.id(), path_.string(), object, name, type.id(), dataspace({}).id(),
+                  padded.data());
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& name, int64_t value) {
+  write_attribute(handle_.id(), path_.string(), object, name, H5T_STD_I64LE, dataspace({}).id(),
+                  &value);
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& name, double value) {
+  write_attribute(handle_.id(), path_.string(), object, name, H5T_IEEE_F64LE, dataspace({}).id(),
+                  &value);
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& name,
+                             const std::vector<int64_t>& values) {
+  const Hdf5Handle space = dataspace({static_cast<int64_t>(values.size())});
+  const int64_t none = 0;  // HDF5 needs an address even for no elements.
+  write_attribute(handle_.id(), path_.string(), object, name, H5T_STD_I64LE, space.id(),
+                  values.empty() ? &none : values.data());
+}
+
+std::string Hdf5File::text_attribute(const std::string& object, const std::string& name) const {
+  const Attribute attribute = open_attribute(handle_.id(), path_.string(), object, name);
+  const Hdf5Handle type(H5Aget_type(attribute.attribute.id()));
+  if (H5Tget_class(type.id()) != H5T_STRING) fail("{}: expected a text", attribute.where);
+  if (H5Tis_variable_str(type.id()) > 0) {  // h5py writes strings so.
+    char* text = nullptr;
+    checked(H5Aread(attribute.attribute.id(), type.id(), &text), "read", attribute.where);
+    const std::string result = text == nullptr ? "" : text;
+    H5free_memory(text);
+    return result;
+  }
+  std::string text(H5Tget_size(type.id()), '\0');
+  checked(H5Aread(attribute.attribute.id(), type.id(), text.data()), "read", attribute.where);
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  return text;
+}
+
+int64_t Hdf5File::integer_attribute(const std::string& object, const std::string& name) const {
+  return read_number<int64_t>(open_attribute(handle_.id(), path_.string(), object, name),
+                              H5T_NATIVE_INT64);
+}
+
+double Hdf5File::float_attribute(const std::string& object, const std::string& name) const {
+  return read_number<double>(open_attribute(handle_.id(), path_.string(), object, name),
+                             H5T_NATIVE_DOUBLE);
+}
+
+std::vector<int64_t> Hdf5File::integers_attribute(const std::string& object,
+                                                  const std::string& name) const {
+  return read_numbers<int64_t>(open_attribute(handle_.id(), path_.string(), object, name),
+                               H5T_NATIVE_INT64);
+}
+
+}  // namespace tessera

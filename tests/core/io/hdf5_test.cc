@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HDF5 wrapper: reads return what was written, and a full disk is an error.
+#include "core/io/hdf5.h"
+
+#include <sys/mount.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+TEST_CASE("every element type is read as it was written") {
+  const TemporaryDirectory directory;
+  const StoredType type =
+      GENERATE(StoredType::kU8, StoredType::kU32, StoredType::kU64, StoredType::kI32,
+               StoredType::kI64, StoredType::kF32, StoredType::kF64, StoredType::kBF16);
+  std::vector<std::byte> bytes(static_cast<size_t>(6 * stored_type_bytes(type)));
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(37 * i + 1);
+  Hdf5File file = Hdf5File::create(directory / "f.h5");
+  file.create_dataset("group/data", type, {2, 3}).write(bytes);
+  file.close();
+  const Hdf5File opened = Hdf5File::open(directory / "f.h5");
+  REQUIRE(opened.dataset_paths() == std::vector<std::string>{"group/data"});
+  const Hdf5Dataset dataset = opened.dataset("group/data");
+  REQUIRE(dataset.type() == type);
+  REQUIRE(dataset.shape() == std::vector<int64_t>{2, 3});
+  std::vector<std::byte> read(bytes.size());
+  dataset.read(read);
+  REQUIRE(read == bytes);
+}
+
+TEST_CASE("texts and attributes of any length are read as they were written") {
+  const TemporaryDirectory directory;
+  const std::string large(200000, 'x');
+  Hdf5File file = Hdf5File::create(directory / "f.h5");
+  file.write_text("empty", "");
+  file.write_text("large", large + "é\n");
+  file.set_attribute("/", "text", "é");
+  file.set_attribute("/", "nothing", "");
+  file.set_attribute("/", "integer", int64_t{-5});
+  file.set_attribute("/", "number", 0.1);
+  file.set_attribute("/", "list", std::vector<int64_t>{3, 1});
+  file.set_attribute("/", "none", std::vector<int64_t>{});
+  file.close();
+  const Hdf5File opened = Hdf5File::open(directory / "f.h5");
+  REQUIRE(opened.read_text("empty") == "");
+  REQUIRE(opened.read_text("large") == large + "é\n");
+  REQUIRE(opened.text_attribute("/", "text") == "é");
+  REQUIRE(opened.text_attribute("/", "nothing") == "");
+  REQUIRE(opened.integer_attribute("/", "integer") == -5);
+  REQUIRE(opened.float_attribute("/", "number") == 0.1);
+  REQUIRE(opened.integers_attribute("/", "list") == std::vector<int64_t>{3, 1});
+  REQUIRE(opened.integers_attribute("/", "none").empty());
+  REQUIRE_THROWS_WITH(opened.text_attribute("/", "integer"), Contains("expected a text"));
+  REQUIRE_THROWS_WITH(opened.integer_attribute("/", "text"), Contains("expected a number"));
+  REQUIRE_THROWS_WITH(opened.integer_attribute("/", "list"),
+                      Contains("expected one number, got 2"));
+  REQUIRE_THROWS_WITH(opened.integer_attribute("/", "absent"), Contains("'absent' is missing"));
+  REQUIRE_THROWS_WITH(opened.dataset("large"), Contains("do not store"));
+  REQUIRE_THROWS_WITH(opened.dataset("a/b"), Contains("no such dataset"));
+}
+
+TEST_CASE("elements that were never written are distinguished from zeros") {
+  const TemporaryDirectory directory;
+  Hdf5File file = Hdf5File::create(directory / "f.h5");
+  file.create_dataset("absent", StoredType::kF32, {10});
+  Hdf5Dataset half = file.create_dataset("half", StoredType::kU8, {8}, {.chunk = {4}});
+  half.write({{0}, {4}}, std::vector<std::byte>(4));
+  REQUIRE_FALSE(half.fully_stored());
+  half.write({{4}, {4}}, std::vector<std::byte>(4));
+  REQUIRE(half.fully_stored());
+  file.close();
+  REQUIRE_FALSE(Hdf5File::open(directory / "f.h5").dataset("absent").fully_stored());
+}
+
+TEST_CASE("a full disk is an Error at every size, and the space is freed") {
+  const TemporaryDirectory directory;
+  const fs::path disk = directory / "disk";
+  fs::create_directories(disk);
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=2m") != 0) {
+    WARN("skipped: may not mount a small tmpfs: " << std::strerror(errno));
+    return;
+  }
+  // From one large array to metadata only.
+  for (const int64_t size : {3000000, 500000, 70000, 60000, 4096, 1000, 100, 1}) {
+    const auto write = [&] {
+      Hdf5File file = Hdf5File::create(disk / "f.h5");
+      const std::vector<std::byte> bytes(static_cast<size_t>(size));
+      for (int64_t i = 0; i < 3000000 / size && i < 20000; ++i)
+        file.create_dataset(fmt::format("{:0200}", i), StoredType::kU8, {size}).write(bytes);
+      file.close();
+    };
+    REQUIRE_THROWS_WITH(write(), Contains("No space left on device"));
+    fs::remove(disk / "f.h5");
+    REQUIRE(fs::space(disk).available == 2 << 20);
+  }
+  ::umount2(disk.c_str(), MNT_DETACH);
+}
+
+}  // namespace
+}  // namespace tessera
