@@ -31,7 +31,8 @@ void start_averages(Executor& executor, const ParameterTable& table);
 std::string parameter_array_path(std::string_view parameter_path);
 
 // What this process writes to a checkpoint: the blocks its devices own of everything that persists,
-// as a checkpoint names it: "params/<path>" and "learner/…". The spans look into the arenas.
+// as a checkpoint names it: "params/<path>" and "learner/…". They refer
+// to the devices' memory.
 std::vector<CheckpointArray> checkpoint_arrays(Executor& executor);
 
 // Fills everything that persists. Error for what the checkpoint lacks, or has in another shape.

@@ -11,11 +11,11 @@
 namespace tessera {
 
 template <typename T>
-const T* input_as(const LaunchArgs& args, size_t i) {
+const T* input_as(const HostArgs& args, size_t i) {
   return reinterpret_cast<const T*>(args.inputs[i]);
 }
 template <typename T>
-T* output_as(const LaunchArgs& args, size_t i) {
+T* output_as(const HostArgs& args, size_t i) {
   return reinterpret_cast<T*>(args.outputs[i]);
 }
 

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-class AdamKernel final : public Kernel {
+class AdamKernel final : public HostKernel {
  public:
   AdamKernel(const Graph& graph, const Node& node, ThreadTeam& team)
       : count_(graph.type(node.inputs[0]).elements()),
@@ -26,7 +26,7 @@ class AdamKernel final : public Kernel {
 
   bool may_overwrite(int64_t output, int64_t input) const override { return output == input; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     if (*input_as<uint8_t>(args, 7) == 0) return keep(args);
     step_.learning_rate = *input_as<float>(args, 4);
     step_.gradient_scale = *input_as<float>(args, 6);
@@ -61,7 +61,7 @@ class AdamKernel final : public Kernel {
     step_.fresh2 = static_cast<float>(1.0 - decay2);
   }
 
-  void keep(const LaunchArgs& args) {
+  void keep(const HostArgs& args) {
     for (size_t i = 0; i < 3; ++i) {
       if (args.inputs[i] == args.outputs[i]) continue;
       team_.parallel(count_, kGrain, [&](Range range, int) {

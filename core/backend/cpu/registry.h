@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/backend/backend.h"
+#include "core/backend/cpu/host_kernel.h"
 #include "core/backend/cpu/team.h"
 #include "core/graph/op.h"
 

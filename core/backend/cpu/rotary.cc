@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-class RotaryKernel final : public Kernel {
+class RotaryKernel final : public HostKernel {
  public:
   RotaryKernel(const Graph& graph, const Node& node, ThreadTeam& team)
       : dtype_(vector_dtype(graph, node, 0)),
@@ -38,7 +38,7 @@ class RotaryKernel final : public Kernel {
   }
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const int32_t* positions = input_as<int32_t>(args, 1);
     const int64_t grain = std::max<int64_t>(1, 2048 / pairs_);
     team_.parallel(count_, grain, [&](Range range, int thread) {

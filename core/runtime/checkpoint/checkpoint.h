@@ -8,18 +8,41 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/backend/backend.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 
 namespace tessera {
 
 constexpr int64_t kCheckpointVersion = 3;
+
+// The bytes of an array: in the host's memory, or in a device's, from which they are copied piece
+// by piece as they are written.
+class ArrayBytes {
+ public:
+  ArrayBytes() = default;
+  ArrayBytes(std::span<const std::byte> host) : host_(host) {}     // NOLINT: implicit.
+  ArrayBytes(const std::vector<std::byte>& host) : host_(host) {}  // NOLINT
+  ArrayBytes(const DeviceBuffer& device) : device_(device) {}      // NOLINT
+
+  size_t size() const;
+  // Calls `use` with the bytes [offset, offset + size), which it may look at only while it runs.
+  void read(int64_t offset, int64_t size,
+            const std::function<void(std::span<const std::byte>)>& use) const;
+  // Its device is null if the bytes are the host's.
+  const DeviceBuffer& device() const { return device_; }
+
+ private:
+  std::span<const std::byte> host_;
+  DeviceBuffer device_;
+};
 
 // A piece of an array of the run. A host that holds all of it leaves `offset` and `piece` empty;
 // one that holds several pieces gives several of these.
@@ -29,7 +52,7 @@ struct CheckpointArray {
   std::vector<int64_t> shape;   // Of the whole array.
   std::vector<int64_t> offset;  // Where the piece begins.
   std::vector<int64_t> piece;   // The piece's shape.
-  std::span<const std::byte> bytes;
+  ArrayBytes bytes;
 };
 
 // What a checkpoint holds beside arrays.
@@ -57,9 +80,8 @@ struct ShardBytes {
 };
 
 // The two halves of writing one: every host writes its shard into `directory`; when all are done,
-// one of them writes the index, which reads the shards' tables. Both sync what they wrote. Array
-// bytes go to the file from where they are: `reads`, which holds the arrays' bytes in their order,
-// is told of each array that is done.
+// one of them writes the index, which reads the shards' tables. Both sync what they wrote. `reads`,
+// which holds the arrays' bytes in their order, is told of each array that has been read.
 ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
                                   const CheckpointInfo& info,
                                   const std::vector<CheckpointArray>& arrays,

@@ -58,9 +58,9 @@ void CheckpointSaver::wait() {
 void CheckpointSaver::save(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) {
   const auto begin = Clock::now();
   wait();
-  std::vector<std::span<const std::byte>> spans;
-  for (const CheckpointArray& array : arrays) spans.push_back(array.bytes);
-  reads_->begin(std::move(spans));
+  std::vector<DeviceBuffer> buffers;
+  for (const CheckpointArray& array : arrays) buffers.push_back(array.bytes.device());
+  reads_->begin(std::move(buffers));
   {
     const std::lock_guard lock(mutex_);
     blocked_seconds_ += seconds_since(begin);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves checkpoints while training goes on: `save` returns at once, and a thread writes the arrays
-// from where they are, without a copy. So that a checkpoint is of one step, whoever changes arrays
-// first waits until they were read: training awaits `reads()` before each launch that writes to a
-// parameter or state (Executor::guard_writes). A step reads them for most of its time and updates
-// them at its end, so there is little to wait for; what is written waits for the disk in the
-// operating system's cache, which bounds the memory. One save is under way at a time; its failure
-// is never silent, and the same in all processes.
+// Saves checkpoints while training continues: `save` returns at once, and a thread reads the arrays
+// from the devices and writes them. So that a checkpoint is of one step, training waits for
+// `reads()` before each launch that writes to a parameter or state (Executor::guard_writes). A step
+// only reads them for most of its time and updates them at its end, so that it seldom waits.
+// Written bytes wait for the disk in the operating system's cache, which bounds the memory. One
+// save is under way at a time; its failure is reported in all processes.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@
 #include "core/passes/memory/memory_plan.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/compile.h"
-#include "core/runtime/executor/launch_observer.h"
+#include "core/runtime/executor/launch_trace.h"
 
 namespace tessera {
 
@@ -30,10 +30,10 @@ struct Buffer {
 
 // A device's part of a parameter or state.
 struct Shard {
-  int64_t device = 0;          // Its number in the mesh.
-  Region block;                // Of the global array.
-  bool owned = false;          // The first of those that hold the same block.
-  std::span<std::byte> bytes;  // In the arena, which the host can see (CPU).
+  int64_t device = 0;  // Its number in the mesh.
+  Region block;        // Of the global array.
+  bool owned = false;  // The first of those that hold the same block.
+  DeviceBuffer memory;
 };
 
 class Executor {
@@ -72,8 +72,6 @@ class Executor {
   // Of whole arrays: each device takes its part; reading needs all parts to be in this process.
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   void read_state(std::string_view name, std::span<std::byte> bytes) const;
-  // Direct access to a persistent buffer of a single device whose memory the host can see (CPU).
-  std::span<std::byte> host_view(std::string_view name);
 
   // Batch inputs and outputs hold until another program runs: write before, read after. The bytes
   // of an input are this process's rows of it (input_rows, one range after the other), all other

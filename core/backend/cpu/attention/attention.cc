@@ -26,7 +26,7 @@ AttentionShape shape_of(const Graph& graph, const Node& node) {
           .pairs = attention_in_pairs(vector_dtype(graph, node, 0), q.axes[3].size)};
 }
 
-AttentionOperands operands_of(const LaunchArgs& args, bool segments) {
+AttentionOperands operands_of(const HostArgs& args, bool segments) {
   return {.q = args.inputs[0],
           .k = args.inputs[1],
           .v = args.inputs[2],
@@ -37,7 +37,7 @@ AttentionOperands operands_of(const LaunchArgs& args, bool segments) {
 // 0, last, 1, last but one, …: halves of a causal head then cost the same.
 int64_t interleaved(int64_t i, int64_t count) { return i % 2 == 0 ? i / 2 : count - 1 - i / 2; }
 
-class AttentionKernel final : public Kernel {
+class AttentionKernel final : public HostKernel {
  public:
   AttentionKernel(const Graph& graph, const Node& node, ThreadTeam& team)
       : shape_(shape_of(graph, node)),
@@ -49,7 +49,7 @@ class AttentionKernel final : public Kernel {
     return team_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
   }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const AttentionOperands operands = operands_of(args, segments_);
     const AttentionResults results{args.outputs[0], output_as<float>(args, 1)};
     const int64_t blocks = shape_.query_blocks();
@@ -70,7 +70,7 @@ class AttentionKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-class AttentionGradKernel final : public Kernel {
+class AttentionGradKernel final : public HostKernel {
  public:
   AttentionGradKernel(const Graph& graph, const Node& node, ThreadTeam& team)
       : shape_(shape_of(graph, node)),
@@ -82,7 +82,7 @@ class AttentionGradKernel final : public Kernel {
     return team_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
   }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const size_t forward = segments_ ? 5 : 3;
     const AttentionGradOperands operands{.forward = operands_of(args, segments_),
                                          .out = args.inputs[forward],
@@ -102,7 +102,7 @@ class AttentionGradKernel final : public Kernel {
   }
 
  private:
-  void share_out(const LaunchArgs& args, const AttentionGradOperands& operands,
+  void share_out(const HostArgs& args, const AttentionGradOperands& operands,
                  AttentionGradPart::Kind kind, int64_t heads, int64_t members, int64_t blocks) {
     team_.parallel(heads * members * blocks, 1, [&](Range range, int thread) {
       float* scratch = reinterpret_cast<float*>(args.scratch) + thread * thread_floats_;

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-class CacheUpdateKernel final : public Kernel {
+class CacheUpdateKernel final : public HostKernel {
  public:
   CacheUpdateKernel(const Graph& graph, const Node& node, ThreadTeam& team) : team_(team) {
     const Type& cache = graph.type(node.inputs[0]);
@@ -26,7 +26,7 @@ class CacheUpdateKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const std::byte* const from = args.inputs[0];
     std::byte* const to = args.outputs[0];
     if (from != to) {
@@ -58,7 +58,7 @@ class CacheUpdateKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-class CachedAttentionKernel final : public Kernel {
+class CachedAttentionKernel final : public HostKernel {
  public:
   CachedAttentionKernel(const Graph& graph, const Node& node, ThreadTeam& team) : team_(team) {
     const Type& q = graph.type(node.inputs[0]);
@@ -86,7 +86,7 @@ class CachedAttentionKernel final : public Kernel {
     return parts * floats_ * static_cast<int64_t>(sizeof(float));
   }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const AttentionOperands operands{.q = args.inputs[0],
                                      .k = args.inputs[1],
                                      .v = args.inputs[2],

@@ -22,12 +22,12 @@ struct Piece {
   uint64_t bits = 0;
 };
 
-class MovementKernel final : public Kernel {
+class MovementKernel final : public HostKernel {
  public:
   MovementKernel(std::vector<Piece> pieces, int64_t element_bytes, ThreadTeam& team)
       : pieces_(std::move(pieces)), element_bytes_(element_bytes), team_(team) {}
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     for (const Piece& piece : pieces_) {
       std::byte* const to = args.outputs[0] + piece.to * element_bytes_;
       if (piece.input < 0) {

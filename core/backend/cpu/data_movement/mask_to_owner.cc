@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-class MaskToOwnerKernel final : public Kernel {
+class MaskToOwnerKernel final : public HostKernel {
  public:
   MaskToOwnerKernel(const Graph& graph, const Node& node, ThreadTeam& team)
       : keep_(flag_attribute(node, "keep")),
@@ -18,7 +18,7 @@ class MaskToOwnerKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t) const override { return true; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     constexpr int64_t kGrain = 65536;
     const std::byte* const from = args.inputs[0];
     std::byte* const to = args.outputs[0];

@@ -23,14 +23,14 @@ Rows rows_of(const Graph& graph, const Node& node) {
   return rows;
 }
 
-class CrossEntropyKernel final : public Kernel {
+class CrossEntropyKernel final : public HostKernel {
  public:
   CrossEntropyKernel(const Graph& graph, const Node& node, ThreadTeam& team)
       : rows_(rows_of<CrossEntropyRows>(graph, node)),
         count_(graph.type(node.inputs[1]).elements()),
         team_(team) {}
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     rows_.logits = args.inputs[0];
     rows_.labels = input_as<int32_t>(args, 1);
     rows_.loss = output_as<float>(args, 0);
@@ -47,7 +47,7 @@ class CrossEntropyKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-class CrossEntropyGradKernel final : public Kernel {
+class CrossEntropyGradKernel final : public HostKernel {
  public:
   CrossEntropyGradKernel(const Graph& graph, const Node& node, ThreadTeam& team)
       : rows_(rows_of<CrossEntropyGradRows>(graph, node)),
@@ -56,7 +56,7 @@ class CrossEntropyGradKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     rows_.logits = args.inputs[0];
     rows_.labels = input_as<int32_t>(args, 1);
     rows_.lse = input_as<float>(args, 2);
@@ -84,7 +84,7 @@ Rows shard_rows_of(const Graph& graph, const Node& node) {
   return rows;
 }
 
-class CrossEntropyShardKernel final : public Kernel {
+class CrossEntropyShardKernel final : public HostKernel {
  public:
   CrossEntropyShardKernel(const Graph& graph, const Node& node, ThreadTeam& team)
       : rows_(shard_rows_of<CrossEntropyShardRows>(graph, node)),
@@ -92,7 +92,7 @@ class CrossEntropyShardKernel final : public Kernel {
         with_total_(flag_attribute(node, "total")),
         team_(team) {}
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     rows_.logits = args.inputs[0];
     rows_.labels = input_as<int32_t>(args, 1);
     rows_.maximum = input_as<float>(args, 2);
@@ -111,7 +111,7 @@ class CrossEntropyShardKernel final : public Kernel {
   ThreadTeam& team_;
 };
 
-class CrossEntropyShardGradKernel final : public Kernel {
+class CrossEntropyShardGradKernel final : public HostKernel {
  public:
   CrossEntropyShardGradKernel(const Graph& graph, const Node& node, ThreadTeam& team)
       : rows_(shard_rows_of<CrossEntropyShardGradRows>(graph, node)),
@@ -121,7 +121,7 @@ class CrossEntropyShardGradKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     rows_.logits = args.inputs[0];
     rows_.labels = input_as<int32_t>(args, 1);
     rows_.maximum = input_as<float>(args, 2);

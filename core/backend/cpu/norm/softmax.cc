@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-class SoftmaxKernel final : public Kernel {
+class SoftmaxKernel final : public HostKernel {
  public:
   SoftmaxKernel(const Graph& graph, const Node& node, ThreadTeam& team)
       : dtype_(vector_dtype(graph, node, 0)),
@@ -21,7 +21,7 @@ class SoftmaxKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t) const override { return true; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     team_.parallel(count_, std::max<int64_t>(1, 4096 / width_), [&](Range range, int) {
       if (gradient_) {
         softmax_grad_rows(dtype_, width_, args.inputs[0], args.inputs[1], args.outputs[0],
