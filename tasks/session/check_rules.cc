@@ -16,8 +16,8 @@
 namespace tessera {
 namespace {
 
-// Axes that rules may speak of whether or not the model at hand has them, so that one set of rules
-// serves many models.
+// Axes that rules may name although the model has none of them, so that one set of rules serves
+// many models.
 const std::vector<std::string> kVocabulary = {"batch", "seq",      "key_seq",  "embed",
                                               "heads", "kv_heads", "head_dim", "mlp",
                                               "vocab", "layers",   "experts"};
@@ -50,7 +50,7 @@ void check(std::string_view which, const std::vector<AxisRule>& rules, const Mes
     for (const std::string& mesh_axis : rule.mesh) mesh.position(mesh_axis);
 }
 
-// Mesh axes over which a value of the graph, or of a loop in it, is split or summed.
+// Mesh axes over which a value of the graph, or of a loop in it, is sharded or partial.
 void add_used(const Graph& graph, const Mesh& mesh, std::set<std::string>* used) {
   for (const Value& value : graph.values())
     for (const MeshAxis& axis : mesh.axes())
@@ -60,7 +60,7 @@ void add_used(const Graph& graph, const Mesh& mesh, std::set<std::string>* used)
     for (const auto& body : node.bodies) add_used(*body, mesh, used);
 }
 
-// Those of the rules that name a mesh axis.
+// The rules that name a mesh axis.
 std::vector<AxisRule> naming(const std::vector<AxisRule>& rules, const std::string& mesh_axis) {
   std::vector<AxisRule> found;
   for (const AxisRule& rule : rules)
@@ -73,7 +73,7 @@ std::string in_quotes(const std::vector<AxisRule>& rules) {
   return fmt::format("\"{}\"", rules_text(rules));
 }
 
-// Why nothing is split over the mesh axis.
+// Why nothing is sharded over the mesh axis.
 std::string cause(const AxisRules& rules, const std::string& mesh_axis) {
   std::string text;
   for (const auto& [which, all] :

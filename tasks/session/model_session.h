@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every mode of a run computes with: the mesh, the task, and an executor on the devices of
-// this process. It has no inputs and no programs yet (session.h, decode/decode_session.h).
+// this process. It has no inputs and no programs; derived sessions add them.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace tessera {
 
 class ModelSession {
  public:
-  enum class Purpose { kRunning, kPlanning };  // A plan is of any mesh, on the first device.
+  enum class Purpose { kRunning, kPlanning };  // A plan needs no mesh of devices, only one device.
 
   // The devices are this process's, in the order of their numbers; they and the processes outlive
   // the session.
@@ -29,15 +29,15 @@ class ModelSession {
   const TrainHParams& train() const { return task_->train(); }
   const Mesh& mesh() const { return mesh_; }
   const AxisRules& rules() const { return rules_; }
-  // What there is to say of how the mesh lies on its hosts; or empty.
+  // A note on how the mesh is placed on hosts; or empty.
   const std::string& remark() const { return remark_; }
   Executor& executor() { return executor_; }
   const Communicator* communicator() const { return communicator_.get(); }
   ProcessGroup& processes() const { return processes_; }
   int64_t bytes_sent() const;  // By this process's devices so far, in collectives.
-  // The weights that evaluation and decoding read: averages, if the learner keeps them.
+  // The weights that evaluation and decoding use: averages, if the learner keeps them.
   Weights eval_weights() const;
-  // For this mesh; all programs come before the executor allocates.
+  // Before the executor allocates.
   int add_program(const Graph& graph, CompileOptions options = {});
 
  protected:

@@ -22,7 +22,7 @@ std::string checkpoint_path(const Buffer& buffer) {
   return buffer.kind == InputKind::kParameter ? parameter_array_path(buffer.name) : buffer.name;
 }
 
-// What is computed anew from prompts is not kept.
+// Caches are computed from prompts and not saved.
 bool is_kept(const Buffer& buffer) { return !buffer.name.starts_with(names::kCachePrefix); }
 
 std::vector<int64_t> shape_of(const Type& type) {
@@ -70,8 +70,7 @@ void read_shards(Executor& executor, const std::string& name, const Checkpoint& 
   });
 }
 
-// Process 0 looks for all, so that a checkpoint that comes or goes meanwhile divides nobody. Newest
-// first.
+// Process 0 lists the checkpoints, newest first, so that all processes agree.
 std::vector<int64_t> agreed_steps(const CheckpointStore& store, ProcessGroup& processes) {
   std::string text;
   if (processes.is_first()) text = fmt::format("{}", fmt::join(store.steps(), " "));
@@ -88,7 +87,7 @@ CheckpointInfo restore_step(Executor& executor, const CheckpointStore& store, in
   return checkpoint.info();
 }
 
-// Nothing if any process finds damage in what it reads; then `damage` says what.
+// Nullopt if any process finds damage in what it reads; then `damage` says what.
 std::optional<CheckpointInfo> restore_if_whole(Executor& executor, const CheckpointStore& store,
                                                ProcessGroup& processes, int64_t step,
                                                std::string* damage) {
@@ -148,7 +147,7 @@ void start_averages(Executor& executor, const ParameterTable& table) {
 void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads) {
   clear_state(executor);
   for (const Parameter& parameter : table.parameters())
-    if (persists(executor, parameter.path))  // Else no program reads it.
+    if (persists(executor, parameter.path))  // Otherwise no program reads it.
       fill_shards(executor, parameter.path, [&](const Region& block, std::span<std::byte> bytes) {
         initialize(parameter, seed, block, bytes, threads);
       });

@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// A program takes what its graph uses of a batch and ignores the rest.
+// Writes the arrays of a batch that the program uses.
 void write_batch(Executor& executor, int program, const Batch& batch);
 
 // The names of a program's outputs that begin with `prefix`, without it.
@@ -25,11 +25,11 @@ std::vector<std::string> outputs_after(const Executor& executor, int program,
 // Rows of a batch that this process's devices hold.
 int64_t local_rows(const Executor& executor, int program);
 
-// Adds the sum and weight that a program has given for each of these metrics.
+// Adds the sum and weight that the program computed for each of these metrics.
 void add_metrics(const Executor& executor, int program, const std::vector<std::string>& metrics,
                  MetricMeans* means);
 
-// A scalar that the program may not use.
+// Writes a scalar, if the program uses it.
 template <typename T>
 void write_scalar(Executor& executor, int program, std::string_view name, T value) {
   const auto& inputs = executor.plan(program).inputs;

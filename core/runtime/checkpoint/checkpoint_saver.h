@@ -22,29 +22,29 @@ namespace tessera {
 
 class CheckpointSaver {
  public:
-  // Every process of the run has one, and they save together: `save` is called with the same steps
-  // in the same order, each with the pieces it owns. `processes` are for the writing thread alone
-  // (a channel of its own; null: this process is alone); their `waits` report also what waits for
-  // `reads`. Process 0 removes what killed saves left.
+  // Every process of the run has a saver, and they save together: each calls `save` with the same
+  // steps in the same order and the pieces it owns. Only the writing thread uses `processes` (a
+  // channel of its own; null: this process is alone); their `waits` also report what waits for
+  // `reads`. Process 0 removes what interrupted saves have left.
   CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy,
                   std::unique_ptr<ProcessGroup> processes = nullptr);
-  ~CheckpointSaver();  // Waits; a failure that nobody asked about is printed.
+  ~CheckpointSaver();  // Waits. Prints a failure that was not thrown before.
 
-  // Waits for the save before, if need be, whose failure it throws; then returns. The arrays' bytes
-  // must stay, and stay as they are, while reads() has them pending.
+  // Waits for the previous save, whose failure it throws, then starts this one. The arrays must not
+  // change while reads() has them pending.
   void save(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays);
   const std::shared_ptr<PendingReads>& reads() const { return reads_; }
-  // Returns when nothing is under way; throws a failure.
+  // Returns when no save is under way; throws its failure.
   void wait();
 
   struct Saved {
     int64_t step = 0;
-    int64_t bytes = 0;             // Of the arrays, of all processes.
+    int64_t bytes = 0;             // Of the arrays of all processes.
     double seconds = 0.0;          // In the writing thread.
-    double stall = 0.0;            // Seconds that it, or one before it, kept training waiting.
-    std::vector<int64_t> removed;  // Earlier checkpoints the policy let go; process 0 knows.
+    double stall = 0.0;            // Seconds that training waited for it or an earlier save.
+    std::vector<int64_t> removed;  // Checkpoints that the policy removed; in process 0.
   };
-  // Those that were completed since this was last asked.
+  // Those completed since the last call.
   std::vector<Saved> take_saved();
   // For RetentionPolicy::best.
   void set_metric(int64_t step, double value);

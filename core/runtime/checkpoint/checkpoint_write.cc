@@ -18,7 +18,6 @@
 #include "core/runtime/checkpoint/checkpoint.h"
 #include "core/runtime/checkpoint/checkpoint_files.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
-#include "core/runtime/checkpoint/checkpoint_tiles.h"
 #include "core/runtime/checkpoint/pending_reads.h"
 
 namespace tessera {
@@ -47,7 +46,8 @@ std::string checkpoint_array_name(const std::string& piece_name) {
 namespace {
 
 constexpr int64_t kTileBytes = int64_t{4} << 20;
-constexpr int64_t kBlockBytes = int64_t{512} << 10;  // Read, summed and written; fits in a cache.
+constexpr int64_t kBlockBytes = int64_t{512}
+                                << 10;  // Checksummed and written at once; fits in a cache.
 constexpr int64_t kPageBytes = 4096;
 
 CheckpointPiece piece_of(const CheckpointArray& array) {
@@ -60,7 +60,7 @@ CheckpointPiece piece_of(const CheckpointArray& array) {
   return piece;
 }
 
-// The file with everything but the arrays' bytes, whose places are in the table.
+// Writes the file without the arrays' bytes, whose places the returned table has.
 ShardTable lay_out(const std::filesystem::path& path, const CheckpointInfo& info,
                    const std::vector<CheckpointArray>& arrays, const CheckpointHost& host) {
   Hdf5File shard = Hdf5File::create(path, kPageBytes);
@@ -136,7 +136,7 @@ ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
 
 namespace {
 
-// An array as the shards hold it.
+// An array in the shards.
 struct Assembled {
   StoredType type = StoredType::kF32;
   std::vector<int64_t> shape;

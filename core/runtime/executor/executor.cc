@@ -25,11 +25,11 @@ double gib(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0
 struct Program {
   StepPlan plan;
   std::vector<SavedValue> saved;
-  std::vector<std::shared_ptr<const Graph>> graphs;  // One a device; the first is the plan's.
+  std::vector<std::shared_ptr<const Graph>> graphs;  // One per device; the first is the plan's.
   std::vector<Type> inputs, outputs;                 // Global, as the plan's.
 };
 
-// How long an error waits for the devices that it has woken.
+// How long an error waits for the other devices to return.
 std::chrono::milliseconds grace(const Communicator* communicator) {
   constexpr auto kMost = std::chrono::milliseconds(5000);
   return communicator != nullptr ? std::min(kMost, communicator->timeout()) : kMost;
@@ -51,7 +51,7 @@ std::vector<Type> global_types(const std::vector<Placement>& placements, const a
   return types;
 }
 
-// Where an array lies: at one offset in each device's arena. Refers to what its maker owns.
+// An array at one offset in each device's arena.
 struct ShardedPlace {
   const std::string& name;
   const Type& type;  // Global.
@@ -194,7 +194,7 @@ struct Executor::Impl {
     return beside ? Communication::kOverlapped : Communication::kInline;
   }
 
-  // Of one arena for all programs so far.
+  // Bytes of one arena for all programs so far.
   int64_t planned_bytes() const {
     int64_t above = 0;
     for (const Program& program : programs)
@@ -202,7 +202,7 @@ struct Executor::Impl {
     return persistent_bytes + above;
   }
 
-  // Offsets above the persistent ones move up when a later program adds to those.
+  // Moves offsets above the persistent arrays up if later programs have added to those.
   void move_up(StepPlan& plan) const {
     const int64_t shift = persistent_bytes - plan.persistent_bytes;
     const auto move = [&](int64_t& offset) {
@@ -267,8 +267,8 @@ Executor Executor::for_planning(Device& device) {
 }
 Executor::Executor(Executor&&) noexcept = default;
 Executor::~Executor() {
-  // After a failure a thread that hangs may still work on what is here, or a message be on its way
-  // to it: it stays for ever.
+  // After a failure a hanging thread may still use these objects, or a message may still arrive in
+  // the arena: they are never destroyed.
   const bool in_use =
       impl_ && (impl_->threads.is_lost() ||
                 (impl_->communicator != nullptr && impl_->communicator->is_stopped() &&
@@ -286,7 +286,7 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
   impl.check_mesh(options.mesh);
   Program program;
   const Graph shared = compile_shared(traced, options, program.saved);
-  // The first device is compiled here, so that mistakes are found in the caller's context.
+  // The first device's graph is compiled by the caller's thread, whose errors have context.
   Graph first = compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown);
   program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.persistent,
                              options.communication.value_or(impl.usual_communication()));
