@@ -104,7 +104,8 @@ endfunction()
 
 # What ctest runs of a test program: its fast tests, and those tagged [full]. What is tagged [levels]
 # runs at each processor level; of kernels everything does. What is tagged [slurm] is an entry of
-# its own. What the machine lacks is shown as skipped (tests/main.cc).
+# its own. What the machine lacks is shown as skipped (tests/main.cc). TESSERA_DEVICE_TESTS run once
+# more on devices of the kind "guarded" (tests/support/guarded_device.cc).
 function(tessera_test_entries name)
   set(levels portable avx2 avx512 avx512_bf16 amx)
   set(levelled "[levels]")
@@ -115,23 +116,29 @@ function(tessera_test_entries name)
     tessera_test_entry(${name} fast "${plain}~[full]" "")
   endif()
   tessera_test_entry(${name}.full full "${plain}[full]" "")
+  if(name IN_LIST TESSERA_DEVICE_TESTS)
+    tessera_test_entry(${name}.guarded fast "${plain}~[full]" TESSERA_TEST_DEVICE=guarded)
+    tessera_test_entry(${name}.full.guarded full "${plain}[full]" TESSERA_TEST_DEVICE=guarded)
+  endif()
   if(name IN_LIST TESSERA_LEVELLED_TESTS)
     foreach(level ${levels})
-      tessera_test_entry(${name}.${level} fast "${levelled}~[full]" ${level})
+      tessera_test_entry(${name}.${level} fast "${levelled}~[full]" TESSERA_CPU_LEVEL=${level})
       if(levelled)
-        tessera_test_entry(${name}.full.${level} full "${levelled}[full]" ${level})
+        tessera_test_entry(${name}.full.${level} full "${levelled}[full]"
+                           TESSERA_CPU_LEVEL=${level})
       endif()
     endforeach()
   endif()
 endfunction()
 
-# One entry: which of a program's tests, at which processor level (empty: the machine's own).
-function(tessera_test_entry entry label tests level)
+# One entry: which of a program's tests, with which variable in the environment (NAME=VALUE or
+# empty).
+function(tessera_test_entry entry label tests variable)
   string(REGEX MATCH "^[^.]+" program ${entry})
   add_test(NAME ${entry} COMMAND ${program} "${tests}" WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${entry} PROPERTIES LABELS ${label} SKIP_RETURN_CODE 77)
-  if(level)
-    set_tests_properties(${entry} PROPERTIES ENVIRONMENT "TESSERA_CPU_LEVEL=${level}")
+  if(variable)
+    set_tests_properties(${entry} PROPERTIES ENVIRONMENT "${variable}")
   endif()
 endfunction()
 
@@ -163,6 +170,7 @@ endfunction()
 # tests/<folder>/*_test.cc make one Catch2 program per folder: test_core_graph and so on.
 function(tessera_tests)
   set(TESSERA_LEVELLED_TESTS test_core_backend test_experiments test_tasks)
+  set(TESSERA_DEVICE_TESTS test_core_runtime test_experiments test_tasks)
   tessera_test_support()
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.cc)
   foreach(test ${tests})

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device interface: memory and prepared kernels. It sees graphs of *local* types (after
-// lowering); it knows nothing of passes, meshes or training.
+// The device interface: memory, prepared kernels, and streams of launches and copies, after CUDA's
+// model. It sees graphs of *local* types (after lowering); it knows nothing of passes, meshes or
+// training.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,27 +17,85 @@
 
 namespace tessera {
 
+// An address in a device's memory (CUDA: a CUdeviceptr). It is not a pointer: the host reads and
+// writes a device's memory by copies alone.
+class DeviceAddress {
+ public:
+  constexpr DeviceAddress() = default;  // Null.
+  constexpr explicit DeviceAddress(uint64_t value) : value_(value) {}
+  constexpr uint64_t value() const { return value_; }
+  constexpr bool is_null() const { return value_ == 0; }
+  constexpr DeviceAddress operator+(int64_t bytes) const {
+    return DeviceAddress(value_ + static_cast<uint64_t>(bytes));
+  }
+  constexpr auto operator<=>(const DeviceAddress&) const = default;
+
+ private:
+  uint64_t value_ = 0;
+};
+
 // The operands of one launch, in the node's order. Buffers are row-major, 64-byte aligned unless
 // they are views at an offset (then aligned to the element).
 struct LaunchArgs {
-  std::span<const std::byte* const> inputs;
-  std::span<std::byte* const> outputs;
-  std::byte* scratch = nullptr;  // scratch_bytes() of it, 64-byte aligned.
+  std::span<const DeviceAddress> inputs;
+  std::span<const DeviceAddress> outputs;
+  DeviceAddress scratch;  // scratch_bytes() of it, 64-byte aligned.
 };
 
-// One node made ready to run: shapes resolved, library primitives created. Running allocates
-// nothing and may be repeated. Thread-compatible: one run at a time.
+// One node made ready to run: shapes resolved, library primitives created. Each backend derives
+// kernels that its own streams know how to run. Running allocates nothing and may be repeated.
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual int64_t scratch_bytes() const { return 0; }
-  virtual void run(const LaunchArgs& args) = 0;
   // Whether output `output` may lie in the buffer of input `input` (same bytes), each element being
   // read before it is written.
   virtual bool may_overwrite(int64_t output, int64_t input) const {
     static_cast<void>(output), static_cast<void>(input);
     return false;
   }
+};
+
+// A point in a stream that other streams can wait for.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+// When a launch ran, or how long a wait took; nanoseconds of the host's steady clock.
+struct LaunchTime {
+  int64_t begin_ns = 0, end_ns = 0;
+};
+
+// A queue of work on a device, done in order; several streams run at the same time. A call may
+// return before its work is done. What it refers to must live, and stay as it is, until
+// synchronize() returns. If a launch fails, the work behind it is not done. One thread at a time.
+class Stream {
+ public:
+  // Ends at the next launch; does not wait for the rest.
+  virtual ~Stream() = default;
+  // Runs a kernel that this stream's device, or its communicator, has prepared. `time` may be null.
+  virtual void launch(Kernel& kernel, const LaunchArgs& args, LaunchTime* time = nullptr) = 0;
+  // The caller may change `from` as soon as the call returns.
+  virtual void copy_from_host(DeviceAddress to, std::span<const std::byte> from) = 0;
+  virtual void copy_to_host(std::span<std::byte> to, DeviceAddress from) = 0;
+
+  // The event happens when the work so far is done, or has failed. It may be recorded again.
+  virtual void record(Event& event) = 0;
+  // Later work waits for the event as last recorded, at once if it never was. Fails if the work
+  // before the event failed.
+  virtual void wait(Event& event, LaunchTime* time = nullptr) = 0;
+  // Returns when the work so far is done. Throws the first failure, now and ever after.
+  virtual void synchronize() = 0;
+};
+
+// What a stream is for. A device may give the streams of one kind their own priority or thread.
+enum class StreamUse { kCompute, kCommunication, kCopy };
+
+enum class HostAccess {
+  kRead,
+  kWrite,  // All bytes are written; what they were is not read.
+  kUpdate,
 };
 
 class Device {
@@ -44,17 +105,35 @@ class Device {
   virtual std::string description() const = 0;       // "cpu: 2 threads, avx512 on AMD EPYC"
   virtual double peak_flops(DType dtype) const = 0;  // Of arithmetic in registers alone.
 
-  // Zeroed, page-friendly memory, for the one arena; nullptr if there is not enough.
-  virtual std::byte* allocate(int64_t bytes) = 0;
-  virtual void release(std::byte* memory, int64_t bytes) = 0;
+  // How much can be allocated, beside what other devices of this process may take.
+  virtual int64_t available_bytes() const = 0;
+  // Zeroed, page-friendly memory, for the one arena; null if there is not enough.
+  virtual DeviceAddress allocate(int64_t bytes) = 0;
+  virtual void release(DeviceAddress memory, int64_t bytes) = 0;
 
   // A kernel for a node of a lowered graph. Error naming the op if this backend has none.
   virtual std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) = 0;
   virtual bool has_kernel(std::string_view op) const = 0;
 
-  // Host <-> device; on a CPU, plain copies.
-  virtual void write(std::byte* destination, std::span<const std::byte> source) = 0;
-  virtual void read(std::span<std::byte> destination, const std::byte* source) = 0;
+  virtual std::unique_ptr<Stream> make_stream(StreamUse use) = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+
+  // Calls `use` with `bytes` bytes of memory as the host sees them: a copy, which is written back
+  // if `access` says so. A device whose memory the host can address passes that memory itself. No
+  // launch may write these bytes meanwhile. Any thread.
+  using UseBytes = std::function<void(std::span<std::byte>)>;
+  virtual void map(DeviceAddress memory, int64_t bytes, HostAccess access, const UseBytes& use);
+};
+
+// Part of a device's memory.
+struct DeviceBuffer {
+  Device* device = nullptr;
+  DeviceAddress address;
+  int64_t bytes = 0;
+
+  void map(HostAccess access, const Device::UseBytes& use) const {
+    device->map(address, bytes, access, use);
+  }
 };
 
 }  // namespace tessera

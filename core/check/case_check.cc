@@ -67,19 +67,19 @@ class LaunchMemory {
     }
     bytes_ = std::max(bytes_, kAlignment);
     memory_ = device.allocate(bytes_);
-    if (memory_ == nullptr) fail("the device has no memory for {} bytes", bytes_);
+    if (memory_.is_null()) fail("the device has no memory for {} bytes", bytes_);
   }
   ~LaunchMemory() { device_.release(memory_, bytes_); }
   LaunchMemory(const LaunchMemory&) = delete;
   LaunchMemory& operator=(const LaunchMemory&) = delete;
 
-  std::byte* at(size_t i) const { return memory_ + begins_[i]; }
+  DeviceAddress at(size_t i) const { return memory_ + begins_[i]; }
 
  private:
   Device& device_;
   std::vector<int64_t> begins_;
   int64_t bytes_ = 0;
-  std::byte* memory_ = nullptr;
+  DeviceAddress memory_;
 };
 
 // The results of one node's kernel on these operands.
@@ -91,20 +91,21 @@ std::vector<std::vector<double>> run_node(const Graph& graph, const Node& node, 
   for (const ValueId id : node.outputs) sizes.push_back(graph.type(id).bytes());
   sizes.push_back(kernel->scratch_bytes());
   const LaunchMemory memory(device, sizes);
-  std::vector<const std::byte*> from;
-  std::vector<std::byte*> to;
+  const std::unique_ptr<Stream> stream = device.make_stream(StreamUse::kCompute);
+  std::vector<DeviceAddress> from, to;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     std::vector<std::byte> bytes(static_cast<size_t>(sizes[i]));
     encode_values(graph.type(node.inputs[i]).dtype, operands[i], bytes.data());
-    device.write(memory.at(i), bytes);
+    stream->copy_from_host(memory.at(i), bytes);
     from.push_back(memory.at(i));
   }
   for (size_t i = 0; i < node.outputs.size(); ++i) to.push_back(memory.at(from.size() + i));
-  kernel->run({from, to, memory.at(sizes.size() - 1)});
+  stream->launch(*kernel, {from, to, memory.at(sizes.size() - 1)});
   std::vector<std::vector<double>> results;
   for (size_t i = 0; i < to.size(); ++i) {
     std::vector<std::byte> bytes(static_cast<size_t>(sizes[from.size() + i]));
-    device.read(bytes, to[i]);
+    stream->copy_to_host(bytes, to[i]);
+    stream->synchronize();
     results.push_back(decode_values(graph.type(node.outputs[i]), bytes.data()));
   }
   return results;

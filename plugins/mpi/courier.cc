@@ -11,7 +11,6 @@
 
 #include "core/base/error.h"
 #include "core/base/start_thread.h"
-#include "core/runtime/executor/prompt_thread.h"
 #include "plugins/mpi/courier_internal.h"
 #include "plugins/mpi/mailbox_internal.h"
 

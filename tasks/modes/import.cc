@@ -75,7 +75,9 @@ void read_tensor(const SafetensorsModel& files, const HfTensor& tensor, const Pa
     for (const HfPart& part : tensor.parts) {
       const Parameter& parameter = table.at(part.parameter);
       for (const Shard& shard : executor.shards(parameter.path))
-        copy_from_hf(tensor, part, rows, *values, {shard.block, parameter.type.dtype, shard.bytes});
+        shard.memory.map(HostAccess::kUpdate, [&](std::span<std::byte> bytes) {
+          copy_from_hf(tensor, part, rows, *values, {shard.block, parameter.type.dtype, bytes});
+        });
     }
   }
 }

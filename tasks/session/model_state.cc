@@ -22,7 +22,7 @@ std::string checkpoint_path(const Buffer& buffer) {
   return buffer.kind == InputKind::kParameter ? parameter_array_path(buffer.name) : buffer.name;
 }
 
-// What is computed anew from prompts is not kept.
+// Caches are computed from prompts and not saved.
 bool is_kept(const Buffer& buffer) { return !buffer.name.starts_with(names::kCachePrefix); }
 
 std::vector<int64_t> shape_of(const Type& type) {
@@ -37,33 +37,40 @@ bool persists(const Executor& executor, std::string_view name) {
                      [&](const Buffer& buffer) { return buffer.name == name; });
 }
 
-// Fills each distinct block that this process's devices hold of an array once, and copies it to the
-// devices that hold the same.
+void copy_shard(const Shard& from, const Shard& to) {
+  from.memory.map(HostAccess::kRead, [&](std::span<const std::byte> source) {
+    to.memory.map(HostAccess::kWrite, [&](std::span<std::byte> destination) {
+      std::copy(source.begin(), source.end(), destination.begin());
+    });
+  });
+}
+
+// Calls fill(block, bytes) for each distinct block that this process's devices hold of an array,
+// and copies it to the devices that hold the same block.
 template <typename Fill>
 void fill_shards(Executor& executor, std::string_view name, Fill fill) {
   const std::vector<Shard> shards = executor.shards(name);
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const auto same =
-        std::find_if(shards.begin(), shards.begin() + static_cast<int64_t>(i),
-                     [&](const Shard& earlier) { return earlier.block == shards[i].block; });
-    if (same == shards.begin() + static_cast<int64_t>(i)) {
-      fill(shards[i]);
-    } else {
-      std::copy(same->bytes.begin(), same->bytes.end(), shards[i].bytes.begin());
+  for (auto shard = shards.begin(); shard != shards.end(); ++shard) {
+    const auto same = std::find_if(
+        shards.begin(), shard, [&](const Shard& earlier) { return earlier.block == shard->block; });
+    if (same != shard) {
+      copy_shard(*same, *shard);
+      continue;
     }
+    shard->memory.map(HostAccess::kWrite,
+                      [&](std::span<std::byte> bytes) { fill(shard->block, bytes); });
   }
 }
 
 void read_shards(Executor& executor, const std::string& name, const Checkpoint& checkpoint,
                  const std::string& path, const Type& type) {
   checkpoint.expect(path, type.dtype, shape_of(type));
-  fill_shards(executor, name, [&](const Shard& shard) {
-    checkpoint.read_block(path, shard.block.origin, shard.block.shape, shard.bytes);
+  fill_shards(executor, name, [&](const Region& block, std::span<std::byte> bytes) {
+    checkpoint.read_block(path, block.origin, block.shape, bytes);
   });
 }
 
-// Process 0 looks for all, so that a checkpoint that comes or goes meanwhile divides nobody. Newest
-// first.
+// Process 0 lists the checkpoints, newest first, so that all processes agree.
 std::vector<int64_t> agreed_steps(const CheckpointStore& store, ProcessGroup& processes) {
   std::string text;
   if (processes.is_first()) text = fmt::format("{}", fmt::join(store.steps(), " "));
@@ -80,7 +87,7 @@ CheckpointInfo restore_step(Executor& executor, const CheckpointStore& store, in
   return checkpoint.info();
 }
 
-// Nothing if any process finds damage in what it reads; then `damage` says what.
+// Nullopt if any process finds damage in what it reads; then `damage` says what.
 std::optional<CheckpointInfo> restore_if_whole(Executor& executor, const CheckpointStore& store,
                                                ProcessGroup& processes, int64_t step,
                                                std::string* damage) {
@@ -119,7 +126,9 @@ void clear_state(Executor& executor) {
   for (const Buffer& buffer : executor.persistent()) {
     if (buffer.kind != InputKind::kState) continue;
     for (const Shard& shard : executor.shards(buffer.name))
-      std::fill(shard.bytes.begin(), shard.bytes.end(), std::byte{0});
+      shard.memory.map(HostAccess::kWrite, [](std::span<std::byte> bytes) {
+        std::fill(bytes.begin(), bytes.end(), std::byte{0});
+      });
   }
 }
 
@@ -130,7 +139,7 @@ void start_averages(Executor& executor, const ParameterTable& table) {
     const std::vector<Shard> from = executor.shards(parameter.path), to = executor.shards(average);
     for (size_t i = 0; i < to.size(); ++i) {
       CHECK(from[i].block == to[i].block, "{} lies otherwise than {}", average, parameter.path);
-      std::copy(from[i].bytes.begin(), from[i].bytes.end(), to[i].bytes.begin());
+      copy_shard(from[i], to[i]);
     }
   }
 }
@@ -138,9 +147,9 @@ void start_averages(Executor& executor, const ParameterTable& table) {
 void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads) {
   clear_state(executor);
   for (const Parameter& parameter : table.parameters())
-    if (persists(executor, parameter.path))  // Else no program reads it.
-      fill_shards(executor, parameter.path, [&](const Shard& shard) {
-        initialize(parameter, seed, shard.block, shard.bytes, threads);
+    if (persists(executor, parameter.path))  // Otherwise no program reads it.
+      fill_shards(executor, parameter.path, [&](const Region& block, std::span<std::byte> bytes) {
+        initialize(parameter, seed, block, bytes, threads);
       });
   start_averages(executor, table);
 }
@@ -156,7 +165,7 @@ std::vector<CheckpointArray> checkpoint_arrays(Executor& executor) {
                           .shape = shape_of(buffer.type),
                           .offset = shard.block.origin,
                           .piece = shard.block.shape,
-                          .bytes = shard.bytes});
+                          .bytes = shard.memory});
   }
   return arrays;
 }

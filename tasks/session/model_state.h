@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of a run, between the arenas of this process's devices and where they come from or go
-// to: fresh initial values, checkpoints, another run's weights. Each device's part alone is made or
-// read.
+// Moves parameters and state between the devices of this process and where they come from or go to:
+// initial values, checkpoints, another run's weights. Only the devices' own parts are made or read.
 #pragma once
 
 #include <cstdint>
@@ -19,45 +18,46 @@
 
 namespace tessera {
 
-// Initial weights, drawn on up to `threads` threads (0: all); the learner's state zero, but
-// averages of weights are the weights.
+// Draws initial weights on up to `threads` threads (0: all). The learner's state becomes zero, but
+// averages of weights become the weights.
 void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads);
 
-// The parts of that: everything but weights zero, and averages made the weights.
+// The two parts of that: all state becomes zero; averages become the weights.
 void clear_state(Executor& executor);
 void start_averages(Executor& executor, const ParameterTable& table);
 
-// What a checkpoint calls a weight; other state has its own name there.
+// The name of a weight in a checkpoint; other state has its own name there.
 std::string parameter_array_path(std::string_view parameter_path);
 
-// What this process writes to a checkpoint: the blocks its devices own of everything that persists,
-// as a checkpoint names it: "params/<path>" and "learner/…". The spans look into the arenas.
+// What this process writes to a checkpoint: the blocks of parameters and state that its devices
+// own, with their names in a checkpoint: "params/<path>" and "learner/…". They refer to the
+// devices' memory.
 std::vector<CheckpointArray> checkpoint_arrays(Executor& executor);
 
-// Fills everything that persists. Error for what the checkpoint lacks, or has in another shape.
+// Reads all parameters and state. Error if the checkpoint lacks one or has another shape.
 void restore_state(Executor& executor, const Checkpoint& checkpoint);
 
-// Weights from another run's checkpoint, by rules; averages follow. Returns one line for each
-// weight taken, "destination <- source".
+// Reads weights from another run's checkpoint, by rules; averages become the weights. Returns one
+// line for each weight, "destination <- source".
 std::vector<std::string> load_weights(Executor& executor, const ParameterTable& table,
                                       const Checkpoint& checkpoint, const InitFrom& p);
 
-// Where a run goes on from: its newest checkpoint, or, if the user asks for it, the newest that is
-// not damaged. All processes of the run go on from the same.
+// Where a run resumes: at its newest checkpoint or, if the user asks for it, the newest undamaged
+// one. All processes of the run resume from the same checkpoint.
 
 enum class OnDamage {
   kFail,
-  kFallBack,          // Go on from the one before, and set the damaged ones aside.
+  kFallBack,          // Resume from the one before; rename the damaged ones.
   kFallBackReadOnly,  // The same, but leave them where they are (a dry run).
 };
 
 struct RestoredState {
   CheckpointInfo info;
-  int64_t damaged = 0;  // Newer checkpoints that were passed over.
+  int64_t damaged = 0;  // Newer checkpoints that were skipped.
 };
 
-// Reads the state into the executor; nothing if there is no checkpoint. `say` is told what was
-// passed over, and why. Error if all are damaged, or if one does not suit the model.
+// Reads the state into the executor, if there is a checkpoint. `say` gets what was skipped and why.
+// Error if all are damaged, or if one does not fit the model.
 std::optional<RestoredState> restore_newest(Executor& executor, const CheckpointStore& store,
                                             ProcessGroup& processes, OnDamage on_damage,
                                             const std::function<void(const std::string&)>& say);

@@ -268,9 +268,9 @@ int Trainer::Impl::train() {
                                   .every_steps = p().save_keep_every_steps,
                                   .best = !p().save_keep_best.empty()};
   saver_ = std::make_unique<CheckpointSaver>(store_, retention, std::move(saving));
-  // The saver reads arrays from where steps update them.
+  // A step updates no array that is still to be saved.
   session_.executor().guard_writes(
-      [reads = saver_->reads()](std::span<const std::byte> bytes) { reads->await(bytes); });
+      [reads = saver_->reads()](const DeviceBuffer& buffer) { reads->await(buffer); });
   if (!p().save_keep_best.empty())
     for (const auto& [step, value] :
          values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))

@@ -12,6 +12,7 @@
 
 #include <fmt/core.h>
 
+#include "core/backend/cpu/host_kernel.h"
 #include "core/graph/op.h"
 #include "core/runtime/comm/communicator.h"
 
@@ -87,7 +88,8 @@ void measure(const std::string& op, int64_t devices, int64_t bytes, double secon
     Buffers& own = buffers[static_cast<size_t>(device)];
     const std::byte* const in = own.in.data();
     std::byte* const out = own.out.data();
-    kernels[static_cast<size_t>(device)]->run({{&in, 1}, {&out, 1}, own.scratch.data()});
+    host_kernel(*kernels[static_cast<size_t>(device)])
+        .run({{&in, 1}, {&out, 1}, own.scratch.data()});
   });
   // The bound: each device copies as much as it takes from others, and nobody waits.
   const int64_t share = bytes / devices * (devices - 1) * (op == "all_reduce" ? 2 : 1);

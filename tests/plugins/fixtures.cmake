@@ -16,5 +16,14 @@ tessera_fixture(twin twin ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(hollow hollow ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(stale stale)
 
+# A kind of device.
+add_library(fixture_guarded MODULE ${CMAKE_SOURCE_DIR}/tests/support/guarded_device.cc
+            ${TESSERA_PLUGIN_STAMP_SOURCE})
+target_link_libraries(fixture_guarded PRIVATE plugins)
+add_dependencies(fixture_guarded build_stamp)
+add_dependencies(test_plugins fixture_guarded)
+set_target_properties(fixture_guarded PROPERTIES PREFIX "" OUTPUT_NAME guarded
+                      LIBRARY_OUTPUT_DIRECTORY ${TESSERA_FIXTURES}/devices)
+
 # The tests run the program, with our own plugins.
 add_dependencies(test_plugins programs)

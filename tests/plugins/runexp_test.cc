@@ -167,6 +167,33 @@ TEST_CASE("--mode=selfcheck passes on one processor with more threads, and needs
   REQUIRE_FALSE(std::filesystem::exists(folder / "runs"));
 }
 
+TEST_CASE("a plugin's kind of device trains, resumes, evaluates and decodes as the CPU does") {
+  const TemporaryDirectory folder;
+  write_small_text(folder.path());
+  const std::string guarded =
+      fmt::format(" --device=guarded --plugin_path='{}'", fixture("devices").string());
+  const auto losses_on = [&](const std::string& run, const std::string& more) {
+    const std::string into = fmt::format(" --job_log_dir={}", run) + more;
+    std::string command = tiny_arguments(6);
+    const std::string fixed = "--job_log_dir=run";
+    command.replace(command.find(fixed), fixed.size(), into);
+    const Outcome trained = runexp(folder, command + " --set task.train.save_interval_steps=3");
+    INFO(trained.errors);
+    REQUIRE(trained.exit_code == 0);
+    for (const char* mode : {"eval", "decode --prompt=a"}) {
+      const Outcome outcome = runexp(folder, command + fmt::format(" --mode={}", mode));
+      INFO(outcome.errors);
+      REQUIRE(outcome.exit_code == 0);
+    }
+    return losses_of(folder / run);
+  };
+  const auto expected = losses_on("cpu", "");
+  REQUIRE(expected.size() == 6);
+  REQUIRE(losses_on("guarded", guarded) == expected);
+  const std::string two = " --devices=2";
+  REQUIRE(losses_on("guarded2", guarded + two) == losses_on("cpu2", two));
+}
+
 TEST_CASE("a run that fails is one line and exit code 1") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());

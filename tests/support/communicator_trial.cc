@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/backend/cpu/host_kernel.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "tests/support/catch.h"
@@ -127,7 +128,7 @@ std::vector<Bytes> run_trial(const CommunicatorTrial& trial,
         Bytes scratch(static_cast<size_t>(kernel->scratch_bytes()));
         const std::byte* const in = operand.data();
         std::byte* const out = trial.in_place ? operand.data() : result.data();
-        kernel->run({{&in, 1}, {&out, 1}, scratch.data()});
+        host_kernel(*kernel).run({{&in, 1}, {&out, 1}, scratch.data()});
         results[static_cast<size_t>(device)] = trial.in_place ? operand : result;
       });
   for (const std::string& error : errors) REQUIRE(error == "");

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/backend/cpu/host_kernel.h"
 #include "core/base/random.h"
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"
@@ -140,7 +141,7 @@ std::map<std::string, std::vector<double>> run_on_cpu(const Graph& graph,
     for (const ValueId id : node.outputs) to.push_back(at(id).data);
     const std::unique_ptr<Kernel> kernel = device.prepare(graph, node);
     const Aligned scratch(kernel->scratch_bytes());
-    kernel->run({from, to, scratch.data});
+    host_kernel(*kernel).run({from, to, scratch.data});
   }
   std::map<std::string, std::vector<double>> outputs;
   for (const GraphOutput& output : graph.outputs()) {

@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 
 #include "core/backend/cpu/device.h"
+#include "core/backend/cpu/host_kernel.h"
 #include "core/backend/reference/encoding.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
@@ -97,7 +98,7 @@ class NodeRun {
   }
 
   bool shared() const { return shared_; }
-  void run() { kernel_->run({input_pointers_, output_pointers_, scratch_.data()}); }
+  void run() { host_kernel(*kernel_).run({input_pointers_, output_pointers_, scratch_.data()}); }
   const std::byte* output(size_t i) const { return output_pointers_[i]; }
   bool guards_whole() {
     const auto whole = [](Memory& memory) { return memory.guard_whole(); };

@@ -8,6 +8,9 @@
 
 #include <fmt/core.h>
 
+#include "core/backend/cpu/arena.h"
+#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/backend/reference/encoding.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
@@ -17,7 +20,7 @@ namespace tessera {
 namespace {
 
 // A graph of one node.
-class ReferenceKernel final : public Kernel {
+class ReferenceKernel final : public HostKernel {
  public:
   ReferenceKernel(const Graph& graph, const Node& node, const ReferenceDeviceOptions& options)
       : options_(options), elementwise_(node.op->op_class == OpClass::kElementwise) {
@@ -41,7 +44,7 @@ class ReferenceKernel final : public Kernel {
   // Copies have none, as in any backend: planning adds some without asking.
   int64_t scratch_bytes() const override { return is_copy_ ? 0 : options_.scratch_bytes; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     if (scratch_bytes() > 0) std::memset(args.scratch, 0x5a, static_cast<size_t>(scratch_bytes()));
     ReferenceInputs inputs;
     for (size_t i = 0; i < args.inputs.size(); ++i) {
@@ -76,20 +79,17 @@ class ReferenceDevice final : public Device {
   std::string_view kind() const override { return "reference"; }
   std::string description() const override { return "reference interpreter"; }
   double peak_flops(DType) const override { return 1.0; }
-  std::byte* allocate(int64_t bytes) override {
-    return static_cast<std::byte*>(std::calloc(1, static_cast<size_t>(bytes)));
+  int64_t available_bytes() const override { return available_memory(); }
+  DeviceAddress allocate(int64_t bytes) override {
+    return address_of(static_cast<std::byte*>(std::calloc(1, static_cast<size_t>(bytes))));
   }
-  void release(std::byte* memory, int64_t) override { std::free(memory); }
+  void release(DeviceAddress memory, int64_t) override { std::free(pointer_to(memory)); }
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     return std::make_unique<ReferenceKernel>(graph, node, options_);
   }
   bool has_kernel(std::string_view) const override { return true; }
-  void write(std::byte* destination, std::span<const std::byte> source) override {
-    std::memcpy(destination, source.data(), source.size());
-  }
-  void read(std::span<std::byte> destination, const std::byte* source) override {
-    std::memcpy(destination.data(), source, destination.size());
-  }
+  std::unique_ptr<Stream> make_stream(StreamUse) override { return make_inline_stream(); }
+  std::unique_ptr<Event> make_event() override { return make_host_event(); }
 
  private:
   ReferenceDeviceOptions options_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/backend/cpu/device.h"
+#include "core/backend/cpu/host_kernel.h"
 #include "core/base/error.h"
 #include "core/check/case_check.h"
 #include "core/check/op_cases.h"
@@ -26,7 +27,7 @@ enum class Fault {
   kByThreads,   // It is wrong with more than one thread.
 };
 
-class FaultyKernel final : public Kernel {
+class FaultyKernel final : public HostKernel {
  public:
   FaultyKernel(std::unique_ptr<Kernel> kernel, const Type& type, Fault fault)
       : kernel_(std::move(kernel)), type_(type), fault_(fault) {}
@@ -34,8 +35,8 @@ class FaultyKernel final : public Kernel {
   bool may_overwrite(int64_t output, int64_t input) const override {
     return kernel_->may_overwrite(output, input);
   }
-  void run(const LaunchArgs& args) override {
-    kernel_->run(args);
+  void run(const HostArgs& args) override {
+    host_kernel(*kernel_).run(args);
     std::byte* const last = args.outputs[0] + (type_.elements() - 1) * dtype_bytes(type_.dtype);
     if (type_.dtype == DType::kF32) spoil<float>(last);
     if (type_.dtype == DType::kBF16) spoil<BFloat16>(last);
@@ -66,8 +67,9 @@ class FaultyDevice final : public Device {
   std::string_view kind() const override { return device_->kind(); }
   std::string description() const override { return device_->description(); }
   double peak_flops(DType dtype) const override { return device_->peak_flops(dtype); }
-  std::byte* allocate(int64_t bytes) override { return device_->allocate(bytes); }
-  void release(std::byte* memory, int64_t bytes) override { device_->release(memory, bytes); }
+  int64_t available_bytes() const override { return device_->available_bytes(); }
+  DeviceAddress allocate(int64_t bytes) override { return device_->allocate(bytes); }
+  void release(DeviceAddress memory, int64_t bytes) override { device_->release(memory, bytes); }
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     std::unique_ptr<Kernel> kernel = device_->prepare(graph, node);
     if (!holds(node)) return kernel;
@@ -76,12 +78,8 @@ class FaultyDevice final : public Device {
     return std::make_unique<FaultyKernel>(std::move(kernel), graph.type(node.outputs[0]), fault_);
   }
   bool has_kernel(std::string_view op) const override { return device_->has_kernel(op); }
-  void write(std::byte* destination, std::span<const std::byte> source) override {
-    device_->write(destination, source);
-  }
-  void read(std::span<std::byte> destination, const std::byte* source) override {
-    device_->read(destination, source);
-  }
+  std::unique_ptr<Stream> make_stream(StreamUse use) override { return device_->make_stream(use); }
+  std::unique_ptr<Event> make_event() override { return device_->make_event(); }
 
  private:
   bool holds(const Node& node) const {

@@ -2,6 +2,8 @@
 #include "core/backend/cpu/arena.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -17,13 +19,14 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 int64_t round_up(int64_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
 
-// The number a small kernel file holds; `otherwise` for "max", or where there is no such file.
+// The number in a small kernel file; `otherwise` for "max", or if the file does not exist.
 int64_t number_in(const std::filesystem::path& file, int64_t otherwise) {
   std::ifstream in(file);
   int64_t number = 0;
   return in >> number ? number : otherwise;
 }
 
+// Free memory, and what caches would give back.
 int64_t system_available() {
   std::ifstream in("/proc/meminfo");
   std::string key, unit;
@@ -35,6 +38,16 @@ int64_t system_available() {
   return kUnlimited;
 }
 
+// What counts as used by a control group, but the kernel would give back first.
+int64_t inactive_file_bytes(const std::filesystem::path& folder) {
+  std::ifstream in(folder / "memory.stat");
+  std::string name;
+  int64_t bytes = 0;
+  while (in >> name >> bytes)
+    if (name == "inactive_file") return bytes;
+  return 0;
+}
+
 // What the control groups of this process still allow: each level up to the root may set a limit.
 int64_t group_available() {
   int64_t least = kUnlimited;
@@ -42,7 +55,8 @@ int64_t group_available() {
                             const char* used) {
     const int64_t most = number_in(folder / limit, kUnlimited);
     if (most == kUnlimited) return;
-    least = std::min(least, std::max<int64_t>(0, most - number_in(folder / used, 0)));
+    const int64_t available = most - number_in(folder / used, 0) + inactive_file_bytes(folder);
+    least = std::min(least, std::max<int64_t>(0, available));
   };
   std::ifstream in("/proc/self/cgroup");  // Lines "0::/path" (v2), "4:memory:/path" (v1).
   for (std::string line; std::getline(in, line);) {
@@ -64,14 +78,24 @@ int64_t group_available() {
   return least;
 }
 
+// What RLIMIT_AS leaves.
+int64_t address_space_available() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+  const int64_t used = number_in("/proc/self/statm", 0) * sysconf(_SC_PAGESIZE);
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
+}
+
 }  // namespace
 
-int64_t available_memory() { return std::min(system_available(), group_available()); }
+int64_t available_memory() {
+  return std::min({system_available(), group_available(), address_space_available()});
+}
 
 std::byte* allocate_pages(int64_t bytes, ThreadPool& team) {
   const int64_t size = std::max(round_up(bytes), kHugePage);
   if (size > available_memory()) return nullptr;
-  // One huge page more than needed, so that a boundary can be found inside; the rest is given back.
+  // One huge page more than needed, to find a boundary inside; the rest is unmapped.
   const int64_t mapped = size + kHugePage;
   void* const map = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -82,7 +106,7 @@ std::byte* allocate_pages(int64_t bytes, ThreadPool& team) {
   if (skip > 0) munmap(begin, static_cast<size_t>(skip));
   if (kHugePage - skip > 0) munmap(begin + skip + size, static_cast<size_t>(kHugePage - skip));
   std::byte* const memory = begin + skip;
-  madvise(memory, static_cast<size_t>(size), MADV_HUGEPAGE);  // A wish; small pages also do.
+  madvise(memory, static_cast<size_t>(size), MADV_HUGEPAGE);  // Small pages work too.
   team.parallel(size / kHugePage, 1, [&](Range pages, int) {
     for (int64_t at = pages.begin * kHugePage; at < pages.end * kHugePage; at += 4096) {
       *reinterpret_cast<volatile std::byte*>(memory + at) = std::byte{0};

@@ -231,14 +231,14 @@ Rows rows_of(const Graph& graph, const Node& node) {
   return rows;
 }
 
-class CrossEntropyKernel final : public Kernel {
+class CrossEntropyKernel final : public HostKernel {
  public:
   CrossEntropyKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : rows_(rows_of<CrossEntropyRows>(graph, node)),
         count_(graph.type(node.inputs[1]).elements()),
         pool_(pool) {}
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     rows_.logits = args.inputs[0];
     rows_.labels = input_as<int32_t>(args, 1);
     rows_.loss = output_as<float>(args, 0);
@@ -256,7 +256,7 @@ class CrossEntropyKernel final : public Kernel {
   ThreadPool& pool_;
 };
 
-class CrossEntropyGradKernel final : public Kernel {
+class CrossEntropyGradKernel final : public HostKernel {
  public:
   CrossEntropyGradKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : rows_(rows_of<CrossEntropyGradRows>(graph, node)),
@@ -265,7 +265,7 @@ class CrossEntropyGradKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     rows_.logits = args.inputs[0];
     rows_.labels = input_as<int32_t>(args, 1);
     rows_.lse = input_as<float>(args, 2);
@@ -293,7 +293,7 @@ Rows shard_rows_of(const Graph& graph, const Node& node) {
   return rows;
 }
 
-class CrossEntropyShardKernel final : public Kernel {
+class CrossEntropyShardKernel final : public HostKernel {
  public:
   CrossEntropyShardKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : rows_(shard_rows_of<CrossEntropyShardRows>(graph, node)),
@@ -301,7 +301,7 @@ class CrossEntropyShardKernel final : public Kernel {
         with_total_(flag_attribute(node, "total")),
         pool_(pool) {}
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     rows_.logits = args.inputs[0];
     rows_.labels = input_as<int32_t>(args, 1);
     rows_.maximum = input_as<float>(args, 2);
@@ -320,7 +320,7 @@ class CrossEntropyShardKernel final : public Kernel {
   ThreadPool& pool_;
 };
 
-class CrossEntropyShardGradKernel final : public Kernel {
+class CrossEntropyShardGradKernel final : public HostKernel {
  public:
   CrossEntropyShardGradKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : rows_(shard_rows_of<CrossEntropyShardGradRows>(graph, node)),
@@ -330,7 +330,7 @@ class CrossEntropyShardGradKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     rows_.logits = args.inputs[0];
     rows_.labels = input_as<int32_t>(args, 1);
     rows_.maximum = input_as<float>(args, 2);

@@ -13,7 +13,7 @@ namespace tessera {
 // `threads` <= 0: all hardware threads this process may use.
 std::unique_ptr<Device> make_cpu_device(int threads);
 
-// `count` devices that share `threads` out, at least one thread each.
+// `count` devices that share `threads` and the memory of the host; at least one thread each.
 std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads);
 
 // Threads that this process may use.

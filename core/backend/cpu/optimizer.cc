@@ -55,7 +55,7 @@ namespace {
 
 HWY_EXPORT(AdamKernels);
 
-class AdamKernel final : public Kernel {
+class AdamKernel final : public HostKernel {
  public:
   AdamKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : count_(graph.type(node.inputs[0]).elements()),
@@ -70,7 +70,7 @@ class AdamKernel final : public Kernel {
 
   bool may_overwrite(int64_t output, int64_t input) const override { return output == input; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     if (*input_as<uint8_t>(args, 7) == 0) return copy_unchanged(args);
     step_.learning_rate = *input_as<float>(args, 4);
     step_.gradient_scale = *input_as<float>(args, 6);
@@ -105,7 +105,7 @@ class AdamKernel final : public Kernel {
     step_.weight2 = static_cast<float>(1.0 - decay2);
   }
 
-  void copy_unchanged(const LaunchArgs& args) {
+  void copy_unchanged(const HostArgs& args) {
     for (size_t i = 0; i < 3; ++i) {
       if (args.inputs[i] == args.outputs[i]) continue;
       pool_.parallel(count_, kGrain, [&](Range range, int) {

@@ -149,7 +149,7 @@ class StreamOperands {
         first_operand_(first_operand),
         elements_(type, node.attributes) {}
 
-  RandomStream stream(const LaunchArgs& args) const {
+  RandomStream stream(const HostArgs& args) const {
     const int64_t layer = loop_ ? *input_as<int32_t>(args, first_operand_ + 1) : layer_;
     return {random_key(seed_, path_, layer),
             static_cast<uint64_t>(int64_t{*input_as<int32_t>(args, first_operand_)})};
@@ -157,7 +157,7 @@ class StreamOperands {
   // Calls run(offset, begin, end) for the runs of `range` that are contiguous in the global array:
   // element i of a run has the global index offset + i.
   template <typename Run>
-  void for_each_run(const LaunchArgs& args, Range range, const Run& run) const {
+  void for_each_run(const HostArgs& args, Range range, const Run& run) const {
     Examples examples;
     if (part_ != 0) examples = {*input_as<int32_t>(args, first_operand_ + (loop_ ? 2 : 1)), part_};
     elements_.for_each_run(range.begin, range.end, examples, run);
@@ -173,14 +173,14 @@ class StreamOperands {
   ShardIndexMap elements_;
 };
 
-class UniformKernel final : public Kernel {
+class UniformKernel final : public HostKernel {
  public:
   UniformKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : operands_(node, 0, graph.type(node.outputs[0])),
         count_(graph.type(node.outputs[0]).elements()),
         pool_(pool) {}
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const RandomStream stream = operands_.stream(args);
     float* out = output_as<float>(args, 0);
     pool_.parallel(count_, kGrain, [&](Range range, int) {
@@ -197,7 +197,7 @@ class UniformKernel final : public Kernel {
   ThreadPool& pool_;
 };
 
-class DropoutKernel final : public Kernel {
+class DropoutKernel final : public HostKernel {
  public:
   DropoutKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : operands_(node, 1, graph.type(node.inputs[0])),
@@ -208,7 +208,7 @@ class DropoutKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const RandomStream stream = operands_.stream(args);
     pool_.parallel(count_, kGrain, [&](Range range, int) {
       operands_.for_each_run(args, range, [&](int64_t offset, int64_t begin, int64_t end) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/backend/backend.h"
+#include "core/backend/cpu/host_kernel.h"
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
@@ -29,11 +30,11 @@ struct KernelRegistrar {
 KernelFactory find_kernel(std::string_view op);
 
 template <typename T>
-const T* input_as(const LaunchArgs& args, size_t i) {
+const T* input_as(const HostArgs& args, size_t i) {
   return reinterpret_cast<const T*>(args.inputs[i]);
 }
 template <typename T>
-T* output_as(const LaunchArgs& args, size_t i) {
+T* output_as(const HostArgs& args, size_t i) {
   return reinterpret_cast<T*>(args.outputs[i]);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names and words inside a checkpoint's directory, shared by its writer and its reader.
+// Names in a checkpoint's directory and files, shared by the writer and the reader.
 #pragma once
 
 #include <array>
@@ -19,20 +19,20 @@ inline std::string checkpoint_shard_name(int64_t host) {
   return fmt::format("host_{:05}.h5", host);
 }
 
-// What Tessera reads; the HDF5 files are for everybody else (checkpoint_table.h).
+// The tables that Tessera reads; HDF5 files are for other programs (checkpoint_table.h).
 inline constexpr const char* kCheckpointIndexTableName = "index.table";
 inline std::string checkpoint_table_name(int64_t host) {
   return fmt::format("host_{:05}.table", host);
 }
 
-// A piece is a dataset named as the array, or, if it is not the whole, with where it begins behind:
-// "params/w@0_1024". A host may so hold several of one array.
+// A piece is a dataset with the array's name, followed by its origin if it is not the whole array:
+// "params/w@0_1024". So a host can hold several pieces of one array.
 std::string checkpoint_piece_name(const std::string& array, const std::vector<int64_t>& shape,
                                   const std::vector<int64_t>& offset,
                                   const std::vector<int64_t>& piece);
 std::string checkpoint_array_name(const std::string& piece_name);
 
-// Texts of the index beside arrays. kCheckpointArrays lists them, a line each, "f32 [300 64] path".
+// Texts in the index. kCheckpointArrays lists the arrays, one per line: "f32 [300 64] path".
 inline constexpr const char* kCheckpointHparams = "hparams";
 inline constexpr const char* kCheckpointArrays = "arrays";
 

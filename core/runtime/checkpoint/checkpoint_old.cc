@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a checkpoint of format 1 or 2, which has HDF5 files alone: chunks with checksums of HDF5
-// and of ours. Damage to HDF5's own structures is HDF5's to notice, which is why there are tables
-// since.
+// Opens a checkpoint of format 1 or 2, which has only HDF5 files: chunks with checksums of HDF5 and
+// of Tessera. Only HDF5 can notice damage to its own structures; later formats have tables instead.
 #include <algorithm>
 #include <sstream>
 #include <utility>
@@ -52,7 +51,7 @@ std::map<std::string, Checkpoint::Entry> parse_list(const std::string& list,
   return entries;
 }
 
-// That the piece is a part of the array that the index shows.
+// Error unless the piece is a part of the array in the index.
 void check_block(const Hdf5Dataset& dataset, const Region& block, const Checkpoint::Entry& entry,
                  const std::string& where) {
   const std::vector<int64_t>& whole = entry.shape;
@@ -133,7 +132,7 @@ CheckpointInfo read_info(const Hdf5File& index) {
 
 OpenedCheckpoint open_hdf5_checkpoint(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kCheckpointIndexName;
-  ByteFile::open(path);  // Nothing but a regular file is given to HDF5.
+  ByteFile::open(path);  // HDF5 only gets regular files.
   const Hdf5File index = Hdf5File::open(path);
   const int64_t version = index.integer_attribute("/", "format_version");
   if (version < 1 || version > kCheckpointVersion) throw UnknownFormat(path.string(), version);

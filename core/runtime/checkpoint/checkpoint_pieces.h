@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint as it was opened, whatever the format of its files: what its arrays are, and where
-// the bytes of their pieces are read.
+// An opened checkpoint of any format: its arrays, and where the bytes of their pieces are.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +9,11 @@
 #include <vector>
 
 #include "core/runtime/checkpoint/checkpoint.h"
-#include "core/runtime/checkpoint/checkpoint_tiles.h"
+#include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {
 
-// A checkpoint that a later version has written. It is not damaged.
+// A checkpoint that a later version of Tessera has written. It is not damaged.
 class UnknownFormat : public Error {
  public:
   explicit UnknownFormat(const std::string& where, int64_t version);
@@ -24,7 +23,7 @@ class UnknownFormat : public Error {
 class PieceBytes {
  public:
   virtual ~PieceBytes() = default;
-  // The tile of this number. Thread-safe.
+  // Reads the tile `number`. Thread-safe.
   virtual void read(int64_t number, const Tiles& tiles, std::span<std::byte> bytes) const = 0;
 };
 
@@ -42,9 +41,7 @@ struct OpenedCheckpoint {
   std::map<std::string, std::vector<OpenedPiece>> pieces;  // By array.
 };
 
-// Of format 3: checks every byte of its files but those of the arrays, which have checksums too.
-OpenedCheckpoint open_tabled_checkpoint(const std::filesystem::path& directory);
-// Of formats 1 and 2, which have no tables and are read with HDF5.
+// Formats 1 and 2, which have no tables and are read with HDF5.
 OpenedCheckpoint open_hdf5_checkpoint(const std::filesystem::path& directory);
 
 }  // namespace tessera

@@ -58,9 +58,9 @@ void CheckpointSaver::wait() {
 void CheckpointSaver::save(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) {
   const auto begin = Clock::now();
   wait();
-  std::vector<std::span<const std::byte>> spans;
-  for (const CheckpointArray& array : arrays) spans.push_back(array.bytes);
-  reads_->begin(std::move(spans));
+  std::vector<DeviceBuffer> buffers;
+  for (const CheckpointArray& array : arrays) buffers.push_back(array.bytes.device());
+  reads_->begin(std::move(buffers));
   {
     const std::lock_guard lock(mutex_);
     blocked_seconds_ += seconds_since(begin);
@@ -68,7 +68,7 @@ void CheckpointSaver::save(const CheckpointInfo& info, const std::vector<Checkpo
   try {
     thread_ = start_thread([this, info, arrays] { write(info, arrays); });
   } catch (...) {
-    reads_->finish_all();  // Nobody will read them.
+    reads_->finish_all();  // Nothing will read them.
     throw;
   }
 }
@@ -80,7 +80,7 @@ void CheckpointSaver::write(const CheckpointInfo& info,
     Saved saved{.step = info.step};
     saved.bytes = store_.add(info, arrays, *processes_, reads_.get());
     if (processes_->is_first()) saved.removed = outdated_steps();
-    // Not under the lock, or take_saved would wait for the disk.
+    // Without the lock, or take_saved would wait for the disk.
     for (const int64_t step : saved.removed) store_.remove(step);
     const std::lock_guard lock(mutex_);
     saved.seconds = seconds_since(begin);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves checkpoints while training goes on: `save` returns at once, and a thread writes the arrays
-// from where they are, without a copy. So that a checkpoint is of one step, whoever changes arrays
-// first waits until they were read: training awaits `reads()` before each launch that writes to a
-// parameter or state (Executor::guard_writes). A step reads them for most of its time and updates
-// them at its end, so there is little to wait for; what is written waits for the disk in the
-// operating system's cache, which bounds the memory. One save is under way at a time; its failure
-// is never silent, and the same in all processes.
+// Saves checkpoints while training continues: `save` returns at once, and a thread reads the arrays
+// from the devices and writes them. So that a checkpoint is of one step, training waits for
+// `reads()` before each launch that writes to a parameter or state (Executor::guard_writes). A step
+// only reads them for most of its time and updates them at its end, so that it seldom waits.
+// Written bytes wait for the disk in the operating system's cache, which bounds the memory. One
+// save is under way at a time; its failure is reported in all processes.
 #pragma once
 
 #include <cstdint>
@@ -23,29 +22,29 @@ namespace tessera {
 
 class CheckpointSaver {
  public:
-  // Every process of the run has one, and they save together: `save` is called with the same steps
-  // in the same order, each with the pieces it owns. `processes` are for the writing thread alone
-  // (a channel of its own; null: this process is alone); their `waits` report also what waits for
-  // `reads`. Process 0 removes what killed saves left.
+  // Every process of the run has a saver, and they save together: each calls `save` with the same
+  // steps in the same order and the pieces it owns. Only the writing thread uses `processes` (a
+  // channel of its own; null: this process is alone); their `waits` also report what waits for
+  // `reads`. Process 0 removes what interrupted saves have left.
   CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy,
                   std::unique_ptr<ProcessGroup> processes = nullptr);
-  ~CheckpointSaver();  // Waits; a failure that nobody asked about is printed.
+  ~CheckpointSaver();  // Waits. Prints a failure that was not thrown before.
 
-  // Waits for the save before, if need be, whose failure it throws; then returns. The arrays' bytes
-  // must stay, and stay as they are, while reads() has them pending.
+  // Waits for the previous save, whose failure it throws, then starts this one. The arrays must not
+  // change while reads() has them pending.
   void save(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays);
   const std::shared_ptr<PendingReads>& reads() const { return reads_; }
-  // Returns when nothing is under way; throws a failure.
+  // Returns when no save is under way; throws its failure.
   void wait();
 
   struct Saved {
     int64_t step = 0;
-    int64_t bytes = 0;             // Of the arrays, of all processes.
+    int64_t bytes = 0;             // Of the arrays of all processes.
     double seconds = 0.0;          // In the writing thread.
-    double stall = 0.0;            // Seconds that it, or one before it, kept training waiting.
-    std::vector<int64_t> removed;  // Earlier checkpoints the policy let go; process 0 knows.
+    double stall = 0.0;            // Seconds that training waited for it or an earlier save.
+    std::vector<int64_t> removed;  // Checkpoints that the policy removed; in process 0.
   };
-  // Those that were completed since this was last asked.
+  // Those completed since the last call.
   std::vector<Saved> take_saved();
   // For RetentionPolicy::best.
   void set_metric(int64_t step, double value);

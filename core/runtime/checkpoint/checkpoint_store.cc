@@ -34,7 +34,7 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Removes a directory that is being written, unless it was given its name.
+// Removes a directory that is being written, unless it was renamed.
 class Unfinished {
  public:
   explicit Unfinished(fs::path path) : path_(std::move(path)) {
@@ -57,7 +57,7 @@ int64_t array_bytes(const std::vector<CheckpointArray>& arrays) {
   return bytes;
 }
 
-// What each process said of its shard, "<bytes of the file> <of its table> <of its arrays>"; adds
+// The sizes that each process reported, "<bytes of the file> <of its table> <of its arrays>"; sums
 // up the last.
 std::vector<ShardBytes> parse_written(const std::vector<std::string>& written, int64_t* bytes) {
   std::vector<ShardBytes> shards;
@@ -71,7 +71,7 @@ std::vector<ShardBytes> parse_written(const std::vector<std::string>& written, i
   return shards;
 }
 
-// Network file systems may show a host's file to another host some seconds late.
+// On network file systems a host may see another host's file some seconds late.
 constexpr std::chrono::seconds kPatience{60};
 
 void wait_for_file(const fs::path& file, int64_t bytes, size_t host,
@@ -133,7 +133,7 @@ std::vector<int64_t> CheckpointStore::steps() const {
     const auto step = step_of(entry.path().filename().string());
     std::error_code why;
     if (step && entry.is_directory(why)) steps.push_back(*step);
-    // One that was just removed is none.
+    // It may have been removed just now.
     if (step && why && why != std::errc::no_such_file_or_directory)
       fail("{}: cannot read this checkpoint: {}; to go on without it, remove it",
            entry.path().string(), why.message());
@@ -193,9 +193,9 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
                              ProcessGroup& processes, PendingReads* reads) const {
   const fs::path path = path_of(info.step);
   const std::string save = fmt::format("saving step {}", info.step);
-  std::optional<Unfinished> unfinished;  // Of process 0: gone again if anything below throws.
+  std::optional<Unfinished> unfinished;  // Of process 0; removed if anything below throws.
   try {
-    // A name alone is sent round: hosts may have mounted the directory in different places.
+    // Only the name is broadcast: hosts may have mounted the directory in different places.
     const std::string name = together(processes, save + ", making its directory", [&] {
       if (!processes.is_first()) return std::string();
       return unfinished.emplace(temporary_beside(path, "new")).path().filename().string();
@@ -214,7 +214,7 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
       write_checkpoint_index(place, info, processes.size());
       rename_or_exchange(place, path);
       sync_directory(directory_);
-      sync_directory(directory_ / "..");  // Where the first save made directory_.
+      sync_directory(directory_ / "..");  // The first save created directory_ there.
       return "";
     });
     return bytes;
@@ -229,7 +229,7 @@ int64_t CheckpointStore::add(const CheckpointInfo& info,
   return add(info, arrays, alone);
 }
 
-// By a rename first, so that half a checkpoint never bears a checkpoint's name.
+// Renamed first, so that a partly removed checkpoint is never listed.
 void CheckpointStore::remove(int64_t step) const {
   const fs::path doomed = temporary_beside(path_of(step), "old");
   fs::remove_all(doomed);

@@ -50,7 +50,7 @@ class TableText {
     if (!rest_.starts_with(expected)) refuse(expected);
     rest_.remove_prefix(expected.size());
   }
-  // A value, with the text that stands before it.
+  // A value and the text before it.
   template <typename T = int64_t>
   T integer(std::string_view before = "") {
     literal(before);
@@ -60,7 +60,7 @@ class TableText {
     rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
     return value;
   }
-  uint32_t hex(std::string_view before) {  // Eight digits in the one way that they are written.
+  uint32_t hex(std::string_view before) {  // Exactly eight lowercase digits.
     literal(before);
     const std::string digits = take(8);
     uint32_t value = 0;
@@ -105,7 +105,7 @@ class TableText {
   const std::string& where_;
 };
 
-// Whether the number of bytes of such an array fits in 64 bits.
+// Whether the array's number of bytes fits in 64 bits.
 bool product_fits(const std::vector<int64_t>& shape, int64_t element_bytes) {
   int64_t bytes = element_bytes;
   for (const int64_t size : shape)
@@ -137,7 +137,7 @@ bool is_sound(const CheckpointPiece& piece, int64_t file_bytes) {
          Tiles(piece.block.shape, piece.tile).count() == std::ssize(piece.checksums);
 }
 
-// The runs of the file that are in no piece; nullopt if two pieces overlap.
+// The runs of the file outside pieces; nullopt if two pieces overlap.
 using Runs = std::vector<std::pair<int64_t, int64_t>>;
 std::optional<Runs> gaps(const ShardTable& table) {
   Runs runs, gaps;
@@ -310,6 +310,29 @@ uint32_t rest_checksum(const ByteFile& file, const ShardTable& table) {
   uint32_t sum = 0;
   for (const auto& [begin, end] : *rest) sum = range_checksum(file, begin, end, sum);
   return sum;
+}
+
+Tiles::Tiles(std::vector<int64_t> shape, std::vector<int64_t> tile)
+    : shape_(std::move(shape)), tile_(std::move(tile)) {
+  CHECK(shape_.size() == tile_.size());
+  for (size_t i = 0; i < shape_.size(); ++i) {
+    CHECK(tile_[i] > 0 || shape_[i] == 0);
+    grid_.push_back(shape_[i] == 0 ? 0 : (shape_[i] + tile_[i] - 1) / tile_[i]);
+    count_ *= grid_.back();
+  }
+}
+
+Region Tiles::at(int64_t number) const {
+  Region region = Region::whole(shape_);
+  for (size_t i = shape_.size(); i-- > 0; number /= grid_[i]) {
+    region.origin[i] = number % grid_[i] * tile_[i];
+    region.shape[i] = std::min(tile_[i], shape_[i] - region.origin[i]);
+  }
+  return region;
+}
+
+int64_t Tiles::elements_before(int64_t number) const {
+  return Subarray(Region::whole(shape_), at(number), 1).begin();
 }
 
 }  // namespace tessera

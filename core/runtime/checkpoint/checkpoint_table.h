@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of a checkpoint: text files that say what lies where in its HDF5 files, with a
-// checksum for every byte of them (docs/formats.md). Tessera reads checkpoints by these alone,
-// because HDF5 checks what it decodes too late, and may crash on a damaged file.
+// The tables of a checkpoint: text files that say where each piece lies in its HDF5 files, with
+// checksums for every byte of them (docs/formats.md). Tessera reads checkpoints only by these,
+// since HDF5 may crash on a damaged file before it checks anything. Pieces are read and checked in
+// tiles.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +14,32 @@
 #include "core/base/region.h"
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint.h"
-#include "core/runtime/checkpoint/checkpoint_tiles.h"
 
 namespace tessera {
 
-// A part of an array in a shard: one run of its bytes, in tiles with a checksum each.
+// The tiles of a piece, which are read and checked as a unit. A tile is a run of the piece's
+// row-major bytes, at most 16 MiB.
+class Tiles {
+ public:
+  // Of a piece of shape `shape`, in tiles of shape `tile`, smaller at the edges.
+  Tiles(std::vector<int64_t> shape, std::vector<int64_t> tile);
+
+  int64_t count() const { return count_; }
+  // Tiles are numbered in the order of their bytes in the piece.
+  Region at(int64_t number) const;
+  int64_t elements_before(int64_t number) const;
+
+ private:
+  std::vector<int64_t> shape_, tile_, grid_;
+  int64_t count_ = 1;
+};
+
+// A part of an array in a shard: consecutive bytes of the file, in tiles with a checksum each.
 struct CheckpointPiece {
   std::string array;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;  // Of the whole array.
-  Region block;                // Of it: this part.
+  Region block;                // This part of the array.
   std::vector<int64_t> tile;   // The shape of the tiles.
   int64_t file_offset = 0;
   std::vector<uint32_t> checksums;
@@ -30,17 +47,17 @@ struct CheckpointPiece {
   int64_t bytes() const;
 };
 
-// Of one shard. Parsed ones are sound: blocks lie in their arrays, pieces in the file and apart
-// from each other, and there is a checksum for each tile.
+// The table of one shard. Parsed tables are valid: blocks lie in their arrays, pieces lie in the
+// file and do not overlap, and each tile has a checksum.
 struct ShardTable {
   int64_t step = 0;
   CheckpointHost host;
   int64_t bytes = 0;           // Of the HDF5 file.
-  uint32_t rest_checksum = 0;  // Of all its bytes that are in no piece, in their order.
+  uint32_t rest_checksum = 0;  // Of all bytes of the file outside pieces, in order.
   std::vector<CheckpointPiece> pieces;
 };
 
-// Of the whole checkpoint.
+// The table of the whole checkpoint.
 struct IndexTable {
   struct File {
     int64_t bytes = 0;
@@ -51,16 +68,16 @@ struct IndexTable {
   std::vector<File> tables;  // Of the shards, by host.
 };
 
-// The texts end with a checksum of what is before. Parsing refuses all that is not exactly such a
-// text, with an Error that begins with `where`.
+// The texts end with a checksum of the text before it. Parsing anything else is an Error that
+// begins with `where`.
 std::string shard_table_text(const ShardTable& table);
 ShardTable parse_shard_table(std::string_view text, const std::string& where);
 std::string index_table_text(const IndexTable& table);
 IndexTable parse_index_table(std::string_view text, const std::string& where);
 
-// A table's bytes; Error if it is no regular file, or too large to be a table.
+// A table's text; Error if the path is not a regular file, or is too large for a table.
 std::string read_table(const std::filesystem::path& path);
-// The checksum of a whole file, and of what of a shard is in no piece.
+// The checksum of a whole file, and of the bytes of a shard outside pieces.
 uint32_t file_checksum(const ByteFile& file);
 uint32_t rest_checksum(const ByteFile& file, const ShardTable& table);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing a checkpoint: shards, then the index over them. HDF5 lays out a shard and writes what
-// describes its arrays; the arrays' bytes are written past it, straight from where they are, and
-// read once: their checksums are taken block by block on the way, while a block is in the cache.
+// describes its arrays. The arrays' bytes are written without HDF5, and read once: checksums are
+// computed block by block on the way, while a block is in the cache. A CPU device's memory is not
+// copied first.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -16,10 +17,20 @@
 #include "core/runtime/checkpoint/checkpoint.h"
 #include "core/runtime/checkpoint/checkpoint_files.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
-#include "core/runtime/checkpoint/checkpoint_tiles.h"
 #include "core/runtime/checkpoint/pending_reads.h"
 
 namespace tessera {
+
+size_t ArrayBytes::size() const {
+  return device_.device != nullptr ? static_cast<size_t>(device_.bytes) : host_.size();
+}
+
+void ArrayBytes::read(int64_t offset, int64_t size,
+                      const std::function<void(std::span<const std::byte>)>& use) const {
+  if (device_.device == nullptr)
+    return use(host_.subspan(static_cast<size_t>(offset), static_cast<size_t>(size)));
+  device_.device->map(device_.address + offset, size, HostAccess::kRead, use);
+}
 
 std::string checkpoint_piece_name(const std::string& array, const std::vector<int64_t>& shape,
                                   const std::vector<int64_t>& offset,
@@ -34,7 +45,8 @@ std::string checkpoint_array_name(const std::string& piece_name) {
 namespace {
 
 constexpr int64_t kTileBytes = int64_t{4} << 20;
-constexpr int64_t kBlockBytes = int64_t{512} << 10;  // Read, summed and written; fits in a cache.
+constexpr int64_t kBlockBytes = int64_t{512}
+                                << 10;  // Checksummed and written at once; fits in a cache.
 constexpr int64_t kPageBytes = 4096;
 
 CheckpointPiece piece_of(const CheckpointArray& array) {
@@ -47,7 +59,7 @@ CheckpointPiece piece_of(const CheckpointArray& array) {
   return piece;
 }
 
-// The file with everything but the arrays' bytes, whose places are in the table.
+// Writes the file without the arrays' bytes, whose places the returned table has.
 ShardTable lay_out(const std::filesystem::path& path, const CheckpointInfo& info,
                    const std::vector<CheckpointArray>& arrays, const CheckpointHost& host) {
   Hdf5File shard = Hdf5File::create(path, kPageBytes);
@@ -71,14 +83,14 @@ ShardTable lay_out(const std::filesystem::path& path, const CheckpointInfo& info
 }
 
 // Writes a tile and returns its checksum.
-uint32_t write_tile(ByteFile& file, int64_t offset, std::span<const std::byte> bytes) {
+uint32_t write_tile(ByteFile& file, int64_t offset, std::span<const std::byte> tile) {
   uint32_t checksum = 0;
-  while (!bytes.empty()) {
-    const auto block = bytes.first(std::min(bytes.size(), static_cast<size_t>(kBlockBytes)));
+  while (!tile.empty()) {
+    const auto block = tile.first(std::min(tile.size(), static_cast<size_t>(kBlockBytes)));
     checksum = crc32c(block, checksum);
     file.write_at(offset, block);
     offset += std::ssize(block);
-    bytes = bytes.subspan(block.size());
+    tile = tile.subspan(block.size());
   }
   return checksum;
 }
@@ -92,9 +104,9 @@ void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, Sh
     int64_t done = 0;
     for (int64_t tile = 0; tile < tiles.count(); ++tile) {
       const int64_t bytes = tiles.at(tile).elements() * dtype_bytes(piece.dtype);
-      piece.checksums.push_back(write_tile(
-          file, piece.file_offset + done,
-          arrays[i].bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(bytes))));
+      arrays[i].bytes.read(done, bytes, [&](std::span<const std::byte> each) {
+        piece.checksums.push_back(write_tile(file, piece.file_offset + done, each));
+      });
       done += bytes;
       writeback.wrote(piece.file_offset + done);
     }
@@ -123,7 +135,7 @@ ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
 
 namespace {
 
-// An array as the shards hold it.
+// An array in the shards.
 struct Assembled {
   StoredType type = StoredType::kF32;
   std::vector<int64_t> shape;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/checkpoint/pending_reads.h"
 
-#include <functional>
 #include <utility>
 
 #include "core/base/error.h"
@@ -9,25 +8,24 @@
 namespace tessera {
 namespace {
 
-bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
-  const std::less<const std::byte*> before;
-  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
-         before(b.data(), a.data() + a.size());
+bool overlap(const DeviceBuffer& a, const DeviceBuffer& b) {
+  return a.device == b.device && a.bytes > 0 && b.bytes > 0 && a.address < b.address + b.bytes &&
+         b.address < a.address + a.bytes;
 }
 
 }  // namespace
 
-void PendingReads::begin(std::vector<std::span<const std::byte>> spans) {
+void PendingReads::begin(std::vector<DeviceBuffer> buffers) {
   const std::lock_guard lock(mutex_);
-  CHECK(finished_ == spans_.size(), "{} of {} spans were read", finished_, spans_.size());
-  spans_ = std::move(spans);
+  CHECK(finished_ == buffers_.size(), "{} of {} buffers were read", finished_, buffers_.size());
+  buffers_ = std::move(buffers);
   finished_ = 0;
 }
 
 void PendingReads::finish_next() {
   {
     const std::lock_guard lock(mutex_);
-    CHECK(finished_ < spans_.size());
+    CHECK(finished_ < buffers_.size());
     ++finished_;
   }
   changed_.notify_all();
@@ -36,7 +34,7 @@ void PendingReads::finish_next() {
 void PendingReads::finish_all() {
   {
     const std::lock_guard lock(mutex_);
-    finished_ = spans_.size();
+    finished_ = buffers_.size();
   }
   changed_.notify_all();
 }
@@ -49,17 +47,17 @@ void PendingReads::await_number(std::unique_lock<std::mutex>& lock, size_t numbe
     waited_seconds_ += std::chrono::duration<double>(Clock::now() - since_).count();
 }
 
-void PendingReads::await(std::span<const std::byte> bytes) {
+void PendingReads::await(const DeviceBuffer& buffer) {
   std::unique_lock lock(mutex_);
   size_t last = 0;  // One past the last that overlaps.
-  for (size_t i = finished_; i < spans_.size(); ++i)
-    if (overlap(spans_[i], bytes)) last = i + 1;
+  for (size_t i = finished_; i < buffers_.size(); ++i)
+    if (overlap(buffers_[i], buffer)) last = i + 1;
   await_number(lock, last);
 }
 
 void PendingReads::await_all() {
   std::unique_lock lock(mutex_);
-  await_number(lock, spans_.size());
+  await_number(lock, buffers_.size());
 }
 
 std::string PendingReads::stalled(std::chrono::milliseconds least) const {

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that one thread is still to read, and that others may change only when it has: a
-// checkpoint is written from the very bytes that training works on. A step reads them meanwhile;
-// its update of an array waits until that array is written.
+// Device memory that one thread will still read, and that others may change only after that: a
+// checkpoint is written from the bytes that training works on. The next step may read them
+// meanwhile; its update of an array waits until that array has been read.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <span>
 #include <string>
 #include <vector>
+
+#include "core/backend/backend.h"
 
 namespace tessera {
 
 class PendingReads {
  public:
   // These will be read, in this order. Nothing may be pending.
-  void begin(std::vector<std::span<const std::byte>> spans);
-  void finish_next();  // The first that is still pending was read.
-  void finish_all();   // Nothing more will be read.
+  void begin(std::vector<DeviceBuffer> buffers);
+  void finish_next();  // The first that is still pending has been read.
+  void finish_all();   // The rest will not be read.
 
-  // Returns when nothing pending overlaps `bytes`, or nothing is pending at all. Any thread.
-  void await(std::span<const std::byte> bytes);
+  // Returns when nothing pending overlaps `buffer`. Any thread.
+  void await(const DeviceBuffer& buffer);
   void await_all();
   // "waits for a checkpoint that is being written" if `await` has kept a caller for `least` or
   // longer; else "". For Waits.
@@ -37,8 +37,8 @@ class PendingReads {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::span<const std::byte>> spans_;
-  size_t finished_ = 0;      // Of spans_, from the first.
+  std::vector<DeviceBuffer> buffers_;
+  size_t finished_ = 0;      // Of buffers_, from the first.
   int waiting_ = 0;          // Callers now.
   Clock::time_point since_;  // When the first of them came.
   double waited_seconds_ = 0.0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which weights of another run to start from: ordered rules from names here to names there. It
-// matches names only; reading them is checkpoint.h.
+// Which weights of another run to start from: ordered rules from this run's names to the other's.
+// It matches names only.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// `pattern` (ECMAScript) must match a whole name here; `source` is the name there and may hold $1,
-// $2, … for the pattern's groups and $0 for all of it.
+// `pattern` (ECMAScript) must match a whole name of this run. `source` is the name in the other
+// run, in which $1, $2, … are the pattern's groups and $0 is the whole match.
 struct NameRule {
   std::string pattern;
   std::string source;
@@ -17,7 +17,7 @@ struct NameRule {
 
 struct NameRules {
   std::vector<NameRule> rules;      // The first that matches counts.
-  std::vector<std::string> ignore;  // Names that stay as initialised here, whatever `rules` say.
+  std::vector<std::string> ignore;  // Names that keep their initial values; goes before `rules`.
   bool safe = true;                 // A pattern that matches nothing is an Error.
 };
 
@@ -26,8 +26,8 @@ struct NameMatch {
   std::string source;
 };
 
-// For each of `destinations` that a rule matches, in their order, its source. Error if a source is
-// not among `sources` (with the nearest), or a pattern is no regular expression.
+// The source of each of `destinations` that a rule matches, in order. Error if a source is not
+// among `sources` (with the nearest), or if a pattern is not a regular expression.
 std::vector<NameMatch> match_names(const std::vector<std::string>& destinations,
                                    const std::vector<std::string>& sources, const NameRules& rules);
 

@@ -20,7 +20,7 @@ class ExchangeKernel final : public CollectiveKernel {
   }
 
  private:
-  void communicate(const LaunchArgs& args) override {
+  void communicate(const HostArgs& args) override {
     if (info().kind == CollectiveKind::kPermute) return permute(args);
     const int64_t own = place().self().index;
     for (const Member& member : place().local()) {
@@ -32,7 +32,7 @@ class ExchangeKernel final : public CollectiveKernel {
   }
 
   // In rounds of a piece of each part: while one travels, the next is packed.
-  void exchange_across(const LaunchArgs& args) {
+  void exchange_across(const HostArgs& args) {
     const int64_t piece = piece_bytes(4 * (info().size() - 1));
     const int64_t bytes = info().part_to(0).bytes();
     const auto members = static_cast<int64_t>(remote_.size());
@@ -67,7 +67,7 @@ class ExchangeKernel final : public CollectiveKernel {
     for (Mail& each : sent) await(each);
   }
 
-  void permute(const LaunchArgs& args) {
+  void permute(const HostArgs& args) {
     const auto bytes = static_cast<size_t>(info().bytes_in());
     Mail mail;
     for (const Member& member : remote_) {

@@ -11,7 +11,7 @@ class GatherKernel final : public CollectiveKernel {
   using CollectiveKernel::CollectiveKernel;
 
  private:
-  void communicate(const LaunchArgs& args) override {
+  void communicate(const HostArgs& args) override {
     share_parts([this](int64_t index) { return info().part(index); },
                 [this](const Member& local) {
                   return Source{info().shard(), input_of(local)};

@@ -36,7 +36,7 @@ CollectiveKernel::CollectiveKernel(CommunicatorState& state, int64_t device,
       place_(state, info_->group, device),
       rendezvous_(state.rendezvous(info_->group)) {}
 
-void CollectiveKernel::run(const LaunchArgs& args) {
+void CollectiveKernel::run(const HostArgs& args) {
   state_.begin(device_, info_);
   patience_ = Patience(state_.options().timeout);
   rendezvous_->offer(static_cast<int>(place_.self().position)) = {args.inputs[0], args.outputs[0],

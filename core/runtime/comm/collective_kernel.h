@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/backend/cpu/host_kernel.h"
 #include "core/base/region.h"
 #include "core/runtime/comm/collective_info.h"
 #include "core/runtime/comm/communicator_state.h"
@@ -37,18 +37,18 @@ class Mail {
   std::vector<Pending> pending_;
 };
 
-class CollectiveKernel : public Kernel {
+class CollectiveKernel : public HostKernel {
  public:
   // The state must outlive the kernel.
   CollectiveKernel(CommunicatorState& state, int64_t device,
                    std::shared_ptr<const CollectiveInfo> info);
 
   int64_t scratch_bytes() const final { return scratch_bytes_; }
-  void run(const LaunchArgs& args) final;
+  void run(const HostArgs& args) final;
 
  protected:
   // From the rendezvous of all local members to when this one has all it needs.
-  virtual void communicate(const LaunchArgs& args) = 0;
+  virtual void communicate(const HostArgs& args) = 0;
 
   const CollectiveInfo& info() const { return *info_; }
   const GroupPlace& place() const { return place_; }

@@ -25,7 +25,7 @@ class ReduceKernel final : public CollectiveKernel {
   }
 
  private:
-  void communicate(const LaunchArgs& args) override {
+  void communicate(const HostArgs& args) override {
     const bool scatters = info().kind == CollectiveKind::kReduceScatter;
     const Subarray own = info().part(place().self().index);
     std::byte* const result = args.outputs[0] + (scatters ? 0 : own.begin());

@@ -35,7 +35,7 @@ Graph compile_shared(const Graph& traced, const CompileOptions& options,
 
 Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t device,
                          Stages stages) {
-  const Mesh local;  // What follows is one device's.
+  const Mesh local;  // Lowered graphs have local types.
   Graph graph = lower(rematerialized, options.mesh, device);
   end_stage("lower", graph, local, options, stages);
   graph = fuse(graph);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes from a traced graph to the one that a device runs. No memory is planned here.
+// The passes from a traced graph to the graph that a device runs. Memory is planned elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ namespace tessera {
 struct CompileOptions {
   Mesh mesh;
   RematPolicy remat;
-  // Unset: collectives overlap compute where the run has several processes; of plans without
-  // devices, where the mesh has several slices.
+  // Unset: collectives overlap compute if the run has several processes or, in a plan without
+  // devices, if the mesh has several slices.
   std::optional<Communication> communication;
   bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
   // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for
-  // --dump_graph; of stages that differ between devices, with the first device's of this process.
+  // --dump_graph. Of stages that differ between devices it gets the first device's graph.
   std::function<void(std::string_view stage, const Graph&)> on_stage;
 };
 
-// The part that is the same for all devices, up to the rematerialized graph.
+// The passes that give the same graph for all devices: verification and rematerialization.
 Graph compile_shared(const Graph& traced, const CompileOptions& options,
                      std::vector<SavedValue>& saved);
 
-// The rest, for one device of the mesh. `on_stage` is not called unless it is the `shown` one.
+// The other passes, for one device of the mesh. on_stage is called only with kShown.
 enum class Stages { kShown, kSilent };
 Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t device,
                          Stages stages);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/executor/device_executor.h"
 
-#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
@@ -11,10 +13,26 @@
 namespace tessera {
 namespace {
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+// All that a kernel may depend on: op, attributes, types of operands and results, bodies.
+void append_signature(const Graph& graph, const Node& node, std::string& text) {
+  const auto out = std::back_inserter(text);
+  fmt::format_to(out, "{} {}", node.op->name, node.attributes.text());
+  for (const ValueId value : node.inputs)
+    fmt::format_to(out, " {}", graph.type(value).text_sized());
+  text += " ->";
+  for (const ValueId value : node.outputs)
+    fmt::format_to(out, " {}", graph.type(value).text_sized());
+  for (const auto& body : node.bodies) {
+    text += " {";
+    for (const GraphInput& input : body->inputs())
+      fmt::format_to(out, "{}:{} ", input.value, body->type(input.value).text_sized());
+    for (const Node& inner : body->nodes()) {
+      append_signature(*body, inner, text);
+      fmt::format_to(out, " {}={};", fmt::join(inner.outputs, ","), fmt::join(inner.inputs, ","));
+    }
+    for (const GraphOutput& output : body->outputs()) fmt::format_to(out, " {}", output.value);
+    text += "}";
+  }
 }
 
 // Pairs the graphs of a plan with this device's. CHECKs that they are alike.
@@ -36,12 +54,28 @@ void pair_graphs(const Graph& planned, const Graph& own,
 
 }  // namespace
 
+Kernel& KernelCache::get(const Graph& graph, const Node& node) {
+  Kernel*& known = by_node_[&node];
+  if (known != nullptr) return *known;
+  std::string signature;
+  append_signature(graph, node, signature);
+  std::unique_ptr<Kernel>& kernel = by_signature_[signature];
+  if (!kernel) kernel = device_.prepare(graph, node);
+  known = kernel.get();
+  return *known;
+}
+
 DeviceExecutor::DeviceExecutor(Device& device, int64_t number, Communicator* communicator)
     : device_(device), number_(number), communicator_(communicator), kernels_(device) {}
 
 DeviceExecutor::~DeviceExecutor() {
-  communication_.reset();  // It works in the arena.
-  if (arena_ != nullptr) device_.release(arena_, bytes_);
+  communication_.reset();  // They may still work in the arena.
+  compute_.reset();
+  if (!arena_.is_null()) device_.release(arena_, bytes_);
+}
+
+CollectiveNeeds DeviceExecutor::collective_needs(const Graph& graph, const Node& node) const {
+  return find_device_kind(device_.kind()).collective_needs(graph, node);
 }
 
 KernelFacts DeviceExecutor::facts() {
@@ -57,15 +91,13 @@ KernelFacts DeviceExecutor::facts() {
               }};
 }
 
-CollectiveNeeds DeviceExecutor::collective_needs(const Graph& graph, const Node& node) const {
-  return find_device_kind(device_.kind()).collective_needs(graph, node);
-}
-
 bool DeviceExecutor::allocate(int64_t bytes) {
-  CHECK(arena_ == nullptr);
+  CHECK(arena_.is_null());
   arena_ = device_.allocate(bytes);
   bytes_ = bytes;
-  return arena_ != nullptr;
+  if (arena_.is_null()) return false;
+  compute_ = device_.make_stream(StreamUse::kCompute);
+  return true;
 }
 
 Kernel& DeviceExecutor::kernel(const Graph& graph, const Node& node) {
@@ -77,74 +109,86 @@ Kernel& DeviceExecutor::kernel(const Graph& graph, const Node& node) {
 }
 
 void DeviceExecutor::add_program(const StepPlan& plan, const Graph& graph) {
-  CHECK(arena_ != nullptr);
+  CHECK(compute_ != nullptr);
   std::map<const Graph*, const Graph*> own;
   pair_graphs(*plan.graph, graph, own);
   own[plan.helpers.get()] = plan.helpers.get();
   Program& program = programs_.emplace_back();
   program.launches.reserve(plan.launches.size());
   for (const Launch& launch : plan.launches) {
-    PreparedLaunch& prepared = program.launches.emplace_back();
-    prepared.graph = own.at(launch.graph);
-    prepared.node = &prepared.graph->node(launch.node);
-    prepared.kernel = &kernel(*prepared.graph, *prepared.node);
-    prepare(plan, launch, &prepared);
-    if (launch.kind == LaunchKind::kStart) {
-      prepared.start = static_cast<int64_t>(program.starts.size());
-      program.starts.push_back(program.launches.size() - 1);
-    } else if (launch.kind == LaunchKind::kWait) {
-      prepared.start = program.launches[static_cast<size_t>(launch.waits_for)].start;
-    }
+    program.launches.push_back(prepare(plan, launch, *own.at(launch.graph)));
+    if (launch.kind == LaunchKind::kStart && !communication_)
+      communication_ = device_.make_stream(StreamUse::kCommunication);
   }
-  if (program.starts.empty() || communication_) return;
-  communication_ = std::make_unique<SideThread>([this](int64_t number) {
-    launch(running_->launches[running_->starts[static_cast<size_t>(number)]],
-           Track::kCommunication);
-  });
 }
 
-// Its addresses.
-void DeviceExecutor::prepare(const StepPlan& plan, const Launch& launch,
-                             PreparedLaunch* prepared) const {
-  for (const int64_t offset : launch.inputs) prepared->inputs.push_back(at(offset));
+DeviceExecutor::PreparedLaunch DeviceExecutor::prepare(const StepPlan& plan, const Launch& launch,
+                                                       const Graph& graph) {
+  PreparedLaunch prepared;
+  prepared.graph = &graph;
+  prepared.node = &graph.node(launch.node);
+  prepared.kernel = &kernel(graph, *prepared.node);
+  prepared.kind = launch.kind;
+  for (const int64_t offset : launch.inputs) prepared.inputs.push_back(arena_ + offset);
   for (size_t i = 0; i < launch.outputs.size(); ++i) {
-    prepared->outputs.push_back(at(launch.outputs[i]));
+    prepared.outputs.push_back(arena_ + launch.outputs[i]);
     if (launch.outputs[i] < plan.persistent_bytes)
-      prepared->persistent.emplace_back(
-          prepared->outputs.back(),
-          static_cast<size_t>(prepared->graph->type(prepared->node->outputs[i]).bytes()));
+      prepared.persistent.push_back(
+          buffer(launch.outputs[i], graph.type(prepared.node->outputs[i]).bytes()));
   }
-  prepared->scratch = at(launch.scratch);
-  prepared->kind = launch.kind;
+  prepared.scratch = arena_ + launch.scratch;
+  if (launch.kind == LaunchKind::kWait) prepared.start = static_cast<size_t>(launch.waits_for);
+  if (launch.kind == LaunchKind::kStart) {
+    prepared.ready = device_.make_event();
+    prepared.done = device_.make_event();
+  }
+  return prepared;
 }
 
-void DeviceExecutor::launch(const PreparedLaunch& launch, Track track) const {
-  LaunchTimes times{.device = number_, .track = track, .kind = launch.kind};
-  if (*observer_) times.begin_ns = now_ns();
-  if (launch.kind == LaunchKind::kWait) {
-    communication_->wait(launch.start);
-  } else {
-    if (*guard_)
-      for (const std::span<const std::byte> bytes : launch.persistent) (*guard_)(bytes);
-    launch.kernel->run(
-        {.inputs = launch.inputs, .outputs = launch.outputs, .scratch = launch.scratch});
+void DeviceExecutor::copy_from_host(int64_t offset, std::span<const std::byte> from) {
+  compute_->copy_from_host(arena_ + offset, from);
+}
+
+void DeviceExecutor::copy_to_host(std::span<std::byte> to, int64_t offset) {
+  compute_->copy_to_host(to, arena_ + offset);
+  compute_->synchronize();
+}
+
+void DeviceExecutor::enqueue(const Program& program, const PreparedLaunch& launch,
+                             LaunchTime* time) {
+  switch (launch.kind) {
+    case LaunchKind::kRun:
+      return compute_->launch(*launch.kernel, launch.args(), time);
+    case LaunchKind::kStart:
+      compute_->record(*launch.ready);
+      communication_->wait(*launch.ready);
+      communication_->launch(*launch.kernel, launch.args(), time);
+      return communication_->record(*launch.done);
+    case LaunchKind::kWait:
+      return compute_->wait(*program.launches[launch.start].done, time);
   }
-  if (!*observer_) return;
-  times.end_ns = now_ns();
-  (*observer_)(*launch.graph, *launch.node, times);
 }
 
 void DeviceExecutor::run(int program, const LaunchObserver& observer, const WriteGuard& guard) {
-  if (communication_) communication_->begin();
-  running_ = &programs_[static_cast<size_t>(program)];
-  observer_ = &observer;
-  guard_ = &guard;
-  for (const PreparedLaunch& each : running_->launches) {
-    if (each.kind == LaunchKind::kStart) {
-      communication_->start();
-    } else {
-      launch(each, Track::kCompute);
-    }
+  Program& running = programs_[static_cast<size_t>(program)];
+  if (observer) running.times.assign(running.launches.size(), {});
+  for (size_t i = 0; i < running.launches.size(); ++i) {
+    const PreparedLaunch& launch = running.launches[i];
+    if (guard && launch.kind != LaunchKind::kWait)
+      for (const DeviceBuffer& output : launch.persistent) guard(output);
+    enqueue(running, launch, observer ? &running.times[i] : nullptr);
+  }
+  compute_->synchronize();
+  if (communication_) communication_->synchronize();
+  if (!observer) return;
+  for (size_t i = 0; i < running.launches.size(); ++i) {
+    const PreparedLaunch& launch = running.launches[i];
+    observer(*launch.graph, *launch.node,
+             {.device = number_,
+              .track = launch.kind == LaunchKind::kStart ? Track::kCommunication : Track::kCompute,
+              .kind = launch.kind,
+              .begin_ns = running.times[i].begin_ns,
+              .end_ns = running.times[i].end_ns});
   }
 }
 

@@ -1,45 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device's part of an executor: its kernels, its arena and its launches. The plan is common to
-// all devices; it knows nothing of names, layouts or threads.
+// One device's part of an executor: its arena, kernels and streams. The plan is common to all
+// devices; it knows nothing of names, layouts or threads.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "core/backend/backend.h"
 #include "core/passes/memory/memory_plan.h"
 #include "core/runtime/comm/communicator.h"
-#include "core/runtime/executor/kernel_cache.h"
-#include "core/runtime/executor/launch_observer.h"
-#include "core/runtime/executor/side_thread.h"
+#include "core/runtime/executor/launch_trace.h"
 
 namespace tessera {
 
+// Prepared kernels of a device, one for all equal nodes: the layers of an unrolled stack share
+// theirs.
+class KernelCache {
+ public:
+  explicit KernelCache(Device& device) : device_(device) {}
+
+  // Valid as long as the cache. The node's graph is only read during the call, but a node of the
+  // same address must not be replaced by another.
+  Kernel& get(const Graph& graph, const Node& node);
+
+ private:
+  Device& device_;
+  std::map<const Node*, Kernel*> by_node_;
+  std::map<std::string, std::unique_ptr<Kernel>> by_signature_;
+};
+
 class DeviceExecutor {
  public:
-  // `number` is the device's place in the mesh. Without a communicator, collectives can be planned
-  // only.
+  // `number` is the device's place in the mesh. Without a communicator, collectives can only be
+  // planned.
   DeviceExecutor(Device& device, int64_t number, Communicator* communicator);
   ~DeviceExecutor();
   DeviceExecutor(const DeviceExecutor&) = delete;
   DeviceExecutor& operator=(const DeviceExecutor&) = delete;
 
-  Device& device() { return device_; }
+  Device& device() const { return device_; }
   int64_t number() const { return number_; }
 
   // For plan_memory; valid as long as this.
   KernelFacts facts();
-  // Zeroed; false if there is not enough.
+  // Allocates the arena, zeroed; false if the device has not enough memory.
   bool allocate(int64_t bytes);
-  // Makes the launches of a plan ready: those of `graph`, which is like the plan's but for the
-  // values of attributes (it may be the same). Both must outlive this.
+  // Prepares the launches of a plan for `graph`, which differs from the plan's graph at most in the
+  // values of attributes. Both must outlive this.
   void add_program(const StepPlan& plan, const Graph& graph);
 
-  std::byte* at(int64_t offset) const { return arena_ + offset; }
-  // Starts run on a thread beside this one, in their order; waits wait for them.
+  DeviceBuffer buffer(int64_t offset, int64_t bytes) { return {&device_, arena_ + offset, bytes}; }
+  // Between runs. A copy to the host is complete on return; one from the host is complete before
+  // the next run begins, and when synchronize() returns.
+  void copy_from_host(int64_t offset, std::span<const std::byte> from);
+  void copy_to_host(std::span<std::byte> to, int64_t offset);
+  void synchronize() { compute_->synchronize(); }
+
+  // Returns when all launches are done. Starts run on a second stream, for which waits wait.
   void run(int program, const LaunchObserver& observer, const WriteGuard& guard);
 
  private:
@@ -48,20 +69,22 @@ class DeviceExecutor {
     Kernel* kernel = nullptr;
     const Graph* graph = nullptr;
     const Node* node = nullptr;
-    std::vector<const std::byte*> inputs;
-    std::vector<std::byte*> outputs;
-    std::vector<std::span<const std::byte>> persistent;  // Those outputs that stay after the step.
-    std::byte* scratch = nullptr;
+    std::vector<DeviceAddress> inputs, outputs;
+    DeviceAddress scratch;
+    std::vector<DeviceBuffer> persistent;  // Outputs that are parameters or state.
     LaunchKind kind = LaunchKind::kRun;
-    int64_t start = kNone;  // Of starts and waits: which start of the program it is.
+    size_t start = 0;                    // Of waits: which launch they wait for.
+    std::unique_ptr<Event> ready, done;  // Of starts: the operands are ready, the launch is done.
+
+    LaunchArgs args() const { return {inputs, outputs, scratch}; }
   };
   struct Program {
     std::vector<PreparedLaunch> launches;
-    std::vector<size_t> starts;  // Which launches are starts.
+    std::vector<LaunchTime> times;  // Of `launches`, while they are observed.
   };
 
-  void prepare(const StepPlan& plan, const Launch& launch, PreparedLaunch* prepared) const;
-  void launch(const PreparedLaunch& launch, Track track) const;
+  PreparedLaunch prepare(const StepPlan& plan, const Launch& launch, const Graph& graph);
+  void enqueue(const Program& program, const PreparedLaunch& launch, LaunchTime* time);
   CollectiveNeeds collective_needs(const Graph& graph, const Node& node) const;
   Kernel& kernel(const Graph& graph, const Node& node);
 
@@ -69,16 +92,12 @@ class DeviceExecutor {
   int64_t number_;
   Communicator* communicator_;
   KernelCache kernels_;
-  // Of collectives each node has its own, which can name the layer it serves.
+  // Each collective node has its own kernel, which can name the layer it serves.
   std::map<const Node*, std::unique_ptr<Kernel>> collectives_;
-  std::vector<Program> programs_;
-  std::byte* arena_ = nullptr;
+  DeviceAddress arena_;
   int64_t bytes_ = 0;
-  // Of the program that runs.
-  const Program* running_ = nullptr;
-  const LaunchObserver* observer_ = nullptr;
-  const WriteGuard* guard_ = nullptr;
-  std::unique_ptr<SideThread> communication_;  // If any program has starts.
+  std::vector<Program> programs_;
+  std::unique_ptr<Stream> compute_, communication_;  // The second if any program has starts.
 };
 
 }  // namespace tessera

@@ -32,7 +32,7 @@ std::string reason_of(const std::exception_ptr& error) {
 struct DeviceThreads::Shared {
   std::mutex mutex;
   std::condition_variable start, finish;
-  int64_t round = 0;  // Of work; advanced to start it.
+  int64_t round = 0;  // Incremented to start work.
   std::vector<bool> busy;
   bool leaving = false;
   bool lost = false;
@@ -104,7 +104,7 @@ void DeviceThreads::end_threads() {
   }
   shared_->start.notify_all();
   for (size_t device = 0; device < shared_->threads.size(); ++device) {
-    // One that was given up still holds its share of what it needs.
+    // A thread that was given up shares ownership of what it uses.
     if (busy[device]) {
       shared_->threads[device].detach();
     } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One persistent thread for each device of a process. A single device works on the caller's.
+// One persistent thread for each device of a process. A single device uses the caller's thread.
 #pragma once
 
 #include <chrono>
@@ -12,17 +12,17 @@ namespace tessera {
 
 class DeviceThreads {
  public:
-  // After an error the others have `grace` to come back.
+  // After an error, the other threads have `grace` to return.
   DeviceThreads(int64_t devices, std::chrono::milliseconds grace);
   ~DeviceThreads();
 
-  // work(device) on each thread; returns when all have. The first error in time is handed to
-  // `on_error` at once, so that it may wake the others, and thrown here in the end. A thread that
-  // does not come back within the grace is given up: is_lost() from then on.
+  // Calls work(device) on each thread and returns when all have returned. The first error in time
+  // is passed to `on_error` at once, so that it can wake the other threads, and then thrown. A
+  // thread that does not return within the grace is given up: is_lost() is true from then on.
   void run(const std::function<void(int64_t device)>& work,
            const std::function<void(const std::string& reason)>& on_error);
 
-  // Whether a thread was given up: what it works on must outlive it.
+  // Whether a thread was given up. The objects it uses must outlive it.
   bool is_lost() const;
 
  private:
@@ -30,7 +30,7 @@ class DeviceThreads {
   void end_threads();
 
   std::chrono::milliseconds grace_;
-  std::shared_ptr<Shared> shared_;  // With the threads, which may outlive this.
+  std::shared_ptr<Shared> shared_;  // Shared with the threads, which may outlive this object.
 };
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -12,10 +13,9 @@
 
 #include "core/base/error.h"
 #include "core/base/plain_nan.h"
-#include "core/runtime/executor/available_memory.h"
+#include "core/base/region.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_threads.h"
-#include "core/runtime/executor/sharded_copy.h"
 
 namespace tessera {
 namespace {
@@ -25,11 +25,11 @@ double gib(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0
 struct Program {
   StepPlan plan;
   std::vector<SavedValue> saved;
-  std::vector<std::shared_ptr<const Graph>> graphs;  // One a device; the first is the plan's.
+  std::vector<std::shared_ptr<const Graph>> graphs;  // One per device; the first is the plan's.
   std::vector<Type> inputs, outputs;                 // Global, as the plan's.
 };
 
-// How long an error waits for the devices that it has woken.
+// How long an error waits for the other devices to return.
 std::chrono::milliseconds grace(const Communicator* communicator) {
   constexpr auto kMost = std::chrono::milliseconds(5000);
   return communicator != nullptr ? std::min(kMost, communicator->timeout()) : kMost;
@@ -49,6 +49,107 @@ std::vector<Type> global_types(const std::vector<Placement>& placements, const a
   std::vector<Type> types;
   for (const Placement& placement : placements) types.push_back(find(placement.name));
   return types;
+}
+
+// An array at one offset in each device's arena.
+struct ShardedPlace {
+  const std::string& name;
+  const Type& type;  // Global.
+  const Mesh& mesh;
+  int64_t offset = 0;
+};
+
+using DeviceParts = std::vector<std::unique_ptr<DeviceExecutor>>;
+
+std::vector<int64_t> shape_of(const Type& type) {
+  std::vector<int64_t> shape;
+  for (const Axis& axis : type.axes) shape.push_back(axis.size);
+  return shape;
+}
+
+void write_block(const Subarray& from, std::span<const std::byte> array, DeviceExecutor& part,
+                 int64_t offset) {
+  const auto bytes = static_cast<size_t>(from.bytes());
+  if (from.is_contiguous()) {
+    part.copy_from_host(offset, array.subspan(static_cast<size_t>(from.begin()), bytes));
+    return;
+  }
+  std::vector<std::byte> block(bytes);
+  from.pack(array.data(), block.data());
+  part.copy_from_host(offset, block);
+}
+
+// Each device takes its block of a whole array.
+void write_whole(const ShardedPlace& place, const DeviceParts& parts,
+                 std::span<const std::byte> bytes) {
+  if (static_cast<int64_t>(bytes.size()) != place.type.bytes()) {
+    fail("{} is {}, {} bytes; got {}", place.name, place.type.text_sized(), place.type.bytes(),
+         bytes.size());
+  }
+  const Region whole = Region::whole(shape_of(place.type));
+  for (const auto& part : parts) {
+    const Region block = shard_block(place.type, place.mesh, part->number());
+    write_block(Subarray(whole, block, dtype_bytes(place.type.dtype)), bytes, *part, place.offset);
+  }
+}
+
+// The whole array; an Error if these devices do not hold all of it.
+void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
+  if (static_cast<int64_t>(bytes.size()) != place.type.bytes()) {
+    fail("{} is {}, {} bytes; got {}", place.name, place.type.text_sized(), place.type.bytes(),
+         bytes.size());
+  }
+  const Region whole = Region::whole(shape_of(place.type));
+  std::set<std::vector<int64_t>> read;  // Origins of blocks.
+  int64_t bytes_read = 0;
+  for (const auto& part : parts) {
+    const Region region = shard_block(place.type, place.mesh, part->number());
+    if (!read.insert(region.origin).second) continue;
+    const Subarray to(whole, region, dtype_bytes(place.type.dtype));
+    const auto size = static_cast<size_t>(to.bytes());
+    bytes_read += to.bytes();
+    if (to.is_contiguous()) {
+      part->copy_to_host(bytes.subspan(static_cast<size_t>(to.begin()), size), place.offset);
+      continue;
+    }
+    std::vector<std::byte> block(size);
+    part->copy_to_host(block, place.offset);
+    to.unpack(block.data(), bytes.data());
+  }
+  if (bytes_read != place.type.bytes()) {
+    fail("{} is {}, of which this process holds {} of {} bytes; reshard it to be replicated",
+         place.name, place.type.text_sized(), bytes_read, place.type.bytes());
+  }
+}
+
+// Each device takes its block of the rows that these devices hold together (rows_of).
+void write_rows(const ShardedPlace& place, const DeviceParts& parts,
+                std::span<const std::byte> bytes) {
+  if (place.type.rank() == 0) return write_whole(place, parts, bytes);
+  const std::vector<RowRange> held =
+      rows_of(place.type, place.mesh, parts[0]->number(), static_cast<int64_t>(parts.size()));
+  std::vector<int64_t> shape = shape_of(place.type);
+  shape[0] = 0;
+  for (const RowRange& range : held) shape[0] += range.size();
+  int64_t expected = dtype_bytes(place.type.dtype);
+  for (const int64_t size : shape) expected *= size;
+  if (static_cast<int64_t>(bytes.size()) != expected) {
+    fail("{} is {}, of which this process takes {} rows, {} bytes; got {}", place.name,
+         place.type.text_sized(), shape[0], expected, bytes.size());
+  }
+  for (const auto& part : parts) {
+    Region block = shard_block(place.type, place.mesh, part->number());
+    int64_t before = 0;  // Rows of the ranges before the block's own.
+    for (const RowRange& range : held) {
+      if (block.origin[0] < range.end) {
+        block.origin[0] += before - range.begin;
+        break;
+      }
+      before += range.size();
+    }
+    write_block(Subarray(Region::whole(shape), block, dtype_bytes(place.type.dtype)), bytes, *part,
+                place.offset);
+  }
 }
 
 }  // namespace
@@ -93,7 +194,7 @@ struct Executor::Impl {
     return beside ? Communication::kOverlapped : Communication::kInline;
   }
 
-  // Of one arena for all programs so far.
+  // Bytes of one arena for all programs so far.
   int64_t planned_bytes() const {
     int64_t above = 0;
     for (const Program& program : programs)
@@ -101,7 +202,7 @@ struct Executor::Impl {
     return persistent_bytes + above;
   }
 
-  // Offsets above the persistent ones move up when a later program adds to those.
+  // Moves offsets above the persistent arrays up if later programs have added to those.
   void move_up(StepPlan& plan) const {
     const int64_t shift = persistent_bytes - plan.persistent_bytes;
     const auto move = [&](int64_t& offset) {
@@ -143,7 +244,7 @@ struct Executor::Impl {
   bool planning;
   Mesh mesh;
   std::vector<Program> programs;
-  std::vector<std::unique_ptr<DeviceExecutor>> parts;
+  DeviceParts parts;
   std::vector<Placement> persistent;
   std::vector<Buffer> buffers;  // As `persistent`.
   int64_t persistent_bytes = 0;
@@ -166,8 +267,8 @@ Executor Executor::for_planning(Device& device) {
 }
 Executor::Executor(Executor&&) noexcept = default;
 Executor::~Executor() {
-  // After a failure a thread that hangs may still work on what is here, or a message be on its way
-  // to it: it stays for ever.
+  // After a failure a hanging thread may still use these objects, or a message may still arrive in
+  // the arena: they are never destroyed.
   const bool in_use =
       impl_ && (impl_->threads.is_lost() ||
                 (impl_->communicator != nullptr && impl_->communicator->is_stopped() &&
@@ -185,7 +286,7 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
   impl.check_mesh(options.mesh);
   Program program;
   const Graph shared = compile_shared(traced, options, program.saved);
-  // The first device is compiled here, so that mistakes are found in the caller's context.
+  // The first device's graph is compiled by the caller's thread, whose errors have context.
   Graph first = compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown);
   program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.persistent,
                              options.communication.value_or(impl.usual_communication()));
@@ -221,8 +322,13 @@ void Executor::allocate() {
   }
   CHECK(peak == impl.bytes, "{} bytes are planned, {} would be allocated", peak, impl.bytes);
   const auto devices = static_cast<int64_t>(impl.parts.size());
-  const int64_t there = available_memory();
-  bool fits = impl.bytes <= there / devices;
+  int64_t available = 0;
+  bool fits = true;
+  for (const auto& part : impl.parts) {
+    const int64_t here = part->device().available_bytes();
+    fits = fits && impl.bytes <= here;
+    available += here;
+  }
   for (size_t i = 0; fits && i < impl.parts.size(); ++i) fits = impl.parts[i]->allocate(impl.bytes);
   if (!fits) {
     const std::string each =
@@ -231,7 +337,7 @@ void Executor::allocate() {
         "the plan needs {:.2f} GiB ({} bytes){}, of which {:.2f} GiB parameters and state, but "
         "{:.2f} GiB are available; lower the batch or the model, or save less for the backward "
         "pass (remat policy)",
-        gib(impl.bytes), impl.bytes, each, gib(impl.persistent_bytes), gib(there));
+        gib(impl.bytes), impl.bytes, each, gib(impl.persistent_bytes), gib(available));
   }
   impl.on_all([&](DeviceExecutor& part, size_t i) {
     for (const Program& program : impl.programs) part.add_program(program.plan, *program.graphs[i]);
@@ -255,11 +361,10 @@ std::vector<Shard> Executor::shards(std::string_view name) {
   CHECK(impl_->allocated, "allocate() comes before data");
   std::vector<Shard> shards;
   for (const auto& part : impl_->parts) {
-    shards.push_back(
-        {.device = part->number(),
-         .block = shard_block(global, impl_->mesh, part->number()),
-         .owned = owns_block(global, impl_->mesh, part->number()),
-         .bytes = {part->at(placement.offset), static_cast<size_t>(placement.type.bytes())}});
+    shards.push_back({.device = part->number(),
+                      .block = shard_block(global, impl_->mesh, part->number()),
+                      .owned = owns_block(global, impl_->mesh, part->number()),
+                      .memory = part->buffer(placement.offset, placement.type.bytes())});
   }
   return shards;
 }
@@ -267,21 +372,16 @@ std::vector<Shard> Executor::shards(std::string_view name) {
 void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
   const size_t index = impl_->state_index(name);
   if (impl_->guard)
-    for (const Shard& shard : shards(name)) impl_->guard(shard.bytes);
+    for (const Shard& shard : shards(name)) impl_->guard(shard.memory);
   write_whole(impl_->place(impl_->persistent[index], impl_->buffers[index].type), impl_->parts,
               bytes);
+  for (const auto& part : impl_->parts) part->synchronize();
 }
 
 void Executor::read_state(std::string_view name, std::span<std::byte> bytes) const {
   const size_t index = impl_->state_index(name);
   read_whole(impl_->place(impl_->persistent[index], impl_->buffers[index].type), impl_->parts,
              bytes);
-}
-
-std::span<std::byte> Executor::host_view(std::string_view name) {
-  CHECK(local_devices() == 1, "{} has a part on each of {} devices: use shards()", name,
-        local_devices());
-  return shards(name)[0].bytes;
 }
 
 std::vector<RowRange> Executor::input_rows(int program, std::string_view name) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs step programs on the devices of this process, each on a thread of its own. Programs (train,
-// eval) share one arena a device: parameters and state by name, temporaries by overlap.
+// Runs step programs on the devices of this process, with one thread per device. Programs (train,
+// eval) share one arena per device: parameters and state have one place for all programs, and their
+// temporaries overlap.
 #pragma once
 
 #include <functional>
@@ -16,11 +17,11 @@
 #include "core/passes/memory/memory_plan.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/compile.h"
-#include "core/runtime/executor/launch_observer.h"
+#include "core/runtime/executor/launch_trace.h"
 
 namespace tessera {
 
-// The arenas' view of a parameter or state.
+// A parameter or state of the programs.
 struct Buffer {
   std::string name;
   InputKind kind = InputKind::kState;
@@ -30,34 +31,35 @@ struct Buffer {
 
 // A device's part of a parameter or state.
 struct Shard {
-  int64_t device = 0;          // Its number in the mesh.
-  Region block;                // Of the global array.
-  bool owned = false;          // The first of those that hold the same block.
-  std::span<std::byte> bytes;  // In the arena, which the host can see (CPU).
+  int64_t device = 0;  // Its number in the mesh.
+  Region block;        // Of the global array.
+  bool owned = false;  // The first device of those that hold the same block.
+  DeviceBuffer memory;
 };
 
 class Executor {
  public:
-  // A run of one device.
+  // For a run of one device.
   explicit Executor(Device& device);
-  // All devices of this process, in the order of their numbers, of the run that the communicator
-  // joins. Both must outlive the executor.
+  // For a run of several devices: `devices` are those of this process, in the order of their
+  // numbers. They and the communicator must outlive the executor.
   Executor(std::vector<Device*> devices, Communicator& communicator);
-  // Compiles and plans for the first device of any mesh, in a run that has none: nothing may be
-  // allocated. `device` tells what its kernels need.
+  // Compiles and plans for the first device of any mesh, without its devices; allocate() must not
+  // be called. `device` says what its kernels need.
   static Executor for_planning(Device& device);
   ~Executor();
   Executor(Executor&&) noexcept;
 
-  // Compiles a traced graph; returns the program's number. All programs are added before
-  // `allocate`, for one mesh; the first to name a state decides where it lies.
+  // Compiles a traced graph and returns the program's number. All programs are added before
+  // allocate(), for one mesh.
   int add_program(const Graph& traced, const CompileOptions& options);
-  // Allocates the arenas, zeroed. Error with the plan's bytes and what is there if they do not fit.
+  // Allocates the arenas, zeroed. Error with the planned and the available bytes if they do not
+  // fit.
   void allocate();
-  // What the programs so far need on each device; what is allocated, once it is.
+  // Bytes that the programs so far need on each device; after allocate(), the arena's size.
   int64_t arena_bytes() const;
-  // Of the first device; those of others differ in attributes of nodes alone. Offsets are final
-  // once the arena is allocated.
+  // The plan of the first device; those of others differ only in attributes of nodes. Offsets are
+  // final after allocate().
   const StepPlan& plan(int program) const;
   // What the backward pass of a program keeps of its forward pass.
   const std::vector<SavedValue>& saved_values(int program) const;
@@ -67,30 +69,28 @@ class Executor {
 
   // Parameters and state of all programs.
   const std::vector<Buffer>& persistent() const;
-  // The parts that this process's devices hold, in their order.
+  // The parts that this process's devices hold, in the order of the devices.
   std::vector<Shard> shards(std::string_view name);
-  // Of whole arrays: each device takes its part; reading needs all parts to be in this process.
+  // Whole arrays: each device takes its part. Reading is an Error unless this process's devices
+  // hold all of it.
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   void read_state(std::string_view name, std::span<std::byte> bytes) const;
-  // Direct access to a persistent buffer of a single device whose memory the host can see (CPU).
-  std::span<std::byte> host_view(std::string_view name);
 
-  // Batch inputs and outputs hold until another program runs: write before, read after. The bytes
-  // of an input are this process's rows of it (input_rows, one range after the other), all other
-  // axes whole; of a scalar, which has no rows, its value. An output is read whole, so all its
-  // parts must be here.
+  // Batch inputs and outputs are valid until another program runs. The bytes of an input are this
+  // process's rows (input_rows, one range after the other) with all other axes whole, or the value
+  // of a scalar. An output is read whole, as by read_state.
   std::vector<RowRange> input_rows(int program, std::string_view name) const;
   void write_input(int program, std::string_view name, std::span<const std::byte> bytes);
-  // Runs all devices of this process. The first error of any ends the others' (Communicator::stop)
-  // and is thrown; nothing can be run thereafter.
+  // Runs a program on all devices of this process. The first error of any device stops the others
+  // (Communicator::stop) and is thrown; nothing can be run after that.
   void run(int program);
   void read_output(int program, std::string_view name, std::span<std::byte> bytes) const;
   float read_scalar(int program, std::string_view name) const;  // Of an f32 scalar output.
 
-  // When set, called after each launch, for traces.
+  // When set, called for each launch of a run.
   void observe(LaunchObserver observer);
-  // When set, called before anything here writes to bytes of a parameter or state, by the thread
-  // that will: a launch of any program, or write_state. It may wait.
+  // When set, called before a launch of any program, or write_state, writes to a parameter or
+  // state.
   void guard_writes(WriteGuard guard);
 
  private:

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// A fused launch is called after the first of its ops.
+// A fused launch is named after the first of its ops.
 constexpr size_t kMostOpsNamed = 5;
 
 std::string launch_name(const Node& node, LaunchKind kind) {
@@ -35,7 +35,7 @@ std::string launch_name(const Node& node, LaunchKind kind) {
 
 double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
-// Chrome's "process" and "thread" of a track: a device, and one of the two.
+// Chrome's "process" and "thread" of a track: the device, and 1 or 2.
 struct TrackIds {
   int64_t process = 0, thread = 0;
 };
@@ -65,7 +65,7 @@ std::string slice(TrackIds ids, std::string_view name, int64_t begin_ns, int64_t
 }
 
 std::string gzipped(std::string_view text) {
-  constexpr int kWindowBits = 15 + 16;  // The largest window; with gzip's header.
+  constexpr int kWindowBits = 15 + 16;  // The largest window; 16 asks for gzip's header.
   constexpr int kMemoryLevel = 8;       // zlib's default.
   z_stream stream{};
   CHECK(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kWindowBits, kMemoryLevel,
@@ -74,7 +74,7 @@ std::string gzipped(std::string_view text) {
   std::array<char, 1 << 16> block;
   int result = Z_OK;
   while (result == Z_OK) {
-    // zlib counts in 32 bits.
+    // zlib's sizes have 32 bits.
     if (stream.avail_in == 0) {
       const std::string_view part = text.substr(0, size_t{1} << 30);
       stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(part.data()));
@@ -139,7 +139,7 @@ std::string LaunchTrace::json() const {
     const TrackIds ids = ids_of(key.first, key.second);
     emit(named("process_name", ids, fmt::format("device {}", key.first)));
     emit(named("thread_name", ids, key.second == Track::kCompute ? "compute" : "communication"));
-    // The ancestors that the last launch lay under, and when each began.
+    // The ancestors of the last launch, and when each began.
     std::vector<std::pair<std::string, int64_t>> open;
     int64_t last_end = origin;
     const auto close_to = [&](size_t depth) {

@@ -1,21 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each launch of some steps ran, as a trace that Perfetto and chrome://tracing open: for each
-// device a track of what it computes and one of what it communicates; in both, steps above phases
-// above layer paths above launches.
+// What can be told of each launch, and a trace of when each launch of some steps ran, for Perfetto
+// and chrome://tracing: for each device a track of compute and one of communication; in both, steps
+// above phases above layer paths above launches.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/backend/backend.h"
 #include "core/graph/graph.h"
-#include "core/runtime/executor/launch_observer.h"
+#include "core/passes/memory/memory_plan.h"
 
 namespace tessera {
+
+// A device computes on one track and communicates on another. Collectives that compute waits for at
+// once are on the first.
+enum class Track { kCompute, kCommunication };
+
+struct LaunchTimes {
+  int64_t device = 0;  // Its number in the mesh.
+  Track track = Track::kCompute;
+  LaunchKind kind = LaunchKind::kRun;
+  int64_t begin_ns = 0, end_ns = 0;  // Steady clock.
+};
+
+// Called for each launch of a run, in order, when the run is done; by the threads of all devices at
+// once.
+using LaunchObserver = std::function<void(const Graph&, const Node&, const LaunchTimes&)>;
+
+// Called before bytes of a parameter or state are written, by the threads of all devices at once.
+// It may wait.
+using WriteGuard = std::function<void(const DeviceBuffer&)>;
 
 class LaunchTrace {
  public:

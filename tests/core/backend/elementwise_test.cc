@@ -13,6 +13,7 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/elementwise/elementwise_program.h"
+#include "core/backend/cpu/host_kernel.h"
 #include "core/graph/op.h"
 #include "core/ops/generator.h"
 #include "core/ops/reduce.h"
@@ -306,7 +307,7 @@ TEST_CASE("A program in the memory of its operand gives the same") {
   const std::byte* const from[] = {reinterpret_cast<std::byte*>(a.data()),
                                    reinterpret_cast<std::byte*>(b.data())};
   std::byte* const to[] = {reinterpret_cast<std::byte*>(a.data())};
-  kernel->run({from, to, scratch.data()});
+  host_kernel(*kernel).run({from, to, scratch.data()});
   for (size_t i = 0; i < a.size(); ++i) REQUIRE(a[i] == static_cast<float>(expected[i]));
 }
 
@@ -324,7 +325,7 @@ TEST_CASE("Scratch that lies where a wider result would end is no result") {
   auto* const aligned =
       reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
   std::byte* const to[] = {aligned};
-  kernel->run({from, to, aligned + bytes});
+  host_kernel(*kernel).run({from, to, aligned + bytes});
   const auto* y = reinterpret_cast<const BFloat16*>(aligned);
   for (size_t i = 0; i < x.size(); ++i) REQUIRE(y[i] == BFloat16(1.5f));
 }

@@ -24,14 +24,16 @@ double product_rate(DType dtype, Device& device) {
       device.prepare(trial.graph(), trial.graph().nodes().front());
   constexpr int64_t kBytes = 512 * 512 * 4;
   const int64_t bytes = 3 * kBytes + kernel->scratch_bytes();
-  std::byte* const memory = device.allocate(bytes);
-  REQUIRE(memory != nullptr);
-  const std::vector<const std::byte*> from = {memory, memory + kBytes};
-  const std::vector<std::byte*> to = {memory + 2 * kBytes};
+  const DeviceAddress memory = device.allocate(bytes);
+  REQUIRE_FALSE(memory.is_null());
+  const std::vector<DeviceAddress> from = {memory, memory + kBytes};
+  const std::vector<DeviceAddress> to = {memory + 2 * kBytes};
+  const std::unique_ptr<Stream> stream = device.make_stream(StreamUse::kCompute);
   std::vector<double> seconds;
   for (int run = 0; run < 15; ++run) {
     const auto begin = std::chrono::steady_clock::now();
-    kernel->run({from, to, memory + 3 * kBytes});
+    stream->launch(*kernel, {from, to, memory + 3 * kBytes});
+    stream->synchronize();
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }

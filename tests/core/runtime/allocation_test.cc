@@ -7,6 +7,8 @@
 #include <cstdlib>
 
 #include "core/backend/cpu/device.h"
+#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
@@ -121,25 +123,26 @@ Graph training_step(DType compute) {
 }
 
 // A device whose kernels do nothing, in particular no allocation.
-class IdleKernel final : public Kernel {
+class IdleKernel final : public HostKernel {
  public:
-  void run(const LaunchArgs&) override {}
+  void run(const HostArgs&) override {}
 };
 class IdleDevice final : public Device {
  public:
   std::string_view kind() const override { return "idle"; }
   std::string description() const override { return "idle"; }
   double peak_flops(DType) const override { return 1.0; }
-  std::byte* allocate(int64_t bytes) override {
-    return static_cast<std::byte*>(std::calloc(1, static_cast<size_t>(bytes)));
+  int64_t available_bytes() const override { return int64_t{1} << 30; }
+  DeviceAddress allocate(int64_t bytes) override {
+    return address_of(static_cast<std::byte*>(std::calloc(1, static_cast<size_t>(bytes))));
   }
-  void release(std::byte* memory, int64_t) override { std::free(memory); }
+  void release(DeviceAddress memory, int64_t) override { std::free(pointer_to(memory)); }
   std::unique_ptr<Kernel> prepare(const Graph&, const Node&) override {
     return std::make_unique<IdleKernel>();
   }
   bool has_kernel(std::string_view) const override { return true; }
-  void write(std::byte*, std::span<const std::byte>) override {}
-  void read(std::span<std::byte>, const std::byte*) override {}
+  std::unique_ptr<Stream> make_stream(StreamUse) override { return make_inline_stream(); }
+  std::unique_ptr<Event> make_event() override { return make_host_event(); }
 };
 
 Allocated allocated_by_a_step(Device& device, DType compute) {

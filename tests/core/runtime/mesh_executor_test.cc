@@ -164,8 +164,9 @@ MeshOutcome steps_of(int processes, std::optional<Communication> communication) 
         Executor executor(pointers(devices), communicator);
         outcome.losses[process] = take_steps(executor, graph, mesh, communication).loss;
         for (const Shard& shard : executor.shards("w"))
-          outcome.parts[static_cast<size_t>(shard.device)] = {shard.bytes.begin(),
-                                                              shard.bytes.end()};
+          shard.memory.map(HostAccess::kRead, [&](std::span<const std::byte> bytes) {
+            outcome.parts[static_cast<size_t>(shard.device)] = {bytes.begin(), bytes.end()};
+          });
       } catch (const Error& error) {
         errors[process] = error.what();
       }
@@ -220,8 +221,10 @@ TEST_CASE("shards say which part of an array each device holds, and which device
     REQUIRE(shard.device == device);
     REQUIRE(shard.block == Region{{device % 2 * 8, 0}, {8, 6}});
     REQUIRE(shard.owned == (device < 2));  // Along data they are the same.
-    REQUIRE(decode_values(parse_type("f32[\"mlp=8 out=6\"]"), shard.bytes.data()).at(0) ==
-            static_cast<double>(device % 2 * 8 * 6));
+    shard.memory.map(HostAccess::kRead, [&](std::span<const std::byte> bytes) {
+      REQUIRE(decode_values(parse_type("f32[\"mlp=8 out=6\"]"), bytes.data()).at(0) ==
+              static_cast<double>(device % 2 * 8 * 6));
+    });
   }
   const auto buffer = std::find_if(executor.persistent().begin(), executor.persistent().end(),
                                    [](const Buffer& each) { return each.name == "w"; });

@@ -21,19 +21,22 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
+// Of some device's memory.
+DeviceBuffer part(int64_t begin, int64_t bytes) {
+  return {nullptr, DeviceAddress(1000) + begin, bytes};
+}
+
 TEST_CASE("whoever changes bytes that are to be read waits for that read and no other") {
-  Bytes memory(300);
-  const std::span<const std::byte> all(memory);
   PendingReads reads;
-  reads.await(all);  // Nothing is pending.
-  reads.begin({all.subspan(0, 100), all.subspan(100, 100)});
-  reads.await(all.subspan(200));  // Not to be read.
-  reads.await(all.subspan(50, 0));
+  reads.await(part(0, 300));  // Nothing is pending.
+  reads.begin({part(0, 100), part(100, 100)});
+  reads.await(part(200, 100));  // Not to be read.
+  reads.await(part(50, 0));
   std::atomic<int> done = 0;
   // What `done` is when the change may happen.
-  const auto changer = [&](size_t begin, size_t size) {
+  const auto changer = [&](int64_t begin, int64_t size) {
     return std::async(std::launch::async, [&, begin, size] {
-      reads.await(all.subspan(begin, size));
+      reads.await(part(begin, size));
       return done.load();
     });
   };
@@ -56,9 +59,8 @@ TEST_CASE("whoever changes bytes that are to be read waits for that read and no 
 
 TEST_CASE("a wait for a read is reported while it lasts") {
   using std::chrono::milliseconds;
-  Bytes memory(10);
   PendingReads reads;
-  reads.begin({memory});
+  reads.begin({part(0, 10)});
   REQUIRE(reads.stalled(milliseconds(0)).empty());
   auto changer = std::async(std::launch::async, [&] { reads.await_all(); });
   while (reads.stalled(milliseconds(20)).empty()) std::this_thread::yield();
@@ -70,13 +72,12 @@ TEST_CASE("a wait for a read is reported while it lasts") {
 }
 
 TEST_CASE("a save that fails keeps nobody waiting") {
-  Bytes memory(10);
   PendingReads reads;
-  reads.begin({memory});
+  reads.begin({part(0, 10)});
   auto changer = std::async(std::launch::async, [&] { reads.await_all(); });
   reads.finish_all();
   changer.get();
-  reads.begin({memory});
+  reads.begin({part(0, 10)});
   reads.finish_all();
 }
 
@@ -109,35 +110,44 @@ TEST_CASE("every write of a program to what persists is announced before it happ
   Executor executor(*device);
   const int program = executor.add_program(trace_updates(), {});
   executor.allocate();
-  std::vector<std::span<const std::byte>> arrays;
-  for (const Buffer& buffer : executor.persistent()) {
-    const auto shard = executor.shards(buffer.name)[0].bytes;
-    for (size_t i = 0; i < shard.size(); ++i) shard[i] = static_cast<std::byte>(i % 61);
-    arrays.push_back(shard);
-  }
-  REQUIRE(arrays.size() == 4);
+  // The announced bytes of each array; all of them must then still be what they were.
   std::vector<Bytes> before;
-  for (const auto& array : arrays) before.emplace_back(array.begin(), array.end());
-  // Which bytes were announced; all of them must then still be what they were.
   std::vector<std::vector<bool>> announced;
-  for (const auto& array : arrays) announced.emplace_back(array.size(), false);
-  executor.guard_writes([&](std::span<const std::byte> bytes) {
-    for (size_t a = 0; a < arrays.size(); ++a)
-      for (size_t i = 0; i < arrays[a].size(); ++i) {
-        const std::byte* const at = &arrays[a][i];
-        if (at < bytes.data() || at >= bytes.data() + bytes.size() || announced[a][i]) continue;
-        REQUIRE(*at == before[a][i]);
+  for (const Buffer& buffer : executor.persistent()) {
+    Bytes& bytes = before.emplace_back(static_cast<size_t>(buffer.type.bytes()));
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i % 61);
+    announced.emplace_back(bytes.size(), false);
+    executor.write_state(buffer.name, bytes);
+  }
+  REQUIRE(before.size() == 4);
+  const auto now = [&](size_t array) {
+    Bytes bytes(before[array].size());
+    executor.read_state(executor.persistent()[array].name, bytes);
+    return bytes;
+  };
+  executor.guard_writes([&](const DeviceBuffer& written) {
+    for (size_t a = 0; a < before.size(); ++a) {
+      const DeviceAddress begin = executor.shards(executor.persistent()[a].name)[0].memory.address;
+      const Bytes bytes = now(a);
+      for (size_t i = 0; i < before[a].size(); ++i) {
+        const DeviceAddress at = begin + static_cast<int64_t>(i);
+        if (at < written.address || at >= written.address + written.bytes || announced[a][i])
+          continue;
+        REQUIRE(bytes[i] == before[a][i]);
         announced[a][i] = true;
       }
+    }
   });
   executor.run(program);
   int64_t changed = 0;
-  for (size_t a = 0; a < arrays.size(); ++a)
-    for (size_t i = 0; i < arrays[a].size(); ++i) {
-      if (arrays[a][i] == before[a][i]) continue;
+  for (size_t a = 0; a < before.size(); ++a) {
+    const Bytes bytes = now(a);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] == before[a][i]) continue;
       ++changed;
       REQUIRE(announced[a][i]);
     }
+  }
   REQUIRE(changed > 300);
   const size_t fixed = 1;
   REQUIRE(executor.persistent()[fixed].name == "fixed");
@@ -145,9 +155,9 @@ TEST_CASE("every write of a program to what persists is announced before it happ
 
   // So is a host's write.
   std::fill(announced[fixed].begin(), announced[fixed].end(), false);
-  executor.write_state("fixed", Bytes(arrays[fixed].size()));
+  executor.write_state("fixed", Bytes(before[fixed].size()));
   REQUIRE(std::count(announced[fixed].begin(), announced[fixed].end(), true) ==
-          std::ssize(arrays[fixed]));
+          std::ssize(before[fixed]));
 }
 
 }  // namespace

@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "core/backend/cpu/stream.h"
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "core/runtime/executor/device_threads.h"
-#include "core/runtime/executor/side_thread.h"
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitizers.h"
@@ -76,11 +76,11 @@ int in_child(const std::function<void()>& action) {
 }
 
 // As many threads as there is room for; while they live, no other starts.
-std::vector<std::unique_ptr<SideThread>> exhaust_threads() {
+std::vector<std::unique_ptr<Stream>> exhaust_threads() {
   leave_room_for_few_threads();
-  std::vector<std::unique_ptr<SideThread>> threads;
+  std::vector<std::unique_ptr<Stream>> threads;
   try {
-    for (int i = 0; i < kMany; ++i) threads.push_back(std::make_unique<SideThread>([](int64_t) {}));
+    for (int i = 0; i < kMany; ++i) threads.push_back(make_thread_stream());
   } catch (const Error&) {
     return threads;
   }
@@ -101,9 +101,8 @@ TEST_CASE("an owner of threads that cannot start them all throws, and ends those
   REQUIRE(in_child([] { const ThreadPool team(kMany); }) == 0);
   REQUIRE(in_child([] { const DeviceThreads threads(kMany, std::chrono::seconds(1)); }) == 0);
   REQUIRE(in_child([] {
-            std::vector<std::unique_ptr<SideThread>> threads;
-            for (int i = 0; i < kMany; ++i)
-              threads.push_back(std::make_unique<SideThread>([](int64_t) {}));
+            std::vector<std::unique_ptr<Stream>> threads;
+            for (int i = 0; i < kMany; ++i) threads.push_back(make_thread_stream());
           }) == 0);
 }
 

@@ -102,10 +102,10 @@ Growth growth_with(const HfConfig& hf_config, HfStack stack) {
     Executor executor(*devices[0]);
     executor.add_program(graph, {});
     executor.allocate();
-    for (const Parameter& each : table.parameters()) {
-      const auto bytes = executor.host_view(each.path);
-      std::fill(bytes.begin(), bytes.end(), std::byte{1});  // Paged in.
-    }
+    for (const Parameter& each : table.parameters())
+      executor.shards(each.path)[0].memory.map(HostAccess::kWrite, [](std::span<std::byte> bytes) {
+        std::fill(bytes.begin(), bytes.end(), std::byte{1});  // Paged in.
+      });
     const SafetensorsModel files(directory / "hf");
     growth.import = growth_of([&] { read_hf_weights(files, tensors, table, executor); });
     CheckpointStore(directory / "run/checkpoints").add({.step = 0}, checkpoint_arrays(executor));

@@ -28,7 +28,7 @@ AttentionShape shape_of(const Graph& graph, const Node& node) {
           .pairs = attention_in_pairs(vector_dtype(graph, node, 0), q.axes[3].size)};
 }
 
-AttentionOperands operands_of(const LaunchArgs& args, bool segments) {
+AttentionOperands operands_of(const HostArgs& args, bool segments) {
   return {.q = args.inputs[0],
           .k = args.inputs[1],
           .v = args.inputs[2],
@@ -39,7 +39,7 @@ AttentionOperands operands_of(const LaunchArgs& args, bool segments) {
 // 0, last, 1, last but one, …: so that consecutive ranges of a causal head have equal cost.
 int64_t interleaved(int64_t i, int64_t count) { return i % 2 == 0 ? i / 2 : count - 1 - i / 2; }
 
-class AttentionKernel final : public Kernel {
+class AttentionKernel final : public HostKernel {
  public:
   AttentionKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(shape_of(graph, node)),
@@ -51,7 +51,7 @@ class AttentionKernel final : public Kernel {
     return pool_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
   }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const AttentionOperands operands = operands_of(args, segments_);
     const AttentionResults results{args.outputs[0], output_as<float>(args, 1)};
     const int64_t blocks = shape_.query_blocks();
@@ -72,7 +72,7 @@ class AttentionKernel final : public Kernel {
   ThreadPool& pool_;
 };
 
-class AttentionGradKernel final : public Kernel {
+class AttentionGradKernel final : public HostKernel {
  public:
   AttentionGradKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(shape_of(graph, node)),
@@ -84,7 +84,7 @@ class AttentionGradKernel final : public Kernel {
     return pool_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
   }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const size_t forward = segments_ ? 5 : 3;
     const AttentionGradOperands operands{.forward = operands_of(args, segments_),
                                          .out = args.inputs[forward],
@@ -104,7 +104,7 @@ class AttentionGradKernel final : public Kernel {
   }
 
  private:
-  void run_parts(const LaunchArgs& args, const AttentionGradOperands& operands,
+  void run_parts(const HostArgs& args, const AttentionGradOperands& operands,
                  AttentionGradPart::Kind kind, int64_t heads, int64_t members, int64_t blocks) {
     pool_.parallel(heads * members * blocks, 1, [&](Range range, int thread) {
       float* scratch = reinterpret_cast<float*>(args.scratch) + thread * thread_floats_;
@@ -130,7 +130,7 @@ class AttentionGradKernel final : public Kernel {
 const KernelRegistrar kRegisterAttentionKernel{kAttentionOp, make_kernel<AttentionKernel>};
 const KernelRegistrar kRegisterAttentionGrad{kAttentionGradOp, make_kernel<AttentionGradKernel>};
 
-class CacheUpdateKernel final : public Kernel {
+class CacheUpdateKernel final : public HostKernel {
  public:
   CacheUpdateKernel(const Graph& graph, const Node& node, ThreadPool& pool) : pool_(pool) {
     const Type& cache = graph.type(node.inputs[0]);
@@ -143,7 +143,7 @@ class CacheUpdateKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const std::byte* const from = args.inputs[0];
     std::byte* const to = args.outputs[0];
     if (from != to) {
@@ -175,7 +175,7 @@ class CacheUpdateKernel final : public Kernel {
   ThreadPool& pool_;
 };
 
-class CachedAttentionKernel final : public Kernel {
+class CachedAttentionKernel final : public HostKernel {
  public:
   CachedAttentionKernel(const Graph& graph, const Node& node, ThreadPool& pool) : pool_(pool) {
     const Type& q = graph.type(node.inputs[0]);
@@ -203,7 +203,7 @@ class CachedAttentionKernel final : public Kernel {
     return parts * floats_ * static_cast<int64_t>(sizeof(float));
   }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const AttentionOperands operands{.q = args.inputs[0],
                                      .k = args.inputs[1],
                                      .v = args.inputs[2],

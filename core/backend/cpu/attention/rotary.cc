@@ -121,7 +121,7 @@ namespace {
 HWY_EXPORT(RotaryTable);
 HWY_EXPORT(RotaryRows);
 
-class RotaryKernel final : public Kernel {
+class RotaryKernel final : public HostKernel {
  public:
   RotaryKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : dtype_(vector_dtype(graph, node, 0)),
@@ -145,7 +145,7 @@ class RotaryKernel final : public Kernel {
   }
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const int32_t* positions = input_as<int32_t>(args, 1);
     const int64_t grain = std::max<int64_t>(1, 2048 / pairs_);
     pool_.parallel(count_, grain, [&](Range range, int thread) {

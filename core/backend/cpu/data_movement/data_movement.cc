@@ -24,12 +24,12 @@ struct Piece {
   uint64_t bits = 0;
 };
 
-class MovementKernel final : public Kernel {
+class MovementKernel final : public HostKernel {
  public:
   MovementKernel(std::vector<Piece> pieces, int64_t element_bytes, ThreadPool& pool)
       : pieces_(std::move(pieces)), element_bytes_(element_bytes), pool_(pool) {}
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     for (const Piece& piece : pieces_) {
       std::byte* const to = args.outputs[0] + piece.to * element_bytes_;
       if (piece.input < 0) {
@@ -150,7 +150,7 @@ const KernelRegistrar kRegisterMovement{
 
 // Keeps a replicated value on one device and writes zeros on the others, so that it becomes a
 // partial sum. Not a multiplication by 0, which would turn infinities into NaN.
-class MaskToOwnerKernel final : public Kernel {
+class MaskToOwnerKernel final : public HostKernel {
  public:
   MaskToOwnerKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : keep_(flag_attribute(node, "keep")),
@@ -159,7 +159,7 @@ class MaskToOwnerKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t) const override { return true; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     constexpr int64_t kGrain = 65536;
     const std::byte* const from = args.inputs[0];
     std::byte* const to = args.outputs[0];

@@ -16,16 +16,16 @@
 namespace tessera {
 namespace {
 
-const int32_t* ids_of(const LaunchArgs& args) {
+const int32_t* ids_of(const HostArgs& args) {
   return reinterpret_cast<const int32_t*>(args.inputs[1]);
 }
 
-class GatherKernel final : public Kernel {
+class GatherKernel final : public HostKernel {
  public:
   GatherKernel(int64_t ids, Range rows, int64_t row_bytes, ThreadPool& pool)
       : ids_(ids), rows_(rows), row_bytes_(row_bytes), pool_(pool) {}
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_bytes_));
     const auto bytes = static_cast<size_t>(row_bytes_);
     pool_.parallel(ids_, grain, [&](Range part, int) {
@@ -50,7 +50,7 @@ class GatherKernel final : public Kernel {
 
 // Sorts the updates by row, so that one thread sums each row of the result in the order of the
 // updates: the bits do not depend on the number of threads.
-class ScatterAddKernel final : public Kernel {
+class ScatterAddKernel final : public HostKernel {
  public:
   ScatterAddKernel(int64_t updates, Range rows, int64_t columns, DType dtype, ThreadPool& pool)
       : updates_(updates),
@@ -65,7 +65,7 @@ class ScatterAddKernel final : public Kernel {
     return (rows_ + 1 + updates_) * 4 + (pool_.size() * columns_) * 4 + 64;
   }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     int32_t* const begins = reinterpret_cast<int32_t*>(args.scratch);
     int32_t* const order = begins + rows_ + 1;
     float* const sums = reinterpret_cast<float*>(order + updates_);
@@ -138,12 +138,12 @@ class ScatterAddKernel final : public Kernel {
   ThreadPool& pool_;
 };
 
-class PickKernel final : public Kernel {
+class PickKernel final : public HostKernel {
  public:
   PickKernel(int64_t outer, Range ids, int64_t inner, int64_t bytes, ThreadPool& pool)
       : outer_(outer), ids_(ids), inner_(inner), bytes_(bytes), pool_(pool) {}
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const auto bytes = static_cast<size_t>(bytes_);
     pool_.parallel(outer_ * inner_, 1024, [&](Range part, int) {
       for (int64_t i = part.begin; i < part.end; ++i) {

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-class ElementwiseKernel final : public Kernel {
+class ElementwiseKernel final : public HostKernel {
  public:
   ElementwiseKernel(TileProgram program, ThreadPool& team)
       : program_(std::move(program)), grid_(make_tile_grid(program_)), team_(team) {
@@ -23,7 +23,7 @@ class ElementwiseKernel final : public Kernel {
 
   int64_t scratch_bytes() const override { return team_.size() * slot_lanes() * 4; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     float* const lanes = reinterpret_cast<float*>(args.scratch);
     team_.parallel(grid_.tiles, grain_, [&](Range tiles, int thread) {
       run_tiles(program_, grid_, tiles, args.inputs, args.outputs, lanes + thread * slot_lanes());

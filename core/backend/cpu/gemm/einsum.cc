@@ -190,7 +190,7 @@ struct Part {
   int64_t scratch = 0;  // Offset of its scratch.
 };
 
-class EinsumKernel final : public Kernel {
+class EinsumKernel final : public HostKernel {
  public:
   EinsumKernel(Contraction contraction, ThreadPool& pool)
       : contraction_(std::move(contraction)), pool_(pool) {
@@ -222,7 +222,7 @@ class EinsumKernel final : public Kernel {
 
   int64_t scratch_bytes() const override { return scratch_; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const bool swapped = contraction_.swapped;
     const std::byte* const a =
         packed(contraction_.pack_a, args.inputs[swapped ? 1 : 0], args.scratch + a_scratch_);

@@ -174,7 +174,7 @@ struct NormShape {
   DType weights;
 };
 
-class Norm final : public Kernel {
+class Norm final : public HostKernel {
  public:
   Norm(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(graph, node),
@@ -188,7 +188,7 @@ class Norm final : public Kernel {
     return output == 0 && input == 0;
   }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     float* scale = reinterpret_cast<float*>(args.scratch);
     float* bias = scale + padded_floats(shape_.width);
     if (shape_.has_scale) widen(args.inputs[1], shape_.weights, shape_.width, scale);
@@ -214,7 +214,7 @@ class Norm final : public Kernel {
   ThreadPool& pool_;
 };
 
-class NormGrad final : public Kernel {
+class NormGrad final : public HostKernel {
  public:
   NormGrad(const Graph& graph, const Node& node, ThreadPool& pool)
       : shape_(graph, node), num_inputs_(node.inputs.size()), pool_(pool) {}
@@ -228,7 +228,7 @@ class NormGrad final : public Kernel {
     return output == 0 && (input == 0 || input == static_cast<int64_t>(num_inputs_) - 1);
   }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     const int64_t width = padded_floats(shape_.width);
     const int64_t blocks = shape_.blocks();
     float* scale = reinterpret_cast<float*>(args.scratch);

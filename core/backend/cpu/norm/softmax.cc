@@ -91,7 +91,7 @@ namespace {
 HWY_EXPORT(SoftmaxRows);
 HWY_EXPORT(SoftmaxGradRows);
 
-class SoftmaxKernel final : public Kernel {
+class SoftmaxKernel final : public HostKernel {
  public:
   SoftmaxKernel(const Graph& graph, const Node& node, ThreadPool& pool)
       : dtype_(vector_dtype(graph, node, 0)),
@@ -102,7 +102,7 @@ class SoftmaxKernel final : public Kernel {
 
   bool may_overwrite(int64_t, int64_t) const override { return true; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     pool_.parallel(count_, std::max<int64_t>(1, 4096 / width_), [&](Range range, int) {
       if (gradient_) {
         HWY_DYNAMIC_DISPATCH(SoftmaxGradRows)

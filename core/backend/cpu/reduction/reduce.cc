@@ -92,7 +92,7 @@ Plan make_plan(const Graph& graph, const Node& node) {
   return plan;
 }
 
-class ReduceKernel final : public Kernel {
+class ReduceKernel final : public HostKernel {
  public:
   ReduceKernel(Plan plan, ThreadPool& pool) : plan_(std::move(plan)), pool_(pool) {
     results_ = product(plan_.kept.sizes);
@@ -104,7 +104,7 @@ class ReduceKernel final : public Kernel {
   // A row of partial results per piece.
   int64_t scratch_bytes() const override { return results_ * plan_.pieces * width_ * 4; }
 
-  void run(const LaunchArgs& args) override {
+  void run(const HostArgs& args) override {
     float* const partial = reinterpret_cast<float*>(args.scratch);
     const int64_t work = std::max<int64_t>(1, rows_ * plan_.run / plan_.pieces);
     const int64_t grain = std::max<int64_t>(1, 8192 / work);

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams of devices whose kernels are functions of the host (HostKernel).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "core/backend/backend.h"
+
+namespace tessera {
+
+// Does its work in the calls themselves, on the caller's thread, and throws there. Addresses are
+// pointers.
+std::unique_ptr<Stream> make_inline_stream();
+
+struct ThreadStreamOptions {
+  std::function<std::byte*(DeviceAddress)> to_host;  // Unset: addresses are pointers.
+  std::function<void()> before_each;  // Called before each launch and copy; tests delay there.
+};
+
+// Does its work on a thread of its own, which is woken promptly. Error if the system refuses a
+// thread.
+std::unique_ptr<Stream> make_thread_stream(ThreadStreamOptions options = {});
+
+// For these streams.
+std::unique_ptr<Event> make_host_event();
+
+inline DeviceAddress address_of(const std::byte* pointer) {
+  return DeviceAddress(reinterpret_cast<uintptr_t>(pointer));
+}
+
+inline std::byte* pointer_to(DeviceAddress address) {
+  return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(address.value()));
+}
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kind of device, "guarded", that computes like the CPU but keeps its memory from the host, as a
+// GPU does. Its addresses lie where nothing may be read or written, so that using one as a pointer
+// is a segmentation fault; the device itself translates them. All its streams are threads, and
+// launches and copies are delayed at random, so that what does not wait for its operands computes
+// with others. Linked into the test programs, and a plugin of its own for runexp.
+#include <sys/mman.h>
+
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "core/backend/cpu/device.h"
+#include "core/backend/cpu/stream.h"
+#include "core/base/error.h"
+#include "core/runtime/executor/device_kinds.h"
+
+namespace tessera {
+namespace {
+
+// Most launches start at once, or tests would take long.
+void delay_at_random() {
+  thread_local std::minstd_rand random(
+      static_cast<unsigned>(std::hash<std::thread::id>()(std::this_thread::get_id())));
+  if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+}
+
+class GuardedDevice final : public Device {
+ public:
+  explicit GuardedDevice(std::unique_ptr<Device> cpu) : cpu_(std::move(cpu)) {}
+
+  std::string_view kind() const override { return "guarded"; }
+  std::string description() const override { return "guarded " + cpu_->description(); }
+  double peak_flops(DType dtype) const override { return cpu_->peak_flops(dtype); }
+  int64_t available_bytes() const override { return cpu_->available_bytes(); }
+
+  DeviceAddress allocate(int64_t bytes) override {
+    const DeviceAddress real = cpu_->allocate(bytes);
+    if (real.is_null()) return real;
+    void* const fence = mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(fence != MAP_FAILED);
+    const DeviceAddress address = address_of(static_cast<std::byte*>(fence));
+    const std::lock_guard lock(mutex_);
+    blocks_[address] = {real, bytes};
+    return address;
+  }
+  void release(DeviceAddress memory, int64_t bytes) override {
+    if (memory.is_null()) return;
+    const std::lock_guard lock(mutex_);
+    const Memory& block = blocks_.at(memory);
+    CHECK(block.bytes == bytes, "{} bytes were allocated, {} are released", block.bytes, bytes);
+    cpu_->release(block.real, bytes);
+    munmap(pointer_to(memory), static_cast<size_t>(bytes));
+    blocks_.erase(memory);
+  }
+
+  std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
+    return cpu_->prepare(graph, node);
+  }
+  bool has_kernel(std::string_view op) const override { return cpu_->has_kernel(op); }
+
+  std::unique_ptr<Stream> make_stream(StreamUse) override {
+    return make_thread_stream(
+        {.to_host = [this](DeviceAddress address) { return translate(address); },
+         .before_each = delay_at_random});
+  }
+  std::unique_ptr<Event> make_event() override { return make_host_event(); }
+
+ private:
+  struct Memory {
+    DeviceAddress real;
+    int64_t bytes = 0;
+  };
+
+  std::byte* translate(DeviceAddress address) const {
+    if (address.is_null()) return nullptr;
+    const std::lock_guard lock(mutex_);
+    auto block = blocks_.upper_bound(address);
+    CHECK(block != blocks_.begin(), "an address of no allocation");
+    --block;
+    const auto offset = static_cast<int64_t>(address.value() - block->first.value());
+    CHECK(offset <= block->second.bytes, "an address {} bytes into {} bytes", offset,
+          block->second.bytes);
+    return pointer_to(block->second.real + offset);
+  }
+
+  std::unique_ptr<Device> cpu_;
+  mutable std::mutex mutex_;
+  std::map<DeviceAddress, Memory> blocks_;  // By the address that the host knows.
+};
+
+std::vector<std::unique_ptr<Device>> make_guarded_devices(int64_t count, int threads) {
+  std::vector<std::unique_ptr<Device>> devices;
+  for (std::unique_ptr<Device>& cpu : make_cpu_devices(count, threads))
+    devices.push_back(std::make_unique<GuardedDevice>(std::move(cpu)));
+  return devices;
+}
+
+const bool kRegistered = [] {
+  register_device_kind("guarded",
+                       {make_guarded_devices, make_cpu_communicator, cpu_collective_needs});
+  return true;
+}();
+
+}  // namespace
+}  // namespace tessera
