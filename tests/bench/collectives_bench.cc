@@ -13,7 +13,7 @@
 #include <fmt/core.h>
 
 #include "core/graph/op.h"
-#include "core/runtime/comm/communicator.h"
+#include "core/runtime/comm/cpu_communicator.h"
 
 namespace tessera {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/runtime/comm/cpu_communicator.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 
