@@ -109,6 +109,23 @@ TEST_CASE("the error of one process fails all others at their next collective", 
   }
 }
 
+TEST_CASE("run_on_all returns every process's result, or fails with every error", "[processes]") {
+  std::vector<std::string> results;
+  const auto thrown = run_processes(4, [&](ProcessGroup& processes) {
+    const int rank = processes.rank();
+    const auto texts = processes.run_on_all("saving", [&] { return std::to_string(rank * 10); });
+    if (rank == 3) results = texts;
+    processes.run_on_all("loading", [&]() -> std::string {
+      if (rank % 2 == 1) fail("no space on disk {}", rank);
+      return "";
+    });
+  });
+  REQUIRE(results == std::vector<std::string>{"0", "10", "20", "30"});
+  for (const std::string& error : thrown)
+    REQUIRE(error ==
+            "process 1 (host a): no space on disk 1; process 3 (host b): no space on disk 3");
+}
+
 TEST_CASE("a process that does not join a collective is named", "[processes]") {
   const auto thrown = run_processes(
       3,

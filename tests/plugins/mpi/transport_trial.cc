@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that tests start under mpirun; process 0 prints "passed".
-//   messages: all pairs exchange messages of many sizes and tags, in different orders on both
-//   sides,
-//     from several threads.
+//   messages: all pairs exchange messages of many sizes and tags, from several threads.
 //   silent: process 1 stops answering.
 //   abort: process 1 ends all processes.
 //   mismatch: a message is longer than the receive it matches.
@@ -112,7 +110,7 @@ void silent(ProcessGroup& processes) {
   std::this_thread::sleep_for(60s);
 }
 
-// An Error that names MPI's, and not a wrong result or a hang.
+// The receiver gets MPI's error; the result is not silently wrong, and nothing hangs.
 void mismatch(Transport& transport) {
   std::vector<std::byte> bytes(transport.rank() == 0 ? 200 : 100);
   const auto request =
