@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/runtime/comm/transport_registry.h"
+#include "core/runtime/comm/transport.h"
 #include "plugins/loader.h"
 
 namespace tessera {

@@ -1,78 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 // The transport "mpi": joins the processes that mpirun or srun started. A shared library of its own
-// (tessera/transports/mpi.so), so that Tessera needs no MPI where there is one process.
+// (tessera/transports/mpi.so), so Tessera depends on MPI only in runs of several processes.
 #include "core/base/error.h"
-#include "core/runtime/comm/transport_registry.h"
-#include "plugins/mpi/courier_internal.h"
+#include "plugins/mpi/progress_thread_internal.h"
 
 namespace tessera {
 namespace {
 
-using mpi::Courier;
-using mpi::Parcel;
-
-class MpiMessage : public Message {
- public:
-  MpiMessage(std::shared_ptr<Courier> courier, std::shared_ptr<Parcel> parcel)
-      : courier_(std::move(courier)), parcel_(std::move(parcel)) {}
-
-  ~MpiMessage() override {
-    {
-      const std::lock_guard lock(parcel_->mutex);
-      if (parcel_->done || !parcel_->error.empty()) return;
-    }
-    // MPI would go on writing to memory that is somebody else's by then.
-    courier_->give_up("a message between the processes was given up while under way");
-  }
-
-  bool wait_until(std::chrono::steady_clock::time_point deadline) override {
-    std::unique_lock lock(parcel_->mutex);
-    parcel_->changed.wait_until(lock, deadline,
-                                [this] { return parcel_->done || !parcel_->error.empty(); });
-    if (!parcel_->error.empty()) fail("{}", parcel_->error);
-    return parcel_->done;
-  }
-
- private:
-  std::shared_ptr<Courier> courier_;
-  std::shared_ptr<Parcel> parcel_;
-};
+using mpi::MpiRequest;
+using mpi::ProgressThread;
 
 class MpiTransport : public Transport {
  public:
-  MpiTransport() : courier_(std::make_shared<Courier>()) {}
-
   std::string_view kind() const override { return "mpi"; }
-  int rank() const override { return courier_->rank(); }
-  int size() const override { return static_cast<int>(courier_->hosts().size()); }
+  int rank() const override { return thread_->rank(); }
+  int size() const override { return static_cast<int>(thread_->hosts().size()); }
   const std::string& host(int rank) const override {
-    return courier_->hosts().at(static_cast<size_t>(rank));
+    return thread_->hosts().at(static_cast<size_t>(rank));
   }
 
-  std::unique_ptr<Message> send(int to, uint64_t tag, std::span<const std::byte> bytes) override {
-    return post(Parcel::Direction::kSend, to, tag, const_cast<std::byte*>(bytes.data()),
+  std::unique_ptr<Request> send(int to, int tag, std::span<const std::byte> bytes) override {
+    return post(MpiRequest::Kind::kSend, to, tag, const_cast<std::byte*>(bytes.data()),
                 bytes.size());
   }
-  std::unique_ptr<Message> receive(int from, uint64_t tag, std::span<std::byte> bytes) override {
-    return post(Parcel::Direction::kReceive, from, tag, bytes.data(), bytes.size());
+  std::unique_ptr<Request> receive(int from, int tag, std::span<std::byte> bytes) override {
+    return post(MpiRequest::Kind::kReceive, from, tag, bytes.data(), bytes.size());
   }
-  [[noreturn]] void abort(int exit_code) override { courier_->abort(exit_code); }
+  [[noreturn]] void abort(int exit_code) override { thread_->abort(exit_code); }
 
  private:
-  std::unique_ptr<Message> post(Parcel::Direction direction, int peer, uint64_t tag,
-                                std::byte* data, size_t size) {
+  std::unique_ptr<Request> post(MpiRequest::Kind kind, int peer, int tag, std::byte* data,
+                                size_t size) {
     CHECK(peer >= 0 && peer < this->size(), "process {} of {}", peer, this->size());
-    auto parcel = std::make_shared<Parcel>();
-    parcel->direction = direction;
-    parcel->peer = peer;
-    parcel->tag = tag;
-    parcel->data = data;
-    parcel->size = size;
-    courier_->post(parcel);
-    return std::make_unique<MpiMessage>(courier_, parcel);
+    if (tag > thread_->largest_tag())
+      fail(
+          "this MPI library has tags up to {}, but a message needs tag {}: run more processes with "
+          "fewer devices each (--devices)",
+          thread_->largest_tag(), tag);
+    auto request = std::make_unique<MpiRequest>(thread_, kind, peer, tag, data, size);
+    thread_->post(*request);
+    return request;
   }
 
-  std::shared_ptr<Courier> courier_;
+  const std::shared_ptr<ProgressThread> thread_ = std::make_shared<ProgressThread>();
 };
 
 const bool kRegistered = [] {

@@ -84,7 +84,7 @@ Batch gather_rows(const Batch& local, const std::vector<RowRange>& ranges, int64
     whole.bytes.resize(row_bytes(array) * static_cast<size_t>(global_rows));
     batch.emplace(name, std::move(whole));
   }
-  for (const std::string& text : processes.gather(pack(local, ranges), "the rows of a batch"))
+  for (const std::string& text : processes.all_gather(pack(local, ranges), "the rows of a batch"))
     unpack(text, &batch);
   return batch;
 }

@@ -150,7 +150,7 @@ bool EvalRun::restore(int64_t step) {
   } catch (const std::exception& error) {
     problem = error_text(error);
   }
-  std::vector<std::string> problems = processes_.gather(problem, "reading a checkpoint");
+  std::vector<std::string> problems = processes_.all_gather(problem, "reading a checkpoint");
   const auto first = std::find_if(problems.begin(), problems.end(),
                                   [](const std::string& each) { return !each.empty(); });
   if (first == problems.end()) {

@@ -23,7 +23,6 @@
 #include "core/graph/svg.h"
 #include "core/graph/text.h"
 #include "core/io/file.h"
-#include "core/runtime/comm/together.h"
 #include "tasks/config/run_config.h"
 
 namespace tessera {
@@ -135,7 +134,7 @@ void check_shared(const fs::path& directory, ProcessGroup& processes,
   const auto path_of = [&](const std::string& text) {
     return directory / fmt::format(".shared_{}", text);
   };
-  const std::string text = together(processes, "the run's directory", [&] {
+  const std::string text = processes.run_on_all("the run's directory", [&] {
     if (!processes.is_first()) return std::string();
     const std::string fresh = fresh_token();
     token.emplace(path_of(fresh), fresh);
@@ -143,7 +142,7 @@ void check_shared(const fs::path& directory, ProcessGroup& processes,
   })[0];
   const std::string seen = sees(path_of(text), text, patience) ? "yes" : "";
   const std::vector<std::string> answers =
-      processes.gather(seen, "whether the run's directory is shared");
+      processes.all_gather(seen, "whether the run's directory is shared");
   std::vector<std::string> blind;
   for (size_t rank = 0; rank < answers.size(); ++rank)
     if (answers[rank].empty()) blind.push_back(processes.name(static_cast<int>(rank)));

@@ -41,7 +41,7 @@ ScratchDirectory::ScratchDirectory(const fs::path& run_directory, ProcessGroup& 
     const std::string_view frozen = kFrozenCorpus.substr(kRunDirectory.size());
     if (is_own_ && !run_directory.empty() && fs::exists(run_directory / frozen))
       fs::create_symlink(fs::absolute(run_directory / frozen), path_ / frozen);
-    path_ = processes.gather(path_.string(), "where a dry run keeps its inputs")[leader];
+    path_ = processes.all_gather(path_.string(), "where a dry run keeps its inputs")[leader];
   } catch (...) {
     remove();
     throw;

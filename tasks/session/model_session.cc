@@ -31,7 +31,7 @@ ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
       rules_(make_rules(config.rules)),
       task_(make_task(config.task)),
       executor_(make_executor(purpose, devices)),
-      waits_(add_waits()) {
+      stall_probe_(add_stall_probe()) {
   check_rules(rules_, mesh_);
   if (purpose == Purpose::kRunning) {
     CHECK(static_cast<int64_t>(devices.size()) == devices_per_process);
@@ -51,9 +51,9 @@ Executor ModelSession::make_executor(Purpose purpose, const std::vector<Device*>
   return Executor(devices, *communicator_);
 }
 
-Waits::Entry ModelSession::add_waits() {
+StallProbes::Registration ModelSession::add_stall_probe() {
   if (!communicator_) return {};
-  return processes_.waits().add(
+  return processes_.stall_probes().add(
       [communicator = communicator_.get()](auto least) { return communicator->stalled(least); });
 }
 

@@ -51,9 +51,9 @@ class ModelSession {
 
  private:
   Executor make_executor(Purpose purpose, const std::vector<Device*>& devices);
-  Waits::Entry add_waits();
+  StallProbes::Registration add_stall_probe();
 
-  Waits::Entry waits_;  // For the communicator.
+  StallProbes::Registration stall_probe_;  // For the communicator.
 };
 
 }  // namespace tessera

@@ -98,7 +98,7 @@ std::optional<CheckpointInfo> restore_if_whole(Executor& executor, const Checkpo
   } catch (const DamagedCheckpoint& error) {
     *damage = error.what();
   }
-  for (const std::string& each : processes.gather(*damage, "whether a checkpoint is damaged"))
+  for (const std::string& each : processes.all_gather(*damage, "whether a checkpoint is damaged"))
     if (damage->empty()) *damage = each;
   return damage->empty() ? std::optional(info) : std::nullopt;
 }

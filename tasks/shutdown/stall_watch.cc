@@ -8,7 +8,7 @@
 #include <fmt/core.h>
 
 #include "core/base/start_thread.h"
-#include "core/runtime/comm/patience.h"
+#include "core/runtime/comm/watchdog.h"
 #include "tasks/logging/failure_log.h"
 
 namespace tessera {
@@ -17,8 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLongWait = 500ms;
-// For this long after this process was stopped itself, its waits say nothing about the others.
-constexpr auto kDazed = 2s;
+// For this long after this process was suspended, its waits do not show that others are missing.
+constexpr auto kResumeGrace = 2s;
 
 }  // namespace
 
@@ -62,7 +62,7 @@ void StallWatch::log_in(const std::filesystem::path& run_directory) {
 }
 
 void StallWatch::note_look(Clock::time_point now) {
-  if (now - last_look_ >= Patience::kStopped) {
+  if (now - last_look_ >= WaitDeadline::kSuspended) {
     woken_ = now;
     stopped_ = now - last_look_;
   }
@@ -71,19 +71,19 @@ void StallWatch::note_look(Clock::time_point now) {
 
 // The report for a signal noticed at `told`; "" while it is too early.
 std::string StallWatch::report(Clock::time_point now, Clock::time_point told) {
-  if (woken_ != Clock::time_point() && now - woken_ < kDazed)
+  if (woken_ != Clock::time_point() && now - woken_ < kResumeGrace)
     return fmt::format("after this process itself, {}, had been stopped for {:.1f} s", name_,
                        stopped_.count());
   if (processes_ == nullptr) return "while " + doing_;
-  if (const std::string waits = processes_->waits().stalled(kLongWait); !waits.empty())
+  if (const std::string waits = processes_->stall_probes().stalled(kLongWait); !waits.empty())
     return "while " + waits;
-  return now - told < last_moment_ ? "" : "while " + processes_->whereabouts();
+  return now - told < last_moment_ ? "" : "while " + processes_->status();
 }
 
 void StallWatch::watch() {
   std::unique_lock lock(mutex_);
   std::optional<Clock::time_point> told;
-  while (!changed_.wait_for(lock, Patience::kLook, [this] { return ended_; })) {
+  while (!changed_.wait_for(lock, WaitDeadline::kPollInterval, [this] { return ended_; })) {
     const Clock::time_point now = Clock::now();
     note_look(now);
     const int signal = stop_.requested();

@@ -108,7 +108,8 @@ LoopState loop_state_of(const CheckpointInfo& info) {
 InputState merged_input_states(const InputState& mine, ProcessGroup& processes) {
   if (processes.size() == 1) return mine;
   InputState all;  // The same in every process; so are errors.
-  const std::vector<std::string> states = processes.gather(packed(mine), "the inputs' positions");
+  const std::vector<std::string> states =
+      processes.all_gather(packed(mine), "the inputs' positions");
   for (size_t rank = 0; rank < states.size(); ++rank) {
     std::string_view message = states[rank];
     const std::string position = take(&message);

@@ -262,8 +262,8 @@ int Trainer::Impl::train() {
   const StopSignal stop;
   auto saving = std::make_unique<ProcessGroup>(
       processes_.transport(), std::chrono::seconds(p().collective_timeout_seconds), kSavingChannel);
-  const Waits::Entry waits = processes_.waits().add(
-      [saving = saving.get()](auto least) { return saving->waits().stalled(least); });
+  const StallProbes::Registration probe = processes_.stall_probes().add(
+      [saving = saving.get()](auto least) { return saving->stall_probes().stalled(least); });
   const RetentionPolicy retention{.newest = p().save_max_to_keep,
                                   .every_steps = p().save_keep_every_steps,
                                   .best = !p().save_keep_best.empty()};

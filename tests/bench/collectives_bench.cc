@@ -14,7 +14,7 @@
 
 #include "core/backend/cpu/host_kernel.h"
 #include "core/graph/op.h"
-#include "core/runtime/comm/communicator.h"
+#include "core/runtime/comm/cpu_communicator.h"
 
 namespace tessera {
 namespace {

@@ -11,6 +11,7 @@
 #include "core/backend/cpu/host_kernel.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/runtime/comm/cpu_communicator.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 

@@ -14,54 +14,54 @@ namespace tessera {
 namespace {
 
 // Guarded by the network's mutex.
-struct Parcel {
+struct Transfer {
   std::span<const std::byte> outgoing;
   std::span<std::byte> incoming;
   bool done = false;
 };
 
-// Of one (from, to, tag): whoever came first waits for the other.
-struct Lane {
-  std::deque<std::shared_ptr<Parcel>> sends;
-  std::deque<std::shared_ptr<Parcel>> receives;
+// The unmatched sends or receives of one (from, to, tag).
+struct Channel {
+  std::deque<std::shared_ptr<Transfer>> sends;
+  std::deque<std::shared_ptr<Transfer>> receives;
 };
 
 struct Network {
   std::vector<std::string> hosts;
   std::mutex mutex;
   std::condition_variable moved;
-  std::map<std::tuple<int, int, uint64_t>, Lane> lanes;
+  std::map<std::tuple<int, int, int>, Channel> channels;
 
-  void match(Lane& lane) {
-    while (!lane.sends.empty() && !lane.receives.empty()) {
-      Parcel& send = *lane.sends.front();
-      Parcel& receive = *lane.receives.front();
+  void match(Channel& channel) {
+    while (!channel.sends.empty() && !channel.receives.empty()) {
+      Transfer& send = *channel.sends.front();
+      Transfer& receive = *channel.receives.front();
       CHECK(send.outgoing.size() == receive.incoming.size(),
             "a message of {} bytes meets a receive of {}", send.outgoing.size(),
             receive.incoming.size());
       if (!send.outgoing.empty())
         std::memcpy(receive.incoming.data(), send.outgoing.data(), send.outgoing.size());
       send.done = receive.done = true;
-      lane.sends.pop_front();
-      lane.receives.pop_front();
+      channel.sends.pop_front();
+      channel.receives.pop_front();
     }
     moved.notify_all();
   }
 };
 
-class LoopbackMessage : public Message {
+class LoopbackRequest : public Request {
  public:
-  LoopbackMessage(std::shared_ptr<Network> network, std::shared_ptr<Parcel> parcel)
-      : network_(std::move(network)), parcel_(std::move(parcel)) {}
+  LoopbackRequest(std::shared_ptr<Network> network, std::shared_ptr<Transfer> transfer)
+      : network_(std::move(network)), transfer_(std::move(transfer)) {}
 
   bool wait_until(std::chrono::steady_clock::time_point deadline) override {
     std::unique_lock lock(network_->mutex);
-    return network_->moved.wait_until(lock, deadline, [this] { return parcel_->done; });
+    return network_->moved.wait_until(lock, deadline, [this] { return transfer_->done; });
   }
 
  private:
   std::shared_ptr<Network> network_;
-  std::shared_ptr<Parcel> parcel_;
+  std::shared_ptr<Transfer> transfer_;
 };
 
 class LoopbackTransport : public Transport {
@@ -76,22 +76,22 @@ class LoopbackTransport : public Transport {
     return network_->hosts.at(static_cast<size_t>(rank));
   }
 
-  std::unique_ptr<Message> send(int to, uint64_t tag, std::span<const std::byte> bytes) override {
-    const auto parcel = std::make_shared<Parcel>(Parcel{.outgoing = bytes});
+  std::unique_ptr<Request> send(int to, int tag, std::span<const std::byte> bytes) override {
+    const auto transfer = std::make_shared<Transfer>(Transfer{.outgoing = bytes});
     const std::lock_guard lock(network_->mutex);
-    Lane& lane = network_->lanes[{rank_, to, tag}];
-    lane.sends.push_back(parcel);
-    network_->match(lane);
-    return std::make_unique<LoopbackMessage>(network_, parcel);
+    Channel& channel = network_->channels[{rank_, to, tag}];
+    channel.sends.push_back(transfer);
+    network_->match(channel);
+    return std::make_unique<LoopbackRequest>(network_, transfer);
   }
 
-  std::unique_ptr<Message> receive(int from, uint64_t tag, std::span<std::byte> bytes) override {
-    const auto parcel = std::make_shared<Parcel>(Parcel{.incoming = bytes});
+  std::unique_ptr<Request> receive(int from, int tag, std::span<std::byte> bytes) override {
+    const auto transfer = std::make_shared<Transfer>(Transfer{.incoming = bytes});
     const std::lock_guard lock(network_->mutex);
-    Lane& lane = network_->lanes[{from, rank_, tag}];
-    lane.receives.push_back(parcel);
-    network_->match(lane);
-    return std::make_unique<LoopbackMessage>(network_, parcel);
+    Channel& channel = network_->channels[{from, rank_, tag}];
+    channel.receives.push_back(transfer);
+    network_->match(channel);
+    return std::make_unique<LoopbackRequest>(network_, transfer);
   }
 
   [[noreturn]] void abort(int exit_code) override { throw LoopbackAborted{exit_code}; }

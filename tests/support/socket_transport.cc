@@ -18,7 +18,7 @@ namespace tessera {
 namespace {
 
 struct Header {
-  uint64_t tag = 0;
+  int tag = 0;
   uint64_t bytes = 0;
 };
 
@@ -44,8 +44,8 @@ bool write_all(int socket, const void* from, size_t bytes) {
   return true;
 }
 
-// What waits for bytes, or bytes that wait.
-struct SocketParcel {
+// A posted receive.
+struct SocketReceive {
   std::span<std::byte> to;
   bool done = false;
 };
@@ -56,22 +56,22 @@ struct Peer {
   std::mutex sending;
   std::thread reader;
   // Guarded by the transport's mutex.
-  std::map<uint64_t, std::deque<std::vector<std::byte>>> arrived;
-  std::map<uint64_t, std::deque<std::shared_ptr<SocketParcel>>> awaited;
+  std::map<int, std::deque<std::vector<std::byte>>> arrived;
+  std::map<int, std::deque<std::shared_ptr<SocketReceive>>> awaited;
   bool broken = false;
 };
 
-class Arrival : public Message {
+class SocketRequest : public Request {
  public:
-  Arrival(std::mutex& mutex, std::condition_variable& moved, const Peer* peer, int from,
-          std::shared_ptr<SocketParcel> parcel)
-      : mutex_(mutex), moved_(moved), peer_(peer), from_(from), parcel_(std::move(parcel)) {}
+  SocketRequest(std::mutex& mutex, std::condition_variable& moved, const Peer* peer, int from,
+                std::shared_ptr<SocketReceive> posted)
+      : mutex_(mutex), moved_(moved), peer_(peer), from_(from), receive_(std::move(posted)) {}
 
   bool wait_until(std::chrono::steady_clock::time_point deadline) override {
     std::unique_lock lock(mutex_);
     const bool moved =
-        moved_.wait_until(lock, deadline, [this] { return parcel_->done || peer_->broken; });
-    if (moved && !parcel_->done) fail("the connection to process {} broke", from_);
+        moved_.wait_until(lock, deadline, [this] { return receive_->done || peer_->broken; });
+    if (moved && !receive_->done) fail("the connection to process {} broke", from_);
     return moved;
   }
 
@@ -80,11 +80,11 @@ class Arrival : public Message {
   std::condition_variable& moved_;
   const Peer* peer_;
   int from_;
-  std::shared_ptr<SocketParcel> parcel_;
+  std::shared_ptr<SocketReceive> receive_;
 };
 
-// Sends are done when they return: the other side always reads.
-class Sent : public Message {
+// Sends are done when they return, since the other side always reads.
+class Sent : public Request {
   bool wait_until(std::chrono::steady_clock::time_point) override { return true; }
 };
 
@@ -111,7 +111,7 @@ class SocketTransport : public Transport {
   int size() const override { return static_cast<int>(peers_.size()); }
   const std::string& host(int) const override { return host_; }
 
-  std::unique_ptr<Message> send(int to, uint64_t tag, std::span<const std::byte> bytes) override {
+  std::unique_ptr<Request> send(int to, int tag, std::span<const std::byte> bytes) override {
     Peer& peer = *peers_.at(static_cast<size_t>(to));
     const Header header{tag, bytes.size()};
     const std::lock_guard lock(peer.sending);
@@ -121,21 +121,21 @@ class SocketTransport : public Transport {
     return std::make_unique<Sent>();
   }
 
-  std::unique_ptr<Message> receive(int from, uint64_t tag, std::span<std::byte> bytes) override {
+  std::unique_ptr<Request> receive(int from, int tag, std::span<std::byte> bytes) override {
     Peer& peer = *peers_.at(static_cast<size_t>(from));
-    auto parcel = std::make_shared<SocketParcel>(SocketParcel{bytes});
+    auto posted = std::make_shared<SocketReceive>(SocketReceive{bytes});
     {
       const std::lock_guard lock(mutex_);
-      peer.awaited[tag].push_back(parcel);
+      peer.awaited[tag].push_back(posted);
       match(peer, tag);
     }
-    return std::make_unique<Arrival>(mutex_, moved_, &peer, from, std::move(parcel));
+    return std::make_unique<SocketRequest>(mutex_, moved_, &peer, from, std::move(posted));
   }
 
   [[noreturn]] void abort(int exit_code) override { ::_exit(exit_code); }
 
  private:
-  void match(Peer& peer, uint64_t tag) {
+  void match(Peer& peer, int tag) {
     auto& arrived = peer.arrived[tag];
     auto& awaited = peer.awaited[tag];
     while (!arrived.empty() && !awaited.empty()) {
@@ -189,7 +189,7 @@ std::vector<pid_t> fork_processes(int size,
     if (child == 0) {
       for (size_t other = 0; other < count; ++other)
         for (const int socket : sockets[other])
-          if (other != rank && socket >= 0) ::close(socket);  // Else a death goes unnoticed.
+          if (other != rank && socket >= 0) ::close(socket);  // Otherwise its end is not noticed.
       int code = 1;
       try {
         code = work(std::make_shared<SocketTransport>(static_cast<int>(rank), sockets[rank]));

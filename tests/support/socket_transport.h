@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport between processes that a test forks, over pairs of sockets: one of them may be
-// killed, and the others notice at once, as they do over MPI or TCP.
+// A transport between processes that a test forks, over socket pairs. If one of them is killed, the
+// others notice at once, as over MPI or TCP.
 #pragma once
 
 #include <sys/types.h>

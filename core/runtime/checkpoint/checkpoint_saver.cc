@@ -26,7 +26,7 @@ CheckpointSaver::CheckpointSaver(CheckpointStore store, const RetentionPolicy& p
       policy_(policy),
       processes_(processes ? std::move(processes) : std::make_unique<ProcessGroup>()),
       reads_(std::make_shared<PendingReads>()),
-      waits_(processes_->waits().add([this](std::chrono::milliseconds least) {
+      stall_probe_(processes_->stall_probes().add([this](std::chrono::milliseconds least) {
         const std::string text = reads_->stalled(least);
         return text.empty() ? text
                             : fmt::format("{} {}", processes_->name(processes_->rank()), text);

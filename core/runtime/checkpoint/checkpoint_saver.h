@@ -16,16 +16,16 @@
 
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "core/runtime/checkpoint/pending_reads.h"
-#include "core/runtime/comm/waits.h"
+#include "core/runtime/comm/watchdog.h"
 
 namespace tessera {
 
 class CheckpointSaver {
  public:
-  // Every process of the run has a saver, and they save together: each calls `save` with the same
-  // steps in the same order and the pieces it owns. Only the writing thread uses `processes` (a
-  // channel of its own; null: this process is alone); their `waits` also report what waits for
-  // `reads`. Process 0 removes what interrupted saves have left.
+  // Every process of the run has one, and they save together: `save` is called with the same steps
+  // in the same order, each with the pieces it owns. `processes` are for the writing thread alone
+  // (a channel of its own; null: this process is alone); their stall probes also report what waits
+  // for `reads`. Process 0 removes what killed saves left.
   CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy,
                   std::unique_ptr<ProcessGroup> processes = nullptr);
   ~CheckpointSaver();  // Waits. Prints a failure that was not thrown before.
@@ -58,7 +58,7 @@ class CheckpointSaver {
   RetentionPolicy policy_;
   std::unique_ptr<ProcessGroup> processes_;
   std::shared_ptr<PendingReads> reads_;
-  Waits::Entry waits_;  // Says who waits for `reads_`.
+  StallProbes::Registration stall_probe_;  // Says who waits for `reads_`.
   std::thread thread_;
 
   std::mutex mutex_;  // Of what follows, and of the store's metrics.

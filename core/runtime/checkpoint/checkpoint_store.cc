@@ -13,7 +13,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_files.h"
-#include "core/runtime/comm/together.h"
 
 namespace tessera {
 namespace {
@@ -196,19 +195,19 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
   std::optional<Unfinished> unfinished;  // Of process 0; removed if anything below throws.
   try {
     // Only the name is broadcast: hosts may have mounted the directory in different places.
-    const std::string name = together(processes, save + ", making its directory", [&] {
+    const std::string name = processes.run_on_all(save + ", making its directory", [&] {
       if (!processes.is_first()) return std::string();
       return unfinished.emplace(temporary_beside(path, "new")).path().filename().string();
     })[0];
     const fs::path place = directory_ / name;
-    const std::vector<std::string> written = together(processes, save + ", writing shards", [&] {
+    const std::vector<std::string> written = processes.run_on_all(save + ", writing shards", [&] {
       const ShardBytes shard =
           write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()}, reads);
       return fmt::format("{} {} {}", shard.arrays, shard.table, array_bytes(arrays));
     });
     int64_t bytes = 0;
     const std::vector<ShardBytes> shards = parse_written(written, &bytes);
-    together(processes, save + ", giving it its name", [&] {
+    processes.run_on_all(save + ", giving it its name", [&] {
       if (!processes.is_first()) return "";
       wait_for_shards(place, shards);
       write_checkpoint_index(place, info, processes.size());

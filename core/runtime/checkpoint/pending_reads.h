@@ -26,7 +26,7 @@ class PendingReads {
   void await(const DeviceBuffer& buffer);
   void await_all();
   // "waits for a checkpoint that is being written" if `await` has kept a caller for `least` or
-  // longer; else "". For Waits.
+  // longer; else "". A stall probe.
   std::string stalled(std::chrono::milliseconds least) const;
   // How long `await` kept any caller since last asked.
   double take_waited_seconds();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connects the devices of a run, one object per process: it makes the kernels of the collectives of
 // lowered graphs and knows which device waits for which. Each kind of device has its own
-// (device_kinds.h). The CPU's uses shared memory within a process and a transport between
-// processes.
+// (device_kinds.h).
 #pragma once
 
 #include <chrono>
@@ -10,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "core/backend/backend.h"
 #include "core/graph/graph.h"
@@ -27,41 +27,37 @@ struct CommunicatorOptions {
 
 class Communicator {
  public:
-  explicit Communicator(CommunicatorOptions options);
-  virtual ~Communicator();
+  explicit Communicator(CommunicatorOptions options) : options_(std::move(options)) {}
+  virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  int64_t num_devices() const;   // Of all processes.
-  int64_t first_device() const;  // Of this process; its devices are numbered on from it.
-  int64_t local_devices() const { return options_.local_devices; }
-  int process() const;
-  int num_processes() const;
+  const CommunicatorOptions& options() const { return options_; }
   Transport* transport() const { return options_.transport.get(); }  // Null if alone.
   std::chrono::milliseconds timeout() const { return options_.timeout; }
+  int process() const { return transport() != nullptr ? transport()->rank() : 0; }
+  int num_processes() const { return transport() != nullptr ? transport()->size() : 1; }
+  // Devices are numbered by process.
+  int64_t num_devices() const { return num_processes() * local_devices(); }  // Of all processes.
+  int64_t local_devices() const { return options_.local_devices; }           // Of this process.
+  int64_t first_device() const { return process() * local_devices(); }       // Of this process.
 
-  // A collective node of device `device`'s graph, made ready to run. Every device of the group
-  // prepares and runs it; the calls meet by the order in which each device runs its collectives.
-  // Running it throws an Error if the run was stopped, or with a report after the timeout: which
-  // device (and process, and host) is missing from which collective of which layer, and where the
-  // others are.
+  // The kernel of a collective node of device `device`'s graph. Every device of the group prepares
+  // and runs one; all run their collectives in the same order. Running it throws an Error if the
+  // run was stopped, or with a report after the timeout: which device (and process, and host) is
+  // missing from which collective of which layer, and where the others are.
   virtual std::unique_ptr<Kernel> prepare(int64_t device, const Graph& graph, const Node& node) = 0;
 
-  // Wakes every device of this process that waits: their calls throw an Error with the reason, and
-  // so do all later ones.
+  // Makes all current and later collectives of this process throw an Error with the reason.
   virtual void stop(const std::string& reason) = 0;
   virtual bool is_stopped() const = 0;
 
-  // What a device of this process has been waiting for since `least` or longer: in which collective
-  // of which layer, for which device of which process. Empty if none waits for another process. For
-  // threads that watch.
+  // A stall probe (watchdog.h): the collective of which layer, and the device of which process,
+  // that a device of this process has been waiting for since `least` or longer; or "".
   virtual std::string stalled(std::chrono::milliseconds least) const = 0;
 
   // Bytes that device `device` has sent in collectives so far.
   virtual int64_t bytes_sent(int64_t device) const = 0;
-
- protected:
-  const CommunicatorOptions& options() const { return options_; }
 
  private:
   CommunicatorOptions options_;
@@ -73,9 +69,5 @@ struct CollectiveNeeds {
   int64_t scratch_bytes = 0;
   bool may_overwrite = false;  // The result may lie in the operand's buffer.
 };
-
-// Of CPU devices.
-std::unique_ptr<Communicator> make_cpu_communicator(CommunicatorOptions options);
-CollectiveNeeds cpu_collective_needs(const Graph& graph, const Node& node);
 
 }  // namespace tessera

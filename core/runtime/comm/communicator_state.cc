@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// Meetings spin where every device of the process can have a processor of its own.
+// Barriers spin if each device of the process can have a processor of its own.
 std::chrono::microseconds spin_for(int64_t devices) {
   constexpr auto kSpin = std::chrono::microseconds(20);
   cpu_set_t set;
@@ -24,19 +24,17 @@ std::chrono::microseconds spin_for(int64_t devices) {
   return enough ? kSpin : std::chrono::microseconds(0);
 }
 
-// The one tag of messages about positions; collectives have others.
-constexpr uint64_t kTidingsTag = uint64_t{3} << 59;
-
 std::string seconds_text(std::chrono::milliseconds time) {
   return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0);
 }
 
 }  // namespace
 
-CommunicatorState::CommunicatorState(CommunicatorOptions options) : options_(std::move(options)) {
-  CHECK(options_.local_devices > 0);
-  for (int64_t i = 0; i < options_.local_devices; ++i)
-    records_.push_back(std::make_unique<Record>());
+CommunicatorState::CommunicatorState(const Communicator& communicator)
+    : communicator_(communicator) {
+  CHECK(communicator_.local_devices() > 0);
+  for (int64_t i = 0; i < communicator_.local_devices(); ++i)
+    progress_.push_back(std::make_unique<DeviceProgress>());
 }
 
 std::shared_ptr<Rendezvous> CommunicatorState::rendezvous(const std::vector<int64_t>& group) {
@@ -45,25 +43,26 @@ std::shared_ptr<Rendezvous> CommunicatorState::rendezvous(const std::vector<int6
   const std::lock_guard lock(mutex_);
   std::shared_ptr<Rendezvous>& rendezvous = rendezvous_by_group_[group];
   if (!rendezvous)
-    rendezvous = std::make_shared<Rendezvous>(members, spin_for(options_.local_devices));
+    rendezvous = std::make_shared<Rendezvous>(members, spin_for(communicator_.local_devices()));
   if (is_stopped()) rendezvous->stop();
   return rendezvous;
 }
 
-CommunicatorState::Record& CommunicatorState::record(int64_t device) const {
-  CHECK(is_local(device), "device {} is of another process", device);
-  return *records_[static_cast<size_t>(device - first_device())];
+CommunicatorState::DeviceProgress& CommunicatorState::progress(int64_t device) const {
+  CHECK(is_local(device), "device {} belongs to another process", device);
+  return *progress_[static_cast<size_t>(device - communicator_.first_device())];
 }
 
-int64_t CommunicatorState::begin(int64_t device,
-                                 const std::shared_ptr<const CollectiveInfo>& info) {
-  Record& it = record(device);
+void CommunicatorState::begin_collective(int64_t device,
+                                         const std::shared_ptr<const CollectiveInfo>& info) {
+  DeviceProgress& it = progress(device);
   int64_t number = 0;
   {
     const std::lock_guard lock(it.mutex);
     number = it.number + 1;
   }
-  if (options_.before_joining) options_.before_joining(device, number);
+  if (communicator_.options().before_joining)
+    communicator_.options().before_joining(device, number);
   if (is_stopped()) fail_stopped();
   const std::lock_guard lock(it.mutex);
   it.info = info;
@@ -71,19 +70,18 @@ int64_t CommunicatorState::begin(int64_t device,
   it.inside = true;
   it.awaited = -1;
   it.begin = std::chrono::steady_clock::now();
-  return number;
 }
 
 void CommunicatorState::note_waiting(int64_t device, int64_t other) {
-  Record& it = record(device);
+  DeviceProgress& it = progress(device);
   const std::lock_guard lock(it.mutex);
   it.awaited = other;
 }
 
 std::string CommunicatorState::stalled(std::chrono::milliseconds least) const {
-  for (int64_t i = 0; i < options_.local_devices; ++i) {
-    const int64_t device = first_device() + i;
-    const Record& it = record(device);
+  for (int64_t i = 0; i < communicator_.local_devices(); ++i) {
+    const int64_t device = communicator_.first_device() + i;
+    const DeviceProgress& it = progress(device);
     const std::lock_guard lock(it.mutex);
     if (!it.inside || it.awaited < 0 || std::chrono::steady_clock::now() - it.begin < least)
       continue;
@@ -93,18 +91,18 @@ std::string CommunicatorState::stalled(std::chrono::milliseconds least) const {
   return "";
 }
 
-void CommunicatorState::end(int64_t device) {
-  Record& it = record(device);
+void CommunicatorState::end_collective(int64_t device) {
+  DeviceProgress& it = progress(device);
   const std::lock_guard lock(it.mutex);
   it.inside = false;
 }
 
 void CommunicatorState::count_sent(int64_t device, int64_t bytes) {
-  record(device).sent.fetch_add(bytes, std::memory_order_relaxed);
+  progress(device).sent.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 int64_t CommunicatorState::bytes_sent(int64_t device) const {
-  return record(device).sent.load(std::memory_order_relaxed);
+  return progress(device).sent.load(std::memory_order_relaxed);
 }
 
 void CommunicatorState::stop(const std::string& reason) {
@@ -124,83 +122,79 @@ void CommunicatorState::fail_stopped() const {
   fail("the run was stopped: {}", reason);
 }
 
+int CommunicatorState::process_of(int64_t device) const {
+  return static_cast<int>(device / communicator_.local_devices());
+}
+
 std::string CommunicatorState::name_of(int64_t device) const {
-  if (transport() == nullptr) return fmt::format("device {}", device);
+  if (communicator_.transport() == nullptr) return fmt::format("device {}", device);
   const int process = process_of(device);
   return fmt::format("device {} (process {}, host {})", device, process,
-                     transport()->host(process));
+                     communicator_.transport()->host(process));
 }
 
-std::string CommunicatorState::where_is(int64_t device) const {
-  const Record& it = record(device);
+std::string CommunicatorState::position_of(int64_t device) const {
+  const DeviceProgress& it = progress(device);
   const std::lock_guard lock(it.mutex);
-  if (!it.info) return "has not come to a collective yet";
-  return fmt::format("{} collective {}, {}", it.inside ? "waits in" : "has come as far as",
-                     it.number, it.info->text);
+  if (!it.info) return "has not run a collective yet";
+  return fmt::format("{} collective {}, {}", it.inside ? "waits in" : "has finished", it.number,
+                     it.info->text);
 }
 
-std::string CommunicatorState::positions() const {
+std::string CommunicatorState::local_positions() const {
   std::vector<std::string> all;
-  for (int64_t i = 0; i < options_.local_devices; ++i) {
-    const int64_t device = first_device() + i;
-    all.push_back(fmt::format("{} {}", name_of(device), where_is(device)));
+  for (int64_t i = 0; i < communicator_.local_devices(); ++i) {
+    const int64_t device = communicator_.first_device() + i;
+    all.push_back(fmt::format("{} {}", name_of(device), position_of(device)));
   }
   return fmt::format("{}", fmt::join(all, "; "));
 }
 
-void CommunicatorState::tell_others() {
-  if (num_processes() == 1) return;
-  const std::string text = positions();
+void CommunicatorState::exchange_positions() {
+  if (communicator_.num_processes() == 1) return;
+  const std::string text = local_positions();
   const std::lock_guard lock(mutex_);
-  if (!tidings_.empty()) return;
-  for (int other = 0; other < num_processes(); ++other) {
-    auto& tidings = *tidings_.emplace_back(std::make_unique<Tidings>());
-    if (other == process()) continue;
-    std::copy_n(text.begin(), std::min(text.size(), kTidingsBytes - 1), tidings.mine.begin());
-    tidings.received =
-        transport()->receive(other, kTidingsTag, std::as_writable_bytes(std::span(tidings.theirs)));
-    tidings.sent = transport()->send(other, kTidingsTag, std::as_bytes(std::span(tidings.mine)));
+  if (!positions_.empty()) return;
+  for (int other = 0; other < communicator_.num_processes(); ++other) {
+    PositionExchange& with = *positions_.emplace_back(std::make_shared<PositionExchange>());
+    if (other == communicator_.process()) continue;
+    std::copy_n(text.begin(), std::min(text.size(), kPositionsBytes - 1), with.mine.begin());
+    with.receive = communicator_.transport()->receive(
+        other, kPositionsTag, std::as_writable_bytes(std::span(with.theirs)));
+    with.send =
+        communicator_.transport()->send(other, kPositionsTag, std::as_bytes(std::span(with.mine)));
   }
 }
 
 CommunicatorState::~CommunicatorState() {
-  // Of a process that never answers, the messages may not be destroyed.
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<Tidings>>;
-  const std::lock_guard lock(mutex);
-  for (auto& each : tidings_) kept->push_back(std::move(each));
+  for (auto& each : positions_) keep_until_exit(std::move(each));
 }
 
-std::string CommunicatorState::answer_of(int process) const {
-  const std::string name = fmt::format("process {} (host {})", process, transport()->host(process));
+std::string CommunicatorState::positions_of_process(int process) const {
+  const std::string name =
+      fmt::format("process {} (host {})", process, communicator_.transport()->host(process));
   const std::lock_guard lock(mutex_);
   const bool answered =
-      !tidings_.empty() && tidings_[static_cast<size_t>(process)]->received->wait_until(
-                               std::chrono::steady_clock::now());
+      !positions_.empty() && positions_[static_cast<size_t>(process)]->receive->wait_until(
+                                 std::chrono::steady_clock::now());
   if (!answered) return name + " does not answer";
-  return fmt::format("{} says: {}", name, tidings_[static_cast<size_t>(process)]->theirs.data());
+  return fmt::format("{} reports: {}", name,
+                     positions_[static_cast<size_t>(process)]->theirs.data());
 }
 
 void CommunicatorState::fail_timed_out(int64_t device, const std::vector<int64_t>& missing,
-                                       const Patience& patience) const {
-  std::vector<std::string> absent, known;
+                                       const WaitDeadline& deadline) const {
+  std::vector<std::string> absent, positions{local_positions()};
   for (const int64_t each : missing)
-    absent.push_back(is_local(each) ? fmt::format("{}, which {}", name_of(each), where_is(each))
+    absent.push_back(is_local(each) ? fmt::format("{}, which {}", name_of(each), position_of(each))
                                     : name_of(each));
-  known.push_back(positions());
-  for (int other = 0; other < num_processes(); ++other)
-    if (other != process()) known.push_back(answer_of(other));
-  std::string text;
-  int64_t number = 0;
-  {
-    const Record& it = record(device);
-    const std::lock_guard lock(it.mutex);
-    text = it.info->text;
-    number = it.number;
-  }
-  fail("{} has waited {} in collective {}, {}, for {}{}. Where all are: {}", name_of(device),
-       seconds_text(patience.limit()), number, text, fmt::join(absent, ", "), patience.held_up(),
-       fmt::join(known, "; "));
+  for (int other = 0; other < communicator_.num_processes(); ++other)
+    if (other != communicator_.process()) positions.push_back(positions_of_process(other));
+  const DeviceProgress& it = progress(device);
+  const std::lock_guard lock(it.mutex);
+  fail("{} has waited {} in collective {}, {}, for {}{}. Positions of all devices: {}",
+       name_of(device), seconds_text(deadline.timeout()), it.number, it.info->text,
+       fmt::join(absent, ", "), deadline.suspension_note(), fmt::join(positions, "; "));
 }
 
 }  // namespace tessera

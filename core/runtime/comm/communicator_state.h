@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the collectives of one process share: where its devices meet, where each of them is, and
-// whether the run has been stopped.
+// What the collective kernels of one process share: the rendezvous of each group, the progress of
+// each device, whether the run was stopped, and the reports of hangs.
 #pragma once
 
 #include <array>
@@ -15,32 +15,26 @@
 
 #include "core/runtime/comm/collective_info.h"
 #include "core/runtime/comm/communicator.h"
-#include "core/runtime/comm/patience.h"
 #include "core/runtime/comm/rendezvous.h"
+#include "core/runtime/comm/watchdog.h"
 
 namespace tessera {
 
 class CommunicatorState {
  public:
-  explicit CommunicatorState(CommunicatorOptions options);
+  // The communicator outlives its state.
+  explicit CommunicatorState(const Communicator& communicator);
   ~CommunicatorState();
 
-  const CommunicatorOptions& options() const { return options_; }
-  Transport* transport() const { return options_.transport.get(); }
-  int process() const { return transport() != nullptr ? transport()->rank() : 0; }
-  int num_processes() const { return transport() != nullptr ? transport()->size() : 1; }
-  int64_t first_device() const { return process() * options_.local_devices; }
-  int process_of(int64_t device) const { return static_cast<int>(device / options_.local_devices); }
-  bool is_local(int64_t device) const { return process_of(device) == process(); }
+  const Communicator& communicator() const { return communicator_; }
 
-  // Where the devices of a group that are in this process meet, in the order of their numbers.
+  // The rendezvous of a group's local devices, which are its members in the order of their numbers.
   std::shared_ptr<Rendezvous> rendezvous(const std::vector<int64_t>& group);
 
-  // A device of this process begins and ends a collective; begin() returns the collective's number
-  // and throws if the run was stopped.
-  int64_t begin(int64_t device, const std::shared_ptr<const CollectiveInfo>& info);
-  void end(int64_t device);
-  // In its collective it waits for a message of `other`, and not only for a moment.
+  // A local device begins and ends a collective. Beginning throws an Error if the run was stopped.
+  void begin_collective(int64_t device, const std::shared_ptr<const CollectiveInfo>& info);
+  void end_collective(int64_t device);
+  // In its current collective a local device has been waiting for a message from device `other`.
   void note_waiting(int64_t device, int64_t other);
   // Communicator::stalled.
   std::string stalled(std::chrono::milliseconds least) const;
@@ -51,42 +45,43 @@ class CommunicatorState {
   void stop(const std::string& reason);
   bool is_stopped() const { return stopped_.load(std::memory_order_acquire); }
   [[noreturn]] void fail_stopped() const;
-  // Tells the other processes where this one's devices are, and hears the same from them: for the
-  // report of a collective whose time is nearly up. Once in a run; it does not wait.
-  void tell_others();
-  // With a report: `missing` are the devices that this one waits for in its collective.
+  // Sends the positions of this process's devices to the other processes and posts receives of
+  // theirs, for the report of a collective that has nearly timed out. Only the first call does so.
+  void exchange_positions();
+  // Throws the report; `missing` are the devices that `device` waits for.
   [[noreturn]] void fail_timed_out(int64_t device, const std::vector<int64_t>& missing,
-                                   const Patience& patience) const;
+                                   const WaitDeadline& deadline) const;
 
  private:
-  struct Record {
+  struct DeviceProgress {
     mutable std::mutex mutex;
-    std::shared_ptr<const CollectiveInfo> info;  // Of the collective it is in, or was in last.
-    int64_t number = -1;                         // That collective's; counted from 0.
+    std::shared_ptr<const CollectiveInfo> info;  // Of the current or the last collective.
+    int64_t number = -1;                         // Of that collective, counted from 0.
     bool inside = false;
-    int64_t awaited = -1;  // The device it waits for, once that takes long.
+    int64_t awaited = -1;  // The device that it has been waiting for.
     std::chrono::steady_clock::time_point begin;
     std::atomic<int64_t> sent{0};
   };
-  // Between this process and another, told once.
-  static constexpr size_t kTidingsBytes = 2048;
-  struct Tidings {
-    std::array<char, kTidingsBytes> mine{}, theirs{};
-    std::unique_ptr<Message> sent, received;
+  static constexpr size_t kPositionsBytes = 2048;
+  struct PositionExchange {  // With one other process.
+    std::array<char, kPositionsBytes> mine{}, theirs{};
+    std::unique_ptr<Request> send, receive;
   };
 
-  Record& record(int64_t device) const;
-  std::string where_is(int64_t device) const;  // "waits in collective 36, all_gather over …"
-  std::string name_of(int64_t device) const;   // "device 5 (process 1, host b)"
-  std::string positions() const;               // Of all devices of this process.
-  std::string answer_of(int process) const;    // What it has told, or that it has told nothing.
+  int process_of(int64_t device) const;
+  bool is_local(int64_t device) const { return process_of(device) == communicator_.process(); }
+  DeviceProgress& progress(int64_t device) const;
+  std::string position_of(int64_t device) const;  // "waits in collective 36, all_gather over …"
+  std::string name_of(int64_t device) const;      // "device 5 (process 1, host b)"
+  std::string local_positions() const;            // Of all devices of this process.
+  std::string positions_of_process(int process) const;
 
-  CommunicatorOptions options_;
-  std::vector<std::unique_ptr<Record>> records_;  // Of this process's devices.
-  mutable std::mutex mutex_;                      // Of what follows.
+  const Communicator& communicator_;
+  std::vector<std::unique_ptr<DeviceProgress>> progress_;  // By local device.
+  mutable std::mutex mutex_;                               // Guards the rest.
   std::map<std::vector<int64_t>, std::shared_ptr<Rendezvous>> rendezvous_by_group_;
   std::string reason_;
-  std::vector<std::unique_ptr<Tidings>> tidings_;  // By process; empty until told.
+  std::vector<std::shared_ptr<PositionExchange>> positions_;  // By process; empty until exchanged.
   std::atomic<bool> stopped_{false};
 };
 

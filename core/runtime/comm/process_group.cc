@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every agreement is one round: each process sends what it brings to process 0, which sends the
-// outcome to all. A round of small texts is one message each way.
+// Each collective is one round: every process sends its contribution to process 0 (the leader),
+// which sends the result to all others (the peers). With short texts that is one message each way.
+// MPI's collectives would not do: a process that fails joins the round of whatever collective the
+// others are in, and the leader names the processes that are missing.
 #include "core/runtime/comm/process_group.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-
-#include "core/base/error.h"
 
 namespace tessera {
 namespace {
@@ -15,12 +15,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-// Process 0 reports who is missing; the others give it this long to do so.
-constexpr Milliseconds kLeadersGrace{2000};
+// The leader reports which processes are missing; the others wait this much longer for its report.
+constexpr Milliseconds kReportGrace{2000};
 
-enum class Wants : uint64_t { kMaximum, kFirst, kAll };
+enum class Operation { kMax, kBroadcast, kAllGather };
 
-struct Head {
+struct PacketHeader {
   uint64_t round = 0;
   int64_t value = 0;
   uint64_t failed = 0;
@@ -28,67 +28,68 @@ struct Head {
   uint64_t text_bytes = 0;
 };
 
-// The first message of each has this size; what does not fit follows.
+// The first message of a packet has this size; a second one has the rest, if any.
 constexpr size_t kFirstBytes = 512;
-constexpr size_t kFirstText = kFirstBytes - sizeof(Head);
+constexpr size_t kFirstText = kFirstBytes - sizeof(PacketHeader);
 
-// A text under way and its messages, which may outlive the round if nobody answers.
-struct Letter {
-  Head head;
+// Two texts on their way. It outlives the round if it is not answered.
+struct Packet {
+  PacketHeader header;
   std::string body;  // what, then text.
   std::array<std::byte, kFirstBytes> first{};
-  std::vector<std::unique_ptr<Message>> messages;
+  std::vector<std::unique_ptr<Request>> requests;
 
-  std::string what() const { return body.substr(0, head.what_bytes); }
-  std::string text() const { return body.substr(head.what_bytes); }
+  std::string what() const { return body.substr(0, header.what_bytes); }
+  std::string text() const { return body.substr(header.what_bytes); }
 };
 
-bool wait_all(const Letter& letter, Patience& patience) {
-  patience.resume();
-  return std::all_of(letter.messages.begin(), letter.messages.end(), [&](const auto& message) {
-    while (!message->wait_until(patience.next_look()))
-      if (patience.look()) return false;
+bool wait_all(const Packet& packet, WaitDeadline& deadline) {
+  deadline.resume();
+  return std::all_of(packet.requests.begin(), packet.requests.end(), [&](const auto& request) {
+    while (!request->wait_until(deadline.next_poll()))
+      if (deadline.poll()) return false;
     return true;
   });
 }
 
-std::shared_ptr<Letter> send_letter(Transport& transport, int to, uint64_t tag, Head head,
+std::shared_ptr<Packet> send_packet(Transport& transport, int to, int tag, PacketHeader header,
                                     std::string_view what, std::string_view text) {
-  auto letter = std::make_shared<Letter>();
-  head.what_bytes = what.size();
-  head.text_bytes = text.size();
-  letter->head = head;
-  letter->body = std::string(what) + std::string(text);
-  const size_t in_first = std::min(letter->body.size(), kFirstText);
-  std::memcpy(letter->first.data(), &head, sizeof(Head));
-  std::memcpy(letter->first.data() + sizeof(Head), letter->body.data(), in_first);
-  letter->messages.push_back(transport.send(to, tag, letter->first));
-  if (in_first < letter->body.size())
-    letter->messages.push_back(
-        transport.send(to, tag, std::as_bytes(std::span(letter->body).subspan(in_first))));
-  return letter;
+  auto packet = std::make_shared<Packet>();
+  header.what_bytes = what.size();
+  header.text_bytes = text.size();
+  packet->header = header;
+  packet->body = std::string(what) + std::string(text);
+  const size_t in_first = std::min(packet->body.size(), kFirstText);
+  std::memcpy(packet->first.data(), &header, sizeof(PacketHeader));
+  std::memcpy(packet->first.data() + sizeof(PacketHeader), packet->body.data(), in_first);
+  packet->requests.push_back(transport.send(to, tag, packet->first));
+  if (in_first < packet->body.size())
+    packet->requests.push_back(
+        transport.send(to, tag, std::as_bytes(std::span(packet->body).subspan(in_first))));
+  return packet;
 }
 
-std::shared_ptr<Letter> expect_letter(Transport& transport, int from, uint64_t tag) {
-  auto letter = std::make_shared<Letter>();
-  letter->messages.push_back(transport.receive(from, tag, letter->first));
-  return letter;
+std::shared_ptr<Packet> post_receive(Transport& transport, int from, int tag) {
+  auto packet = std::make_shared<Packet>();
+  packet->requests.push_back(transport.receive(from, tag, packet->first));
+  return packet;
 }
 
-// Waits for a letter that is expected; false if it does not come by then.
-bool read_letter(Transport& transport, int from, uint64_t tag, Letter& letter, Patience& patience) {
-  if (!wait_all(letter, patience)) return false;
-  std::memcpy(&letter.head, letter.first.data(), sizeof(Head));
-  letter.body.resize(letter.head.what_bytes + letter.head.text_bytes);
-  const size_t in_first = std::min(letter.body.size(), kFirstText);
-  std::memcpy(letter.body.data(), letter.first.data() + sizeof(Head), in_first);
-  if (in_first == letter.body.size()) return true;
-  letter.messages.push_back(transport.receive(
-      from, tag, std::as_writable_bytes(std::span(letter.body).subspan(in_first))));
-  return wait_all(letter, patience);
+// Completes a posted receive; false if the deadline passes before.
+bool receive_packet(Transport& transport, int from, int tag, Packet& packet,
+                    WaitDeadline& deadline) {
+  if (!wait_all(packet, deadline)) return false;
+  std::memcpy(&packet.header, packet.first.data(), sizeof(PacketHeader));
+  packet.body.resize(packet.header.what_bytes + packet.header.text_bytes);
+  const size_t in_first = std::min(packet.body.size(), kFirstText);
+  std::memcpy(packet.body.data(), packet.first.data() + sizeof(PacketHeader), in_first);
+  if (in_first == packet.body.size()) return true;
+  packet.requests.push_back(transport.receive(
+      from, tag, std::as_writable_bytes(std::span(packet.body).subspan(in_first))));
+  return wait_all(packet, deadline);
 }
 
-// Texts in a row, each with its length before it.
+// Concatenates texts, each after its length.
 std::string pack(const std::vector<std::string>& texts) {
   std::string packed;
   for (const std::string& text : texts) {
@@ -118,26 +119,26 @@ double seconds(Milliseconds time) { return std::chrono::duration<double>(time).c
 }  // namespace
 
 struct ProcessGroup::Contribution {
-  Wants wants = Wants::kMaximum;
+  Operation operation = Operation::kMax;
   std::string what;
   std::string text;
   int64_t value = 0;
   bool failed = false;
 };
 
-// What came out of a round.
-struct ProcessGroup::Round {
+struct ProcessGroup::Result {
   bool failed = false;
-  int64_t value = 0;               // The largest; of the failing ones if the round failed.
-  std::vector<std::string> texts;  // Process 0's, or all, or each one's error.
+  int64_t value = 0;               // The maximum; of the exit codes if the round failed.
+  std::vector<std::string> texts;  // By operation; each process's error if the round failed.
 };
 
-ProcessGroup::ProcessGroup(std::shared_ptr<Transport> transport, Milliseconds timeout,
-                           uint64_t channel)
+ProcessGroup::ProcessGroup(std::shared_ptr<Transport> transport, Milliseconds timeout, int channel)
     : transport_(std::move(transport)),
       timeout_(timeout),
-      tag_(kAgreementTags + channel),
-      own_waits_(waits_.add([this](Milliseconds least) { return stalled(least); })) {}
+      tag_(kFirstAgreementTag + channel),
+      own_probe_(stall_probes_.add([this](Milliseconds least) { return stalled(least); })) {
+  CHECK(channel >= 0 && channel < kChannels);
+}
 
 ProcessGroup::~ProcessGroup() = default;
 
@@ -164,155 +165,179 @@ std::string ProcessGroup::stalled(Milliseconds least) const {
   return fmt::format("{} waits at '{}' for {}", name(rank()), awaited_at_, name(awaited_));
 }
 
-std::string ProcessGroup::whereabouts() const {
+std::string ProcessGroup::status() const {
+  if (std::string waiting = stalled({}); !waiting.empty()) return waiting;
   const std::lock_guard lock(waiting_mutex_);
-  if (awaited_ >= 0)
-    return fmt::format("{} waits at '{}' for {}", name(rank()), awaited_at_, name(awaited_));
-  return fmt::format("{} is busy since '{}' and waits for no other", name(rank()),
+  return fmt::format("{} is busy since '{}' and waits for no other process", name(rank()),
                      awaited_at_.empty() ? "its start" : awaited_at_);
 }
 
-// Process 0's side of a round.
-ProcessGroup::Round ProcessGroup::lead(Contribution mine, Milliseconds timeout) {
-  Patience patience(timeout);
-  const int count = size();
-  std::vector<std::shared_ptr<Letter>> letters(static_cast<size_t>(count));
-  for (int rank = 1; rank < count; ++rank)
-    letters[static_cast<size_t>(rank)] = expect_letter(*transport_, rank, tag_);
-
-  Round round{.failed = mine.failed, .value = mine.value};
-  std::vector<std::string> texts{mine.text};
-  std::vector<std::string> errors{mine.failed ? mine.text : ""};
-  std::string missing, astray;
+// What the leader has received.
+struct ProcessGroup::Round {
+  bool failed = false;
+  int64_t value = 0;
+  std::vector<std::string> texts, errors;  // By rank; "" for a missing process.
   std::vector<int> present;
-  for (int rank = 1; rank < count; ++rank) {
-    Letter& letter = *letters[static_cast<size_t>(rank)];
+  std::string missing, diverged;  // For the report.
+};
+
+ProcessGroup::Round ProcessGroup::receive_contributions(const Contribution& mine,
+                                                        WaitDeadline& deadline) {
+  std::vector<std::shared_ptr<Packet>> packets{nullptr};
+  for (int rank = 1; rank < size(); ++rank)
+    packets.push_back(post_receive(*transport_, rank, tag_));
+  Round round{.failed = mine.failed, .value = mine.value, .texts = {mine.text}};
+  round.errors.push_back(mine.failed ? mine.text : "");
+  for (int rank = 1; rank < size(); ++rank) {
+    Packet& packet = *packets[static_cast<size_t>(rank)];
     note_waiting(rank, mine.what);
-    const bool came = read_letter(*transport_, rank, tag_, letter, patience);
-    texts.push_back(came ? letter.text() : "");
-    errors.emplace_back(came && letter.head.failed != 0 ? letter.text() : "");
-    if (!came) {
-      missing += (missing.empty() ? "" : ", ") + name(rank);
-      never_waited_.push_back(letters[static_cast<size_t>(rank)]);
+    const bool received = receive_packet(*transport_, rank, tag_, packet, deadline);
+    round.texts.push_back(received ? packet.text() : "");
+    round.errors.emplace_back(received && packet.header.failed != 0 ? packet.text() : "");
+    if (!received) {
+      round.missing += (round.missing.empty() ? "" : ", ") + name(rank);
+      keep_until_exit(packets[static_cast<size_t>(rank)]);
       continue;
     }
-    present.push_back(rank);
-    if (letter.head.failed != 0) {
-      round.value = std::max(round.failed ? round.value : 0, letter.head.value);
+    round.present.push_back(rank);
+    if (packet.header.failed != 0) {
+      round.value = std::max(round.failed ? round.value : 0, packet.header.value);
       round.failed = true;
     } else if (!round.failed) {
-      round.value = std::max(round.value, letter.head.value);
-      if (letter.what() != mine.what || letter.head.round != round_)
-        astray = fmt::format("{} is at '{}' and {} at '{}': they have gone different ways",
-                             name(rank), letter.what(), name(0), mine.what);
+      round.value = std::max(round.value, packet.header.value);
+      if (packet.what() != mine.what || packet.header.round != round_)
+        round.diverged = fmt::format("{} is at '{}' and {} at '{}': the processes have diverged",
+                                     name(rank), packet.what(), name(0), mine.what);
     }
   }
   note_waiting(-1, "");
-  // Whoever failed says why others are missing or astray.
-  if (!round.failed && !missing.empty()) {
-    broken_ = fmt::format("{} did not come to '{}' within {:g} s: stopped, dead or much slower{}",
-                          missing, mine.what, seconds(timeout), patience.held_up());
-  } else if (!round.failed && !astray.empty()) {
-    broken_ = astray;
-  }
-  if (!broken_.empty()) {
-    round.failed = true;
-    round.value = 1;
-    errors[0] = broken_;
-  }
-  round.texts = round.failed ? errors : texts;
-  if (!round.failed && mine.wants == Wants::kFirst) round.texts.resize(1);
-  if (!round.failed && mine.wants == Wants::kMaximum) round.texts.clear();
-
-  const Head head{.round = round_, .value = round.value, .failed = round.failed ? 1u : 0u};
-  std::vector<std::shared_ptr<Letter>> answers;
-  for (const int rank : present)
-    answers.push_back(send_letter(*transport_, rank, tag_, head, "", pack(round.texts)));
-  Patience sending(timeout + kLeadersGrace);
-  for (const std::shared_ptr<Letter>& answer : answers)
-    if (!wait_all(*answer, sending)) never_waited_.push_back(answer);
-  if (round.failed && !missing.empty() && broken_.empty())
-    broken_ = fmt::format("{} did not come to hear of a failure", missing);
   return round;
 }
 
-// Every other process's.
-ProcessGroup::Round ProcessGroup::follow(const Contribution& mine, Milliseconds timeout) {
-  Patience patience(timeout + kLeadersGrace);
-  const Head head{.round = round_, .value = mine.value, .failed = mine.failed ? 1u : 0u};
+ProcessGroup::Result ProcessGroup::run_leader(const Contribution& mine, Milliseconds timeout) {
+  WaitDeadline deadline(timeout);
+  Round round = receive_contributions(mine, deadline);
+  // The error of a process that failed explains why others are missing or diverged.
+  if (!round.failed && !round.missing.empty()) {
+    broken_ = fmt::format("{} did not reach '{}' within {:g} s: suspended, dead or much slower{}",
+                          round.missing, mine.what, seconds(timeout), deadline.suspension_note());
+  } else if (!round.failed) {
+    broken_ = round.diverged;
+  }
+  Result result{.failed = round.failed || !broken_.empty(), .value = round.value};
+  if (!broken_.empty()) {
+    result.value = 1;
+    round.errors[0] = broken_;
+  }
+  if (result.failed) {
+    result.texts = std::move(round.errors);
+  } else if (mine.operation != Operation::kMax) {
+    result.texts = std::move(round.texts);
+    if (mine.operation == Operation::kBroadcast) result.texts.resize(1);
+  }
+  send_result(result, round.present, timeout);
+  if (broken_.empty() && !round.missing.empty())
+    broken_ = fmt::format("{} did not receive the report of a failure", round.missing);
+  return result;
+}
+
+void ProcessGroup::send_result(const Result& result, const std::vector<int>& ranks,
+                               Milliseconds timeout) {
+  const PacketHeader header{
+      .round = round_, .value = result.value, .failed = result.failed ? 1u : 0u};
+  std::vector<std::shared_ptr<Packet>> replies;
+  for (const int rank : ranks)
+    replies.push_back(send_packet(*transport_, rank, tag_, header, "", pack(result.texts)));
+  WaitDeadline deadline(timeout + kReportGrace);
+  for (const std::shared_ptr<Packet>& reply : replies)
+    if (!wait_all(*reply, deadline)) keep_until_exit(reply);
+}
+
+ProcessGroup::Result ProcessGroup::run_peer(const Contribution& mine, Milliseconds timeout) {
+  WaitDeadline deadline(timeout + kReportGrace);
+  const PacketHeader header{.round = round_, .value = mine.value, .failed = mine.failed ? 1u : 0u};
   note_waiting(0, mine.what);
-  const auto question = send_letter(*transport_, 0, tag_, head, mine.what, mine.text);
-  const auto answer = expect_letter(*transport_, 0, tag_);
-  if (!wait_all(*question, patience) || !read_letter(*transport_, 0, tag_, *answer, patience)) {
-    never_waited_.push_back(question);
-    never_waited_.push_back(answer);
+  const auto sent = send_packet(*transport_, 0, tag_, header, mine.what, mine.text);
+  const auto reply = post_receive(*transport_, 0, tag_);
+  if (!wait_all(*sent, deadline) || !receive_packet(*transport_, 0, tag_, *reply, deadline)) {
+    keep_until_exit(sent);
+    keep_until_exit(reply);
     broken_ = fmt::format(
-        "{} did not answer at '{}' within {:g} s: stopped, dead, or waiting for another{}", name(0),
-        mine.what, seconds(timeout), patience.held_up());
+        "{} did not answer at '{}' within {:g} s: suspended, dead or waiting for another{}",
+        name(0), mine.what, seconds(timeout), deadline.suspension_note());
     fail("{}", broken_);
   }
   note_waiting(-1, "");
-  return {.failed = answer->head.failed != 0,
-          .value = answer->head.value,
-          .texts = unpack(answer->text())};
+  return {.failed = reply->header.failed != 0,
+          .value = reply->header.value,
+          .texts = unpack(reply->text())};
 }
 
-ProcessGroup::Round ProcessGroup::agree(Contribution mine, Milliseconds timeout) {
+ProcessGroup::Result ProcessGroup::exchange(const Contribution& mine, Milliseconds timeout) {
   if (failure_ || !broken_.empty())
-    fail("nothing more can be agreed on{}{}", broken_.empty() ? "" : ": ", broken_);
+    fail("no communication is possible after a failure{}{}", broken_.empty() ? "" : ": ", broken_);
   ++round_;
-  Round round = rank() == 0 ? lead(std::move(mine), timeout) : follow(mine, timeout);
-  if (round.failed) failure_ = {.errors = round.texts, .exit_code = static_cast<int>(round.value)};
-  return round;
+  Result result = rank() == 0 ? run_leader(mine, timeout) : run_peer(mine, timeout);
+  if (result.failed)
+    failure_ = {.errors = result.texts, .exit_code = static_cast<int>(result.value)};
+  return result;
 }
 
-namespace {
-
-// Of a process that had no error of its own.
-[[noreturn]] void fail_with(const SharedFailure& failure, const ProcessGroup& processes) {
-  const auto first = std::find_if(failure.errors.begin(), failure.errors.end(),
+// exchange() that throws the first error if the round failed.
+ProcessGroup::Result ProcessGroup::checked(const Contribution& mine) {
+  Result result = exchange(mine, timeout_);
+  if (!result.failed) return result;
+  const auto first = std::find_if(result.texts.begin(), result.texts.end(),
                                   [](const std::string& error) { return !error.empty(); });
-  CHECK(first != failure.errors.end());
-  const int rank = static_cast<int>(first - failure.errors.begin());
-  if (rank == processes.rank()) fail("{}", *first);
-  fail("{} failed: {}", processes.name(rank), *first);
+  CHECK(first != result.texts.end());
+  const int failed = static_cast<int>(first - result.texts.begin());
+  if (failed == rank()) fail("{}", *first);
+  fail("{} failed: {}", name(failed), *first);
 }
-
-}  // namespace
 
 void ProcessGroup::barrier(std::string_view what) { all_reduce_max(0, what); }
 
 int64_t ProcessGroup::all_reduce_max(int64_t value, std::string_view what) {
   if (size() == 1) return value;
-  const Round round = agree({.what = std::string(what), .value = value}, timeout_);
-  if (round.failed) fail_with(*failure_, *this);
-  return round.value;
+  return checked({.what = std::string(what), .value = value}).value;
 }
 
 std::string ProcessGroup::broadcast(std::string text, std::string_view what) {
   if (size() == 1) return text;
   if (rank() != 0) text.clear();
-  Round round =
-      agree({.wants = Wants::kFirst, .what = std::string(what), .text = std::move(text)}, timeout_);
-  if (round.failed) fail_with(*failure_, *this);
-  return std::move(round.texts.at(0));
+  Result result = checked({Operation::kBroadcast, std::string(what), std::move(text)});
+  return std::move(result.texts.at(0));
 }
 
-std::vector<std::string> ProcessGroup::gather(std::string text, std::string_view what) {
+std::vector<std::string> ProcessGroup::all_gather(std::string text, std::string_view what) {
   if (size() == 1) return {std::move(text)};
-  Round round =
-      agree({.wants = Wants::kAll, .what = std::string(what), .text = std::move(text)}, timeout_);
-  if (round.failed) fail_with(*failure_, *this);
-  return std::move(round.texts);
+  return checked({Operation::kAllGather, std::string(what), std::move(text)}).texts;
+}
+
+// `outcome`: "+" and this process's text, or "-" and its error.
+std::vector<std::string> ProcessGroup::results_of_all(const std::string& outcome,
+                                                      std::string_view what) {
+  std::vector<std::string> outcomes = all_gather(outcome, what);
+  std::string failures;
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const bool failed = outcomes[rank].empty() || outcomes[rank][0] == '-';
+    outcomes[rank].erase(0, 1);
+    if (!failed) continue;
+    if (!failures.empty()) failures += "; ";
+    if (outcomes.size() > 1) failures += name(static_cast<int>(rank)) + ": ";
+    failures += outcomes[rank];
+  }
+  if (!failures.empty()) fail("{}", failures);
+  return outcomes;
 }
 
 std::optional<SharedFailure> ProcessGroup::fail_together(const std::string& error, int exit_code,
-                                                         Milliseconds patience) {
+                                                         Milliseconds timeout) {
   if (size() == 1) return SharedFailure{{error}, exit_code};
   if (failure_ && broken_.empty()) return failure_;
   if (!broken_.empty()) return std::nullopt;
   try {
-    agree({.what = "a failure", .text = error, .value = exit_code, .failed = true}, patience);
+    exchange({.what = "a failure", .text = error, .value = exit_code, .failed = true}, timeout);
   } catch (const Error&) {
     return std::nullopt;
   }

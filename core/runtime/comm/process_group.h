@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Agreement among the processes of a run: who goes first, who failed, whether to stop. Tensors do
-// not pass here (communicator.h).
+// Collectives of short texts and numbers among the processes of a run: the control plane. Tensors
+// are exchanged by communicator.h.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,27 +13,30 @@
 #include <string_view>
 #include <vector>
 
-#include "core/runtime/comm/patience.h"
+#include <fmt/core.h>
+
+#include "core/base/error.h"
 #include "core/runtime/comm/transport.h"
-#include "core/runtime/comm/waits.h"
+#include "core/runtime/comm/watchdog.h"
 
 namespace tessera {
 
-// How a run that failed ends, alike in each process.
+// How a failed run ends; the same in each process.
 struct SharedFailure {
   std::vector<std::string> errors;  // By rank; empty for a process that had none of its own.
   int exit_code = 1;                // The largest that a failing process asked for.
 };
 
-// One thread at a time; another thread agrees on a channel of its own. Alone, all calls return at
-// once.
+// Used by one thread at a time; another thread uses a ProcessGroup with a channel of its own. With
+// one process all calls return at once.
 class ProcessGroup {
  public:
   static constexpr std::chrono::milliseconds kTimeout{600000};
+  static constexpr int kChannels = kFirstCollectiveTag - kFirstAgreementTag;
 
-  // `transport` may be null: this process alone. Each channel is one line of agreement.
+  // `transport` is null if this process is alone. Groups of one channel communicate.
   explicit ProcessGroup(std::shared_ptr<Transport> transport = nullptr,
-                        std::chrono::milliseconds timeout = kTimeout, uint64_t channel = 0);
+                        std::chrono::milliseconds timeout = kTimeout, int channel = 0);
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -40,52 +44,73 @@ class ProcessGroup {
   int rank() const;
   int size() const;
   bool is_first() const { return rank() == 0; }
-  std::string host(int rank) const;  // "" alone.
+  std::string host(int rank) const;  // "" if this process is alone.
   std::string name(int rank) const;  // "process 3 (host b)"
   const std::shared_ptr<Transport>& transport() const { return transport_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
-  // Each returns when all processes have called it; they must call the same ones in the same order,
-  // and `what` says in reports what is agreed on. Error if a process does not come within the
-  // timeout (it is named), or comes with a failure (then failure() is set in all of them).
+  // Collectives: each returns when all processes have called it. All processes call the same ones
+  // in the same order; `what` names the call in reports. Error if a process does not call it within
+  // the timeout (the report names it), or calls fail_together() instead (then failure() is set in
+  // all processes).
   void barrier(std::string_view what);
   std::string broadcast(std::string text, std::string_view what = "a broadcast");  // Process 0's.
-  std::vector<std::string> gather(std::string text, std::string_view what = "a gathering");
+  std::vector<std::string> all_gather(std::string text, std::string_view what = "an all-gather");
   int64_t all_reduce_max(int64_t value, std::string_view what = "the next step");
+  // Each process calls work(), which returns a text; returns the texts by rank. If any throws, all
+  // processes throw an Error with the failed processes and their errors.
+  template <typename Work>
+  std::vector<std::string> run_on_all(std::string_view what, Work work);
 
-  // This process cannot go on: tells the others at the agreement they come to next. nullopt if they
-  // do not come in time: then only Transport::abort is left.
+  // Called instead of a collective if this process cannot continue: tells the others at their next
+  // collective. nullopt if some do not call one in time: then only Transport::abort is left.
   std::optional<SharedFailure> fail_together(const std::string& error, int exit_code,
-                                             std::chrono::milliseconds patience);
+                                             std::chrono::milliseconds timeout);
   const std::optional<SharedFailure>& failure() const { return failure_; }
 
-  // What this process waits for, in an agreement or elsewhere; for threads that watch.
-  Waits& waits() { return waits_; }
-  // "process 0 (host a) is busy since 'step 12'": how far it has come, if it waits for nobody.
-  std::string whereabouts() const;
+  // For watchdog threads: what this process waits for, here or elsewhere.
+  StallProbes& stall_probes() { return stall_probes_; }
+  // For watchdog threads: "process 0 (host a) is busy since 'step 12'…" or what it waits for.
+  std::string status() const;
 
  private:
-  struct Round;
   struct Contribution;
-  Round agree(Contribution mine, std::chrono::milliseconds timeout);
-  Round lead(Contribution mine, std::chrono::milliseconds timeout);
-  Round follow(const Contribution& mine, std::chrono::milliseconds timeout);
-  void note_waiting(int other, const std::string& what);  // -1: for nobody.
+  struct Round;
+  struct Result;
+  Result exchange(const Contribution& mine, std::chrono::milliseconds timeout);
+  Result checked(const Contribution& mine);
+  Round receive_contributions(const Contribution& mine, WaitDeadline& deadline);
+  Result run_leader(const Contribution& mine, std::chrono::milliseconds timeout);
+  void send_result(const Result& result, const std::vector<int>& ranks,
+                   std::chrono::milliseconds timeout);
+  Result run_peer(const Contribution& mine, std::chrono::milliseconds timeout);
+  void note_waiting(int other, const std::string& what);  // -1: for no other.
   std::string stalled(std::chrono::milliseconds least) const;
+  std::vector<std::string> results_of_all(const std::string& outcome, std::string_view what);
 
   std::shared_ptr<Transport> transport_;
   std::chrono::milliseconds timeout_;
-  uint64_t tag_;
+  int tag_;
   uint64_t round_ = 0;
-  mutable std::mutex waiting_mutex_;  // Of the next three.
+  mutable std::mutex waiting_mutex_;  // Guards the next three.
   int awaited_ = -1;
   std::string awaited_at_;
   std::chrono::steady_clock::time_point awaited_since_;
   std::optional<SharedFailure> failure_;
-  std::string broken_;                               // Why no more can be agreed on; or empty.
-  std::vector<std::shared_ptr<void>> never_waited_;  // Messages that nobody answered.
-  Waits waits_;
-  Waits::Entry own_waits_;
+  std::string broken_;  // Why no collective is possible any more; or "".
+  StallProbes stall_probes_;
+  StallProbes::Registration own_probe_;
 };
+
+template <typename Work>
+std::vector<std::string> ProcessGroup::run_on_all(std::string_view what, Work work) {
+  std::string outcome;
+  try {
+    outcome = fmt::format("+{}", work());
+  } catch (const std::exception& error) {
+    outcome = fmt::format("-{}", error_text(error));
+  }
+  return results_of_all(outcome, what);
+}
 
 }  // namespace tessera

@@ -14,7 +14,7 @@ using std::chrono::steady_clock;
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
-// Returns when `word` is no longer `old`, the deadline has passed, or for no reason.
+// Returns once `word` differs from `old` or the deadline has passed; may return earlier.
 void sleep_on(const std::atomic<uint32_t>& word, uint32_t old, steady_clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::nanoseconds>(deadline - steady_clock::now());
   if (left.count() <= 0) return;
@@ -36,7 +36,7 @@ Rendezvous::Rendezvous(int members, std::chrono::microseconds spin)
 
 Rendezvous::Phase Rendezvous::arrive(int member) {
   const uint32_t before = word_.load(std::memory_order_acquire) & ~kStop;
-  members_[static_cast<size_t>(member)].times.fetch_add(1, std::memory_order_relaxed);
+  members_[static_cast<size_t>(member)].arrivals.fetch_add(1, std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == members()) {
     arrived_.store(0, std::memory_order_relaxed);
     word_.fetch_add(2, std::memory_order_acq_rel);
@@ -50,7 +50,7 @@ Rendezvous::Outcome Rendezvous::wait(Phase phase, Deadline deadline) const {
       spin_.count() > 0 ? steady_clock::now() + spin_ : steady_clock::time_point::min();
   while (true) {
     const uint32_t now = word_.load(std::memory_order_acquire);
-    if ((now & ~kStop) != phase) return Outcome::kMet;
+    if ((now & ~kStop) != phase) return Outcome::kComplete;
     if (now & kStop) return Outcome::kStopped;
     const auto time = steady_clock::now();
     if (time >= deadline) return Outcome::kTimedOut;
@@ -63,8 +63,8 @@ void Rendezvous::stop() {
   wake_all(word_);
 }
 
-uint64_t Rendezvous::times(int member) const {
-  return members_[static_cast<size_t>(member)].times.load(std::memory_order_relaxed);
+uint64_t Rendezvous::arrivals(int member) const {
+  return members_[static_cast<size_t>(member)].arrivals.load(std::memory_order_relaxed);
 }
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous point of some devices of this process: each lays its offer out and waits until all
-// have. It moves no data. Waiting sleeps in the kernel, for there may be more devices than
-// processors.
+// A barrier of the devices of one process that take part in a collective. Between two barriers the
+// devices read each other's buffers. Waiting threads sleep in the kernel, since there may be more
+// devices than processors.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace tessera {
 
 struct CollectiveInfo;
 
-// What a member shows the others while it is in a collective.
+// The buffers of a device in the current collective.
 struct PeerBuffers {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -24,31 +24,31 @@ struct PeerBuffers {
 class Rendezvous {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
-  enum class Outcome { kMet, kStopped, kTimedOut };
+  enum class Outcome { kComplete, kStopped, kTimedOut };
 
-  // Members wait `spin` without sleeping first: worth it where each has a processor.
+  // Waiting threads spin for `spin` before they sleep; useful if each has a processor.
   Rendezvous(int members, std::chrono::microseconds spin);
 
   int members() const { return static_cast<int>(members_.size()); }
-  // Written before a member comes and read after it has met the others, until it comes again.
-  PeerBuffers& offer(int member) { return members_[static_cast<size_t>(member)].offer; }
+  // Written by the member before it arrives; read by the others between the barriers.
+  PeerBuffers& buffers(int member) { return members_[static_cast<size_t>(member)].buffers; }
 
-  // A member comes; then it waits until all others have come as often, as often as it likes.
-  // Between the two it touches nothing that they may still use.
+  // One barrier is an arrive() and then any number of wait()s, until one returns kComplete: all
+  // members have arrived.
   using Phase = uint32_t;
   Phase arrive(int member);
   Outcome wait(Phase phase, Deadline deadline) const;
-  // Wakes all that wait, now and later.
+  // Makes all current and later waits return kStopped.
   void stop();
-  // How often a member has come.
-  uint64_t times(int member) const;
+  // How often the member has arrived.
+  uint64_t arrivals(int member) const;
 
  private:
   struct alignas(64) Member {
-    PeerBuffers offer;
-    std::atomic<uint64_t> times{0};
+    PeerBuffers buffers;
+    std::atomic<uint64_t> arrivals{0};
   };
-  static constexpr uint32_t kStop = 1;  // A bit of word_; the rest counts the meetings held.
+  static constexpr uint32_t kStop = 1;  // A bit of word_; the others count completed barriers.
 
   std::vector<Member> members_;
   std::chrono::microseconds spin_;

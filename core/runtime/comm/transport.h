@@ -1,47 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between the processes of a run, and nothing more: collectives are made of them
-// (communicator.h), and so is agreement (process_group.h). One process needs none; plugins bring
-// others.
+// Point-to-point messages between the processes of a run. Collectives (communicator.h) and
+// agreement (process_group.h) are built on them. A run of one process has no transport; others come
+// from plugins.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
-// Tags from here on belong to process_group.h; collectives use those below.
-constexpr uint64_t kAgreementTags = uint64_t{1} << 63;
+// Who uses which tags. They are small because MPI guarantees no tags above 32767.
+constexpr int kPositionsTag = 0;         // Reports of a hang (communicator_state.h).
+constexpr int kFirstAgreementTag = 1;    // process_group.h: one tag per channel.
+constexpr int kFirstCollectiveTag = 64;  // collective_kernel.h: one tag per pair of devices.
 
-// A message under way. Destroying it before it is done leaves the transport unusable.
-class Message {
+// A pending send or receive. Destroying it before it is done makes the transport unusable.
+class Request {
  public:
-  virtual ~Message() = default;
-  // Waits until it is done; false if it is not by then.
+  virtual ~Request() = default;
+  // Returns whether it is done by the deadline.
   virtual bool wait_until(std::chrono::steady_clock::time_point deadline) = 0;
 };
 
-// Any thread may call any member at any time. An Error means that the transport itself failed (a
-// connection broke); the run cannot go on.
+// Keeps requests that are never done, and their buffers, until the process ends.
+void keep_until_exit(std::shared_ptr<void> requests);
+
+// Thread-safe. An Error means that the transport itself failed (a connection broke); the run cannot
+// continue.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view kind() const = 0;  // "mpi"
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual const std::string& host(int rank) const = 0;  // Processes of one host share a name.
+  virtual const std::string& host(int rank) const = 0;  // The same for all processes of a host.
 
-  // The bytes must stay until the message is done. Of one (sender, receiver, tag) messages arrive
-  // in the order sent, with the sizes the receiver expects; any size, 0 included.
-  virtual std::unique_ptr<Message> send(int to, uint64_t tag, std::span<const std::byte> bytes) = 0;
-  virtual std::unique_ptr<Message> receive(int from, uint64_t tag, std::span<std::byte> bytes) = 0;
+  // Non-blocking; `bytes` must stay valid until the request is done. A message matches the receive
+  // of the same (sender, receiver, tag) in the order posted, and both have the same size, which may
+  // be 0.
+  virtual std::unique_ptr<Request> send(int to, int tag, std::span<const std::byte> bytes) = 0;
+  virtual std::unique_ptr<Request> receive(int from, int tag, std::span<std::byte> bytes) = 0;
 
-  // Ends every process of the run, this one included, without waiting for anybody.
+  // Ends all processes of the run, this one included, without waiting for any.
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };
+
+// Joins the processes that were started together with this one; Error if it cannot. Called once.
+using MakeTransport = std::shared_ptr<Transport> (*)();
+
+// Replaces an earlier one of the same name. It throws nothing, since plugins call it while they are
+// being loaded.
+void register_transport(std::string_view name, MakeTransport make);
+
+// Error with the registered names if this one is not registered.
+std::shared_ptr<Transport> make_transport(std::string_view name);
 
 }  // namespace tessera

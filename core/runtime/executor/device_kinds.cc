@@ -8,6 +8,7 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/base/error.h"
+#include "core/runtime/comm/cpu_communicator.h"
 
 namespace tessera {
 namespace {

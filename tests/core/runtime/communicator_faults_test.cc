@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that hang, fail or dawdle: a run ends in time with a report that names them, or goes on
-// as if nothing had been.
+// Devices that hang, fail or are late: a run ends in time with a report that names them, or
+// continues with the same result.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -45,7 +45,7 @@ Graph three_sums(const Mesh& mesh) {
   return graph;
 }
 
-// Runs three_sums on the devices of one process, and says how run() ended.
+// three_sums on the devices of one process.
 struct MeshRun {
   MeshRun(int64_t number, CommunicatorOptions options, Communication how = Communication::kInline) {
     const Mesh mesh({{"data", number}});
@@ -71,7 +71,7 @@ struct MeshRun {
   std::optional<Executor> executor;
 };
 
-TEST_CASE("a device that fails ends the run at once with its own error, and nothing runs after") {
+TEST_CASE("a device that fails ends the run at once with its own error, and no later run starts") {
   for (const Communication how : {Communication::kInline, Communication::kOverlapped}) {
     const auto fails = [](int64_t device, int64_t number) {
       if (device == 2 && number == 1) fail("device 2 lost its power supply");
@@ -85,7 +85,8 @@ TEST_CASE("a device that fails ends the run at once with its own error, and noth
   }
 }
 
-TEST_CASE("a device that hangs is named with the collective it misses, its layer and line") {
+TEST_CASE(
+    "a device that hangs is named with the collective it is missing from, its layer and line") {
   std::atomic<bool> release{false};
   MeshRun run(
       4, {.timeout = milliseconds(1000), .before_joining = [&](int64_t device, int64_t number) {
@@ -103,27 +104,27 @@ TEST_CASE("a device that hangs is named with the collective it misses, its layer
   REQUIRE_THAT(error, Catch::Contains("has waited 1 s in collective 1, all_reduce over data "
                                       "[lm.loss, "));
   REQUIRE_THAT(error, Catch::Contains("communicator_faults_test.cc:"));
-  REQUIRE_THAT(error, Catch::Contains("], for device 3, which has come as far as collective 0, "
+  REQUIRE_THAT(error, Catch::Contains("], for device 3, which has finished collective 0, "
                                       "all_reduce over data [lm.loss"));
   REQUIRE_THAT(error, Catch::Contains("device 1 waits in collective 1, all_reduce over data"));
 }
 
-TEST_CASE("a device that hangs for good is given up, and the run still ends") {
-  // Its thread outlives the test, and so does all that it may touch.
+TEST_CASE("a run ends although a device hangs forever") {
+  // The thread of the device outlives the test, and so must all that it uses.
   static auto* const run =
       new MeshRun(2, {.timeout = milliseconds(300), .before_joining = [](int64_t device, int64_t) {
                         if (device == 1) std::this_thread::sleep_for(std::chrono::hours(1));
                       }});
   const auto begin = steady_clock::now();
   REQUIRE_THAT(error_of([&] { run->result(); }),
-               Catch::Contains("for device 1, which has not come to a collective yet"));
+               Catch::Contains("for device 1, which has not run a collective yet"));
   REQUIRE(seconds_since(begin) < 20.0);
   REQUIRE_THAT(error_of([&] { run->result(); }),
                Catch::Contains("a device of this run hangs; nothing more can be run"));
-  run->executor.reset();  // Leaves behind what the thread works on.
+  run->executor.reset();  // Leaks what the thread uses.
 }
 
-TEST_CASE("stop wakes all that wait, with its reason") {
+TEST_CASE("stop wakes all waiting devices with its reason") {
   const CommunicatorTrial trial{Mesh({{"a", 3}}), {"a"}, "all_reduce", parse_type("f32[\"x=4\"]")};
   const auto communicators = make_communicators(3, 1);
   const auto begin = steady_clock::now();
@@ -144,7 +145,7 @@ TEST_CASE("stop wakes all that wait, with its reason") {
   REQUIRE(seconds_since(begin) < 20.0);
 }
 
-// Each device's error, where device `hangs` comes late to collective 1 of `number`.
+// The error of each device if device `hangs` does not join its collective 1 in time.
 std::vector<std::string> errors_with_hanging(int64_t hangs, int processes) {
   const CommunicatorTrial trial{Mesh({{"a", 4}}),
                                 {"a"},
@@ -159,7 +160,7 @@ std::vector<std::string> errors_with_hanging(int64_t hangs, int processes) {
     fail("released");
   };
   const auto communicators = make_communicators(4, processes, options);
-  // Buffers outlive the messages that nobody answers.
+  // Buffers outlive the messages that are not answered.
   static std::vector<std::unique_ptr<Bytes>> kept;
   std::vector<Bytes*> buffers;
   for (int i = 0; i < 4; ++i) {
@@ -176,28 +177,27 @@ std::vector<std::string> errors_with_hanging(int64_t hangs, int processes) {
   });
 }
 
-TEST_CASE("a device that hangs in another process is found out from what the others tell") {
+TEST_CASE("a device that hangs in another process is identified by the reports of the others") {
   const auto errors = errors_with_hanging(3, 2);
   REQUIRE(errors[3] == "released");
-  // Its neighbour knows.
-  REQUIRE_THAT(errors[2], Catch::Contains("for device 3 (process 1, host host1), which has come "
-                                          "as far as collective 0, reduce_scatter over a "
+  // The other device of its process knows.
+  REQUIRE_THAT(errors[2], Catch::Contains("for device 3 (process 1, host host1), which has "
+                                          "finished collective 0, reduce_scatter over a "
                                           "[lm.ffn, "));
-  // In process 0 each waits for its counterpart, of which one is not to blame; process 1 says so.
+  // Each device of process 0 waits for one of process 1; the report of process 1 tells which hangs.
   for (const int device : {0, 1}) {
     INFO(errors[static_cast<size_t>(device)]);
     REQUIRE_THAT(errors[static_cast<size_t>(device)],
                  Catch::Contains("in collective 1, reduce_scatter over a [lm.ffn, "));
     REQUIRE_THAT(errors[static_cast<size_t>(device)],
-                 Catch::Contains("process 1 (host host1) says: device 2 (process 1, host host1) "
+                 Catch::Contains("process 1 (host host1) reports: device 2 (process 1, host host1) "
                                  "waits in collective 1,"));
     REQUIRE_THAT(errors[static_cast<size_t>(device)],
-                 Catch::Contains("device 3 (process 1, host host1) has come as far as collective "
-                                 "0,"));
+                 Catch::Contains("device 3 (process 1, host host1) has finished collective 0,"));
   }
 }
 
-TEST_CASE("a process that is gone is named with its host") {
+TEST_CASE("a process that ended is named with its host") {
   const auto errors = errors_with_hanging(3, 4);
   REQUIRE(errors[3] == "released");
   for (const int device : {0, 1, 2}) {
@@ -209,8 +209,8 @@ TEST_CASE("a process that is gone is named with its host") {
   }
 }
 
-// Delays of up to some milliseconds before collectives, as a hash of all that is given says.
-void dawdle(uint64_t seed, int64_t device, int64_t number) {
+// Sleeps for up to 3 ms before one collective of four, chosen by a hash of the arguments.
+void delay(uint64_t seed, int64_t device, int64_t number) {
   const uint64_t mixed =
       (seed * 1000003 + static_cast<uint64_t>(device) * 7919 + static_cast<uint64_t>(number)) *
       0x9e3779b97f4a7c15u;
@@ -218,7 +218,7 @@ void dawdle(uint64_t seed, int64_t device, int64_t number) {
     std::this_thread::sleep_for(std::chrono::microseconds((mixed >> 40) % 3000));
 }
 
-void check_dawdling(int first, int runs) {
+void check_delays(int first, int runs) {
   const CommunicatorTrial sum{
       Mesh({{"a", 2}, {"b", 4}}), {"a", "b"}, "all_reduce", parse_type("f32[\"x=333\"]")};
   const CommunicatorTrial gather{
@@ -228,7 +228,7 @@ void check_dawdling(int first, int runs) {
     CommunicatorOptions options;
     options.timeout = milliseconds(60000);
     options.before_joining = [seed](int64_t device, int64_t number) {
-      dawdle(static_cast<uint64_t>(seed), device, number);
+      delay(static_cast<uint64_t>(seed), device, number);
     };
     const int processes = 1 << seed % 4;
     const auto communicators = make_communicators(8, processes, options);
@@ -258,10 +258,10 @@ void check_dawdling(int first, int runs) {
   }
 }
 
-TEST_CASE("devices that come late change no bit") { check_dawdling(0, 8); }
+TEST_CASE("late devices do not change the bits of results") { check_delays(0, 8); }
 
-TEST_CASE("200 runs with random delays end, with the same bits", "[full]") {
-  check_dawdling(100, 200);
+TEST_CASE("200 runs with random delays end with the same bits", "[full]") {
+  check_delays(100, 200);
 }
 
 }  // namespace

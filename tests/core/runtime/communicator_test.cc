@@ -33,7 +33,7 @@ void check_values(const CommunicatorTrial& trial, int processes) {
   REQUIRE(results == encoded(trial.in.dtype, expected_results(trial, operands)));
 }
 
-// Each kind on arrays of an uneven number of elements along uneven axes.
+// Each kind of collective, on arrays with odd sizes.
 std::vector<CommunicatorTrial> trials(const Mesh& mesh, const std::vector<std::string>& axes,
                                       DType dtype) {
   const int64_t k = mesh.size_along(axes);
@@ -76,7 +76,7 @@ std::vector<CommunicatorTrial> trials(const Mesh& mesh, const std::vector<std::s
   return trials;
 }
 
-TEST_CASE("collectives give what their definitions say, however devices lie over processes") {
+TEST_CASE("collectives match their definitions for every distribution of devices over processes") {
   const Mesh even({{"a", 2}, {"b", 2}, {"c", 2}}), uneven({{"a", 2}, {"b", 3}});
   const std::vector<std::vector<std::string>> over_even = {
       {"a"}, {"c"}, {"c", "a"}, {"a", "b", "c"}, {"b", "c", "a"}};
@@ -84,13 +84,13 @@ TEST_CASE("collectives give what their definitions say, however devices lie over
     for (const auto& axes : over_even)
       for (const CommunicatorTrial& trial : trials(even, axes, DType::kF32))
         check_values(trial, processes);
-  for (const int processes : {2, 3})  // Groups of which one process has more devices than another.
+  for (const int processes : {2, 3})  // Groups with more devices in one process than in another.
     for (const auto& axes : std::vector<std::vector<std::string>>{{"a"}, {"b"}, {"b", "a"}})
       for (const CommunicatorTrial& trial : trials(uneven, axes, DType::kF32))
         check_values(trial, processes);
 }
 
-TEST_CASE("collectives take every dtype that can cross devices") {
+TEST_CASE("collectives support every dtype that can be sent between devices") {
   const Mesh mesh({{"a", 4}});
   for (const DType dtype : {DType::kF64, DType::kBF16, DType::kI32})
     for (const int processes : {1, 2})
@@ -98,7 +98,7 @@ TEST_CASE("collectives take every dtype that can cross devices") {
         check_values(trial, processes);
 }
 
-TEST_CASE("arrays that do not fit in scratch travel in pieces") {
+TEST_CASE("arrays larger than scratch are sent in pieces") {
   const Mesh mesh({{"a", 4}});
   const Type big = parse_type("f32[\"x=2 y=1024 z=515\"]");
   check_values({mesh,
@@ -127,7 +127,7 @@ std::vector<std::vector<double>> random_operands(const CommunicatorTrial& trial)
   return operands;
 }
 
-TEST_CASE("sums have the same bits in every run and, in f32, for every number of processes") {
+TEST_CASE("sums are bitwise reproducible and, in f32, independent of the number of processes") {
   const Mesh mesh({{"a", 2}, {"b", 4}});
   for (const auto& axes : std::vector<std::vector<std::string>>{{"b"}, {"a", "b"}, {"b", "a"}}) {
     const CommunicatorTrial trial{mesh, axes, "all_reduce", parse_type("f32[\"x=3001\"]")};
@@ -140,14 +140,14 @@ TEST_CASE("sums have the same bits in every run and, in f32, for every number of
 
 TEST_CASE("bf16 is summed in f32 and rounded once") {
   const CommunicatorTrial trial{Mesh({{"a", 8}}), {"a"}, "all_reduce", parse_type("bf16[\"x=1\"]")};
-  // Each term alone would be lost in the rounding of the sum so far.
+  // Each term alone would be rounded away.
   std::vector<std::vector<double>> operands(8, {0.5});
   operands[0] = {256.0};
   const auto results = run_trial(trial, make_communicators(8, 1), encoded(DType::kBF16, operands));
-  REQUIRE(decode_values(trial.in, results[0].data())[0] == 260.0);  // Of 259.5, to even.
+  REQUIRE(decode_values(trial.in, results[0].data())[0] == 260.0);  // 259.5, rounded to even.
 }
 
-TEST_CASE("devices send the bytes of the textbook") {
+TEST_CASE("devices send the textbook number of bytes") {
   const Mesh mesh({{"a", 2}, {"b", 4}});
   for (const int processes : {1, 2, 4, 8}) {
     for (const auto& axes : std::vector<std::vector<std::string>>{{"a"}, {"b"}, {"b", "a"}}) {
@@ -168,7 +168,7 @@ TEST_CASE("devices send the bytes of the textbook") {
   }
 }
 
-TEST_CASE("what does not divide is sent in parts that differ by an element, and no more in all") {
+TEST_CASE("parts of uneven size add up to the textbook number of bytes") {
   const Mesh mesh({{"a", 2}, {"b", 3}});
   for (const int processes : {1, 2, 3, 6}) {
     for (const CommunicatorTrial& trial : trials(mesh, {"b", "a"}, DType::kF32)) {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <thread>
 
-#include "core/runtime/comm/transport_registry.h"
+#include "core/runtime/comm/transport.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Runs `body` as each of `size` processes; what each throws, or "".
+// Runs `body` as each of `size` processes; returns what each throws, or "".
 std::vector<std::string> run_processes(int size, const std::function<void(ProcessGroup&)>& body,
                                        std::chrono::milliseconds timeout = 20s) {
   const auto transports = make_loopback(size, {"a", "a", "b", "b"});
@@ -32,7 +32,8 @@ std::vector<std::string> run_processes(int size, const std::function<void(Proces
   return thrown;
 }
 
-TEST_CASE("processes agree on texts and the largest number", "[processes]") {
+TEST_CASE("broadcast, all_gather and all_reduce_max give every process the same result",
+          "[processes]") {
   const std::string large(5000, 'x');
   std::vector<std::string> first(4);
   std::vector<std::vector<std::string>> all(4);
@@ -41,7 +42,7 @@ TEST_CASE("processes agree on texts and the largest number", "[processes]") {
     const auto rank = static_cast<size_t>(processes.rank());
     processes.barrier("the start");
     first[rank] = processes.broadcast("from " + std::to_string(rank) + large);
-    all[rank] = processes.gather(rank == 2 ? large : std::to_string(rank));
+    all[rank] = processes.all_gather(rank == 2 ? large : std::to_string(rank));
     most[rank] = processes.all_reduce_max(rank == 1 ? 7 : -static_cast<int64_t>(rank));
     processes.barrier("the end");
   });
@@ -53,19 +54,19 @@ TEST_CASE("processes agree on texts and the largest number", "[processes]") {
   }
 }
 
-TEST_CASE("a process alone agrees with itself", "[processes]") {
+TEST_CASE("collectives of a single process return its own values", "[processes]") {
   ProcessGroup processes;
   REQUIRE(processes.is_first());
   REQUIRE(processes.size() == 1);
   processes.barrier("the start");
   REQUIRE(processes.broadcast("text") == "text");
-  REQUIRE(processes.gather("text") == std::vector<std::string>{"text"});
+  REQUIRE(processes.all_gather("text") == std::vector<std::string>{"text"});
   REQUIRE(processes.all_reduce_max(-3) == -3);
   REQUIRE(processes.fail_together("broken", 2, 1ms)->exit_code == 2);
 }
 
-TEST_CASE("channels of agreement do not meet", "[processes]") {
-  // One thread of each process agrees in the opposite order to the other.
+TEST_CASE("groups with different channels do not interfere", "[processes]") {
+  // Two threads of each process use a channel each.
   const auto thrown = run_processes(3, [&](ProcessGroup& processes) {
     ProcessGroup other(processes.transport(), 20s, 1);
     std::thread second([&] {
@@ -77,7 +78,7 @@ TEST_CASE("channels of agreement do not meet", "[processes]") {
   REQUIRE(thrown == std::vector<std::string>(3));
 }
 
-TEST_CASE("the error of one process ends all, wherever they are", "[processes]") {
+TEST_CASE("the error of one process fails all others at their next collective", "[processes]") {
   for (const int culprit : {0, 2}) {
     std::vector<std::optional<SharedFailure>> failures(4);
     const auto thrown = run_processes(4, [&](ProcessGroup& processes) {
@@ -88,9 +89,9 @@ TEST_CASE("the error of one process ends all, wherever they are", "[processes]")
         return;
       }
       try {
-        processes.gather("well", "the checkpoint");
+        processes.all_gather("well", "the checkpoint");
       } catch (const Error& error) {
-        // A process that failed because of another has no error of its own to add.
+        // A process that failed because of another does not add an error of its own.
         failures[rank] = processes.fail_together(error.what(), 1, 20s);
         throw;
       }
@@ -108,7 +109,24 @@ TEST_CASE("the error of one process ends all, wherever they are", "[processes]")
   }
 }
 
-TEST_CASE("a process that does not come is named", "[processes]") {
+TEST_CASE("run_on_all returns every process's result, or fails with every error", "[processes]") {
+  std::vector<std::string> results;
+  const auto thrown = run_processes(4, [&](ProcessGroup& processes) {
+    const int rank = processes.rank();
+    const auto texts = processes.run_on_all("saving", [&] { return std::to_string(rank * 10); });
+    if (rank == 3) results = texts;
+    processes.run_on_all("loading", [&]() -> std::string {
+      if (rank % 2 == 1) fail("no space on disk {}", rank);
+      return "";
+    });
+  });
+  REQUIRE(results == std::vector<std::string>{"0", "10", "20", "30"});
+  for (const std::string& error : thrown)
+    REQUIRE(error ==
+            "process 1 (host a): no space on disk 1; process 3 (host b): no space on disk 3");
+}
+
+TEST_CASE("a process that does not join a collective is named", "[processes]") {
   const auto thrown = run_processes(
       3,
       [&](ProcessGroup& processes) {
@@ -119,39 +137,40 @@ TEST_CASE("a process that does not come is named", "[processes]") {
       },
       200ms);
   const std::string report =
-      "process 2 (host b) did not come to 'saving step 20' within 0.2 s: stopped, dead or much "
+      "process 2 (host b) did not reach 'saving step 20' within 0.2 s: suspended, dead or much "
       "slower";
   REQUIRE(thrown[0] == report);
   REQUIRE(thrown[1] == "process 0 (host a) failed: " + report);
   REQUIRE(thrown[2].empty());
 }
 
-TEST_CASE("whoever waits for process 0 in vain says so", "[processes]") {
+TEST_CASE("a process that gets no answer from process 0 reports it", "[processes]") {
   const auto transports = make_loopback(2);
   ProcessGroup processes(transports[1], 50ms);
   REQUIRE_THROWS_WITH(processes.barrier("the start"),
                       Catch::Matchers::StartsWith(
                           "process 0 (host host) did not answer at 'the start' within 0.05 s"));
   REQUIRE_FALSE(processes.fail_together("this too", 1, 50ms).has_value());
-  REQUIRE_THROWS_WITH(processes.barrier("more"), Catch::Matchers::Contains("nothing more"));
+  REQUIRE_THROWS_WITH(processes.barrier("more"),
+                      Catch::Matchers::Contains("no communication is possible"));
 }
 
-TEST_CASE("processes that went different ways are told apart", "[processes]") {
+TEST_CASE("processes that call different collectives are reported as diverged", "[processes]") {
   const auto thrown = run_processes(2, [&](ProcessGroup& processes) {
     processes.barrier(processes.is_first() ? "saving step 20" : "the end");
   });
   REQUIRE(thrown[0] ==
-          "process 1 (host a) is at 'the end' and process 0 (host a) at 'saving step 20': they "
-          "have gone different ways");
+          "process 1 (host a) is at 'the end' and process 0 (host a) at 'saving step 20': the "
+          "processes have diverged");
   REQUIRE(thrown[1] == "process 0 (host a) failed: " + thrown[0]);
 }
 
-TEST_CASE("a transport is made by the name it is registered under", "[processes]") {
+TEST_CASE("a transport is made by its registered name", "[processes]") {
   REQUIRE_THROWS_WITH(make_transport("pigeon"),
                       Catch::Matchers::StartsWith("no transport 'pigeon' is loaded"));
   register_transport("pigeon", [] { return make_loopback(1).front(); });
   REQUIRE(make_transport("pigeon")->kind() == "loopback");
-  REQUIRE_THROWS_WITH(make_transport("owl"), "no transport 'owl' is loaded; there are pigeon");
+  REQUIRE_THROWS_WITH(make_transport("owl"), "no transport 'owl' is loaded; loaded: pigeon");
 }
 
 }  // namespace

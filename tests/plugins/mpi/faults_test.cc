@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process of a run is killed, stopped or told to stop in the middle: the others end in time, say
-// whom they missed and where, and the same command goes on from the last checkpoint.
+// A process of a run is killed, suspended or told to stop: the others end in time and report which
+// process is missing and where, and the same command resumes from the last checkpoint.
 #include <signal.h>
 
 #include <chrono>
@@ -21,64 +21,65 @@ using Catch::Matchers::Contains;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPatience = 60s;
+constexpr auto kTimeout = 60s;
 
 std::string command_of(const EndlessRun& run) {
   return mpirun_command("-n 2", "runexp", arguments_of(run));
 }
 
-// Sends process 1 of a run on its way a signal; how the run ends is in the result.
-Outcome strike(const TemporaryDirectory& folder, const EndlessRun& endless, int signal) {
+// Sends a signal to process 1 of a training run; returns how the run ends.
+Outcome signal_process_1(const TemporaryDirectory& folder, const EndlessRun& endless, int signal) {
   Background run(folder.path(), command_of(endless));
   const bool saved = comes_true([&] { return last_saved(folder.path()) >= 5; });
   INFO(run.output());
   REQUIRE(saved);
   const std::optional<int> victim = process_of(folder.path(), 1);
   REQUIRE(victim);
-  const Clock::time_point struck = Clock::now();
+  const Clock::time_point signalled = Clock::now();
   ::kill(*victim, signal);
-  const std::optional<int> code = run.wait(kPatience);
+  const std::optional<int> code = run.wait(kTimeout);
   UNSCOPED_INFO(run.output());
   REQUIRE(code);
   return {.exit_code = *code,
           .errors = run.output(),
-          .seconds = std::chrono::duration<double>(Clock::now() - struck).count()};
+          .seconds = std::chrono::duration<double>(Clock::now() - signalled).count()};
 }
 
-// The same command goes on from the last checkpoint, and stops when asked to.
+// The same command resumes from the last checkpoint, and stops when told to.
 void require_resumes(const TemporaryDirectory& folder, const EndlessRun& endless) {
   const int64_t saved = last_saved(folder.path());
   Background run(folder.path(), command_of(endless));
   const std::string restored = fmt::format("restored step {}\n", saved);
-  const bool goes_on = comes_true([&] {
+  const bool continues = comes_true([&] {
     return run.output().find(restored) != std::string::npos &&
            last_step(folder.path()) >= saved + 5;
   });
   UNSCOPED_INFO(run.output());
-  REQUIRE(goes_on);
-  ::kill(run.pid(), SIGUSR1);  // mpirun passes it on.
-  REQUIRE(run.wait(kPatience) == 0);
+  REQUIRE(continues);
+  ::kill(run.pid(), SIGUSR1);  // mpirun forwards it.
+  REQUIRE(run.wait(kTimeout) == 0);
   const int64_t stopped = last_step(folder.path());
   REQUIRE(last_saved(folder.path()) == stopped);
   REQUIRE_THAT(run.output(), Contains(fmt::format("SIGUSR1: saved step {}", stopped)));
 }
 
-TEST_CASE("of a process that hangs the others say where they miss it, and the run resumes",
-          "[mpi]") {
+TEST_CASE(
+    "a process that hangs is reported with the collective it is missing from, and the run resumes",
+    "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory folder;
   write_text(folder.path());
   const EndlessRun endless{.timeout_seconds = 4};
-  const Outcome outcome = strike(folder, endless, SIGSTOP);
+  const Outcome outcome = signal_process_1(folder, endless, SIGSTOP);
   REQUIRE(outcome.exit_code == 1);
-  // A collective of a layer, or the agreement between steps.
+  // In a collective of a layer, or in the collective of the processes between steps.
   REQUIRE_THAT(outcome.errors, (Contains("has waited 4 s in collective") && Contains("layers[")) ||
                                    (Contains("collective") && Contains("core/passes/")) ||
                                    (Contains("collective") && Contains("tasks/")) ||
-                                   Contains("did not come to 'step"));
+                                   Contains("did not reach 'step"));
   REQUIRE_THAT(outcome.errors, Contains("process 1"));
   REQUIRE(outcome.seconds < endless.timeout_seconds + 15);
-  // mpirun wakes the process that was stopped, to end it: that one blames nobody.
+  // mpirun resumes the suspended process to end it; that process does not blame the other one.
   REQUIRE_THAT(outcome.errors, Contains("SIGTERM came after this process itself, process 1") &&
                                    !Contains("for process 0") && !Contains("for device 0") &&
                                    !Catch::Matchers::Matches("process 0 \\(host [^)]*\\) did not"));
@@ -87,13 +88,13 @@ TEST_CASE("of a process that hangs the others say where they miss it, and the ru
   require_resumes(folder, endless);
 }
 
-TEST_CASE("when a process is killed the others say what they waited for, and the run resumes",
+TEST_CASE("when a process is killed the others report what they waited for, and the run resumes",
           "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory folder;
   write_text(folder.path());
   const EndlessRun endless;
-  const Outcome outcome = strike(folder, endless, SIGKILL);
+  const Outcome outcome = signal_process_1(folder, endless, SIGKILL);
   REQUIRE(outcome.exit_code != 0);
   REQUIRE_THAT(outcome.errors, Contains("runexp: SIGTERM came while") && Contains(" waits ") &&
                                    Contains("process 1"));
@@ -103,7 +104,7 @@ TEST_CASE("when a process is killed the others say what they waited for, and the
   require_resumes(folder, endless);
 }
 
-TEST_CASE("a process killed while the others join is missed by them too", "[mpi]") {
+TEST_CASE("a process killed while the processes join is reported too", "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory folder;
   write_text(folder.path());
@@ -113,18 +114,18 @@ TEST_CASE("a process killed while the others join is missed by them too", "[mpi]
   REQUIRE(comes_true([&] { return process_of(folder.path(), 1).has_value(); }));
   std::this_thread::sleep_for(50ms);
   ::kill(*victim, SIGKILL);
-  // Open MPI's own processes may hang by a death at this moment; ours do not.
+  // Open MPI's own processes may hang after a kill at this moment; ours do not.
   REQUIRE(comes_true([&] { return !process_of(folder.path(), 1); }));
-  const bool told = comes_true(
+  const bool reported = comes_true(
       [&] {
         return run.output().find("runexp: SIGTERM came while process 1") != std::string::npos;
       },
       10s);
   INFO(run.output());
-  REQUIRE(told);
+  REQUIRE(reported);
 }
 
-TEST_CASE("an evaluation that loses a process says so", "[mpi]") {
+TEST_CASE("an evaluation that loses a process reports it", "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory folder;
   write_text(folder.path());
@@ -133,7 +134,7 @@ TEST_CASE("an evaluation that loses a process says so", "[mpi]") {
     Background run(folder.path(), command_of(endless));
     REQUIRE(comes_true([&] { return last_saved(folder.path()) >= 5; }));
     ::kill(run.pid(), SIGUSR1);
-    REQUIRE(run.wait(kPatience) == 0);
+    REQUIRE(run.wait(kTimeout) == 0);
   }
   Background eval(folder.path(), command_of(endless) + " --mode=eval --checkpoint=follow");
   const bool evaluated =
@@ -143,7 +144,7 @@ TEST_CASE("an evaluation that loses a process says so", "[mpi]") {
   const std::optional<int> victim = process_of(folder.path(), 0);
   REQUIRE(victim);
   ::kill(*victim, SIGKILL);
-  const std::optional<int> code = eval.wait(kPatience);
+  const std::optional<int> code = eval.wait(kTimeout);
   INFO(eval.output());
   REQUIRE(code);
   REQUIRE_THAT(eval.output(), Contains("runexp: SIGTERM came while") && Contains("process 1") &&

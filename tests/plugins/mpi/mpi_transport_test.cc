@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport between processes that mpirun starts, and runexp as one of several.
+// The transport between processes that mpirun starts, and runexp in several processes.
 #include <algorithm>
 
 #include "tests/support/catch.h"
@@ -12,7 +12,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Whether tests of several processes can run here; if not, says so.
+// Whether tests of several processes can run here; if not, the test is reported as skipped.
 bool can_run() {
   const std::string reason = why_no_mpirun();
   if (!reason.empty()) skip_test(reason);
@@ -32,30 +32,47 @@ int64_t count_of(const std::string& text, const std::string& what) {
   return count;
 }
 
-TEST_CASE("messages of all sizes and tags arrive whole and in order", "[mpi]") {
+TEST_CASE("messages of all sizes and tags arrive complete and in order", "[mpi]") {
   if (!can_run()) return;
   const Outcome outcome = run("-n 3", "transport_trial", "messages");
   REQUIRE(outcome.exit_code == 0);
   REQUIRE(outcome.out == "passed\n");
 }
 
-TEST_CASE("a process that falls silent is named, and the rest ends", "[mpi]") {
+TEST_CASE("a process that stops answering is named, and the others end", "[mpi]") {
   if (!can_run()) return;
   const Outcome outcome = run("-n 2", "transport_trial", "silent");
   REQUIRE(outcome.exit_code == 3);
   REQUIRE_THAT(outcome.out, Contains("process 0: process 1 (host ") &&
-                                Contains(") did not come to 'what comes next' within 0.5 s"));
+                                Contains(") did not reach 'the next step' within 0.5 s"));
   REQUIRE(outcome.seconds < 30);
 }
 
-TEST_CASE("abort ends all processes with its code", "[mpi]") {
+TEST_CASE("abort ends all processes with its exit code", "[mpi]") {
   if (!can_run()) return;
   const Outcome outcome = run("-n 3", "transport_trial", "abort");
   REQUIRE(outcome.exit_code == 7);
   REQUIRE(outcome.seconds < 30);
 }
 
-TEST_CASE("several processes print once", "[mpi]") {
+TEST_CASE("a message longer than its receive is an error", "[mpi]") {
+  if (!can_run()) return;
+  const Outcome outcome = run("-n 2", "transport_trial", "mismatch");
+  REQUIRE(outcome.exit_code == 3);
+  REQUIRE_THAT(outcome.out, Contains("process 1: the connection between the processes failed: "
+                                     "MPI_Testsome: MPI_ERR_TRUNCATE"));
+  REQUIRE(outcome.seconds < 30);
+}
+
+TEST_CASE("a transport with an abandoned request cannot be used any more", "[mpi]") {
+  if (!can_run()) return;
+  const Outcome outcome = run("-n 2", "transport_trial", "abandoned");
+  REQUIRE(outcome.exit_code == 3);
+  REQUIRE_THAT(outcome.out, Contains("process 1: a message between the processes was abandoned"));
+  REQUIRE(outcome.seconds < 30);
+}
+
+TEST_CASE("several processes print their output once", "[mpi]") {
   if (!can_run()) return;
   const Outcome outcome = run("-n 3", "runexp", "--list");
   REQUIRE(outcome.exit_code == 0);

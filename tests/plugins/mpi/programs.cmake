@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What tests/plugins/mpi starts under mpirun.
+# The program that tests/plugins/mpi starts under mpirun.
 if(TARGET tessera_mpi)
   add_executable(transport_trial ${CMAKE_SOURCE_DIR}/tests/plugins/mpi/transport_trial.cc)
   target_link_libraries(transport_trial PRIVATE plugins MPI::MPI_C Threads::Threads)
@@ -9,5 +9,5 @@ if(TARGET tessera_mpi)
   target_compile_definitions(test_plugins_mpi PRIVATE TESSERA_HAS_MPI)
 endif()
 add_dependencies(test_plugins_mpi programs)
-# Tests under Slurm are an entry of their own, so that ctest shows where they were skipped.
+# Tests under Slurm are an entry of their own, so that ctest shows when they are skipped.
 tessera_test_entry(test_plugins_mpi.slurm full "[slurm]" "")

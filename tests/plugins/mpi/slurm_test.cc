@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs started by Slurm on two nodes: srun, and the batch script of docs/launching.md. Losses are
-// those under mpirun to the last bit; a job saves at its time limit, when it is requeued and when
-// it is cancelled, and goes on; a node that is lost is named.
+// Runs started by Slurm on two nodes, by srun and by the batch script of docs/launching.md. Losses
+// are bitwise those under mpirun. A job saves at its time limit, when it is requeued and when it is
+// cancelled, and resumes. A lost node is named.
 #include "tests/support/slurm.h"
 
 #include <chrono>
@@ -20,9 +20,9 @@ using Catch::Matchers::Contains;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
-constexpr auto kLimit = 150s;  // Slurm looks at time limits twice a minute.
+constexpr auto kLimit = 150s;  // Slurm checks time limits twice a minute.
 
-// A folder with what a user would have in theirs: runexp, text, and the batch script of the docs.
+// A user's folder: runexp, a text, and the batch script of the docs.
 class JobFolder : public TemporaryDirectory {
  public:
   JobFolder() {
@@ -44,7 +44,7 @@ std::string srun(const std::string& options, const EndlessRun& endless) {
                      arguments_of(endless));
 }
 
-// Puts a job into the queue; its number.
+// Submits a job; returns its number.
 std::string submit(SlurmCluster& cluster, const JobFolder& folder, const std::string& arguments) {
   const Outcome outcome = cluster.run(
       "left", folder.path(), "sbatch --parsable --cpus-per-task=1 --output=log.txt " + arguments);
@@ -57,8 +57,8 @@ std::string state_of(SlurmCluster& cluster, const JobFolder& folder, const std::
   return cluster.run("left", folder.path(), "scontrol show job " + job).out;
 }
 
-// Waits until the log says the text so many times.
-void await_text(const JobFolder& folder, const std::string& text, int times) {
+// Waits until the log has the text `times` times.
+void wait_for_text(const JobFolder& folder, const std::string& text, int times) {
   const auto count = [&] {
     int found = 0;
     const std::string output = folder.output();
@@ -67,24 +67,24 @@ void await_text(const JobFolder& folder, const std::string& text, int times) {
     return found;
   };
   const bool came = comes_true([&] { return count() >= times; }, kLimit);
-  INFO("awaited '" << text << "' " << times << " times in:\n" << folder.output());
+  INFO("expected '" << text << "' " << times << " times in:\n" << folder.output());
   REQUIRE(came);
 }
 
-void await_step(const SlurmCluster& cluster, const JobFolder& folder, int64_t step) {
+void wait_for_step(const SlurmCluster& cluster, const JobFolder& folder, int64_t step) {
   const bool came = comes_true([&] { return last_step(folder.path()) >= step; }, kLimit);
   INFO(folder.output() << read_bytes(folder / "out") << read_bytes(folder / "errors")
                        << cluster.logs());
   REQUIRE(came);
 }
 
-TEST_CASE("srun starts a run on two nodes that learns as under mpirun, and ends when told to",
+TEST_CASE("a run started by srun on two nodes has the losses of mpirun, and ends when told to",
           "[slurm][full]") {
   if (const std::string reason = why_no_slurm(); !reason.empty()) return skip_test(reason);
   SlurmCluster cluster;
   const JobFolder folder;
   Background run(folder.path(), cluster.on("left", folder.path(), srun("--job-name=first", {})));
-  await_step(cluster, folder, 20);
+  wait_for_step(cluster, folder, 20);
   const Outcome cancelled =
       cluster.run("left", folder.path(), "scancel --name=first --signal=USR1");
   REQUIRE(cancelled.exit_code == 0);
@@ -97,7 +97,8 @@ TEST_CASE("srun starts a run on two nodes that learns as under mpirun, and ends 
   require_losses(folder.path(), losses_left_alone({}, last_step(folder.path())));
 }
 
-TEST_CASE("srun without what MPI needs is refused with the option that gives it", "[slurm][full]") {
+TEST_CASE("srun without a way to join the processes is refused with the missing option",
+          "[slurm][full]") {
   if (const std::string reason = why_no_slurm(); !reason.empty()) return skip_test(reason);
   SlurmCluster cluster;
   const JobFolder folder;
@@ -108,10 +109,10 @@ TEST_CASE("srun without what MPI needs is refused with the option that gives it"
   REQUIRE_THAT(outcome.errors, Contains("runexp: srun started") && Contains("srun --mpi=pmix"));
 }
 
-// The job has come to its time limit: it saved, and the same command goes on.
+// The job reached its time limit: it saved, and the same command resumes.
 void require_time_limit_met(SlurmCluster& cluster, const JobFolder& folder, const std::string& job,
                             const EndlessRun& endless) {
-  await_text(folder, "SIGTERM: saved step", 1);
+  wait_for_text(folder, "SIGTERM: saved step", 1);
   const int64_t steps = last_step(folder.path());
   REQUIRE(last_saved(folder.path()) == steps);
   const bool ended = comes_true(
@@ -119,46 +120,46 @@ void require_time_limit_met(SlurmCluster& cluster, const JobFolder& folder, cons
       30s);
   REQUIRE(ended);
   const std::string again = submit(cluster, folder, "train.sbatch " + arguments_of(endless));
-  await_text(folder, fmt::format("restored step {}\n", steps), 1);
-  await_step(cluster, folder, steps + 2);
-  // Ended, so that it takes no more steps while the other run takes as many.
+  wait_for_text(folder, fmt::format("restored step {}\n", steps), 1);
+  wait_for_step(cluster, folder, steps + 2);
+  // Cancelled, so that the run it is compared with has to make no more steps.
   REQUIRE(cluster.run("left", folder.path(), "scancel " + again).exit_code == 0);
-  await_text(folder, "SIGTERM: saved step", 2);
+  wait_for_text(folder, "SIGTERM: saved step", 2);
   require_losses(folder.path(), losses_left_alone({}, last_step(folder.path())));
 }
 
-TEST_CASE("a batch job saves at its time limit, when requeued and when cancelled, and goes on",
+TEST_CASE("a batch job saves at its time limit, when requeued and when cancelled, and resumes",
           "[slurm][full]") {
   if (const std::string reason = why_no_slurm(); !reason.empty()) return skip_test(reason);
   SlurmCluster cluster;
   const EndlessRun endless{.evaluates = true};
-  // Of this job the time limit is left to come; beside it, since it takes more than a minute, the
-  // other is told before its time limit, and stopped in other ways.
+  // The first job runs into its time limit, which takes more than a minute. At the same time the
+  // second is signalled before its time limit, and stopped in other ways.
   const JobFolder limited, folder;
   const std::string limited_job =
       submit(cluster, limited, "--time=1 --signal=B:URG@1 train.sbatch " + arguments_of(endless));
   const std::string job =
       submit(cluster, folder, "--time=1 --signal=B:USR1@10 train.sbatch " + arguments_of(endless));
-  await_text(folder, "SIGUSR1: saved step", 1);
-  await_text(folder, "restored step", 1);
-  await_step(cluster, folder, last_step(folder.path()) + 2);
+  wait_for_text(folder, "SIGUSR1: saved step", 1);
+  wait_for_text(folder, "restored step", 1);
+  wait_for_step(cluster, folder, last_step(folder.path()) + 2);
   REQUIRE_THAT(state_of(cluster, folder, job), Contains("Restarts=1"));
 
   REQUIRE(cluster.run("left", folder.path(), "scontrol requeue " + job).exit_code == 0);
-  await_text(folder, "SIGTERM: saved step", 1);
-  await_text(folder, "restored step", 2);
-  await_step(cluster, folder, last_step(folder.path()) + 2);
+  wait_for_text(folder, "SIGTERM: saved step", 1);
+  wait_for_text(folder, "restored step", 2);
+  wait_for_step(cluster, folder, last_step(folder.path()) + 2);
 
   REQUIRE(cluster.run("left", folder.path(), "scancel " + job).exit_code == 0);
-  await_text(folder, "SIGTERM: saved step", 2);
+  wait_for_text(folder, "SIGTERM: saved step", 2);
   const int64_t steps = last_step(folder.path());
   REQUIRE(last_saved(folder.path()) == steps);
-  REQUIRE_THAT(folder.output(), !Contains("Terminated"));  // By a signal, without saving.
+  REQUIRE_THAT(folder.output(), !Contains("Terminated"));  // Ended by a signal without saving.
   require_losses(folder.path(), losses_left_alone({}, steps));
   require_time_limit_met(cluster, limited, limited_job, endless);
 }
 
-// Kills what runs under this name on the right node, which other nodes' processes are not part of.
+// Kills the processes of this name on the right node only.
 void kill_on_right(SlurmCluster& cluster, const JobFolder& folder, const std::string& name) {
   const Outcome outcome = cluster.run("right", folder.path(),
                                       "for pid in $(ip netns pids $(ip netns identify)); do "
@@ -168,24 +169,24 @@ void kill_on_right(SlurmCluster& cluster, const JobFolder& folder, const std::st
   REQUIRE(outcome.exit_code == 0);
 }
 
-// How a run ends whose right node is struck by `strike`.
+// The report of a run after `disturb` has disturbed its right node.
 std::string report_of(const std::string& options,
-                      const std::function<void(SlurmCluster&, const JobFolder&)>& strike) {
+                      const std::function<void(SlurmCluster&, const JobFolder&)>& disturb) {
   SlurmCluster cluster;
   const JobFolder folder;
   const EndlessRun endless{.timeout_seconds = 5};
   Background run(folder.path(), cluster.on("left", folder.path(), srun(options, endless)));
-  await_step(cluster, folder, 10);
-  strike(cluster, folder);
-  // What is on stderr comes through srun, a little later.
-  const bool told = comes_true(
+  wait_for_step(cluster, folder, 10);
+  disturb(cluster, folder);
+  // stderr arrives through srun, a little later.
+  const bool reported = comes_true(
       [&] {
         return !read_bytes(folder / "run/failures.log").empty() &&
                run.output().find("runexp: ") != std::string::npos;
       },
       60s);
   INFO(run.output() << cluster.logs());
-  REQUIRE(told);
+  REQUIRE(reported);
   const std::string report = read_bytes(folder / "run/failures.log");
   for (const std::string& text : {report, run.output()})
     REQUIRE_THAT(text, Contains("process 1 (host right)") || Contains("(process 1, host right)"));
@@ -194,14 +195,14 @@ std::string report_of(const std::string& options,
 
 TEST_CASE("a process that is killed under srun is named by the other", "[slurm][full]") {
   if (const std::string reason = why_no_slurm(); !reason.empty()) return skip_test(reason);
-  const auto strike = [](SlurmCluster& cluster, const JobFolder& folder) {
+  const auto disturb = [](SlurmCluster& cluster, const JobFolder& folder) {
     kill_on_right(cluster, folder, "runexp");
   };
-  REQUIRE_THAT(report_of("--kill-on-bad-exit=1", strike), Contains("SIGTERM came while"));
-  REQUIRE_THAT(report_of("--kill-on-bad-exit=0", strike), Contains("5 s"));
+  REQUIRE_THAT(report_of("--kill-on-bad-exit=1", disturb), Contains("SIGTERM came while"));
+  REQUIRE_THAT(report_of("--kill-on-bad-exit=0", disturb), Contains("5 s"));
 }
 
-TEST_CASE("a node that is killed is named, and so is one that is cut off", "[slurm][full]") {
+TEST_CASE("a killed node is named, and so is a disconnected one", "[slurm][full]") {
   if (const std::string reason = why_no_slurm(); !reason.empty()) return skip_test(reason);
   REQUIRE_THAT(report_of("",
                          [](SlurmCluster& cluster, const JobFolder& folder) {

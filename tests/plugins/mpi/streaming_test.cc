@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shards read by several processes: the rows of one, checkpoints that any number of them goes on
-// from, one end.
+// Shards read by several processes: the same rows as with one process, checkpoints that any number
+// of processes can resume from, and a common end.
 #include <cmath>
 
 #include "tests/support/catch.h"
@@ -51,14 +51,14 @@ void require_near(const fs::path& one, const fs::path& other, const std::string&
   }
 }
 
-TEST_CASE("shards train two processes as one, from checkpoints of either", "[mpi]") {
+TEST_CASE("two processes train on shards as one does, also from its checkpoints", "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory one, two;
   write_shards(one.path());
   write_shards(two.path());
   REQUIRE(run(one.path(), 1).exit_code == 0);
-  // Two processes to step 5, one to step 10, two to the end.
-  const auto forget = [&](int step) {
+  // Two processes up to step 5, one up to step 10, two up to the end.
+  const auto remove_checkpoint = [&](int step) {
     fs::remove_all(two / fmt::format("run/checkpoints/step_{:010}", step));
   };
   for (const int processes : {2, 1, 2}) {
@@ -66,15 +66,16 @@ TEST_CASE("shards train two processes as one, from checkpoints of either", "[mpi
     INFO(outcome.out << outcome.errors);
     REQUIRE(outcome.exit_code == 0);
     require_near(one / "run", two / "run", "loss");
-    // Rows of one process end before those of the other; the same documents are scored.
+    // One process has fewer rows than the other; the same documents are scored.
     require_near(one / "run", two / "run", "eval/validation/log_pplx");
     require_near(one / "run", two / "run", "eval/validation/weight");
-    forget(12);
-    if (processes == 2) forget(10);
+    remove_checkpoint(12);
+    if (processes == 2) remove_checkpoint(10);
   }
 }
 
-TEST_CASE("a shard that only one process reads ends all of them with its name", "[mpi]") {
+TEST_CASE("an error in a shard that only one process reads ends all processes and names the shard",
+          "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory folder;
   write_shards(folder.path());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same run by one process and by several, on one host and on two.
+// The same run with one process and with several, on one host and on two.
 #include <cmath>
 #include <cstdlib>
 
@@ -16,7 +16,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Losses = std::map<std::string, std::string>;
 
-// A transformer small enough for a run of a second, its weights and work split over both axes.
+// A transformer that trains in a second, with weights and activations split over both axes.
 const std::string kTiny =
     "--exp=quickstart.CharLm --job_log_dir=run --set input.path=text.txt --set num_layers=2 "
     "--set model_dims=16 --set num_heads=4 --set hidden_dims=32 --set seq_len=16 "
@@ -26,7 +26,7 @@ const std::string kTiny =
     "--set rules.activations='batch -> (replica, data), mlp -> mdl, heads -> mdl, kv_heads -> mdl, "
     "vocab -> mdl' ";
 
-// The losses of a run that must succeed.
+// The losses of a run, which must succeed.
 Losses losses(const std::string& command) {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
@@ -49,19 +49,21 @@ void require_near(const Losses& one, const Losses& other) {
   }
 }
 
-TEST_CASE("two processes of two devices learn as one of four, and as one device", "[mpi]") {
+TEST_CASE("two processes of two devices have the losses of one process of four and of one device",
+          "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
   const std::string four = kTiny + "--set ici_mesh_shape=[1,2,2] ";
   require_near(losses(alone(four + "--devices=4")), one);
   require_near(losses(mpirun_command("-n 2", "runexp", four + "--devices=2")), one);
-  // The other way round: the processes share each block of rows.
+  // With the other axis over the processes, which then share each block of rows.
   const std::string crossed = kTiny + "--set ici_mesh_shape=[1,1,2] --set dcn_mesh_shape=[1,1,2] ";
   require_near(losses(mpirun_command("-n 2", "runexp", crossed + "--devices=2")), one);
 }
 
-// As docs/launching.md has it.
-TEST_CASE("two processes train in a network that nothing else can reach", "[mpi]") {
+// The command of docs/launching.md.
+TEST_CASE("two processes train in a network namespace that is not reachable from outside",
+          "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const std::string alone_on_net =
       "unshare --user --map-root-user --net sh -c 'ip link set lo up && exec \"$@\"' sh ";
@@ -72,7 +74,7 @@ TEST_CASE("two processes train in a network that nothing else can reach", "[mpi]
   require_near(losses(alone_on_net + mpirun_command("-n 2", "runexp", mesh)), losses(alone(kTiny)));
 }
 
-TEST_CASE("two hosts train as one device does", "[mpi]") {
+TEST_CASE("two hosts have the losses of one device", "[mpi]") {
   if (const std::string reason = why_no_two_hosts(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
   const std::string mesh = kTiny + "--set ici_mesh_shape=[1,1,2] --set dcn_mesh_shape=[1,2,1] ";
@@ -80,7 +82,7 @@ TEST_CASE("two hosts train as one device does", "[mpi]") {
       losses(two_hosts_command("", mpirun_command("-n 2", "runexp", mesh + "--devices=2"))), one);
 }
 
-TEST_CASE("a run of one process on 4 x 2 devices goes on in two, and back on one device", "[mpi]") {
+TEST_CASE("a run resumes with another number of processes and devices", "[mpi]") {
   if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
   const Losses one = losses(alone(kTiny));
   const TemporaryDirectory folder;
@@ -93,21 +95,21 @@ TEST_CASE("a run of one process on 4 x 2 devices goes on in two, and back on one
   };
   const std::string saving = kTiny + "--set task.train.save_interval_steps=3 ";
   const std::string moved = saving + "--allow_config_change ";
-  const auto forget = [&](int step) {
+  const auto remove_checkpoint = [&](int step) {
     std::filesystem::remove_all(folder / fmt::format("run/checkpoints/step_{:010}", step));
   };
   run(alone(saving + "--set ici_mesh_shape=[1,4,2] --devices=8"));
-  forget(8);  // Step 6 is the newest now.
+  remove_checkpoint(8);  // Step 6 is now the newest.
   run(mpirun_command("-n 2", "runexp", moved + "--set ici_mesh_shape=[1,2,1] --devices=1"));
   REQUIRE(std::filesystem::exists(folder / "run/checkpoints/step_0000000008/host_00001.h5"));
-  forget(8);
-  forget(6);  // Step 3 was saved by one process.
+  remove_checkpoint(8);
+  remove_checkpoint(6);  // Step 3 was saved by one process.
   run(mpirun_command("-n 2", "runexp", moved + "--set ici_mesh_shape=[2,2,2] --devices=4"));
-  forget(8);  // Step 6 was saved by two.
+  remove_checkpoint(8);  // Step 6 was saved by two.
   run(alone(moved));
 }
 
-TEST_CASE("a mesh that mixes its hosts is refused before step 0", "[mpi]") {
+TEST_CASE("a mesh slice that spans hosts of other slices is refused before step 0", "[mpi]") {
   if (const std::string reason = why_no_two_hosts(); !reason.empty()) return skip_test(reason);
   const TemporaryDirectory folder;
   write_small_text(folder.path());

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that tests start under mpirun: `transport_trial messages` sends messages of many sizes
-// and tags between all pairs, in different orders on both sides, from several threads, and prints
-// "passed" from process 0; `silent` lets process 1 stop answering; `abort` ends all from process 1.
-// `bandwidth` times exchanges of two processes against MPI's own calls.
+// A program that tests start under mpirun; process 0 prints "passed".
+//   messages: all pairs exchange messages of many sizes and tags, from several threads.
+//   silent: process 1 stops answering.
+//   abort: process 1 ends all processes.
+//   mismatch: a message is longer than the receive it matches.
+//   abandoned: process 1 destroys a receive before it is done.
+//   bandwidth, plain_bandwidth: times exchanges of two processes, and those of MPI_Sendrecv.
 #include <mpi.h>
 
 #include <cstring>
@@ -22,65 +25,66 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Empty, within an envelope, at its edge, beyond it, and several of MPI's own fragments.
-constexpr size_t kSizes[] = {0, 1, 300, 4071, 4072, 4073, 5000, 70000, 400000};
+// Empty, around the limits (4 KiB and 64 KiB) of what MPI sends eagerly, and larger.
+constexpr size_t kSizes[] = {0, 1, 300, 4095, 4096, 4097, 5000, 65537, 400000};
 
-std::byte byte_of(int from, int to, uint64_t tag, size_t number, size_t at) {
-  const uint64_t mixed = tag * 31 + number * 7 + at * 13 + static_cast<uint64_t>(from * 5 + to * 3);
+std::byte byte_of(int from, int to, int tag, size_t number, size_t at) {
+  const uint64_t mixed = number * 7 + at * 13 + static_cast<uint64_t>(tag * 31 + from * 5 + to * 3);
   return static_cast<std::byte>(mixed ^ (mixed >> 9));
 }
 
 struct Item {
   int peer = 0;
-  uint64_t tag = 0;
-  size_t number = 0;  // Of its tag: those of one tag arrive in order.
+  int tag = 0;
+  size_t number = 0;  // Of its tag; messages of one tag arrive in order.
   std::vector<std::byte> bytes;
-  std::unique_ptr<Message> message;
+  std::unique_ptr<Request> request;
 };
 
-// Every peer, tag and size, tags interleaved; `seed` decides how, but keeps each tag's order.
-std::vector<Item> items(const Transport& transport, uint64_t first_tag, uint64_t seed) {
+// Messages of every peer, tag and size. The tags are interleaved by `seed`; each keeps its order.
+std::vector<Item> items(const Transport& transport, int first_tag, uint64_t seed) {
   std::vector<Item> all;
-  std::vector<std::pair<int, uint64_t>> lanes;
+  std::vector<std::pair<int, int>> channels;
   for (int peer = 0; peer < transport.size(); ++peer)
-    for (uint64_t tag = 0; tag < 4; ++tag)
-      if (peer != transport.rank()) lanes.emplace_back(peer, first_tag + (tag << 40));
-  std::vector<size_t> next(lanes.size(), 0);
-  for (uint64_t draw = seed; !lanes.empty();
+    for (int tag = 0; tag < 4; ++tag)
+      if (peer != transport.rank()) channels.emplace_back(peer, first_tag + tag * 7000);
+  std::vector<size_t> next(channels.size(), 0);
+  for (uint64_t draw = seed; !channels.empty();
        draw = draw * 6364136223846793005u + 1442695040888963407u) {
-    const size_t lane = (draw >> 33) % lanes.size();
-    const auto [peer, tag] = lanes[lane];
-    Item item{.peer = peer, .tag = tag, .number = next[lane]};
-    item.bytes.resize(kSizes[next[lane]++]);
+    const size_t channel = (draw >> 33) % channels.size();
+    const auto [peer, tag] = channels[channel];
+    Item item{.peer = peer, .tag = tag, .number = next[channel]};
+    item.bytes.resize(kSizes[next[channel]++]);
     all.push_back(std::move(item));
-    if (next[lane] < std::size(kSizes)) continue;
-    lanes.erase(lanes.begin() + static_cast<std::ptrdiff_t>(lane));
-    next.erase(next.begin() + static_cast<std::ptrdiff_t>(lane));
+    if (next[channel] < std::size(kSizes)) continue;
+    channels.erase(channels.begin() + static_cast<std::ptrdiff_t>(channel));
+    next.erase(next.begin() + static_cast<std::ptrdiff_t>(channel));
   }
   return all;
 }
 
-void exchange(Transport& transport, uint64_t first_tag) {
-  const auto seed = static_cast<uint64_t>(transport.rank()) * 977 + first_tag;
+void exchange(Transport& transport, int first_tag) {
+  const auto seed = static_cast<uint64_t>(transport.rank() * 977 + first_tag);
   std::vector<Item> receives = items(transport, first_tag, seed + 1);
   std::vector<Item> sends = items(transport, first_tag, seed + 2);
-  const size_t half = receives.size() / 2;  // The others are asked for after they may have come.
+  const size_t half =
+      receives.size() / 2;  // The others are posted after their messages may have arrived.
   const auto receive = [&](Item& item) {
-    item.message = transport.receive(item.peer, item.tag, item.bytes);
+    item.request = transport.receive(item.peer, item.tag, item.bytes);
   };
   for (size_t i = 0; i < half; ++i) receive(receives[i]);
   for (Item& item : sends) {
     for (size_t at = 0; at < item.bytes.size(); ++at)
       item.bytes[at] = byte_of(transport.rank(), item.peer, item.tag, item.number, at);
-    item.message = transport.send(item.peer, item.tag, item.bytes);
+    item.request = transport.send(item.peer, item.tag, item.bytes);
   }
   std::this_thread::sleep_for(20ms);
   for (size_t i = half; i < receives.size(); ++i) receive(receives[i]);
   const auto deadline = Clock::now() + 60s;
   for (Item& item : sends)
-    if (!item.message->wait_until(deadline)) fail("a send to {} is not done", item.peer);
+    if (!item.request->wait_until(deadline)) fail("a send to {} was not done", item.peer);
   for (Item& item : receives) {
-    if (!item.message->wait_until(deadline)) fail("nothing came from {}", item.peer);
+    if (!item.request->wait_until(deadline)) fail("nothing arrived from {}", item.peer);
     for (size_t at = 0; at < item.bytes.size(); ++at)
       if (item.bytes[at] != byte_of(item.peer, transport.rank(), item.tag, item.number, at))
         fail("byte {} of message {} from {} is wrong", at, item.number, item.peer);
@@ -89,10 +93,9 @@ void exchange(Transport& transport, uint64_t first_tag) {
 
 void messages(const std::shared_ptr<Transport>& transport, ProcessGroup& processes) {
   std::vector<std::thread> threads;
-  for (uint64_t thread = 0; thread < 2; ++thread)
+  for (int thread = 0; thread < 2; ++thread)
     threads.emplace_back([&, thread] {
-      for (uint64_t round = 0; round < 2; ++round)
-        exchange(*transport, (uint64_t{1} << 62) + thread * 100 + round);
+      for (int round = 0; round < 2; ++round) exchange(*transport, 1000 + thread * 100 + round);
     });
   for (std::thread& thread : threads) thread.join();
   processes.barrier("the end");
@@ -102,12 +105,31 @@ void silent(ProcessGroup& processes) {
   processes.barrier("the start");
   if (processes.rank() != 1) {
     processes.set_timeout(500ms);
-    processes.barrier("what comes next");
+    processes.barrier("the next step");
   }
   std::this_thread::sleep_for(60s);
 }
 
-// Twice `bytes` a round, one each way, as every step of a ring does.
+// The receiver gets MPI's error; the result is not silently wrong, and nothing hangs.
+void mismatch(Transport& transport) {
+  std::vector<std::byte> bytes(transport.rank() == 0 ? 200 : 100);
+  const auto request =
+      transport.rank() == 0 ? transport.send(1, 1000, bytes) : transport.receive(0, 1000, bytes);
+  if (!request->wait_until(Clock::now() + 60s)) fail("the request was not done");
+  std::this_thread::sleep_for(60s);  // Until process 1 ends all.
+}
+
+// Later requests throw an Error with the reason, since MPI may write to the memory of this one.
+void abandoned(Transport& transport) {
+  std::vector<std::byte> bytes(100);
+  if (transport.rank() == 1) {
+    transport.receive(0, 1000, bytes).reset();
+    transport.receive(0, 1001, bytes);
+  }
+  std::this_thread::sleep_for(60s);
+}
+
+// Seconds of a round in which both processes send `bytes`, as in a step of a ring.
 double exchange_seconds(Transport& transport, size_t bytes, int rounds) {
   std::vector<std::byte> out(bytes, std::byte{1}), in(bytes);
   const int peer = 1 - transport.rank();
@@ -159,7 +181,7 @@ void plain_bandwidth() {
   MPI_Finalize();
 }
 
-int try_out(const std::string& what) {
+int run_trial(const std::string& what) {
   if (what == "plain_bandwidth") {
     plain_bandwidth();
     return 0;
@@ -169,10 +191,12 @@ int try_out(const std::string& what) {
   try {
     if (what == "messages") messages(transport, processes);
     if (what == "silent") silent(processes);
+    if (what == "mismatch") mismatch(*transport);
+    if (what == "abandoned") abandoned(*transport);
     if (what == "bandwidth") bandwidth(processes);
     if (what == "abort") {
       if (processes.rank() == 1) transport->abort(7);
-      processes.barrier("what never comes");
+      processes.barrier("a barrier that process 1 does not join");
     }
   } catch (const Error& error) {
     fmt::print("process {}: {}\n", processes.rank(), error.what());
@@ -185,4 +209,4 @@ int try_out(const std::string& what) {
 }  // namespace
 }  // namespace tessera
 
-int main(int argc, char** argv) { return tessera::try_out(argc > 1 ? argv[1] : ""); }
+int main(int argc, char** argv) { return tessera::run_trial(argc > 1 ? argv[1] : ""); }
