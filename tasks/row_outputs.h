@@ -3,8 +3,8 @@
 // device: from it the host adds up scores by dataset, source and tag, in f64 and in one order.
 #pragma once
 
-#include "layers/base_model.h"
-#include "layers/features.h"
+#include "layers/models/base_model.h"
+#include "layers/fprop_scope.h"
 
 namespace tessera {
 

@@ -173,6 +173,8 @@ constexpr void check_base() {
         using_Base_is_missing<P, Direct>();
       }
     }
+  } else if constexpr (sizeof(P) != sizeof(FieldsOwner<P>)) {
+    FIELDS_is_missing<P>();  // It has members of its own.
   } else if constexpr (requires { typename P::Base; }) {
     if constexpr (std::is_same_v<typename P::Base, FieldsOwner<P>>) FIELDS_is_missing<P>();
   }

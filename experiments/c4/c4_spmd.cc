@@ -7,8 +7,8 @@
 #include "inputs/flat_tokens_input.h"
 #include "inputs/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
-#include "layers/language_model.h"
-#include "layers/repeated.h"
+#include "layers/models/language_model.h"
+#include "layers/models/transformer.h"
 #include "tasks/learner/schedules/linear_rampup_decay.h"
 #include "tasks/single_task.h"
 
@@ -60,7 +60,7 @@ Template<BaseModel> C4Spmd::model() const {
           .softmax_tpl = SharedEmbeddingSoftmax::HParams{.scale_sqrt_depth = true,
                                                          .use_bias = true,
                                                          .loss = {.soft_cap = 30.0},
-                                                         .params_init = table_init},
+                                                         .layer = {.params_init = table_init}},
           .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block},
           .final_ln_tpl = norm,
           .params_init = WeightInit{InitKind::kXavier, 1.0}}};
@@ -114,7 +114,6 @@ Template<BaseInput> C4Spmd::input(std::string_view split) const {
 
 ExperimentConfig C4Spmd::build() const {
   return {.mesh = mesh(),
-          .rules = strategy_rules(strategy),
           .task = SingleTask::HParams{.dtypes = DTypePolicy{.param = DType::kF32,
                                                             .compute = compute_dtype},
                                       .model = model(),

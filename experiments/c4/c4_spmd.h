@@ -13,7 +13,6 @@
 #include "core/hparams/enum_names.h"
 #include "core/hparams/field.h"
 #include "tasks/config/experiment.h"
-#include "tasks/config/strategies.h"
 
 namespace tessera {
 
@@ -31,6 +30,7 @@ constexpr std::array<EnumName<C4Data>, 3> enum_names(C4Data) {
 
 struct C4Spmd : Experiment {
   using Base = Experiment;
+  C4Spmd() { strategy = Strategy::kPax; }
   int64_t num_layers = 1;
   int64_t model_dims = 128;
   int64_t hidden_dims = 512;
@@ -42,7 +42,6 @@ struct C4Spmd : Experiment {
   int64_t percore_batch_size = 1;
   Field<int64_t> global_batch_size;
   DType compute_dtype = DType::kBF16;
-  Strategy strategy = Strategy::kPax;
 
   C4Data data = C4Data::kFlatTokens;
   std::string flat_tokens_path = "data/c4_en.h5";  // With splits `train` and `validation`.
@@ -60,7 +59,7 @@ struct C4Spmd : Experiment {
   int64_t summary_interval_steps = 10;
   std::string remat_policy = "save_nothing";
   FIELDS(num_layers, model_dims, hidden_dims, num_heads, vocab_size, seq_len, percore_batch_size,
-         global_batch_size, compute_dtype, strategy, data, flat_tokens_path, train_shards,
+         global_batch_size, compute_dtype, data, flat_tokens_path, train_shards,
          validation_shards, tokenizer, num_train_steps, learning_rate, warmup_steps, decay_end,
          weight_decay, save_interval_steps, eval_interval_steps, summary_interval_steps,
          remat_policy)

@@ -7,7 +7,7 @@
 #include "core/io/file.h"
 #include "inputs/flat_tokens_input.h"
 #include "inputs/streaming_text_input.h"
-#include "layers/repeated.h"
+#include "layers/models/transformer.h"
 #include "plugins/registry.h"
 #include "tasks/interop/hf_model.h"
 #include "tasks/learner/schedules/linear_rampup_decay.h"

@@ -5,8 +5,8 @@
 
 #include "inputs/flat_tokens_input.h"
 #include "inputs/text_input.h"
-#include "layers/language_model.h"
-#include "layers/rms_norm.h"
+#include "layers/models/language_model.h"
+#include "layers/norms/norms.h"
 #include "tasks/learner/schedules/linear_rampup_decay.h"
 #include "tasks/single_task.h"
 

@@ -7,7 +7,6 @@
 namespace tessera {
 
 struct CharLm : ByteLm {
-  using Base = ByteLm;
   static constexpr std::string_view kSummary =
       "learns any text: --set input.path=FILE (nanoGPT's recipe for Shakespeare on a CPU)";
   CharLm() {
@@ -16,7 +15,6 @@ struct CharLm : ByteLm {
     num_train_steps = 2000;
     sample_length = 300;
   }
-  FIELDS()
 };
 REGISTER_EXPERIMENT(quickstart, CharLm)
 

@@ -7,7 +7,6 @@
 namespace tessera {
 
 struct SourceLm : ByteLm {
-  using Base = ByteLm;
   static constexpr std::string_view kSummary =
       "learns this repository's own sources and docs, byte by byte; needs no data";
   SourceLm() {
@@ -18,7 +17,6 @@ struct SourceLm : ByteLm {
     learning_rate = 2e-3;
     sample_length = 500;
   }
-  FIELDS()
 };
 REGISTER_EXPERIMENT(quickstart, SourceLm)
 

@@ -5,7 +5,7 @@
 #include "experiments/quiz/multiple_choice.h"
 #include "experiments/quiz/question_input.h"
 #include "inputs/synthetic_input.h"
-#include "layers/language_model.h"
+#include "layers/models/language_model.h"
 #include "plugins/registry.h"
 #include "tasks/single_task.h"
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/hparams/template.h"
-#include "layers/base_model.h"
+#include "layers/models/base_model.h"
 
 namespace tessera {
 
@@ -30,13 +30,13 @@ class SeqaxModel final : public BaseModel {
   };
   explicit SeqaxModel(const HParams& p);
 
-  // Features: ids, labels, weights and segment_ids of packed rows. Rotary positions run on through
-  // a row, whatever documents it holds.
-  ModelOutput fprop(const Features& features) const override;
-  Tensor logits(const Features& features) const override;
-  Tensor next_logits(const Features& features) const override;
-
  private:
+  // Features: ids, labels, weights and segment_ids of packed rows. Rotary positions count from the
+  // row's start, also in later documents.
+  ModelOutput fprop(const Features& features) const override;
+  Tensor fprop_logits(const Features& features) const override;
+  Tensor fprop_next_logits(const Features& features) const override;
+
   // The residual after all blocks: "batch/data seq embed". `segment_ids` invalid: one document a
   // row.
   Tensor blocks(Tensor ids, Tensor segment_ids) const;

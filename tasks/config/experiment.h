@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "core/graph/mesh.h"
-#include "core/graph/rules.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "inputs/base_input.h"
 #include "tasks/base_task.h"
+#include "tasks/config/strategies.h"
 #include "tasks/eval_hparams.h"
 
 namespace tessera {
@@ -45,15 +45,6 @@ Mesh make_mesh(const MeshConfig& config, const DevicesAtHand& devices);
 // The mesh the shapes ask for, with no such devices at hand; without a shape, as make_mesh.
 Mesh planned_mesh(const MeshConfig& config, int64_t devices);
 
-// Axis rules as text, "embed -> data, mlp -> mdl, residual: seq -> mdl" (core/graph/rules.h).
-struct RulesConfig {
-  static constexpr std::string_view kName = "Rules";
-  std::string weights;
-  std::string activations = "batch -> (replica, data)";
-  FIELDS(weights, activations)
-};
-AxisRules make_rules(const RulesConfig& config);
-
 // The root of a run's configuration: what hparams.toml holds and `--set` reaches.
 struct ExperimentConfig {
   static constexpr std::string_view kName = "Experiment";
@@ -72,15 +63,19 @@ struct ExperimentConfig {
 ExperimentConfig with_all_evals(ExperimentConfig config);
 
 // Members of a derived struct are its knobs; it lists its own with FIELDS and names its base with
-// `using Base = …`. `--set num_layers=4` sets them before build() is called.
+// `using Base = …`. A variant that only changes values needs neither. `--set num_layers=4` sets
+// knobs before build() is called.
 class Experiment {
  public:
   virtual ~Experiment() = default;
   virtual ExperimentConfig build() const = 0;
+  // What build() gives, with the rules of `strategy` if that is set.
+  ExperimentConfig config() const;
 
   std::vector<int64_t> ici_mesh_shape;  // "replica data mdl"; empty: all devices go to data.
   std::vector<int64_t> dcn_mesh_shape;
-  FIELDS(ici_mesh_shape, dcn_mesh_shape)
+  Field<Strategy> strategy;  // Replaces the rules of build(); unset: those.
+  FIELDS(ici_mesh_shape, dcn_mesh_shape, strategy)
 
  protected:
   // The mesh of the two knobs, on the usual axes.

@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ready-made axis rules: the usual ways to spread a transformer over `replica × data × mdl`, by
-// name. An experiment may take one as it is, change it, or write rules of its own
-// (docs/parallelism.md draws each). Rules only; no layer knows of them.
+// Axis rules as configured, and ready-made ones by name: the usual ways to split a transformer over
+// `replica × data × mdl`. The knob `strategy` of every experiment chooses one; an experiment may
+// also change one or write its own (docs/parallelism.md). Layers do not know them.
 #pragma once
 
 #include <array>
+#include <string>
+#include <string_view>
 
-#include "core/hparams/enum_names.h"
-#include "tasks/config/experiment.h"
+#include "core/graph/rules.h"
+#include "core/hparams/fields.h"
 
 namespace tessera {
+
+// Axis rules as text, "embed -> data, mlp -> mdl, residual: seq -> mdl" (core/graph/rules.h).
+struct RulesConfig {
+  static constexpr std::string_view kName = "Rules";
+  std::string weights;
+  std::string activations = "batch -> (replica, data)";
+  FIELDS(weights, activations)
+};
+AxisRules make_rules(const RulesConfig& config);
 
 // All of them split the batch over `replica` and `data`.
 enum class Strategy {

@@ -47,13 +47,13 @@ const std::string kLm = "quickstart.SourceLm";
 
 TEST_CASE("rules that tear operands apart are refused where they meet") {
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, heads -> mdl"}) ==
-          "runexp: layers/attention.cc:#: attention: query has heads/mdl, key has kv_heads; split "
+          "runexp: layers/attention/dot_product_attention.cc:#: attention: query has heads/mdl, key has kv_heads; split "
           "both alike with rules.activations [in lm.transformer.x_layers[0].attention]");
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, seq -> mdl"}) ==
-          "runexp: layers/attention.cc:#: attention: seq of query is split over mdl; reshard it to "
+          "runexp: layers/attention/dot_product_attention.cc:#: attention: seq of query is split over mdl; reshard it to "
           "unsplit seq [in lm.transformer.x_layers[0].attention]");
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, head_dim -> mdl"}) ==
-          "runexp: layers/rotary_embedding.cc:#: rotary: head_dim of query_proj is split over mdl; "
+          "runexp: layers/embeddings/position_embedding.cc:#: rotary: head_dim of query_proj is split over mdl; "
           "reshard it to unsplit head_dim [in lm.transformer.x_layers[0].attention.rotary]");
 }
 
@@ -62,7 +62,7 @@ TEST_CASE("a layer's own rules that part it from its neighbours are refused wher
       "task.model.lm_tpl.stacked_transformer_tpl.block_tpl.ffn_tpl.rules.activations=";
   const std::string message =
       refused_alike("c4.Spmd1BSmoke", {"strategy=tensor", ffn + "residual: embed -> mdl"});
-  REQUIRE_THAT(message, Catch::Contains("layers/transformer_block.cc:#: add: ") &&
+  REQUIRE_THAT(message, Catch::Contains("layers/models/transformer.cc:#: add: ") &&
                             Catch::Contains("has embed/mdl") && Catch::Contains("has embed, ") &&
                             Catch::EndsWith("[in lm.transformer.x_layers[]]"));
 }

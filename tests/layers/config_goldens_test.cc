@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "core/hparams/resolve.h"
-#include "layers/base_model.h"
+#include "layers/models/base_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
 #include "tests/support/layer_trial.h"

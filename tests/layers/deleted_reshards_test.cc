@@ -56,7 +56,7 @@ Graph forward(LanguageModel::HParams p, const Strategy& rules) {
         input(name, InputKind::kBatch, apply_rules(axis_rules.activations, mesh(), type));
   }
   const FpropScope scope(parameters, features);
-  const ModelOutput result = model->fprop(features);
+  const ModelOutput result = (*model)(features);
   output("loss", place(result.loss.sum) / place(result.loss.weight));
   return graph;
 }

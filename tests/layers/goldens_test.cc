@@ -125,7 +125,7 @@ void trace_step(const LanguageModel::HParams& p, bool with_weights, Traced& trac
     traced.inputs[name] = values;
   }
   const FpropScope scope(parameters, features);
-  const ModelOutput result = model.fprop(features);
+  const ModelOutput result = model(features);
   const Tensor loss = result.loss.sum / result.loss.weight;
   output("loss", loss);
   const std::vector<Tensor> slopes = gradients(loss, parameters);

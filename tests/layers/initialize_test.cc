@@ -245,7 +245,7 @@ TEST_CASE("an initialiser that does not suit is refused by path") {
   const Parameter cube = parameter_of(InitKind::kScaledDeltaOrthogonal, 1.0,
                                       {{"a", 2, {}}, {"b", 2, {}}, {"c", 2, {}}});
   REQUIRE_THROWS_WITH(values_of(cube),
-                      "w: scaled_delta_orthogonal suits matrices, not f32[\"a=2 b=2 c=2\"]; take "
+                      "w: scaled_delta_orthogonal is for matrices, got f32[\"a=2 b=2 c=2\"]; use "
                       "xavier or gaussian");
 }
 

@@ -4,9 +4,9 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
-#include "layers/feed_forward.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "layers/fprop_scope.h"
-#include "layers/transformer_block.h"
+#include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
 #include "tests/support/trial.h"
@@ -33,7 +33,7 @@ struct Traced {
                 apply_rules(rules.activations, mesh,
                             make_type(DType::kI32, {{"batch", 4, {}}, {"seq", 12, {}}})));
     const FpropScope scope(parameters, features);
-    output("loss", place(model->fprop(features).loss.sum));
+    output("loss", place((*model)(features).loss.sum));
   }
   // The layouts of `op` nodes below a path.
   std::vector<std::string> layouts(const std::string& op, const std::string& path) const {
@@ -62,7 +62,7 @@ TEST_CASE("a layer's rules move its own weights and activations, and nobody else
   REQUIRE(usual.stored.at(kFfn + ".up") == "embed/data mlp/mdl");
   REQUIRE(usual.layouts("einsum", kFfn).front() == "batch/replica/data seq mlp/mdl");
 
-  feed_forward(p).rules = {.weights = "embed -> replica, mlp -> data", .activations = "mlp -> ()"};
+  feed_forward(p).layer.rules = {.weights = "embed -> replica, mlp -> data", .activations = "mlp -> ()"};
   const Traced own(p);
   REQUIRE(own.stored.at(kFfn + ".up") == "embed/replica mlp/data");
   REQUIRE(own.stored.at(kFfn + ".down_bias") == "embed/replica");
@@ -74,7 +74,7 @@ TEST_CASE("a layer's rules move its own weights and activations, and nobody else
 
 TEST_CASE("a layer's rules reach its instances in every layer of a stack") {
   LanguageModel::HParams p = small_gpt2();
-  feed_forward(p).rules.weights = "mlp -> (mdl, data)";
+  feed_forward(p).layer.rules.weights = "mlp -> (mdl, data)";
   const Traced traced(p);
   REQUIRE(traced.stored.at("lm.transformer.x_layers[0].ffn.down") == "mlp/mdl/data embed");
   REQUIRE(traced.stored.at("lm.transformer.x_layers[1].ffn.down") == "mlp/mdl/data embed");
@@ -83,7 +83,7 @@ TEST_CASE("a layer's rules reach its instances in every layer of a stack") {
 TEST_CASE("mistakes in a layer's rules are found, and name the layer") {
   const auto error = [](const std::string& weights, const std::string& activations) {
     LanguageModel::HParams p = small_gpt2();
-    feed_forward(p).rules = {weights, activations};
+    feed_forward(p).layer.rules = {weights, activations};
     return error_of([&] { Traced{p}; });
   };
   REQUIRE(error("mpl -> mdl", "") ==
@@ -111,14 +111,13 @@ class Declared final : public UnaryLayer {
     static constexpr std::string_view kName = "Declared";
     FIELDS()
   };
-  explicit Declared(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {
+  explicit Declared(const HParams&) {
     std::vector<Axis> axes = parse_axes("embed/mdl/data mlp");
     axes[0].size = 8;
     axes[1].size = 4;
     w_ = weight("w", axes, ones());
   }
   Tensor fprop(Tensor) const override {
-    const LayerScope scope(*this);
     return stored(w_, DType::kF32);
   }
 
@@ -135,7 +134,7 @@ TEST_CASE("a weight declared with splits lies so, whatever the rules say") {
   Graph graph;
   const TraceScope trace(graph, mesh, rules);
   const FpropScope scope(parameter_inputs(layer->parameters()), {});
-  REQUIRE(layer->fprop({}).type().layout() == "embed/mdl/data mlp");
+  REQUIRE((*layer)({}).type().layout() == "embed/mdl/data mlp");
 }
 
 }  // namespace

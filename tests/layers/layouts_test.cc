@@ -12,7 +12,7 @@
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
 #include "layers/fprop_scope.h"
-#include "layers/repeated.h"
+#include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
 #include "tests/support/simulated_mesh.h"
@@ -93,7 +93,7 @@ Values traced(const LanguageModel::HParams& p, const Split& split) {
           input(name, InputKind::kBatch, apply_rules(rules.activations, mesh, type));
     }
     const FpropScope scope(parameters, features);
-    const ModelOutput result = model->fprop(features);
+    const ModelOutput result = (*model)(features);
     const Tensor loss = place(result.loss.sum) / place(result.loss.weight);
     output("loss", loss);
     const std::vector<Tensor> slopes = gradients(loss, parameters);

@@ -11,9 +11,9 @@
 #include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "layers/classification_model.h"
+#include "layers/models/classification_model.h"
 #include "layers/initialize.h"
-#include "layers/repeated.h"
+#include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
 #include "tests/support/reference_models.h"
@@ -63,7 +63,7 @@ std::map<std::string, Values> trained(const LanguageModel::HParams& p,
       for (int i = 0; i < 12; ++i) inputs[name].push_back((i * i + 3) % 17);
     }
     const FpropScope scope(parameters, features);
-    const ModelOutput result = model->fprop(features);
+    const ModelOutput result = (*model)(features);
     const Tensor loss = result.loss.sum / result.loss.weight;
     output("loss", loss);
     const std::vector<Tensor> slopes = gradients(loss, parameters);
@@ -185,7 +185,7 @@ TEST_CASE("errors in building and tracing carry the layer's path") {
                  Template<BaseModel>(tiny(Repeated::HParams{.block_tpl = Repeated::HParams{}}))
                      .instantiate();
                }),
-               Contains("a Repeated layer cannot hold another"));
+               Contains("a Repeated layer cannot contain another"));
 }
 
 TEST_CASE("unrolled layers have an upper limit, which names the loop without one") {
@@ -253,7 +253,7 @@ TEST_CASE("a classifier scores one label an example") {
       trial
           .run(Template<BaseModel>(p),
                {{"network.linears[0].w", identity}, {"softmax.w", identity}},
-               [&](const BaseModel& model) { return model.fprop(features).loss.sum; })
+               [&](const BaseModel& model) { return model(features).loss.sum; })
           .values;
   REQUIRE(loss.front() == Approx(std::log(1 + std::exp(-1.0))));  // Logits 1 and 2.
 }

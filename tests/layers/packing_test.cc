@@ -65,7 +65,7 @@ class LossSum {
                                      make_type(dtype, {{"batch", kRows, {}}, {"seq", kSeq, {}}}));
     }
     const FpropScope scope(parameters, features);
-    output("sum", model.fprop(features).loss.sum);
+    output("sum", model(features).loss.sum);
   }
 
   // Of the labels of one segment of a row.

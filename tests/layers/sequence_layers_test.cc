@@ -6,13 +6,11 @@
 #include "core/base/error.h"
 #include "core/check/numeric_gradient.h"
 #include "core/ops/elementwise.h"
-#include "layers/attention.h"
-#include "layers/embedding.h"
-#include "layers/full_softmax.h"
-#include "layers/position_embedding.h"
-#include "layers/rms_norm.h"
-#include "layers/shared_embedding_softmax.h"
-#include "layers/transformer_block.h"
+#include "layers/attention/dot_product_attention.h"
+#include "layers/embeddings/embedding_softmax.h"
+#include "layers/embeddings/position_embedding.h"
+#include "layers/norms/norms.h"
+#include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
 
@@ -48,7 +46,7 @@ Values attended(const DotProductAttention::HParams& p, const ReferenceInputs& we
     sequence.segment_ids = trial.in("segments", "i32[\"batch=2 seq=5\"]", segments);
   return trial
       .run(Template<SequenceLayer>(p), weights,
-           [&](const SequenceLayer& layer) { return layer.fprop(x, sequence); })
+           [&](const SequenceLayer& layer) { return layer(x, sequence); })
       .values;
 }
 
@@ -59,7 +57,7 @@ TEST_CASE("Embedding looks rows up, scaled by the root of their width if asked")
       Embedding::HParams{.vocab_size = 3, .model_dims = 4, .scale_sqrt_depth = true};
   const Values table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   require_close(
-      trial.run(p, {{"w", table}}, [&](const Embedding& e) { return e.fprop(ids); }).values,
+      trial.run(p, {{"w", table}}, [&](const Embedding& e) { return e(ids); }).values,
       {18, 20, 22, 24, 2, 4, 6, 8, 18, 20, 22, 24});
 }
 
@@ -68,7 +66,7 @@ TEST_CASE("sinusoids hold sines then cosines of falling frequencies") {
   const Tensor positions = trial.in("positions", "i32[\"seq=2\"]", {0, 3});
   const Template<BasePositionEmbedding> p = PositionalEmbedding::HParams{.model_dims = 4};
   require_close(
-      trial.run(p, {}, [&](const BasePositionEmbedding& e) { return e.fprop(positions); }).values,
+      trial.run(p, {}, [&](const BasePositionEmbedding& e) { return e(positions); }).values,
       {0, 0, 1, 1, std::sin(3.0), std::sin(3e-4), std::cos(3.0), std::cos(3e-4)});
 }
 
@@ -78,7 +76,7 @@ TEST_CASE("a learned table of positions refuses a longer sequence") {
       TrainablePositionalEmbedding::HParams{.max_seq_length = 4, .model_dims = 8};
   const Tensor positions = trial.in("positions", "i32[\"seq=5\"]", {0, 1, 2, 3, 4});
   REQUIRE_THROWS_WITH(
-      trial.run(p, {}, [&](const BasePositionEmbedding& e) { return e.fprop(positions); }),
+      trial.run(p, {}, [&](const BasePositionEmbedding& e) { return e(positions); }),
       Contains("the sequence has 5 positions, but the table only max_seq_length=4"));
 }
 
@@ -233,9 +231,9 @@ TEST_CASE("head counts that do not divide are refused with both numbers") {
   REQUIRE(refusal({.model_dims = 8, .num_heads = 3}) ==
           "num_heads=3 does not divide model_dims=8; change one, or set dims_per_head");
   REQUIRE(refusal({.model_dims = 8, .num_heads = 4, .num_kv_heads = 3}) ==
-          "num_kv_heads=3 does not divide num_heads=4; every key head serves as many query heads");
+          "num_kv_heads=3 does not divide num_heads=4; query heads share key heads in equal groups");
   REQUIRE(refusal({.model_dims = 8, .num_heads = 4, .num_kv_heads = 2, .combine_qkv = true}) ==
-          "combine_qkv needs as many key as query heads, got num_kv_heads=2 and num_heads=4");
+          "combine_qkv needs equal num_kv_heads and num_heads, got num_kv_heads=2 and num_heads=4");
   REQUIRE(refusal({.model_dims = 8, .num_heads = 3, .dims_per_head = 5}) == "no error");
 }
 
@@ -247,7 +245,7 @@ class Doubling final : public SequenceLayer {
     static constexpr std::string_view kName = "Doubling";
     FIELDS()
   };
-  explicit Doubling(const HParams&) : SequenceLayer(Field<DTypePolicy>{}) {}
+  explicit Doubling(const HParams&) {}
   Tensor fprop(Tensor x, const SequenceInfo&) const override { return x * 2.0; }
 };
 
@@ -258,7 +256,7 @@ class Squaring final : public UnaryLayer {
     static constexpr std::string_view kName = "Squaring";
     FIELDS()
   };
-  explicit Squaring(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {}
+  explicit Squaring(const HParams&) {}
   Tensor fprop(Tensor x) const override { return square(x); }
 };
 
@@ -269,7 +267,7 @@ class PlusOne final : public UnaryLayer {
     static constexpr std::string_view kName = "PlusOne";
     FIELDS()
   };
-  explicit PlusOne(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {}
+  explicit PlusOne(const HParams&) {}
   Tensor fprop(Tensor x) const override { return x + 1.0; }
 };
 
@@ -283,7 +281,7 @@ TEST_CASE("a block puts its norms where the policy says") {
                                       .norm_tpl = PlusOne::HParams{}};
     return trial
         .run(Template<SequenceLayer>(p), {},
-             [&](const SequenceLayer& layer) { return layer.fprop(x, {}); })
+             [&](const SequenceLayer& layer) { return layer(x, {}); })
         .values.front();
   };
   // a = 3 + 2·(3+1) = 11, 11 + (11+1)².

@@ -5,14 +5,11 @@
 #include <functional>
 
 #include "core/base/error.h"
-#include "layers/activations.h"
-#include "layers/bias.h"
+#include "layers/feed_forward/activations.h"
+#include "layers/feed_forward/linear.h"
 #include "layers/dropout.h"
-#include "layers/feed_forward.h"
-#include "layers/layer_norm.h"
-#include "layers/linear.h"
-#include "layers/mlp.h"
-#include "layers/rms_norm.h"
+#include "layers/feed_forward/feed_forward.h"
+#include "layers/norms/norms.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
 
@@ -121,7 +118,7 @@ TEST_CASE("activations are found by name and compute their formulas") {
     const Tensor x = trial.in("x", "f32[\"embed=6\"]", at);
     Values expected;
     for (const double each : at) expected.push_back(formula(each));
-    require_close(trial.run(activation, {}, [&](const Activation& a) { return a.fprop(x); }).values,
+    require_close(trial.run(activation, {}, [&](const Activation& a) { return a(x); }).values,
                   expected);
   }
   REQUIRE(template_names(typeid(Activation)) == names);
@@ -131,7 +128,7 @@ TEST_CASE("GELU may be exact") {
   LayerTrial trial;
   const Template<Activation> exact = GELU::HParams{.approximate = false};
   const Tensor x = trial.in("x", "f32[\"embed=1\"]", {0.7});
-  require_close(trial.run(exact, {}, [&](const Activation& a) { return a.fprop(x); }).values,
+  require_close(trial.run(exact, {}, [&](const Activation& a) { return a(x); }).values,
                 {0.35 * (1 + std::erf(0.7 / std::sqrt(2.0)))});
 }
 
@@ -156,7 +153,7 @@ TEST_CASE("Dropout refuses a rate that drops everything, and to train without a 
   LayerTrial trial;
   const Template<UnaryLayer> half = Dropout::HParams{.rate = 0.5};
   const FpropScope no_step({}, Features{});
-  REQUIRE_THROWS_WITH(half.instantiate()->fprop(trial.in("x", "f32[\"embed=1\"]", {1})),
+  REQUIRE_THROWS_WITH((*half.instantiate())(trial.in("x", "f32[\"embed=1\"]", {1})),
                       Catch::Contains("dropout needs the step"));
 }
 

@@ -5,8 +5,8 @@
 
 #include "core/ops/elementwise.h"
 #include "inputs/synthetic_input.h"
-#include "layers/activations.h"
-#include "layers/language_model.h"
+#include "layers/feed_forward/activations.h"
+#include "layers/models/language_model.h"
 #include "plugins/registry.h"
 #include "tasks/single_task.h"
 
@@ -79,9 +79,6 @@ struct Tiny : tessera::Experiment {
 REGISTER_EXPERIMENT(elsewhere, Tiny)
 
 struct Sharded : Tiny {
-  using Base = Tiny;
-  FIELDS()
-
   tessera::ExperimentConfig build() const override {
     tessera::ExperimentConfig config = Tiny::build();
     config.mesh.axis_names = {"data", "tp"};

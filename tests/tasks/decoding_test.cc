@@ -6,9 +6,9 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
-#include "layers/classification_model.h"
-#include "layers/full_softmax.h"
-#include "layers/language_model.h"
+#include "layers/models/classification_model.h"
+#include "layers/embeddings/embedding_softmax.h"
+#include "layers/models/language_model.h"
 #include "tasks/session/model_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"

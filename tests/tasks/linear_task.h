@@ -26,10 +26,11 @@ class LinearModel final : public BaseModel {
   static constexpr int64_t kInputs = 3, kOutputs = 2;
 
   explicit LinearModel(const HParams& p);
-  ModelOutput fprop(const Features& features) const override;
-  Tensor logits(const Features& features) const override;
 
  private:
+  ModelOutput fprop(const Features& features) const override;
+  Tensor fprop_logits(const Features& features) const override;
+
   Weight matrix_, bias_;
 };
 
