@@ -44,7 +44,7 @@ class FpropScope {
 
   const Tensor& parameter(int32_t index) const;
   Mode mode() const { return mode_; }
-  const Tensor& step() const { return step_; }  // i32 scalar; invalid if not given.
+  const Tensor& step() const { return step_; }                 // i32 scalar; invalid if not given.
   CastWeights* cast_weights() const { return cast_weights_; }  // Null: cast at each use.
   DecodeCache* cache() const { return cache_; }  // Null: whole sequences, from position 0.
 

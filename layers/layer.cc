@@ -37,8 +37,9 @@ Layer::ChildScope::ChildScope(const Layer& parent, std::string_view name, int64_
         "a Repeated layer cannot contain another ('{}' is below one); make the inner one a "
         "StackedTransformer",
         traced_path());
-  saved_->outer = std::exchange(construction, ConstructionContext{parent.table_, std::string(name),
-                                                           stack > 0 ? stack : parent.stack_});
+  saved_->outer = std::exchange(
+      construction,
+      ConstructionContext{parent.table_, std::string(name), stack > 0 ? stack : parent.stack_});
 }
 
 Layer::ChildScope::~ChildScope() { construction = std::move(saved_->outer); }
@@ -91,7 +92,7 @@ Tensor Layer::unplaced(Weight weight, DType dtype) const {
 }
 
 Tensor Layer::param_slice(Weight weight, std::string_view axis, int64_t index,
-                         SourceSite site) const {
+                          SourceSite site) const {
   const SiteScope from(site);
   const Tensor part =
       reduce_sum(slice(one_layer(weight, dtypes_.compute), axis, index, index + 1), axis);

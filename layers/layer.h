@@ -73,7 +73,8 @@ class Layer {
   }
   // The same, with every weight below it stacked `count` times (Repeated).
   template <typename Base>
-  ChildLayer<Base> stacked_child(std::string_view name, int64_t count, const Template<Base>& layer_tpl) {
+  ChildLayer<Base> stacked_child(std::string_view name, int64_t count,
+                                 const Template<Base>& layer_tpl) {
     const ChildScope scope(*this, name, count);
     return ChildLayer<Base>(layer_tpl.instantiate());
   }

@@ -16,9 +16,9 @@
 #include "core/passes/autodiff/autodiff.h"
 #include "layers/decode_state.h"
 #include "layers/fprop_scope.h"
-#include "tasks/row_outputs.h"
 #include "tasks/learner/optimizers/update_ops.h"
 #include "tasks/microbatches.h"
+#include "tasks/row_outputs.h"
 
 namespace tessera {
 

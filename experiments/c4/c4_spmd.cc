@@ -9,15 +9,15 @@
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
-#include "tasks/learner/schedules/linear_rampup_decay.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kTrainSeed = 9876;  // Of the training data's order.
+constexpr int64_t kTrainSeed = 9876;  // Of the order of training data.
 constexpr int64_t kShuffledDocuments = 256;
-constexpr int64_t kEvalBatches = 8;  // Of synthetic data, which has no end.
+constexpr int64_t kEvalBatches = 8;  // Of synthetic data, which is endless.
 
 }  // namespace
 
@@ -25,8 +25,9 @@ int64_t C4Spmd::batch_size() const {
   if (global_batch_size.has()) return global_batch_size.get();
   if (ici_mesh_shape.empty())
     fail(
-        "percore_batch_size={} is for each device of a declared mesh, but ici_mesh_shape is empty; "
-        "set it, or global_batch_size",
+        "percore_batch_size={} is per device of a declared mesh, but ici_mesh_shape is empty; set "
+        "it, "
+        "or global_batch_size",
         percore_batch_size);
   int64_t devices = 1;
   for (const int64_t size : ici_mesh_shape) devices *= size;
@@ -91,17 +92,18 @@ Template<BaseInput> C4Spmd::input(std::string_view split) const {
                                    .num_batches = train ? -1 : kEvalBatches,
                                    .seed = train ? kTrainSeed : kTrainSeed + 1};
   if (data == C4Data::kShards)
-    return StreamingTextInput::HParams{.path = train ? train_shards : validation_shards,
-                                       .tokenizer = tokenizer,
-                                       .split = StreamSplit::kAll,  // C4 has held out files.
-                                       .name = std::string(split),
-                                       .global_batch_size = batch_size(),
-                                       .seq_len = seq_len,
-                                       .labels = Labels::kShiftRight,
-                                       .shuffle = train,
-                                       .shuffle_documents = train ? kShuffledDocuments : 1,
-                                       .repeat = train,
-                                       .seed = kTrainSeed};
+    return StreamingTextInput::HParams{
+        .path = train ? train_shards : validation_shards,
+        .tokenizer = tokenizer,
+        .split = StreamSplit::kAll,  // C4 has separate validation files.
+        .name = std::string(split),
+        .global_batch_size = batch_size(),
+        .seq_len = seq_len,
+        .labels = Labels::kShiftRight,
+        .shuffle = train,
+        .shuffle_documents = train ? kShuffledDocuments : 1,
+        .repeat = train,
+        .seed = kTrainSeed};
   return FlatTokensInput::HParams{.path = flat_tokens_path,
                                   .split = std::string(split),
                                   .global_batch_size = batch_size(),

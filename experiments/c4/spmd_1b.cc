@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// c4.Spmd1B: Pax's C4Spmd1BAdam4Replicas, 1.10 billion weights fully sharded over four devices; and
-// c4.Spmd1BSmoke, the same recipe at a size that any machine trains.
+// c4.Spmd1B: Pax's C4Spmd1BAdam4Replicas, 1.10 billion weights fully sharded over four devices.
+// c4.Spmd1BSmoke: the same recipe, small enough for any machine.
 #include "experiments/c4/c4_spmd.h"
 #include "plugins/registry.h"
 
@@ -20,8 +20,7 @@ struct Spmd1B : C4Spmd {
 };
 REGISTER_EXPERIMENT(c4, Spmd1B)
 
-// Every axis can be split eight ways. The mesh takes the devices that there are; the batch
-// is fixed.
+// Every axis is divisible by eight. The mesh takes all available devices; the batch is fixed.
 struct Spmd1BSmoke : Spmd1B {
   static constexpr std::string_view kSummary =
       "c4.Spmd1B with 2 narrow layers and 200 steps, on synthetic data or --set data=flat_tokens";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// quickstart.CharLm: any text file, given as --set input.path=FILE; its last tenth is held out and
-// scored whole. Sizes and schedule are those of nanoGPT's recipe for Shakespeare on a CPU.
+// quickstart.CharLm: any text file, given as --set input.path=FILE; its last tenth is the
+// validation split. Sizes and schedule are those of nanoGPT's recipe for Shakespeare on a CPU.
 #include "experiments/quickstart/byte_lm.h"
 #include "plugins/registry.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// seqax's transformer in seqax's style: every weight says in words how it lies, and every gather
-// and scatter stands in the text, beside the product it is for. There are no axis rules and no
-// layers below; for those, see layers/. (MatX, https://github.com/MatX-inc/seqax.)
+// seqax's transformer in seqax's style: every weight is declared with its layout, and every gather
+// and scatter is explicit, next to the einsum that it is for. It uses no axis rules and no other
+// layers. (MatX, https://github.com/MatX-inc/seqax.)
 #pragma once
 
 #include <cstdint>

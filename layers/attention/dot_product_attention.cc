@@ -79,8 +79,9 @@ DotProductAttention::DotProductAttention(const HParams& p)
   const int64_t heads = p.num_heads.get();
   const int64_t kv_heads = p.num_kv_heads.get_or(heads);
   if (kv_heads < 1 || heads % kv_heads != 0)
-    fail("num_kv_heads={} does not divide num_heads={}; query heads share key heads in equal groups",
-         kv_heads, heads);
+    fail(
+        "num_kv_heads={} does not divide num_heads={}; query heads share key heads in equal groups",
+        kv_heads, heads);
   if (p.combine_qkv && kv_heads != heads)
     fail("combine_qkv needs equal num_kv_heads and num_heads, got num_kv_heads={} and num_heads={}",
          kv_heads, heads);
@@ -137,7 +138,8 @@ DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) co
     const auto slice_of = [&](int64_t index) {
       return reduce_sum(slice(all, "qkv", index, index + 1), "qkv");
     };
-    return {slice_of(0), rename(slice_of(1), "heads", "kv_heads"), rename(slice_of(2), "heads", "kv_heads")};
+    return {slice_of(0), rename(slice_of(1), "heads", "kv_heads"),
+            rename(slice_of(2), "heads", "kv_heads")};
   }
   const auto project = [&](int64_t index) {
     Tensor y = place(einsum(x, param_slice(combined_, "qkv", index), over("embed")));
@@ -178,7 +180,8 @@ Tensor DotProductAttention::attend_to_cache(const Heads& heads, const AttentionO
                                             DecodeCache& cache) const {
   if (!p_.causal)
     fail(
-        "{} is not causal: its output for a token depends on later tokens, so it cannot decode token "
+        "{} is not causal: its output for a token depends on later tokens, so it cannot decode "
+        "token "
         "by token; set causal=true",
         path());
   const Axis& split = heads.query.type().axis("heads");

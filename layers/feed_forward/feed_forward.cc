@@ -71,8 +71,7 @@ Mlp::Mlp(const HParams& p) : UnaryLayer({.dtypes = p.dtypes}) {
 }
 
 Tensor Mlp::fprop(Tensor x) const {
-  for (const Stage& stage : stages_)
-    x = rename(stage.activation(stage.linear(x)), "mlp", "embed");
+  for (const Stage& stage : stages_) x = rename(stage.activation(stage.linear(x)), "mlp", "embed");
   return x;
 }
 

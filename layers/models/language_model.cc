@@ -26,12 +26,13 @@ TransformerLm::TransformerLm(const HParams& p) : Layer({.dtypes = p.dtypes}), p_
     embedding_ = child("embedding", p.separate_embedding_tpl);
   } else if (!softmax_->shares_embedding()) {
     fail(
-        "softmax_tpl is not SharedEmbeddingSoftmax, so the input embedding needs its own table; set "
+        "softmax_tpl is not SharedEmbeddingSoftmax, so the input embedding needs its own table; "
+        "set "
         "separate_embedding_tpl");
   }
   if (p.position_emb_tpl.has()) position_emb_ = child("position_emb", p.position_emb_tpl);
-  dropout_ = child<UnaryLayer>("embedding_dropout",
-                               Dropout::HParams{.rate = p.embedding_dropout_rate});
+  dropout_ =
+      child<UnaryLayer>("embedding_dropout", Dropout::HParams{.rate = p.embedding_dropout_rate});
   transformer_ = child("transformer", p.stacked_transformer_tpl);
   if (p.final_ln_tpl.has()) final_ln_ = child("final_ln", p.final_ln_tpl);
 }

@@ -17,8 +17,7 @@ const TemplateRegistrar<UnaryLayer, RmsNorm> kRegisterRmsNorm;
 
 }  // namespace
 
-LayerNorm::LayerNorm(const HParams& p)
-    : UnaryLayer({.dtypes = p.dtypes, .rules = p.rules}), p_(p) {
+LayerNorm::LayerNorm(const HParams& p) : UnaryLayer({.dtypes = p.dtypes, .rules = p.rules}), p_(p) {
   const Axis axis{p.axis, p.model_dims.get(), {}};
   if (p.use_scale) scale_ = weight("scale", {axis}, p.direct_scale ? ones() : zeros());
   if (p.use_bias) bias_ = weight("bias", {axis}, zeros());

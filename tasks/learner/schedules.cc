@@ -44,8 +44,7 @@ double progress(int64_t step, int64_t start, int64_t end) {
 double decayed(Decay decay, double progress, double min_ratio) {
   switch (decay) {
     case Decay::kCosine:
-      return min_ratio +
-             (1.0 - min_ratio) * (0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
+      return min_ratio + (1.0 - min_ratio) * (0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
     case Decay::kExponential:
       return std::pow(min_ratio, progress);
     case Decay::kLinear:
@@ -97,8 +96,7 @@ template <Decay decay>
 double LinearRampupDecayShape<decay>::factor(int64_t step, int64_t num_train_steps) const {
   const int64_t start = decay_start < 0 ? warmup_steps : decay_start;
   const int64_t end = decay_end < 0 ? num_train_steps : decay_end;
-  return max * warmup(step, warmup_steps) *
-         decayed(decay, progress(step, start, end), min_ratio);
+  return max * warmup(step, warmup_steps) * decayed(decay, progress(step, start, end), min_ratio);
 }
 
 template struct LinearRampupDecayShape<Decay::kCosine>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embeddings, softmaxes, attention and blocks: their weights, their formulas, what they refuse.
+// Embeddings, softmaxes, attention and blocks: weights, formulas and errors.
 #include <algorithm>
 #include <cmath>
 
@@ -9,8 +9,8 @@
 #include "layers/attention/dot_product_attention.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/embeddings/position_embedding.h"
-#include "layers/norms/norms.h"
 #include "layers/models/transformer.h"
+#include "layers/norms/norms.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
 
@@ -50,18 +50,17 @@ Values attended(const DotProductAttention::HParams& p, const ReferenceInputs& we
       .values;
 }
 
-TEST_CASE("Embedding looks rows up, scaled by the root of their width if asked") {
+TEST_CASE("Embedding looks up rows, optionally scaled by the root of their width") {
   LayerTrial trial;
   const Tensor ids = trial.in("ids", "i32[\"batch=1 seq=3\"]", {2, 0, 2});
   const Template<Embedding> p =
       Embedding::HParams{.vocab_size = 3, .model_dims = 4, .scale_sqrt_depth = true};
   const Values table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-  require_close(
-      trial.run(p, {{"w", table}}, [&](const Embedding& e) { return e(ids); }).values,
-      {18, 20, 22, 24, 2, 4, 6, 8, 18, 20, 22, 24});
+  require_close(trial.run(p, {{"w", table}}, [&](const Embedding& e) { return e(ids); }).values,
+                {18, 20, 22, 24, 2, 4, 6, 8, 18, 20, 22, 24});
 }
 
-TEST_CASE("sinusoids hold sines then cosines of falling frequencies") {
+TEST_CASE("sinusoids are sines, then cosines, of decreasing frequencies") {
   LayerTrial trial;
   const Tensor positions = trial.in("positions", "i32[\"seq=2\"]", {0, 3});
   const Template<BasePositionEmbedding> p = PositionalEmbedding::HParams{.model_dims = 4};
@@ -70,7 +69,7 @@ TEST_CASE("sinusoids hold sines then cosines of falling frequencies") {
       {0, 0, 1, 1, std::sin(3.0), std::sin(3e-4), std::cos(3.0), std::cos(3e-4)});
 }
 
-TEST_CASE("a learned table of positions refuses a longer sequence") {
+TEST_CASE("a learned position table refuses a longer sequence") {
   LayerTrial trial;
   const Template<BasePositionEmbedding> p =
       TrainablePositionalEmbedding::HParams{.max_seq_length = 4, .model_dims = 8};
@@ -80,7 +79,7 @@ TEST_CASE("a learned table of positions refuses a longer sequence") {
       Contains("the sequence has 5 positions, but the table only max_seq_length=4"));
 }
 
-TEST_CASE("both softmaxes score alike with the same matrix, whole and in chunks") {
+TEST_CASE("both softmaxes give the same scores with the same matrix, whole and in chunks") {
   const Values labels = {0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4};
   const SoftmaxOptions options{.label_smoothing = 0.1, .z_loss = 0.01, .soft_cap = 5.0};
   const auto losses = [&](const Template<BaseSoftmax>& p, const Values& matrix) {
@@ -109,14 +108,14 @@ TEST_CASE("both softmaxes score alike with the same matrix, whole and in chunks"
                       Contains("num_chunks=4 does not divide the sequence of 6 tokens"));
 }
 
-TEST_CASE("a softmax of its own cannot embed ids") {
+TEST_CASE("an untied softmax cannot embed ids") {
   LayerTrial trial;
   const Template<BaseSoftmax> p = FullSoftmax::HParams{.vocab_size = 7, .model_dims = 2};
   REQUIRE_THROWS_WITH(p.instantiate()->embed_ids(trial.in("ids", "i32[\"batch=1\"]", {0})),
                       Contains("set separate_embedding_tpl"));
 }
 
-TEST_CASE("attention declares a weight for each projection, with fans that say what is summed") {
+TEST_CASE("attention declares a weight for each projection, with fans of the contracted axes") {
   const PathScope path("attention");
   const Template<SequenceLayer> p = DotProductAttention::HParams{
       .model_dims = 8, .num_heads = 4, .num_kv_heads = 2, .use_bias = true};
@@ -136,7 +135,7 @@ TEST_CASE("attention declares a weight for each projection, with fans that say w
   REQUIRE(output.fans.out == std::vector<std::string>{"embed"});
 }
 
-TEST_CASE("grouped queries are full attention with the key heads repeated") {
+TEST_CASE("grouped-query attention is full attention with repeated key heads") {
   DotProductAttention::HParams p{.model_dims = 8, .num_heads = 4, .num_kv_heads = 2};
   Values key, repeated;
   for (int i = 0; i < 8 * 2 * 2; ++i) key.push_back(std::sin(1.3 * i));
@@ -150,7 +149,7 @@ TEST_CASE("grouped queries are full attention with the key heads repeated") {
   require_close(grouped, attended(p, {{"key", repeated}, {"value", repeated}}));
 }
 
-TEST_CASE("one combined projection is the three it is made of") {
+TEST_CASE("a combined QKV projection equals three separate ones") {
   DotProductAttention::HParams p{.model_dims = 8, .num_heads = 2, .use_bias = true};
   Values parts[3], biases[3], combined(8 * 3 * 8), combined_bias;
   for (size_t part = 0; part < 3; ++part) {
@@ -171,7 +170,7 @@ TEST_CASE("one combined projection is the three it is made of") {
   require_close(attended(p, {{"qkv", combined}, {"qkv_bias", combined_bias}}), separate);
 }
 
-TEST_CASE("a fresh per-dim scale is the usual scale") {
+TEST_CASE("an initial per-dim scale is the usual scale") {
   DotProductAttention::HParams p{.model_dims = 8, .num_heads = 2};
   const Values usual = attended(p);
   p.use_per_dim_scale = true;
@@ -183,7 +182,7 @@ TEST_CASE("a fresh per-dim scale is the usual scale") {
   REQUIRE(attended(p) != usual);
 }
 
-TEST_CASE("queries and keys may be normalised head by head") {
+TEST_CASE("queries and keys can be normalised per head") {
   const RmsNorm::HParams over_head{.model_dims = 4, .axis = "head_dim"};
   const DotProductAttention::HParams p{
       .model_dims = 8, .num_heads = 2, .query_norm_tpl = over_head, .key_norm_tpl = over_head};
@@ -193,33 +192,33 @@ TEST_CASE("queries and keys may be normalised head by head") {
   require_close(attended(p, {{"query", query}}), attended(p, {{"query", large}}), 1e-4);
 }
 
-TEST_CASE("packed documents do not see each other, whatever comes before them") {
+TEST_CASE("packed documents do not attend to each other") {
   const DotProductAttention::HParams p{
       .model_dims = 8, .num_heads = 2, .rotary_tpl = RotaryPositionEmbedding::HParams{}};
   const Values segments = {1, 1, 2, 2, 2, 1, 1, 1, 1, 1};
   const Values packed = attended(p, {}, segments);
-  // Rotary attention depends on distances alone: moving all positions changes nothing.
+  // Rotary attention depends on distances only: shifting all positions changes nothing.
   require_close(attended(p, {}, segments, {7, 8, 9, 10, 11}), packed);
-  // Row 0's third token begins a document: it sees itself alone, so its value projection.
+  // Row 0's third token starts a document: it attends to itself only, which gives its value.
   const Values one_segment = attended(p);
   REQUIRE(std::equal(packed.begin(), packed.begin() + 16, one_segment.begin()));
   REQUIRE(packed[16] != one_segment[16]);
   REQUIRE(std::equal(packed.begin() + 40, packed.end(), one_segment.begin() + 40));
 }
 
-TEST_CASE("attention dropout scales the probabilities it keeps, in training only") {
+TEST_CASE("attention dropout scales the remaining probabilities, in training only") {
   DotProductAttention::HParams p{
       .model_dims = 8, .num_heads = 4, .num_kv_heads = 2, .logit_cap = 3.0};
   const Values segments = {1, 1, 2, 2, 2, 1, 1, 1, 1, 1}, positions = {0, 1, 2, 3, 4};
   const Values fused = attended(p, {}, segments, positions, Mode::kTrain);
-  p.dropout_rate = 1e-12;  // Drops nothing: the scores alone must agree with the fused op.
+  p.dropout_rate = 1e-12;  // Drops nothing: the unfused path must agree with the fused op.
   require_close(attended(p, {}, segments, positions, Mode::kTrain), fused, 1e-9);
   p.dropout_rate = 0.5;
   REQUIRE(attended(p, {}, segments, positions, Mode::kTrain) != fused);
   REQUIRE(attended(p, {}, segments, positions, Mode::kEval) == fused);
 }
 
-TEST_CASE("head counts that do not divide are refused with both numbers") {
+TEST_CASE("indivisible head counts are refused with both numbers") {
   const auto refusal = [](const DotProductAttention::HParams& p) {
     try {
       Template<SequenceLayer>(p).instantiate();
@@ -230,14 +229,15 @@ TEST_CASE("head counts that do not divide are refused with both numbers") {
   };
   REQUIRE(refusal({.model_dims = 8, .num_heads = 3}) ==
           "num_heads=3 does not divide model_dims=8; change one, or set dims_per_head");
-  REQUIRE(refusal({.model_dims = 8, .num_heads = 4, .num_kv_heads = 3}) ==
-          "num_kv_heads=3 does not divide num_heads=4; query heads share key heads in equal groups");
+  REQUIRE(
+      refusal({.model_dims = 8, .num_heads = 4, .num_kv_heads = 3}) ==
+      "num_kv_heads=3 does not divide num_heads=4; query heads share key heads in equal groups");
   REQUIRE(refusal({.model_dims = 8, .num_heads = 4, .num_kv_heads = 2, .combine_qkv = true}) ==
           "combine_qkv needs equal num_kv_heads and num_heads, got num_kv_heads=2 and num_heads=4");
   REQUIRE(refusal({.model_dims = 8, .num_heads = 3, .dims_per_head = 5}) == "no error");
 }
 
-// Stand-ins whose effect on a number is plain to see.
+// Simple layers, so that the expected numbers are easy to compute.
 class Doubling final : public SequenceLayer {
  public:
   struct HParams {
@@ -271,7 +271,7 @@ class PlusOne final : public UnaryLayer {
   Tensor fprop(Tensor x) const override { return x + 1.0; }
 };
 
-TEST_CASE("a block puts its norms where the policy says") {
+TEST_CASE("NormPolicy decides where a block has its norms") {
   const auto of_three = [](NormPolicy policy) {
     LayerTrial trial;
     const Tensor x = trial.in("x", "f32[\"batch=1 seq=1 embed=1\"]", {3});

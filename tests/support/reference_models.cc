@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "layers/attention/dot_product_attention.h"
-#include "layers/feed_forward/feed_forward.h"
 #include "layers/embeddings/embedding_softmax.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
 

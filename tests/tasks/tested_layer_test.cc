@@ -6,8 +6,8 @@
 #include "core/ops/elementwise.h"
 #include "layers/attention/dot_product_attention.h"
 #include "layers/feed_forward/feed_forward.h"
-#include "layers/norms/norms.h"
 #include "layers/models/transformer.h"
+#include "layers/norms/norms.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
