@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // quiz.CopyQuiz: a small model learns to copy letters. Besides its loss, it is scored with metrics
 // of this plugin: multiple choice between copies, and exact match of generated copies.
-#include "experiments/quiz/exact_match.h"
-#include "experiments/quiz/multiple_choice.h"
+#include "experiments/quiz/metrics.h"
 #include "experiments/quiz/question_input.h"
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"

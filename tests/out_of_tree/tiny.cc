@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// elsewhere.Tiny: a one-layer model of synthetic sequences, with an activation of its own that
-// --set can name, and a metric of its own. elsewhere.Sharded: the same on mesh axes of its own.
+// elsewhere.Tiny: a one-layer model of synthetic sequences, with its own activation, which --set can
+// name, and its own metric. elsewhere.Sharded: the same with other mesh axes.
 #include <algorithm>
 
 #include "core/ops/elementwise.h"
@@ -12,7 +12,7 @@
 
 namespace elsewhere {
 
-// x·|x|: a layer is a class with HParams and fprop.
+// x·|x|. A layer is a class with HParams and fprop.
 class SignedSquare final : public tessera::Activation {
  public:
   struct HParams {
@@ -21,11 +21,13 @@ class SignedSquare final : public tessera::Activation {
     FIELDS()
   };
   explicit SignedSquare(const HParams&) {}
+
+ private:
   tessera::Tensor fprop(tessera::Tensor x) const override { return x * abs(x); }
 };
 const tessera::TemplateRegistrar<tessera::Activation, SignedSquare> kRegister;
 
-// The loss of the example that is predicted worst: a metric of an eval dataset.
+// The greatest loss of an example: a metric of an eval dataset.
 class Worst final : public tessera::ScoreMetric {
  public:
   struct HParams {
