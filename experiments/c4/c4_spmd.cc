@@ -9,7 +9,7 @@
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
-#include "tasks/learner/schedules.h"
+#include "tasks/learner/schedules/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
@@ -26,8 +26,7 @@ int64_t C4Spmd::batch_size() const {
   if (ici_mesh_shape.empty())
     fail(
         "percore_batch_size={} is per device of a declared mesh, but ici_mesh_shape is empty; set "
-        "it, "
-        "or global_batch_size",
+        "it, or global_batch_size",
         percore_batch_size);
   int64_t devices = 1;
   for (const int64_t size : ici_mesh_shape) devices *= size;

@@ -181,8 +181,7 @@ Tensor DotProductAttention::attend_to_cache(const Heads& heads, const AttentionO
   if (!p_.causal)
     fail(
         "{} is not causal: its output for a token depends on later tokens, so it cannot decode "
-        "token "
-        "by token; set causal=true",
+        "token by token; set causal=true",
         path());
   const Axis& split = heads.query.type().axis("heads");
   const auto extended = [&](std::string_view name, const Tensor& rows) {

@@ -27,8 +27,7 @@ TransformerLm::TransformerLm(const HParams& p) : Layer({.dtypes = p.dtypes}), p_
   } else if (!softmax_->shares_embedding()) {
     fail(
         "softmax_tpl is not SharedEmbeddingSoftmax, so the input embedding needs its own table; "
-        "set "
-        "separate_embedding_tpl");
+        "set separate_embedding_tpl");
   }
   if (p.position_emb_tpl.has()) position_emb_ = child("position_emb", p.position_emb_tpl);
   dropout_ =

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/learner/learner.h"
 
+#include "core/base/check_number.h"
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
-#include "tasks/learner/check_number.h"
 #include "tasks/learner/optimizers/update_ops.h"
 
 namespace tessera {

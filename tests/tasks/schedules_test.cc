@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules against numbers worked out by hand.
-#include "tasks/learner/schedules.h"
+#include "tasks/learner/schedules/schedules.h"
 
 #include <cmath>
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "core/base/check_number.h"
 #include "core/graph/tensor.h"
 #include "core/graph/type.h"
 #include "core/hparams/template.h"
-#include "tasks/learner/check_number.h"
-#include "tasks/learner/schedules.h"
+#include "tasks/learner/schedules/schedules.h"
 
 namespace tessera {
 

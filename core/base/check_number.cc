@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/learner/check_number.h"
+#include "core/base/check_number.h"
 
 #include <cmath>
 

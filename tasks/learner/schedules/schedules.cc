@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/learner/schedules.h"
+#include "tasks/learner/schedules/schedules.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include <numbers>
 #include <tuple>
 
+#include "core/base/check_number.h"
 #include "core/base/error.h"
-#include "tasks/learner/check_number.h"
 
 namespace tessera {
 
