@@ -15,16 +15,15 @@ const TemplateRegistrar<UnaryLayer, Dropout> kRegisterDropout;
 
 }  // namespace
 
-Dropout::Dropout(const HParams& p) : UnaryLayer(Field<DTypePolicy>{}), rate_(p.rate) {
+Dropout::Dropout(const HParams& p) : rate_(p.rate) {
   if (!(rate_ >= 0.0 && rate_ < 1.0)) fail("Dropout: rate is {}, expected 0 <= rate < 1", rate_);
 }
 
 Tensor Dropout::fprop(Tensor x) const {
   const FpropScope& call = FpropScope::current();
   if (rate_ == 0.0 || call.mode() == Mode::kEval) return x;
-  const LayerScope scope(*this);
   if (!call.step().valid())
-    fail("dropout needs the step, which keys its mask; give Features::step");
+    fail("dropout derives its mask from the step, but Features::step is not set");
   return dropout(x, rate_, call.step());
 }
 

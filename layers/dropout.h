@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Zeroes elements at random while training and scales the rest up (Srivastava et al., 2014). The
-// mask is a pure function of seed, path, step and element, so no mesh or microbatching changes it.
+// Dropout: zeroes elements at random in training and scales the others up (Srivastava et al.,
+// 2014). The mask is a pure function of seed, path, step and global element index, so it is the
+// same on every mesh and for every number of microbatches.
 #pragma once
 
 #include "core/hparams/template.h"
@@ -13,13 +14,14 @@ class Dropout final : public UnaryLayer {
   struct HParams {
     using Instance = Dropout;
     static constexpr std::string_view kName = "Dropout";
-    double rate = 0.0;  // Of zeroed elements, in [0, 1).
+    double rate = 0.0;  // Probability that an element is zeroed, in [0, 1).
     FIELDS(rate)
   };
   explicit Dropout(const HParams& p);
-  Tensor fprop(Tensor x) const override;
 
  private:
+  Tensor fprop(Tensor x) const override;
+
   double rate_;
 };
 

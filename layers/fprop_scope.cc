@@ -2,6 +2,7 @@
 #include "layers/fprop_scope.h"
 
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -11,6 +12,23 @@ namespace {
 thread_local const FpropScope* innermost = nullptr;
 
 }  // namespace
+
+const Tensor& Features::get(std::string_view name) const {
+  const auto found = tensors.find(name);
+  if (found != tensors.end()) return found->second;
+  std::vector<std::string> names;
+  std::string listed;
+  for (const auto& [each, tensor] : tensors) {
+    names.push_back(each);
+    listed += (listed.empty() ? "" : ", ") + each;
+  }
+  fail("the batch has no feature '{}'{} (it has: {})", name, did_you_mean(name, names), listed);
+}
+
+Tensor Features::find(std::string_view name) const {
+  const auto found = tensors.find(name);
+  return found == tensors.end() ? Tensor() : found->second;
+}
 
 FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache,
                        CastWeights* cast_weights)
@@ -24,7 +42,7 @@ FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features,
 FpropScope::~FpropScope() { innermost = outer_; }
 
 const FpropScope& FpropScope::current() {
-  CHECK(innermost != nullptr, "a layer's fprop runs outside a FpropScope");
+  CHECK(innermost != nullptr, "a layer is called outside an FpropScope");
   return *innermost;
 }
 

@@ -1,37 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model's fprop needs beside its arguments: the tensors that stand for its weights, whether
-// it trains, the step that keys dropout, and the cache if it decodes. Opened by whoever calls the
-// model (a task, a test).
+// The inputs of a model: Features, its batch, and FpropScope, everything that is not an argument of
+// fprop: weights, mode, step and decode cache. The model's caller (a task, a test) makes both.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/graph/tensor.h"
-#include "layers/cast_weights.h"
-#include "layers/decode_cache.h"
-#include "layers/features.h"
+#include "layers/decode_state.h"
 
 namespace tessera {
 
+enum class Mode { kTrain, kEval };
+
+// A batch in the traced graph. (Host arrays are in inputs/.)
+struct Features {
+  // ids, labels, weights, segment_ids, segment_pos ["batch seq"], … without the prefix "batch/".
+  std::map<std::string, Tensor, std::less<>> tensors;
+  Mode mode = Mode::kTrain;
+  Tensor step;  // i32 scalar, seeds dropout; may be invalid if nothing is random.
+
+  const Tensor& get(std::string_view name) const;  // Error if absent, with the names present.
+  Tensor find(std::string_view name) const;        // Invalid if absent.
+};
+
 class FpropScope {
  public:
-  // `parameters` as parameter_inputs gives them, or other tensors of the same types and order (an
-  // average of the weights, say). Mode and step are the features'. With a cache, which outlives
-  // the scope, the model decodes; with cast weights, those are read where another dtype than the
-  // parameter's is asked for. Scopes nest.
+  // `parameters` from parameter_inputs, or other tensors of the same types and order (an average of
+  // the weights, for example). With a cache the model decodes; with cast weights, Layer::param
+  // reads those where it needs a dtype other than the parameter's. Both must outlive the scope.
+  // Scopes nest.
   FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache = nullptr,
              CastWeights* cast_weights = nullptr);
   ~FpropScope();
   FpropScope(const FpropScope&) = delete;
   FpropScope& operator=(const FpropScope&) = delete;
 
-  static const FpropScope& current();  // CHECKs that there is one.
-  static bool decodes();               // Whether there is one, with a cache.
+  static const FpropScope& current();  // CHECKs that a scope is open.
+  static bool decodes();               // Whether a scope with a cache is open.
 
   const Tensor& parameter(int32_t index) const;
   Mode mode() const { return mode_; }
-  const Tensor& step() const { return step_; }  // i32 scalar; invalid if none was given.
-  CastWeights* cast_weights() const { return cast_weights_; }  // Null: cast where they are used.
+  const Tensor& step() const { return step_; }                 // i32 scalar; invalid if not given.
+  CastWeights* cast_weights() const { return cast_weights_; }  // Null: cast at each use.
   DecodeCache* cache() const { return cache_; }  // Null: whole sequences, from position 0.
 
  private:

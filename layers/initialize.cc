@@ -49,9 +49,9 @@ Fans fans_of(const Parameter& parameter) {
   return {rest * static_cast<double>(axes[axes.size() - 2].size), rest * last};
 }
 
-constexpr int64_t kRun = 1 << 16;  // Elements a thread makes at a time, or one row.
+constexpr int64_t kChunk = 1 << 16;  // Elements that a thread draws at a time, or one row.
 
-// Rows of one layer's weight, which is one stream.
+// Draws rows of one layer's weight, which is one random stream.
 void draw_rows(const Draw& draw, uint64_t key, const StreamRows& rows, std::span<float> out) {
   const float factor = static_cast<float>(draw.factor);
   switch (draw.distribution) {
@@ -69,14 +69,14 @@ void draw_rows(const Draw& draw, uint64_t key, const StreamRows& rows, std::span
       for (float& value : out) value = 2.0f * value - 1.0f;
       break;
     case Distribution::kOrthogonal:
-      CHECK(false, "orthogonal weights are made whole");
+      CHECK(false, "orthogonal weights are not drawn by rows");
       break;
   }
   for (float& value : out) value *= factor;
 }
 
-// A random orthogonal matrix (rows or columns orthonormal, whichever are fewer): normals, made
-// orthogonal by Gram and Schmidt's method, twice over for accuracy.
+// A random orthogonal matrix (rows or columns orthonormal, whichever are fewer): normals,
+// orthogonalised by Gram-Schmidt, twice for accuracy.
 void draw_orthogonal(double factor, uint64_t key, const std::vector<Axis>& axes,
                      std::span<float> out) {
   const int64_t rows = axes[0].size, columns = axes[1].size;
@@ -115,19 +115,19 @@ void store(std::span<const float> values, DType dtype, std::byte* destination) {
   for (size_t i = 0; i < values.size(); ++i) narrow[i] = BFloat16(values[i]);
 }
 
-// What a thread makes at a time of one layer's block.
+// The part of one layer's block that a thread draws at a time.
 struct Portion {
-  int64_t at = 0;  // In the block, in elements.
+  int64_t offset = 0;  // In the block, in elements.
   int64_t elements = 0;
-  StreamRows rows;  // In the layer's weight.
+  StreamRows rows;  // Of the layer's weight.
 };
 
-// One layer's block as rows of its weight: the last axes that the block has whole, and its part of
-// the axis before them, are a row; it has such rows at equal distances along the next axis, and as
-// many such groups of rows as the axes before that say.
+// One layer's block as rows of its weight. A row is the last axes that the block covers whole and
+// its part of the axis before them. Rows repeat with a constant stride along the next axis, which
+// makes a group; the axes before that enumerate groups.
 class BlockRows {
  public:
-  // Of the block's axes those from `first` on are the layer's.
+  // The layer's axes are the block's from `first` on.
   BlockRows(const std::vector<Axis>& axes, const Region& block, size_t first) {
     size_t axis = axes.size();
     int64_t inner = 1;  // Elements of the weight below `axis`.
@@ -159,18 +159,18 @@ class BlockRows {
 
   std::vector<Portion> portions() const {
     std::vector<Portion> portions;
-    int64_t at = 0;
+    int64_t offset = 0;
     const auto add = [&](const StreamRows& rows, int64_t elements) {
-      portions.push_back({at, elements, rows});
-      at += elements;
+      portions.push_back({offset, elements, rows});
+      offset += elements;
     };
-    const int64_t together = std::max<int64_t>(kRun / length_, 1);
+    const int64_t together = std::max<int64_t>(kChunk / length_, 1);
     for (const int64_t group : groups_) {
       for (int64_t row = 0; row < count_; row += together) {
         const int64_t begin = group + row * stride_;
-        if (length_ > kRun) {  // A row at a time, and that in several.
-          for (int64_t done = 0; done < length_; done += kRun) {
-            const int64_t run = std::min(kRun, length_ - done);
+        if (length_ > kChunk) {  // Each row in several portions.
+          for (int64_t done = 0; done < length_; done += kChunk) {
+            const int64_t run = std::min(kChunk, length_ - done);
             add({begin + done, run, 0}, run);
           }
         } else {
@@ -181,7 +181,7 @@ class BlockRows {
     return portions;
   }
 
-  // The block of a layer's whole weight.
+  // Copies the block out of a layer's whole weight.
   void copy(std::span<const float> layer, std::span<float> block) const {
     auto to = block.begin();
     for (const int64_t group : groups_)
@@ -191,31 +191,31 @@ class BlockRows {
 
  private:
   int64_t start_ = 0, length_ = 1, stride_ = 0, count_ = 1;
-  std::vector<int64_t> groups_;  // Where each begins.
+  std::vector<int64_t> groups_;  // The start of each.
 };
 
-// Threads that are waited for where they go out of scope.
-struct Helpers {
-  ~Helpers() {
+// Joins its threads when it goes out of scope.
+struct JoiningThreads {
+  ~JoiningThreads() {
     for (std::thread& thread : threads) thread.join();
   }
   std::vector<std::thread> threads;
 };
 
-// Calls work(i) for i in [0, count), each once, on up to `threads` threads.
+// Calls work(i) once for each i in [0, count), on up to `threads` threads.
 template <typename Work>
-void share_out(int64_t count, int threads, Work work) {
+void parallel_for(int64_t count, int threads, Work work) {
   std::atomic<int64_t> next = 0;
   const auto run = [&] {
     for (int64_t i = next++; i < count; i = next++) work(i);
   };
   if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
-  Helpers helpers;
+  JoiningThreads helpers;
   try {
     for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
       helpers.threads.push_back(start_thread(run));
   } catch (const Error&) {
-    // Fewer do the same work.
+    // The threads that did start do the work.
   }
   run();
 }
@@ -261,13 +261,13 @@ Draw draw_of(const Parameter& parameter) {
     case InitKind::kUniformUnitScaling:
       return {kUniform, scale * std::sqrt(3.0 / fans.in)};
     case InitKind::kScaledDeltaOrthogonal:
-      // As in Pax: a vector is drawn as normals; kernels of convolutions there are none here.
+      // As in Pax, vectors are drawn as normals. Convolution kernels do not occur here.
       if (axes.size() < 2) return {kNormal, scale};
       if (axes.size() == 2) return {kOrthogonal, scale};
-      fail("{}: scaled_delta_orthogonal suits matrices, not {}; take xavier or gaussian",
+      fail("{}: scaled_delta_orthogonal is for matrices, got {}; use xavier or gaussian",
            parameter.path, parameter.type.text_sized());
   }
-  CHECK(false, "an initialiser without a rule");
+  CHECK(false, "unknown initialiser");
   return {};
 }
 
@@ -275,12 +275,12 @@ void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
                 std::span<std::byte> destination, int threads) {
   const Type& type = parameter.type;
   CHECK(block.shape.size() == type.axes.size() && block.origin.size() == type.axes.size(),
-        "'{}': a block of another rank", parameter.path);
+        "'{}': the block has another rank", parameter.path);
   int64_t elements = 1;
   for (size_t i = 0; i < type.axes.size(); ++i) {
     CHECK(block.origin[i] >= 0 && block.shape[i] > 0 &&
               block.origin[i] + block.shape[i] <= type.axes[i].size,
-          "'{}': a block outside of {}", parameter.path, type.text_sized());
+          "'{}': the block is outside of {}", parameter.path, type.text_sized());
     elements *= block.shape[i];
   }
   CHECK(static_cast<int64_t>(destination.size()) == elements * dtype_bytes(type.dtype));
@@ -296,7 +296,7 @@ void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
   const std::vector<Portion> portions =
       whole_matrix ? std::vector<Portion>{{0, layer_elements, {}}} : rows.portions();
   const int64_t count = static_cast<int64_t>(portions.size());
-  share_out(layers * count, threads, [&](int64_t i) {
+  parallel_for(layers * count, threads, [&](int64_t i) {
     const int64_t layer = i / count;
     const Portion& portion = portions[static_cast<size_t>(i % count)];
     const uint64_t key = random_key(seed, parameter.random_path, first_layer + layer);
@@ -310,7 +310,7 @@ void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
       draw_rows(draw, key, portion.rows, values);
     }
     store(values, type.dtype,
-          destination.data() + (layer * layer_elements + portion.at) * dtype_bytes(type.dtype));
+          destination.data() + (layer * layer_elements + portion.offset) * dtype_bytes(type.dtype));
   });
 }
 

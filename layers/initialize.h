@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial values of weights: from (initialiser, type, seed) to numbers in host memory. A pure
-// function of the seed, the weight's path and the global index of an element, so that every mesh
-// and host count begins alike, and a stacked weight as the unrolled ones.
+// Initial values of weights, as numbers in host memory. They are a pure function of the seed, the
+// weight's path and an element's global index, so that every mesh and number of hosts starts with
+// the same bits, and a stacked weight with those of the unrolled ones.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,18 @@
 
 namespace tessera {
 
-// Fills `destination`, this block of the weight row-major in its dtype (f32 or bf16), on up to
-// `threads` threads (0: all the machine has). The bits are those of the block of the whole weight,
-// which is never made, but for orthogonal ones: there, a layer's matrix at a time. Error if the
-// initialiser does not suit the weight's axes.
+// Fills `destination` with this block of the weight, row-major in its dtype (f32 or bf16), on up to
+// `threads` threads (0: one per core). The whole weight is never materialised, except for an
+// orthogonal one: there, one layer's matrix at a time. Error if the initialiser does not suit the
+// weight's axes.
 void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
                 std::span<std::byte> destination, int threads = 0);
 // The whole weight.
 void initialize(const Parameter& parameter, uint64_t seed, std::span<std::byte> destination,
                 int threads = 0);
 
-// An initialiser reduced to its distribution and the factor that multiplies a standard draw, for
-// this weight's sizes (the stack's axis not counted).
+// An initialiser for a weight of these sizes (without the stack's axis): a standard distribution
+// and the factor that multiplies its draws.
 struct Draw {
   enum class Distribution { kConstant, kNormal, kTruncatedNormal, kUniform, kOrthogonal };
   Distribution distribution = Distribution::kConstant;

@@ -16,13 +16,13 @@
 namespace tessera {
 namespace {
 
-// What a layer under construction takes from the parent that is making it.
+// What a layer under construction takes from its parent.
 struct ConstructionContext {
   std::shared_ptr<ParameterTable> table;
   std::string name;
   int64_t stack = 0;
 };
-thread_local ConstructionContext birth;
+thread_local ConstructionContext construction;
 
 }  // namespace
 
@@ -34,22 +34,23 @@ Layer::ChildScope::ChildScope(const Layer& parent, std::string_view name, int64_
     : path_(name), saved_(std::make_unique<Saved>()) {
   if (stack > 0 && parent.stack_ > 0)
     fail(
-        "a Repeated layer cannot hold another ('{}' is below one); repeat the outer one, and let "
-        "its block be a StackedTransformer of several layers",
+        "a Repeated layer cannot contain another ('{}' is below one); make the inner one a "
+        "StackedTransformer",
         traced_path());
-  saved_->outer = std::exchange(birth, ConstructionContext{parent.table_, std::string(name),
-                                                           stack > 0 ? stack : parent.stack_});
+  saved_->outer = std::exchange(
+      construction,
+      ConstructionContext{parent.table_, std::string(name), stack > 0 ? stack : parent.stack_});
 }
 
-Layer::ChildScope::~ChildScope() { birth = std::move(saved_->outer); }
+Layer::ChildScope::~ChildScope() { construction = std::move(saved_->outer); }
 
-Layer::Layer(const Field<DTypePolicy>& dtypes, const LayerRules& rules)
-    : table_(birth.table ? birth.table : std::make_shared<ParameterTable>()),
-      name_(birth.name),
+Layer::Layer(const LayerHParams& p)
+    : table_(construction.table ? construction.table : std::make_shared<ParameterTable>()),
+      name_(construction.name),
       path_(traced_path()),
-      stack_(birth.stack),
-      dtypes_(dtypes.get_or(DTypePolicy{})),
-      rules_{parse_rules(rules.weights), parse_rules(rules.activations)} {}
+      stack_(construction.stack),
+      dtypes_(p.dtypes.get_or(DTypePolicy{})),
+      rules_{parse_rules(p.rules.weights), parse_rules(p.rules.activations)} {}
 
 Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const WeightInit& init,
                      FanAxes fans) {
@@ -75,10 +76,10 @@ Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const Weight
 }
 
 Tensor Layer::stored(Weight weight, DType dtype) const {
-  CHECK(weight.valid(), "{} reads a weight it has not declared", path_);
+  CHECK(weight.valid(), "{} reads a weight that it has not declared", path_);
   const FpropScope& scope = FpropScope::current();
-  const bool is_kept = scope.cast_weights() != nullptr && dtype != dtypes_.param;
-  return is_kept ? scope.cast_weights()->get(weight.index, dtype) : scope.parameter(weight.index);
+  const bool is_cast = scope.cast_weights() != nullptr && dtype != dtypes_.param;
+  return is_cast ? scope.cast_weights()->get(weight.index, dtype) : scope.parameter(weight.index);
 }
 
 Tensor Layer::one_layer(Weight weight, DType dtype) const {
@@ -90,8 +91,8 @@ Tensor Layer::unplaced(Weight weight, DType dtype) const {
   return cast_weight(one_layer(weight, dtype), dtype, dtypes_.reduce);
 }
 
-Tensor Layer::param_part(Weight weight, std::string_view axis, int64_t index,
-                         SourceSite site) const {
+Tensor Layer::param_slice(Weight weight, std::string_view axis, int64_t index,
+                          SourceSite site) const {
   const SiteScope from(site);
   const Tensor part =
       reduce_sum(slice(one_layer(weight, dtypes_.compute), axis, index, index + 1), axis);
@@ -117,8 +118,8 @@ Tensor Layer::param_like(Weight weight, const Tensor& partner, DType dtype, Sour
 }
 
 LayerScope::LayerScope(const Layer& layer)
-    : path_(layer.name_.empty() ? nullptr : std::make_unique<PathScope>(layer.name_)),
+    : path_(layer.name_.empty() ? std::optional<PathScope>()
+                                : std::optional<PathScope>(std::in_place, layer.name_)),
       rules_(FpropScope::decodes() ? without_sequence(layer.rules_) : layer.rules_) {}
-LayerScope::~LayerScope() = default;
 
 }  // namespace tessera

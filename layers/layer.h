@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer: what every layer and model derives from. A constructor declares weights and children from
-// HParams; `fprop` (each layer's own signature) computes with tensors of the graph being traced. A
-// layer holds no numbers and knows no devices, collectives or gradients.
+// Layer: the base of every layer and model. A constructor declares weights and children from
+// HParams; `fprop` computes with tensors of the graph being traced. Callers write `layer(x)`, which
+// opens the layer's scope and calls fprop. A layer holds no numbers and knows no devices,
+// collectives or gradients.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,11 +24,27 @@
 
 namespace tessera {
 
-// A weight of a layer: its place in the model's ParameterTable.
+// What every layer with initialised weights configures. As a member `layer` of its HParams the
+// fields are inlined: their paths are "ffn_tpl.dtypes", "ffn_tpl.params_init", "ffn_tpl.rules".
+struct LayerHParams {
+  static constexpr std::string_view kName = "Layer";
+  static constexpr bool kInlined = true;
+  Field<DTypePolicy> dtypes;      // The enclosing layer's unless set.
+  Field<WeightInit> params_init;  // The enclosing layer's unless set.
+  LayerRules rules;               // Axis rules for the layer's own tensors.
+  FIELDS(dtypes, params_init, rules)
+
+  WeightInit init() const { return params_init.get_or(WeightInit{}); }
+};
+
+// A weight of a layer: its index in the model's ParameterTable.
 struct Weight {
   int32_t index = -1;
   bool valid() const { return index >= 0; }
 };
+
+template <typename Base>
+class ChildLayer;
 
 class Layer {
  public:
@@ -34,48 +52,48 @@ class Layer {
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
 
-  // The whole model's weights, whichever layer of it is asked.
+  // All weights of the model that the layer belongs to.
   const ParameterTable& parameters() const { return *table_; }
   const std::string& path() const { return path_; }
   const DTypePolicy& dtypes() const { return dtypes_; }
 
  protected:
-  explicit Layer(const Field<DTypePolicy>& dtypes, const LayerRules& rules = {});
+  explicit Layer(const LayerHParams& p = {});
 
-  // Declares a weight of these axes. In a layer under Repeated it is stacked on `layers`. Axes that
-  // carry splits lie so at rest, whatever the rules.
+  // Declares a weight with these axes. Below Repeated it is stacked on `layers`. Axes that carry
+  // splits are stored with those splits, whatever the rules say.
   Weight weight(std::string_view name, std::vector<Axis> axes, const WeightInit& init,
                 FanAxes fans = {});
 
-  // Makes a layer below this one; its path is this one's and `name`.
+  // Makes a layer below this one; `name` is appended to its path.
   template <typename Base>
-  std::unique_ptr<Base> child(std::string_view name, const Template<Base>& layer_tpl) {
+  ChildLayer<Base> child(std::string_view name, const Template<Base>& layer_tpl) {
     const ChildScope scope(*this, name, 0);
-    return layer_tpl.instantiate();
+    return ChildLayer<Base>(layer_tpl.instantiate());
   }
-  // The same, with every weight below stacked `count` times (see layers/repeated.h).
+  // The same, with every weight below it stacked `count` times (Repeated).
   template <typename Base>
-  std::unique_ptr<Base> stacked_child(std::string_view name, int64_t count,
-                                      const Template<Base>& layer_tpl) {
+  ChildLayer<Base> stacked_child(std::string_view name, int64_t count,
+                                 const Template<Base>& layer_tpl) {
     const ChildScope scope(*this, name, count);
-    return layer_tpl.instantiate();
+    return ChildLayer<Base>(layer_tpl.instantiate());
   }
 
-  // The weight as the layer computes with it: this iteration's slice if stacked, cast to `dtype`
-  // (the compute dtype) and only then placed, so that a gather moves the smaller bytes.
-  // What that costs is said of the line that asks.
+  // The weight for computing: this iteration's slice if stacked, cast to `dtype` (the compute dtype
+  // by default) and then placed, so that an all-gather moves the narrower type. Its communication
+  // is attributed to the caller's line.
   Tensor param(Weight weight, SourceSite site = SourceSite::current()) const {
     return param(weight, dtypes_.compute, site);
   }
   Tensor param(Weight weight, DType dtype, SourceSite site = SourceSite::current()) const;
-  // Number `index` along an axis of it, parted before it moves, so that its gradient is scattered
-  // as a weight's is.
-  Tensor param_part(Weight weight, std::string_view axis, int64_t index,
-                    SourceSite site = SourceSite::current()) const;
-  // The weight as it lies, whole if stacked, in its own dtype or, where it is kept in that one as
-  // well, in `dtype`: for models that write out layouts.
+  // Slice `index` of the weight along `axis`, without that axis. It is sliced before it is placed,
+  // so that its gradient is reduce-scattered like a whole weight's.
+  Tensor param_slice(Weight weight, std::string_view axis, int64_t index,
+                     SourceSite site = SourceSite::current()) const;
+  // The weight in its stored layout, the whole stack if stacked; in `dtype` where CastWeights hold
+  // it in that type, otherwise in its own. For models that write their layouts out.
   Tensor stored(Weight weight, DType dtype) const;
-  // A bias or scale for `partner`, laid out as the axes they share are there.
+  // A bias or scale for `partner`: shared axes get the layout they have there.
   Tensor param_like(Weight weight, const Tensor& partner,
                     SourceSite site = SourceSite::current()) const {
     return param_like(weight, partner, dtypes_.compute, site);
@@ -88,7 +106,6 @@ class Layer {
   Tensor unplaced(Weight weight, DType dtype) const;
 
   friend class LayerScope;
-
   class ChildScope {
    public:
     ChildScope(const Layer& parent, std::string_view name, int64_t stack);
@@ -103,34 +120,81 @@ class Layer {
   };
 
   std::shared_ptr<ParameterTable> table_;
-  std::string name_;  // What its parent calls it; "" for the outermost layer.
+  std::string name_;  // Its name in its parent; "" for the outermost layer.
   std::string path_;
   int64_t stack_ = 0;
   DTypePolicy dtypes_;
   AxisRules rules_;
 };
 
-// Opened on the first line of every fprop: nodes and errors below carry the layer's path, and its
-// own axis rules are in force.
+// While alive, nodes and errors carry the layer's path, and its own axis rules apply. Opened by
+// LayerOf for every fprop; only a class with further entry points opens it itself.
 class LayerScope {
  public:
   explicit LayerScope(const Layer& layer);
-  ~LayerScope();
-  LayerScope(const LayerScope&) = delete;
-  LayerScope& operator=(const LayerScope&) = delete;
 
  private:
-  std::unique_ptr<PathScope> path_;
+  std::optional<PathScope> path_;
   RulesScope rules_;
 };
 
-// The commonest signature: one tensor in, one out.
-class UnaryLayer : public Layer {
+// A layer that is called with this signature. A kind of layer derives from it:
+//
+//   class UnaryLayer : public LayerOf<Tensor(Tensor x)> {
+//
+// and a layer of that kind overrides `Tensor fprop(Tensor x) const`.
+template <typename Signature>
+class LayerOf;
+
+template <typename Result, typename... Inputs>
+class LayerOf<Result(Inputs...)> : public Layer {
  public:
-  virtual Tensor fprop(Tensor x) const = 0;
+  Result operator()(Inputs... inputs) const {
+    const LayerScope scope(*this);
+    return fprop(std::forward<Inputs>(inputs)...);
+  }
 
  protected:
   using Layer::Layer;
+
+ private:
+  virtual Result fprop(Inputs... inputs) const = 0;
+};
+
+// A layer below another one, which owns it: `ffn_(x)` calls it. Empty until assigned.
+template <typename Base>
+class ChildLayer {
+ public:
+  ChildLayer() = default;
+  explicit ChildLayer(std::unique_ptr<Base> layer) : layer_(std::move(layer)) {}
+
+  template <typename... Inputs>
+  decltype(auto) operator()(Inputs&&... inputs) const {
+    return (*layer_)(std::forward<Inputs>(inputs)...);
+  }
+  const Base* operator->() const { return layer_.get(); }
+  explicit operator bool() const { return layer_ != nullptr; }
+
+ private:
+  std::unique_ptr<Base> layer_;
+};
+
+// The most common kind: one tensor in, one out.
+class UnaryLayer : public LayerOf<Tensor(Tensor x)> {
+ protected:
+  using LayerOf::LayerOf;
+};
+
+// The structure of a packed batch.
+struct SequenceInfo {
+  Tensor segment_ids;  // i32["batch seq"]; invalid: each row is one segment.
+  Tensor positions;    // i32["batch seq"] or ["seq"], from 0: for rotary embeddings.
+};
+
+// x["batch seq embed"] -> the same type: attention, transformer blocks and stacks of them.
+class SequenceLayer : public LayerOf<Tensor(Tensor x, const SequenceInfo& sequence)> {
+ protected:
+  using LayerOf::LayerOf;
 };
 
 }  // namespace tessera

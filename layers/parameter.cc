@@ -16,7 +16,7 @@ std::string layer_of(const Parameter& parameter) {
   return dot == std::string::npos ? "" : parameter.path.substr(0, dot);
 }
 
-// A rule about an axis that no weight of the layer has is a slip.
+// A rule about an axis that no weight of the layer has is an error.
 void check_layer_rules(const ParameterTable& table) {
   for (const Parameter& ruled : table.parameters()) {
     const std::string layer = layer_of(ruled);
@@ -58,7 +58,7 @@ int64_t ParameterTable::elements() const {
   return total;
 }
 
-Type type_at_rest(const Parameter& parameter) {
+Type stored_type(const Parameter& parameter) {
   if (!parameter.layout.empty()) return {parameter.type.dtype, parameter.layout, {}};
   return apply_rules(overlay_rules(parameter.rules, traced_rules().weights), traced_mesh(),
                      parameter.type);
@@ -70,7 +70,7 @@ std::vector<Tensor> parameter_inputs(const ParameterTable& table) {
   inputs.reserve(table.parameters().size());
   for (const Parameter& each : table.parameters()) {
     const ErrorContext where(each.path);
-    inputs.push_back(input(each.path, InputKind::kParameter, type_at_rest(each)));
+    inputs.push_back(input(each.path, InputKind::kParameter, stored_type(each)));
   }
   return inputs;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every weight of a model, in the order its layers declare them: name, type, initial values. The
-// numbers themselves live in the executor's arena; nothing here holds them.
+// Every weight of a model, in the order in which its layers declare them: name, type, initial
+// values. The values themselves are in the executor's arena.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ namespace tessera {
 // The axis on which Repeated stacks the weights of its block.
 inline constexpr std::string_view kLayersAxis = "layers";
 
-// Which axes of a weight count as inputs and outputs for the initialisers that scale by them. Both
-// empty: the last axis is the output and the one before it the input, times all earlier ones (Pax's
-// reading of a convolution kernel); a single axis is both.
+// The axes of a weight that count as inputs and outputs for initialisers that scale by fan in or
+// fan out. Both empty: the last axis is the output, the one before it the input, and both are
+// multiplied by all earlier ones (Pax's reading of a convolution kernel); a single axis is both.
 struct FanAxes {
   std::vector<std::string> in;
   std::vector<std::string> out;
@@ -30,19 +30,19 @@ inline WeightInit ones() { return {InitKind::kConstant, 1.0}; }
 
 struct Parameter {
   std::string path;  // "lm.transformer.x_layers[3].ffn.up", or x_layers[] when stacked.
-  Type type;         // Global, unsplit, in the param dtype; stacked: `layers` leads.
+  Type type;         // Global, unsplit, in the param dtype; stacked: with leading axis `layers`.
   WeightInit init;
   FanAxes fans;
-  std::string random_path;      // `path` with its first layer index left out: x_layers[].
+  std::string random_path;      // `path` with its first layer index removed: x_layers[].
   int64_t layer = -1;           // That index, or -1. Slice i of a stacked weight has index i.
-  int64_t stack = 0;            // Layers stacked; 0: not stacked.
-  std::vector<AxisRule> rules;  // Its layer's own, before the experiment's.
-  std::vector<Axis> layout;     // As declared, if that splits axes; no rule then counts.
+  int64_t stack = 0;            // Number of stacked layers; 0: not stacked.
+  std::vector<AxisRule> rules;  // Of its layer; they precede the experiment's.
+  std::vector<Axis> layout;     // As declared, if that has splits; the rules then do not apply.
 };
 
 class ParameterTable {
  public:
-  // Returns the parameter's position. Error if the path is taken.
+  // Returns the parameter's index. Error if the path is taken.
   int32_t add(Parameter parameter);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -54,11 +54,11 @@ class ParameterTable {
   std::vector<Parameter> parameters_;
 };
 
-// Its type as it lies on the traced mesh: as declared, or as the rules say.
-Type type_at_rest(const Parameter& parameter);
+// Its type in storage on the mesh being traced: the declared layout, or what the rules give.
+Type stored_type(const Parameter& parameter);
 
-// One graph input for each parameter, of kind kParameter and named by its path, laid out at rest as
-// type_at_rest says. Error for a layer's rule about an axis that none of its weights has.
+// One graph input of kind kParameter for each parameter, named by its path, with its stored_type.
+// Error for a layer's rule about an axis that none of its weights has.
 std::vector<Tensor> parameter_inputs(const ParameterTable& table);
 
 }  // namespace tessera

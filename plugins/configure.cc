@@ -53,7 +53,7 @@ void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
     const std::vector<int64_t> given = std::exchange(shape, usual_shape);
     bool is_used = true;
     try {
-      is_used = !same_value(to_tree(with_all_evals(experiment.build())), to_tree(config));
+      is_used = !same_value(to_tree(with_all_evals(experiment.config())), to_tree(config));
     } catch (const Error&) {
       // build() needs a shape.
     }
@@ -126,11 +126,11 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   const Tree parts = to_tree(ExperimentConfig{});
   for (const Setting& setting : later)
     if (!has_root(parts, setting.path))
-      fail_unknown(entry, knobs, to_tree(experiment->build()), setting);
+      fail_unknown(entry, knobs, to_tree(experiment->config()), setting);
   configured.knobs = entry.knobs(*experiment);
   configured.knobs.provenance = {Origin::kExperiment, entry.site, {}};
   for (const std::string& given : knob_sets) note_command_line(configured.knobs, given);
-  configured.config = with_all_evals(experiment->build());
+  configured.config = with_all_evals(experiment->config());
   check_shapes_are_used(entry, *experiment, configured.config);
   for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
   configured.config = with_all_evals(configured.config);  // --set may add or remove datasets.

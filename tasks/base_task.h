@@ -10,7 +10,7 @@
 #include "core/graph/mesh.h"
 #include "core/graph/rules.h"
 #include "inputs/base_input.h"
-#include "layers/base_model.h"
+#include "layers/models/base_model.h"
 #include "tasks/decode_hparams.h"
 #include "tasks/learner/learner.h"
 #include "tasks/train_hparams.h"

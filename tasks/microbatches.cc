@@ -41,7 +41,7 @@ std::vector<Tensor> select(const std::vector<Tensor>& tensors, const std::vector
 Differentiated whole_batch(const BaseModel& model, const std::vector<Tensor>& parameters,
                            const std::vector<int32_t>& trained, const Features& features) {
   const FpropScope scope(parameters, features);
-  const ModelOutput output = finished(model.fprop(features));
+  const ModelOutput output = finished(model(features));
   const Tensor loss = output.loss.sum / output.loss.weight;
   return {loss, gradients(loss, select(parameters, trained)), output};
 }
@@ -99,7 +99,7 @@ std::vector<std::string> metric_names(const BaseModel& model, const Features& fe
   if (features.step) copies.step = input("step", InputKind::kScalar, features.step.type());
   const FpropScope scope(parameter_inputs(model.parameters()), copies);
   std::vector<std::string> names;
-  for (const auto& [name, metric] : model.fprop(copies).metrics) names.push_back(name);
+  for (const auto& [name, metric] : model(copies).metrics) names.push_back(name);
   return names;
 }
 
@@ -131,7 +131,7 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
     std::vector<Tensor> inside;
     for (const Tensor& parameter : parameters) inside.push_back(imported(parameter));
     const FpropScope scope(inside, microbatch);
-    const ModelOutput output = finished(model.fprop(microbatch));
+    const ModelOutput output = finished(model(microbatch));
     std::vector<Tensor> terms = gradients(output.loss.sum, select(inside, trained));
     for (const Tensor& each : flatten(output)) terms.push_back(each);
     for (size_t i = 0; i < sums.size(); ++i) sums[i] = sums[i] + terms[i];

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/graph/tensor.h"
-#include "layers/base_model.h"
+#include "layers/models/base_model.h"
 
 namespace tessera {
 

@@ -14,7 +14,7 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "layers/decode_cache.h"
+#include "layers/decode_state.h"
 #include "layers/fprop_scope.h"
 #include "tasks/learner/optimizers/update_ops.h"
 #include "tasks/microbatches.h"
@@ -48,7 +48,7 @@ std::vector<Tensor> weight_inputs(const ParameterTable& table, Weights weights) 
   if (weights == Weights::kTrained) return parameter_inputs(table);
   std::vector<Tensor> inputs;
   for (const Parameter& each : table.parameters())
-    inputs.push_back(input(ema_name(each.path), InputKind::kState, type_at_rest(each)));
+    inputs.push_back(input(ema_name(each.path), InputKind::kState, stored_type(each)));
   return inputs;
 }
 
@@ -77,7 +77,7 @@ void check_all_attention_is_cached(const Graph& graph) {
       continue;
     fail(
         "{}: this model cannot decode token by token: {} knows nothing of earlier tokens, whose "
-        "keys and values are in a cache (see FpropScope::cache() and layers/decode_cache.h) [in "
+        "keys and values are in a cache (see FpropScope::cache() and layers/decode_state.h) [in "
         "{}]",
         node.site.text(), node.op->name, node.path);
   }
@@ -148,7 +148,7 @@ Graph SingleTask::eval_graph(const TraceSetting& setting, Weights weights) const
   Features features = batch_features(setting.batch, Mode::kEval);
   weigh_examples(&features);
   const FpropScope scope(weight_inputs(model_->parameters(), weights), features);
-  const ModelOutput scores = model_->fprop(features);
+  const ModelOutput scores = (*model_)(features);
   output_metrics(scores);
   output_rows(scores, features);
   return graph;

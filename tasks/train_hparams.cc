@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/train_hparams.h"
 
+#include "core/base/check_number.h"
 #include "core/base/error.h"
-#include "tasks/learner/check_number.h"
 
 namespace tessera {
 

@@ -11,17 +11,16 @@ using namespace tessera;
 
 const TemplateRegistrar<UnaryLayer, Ffn> kRegister;
 
-Ffn::Ffn(const HParams& p) : UnaryLayer(p.dtypes, p.rules) {
+Ffn::Ffn(const HParams& p) : UnaryLayer(p.layer) {
   const Axis embed{"embed", p.model_dims.get(), {}};
   const Axis mlp{"mlp", p.hidden_dims.get(), {}};
-  const WeightInit init = p.params_init.get_or(WeightInit{});
+  const WeightInit init = p.layer.init();
   up_ = weight("up", {embed, mlp}, init);
   scale_ = weight("scale", {mlp}, ones());
   down_ = weight("down", {mlp, embed}, init);
 }
 
 Tensor Ffn::fprop(Tensor x) const {
-  const LayerScope scope(*this);
   x = place(x);
   Tensor hidden = place(einsum(x, param(up_), over("embed")));
   hidden = square(relu(save_for_backward(hidden, "ffn1")));

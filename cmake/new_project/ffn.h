@@ -13,17 +13,15 @@ class Ffn final : public tessera::UnaryLayer {
     static constexpr std::string_view kName = "my_project.Ffn";
     tessera::Required<int64_t> model_dims;
     tessera::Required<int64_t> hidden_dims;
-    tessera::Field<tessera::DTypePolicy> dtypes;
-    tessera::Field<tessera::WeightInit> params_init;
-    tessera::LayerRules rules;
-    FIELDS(model_dims, hidden_dims, dtypes, params_init, rules)
+    tessera::LayerHParams layer;  // dtypes, params_init, rules
+    FIELDS(model_dims, hidden_dims, layer)
   };
   explicit Ffn(const HParams& p);
 
+ private:
   // x["… embed"] -> ["… embed"], laid out as the residual.
   tessera::Tensor fprop(tessera::Tensor x) const override;
 
- private:
   tessera::Weight up_, scale_, down_;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // my_project.Sorter: a small transformer that learns to sort letters.
 #include "ffn.h"
-#include "layers/language_model.h"
-#include "layers/rms_norm.h"
+#include "layers/models/language_model.h"
+#include "layers/norms/norms.h"
 #include "plugins/registry.h"
-#include "tasks/learner/schedules/linear_rampup_decay.h"
+#include "tasks/learner/schedules/schedules.h"
 #include "tasks/single_task.h"
 #include "words.h"
 

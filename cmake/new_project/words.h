@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows such as "tessera=aeersst": letters, and the same in order. A row is made from its number, so
-// that the data needs no file and never ends. Only the answer is scored.
+// Rows such as "tessera=aeersst": letters, and the same letters sorted. A row is generated from its
+// index, so that there is no file and no end. Only the answer is scored.
 #pragma once
 
 #include "core/hparams/template.h"
@@ -15,7 +15,7 @@ class Words final : public tessera::IndexedInput {
     static constexpr std::string_view kName = "my_project.Words";
     tessera::Required<int64_t> global_batch_size;
     int64_t seed = 1;
-    int64_t num_batches = -1;  // End after so many; -1: never.
+    int64_t num_batches = -1;  // -1: endless.
     FIELDS(global_batch_size, seed, num_batches)
   };
   explicit Words(const HParams& p);

@@ -17,7 +17,7 @@ struct SourceSite {
   // it.
   static SourceSite current(std::source_location where = std::source_location::current());
   bool known() const { return line != 0; }
-  std::string text() const;  // "layers/linear.cc:41"; "" if unknown.
+  std::string text() const;  // "layers/feed_forward/linear.cc:41"; "" if unknown.
 };
 
 }  // namespace tessera

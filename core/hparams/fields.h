@@ -13,7 +13,8 @@
 // A member left out of the list of an aggregate does not compile; the message names it
 // (fields_check.h). Members may be bool, int64_t, double, std::string, DType, enums with a name
 // table (enum_names.h), structs with FIELDS, Template<Base>, and Field, std::vector, std::optional
-// and std::map<std::string, …> of those.
+// and std::map<std::string, …> of those. The fields of a member whose struct has
+// `static constexpr bool kInlined = true` are inlined: no path and no file names the member itself.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +41,22 @@ namespace tessera {
 
 namespace detail {
 
+// A struct of fields that stand among those of the struct it is a member of.
+template <typename T>
+concept Inlined = T::kInlined;
+
+template <typename Visitor, typename Member>
+void visit_member(Visitor& visitor, std::string_view name, Member& member) {
+  if constexpr (Inlined<std::remove_const_t<Member>>) {
+    member.fields(visitor);
+  } else {
+    visitor(name, member);
+  }
+}
+
 template <typename Visitor, typename... Members>
 void visit_named(Visitor& visitor, [[maybe_unused]] std::string_view names, Members&... members) {
-  (visitor(take_name(names), members), ...);
+  (visit_member(visitor, take_name(names), members), ...);
 }
 
 template <typename From, typename To>

@@ -47,6 +47,8 @@ void kName_is_missing() = delete;  // static constexpr std::string_view kName = 
 template <typename HParams, typename Base>
 void Instance_is_missing_or_not_derived_from_Base() = delete;  // using Instance = …;
 template <typename HParams>
+void Instance_is_abstract() = delete;  // A layer overrides fprop with its base's signature.
+template <typename HParams>
 void HParams_are_in_an_anonymous_namespace() = delete;  // Name it: namespace mine { … }
 
 namespace detail {
@@ -173,6 +175,8 @@ constexpr void check_base() {
         using_Base_is_missing<P, Direct>();
       }
     }
+  } else if constexpr (sizeof(P) != sizeof(FieldsOwner<P>)) {
+    FIELDS_is_missing<P>();  // It has members of its own.
   } else if constexpr (requires { typename P::Base; }) {
     if constexpr (std::is_same_v<typename P::Base, FieldsOwner<P>>) FIELDS_is_missing<P>();
   }

@@ -171,6 +171,8 @@ class TemplateRegistrar {
       kName_is_missing<P>();
     } else if constexpr (!Configures<P, Base>) {
       Instance_is_missing_or_not_derived_from_Base<P, Base>();
+    } else if constexpr (std::is_abstract_v<L>) {
+      Instance_is_abstract<P>();
     } else if constexpr (detail::is_in_anonymous_namespace<P>()) {
       HParams_are_in_an_anonymous_namespace<P>();
     } else {

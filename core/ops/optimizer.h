@@ -8,10 +8,6 @@
 
 namespace tessera {
 
-enum class DecayStyle {
-  kDecoupled,  // AdamW: parameter -= lr·(update + decay·parameter) (Loshchilov and Hutter, 2019).
-};
-
 struct AdamOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;

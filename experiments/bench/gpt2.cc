@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "inputs/synthetic_input.h"
-#include "layers/language_model.h"
+#include "layers/models/language_model.h"
 #include "plugins/registry.h"
 #include "tasks/single_task.h"
 
@@ -60,14 +60,11 @@ ExperimentConfig Gpt2::build() const {
 
 // GPT-2 124M: 12 layers, 768 wide, 50304 tokens.
 struct Gpt2Base : Gpt2 {
-  using Base = Gpt2;
   static constexpr std::string_view kSummary = "speed: GPT-2 124M on synthetic tokens";
-  FIELDS()
 };
 REGISTER_EXPERIMENT(bench, Gpt2Base)
 
 struct Gpt2Small : Gpt2 {
-  using Base = Gpt2;
   static constexpr std::string_view kSummary =
       "speed: 6 layers, 384 wide, 8192 tokens, on synthetic tokens";
   Gpt2Small() {
@@ -77,13 +74,11 @@ struct Gpt2Small : Gpt2 {
     vocab_size = 8192;
     global_batch_size = 16;
   }
-  FIELDS()
 };
 REGISTER_EXPERIMENT(bench, Gpt2Small)
 
 // Over bytes.
 struct Gpt2Tiny : Gpt2 {
-  using Base = Gpt2;
   static constexpr std::string_view kSummary =
       "speed: 4 layers, 128 wide, over bytes, on synthetic tokens";
   Gpt2Tiny() {
@@ -93,7 +88,6 @@ struct Gpt2Tiny : Gpt2 {
     vocab_size = 264;
     global_batch_size = 32;
   }
-  FIELDS()
 };
 REGISTER_EXPERIMENT(bench, Gpt2Tiny)
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models that speed is measured on: GPT-2's architecture (learned positions, LayerNorm, exact
-// GELU, biases off as in nanoGPT's small recipes, tied embeddings) on synthetic tokens. Weights are
-// drawn as GPT-2's: N(0, 0.02²), and N(0, 0.02²/(2·layers)) for what enters the residual. AdamW has
-// betas 0.9 and 0.95, epsilon 1e-8, a constant learning rate, decay 0.1 on matrices, and the global
-// gradient norm is clipped to 1: a twin in another framework gives the same first losses.
+// The models for speed measurements: GPT-2's architecture (learned positions, LayerNorm, exact
+// GELU, no biases as in nanoGPT's small recipes, tied embeddings) on synthetic tokens. Initial
+// weights as in GPT-2: N(0, 0.02²), and N(0, 0.02²/(2·layers)) for projections into the residual.
+// AdamW with betas 0.9 and 0.95, epsilon 1e-8, a constant learning rate and weight decay 0.1 on
+// matrices; gradients are clipped to a global norm of 1. The same model in another framework gives
+// the same first losses.
 #pragma once
 
 #include <cstdint>

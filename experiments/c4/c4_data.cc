@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a user gets C4: what is said when a c4 experiment finds no data. docs/recipes.md explains the
-// same commands, and a test runs them.
+// The message of a c4 experiment without data: commands that fetch C4. docs/recipes.md explains
+// them, and a test runs them.
 #include <algorithm>
 #include <filesystem>
 
@@ -16,21 +16,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A start: 10 of 1024 files with 1.5 billion tokens, and what is held out.
+// For a start: 10 of 1024 files with 1.5 billion tokens, and the validation files.
 constexpr const char* kSomeFiles = "'en/c4-*.0000?-of-*.json.gz'";
-constexpr const char* kFolder = "en";  // Of the data set, and so of what is downloaded.
+constexpr const char* kFolder = "en";  // In the data set, and so in the download.
 
 bool is_there(const std::string& path) {
   return is_file_pattern(path) ? !matching_files(path).empty() : fs::exists(path);
 }
 
-// The folder that holds the files which the experiment reads as they are, or makes tokens of.
+// The folder of the files that the experiment reads or tokenises.
 fs::path folder_of(const std::string& shards) {
   const fs::path folder = is_file_pattern(shards) ? pattern_root(shards) : fs::path(shards);
   return folder.empty() ? fs::path(".") : folder;
 }
 
-// What `hf` is told to download into: `data` for data/en/*.json.gz.
+// The download folder for `hf`: `data` for data/en/*.json.gz.
 fs::path download_folder(const std::string& shards) {
   const fs::path folder = folder_of(shards);
   const fs::path top = folder.filename() == kFolder ? folder.parent_path() : folder;
@@ -49,7 +49,7 @@ std::vector<std::string> commands_to_fetch(const std::string& shards) {
   return commands;
 }
 
-// Adds the command that makes the folder of a file, unless it is there or comes with the download.
+// Adds a command that makes the folder of a file, unless it exists or the download makes it.
 void add_folder(const std::string& file, const std::string& shards,
                 std::vector<std::string>* commands) {
   const fs::path folder = fs::path(file).parent_path();
@@ -59,7 +59,7 @@ void add_folder(const std::string& file, const std::string& shards,
     commands->push_back(command);
 }
 
-// The first file of those that a pattern will match: enough to train a tokenizer on.
+// The first file of the pattern: enough to train a tokenizer.
 std::string first_of(const std::string& shards) {
   return (folder_of(shards) / "c4-train.00000-of-01024.json.gz").string();
 }
@@ -71,7 +71,7 @@ std::string where(const std::string& path) {
 
 }  // namespace
 
-// What is there is not made again.
+// Commands whose output exists are omitted.
 std::optional<MissingData> C4Spmd::missing_data(const ExperimentConfig& config) const {
   const bool wants_tokens =
       config.input.holds<FlatTokensInput::HParams>() &&
@@ -79,8 +79,7 @@ std::optional<MissingData> C4Spmd::missing_data(const ExperimentConfig& config) 
   const bool wants_shards =
       config.input.holds<StreamingTextInput::HParams>() &&
       config.input.as<StreamingTextInput::HParams>().path.get() == train_shards;
-  if (!wants_tokens && !wants_shards)
-    return std::nullopt;  // The data are others than the recipe's.
+  if (!wants_tokens && !wants_shards) return std::nullopt;  // The data are not the recipe's.
   const bool has_tokenizer = tokenizer == "bytes" || is_there(tokenizer);
   const bool has_shards = is_there(train_shards) && is_there(validation_shards);
   MissingData missing;
@@ -109,10 +108,10 @@ std::optional<MissingData> C4Spmd::missing_data(const ExperimentConfig& config) 
   }
   if (!has_shards)
     missing.advice =
-        "They fetch the first 3 GB of C4's English text; all of it is 'en/*.json.gz', 305 GB. ";
+        "They fetch the first 3 GB of C4's English text; the whole is 'en/*.json.gz', 305 GB. ";
   missing.advice +=
       "See docs/recipes.md. Without data, --mode=plan shows what a step needs, and --set "
-      "data=synthetic trains on made-up sequences.";
+      "data=synthetic trains on synthetic sequences.";
   return missing;
 }
 

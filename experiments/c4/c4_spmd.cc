@@ -7,17 +7,17 @@
 #include "inputs/flat_tokens_input.h"
 #include "inputs/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
-#include "layers/language_model.h"
-#include "layers/repeated.h"
-#include "tasks/learner/schedules/linear_rampup_decay.h"
+#include "layers/models/language_model.h"
+#include "layers/models/transformer.h"
+#include "tasks/learner/schedules/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kTrainSeed = 9876;  // Of the training data's order.
+constexpr int64_t kTrainSeed = 9876;  // Of the order of training data.
 constexpr int64_t kShuffledDocuments = 256;
-constexpr int64_t kEvalBatches = 8;  // Of synthetic data, which has no end.
+constexpr int64_t kEvalBatches = 8;  // Of synthetic data, which is endless.
 
 }  // namespace
 
@@ -25,8 +25,8 @@ int64_t C4Spmd::batch_size() const {
   if (global_batch_size.has()) return global_batch_size.get();
   if (ici_mesh_shape.empty())
     fail(
-        "percore_batch_size={} is for each device of a declared mesh, but ici_mesh_shape is empty; "
-        "set it, or global_batch_size",
+        "percore_batch_size={} is per device of a declared mesh, but ici_mesh_shape is empty; set "
+        "it, or global_batch_size",
         percore_batch_size);
   int64_t devices = 1;
   for (const int64_t size : ici_mesh_shape) devices *= size;
@@ -60,7 +60,7 @@ Template<BaseModel> C4Spmd::model() const {
           .softmax_tpl = SharedEmbeddingSoftmax::HParams{.scale_sqrt_depth = true,
                                                          .use_bias = true,
                                                          .loss = {.soft_cap = 30.0},
-                                                         .params_init = table_init},
+                                                         .layer = {.params_init = table_init}},
           .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block},
           .final_ln_tpl = norm,
           .params_init = WeightInit{InitKind::kXavier, 1.0}}};
@@ -91,17 +91,18 @@ Template<BaseInput> C4Spmd::input(std::string_view split) const {
                                    .num_batches = train ? -1 : kEvalBatches,
                                    .seed = train ? kTrainSeed : kTrainSeed + 1};
   if (data == C4Data::kShards)
-    return StreamingTextInput::HParams{.path = train ? train_shards : validation_shards,
-                                       .tokenizer = tokenizer,
-                                       .split = StreamSplit::kAll,  // C4 has held out files.
-                                       .name = std::string(split),
-                                       .global_batch_size = batch_size(),
-                                       .seq_len = seq_len,
-                                       .labels = Labels::kShiftRight,
-                                       .shuffle = train,
-                                       .shuffle_documents = train ? kShuffledDocuments : 1,
-                                       .repeat = train,
-                                       .seed = kTrainSeed};
+    return StreamingTextInput::HParams{
+        .path = train ? train_shards : validation_shards,
+        .tokenizer = tokenizer,
+        .split = StreamSplit::kAll,  // C4 has separate validation files.
+        .name = std::string(split),
+        .global_batch_size = batch_size(),
+        .seq_len = seq_len,
+        .labels = Labels::kShiftRight,
+        .shuffle = train,
+        .shuffle_documents = train ? kShuffledDocuments : 1,
+        .repeat = train,
+        .seed = kTrainSeed};
   return FlatTokensInput::HParams{.path = flat_tokens_path,
                                   .split = std::string(split),
                                   .global_batch_size = batch_size(),
@@ -114,7 +115,6 @@ Template<BaseInput> C4Spmd::input(std::string_view split) const {
 
 ExperimentConfig C4Spmd::build() const {
   return {.mesh = mesh(),
-          .rules = strategy_rules(strategy),
           .task = SingleTask::HParams{.dtypes = DTypePolicy{.param = DType::kF32,
                                                             .compute = compute_dtype},
                                       .model = model(),

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// c4.Spmd1B: Pax's C4Spmd1BAdam4Replicas, 1.10 billion weights fully sharded over four devices; and
-// c4.Spmd1BSmoke, the same recipe at a size that any machine trains.
+// c4.Spmd1B: Pax's C4Spmd1BAdam4Replicas, 1.10 billion weights fully sharded over four devices.
+// c4.Spmd1BSmoke: the same recipe, small enough for any machine.
 #include "experiments/c4/c4_spmd.h"
 #include "plugins/registry.h"
 
 namespace tessera {
 
 struct Spmd1B : C4Spmd {
-  using Base = C4Spmd;
   static constexpr std::string_view kSummary =
       "Pax's C4Spmd1BAdam4Replicas: 1.10B weights on 4 devices; --set flat_tokens_path=FILE";
   Spmd1B() {
@@ -18,14 +17,11 @@ struct Spmd1B : C4Spmd {
     percore_batch_size = 32;
     ici_mesh_shape = {1, 4, 1};
   }
-  FIELDS()
 };
 REGISTER_EXPERIMENT(c4, Spmd1B)
 
-// Every axis can be split eight ways. The mesh takes the devices that there are; the batch
-// is fixed.
+// Every axis is divisible by eight. The mesh takes all available devices; the batch is fixed.
 struct Spmd1BSmoke : Spmd1B {
-  using Base = Spmd1B;
   static constexpr std::string_view kSummary =
       "c4.Spmd1B with 2 narrow layers and 200 steps, on synthetic data or --set data=flat_tokens";
   Spmd1BSmoke() {
@@ -44,7 +40,6 @@ struct Spmd1BSmoke : Spmd1B {
     decay_end = 200;
     save_interval_steps = 100;
   }
-  FIELDS()
 };
 REGISTER_EXPERIMENT(c4, Spmd1BSmoke)
 

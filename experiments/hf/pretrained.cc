@@ -7,27 +7,27 @@
 #include "core/io/file.h"
 #include "inputs/flat_tokens_input.h"
 #include "inputs/streaming_text_input.h"
-#include "layers/repeated.h"
+#include "layers/models/transformer.h"
 #include "plugins/registry.h"
 #include "tasks/interop/hf_model.h"
-#include "tasks/learner/schedules/linear_rampup_decay.h"
+#include "tasks/learner/schedules/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
 namespace {
 
-// Where there is no data, this is what is looked for in vain.
+// The path in the error message of a run without data.
 constexpr std::string_view kNoData = "(set text_path or flat_tokens_path)";
 
 HfConfig config_of(const Pretrained& e) {
   if (e.path.empty())
     fail(
-        "hf.Pretrained follows the config.json of a Hugging Face directory: say which with "
-        "--set path=DIR");
+        "hf.Pretrained needs a Hugging Face directory with a config.json; give it with --set "
+        "path=DIR");
   const std::filesystem::path file = std::filesystem::path(e.path) / "config.json";
   HfConfig config = parse_hf_config(read_file(file), file.string());
   if (config.family == HfFamily::kGpt2 && e.seq_len > config.max_positions)
-    fail("seq_len={} is beyond the {} positions that {} knows", e.seq_len, config.max_positions,
+    fail("seq_len={} exceeds the {} positions of {}", e.seq_len, config.max_positions,
          file.string());
   return config;
 }

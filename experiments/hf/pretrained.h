@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model whose sizes stand in a Hugging Face directory: GPT-2 and Llama. Its weights come by
-// --mode=import --input=<path>; without that it is trained afresh. Importing, exporting and
-// continuing prompts need no data; training and evaluation do.
+// A GPT-2 or Llama with the sizes of a Hugging Face directory. --mode=import --input=<path> imports
+// its weights; otherwise they are initialised. Importing, exporting and continuing prompts need no
+// data; training and evaluation do.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace tessera {
 struct Pretrained : Experiment {
   using Base = Experiment;
   static constexpr std::string_view kSummary =
-      "a GPT-2 or Llama as config.json in a Hugging Face directory says (--set path=DIR)";
+      "a GPT-2 or Llama, as in the config.json of a Hugging Face directory (--set path=DIR)";
   std::string path;              // The directory with config.json.
-  std::string flat_tokens_path;  // What to train on: a token file,
+  std::string flat_tokens_path;  // Training data: a token file,
   std::string text_path;         // or text (file, directory or pattern), tokenised on the fly.
   std::string tokenizer;         // Of the text; empty: the one in `path`.
   int64_t seq_len = 256;
@@ -27,7 +27,7 @@ struct Pretrained : Experiment {
   double min_learning_rate_ratio = 0.1;
   double weight_decay = 0.1;  // Of matrices only.
   double dropout_rate = 0.0;  // Of the residual and the embeddings.
-  bool repeated = true;       // One block, looped over; else every layer has its own nodes.
+  bool repeated = true;       // Loop over one block; false: every layer has its own nodes.
   DType compute_dtype = DType::kF32;
   FIELDS(path, flat_tokens_path, text_path, tokenizer, seq_len, global_batch_size, num_train_steps,
          warmup_steps, learning_rate, min_learning_rate_ratio, weight_decay, dropout_rate, repeated,

@@ -5,9 +5,9 @@
 
 #include "inputs/flat_tokens_input.h"
 #include "inputs/text_input.h"
-#include "layers/language_model.h"
-#include "layers/rms_norm.h"
-#include "tasks/learner/schedules/linear_rampup_decay.h"
+#include "layers/models/language_model.h"
+#include "layers/norms/norms.h"
+#include "tasks/learner/schedules/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
@@ -18,7 +18,7 @@ constexpr double kInitScale = 0.02;
 }  // namespace
 
 Template<BaseModel> ByteLm::model() const {
-  // What is added to the residual twice a layer starts smaller, as in GPT-2.
+  // As in GPT-2: the two outputs of a layer that are added to the residual have smaller weights.
   const WeightInit residual_init{InitKind::kGaussian,
                                  kInitScale / std::sqrt(2.0 * static_cast<double>(num_layers))};
   const DotProductAttention::HParams attention{.rotary_tpl = RotaryPositionEmbedding::HParams{},
@@ -57,7 +57,7 @@ Learner::HParams ByteLm::learner() const {
 }
 
 ExperimentConfig ByteLm::build() const {
-  // Evaluation reads what the training input has frozen, whatever text that was made of.
+  // Evaluation reads the corpus snapshot that the training input has written.
   const FlatTokensInput::HParams validation{.path = std::string(kFrozenCorpus),
                                             .split = "validation",
                                             .global_batch_size = global_batch_size,

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// quickstart.CharLm: any text file, given as --set input.path=FILE; its last tenth is held out and
-// scored whole. Sizes and schedule are those of nanoGPT's recipe for Shakespeare on a CPU.
+// quickstart.CharLm: any text file, given as --set input.path=FILE; its last tenth is the
+// validation split. Sizes and schedule are those of nanoGPT's recipe for Shakespeare on a CPU.
 #include "experiments/quickstart/byte_lm.h"
 #include "plugins/registry.h"
 
 namespace tessera {
 
 struct CharLm : ByteLm {
-  using Base = ByteLm;
   static constexpr std::string_view kSummary =
       "learns any text: --set input.path=FILE (nanoGPT's recipe for Shakespeare on a CPU)";
   CharLm() {
@@ -16,7 +15,6 @@ struct CharLm : ByteLm {
     num_train_steps = 2000;
     sample_length = 300;
   }
-  FIELDS()
 };
 REGISTER_EXPERIMENT(quickstart, CharLm)
 

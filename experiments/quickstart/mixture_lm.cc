@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// quickstart.MixtureLm: a mixture of sources whose weights change while training goes on, and the
-// held-out loss of each. The sources are synthetic, so that it runs as it stands; of token files
-// they would be {"web", FlatTokensInput::HParams{.path = "web/*.h5", .shuffle = Shuffle::kEra}}.
+// quickstart.MixtureLm: a mixture of sources whose weights change during training, and the
+// validation loss of each. The sources are synthetic, so that it runs without data; a source of
+// token files is {"web", FlatTokensInput::HParams{.path = "web/*.h5", .shuffle = Shuffle::kEra}}.
 #include "experiments/quickstart/byte_lm.h"
 #include "inputs/mixture_input.h"
 #include "inputs/synthetic_input.h"
@@ -13,7 +13,7 @@ struct MixtureLm : ByteLm {
   using Base = ByteLm;
   static constexpr std::string_view kSummary =
       "learns a mixture of synthetic sources whose weights change at --set reversal_begins=STEP";
-  int64_t reversal_begins = 128;  // At this step; it is left out before.
+  int64_t reversal_begins = 128;  // The step from which reversal is in the mixture.
   int64_t block_size = 1024;
   FIELDS(reversal_begins, block_size)
 
@@ -28,7 +28,7 @@ struct MixtureLm : ByteLm {
 
   ExperimentConfig build() const override {
     ExperimentConfig config = ByteLm::build();
-    // All over one alphabet, so that their ids mean the same.
+    // All sources use the same alphabet, so that ids have the same meaning.
     const auto source = [](SyntheticTask task) {
       return SyntheticInput::HParams{.task = task, .num_letters = 20, .distance = 8};
     };
@@ -43,7 +43,7 @@ struct MixtureLm : ByteLm {
         .global_batch_size = global_batch_size,
         .seq_len = seq_len};
     config.input = mixture;
-    // Held out by another seed, in equal shares, as much of it as tells the losses apart.
+    // Validation: another seed, equal weights, and enough batches to distinguish the losses.
     mixture.name = "validation";
     mixture.weights = {{"copy", 1.0}, {"hidden_copy", 1.0}, {"reversal", 1.0}};
     mixture.stages.clear();

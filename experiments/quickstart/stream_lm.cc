@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// quickstart.StreamLm: learns shards of text or lines of JSON as they are, tokenised on the fly;
-// documents held out by their text are scored. --set path=FILES, and --set tokenizer=FILE with the
-// vocab_size that it has.
+// quickstart.StreamLm: learns shards of text or JSON lines directly, tokenised on the fly; the
+// validation split is chosen by a hash of each document's text. --set path=FILES, and --set
+// tokenizer=FILE with its vocab_size.
 #include "experiments/quickstart/byte_lm.h"
 #include "inputs/streaming_text_input.h"
 #include "plugins/registry.h"
@@ -17,7 +17,8 @@ struct StreamLm : ByteLm {
   std::string tokenizer = "bytes";
   double validation_fraction = 0.01;  // Of documents.
   BrokenDocuments broken_documents = BrokenDocuments::kFail;
-  int64_t max_eval_batches = 100;  // The whole of a large corpus is read to find what is held out.
+  int64_t max_eval_batches =
+      100;  // Without a limit, the whole corpus is read to find the validation split.
   FIELDS(path, text_field, tokenizer, validation_fraction, broken_documents, max_eval_batches)
 
   ExperimentConfig build() const override;

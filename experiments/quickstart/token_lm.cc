@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // quickstart.TokenLm: learns a token file of `flat_tokens build`, given as --set tokens=FILE.h5,
-// and scores what was held out of it. docs/data.md goes from a folder of text to its bits per byte.
+// and scores its validation split. docs/data.md describes the whole way from text to bits per byte.
 #include "experiments/quickstart/byte_lm.h"
 #include "inputs/flat_tokens_input.h"
 #include "plugins/registry.h"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// quiz.CopyQuiz: a small model learns to copy letters, and is scored by metrics of this plugin's
-// own beside its loss: as a multiple choice of copies, and by copying itself.
-#include "experiments/quiz/exact_match.h"
-#include "experiments/quiz/multiple_choice.h"
+// quiz.CopyQuiz: a small model learns to copy letters. Besides its loss, it is scored with metrics
+// of this plugin: multiple choice between copies, and exact match of generated copies.
+#include "experiments/quiz/metrics.h"
 #include "experiments/quiz/question_input.h"
 #include "inputs/synthetic_input.h"
-#include "layers/language_model.h"
+#include "layers/models/language_model.h"
 #include "plugins/registry.h"
 #include "tasks/single_task.h"
 
@@ -14,7 +13,7 @@ namespace tessera {
 struct CopyQuiz : Experiment {
   using Base = Experiment;
   static constexpr std::string_view kSummary =
-      "metrics of a plugin's own: multiple choice by likelihood, exact match of continuations";
+      "metrics in a plugin: multiple choice by likelihood, exact match of continuations";
   int64_t question_length = 4;
   int64_t num_letters = 10;
   int64_t num_choices = 4;
@@ -34,7 +33,7 @@ struct CopyQuiz : Experiment {
     SyntheticInput::HParams validation = letters;
     validation.seed = 99;
     validation.num_batches = 2;
-    const SyntheticInput known(letters);  // It says which ids letters have.
+    const SyntheticInput known(letters);  // Has the ids of letters.
     const QuestionInput::HParams questions{.global_batch_size = 32,
                                            .num_choices = num_choices,
                                            .question_length = question_length,

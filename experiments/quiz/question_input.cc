@@ -47,7 +47,7 @@ std::vector<int32_t> QuestionInput::tokens(int64_t question, int64_t choice) con
     letters.push_back(static_cast<int32_t>(draw(i) % p_.num_letters));
   std::vector<int32_t> answer = letters;
   if (choice > 0) {
-    // One of all the answers with one wrong letter, another for each choice.
+    // One of the answers with one wrong letter, a different one for each choice.
     const int64_t wrong_answers = p_.question_length * (p_.num_letters - 1);
     const int64_t which = (draw(p_.question_length) % wrong_answers + choice) % wrong_answers;
     int32_t& letter = answer[static_cast<size_t>(which % p_.question_length)];
@@ -65,7 +65,7 @@ void QuestionInput::fill_example(int64_t, int64_t index, const TokenRow& row) co
   for (size_t i = 0; i < all.size(); ++i) {
     row.labels[i] = all[i];
     row.ids[i] = i == 0 ? 0 : all[i - 1];
-    row.weights[i] = i < all.size() / 2 ? 0.0f : 1.0f;  // The answer alone is scored.
+    row.weights[i] = i < all.size() / 2 ? 0.0f : 1.0f;  // Only the answer is scored.
     row.paddings[i] = 0.0f;
     row.segment_ids[i] = 1;
     row.segment_pos[i] = static_cast<int32_t>(i);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions with several answers, made from a rule: letters, and what may be their copy. The rows
-// of one question follow each other, the right answer first; the others differ from it in one
-// letter.
+// Generated multiple-choice questions: letters, and candidates for their copy. The rows of a
+// question are consecutive, the correct answer first; the others differ from it in one letter.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@ class QuestionInput final : public IndexedInput {
     Required<int64_t> global_batch_size;
     int64_t num_questions = 32;
     int64_t num_choices = 4;
-    int64_t question_length = 4;  // An answer is as long.
+    int64_t question_length = 4;  // Also the length of an answer.
     int64_t num_letters = 10;
     int64_t first_letter = 11;  // Its id; the others follow.
     int64_t seed = 1;
@@ -32,7 +31,7 @@ class QuestionInput final : public IndexedInput {
   explicit QuestionInput(const HParams& p);
 
   int64_t vocab_size() const override { return p_.first_letter + p_.num_letters; }
-  // The question's letters, then those of its answer number `choice`.
+  // The question's letters, then those of answer `choice`.
   std::vector<int32_t> tokens(int64_t question, int64_t choice) const;
 
  private:

@@ -3,7 +3,7 @@
 #include "experiments/seqax/model.h"
 #include "experiments/seqax/synthetic_tasks.h"
 #include "plugins/registry.h"
-#include "tasks/learner/schedules/linear_rampup_decay.h"
+#include "tasks/learner/schedules/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
@@ -11,7 +11,7 @@ namespace tessera {
 struct LocalSynthetic : Experiment {
   using Base = Experiment;
   static constexpr std::string_view kSummary =
-      "seqax's model with every layout written out, on its synthetic tasks; mesh 4×2, or any";
+      "seqax's model with explicit layouts, on its synthetic tasks; mesh 4×2, or any";
   LocalSynthetic() { ici_mesh_shape = {1, 4, 2}; }  // seqax's d and t are data and mdl.
   int64_t num_layers = 2;
   int64_t model_dims = 256;
@@ -44,7 +44,7 @@ struct LocalSynthetic : Experiment {
                                  .repeat = split == "train"};
     };
     return {.mesh = mesh(),
-            // No rules but how batches arrive: the model says all else.
+            // Rules for the batch only: the layouts are in the model.
             .rules = {.weights = "", .activations = "batch -> data"},
             .task =
                 SingleTask::HParams{

@@ -39,7 +39,7 @@ Tensor nth(Tensor x, std::string_view axis, int64_t index) {
 
 }  // namespace
 
-SeqaxModel::SeqaxModel(const HParams& p) : BaseModel(p.dtypes), p_(p) {
+SeqaxModel::SeqaxModel(const HParams& p) : BaseModel({.dtypes = p.dtypes}), p_(p) {
   const std::map<std::string, int64_t> sizes = {{"layers", p.num_layers.get()},
                                                 {"vocab", p.vocab_size.get()},
                                                 {"embed", p.model_dims.get()},
@@ -103,7 +103,7 @@ Tensor SeqaxModel::loop_body(Tensor x, Tensor segment_ids) const {
   k = rotary(k, positions, "head_dim", p_.rope_max_timescale);
   const Tensor context =
       cache != nullptr ? cached_attention(q, cache->extended("key", k), cache->extended("value", v),
-                                          cache->starts_beside(q), {})
+                                          cache->starts_like(q), {})
                        : attention(q, rename(k, "seq", "key_seq"), rename(v, "seq", "key_seq"),
                                    {.segment_ids = segment_ids});
   const Tensor w_o = gathered(w_o_, "embed heads/mdl head_dim");
@@ -151,8 +151,7 @@ Tensor SeqaxModel::blocks(Tensor ids, Tensor segment_ids) const {
   return reshard(blocks.carries[0], "batch/data seq embed");
 }
 
-Tensor SeqaxModel::next_logits(const Features& features) const {
-  const LayerScope scope(*this);
+Tensor SeqaxModel::fprop_next_logits(const Features& features) const {
   const Tensor gx = blocks(features.get("ids"), {});
   const Tensor x = at_last(gx, reshard(features.get("last"), "batch/data"));
   const Tensor nx = rms_norm(x, gathered(final_norm_, "embed", DType::kF32), "embed", kEpsilon);
@@ -161,8 +160,7 @@ Tensor SeqaxModel::next_logits(const Features& features) const {
               DType::kF32);
 }
 
-Tensor SeqaxModel::logits(const Features& features) const {
-  const LayerScope scope(*this);
+Tensor SeqaxModel::fprop_logits(const Features& features) const {
   const Tensor segment_ids = reshard(features.get("segment_ids"), "batch/data seq");
   const Tensor gx = blocks(features.get("ids"), segment_ids);
 
@@ -175,10 +173,9 @@ Tensor SeqaxModel::logits(const Features& features) const {
 }
 
 ModelOutput SeqaxModel::fprop(const Features& features) const {
-  const LayerScope scope(*this);
   const Tensor labels = reshard(features.get("labels"), "batch/data seq");
   const Tensor weights = reshard(features.get("weights"), "batch/data seq");
-  return weighted_output(cross_entropy(logits(features), labels, "vocab"), weights);
+  return weighted_output(cross_entropy(fprop_logits(features), labels, "vocab"), weights);
 }
 
 }  // namespace tessera

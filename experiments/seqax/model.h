@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// seqax's transformer in seqax's style: every weight says in words how it lies, and every gather
-// and scatter stands in the text, beside the product it is for. There are no axis rules and no
-// layers below; for those, see layers/. (MatX, https://github.com/MatX-inc/seqax.)
+// seqax's transformer in seqax's style: every weight is declared with its layout, and every gather
+// and scatter is explicit, next to the einsum that it is for. It uses no axis rules and no other
+// layers. (MatX, https://github.com/MatX-inc/seqax.)
 #pragma once
 
 #include <cstdint>
 
 #include "core/hparams/template.h"
-#include "layers/base_model.h"
+#include "layers/models/base_model.h"
 
 namespace tessera {
 
@@ -30,13 +30,13 @@ class SeqaxModel final : public BaseModel {
   };
   explicit SeqaxModel(const HParams& p);
 
-  // Features: ids, labels, weights and segment_ids of packed rows. Rotary positions run on through
-  // a row, whatever documents it holds.
-  ModelOutput fprop(const Features& features) const override;
-  Tensor logits(const Features& features) const override;
-  Tensor next_logits(const Features& features) const override;
-
  private:
+  // Features: ids, labels, weights and segment_ids of packed rows. Rotary positions count from the
+  // row's start, also in later documents.
+  ModelOutput fprop(const Features& features) const override;
+  Tensor fprop_logits(const Features& features) const override;
+  Tensor fprop_next_logits(const Features& features) const override;
+
   // The residual after all blocks: "batch/data seq embed". `segment_ids` invalid: one document a
   // row.
   Tensor blocks(Tensor ids, Tensor segment_ids) const;

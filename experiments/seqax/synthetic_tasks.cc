@@ -32,7 +32,7 @@ Stream stream_of(const SeqaxTasks::HParams& p) {
 
 uint32_t letter(RandomWords& words) { return static_cast<uint32_t>(words.between(1, kLetters)); }
 
-// `length` letters, of which those from `distance` on repeat.
+// `length` letters that repeat with period `distance`.
 std::vector<uint32_t> repeating(int64_t length, int64_t distance, RandomWords& words) {
   std::vector<uint32_t> tokens;
   for (int64_t i = 0; i < length; ++i)
@@ -61,7 +61,7 @@ int64_t RandomWords::between(int64_t first, int64_t last) {
   return first + static_cast<int64_t>(next() % static_cast<uint64_t>(last - first + 1));
 }
 double RandomWords::uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-// Twelve uniforms less six: near enough, and without a library's logarithm.
+// The sum of twelve uniforms minus six: accurate enough, and independent of the math library.
 double RandomWords::normal() {
   double sum = -6.0;
   for (int i = 0; i < 12; ++i) sum += uniform();
@@ -101,7 +101,7 @@ std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomWords& 
       append(gaussian_draws(room, words));
       break;
     default:
-      fail("SeqaxTasks: there is no task {}; expected 1 to 5", task);
+      fail("SeqaxTasks: task is {}, expected 1 to 5", task);
   }
   return tokens;
 }
@@ -115,14 +115,15 @@ SeqaxTasks::SeqaxTasks(const HParams& p) : IndexedInput(stream_of(p)), max_lengt
   const uint64_t key = mix_bits(static_cast<uint64_t>(p.seed), p.split == "train" ? 0 : kHeldOut);
   for (int64_t i = 0; i < p.num_sequences; ++i) {
     RandomWords words(mix_bits(static_cast<uint64_t>(i), key));
-    // Each sequence is the beginning of one of full length.
+    // Each sequence is a prefix of one of full length.
     const int64_t task = words.between(1, 5), length = words.between(1, p.max_length);
     std::vector<uint32_t> tokens = seqax_sequence(task, p.max_length, words);
     tokens.resize(static_cast<size_t>(length));
     for (size_t j = 0; j < tokens.size(); ++j) encoded_.push_back(2 * tokens[j] + (j == 0 ? 1 : 0));
   }
   if (*num_examples() < 1)
-    fail("SeqaxTasks: {} tokens make no row of seq_len={}", encoded_.size(), stream().seq_len);
+    fail("SeqaxTasks: {} tokens are less than one row of seq_len={}", encoded_.size(),
+         stream().seq_len);
 }
 
 std::optional<int64_t> SeqaxTasks::num_examples() const {

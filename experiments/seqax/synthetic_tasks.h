@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// seqax's five synthetic tasks, made anew: sequences of random lengths that begin with the number
-// of their task, packed end to end into rows. A set of fixed size, the same on every host. Not
-// seqax's very numbers; the rules are.
+// Reimplementation of seqax's five synthetic tasks: sequences of random lengths that begin with the
+// number of their task, packed into rows. The set has a fixed size and is the same on every host.
+// The rules are seqax's, the numbers are not.
 //
 //   1 copy       letters, then the same letters
 //   2 reversal   letters, then the same letters backwards
 //   3 stated     the distance, then letters that repeat at it
 //   4 hidden     the same without the distance
-//   5 Gaussians  draws from three normal distributions of the sequence's own
+//   5 Gaussians  draws from three normal distributions, which differ between sequences
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace tessera {
 
-// Uniform and normal numbers that are the same on every machine.
+// Uniform and normal random numbers that are the same on every machine.
 class RandomWords {
  public:
   explicit RandomWords(uint64_t key) : key_(key) {}
@@ -54,7 +54,7 @@ class SeqaxTasks final : public IndexedInput {
   explicit SeqaxTasks(const HParams& p);
 
   int64_t vocab_size() const override { return max_length_ + 1; }
-  // 2·token + 1 where a sequence begins, else 2·token, as in flat tokens.
+  // 2·token + 1 at the start of a sequence, else 2·token, as in flat-tokens files.
   const std::vector<uint32_t>& encoded_tokens() const { return encoded_; }
 
  private:

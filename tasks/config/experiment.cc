@@ -127,8 +127,10 @@ ExperimentConfig with_all_evals(ExperimentConfig config) {
   return config;
 }
 
-AxisRules make_rules(const RulesConfig& config) {
-  return {parse_rules(config.weights), parse_rules(config.activations)};
+ExperimentConfig Experiment::config() const {
+  ExperimentConfig config = build();
+  if (strategy.has()) config.rules = strategy_rules(strategy.get());
+  return config;
 }
 
 }  // namespace tessera

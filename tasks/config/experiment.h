@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "core/graph/mesh.h"
-#include "core/graph/rules.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "inputs/base_input.h"
 #include "tasks/base_task.h"
+#include "tasks/config/strategies.h"
 #include "tasks/eval_hparams.h"
 
 namespace tessera {
@@ -46,15 +46,6 @@ Mesh make_mesh(const MeshConfig& config, const DevicesAtHand& devices);
 // make_mesh.
 Mesh planned_mesh(const MeshConfig& config, int64_t devices);
 
-// Axis rules as text, "embed -> data, mlp -> mdl, residual: seq -> mdl" (core/graph/rules.h).
-struct RulesConfig {
-  static constexpr std::string_view kName = "Rules";
-  std::string weights;
-  std::string activations = "batch -> (replica, data)";
-  FIELDS(weights, activations)
-};
-AxisRules make_rules(const RulesConfig& config);
-
 // The root of a run's configuration: the content of hparams.toml, reachable by `--set`.
 struct ExperimentConfig {
   static constexpr std::string_view kName = "Experiment";
@@ -72,16 +63,20 @@ struct ExperimentConfig {
 // default entries of datasets that do not exist.
 ExperimentConfig with_all_evals(ExperimentConfig config);
 
-// Members of a derived struct are its knobs. It lists its own with FIELDS and names its base with
-// `using Base = …`. `--set num_layers=4` sets a knob before build() is called.
+// Members of a derived struct are its knobs; it lists its own with FIELDS and names its base with
+// `using Base = …`. A variant that only changes values needs neither. `--set num_layers=4` sets
+// knobs before build() is called.
 class Experiment {
  public:
   virtual ~Experiment() = default;
   virtual ExperimentConfig build() const = 0;
+  // What build() gives, with the rules of `strategy` if that is set.
+  ExperimentConfig config() const;
 
   std::vector<int64_t> ici_mesh_shape;  // "replica data mdl"; empty: all devices on data.
   std::vector<int64_t> dcn_mesh_shape;
-  FIELDS(ici_mesh_shape, dcn_mesh_shape)
+  Field<Strategy> strategy;  // Replaces the rules of build(); unset: those.
+  FIELDS(ici_mesh_shape, dcn_mesh_shape, strategy)
 
  protected:
   // The mesh of the two knobs, with the default axes.

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/config/strategies.h"
 
+#include <initializer_list>
+
+#include "core/base/error.h"
+
 namespace tessera {
 namespace {
 
-// The same along mdl for storage and compute, so that weights are gathered only over `data`.
+// The same for weights and activations, so that no weight moves along mdl: all-gathers are over
+// `data` only.
 constexpr std::string_view kOverModel = "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
 constexpr std::string_view kBatchRule = "batch -> (replica, data)";
 
@@ -19,6 +24,10 @@ std::string rules(std::initializer_list<std::string_view> lists) {
 }
 
 }  // namespace
+
+AxisRules make_rules(const RulesConfig& config) {
+  return {parse_rules(config.weights), parse_rules(config.activations)};
+}
 
 RulesConfig strategy_rules(Strategy strategy) {
   switch (strategy) {

@@ -1,16 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named sets of axis rules: the usual ways to shard a transformer over `replica × data × mdl`. An
-// experiment may use one, change it, or write its own rules (docs/parallelism.md draws each).
+// Axis rules as configured, and ready-made ones by name: the usual ways to split a transformer over
+// `replica × data × mdl`. The knob `strategy` of every experiment chooses one; an experiment may
+// also change one or write its own (docs/parallelism.md). Layers do not know them.
 #pragma once
 
 #include <array>
+#include <string>
+#include <string_view>
 
-#include "core/hparams/enum_names.h"
-#include "tasks/config/experiment.h"
+#include "core/graph/rules.h"
+#include "core/hparams/fields.h"
 
 namespace tessera {
 
-// All of them shard the batch over `replica` and `data`.
+// Axis rules as text, "embed -> data, mlp -> mdl, residual: seq -> mdl" (core/graph/rules.h).
+struct RulesConfig {
+  static constexpr std::string_view kName = "Rules";
+  std::string weights;
+  std::string activations = "batch -> (replica, data)";
+  FIELDS(weights, activations)
+};
+AxisRules make_rules(const RulesConfig& config);
+
+// All of them split the batch over `replica` and `data`.
 enum class Strategy {
   kReplicas,            // Data parallelism: weights replicated.
   kFullySharded,        // FSDP (ZeRO-3): weights, gradients and optimizer state over `data`.

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/hparams/enum_names.h"
-#include "layers/activations.h"
-#include "layers/rotary_embedding.h"
+#include "layers/feed_forward/activations.h"
+#include "layers/embeddings/position_embedding.h"
 
 namespace tessera {
 

@@ -10,9 +10,9 @@
 
 #include "core/base/error.h"
 #include "core/hparams/resolve.h"
-#include "layers/full_softmax.h"
-#include "layers/repeated.h"
-#include "layers/rms_norm.h"
+#include "layers/embeddings/embedding_softmax.h"
+#include "layers/models/transformer.h"
+#include "layers/norms/norms.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

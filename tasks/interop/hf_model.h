@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/hparams/field.h"
-#include "layers/language_model.h"
+#include "layers/models/language_model.h"
 #include "tasks/config/experiment.h"
 #include "tasks/interop/hf_config.h"
 

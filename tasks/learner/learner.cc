@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/learner/learner.h"
 
+#include "core/base/check_number.h"
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
-#include "tasks/learner/check_number.h"
 #include "tasks/learner/optimizers/update_ops.h"
 
 namespace tessera {
@@ -25,7 +25,7 @@ Tensor scalar_state(std::string_view name) {
 
 Tensor f32(double value) { return constant(value, DType::kF32); }
 
-// min(1, limit / norm); a norm that is no number skips the step anyway.
+// min(1, limit / norm). (With a non-finite norm the step is skipped.)
 Tensor clip_scale(double limit, const Tensor& norm) { return minimum(f32(limit) / norm, f32(1.0)); }
 
 bool is_vector(const Parameter& parameter) {
@@ -53,10 +53,8 @@ Learner::Learner(const HParams& p)
   check_not_negative(p.kName, "clip_gradient_single_norm_to_value",
                      p.clip_gradient_single_norm_to_value);
   check_not_negative(p.kName, "skip_step_gradient_norm_value", p.skip_step_gradient_norm_value);
-  if (p.max_skipped_in_a_row < 0)
-    fail("learner: max_skipped_in_a_row is {}, expected 0 or more", p.max_skipped_in_a_row);
-  if (!(p.ema_decay >= 0.0 && p.ema_decay < 1.0))
-    fail("learner: ema_decay is {}, expected 0 <= ema_decay < 1", p.ema_decay);
+  check_at_least(p.kName, "max_skipped_in_a_row", p.max_skipped_in_a_row, 0);
+  check_fraction(p.kName, "ema_decay", p.ema_decay);
 }
 
 void Learner::check(const ParameterTable& table) const {
@@ -77,22 +75,6 @@ bool Learner::trains(std::string_view path) const {
 double Learner::weight_decay(const Parameter& parameter) const {
   if (p_.skip_lp_1d_vectors && is_vector(parameter)) return 0.0;
   return no_decay_.match(parameter.path) ? 0.0 : optimizer_->weight_decay();
-}
-
-std::vector<LearnerState> Learner::state(const ParameterTable& table,
-                                         const std::vector<Type>& stored) const {
-  const Type scalar = make_type(DType::kF32, {});
-  std::vector<LearnerState> state = {{std::string(kCount), scalar, ""},
-                                     {std::string(kSkipped), scalar, ""},
-                                     {std::string(kSkippedInARow), scalar, ""}};
-  for (size_t i = 0; i < stored.size(); ++i) {
-    const std::string& path = table.parameters()[i].path;
-    if (averages()) state.push_back({ema_name(path), stored[i], path});
-    if (!trains(path)) continue;
-    for (const Slot& slot : optimizer_->slots(stored[i]))
-      state.push_back({slot_name(slot, path), slot.type, ""});
-  }
-  return state;
 }
 
 LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tensor>& parameters,

@@ -33,7 +33,7 @@ struct PlannedCollective {
   DType dtype = DType::kF32;
   int64_t bytes = 0;   // Sent by a device per execution.
   int64_t count = 0;   // Executions per step.
-  std::string source;  // "layers/feed_forward.cc:61"
+  std::string source;  // "layers/feed_forward/feed_forward.cc:61"
   std::string path;    // "lm.transformer.x_layers[].ffn"
   Phase phase = Phase::kForward;
   int64_t bytes_per_step() const { return bytes * count; }

@@ -18,7 +18,7 @@
 
 #include "core/check/numeric_gradient.h"
 #include "core/hparams/template.h"
-#include "layers/features.h"
+#include "layers/fprop_scope.h"
 #include "layers/layer.h"
 #include "tasks/config/experiment.h"
 
@@ -42,7 +42,7 @@ class TestedLayer {
   TestedLayer(const Template<UnaryLayer>& layer_tpl, std::string type, LayerSetting setting = {})
       : TestedLayer(
             layer_tpl, {{"x", std::move(type)}},
-            [](const UnaryLayer& layer, const NamedTensors& in) { return layer.fprop(in.at("x")); },
+            [](const UnaryLayer& layer, const NamedTensors& in) { return layer(in.at("x")); },
             std::move(setting)) {}
 
   // Any layer: `call(layer, operands)` returns its result.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From no data to a training run by the commands that c4 experiments print without data: the same
-// as docs/recipes.md has, run here on a stand-in for C4 and with a small model.
+// From no data to a training run with the commands that c4 experiments print without data. They are
+// those of docs/recipes.md, run here on a substitute for C4 and with a small model.
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -28,8 +28,8 @@ using Catch::Contains;
 const fs::path kRoot = TESSERA_SOURCE_DIR;
 const fs::path kPrograms = fs::path(TESSERA_BINARY_DIR) / "bin";
 
-// A folder as a user has it, with the programs in it and nothing else. In front of the search path
-// are `pip`, which does nothing, and `hf`, which copies the wanted files of the stand-in.
+// A user's folder, with the programs and nothing else. First in PATH are a `pip` that does nothing
+// and an `hf` that copies the requested files of the substitute.
 class Workplace {
  public:
   Workplace() {
@@ -73,8 +73,8 @@ for pattern in "$@"; do cp --parents $pattern "$to" || exit 9; done
     fs::permissions(path, fs::perms::owner_all);
   }
 
-  // Paragraphs of our documents as C4 has its own: two files that the commands fetch, one that they
-  // leave, and one that is held out.
+  // Paragraphs of our documentation in C4's format: two files that the commands fetch, one that
+  // they do not, and one of the validation split.
   void write_stand_in() {
     std::vector<std::string> names = {"train.00000-of-01024", "train.00001-of-01024",
                                       "train.00017-of-01024", "validation.00000-of-00008"};
@@ -135,7 +135,7 @@ TEST_CASE("c4.Spmd1B without data prints the commands of docs/recipes.md") {
   std::string block = "```bash\n";
   for (const std::string& command : commands) block += command + "\n";
   REQUIRE_THAT(read_file(kRoot / "docs/recipes.md"), Contains(block + "```\n"));
-  // A mesh for the devices that there are; none if it fits already.
+  // A mesh for the available devices; empty if the default fits.
   const std::string four = workplace.run("./runexp --exp=c4.Spmd1B --devices=4").output;
   REQUIRE(commands_of(four).back() == "./runexp --exp=c4.Spmd1B --devices=4");
   REQUIRE_FALSE(fs::exists(workplace.here() / "runs"));
@@ -145,12 +145,12 @@ TEST_CASE("c4.Spmd1B without data prints the commands of docs/recipes.md") {
           "./runexp --exp=c4.Spmd1B --devices=8 --set ici_mesh_shape=[1,8,1]");
 }
 
-TEST_CASE("the commands that are printed without data end in a run, on a stand-in for C4") {
+TEST_CASE("the commands printed without data lead to a run, on a substitute for C4") {
   const Workplace workplace;
   const auto message = workplace.run(kSmall);
   REQUIRE(message.code == 2);
   const std::vector<std::string> commands = commands_of(message.output);
-  // They are those of the large model, but for what was set.
+  // They are those of the large model, except for what was set.
   const std::vector<std::string> large =
       commands_of(workplace.run("./runexp --exp=c4.Spmd1B").output);
   REQUIRE(commands.size() == large.size());
@@ -168,14 +168,14 @@ TEST_CASE("the commands that are printed without data end in a run, on a stand-i
   REQUIRE(!losses.empty());
   REQUIRE(std::stod(losses.back()) < std::stod(losses.front()));
   REQUIRE(!values_of(workplace.here() / "runs/c4.Spmd1BSmoke", "eval/validation/log_pplx").empty());
-  // Shards are read as they were fetched, too.
+  // The fetched shards can be read directly, too.
   const auto shards =
       workplace.run(replaced(kSmall, "flat_tokens", "shards") + " --job_log_dir=runs/shards");
   INFO(shards.output);
   REQUIRE(shards.code == 0);
 }
 
-TEST_CASE("commands whose output is there are not printed, and other places are") {
+TEST_CASE("commands whose output exists are not printed, and other paths are respected") {
   const Workplace workplace;
   const auto commands = [&](const std::string& sets) {
     const auto got = workplace.run("./runexp --exp=c4.Spmd1BSmoke --set data=flat_tokens" + sets);
@@ -183,7 +183,7 @@ TEST_CASE("commands whose output is there are not printed, and other places are"
     REQUIRE(got.code == 2);
     return commands_of(got.output);
   };
-  // Bytes need no training.
+  // The byte tokenizer needs no training.
   REQUIRE(commands("").size() == 4);
   const std::vector<std::string> elsewhere =
       commands(" --set train_shards='c4/c4-train.*.gz' --set validation_shards='c4/c4-v*.gz'");

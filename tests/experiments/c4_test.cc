@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The c4 recipes as a user meets them: listed, described, planned on a mesh that is not there, and
-// trained at the smoke variant's size.
+// The c4 recipes from the command line: listed, described, planned without devices, and trained at
+// the size of the smoke variant.
 #include <fstream>
 
 #include "core/io/file.h"
@@ -42,7 +42,7 @@ std::string text_for_training() {
   return text;
 }
 
-TEST_CASE("c4 experiments are listed, and described with Pax's hidden defaults") {
+TEST_CASE("c4 experiments are listed, and described with Pax's defaults") {
   const TemporaryDirectory directory;
   REQUIRE_THAT(run(directory, "runexp", {"--list"}).output,
                Catch::Contains("c4.Spmd1B ") && Catch::Contains("c4.Spmd1BSmoke "));
@@ -62,7 +62,7 @@ TEST_CASE("c4 experiments are listed, and described with Pax's hidden defaults")
                Catch::Contains("task.model.lm_tpl.num_layers: 13 -> 2"));
 }
 
-TEST_CASE("c4.Spmd1B is planned on its four devices, with neither data nor devices at hand") {
+TEST_CASE("c4.Spmd1B is planned for its four devices without data or devices") {
   const TemporaryDirectory directory;
   const Outcome got = run(directory, "runexp",
                           {"--exp=c4.Spmd1B", "--mode=plan", "--set",
@@ -74,13 +74,13 @@ TEST_CASE("c4.Spmd1B is planned on its four devices, with neither data nor devic
   REQUIRE_THAT(got.output, Catch::Contains("replica=1 data=4 mdl=1"));
 }
 
-TEST_CASE("a batch for each core needs a declared mesh") {
+TEST_CASE("percore_batch_size needs a declared mesh") {
   const TemporaryDirectory directory;
   const Outcome got =
       run(directory, "runexp", {"--exp=c4.Spmd1B", "--describe", "--set", "ici_mesh_shape=[]"});
   REQUIRE(got.code == 2);
   REQUIRE_THAT(got.output,
-               Catch::Contains("percore_batch_size=32 is for each device of a declared mesh, but "
+               Catch::Contains("percore_batch_size=32 is per device of a declared mesh, but "
                                "ici_mesh_shape is empty; set it, or global_batch_size"));
 }
 
@@ -128,7 +128,7 @@ TEST_CASE("c4.Spmd1BSmoke takes the same steps on one, four and eight devices") 
   for (const std::string mesh : {"[1,4,1]", "[1,4,2]"}) {
     const std::vector<std::string> many = losses(mesh, mesh);
     REQUIRE(many.size() == one.size());
-    // Sums in another order: f32 rounding, grown by a few steps.
+    // Sums in another order: f32 rounding, amplified by a few steps.
     for (size_t i = 0; i < one.size(); ++i)
       REQUIRE(std::stod(many[i]) == Approx(std::stod(one[i])).epsilon(1e-4));
   }

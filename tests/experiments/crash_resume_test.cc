@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// runexp killed at any moment, and run again by the same command until it is done: every loss is
-// bitwise that of a run left alone.
+// runexp is killed at random moments and restarted with the same command until it is done: every
+// loss is bitwise that of an uninterrupted run.
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -63,14 +63,14 @@ std::vector<std::string> command(const fs::path& text, const fs::path& run,
 
 int64_t steps_logged(const fs::path& run) { return static_cast<int64_t>(losses_of(run).size()); }
 
-// What came of strikes at a run.
+// The effects of killing a run.
 struct Tally {
   int kills = 0, stops = 0, at_the_start = 0, while_saving = 0;
   int64_t most_redone = 0;
 };
 
-// Lets the run take a few more steps, and a little longer, or hardly start; then kills it, and now
-// and then stops it for a while before. Returns whether it was still running.
+// Lets the run take a few more steps, or hardly start; then kills it, sometimes after a SIGSTOP for
+// a while. Returns whether it was still running.
 bool run_and_kill(const std::vector<std::string>& arguments, const fs::path& run,
                   const fs::path& output, int64_t most_steps, std::mt19937& random, Tally* tally) {
   const auto steps = static_cast<int64_t>(random() % static_cast<uint32_t>(most_steps));
@@ -95,13 +95,13 @@ bool run_and_kill(const std::vector<std::string>& arguments, const fs::path& run
   return true;
 }
 
-// The checkpoints that a kill left are whole, and it costs no more than promised.
+// The checkpoints left after a kill are complete, and no more steps are lost than documented.
 void check_what_is_left(const fs::path& run, int64_t save_interval, Tally* tally) {
   const CheckpointStore store(run / "checkpoints");
   const std::vector<int64_t> saved = store.steps();
   if (!saved.empty()) store.open(saved.back()).verify();
-  // No more than one interval is lost, and what was done while the checkpoint was written that was
-  // due last: the next one is not begun before.
+  // At most one interval is lost, and the steps made while the last checkpoint was written, since
+  // the next one does not start before.
   const int64_t newest = saved.empty() ? 0 : saved.back(), step = steps_logged(run);
   REQUIRE(step - newest <= 2 * save_interval);
   tally->most_redone = std::max(tally->most_redone, step - newest);
@@ -136,23 +136,23 @@ void kill_until_done(const std::string& dtype, int kills, uint32_t seed, const L
   REQUIRE(CheckpointStore(broken / "checkpoints").newest() == length.steps);
 }
 
-TEST_CASE("killed a few times, a run ends as if it had been left alone") {
+TEST_CASE("killed a few times, a run ends like an uninterrupted one") {
   Tally tally;
   kill_until_done("f32", 3, 1, {}, &tally);
 }
 
-TEST_CASE("killed a few times in bf16, a run ends as if it had been left alone") {
+TEST_CASE("killed a few times in bf16, a run ends like an uninterrupted one") {
   Tally tally;
   kill_until_done("bf16", 3, 2, {}, &tally);
 }
 
-TEST_CASE("killed over and over, a run ends as if it had been left alone", "[full][levels]") {
+TEST_CASE("killed many times, a run ends like an uninterrupted one", "[full][levels]") {
   Tally tally;
   for (uint32_t seed = 10; seed < 12; ++seed)
     kill_until_done(seed % 2 ? "bf16" : "f32", 12, seed, {}, &tally);
 }
 
-TEST_CASE("killed and stopped at a hundred and fifty random moments, a run ends as if left alone",
+TEST_CASE("killed and stopped at 150 random moments, a run ends like an uninterrupted one",
           "[full]") {
   constexpr int kKills = 150;
   constexpr Length kLength{.steps = 240, .save_interval = 12};
@@ -168,7 +168,7 @@ TEST_CASE("killed and stopped at a hundred and fifty random moments, a run ends 
   REQUIRE(tally.while_saving > 0);
 }
 
-TEST_CASE("SIGTERM and Ctrl-C save and exit 0, and the same command goes on") {
+TEST_CASE("SIGTERM and Ctrl-C save and exit 0, and the same command continues") {
   const TemporaryDirectory directory;
   const fs::path text = write_text(directory), run = directory / "run",
                  output = directory / "output.txt";

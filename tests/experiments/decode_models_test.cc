@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiments whose models are not the usual stack decode as well: seqax's, whose layouts are
-// written out, and Pax's c4 recipe (combined projections in a loop, sinusoids, capped logits), on
-// one device and on meshes.
+// Decoding with less common models: seqax's, with explicit layouts, and Pax's c4 recipe (combined
+// projections in a loop, sinusoids, capped logits), on one device and on meshes.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +15,7 @@ namespace {
 
 constexpr int64_t kLength = 12;
 
-// The largest difference of the logits of tokens taken five, then one at a time.
+// The largest difference of the logits when tokens are decoded five, then one at a time.
 double difference(const std::string& experiment, const std::vector<std::string>& settings,
                   const std::vector<int64_t>& ici) {
   const ExperimentEntry entry = find_experiment(experiment, plugin_path({}));
@@ -52,13 +51,13 @@ double difference(const std::string& experiment, const std::vector<std::string>&
   return worst / std::max(largest, 1.0);
 }
 
-TEST_CASE("seqax's model decodes to the logits of its whole forward pass, on its meshes too") {
+TEST_CASE("decoding with seqax's model gives the logits of its forward pass, also on meshes") {
   const std::vector<int64_t> ici = GENERATE(
       std::vector<int64_t>{1, 1, 1}, std::vector<int64_t>{1, 2, 1}, std::vector<int64_t>{1, 2, 2});
   REQUIRE(difference("seqax.LocalSynthetic", {"compute_dtype=f32", "num_layers=2"}, ici) < 1e-4);
 }
 
-TEST_CASE("Pax's c4 recipe decodes to the logits of its whole forward pass, on its mesh too") {
+TEST_CASE("decoding with Pax's c4 recipe gives the logits of its forward pass, also on a mesh") {
   const std::vector<int64_t> ici =
       GENERATE(std::vector<int64_t>{1, 1, 1}, std::vector<int64_t>{1, 2, 1});
   REQUIRE(difference("c4.Spmd1BSmoke", {"compute_dtype=f32"}, ici) < 1e-4);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoding as a user does it: train on a text, lose the text, go on from prompts.
+// Decoding from the command line: train on a text, delete the text, continue prompts.
 #include <regex>
 
 #include "core/io/json.h"
@@ -32,7 +32,7 @@ Ended runexp(const TemporaryDirectory& directory, const std::vector<std::string>
   return {code, child.output()};
 }
 
-// What was shown under the headings that begin so, heading and speed left out.
+// What was printed under the headings that begin like this, without heading and speed.
 std::vector<std::string> shown(const std::string& output, const std::string& heading) {
   std::vector<std::string> texts;
   for (size_t at = output.find("--- " + heading); at != std::string::npos;
@@ -45,7 +45,7 @@ std::vector<std::string> shown(const std::string& output, const std::string& hea
   return texts;
 }
 
-TEST_CASE("a trained run goes on from prompts without its data, whatever is asked beside") {
+TEST_CASE("a trained run continues prompts without its data, in any combination") {
   const TemporaryDirectory directory;
   std::string text;
   for (int i = 0; i < 300; ++i) text += "pack my box with five dozen liquor jugs.\n";
@@ -59,7 +59,7 @@ TEST_CASE("a trained run goes on from prompts without its data, whatever is aske
                                  Catch::Contains("step 60: a sample of what it has learnt"));
   REQUIRE(values_of(directory / "run", "loss").size() == 60);
 
-  // From a dataset, while there are data.
+  // From a dataset, while the data exist.
   ended = runexp(directory, {"--mode=decode", "--set", "task.decode.prompt_length=12", "--set",
                              "task.decode.num_examples=3", "--set", "task.decode.strategy=greedy"});
   INFO(ended.output);
@@ -85,13 +85,13 @@ TEST_CASE("a trained run goes on from prompts without its data, whatever is aske
   REQUIRE(continuations.size() == 2);
   REQUIRE(ended.output.find('\x1b') == std::string::npos);
   REQUIRE(!fs::exists(directory / "run/corpus.h5"));
-  // Alone, and the other way round.
+  // Alone, and in reverse order.
   REQUIRE(shown(runexp(directory, {both[0], both[2]}).output, "continuation") ==
           std::vector<std::string>{continuations[1]});
   REQUIRE(shown(runexp(directory, {both[0], both[2], both[1]}).output, "continuation") ==
           std::vector<std::string>{continuations[1], continuations[0]});
 
-  // Several samples up to the end of the line, named as a token and as a text.
+  // Several samples up to the end of the line, given as a token and as text.
   for (const char* stop :
        {"task.decode.stop_tokens=[\"\\n\"]", "task.decode.stop_strings=[\"\\n\"]"}) {
     ended = runexp(directory, {"--mode=decode", "--prompt=with five", "--set", stop, "--set",

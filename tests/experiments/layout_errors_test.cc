@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user is told whose rules do not fit the model or the mesh: the whole message, which names
-// the tensor, the layer, its line and what mends it. Every mistake that is not about sizes is found
-// on one device as on eight. (What ops refuse is in tests/core/graph/typing_test.cc.)
+// The whole message for rules that do not fit the model or the mesh: it names the tensor, the
+// layer, its line and a fix. Every mistake that does not depend on sizes is found on one device,
+// too.
 #include <regex>
 
 #include "tests/support/catch.h"
@@ -13,7 +13,7 @@ namespace {
 
 using Settings = std::vector<std::string>;
 
-// The last line that planning prints, line numbers of sources as '#'; it ends with exit code 2.
+// The last line that planning prints, with source line numbers as '#'; the exit code must be 2.
 std::string refusal(const std::string& experiment, const Settings& settings) {
   const TemporaryDirectory directory;
   std::vector<std::string> arguments = {"--exp=" + experiment, "--mode=plan"};
@@ -31,7 +31,7 @@ std::string refusal(const std::string& experiment, const Settings& settings) {
   return std::regex_replace(output, std::regex(R"(\.cc:\d+)"), ".cc:#");
 }
 
-// The same on a mesh of eight devices and on one of one, but for the mesh's sizes.
+// The message, which must be the same on eight devices and on one, except for the mesh's sizes.
 std::string refused_alike(const std::string& experiment, const Settings& settings) {
   const auto on = [&](const std::string& mesh) {
     Settings with = settings;
@@ -45,29 +45,32 @@ std::string refused_alike(const std::string& experiment, const Settings& setting
 
 const std::string kLm = "quickstart.SourceLm";
 
-TEST_CASE("rules that tear operands apart are refused where they meet") {
+TEST_CASE("rules that give operands clashing layouts are refused at the op") {
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, heads -> mdl"}) ==
-          "runexp: layers/attention.cc:#: attention: query has heads/mdl, key has kv_heads; split "
+          "runexp: layers/attention/dot_product_attention.cc:#: attention: query has heads/mdl, "
+          "key has kv_heads; split "
           "both alike with rules.activations [in lm.transformer.x_layers[0].attention]");
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, seq -> mdl"}) ==
-          "runexp: layers/attention.cc:#: attention: seq of query is split over mdl; reshard it to "
+          "runexp: layers/attention/dot_product_attention.cc:#: attention: seq of query is split "
+          "over mdl; reshard it to "
           "unsplit seq [in lm.transformer.x_layers[0].attention]");
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, head_dim -> mdl"}) ==
-          "runexp: layers/rotary_embedding.cc:#: rotary: head_dim of query_proj is split over mdl; "
+          "runexp: layers/embeddings/position_embedding.cc:#: rotary: head_dim of query_proj is "
+          "split over mdl; "
           "reshard it to unsplit head_dim [in lm.transformer.x_layers[0].attention.rotary]");
 }
 
-TEST_CASE("a layer's own rules that part it from its neighbours are refused where they meet") {
+TEST_CASE("a layer's own rules that clash with its neighbours are refused at the op") {
   const std::string ffn =
       "task.model.lm_tpl.stacked_transformer_tpl.block_tpl.ffn_tpl.rules.activations=";
   const std::string message =
       refused_alike("c4.Spmd1BSmoke", {"strategy=tensor", ffn + "residual: embed -> mdl"});
-  REQUIRE_THAT(message, Catch::Contains("layers/transformer_block.cc:#: add: ") &&
+  REQUIRE_THAT(message, Catch::Contains("layers/models/transformer.cc:#: add: ") &&
                             Catch::Contains("has embed/mdl") && Catch::Contains("has embed, ") &&
                             Catch::EndsWith("[in lm.transformer.x_layers[]]"));
 }
 
-TEST_CASE("mesh axes that are not there are refused, with the nearest") {
+TEST_CASE("unknown mesh axes are refused, with the nearest name") {
   REQUIRE_THAT(refused_alike(kLm, {"rules.activations=batch -> data, mlp -> model"}),
                Catch::StartsWith("runexp: rules.activations: ") &&
                    Catch::Contains("the mesh (replica=1 data=# mdl=#) has no axis 'model'; did you "
@@ -77,12 +80,12 @@ TEST_CASE("mesh axes that are not there are refused, with the nearest") {
                    Catch::EndsWith("has no axis 'dta'; did you mean 'data'?"));
 }
 
-TEST_CASE("rules that cannot be read are refused at a position") {
+TEST_CASE("rules with syntax errors are refused with the position") {
   REQUIRE(refused_alike(kLm, {"rules.activations=batch data"}) ==
           "runexp: rules \"batch data\": expected '->' at character 7, got 'data'");
 }
 
-TEST_CASE("sizes that the mesh does not divide are refused with the nearest that it does") {
+TEST_CASE("sizes that the mesh does not divide are refused with the nearest valid size") {
   REQUIRE(refusal(kLm, {"ici_mesh_shape=[1,1,3]", "rules.weights=heads -> mdl"}) ==
           "runexp: lm.transformer.x_layers[0].attention.query: heads=4 cannot be split by mdl=3; "
           "the nearest size that can is 3 [in lm.transformer.x_layers[0].attention.query]");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quickstart experiments as a user runs them.
+// The quickstart experiments from the command line.
 #include <set>
 #include <sstream>
 
@@ -29,7 +29,7 @@ std::set<std::string> words_of(const std::string& text) {
   return words;
 }
 
-TEST_CASE("CharLm learns a small text: loss, held-out loss and a sample of its words") {
+TEST_CASE("CharLm learns a small text: loss, validation loss and a sample of its words") {
   const TemporaryDirectory directory;
   std::string text;
   for (int i = 0; i < 400; ++i)
@@ -49,7 +49,7 @@ TEST_CASE("CharLm learns a small text: loss, held-out loss and a sample of its w
   REQUIRE(std::stod(values_of(directory / "run", "loss").front()) == Approx(5.57).margin(0.1));
   REQUIRE(std::stod(values_of(directory / "run", "loss").back()) < 0.5);
   REQUIRE(std::stod(values_of(directory / "run", "eval/validation/log_pplx").back()) < 0.5);
-  // All of the held-out tenth is scored, but for the first byte, which nothing precedes.
+  // The whole validation split, a tenth, is scored, except for its first byte.
   const std::string scored = values_of(directory / "run", "eval/validation/weight").back();
   const auto trained = static_cast<int64_t>(0.9 * static_cast<double>(text.size()));
   REQUIRE(std::stol(scored) == static_cast<int64_t>(text.size()) - trained - 1);
@@ -66,7 +66,7 @@ TEST_CASE("CharLm learns a small text: loss, held-out loss and a sample of its w
   REQUIRE(hits * 2 > words);
 }
 
-TEST_CASE("CharLm without a text trains on nothing it was not given") {
+TEST_CASE("CharLm without a text is refused") {
   const TemporaryDirectory directory;
   Child child("runexp",
               {"--exp=CharLm", "--job_log_dir=" + (directory / "run").string(), "--set",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// quiz.CopyQuiz as a user runs it: metrics of a plugin's own, in training and alone.
+// quiz.CopyQuiz from the command line: a plugin's metrics, in training and in evaluation.
 #include "core/io/json.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
@@ -34,7 +34,7 @@ std::vector<double> numbers(const TemporaryDirectory& directory, const std::stri
   return values;
 }
 
-TEST_CASE("a model that learns to copy answers multiple choice, and copies itself") {
+TEST_CASE("a model that learns to copy answers multiple choice and generates copies") {
   const TemporaryDirectory directory;
   std::string output;
   REQUIRE(run(directory, {}, &output) == 0);
@@ -50,26 +50,26 @@ TEST_CASE("a model that learns to copy answers multiple choice, and copies itsel
   REQUIRE_THAT(output, Catch::Contains("questions/choice"));
   REQUIRE(std::filesystem::exists(directory / "run/summaries/questions/choice"));
 
-  // Alone, and on a mesh: the same.
+  // --mode=eval gives the same, also on a mesh.
   for (const std::string devices : {"1", "2"}) {
     REQUIRE(run(directory, {"--mode=eval", "--devices=" + devices}) == 0);
     const std::string text = read_bytes(directory / "run/eval_out/questions.jsonl");
-    const size_t last = text.rfind('\n', text.size() - 2) + 1;  // 0 of a single line.
+    const size_t last = text.rfind('\n', text.size() - 2) + 1;  // 0 if there is a single line.
     const Json line = parse_json(text.substr(last), "line");
     REQUIRE(line.at("step").as_integer() == 1000);
     REQUIRE(line.at("choice/accuracy").as_number() == choices.back());
   }
 }
 
-TEST_CASE("a model that has learnt nothing guesses") {
+TEST_CASE("an untrained model guesses") {
   const TemporaryDirectory directory;
   REQUIRE(run(directory, {"--set", "num_train_steps=1"}) == 0);
-  // Of 32 questions with four answers; five standard deviations are 0.38.
+  // 32 questions with four answers: five standard deviations are 0.38.
   REQUIRE(numbers(directory, "eval/questions/choice/accuracy").back() < 0.63);
   REQUIRE(numbers(directory, "eval/validation/copy/exact_match").back() < 0.2);
 }
 
-TEST_CASE("metrics of a plugin's own are checked before the run") {
+TEST_CASE("a plugin's metrics are checked before the run") {
   const TemporaryDirectory directory;
   std::string output;
   REQUIRE(run(directory, {"--set", "task.train.save_keep_best=eval/questions/choice/acuracy"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// seqax's synthetic tasks as its experiment gives them out: one long row is cut back into its
-// sequences, and each keeps the rule of its task.
+// seqax's synthetic tasks in its experiment: one long row is split into its sequences, and each
+// follows the rule of its task.
 #include <algorithm>
 #include <map>
 
@@ -15,7 +15,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// By task, without the token that names it. The last sequence of the row may be cut.
+// By task, without the task token. The last sequence of the row may be truncated.
 std::map<int32_t, std::vector<Tokens>> sequences(const std::string& split) {
   const ExperimentConfig config =
       find_experiment("seqax.LocalSynthetic", plugin_path({})).make()->build();
@@ -39,7 +39,7 @@ std::map<int32_t, std::vector<Tokens>> sequences(const std::string& split) {
   return by_task;
 }
 
-// The least distance at which all of them repeat; their number if they do not.
+// The smallest distance at which all tokens repeat; their number if they do not repeat.
 int64_t period(const Tokens& tokens) {
   for (size_t distance = 1; distance < tokens.size(); ++distance)
     if (std::equal(tokens.begin() + static_cast<ptrdiff_t>(distance), tokens.end(), tokens.begin()))
@@ -52,22 +52,22 @@ bool in_range(const Tokens& tokens, int32_t last) {
                      [&](int32_t token) { return token >= 1 && token <= last; });
 }
 
-// Whether tokens from `middle` on are those before it, backwards.
+// Whether the tokens from `middle` on are the reverse of those before it.
 bool mirrored(const Tokens& tokens, size_t middle) {
   for (size_t i = middle; i < tokens.size(); ++i)
     if (tokens[i] != tokens[2 * middle - 1 - i]) return false;
   return true;
 }
 
-TEST_CASE("seqax's five tasks all occur, and each keeps its rule") {
+TEST_CASE("seqax's five tasks all occur, and each follows its rule") {
   auto by_task = sequences("train");
   REQUIRE(by_task.size() == 5);
   for (const auto& [task, of_task] : by_task) {
     INFO("task " << task);
-    REQUIRE(of_task.size() >= 15);  // Of about 200, drawn evenly.
+    REQUIRE(of_task.size() >= 15);  // Of about 200, drawn uniformly.
     for (const Tokens& tokens : of_task) REQUIRE(tokens.size() < 1024);
   }
-  // A full sequence has 1023 tokens after its task's, so its first half has 512.
+  // A full sequence has 1023 tokens after the task token, so its first half has 512.
   for (const Tokens& tokens : by_task[1]) {
     REQUIRE(in_range(tokens, 10));
     if (tokens.size() > 600) REQUIRE(period(tokens) == 512);
@@ -88,7 +88,7 @@ TEST_CASE("seqax's five tasks all occur, and each keeps its rule") {
   for (const Tokens& tokens : by_task[4]) {
     REQUIRE(in_range(tokens, 10));
     REQUIRE(period(tokens) >= std::min<int64_t>(1023 / 4, static_cast<int64_t>(tokens.size())) -
-                                  20);  // Chance may prolong the end of a short one.
+                                  20);  // The end of a short one may match by chance.
   }
   int64_t distinct = 0;
   for (const Tokens& tokens : by_task[5]) {
@@ -96,13 +96,13 @@ TEST_CASE("seqax's five tasks all occur, and each keeps its rule") {
     Tokens sorted = tokens;
     std::sort(sorted.begin(), sorted.end());
     const auto count = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
-    REQUIRE(count <= 3 * 45);  // Three bells of deviation 4 at most, cut at six deviations.
+    REQUIRE(count <= 3 * 45);  // Three normals of deviation at most 4, truncated at six deviations.
     distinct = std::max<int64_t>(distinct, count);
   }
   REQUIRE(distinct > 15);
 }
 
-TEST_CASE("seqax's tasks are the same each time, and the held-out ones are others") {
+TEST_CASE("seqax's tasks are deterministic, and the validation split differs") {
   REQUIRE(sequences("train") == sequences("train"));
   REQUIRE(sequences("train") != sequences("validation"));
 }

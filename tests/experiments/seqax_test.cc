@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// seqax's model with its layouts written out, as a user runs it.
+// seqax's model with explicit layouts, from the command line.
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"
@@ -60,7 +60,7 @@ TEST_CASE("seqax's model learns on one device") {
   const TemporaryDirectory directory;
   const auto got = losses(directory, "one", {"--set", "ici_mesh_shape=[1,1,1]"});
   REQUIRE(got.size() == 6);
-  REQUIRE(std::stod(got.front()) > 6.5);  // ln 1280 = 7.2, and half of what is drawn is small.
+  REQUIRE(std::stod(got.front()) > 6.5);  // ln 1280 = 7.2, and half of the tokens are below 11.
   REQUIRE(std::stod(got.back()) < 0.75 * std::stod(got.front()));
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("seqax's model takes the same steps on its mesh of four by two") {
   const auto one = losses(directory, "one", {"--set", "ici_mesh_shape=[1,1,1]"});
   const auto many = losses(directory, "many", {"--devices=8"});
   REQUIRE(many.size() == one.size());
-  // Sums in another order: f32 rounding, grown by a few steps at a high learning rate.
+  // Sums in another order: f32 rounding, amplified by a few steps at a high learning rate.
   for (size_t i = 0; i < one.size(); ++i)
     REQUIRE(std::stod(many[i]) == Approx(std::stod(one[i])).epsilon(1e-3));
 }

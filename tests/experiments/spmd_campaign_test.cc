@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model, a mesh, rules and options by chance, against one device: what nobody thought of.
+// Random models, meshes, rules and options against one device.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -21,7 +21,7 @@ class Chance {
     return choices[static_cast<size_t>(below(static_cast<int64_t>(choices.size())))];
   }
 
-  // Up to eight devices, on three axes, of which some cross slices.
+  // Up to eight devices on three axes, some of which cross slices.
   void draw_mesh(SpmdCase& trial) {
     trial.ici = {1, 1, 1};
     trial.dcn = {1, 1, 1};
@@ -38,7 +38,7 @@ class Chance {
     return "(" + text + ")";
   }
 
-  // Where activations go, weights go too or elsewhere; the batch takes what they leave.
+  // Weights use the axes of activations or others; the batch uses those that remain.
   std::pair<std::string, std::string> draw_rules() {
     std::vector<std::string> free = {"replica", "data", "mdl"};
     std::string activations, weights;
@@ -82,7 +82,7 @@ SpmdCase drawn_case(uint32_t seed) {
   return trial;
 }
 
-// A draw may ask for more parts than an axis has; that is refused when the model is traced.
+// A draw may split an axis into more parts than it has elements; tracing refuses that.
 bool can_be_traced(const SpmdCase& trial) {
   try {
     traced_step(trial);
@@ -106,11 +106,11 @@ void run_campaign(uint32_t first, uint32_t count, int least) {
   REQUIRE(ran >= least);
 }
 
-TEST_CASE("some meshes, rules and options by chance give one device's numbers") {
+TEST_CASE("a few random meshes, rules and options give one device's numbers") {
   run_campaign(1, 12, 6);
 }
 
-TEST_CASE("three hundred meshes, rules and options by chance give one device's numbers", "[full]") {
+TEST_CASE("three hundred random meshes, rules and options give one device's numbers", "[full]") {
   run_campaign(1000, 300, 150);
 }
 

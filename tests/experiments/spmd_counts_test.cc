@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training step communicates, against the textbook: the collectives of each strategy and
-// their bytes, from the sizes of weights and activations. (That devices send what the plan says is
-// part of spmd_same_numbers_test.cc.)
+// The communication of a training step against the textbook: the collectives of each strategy and
+// their bytes, from the sizes of weights and activations. (spmd_same_numbers_test.cc tests that
+// devices send what the plan says.)
 #include <algorithm>
 #include <map>
 
@@ -19,14 +19,14 @@ namespace {
 using enum TrialModel;
 
 struct Traffic {
-  int64_t count = 0, bytes = 0;  // A step; bytes of one device.
+  int64_t count = 0, bytes = 0;  // Per step; bytes sent by one device.
   bool operator==(const Traffic&) const = default;
 };
 std::ostream& operator<<(std::ostream& out, const Traffic& traffic) {
   return out << traffic.count << " of " << traffic.bytes << " bytes";
 }
 
-// By "all_gather data". Scalars (the loss, the metrics, the norm) are counted apart, by phase.
+// By "all_gather data". Scalars (loss, metrics, norm) are counted separately, by phase.
 using Table = std::map<std::string, Traffic>;
 
 void add(Table* table, const std::string& what, int64_t bytes, int64_t count = 1) {
@@ -36,7 +36,7 @@ void add(Table* table, const std::string& what, int64_t bytes, int64_t count = 1
   traffic.bytes += count * bytes;
 }
 
-constexpr int64_t kScalarBytes = 8;  // An all-reduce of an f32 sends less than this.
+constexpr int64_t kScalarBytes = 8;  // An all-reduce of an f32 sends less.
 
 Table table_of(const std::vector<CollectiveUse>& uses) {
   Table table;
@@ -62,12 +62,12 @@ int64_t scalars(const std::vector<CollectiveUse>& uses, Phase phase) {
   return count;
 }
 
-// What a device sends when `bytes` are gathered or scattered among k, and when they are added up.
+// What a device sends in an all-gather or reduce-scatter of `bytes` over k, and in an all-reduce.
 int64_t share(int64_t bytes, int64_t k) { return bytes / k * (k - 1); }
 int64_t twice_share(int64_t bytes, int64_t k) { return 2 * share(bytes, k); }
 
-// The weights of a case's model; those of a stack are counted layer by layer, which is how they
-// are gathered and scattered.
+// The weights of a case's model; those of a stack are counted per layer, since they are gathered
+// and scattered per layer.
 struct WeightSize {
   std::string path;
   std::vector<std::string> axes;
@@ -102,9 +102,9 @@ int64_t activation_bytes(int64_t ways) {
   return spmd_tokens().elements() * spmd_model_dims() * kF32Bytes / ways;
 }
 
-// Gradients of replicas: each weight's is added up once. Of a stack all layers' together, or each
-// in its iteration: `Traffic::count` is not the textbook's business there, the bytes are.
-TEST_CASE("replicas add up each gradient once: 2(k-1)/k of the weights' bytes") {
+// Each gradient is all-reduced once. For a stack, all layers together or each in its iteration: the
+// textbook gives the bytes, not `Traffic::count`.
+TEST_CASE("replicas all-reduce each gradient once: 2(k-1)/k of the weights' bytes") {
   for (const TrialModel model : {kGpt2, kLlama, kPax}) {
     const SpmdCase trial{.model = model, .ici = {2, 2, 1}, .strategy = "replica"};
     INFO(trial.text());
@@ -113,7 +113,7 @@ TEST_CASE("replicas add up each gradient once: 2(k-1)/k of the weights' bytes") 
       add(&expected, "all_reduce replica data", twice_share(weight.elements * kF32Bytes, 4));
     const auto uses = collectives(lowered_step(trial));
     REQUIRE(text(table_of(uses)) == text(expected));
-    REQUIRE(scalars(uses, Phase::kUpdate) == 0);  // Every device has the whole norm.
+    REQUIRE(scalars(uses, Phase::kUpdate) == 0);  // Every device computes the whole norm.
 
     SpmdCase repeated = trial;
     repeated.repeated = true;
@@ -122,8 +122,8 @@ TEST_CASE("replicas add up each gradient once: 2(k-1)/k of the weights' bytes") 
   }
 }
 
-// Whether a recomputed block needs this weight again: all but what is added last of all, after
-// which nothing of the block is read.
+// Whether a recomputed block needs this weight again: all but the last bias, since no later op of
+// the block is recomputed.
 bool is_read_again(const WeightSize& weight) {
   return weight.in_block && !weight.ends("down_bias");
 }
@@ -138,7 +138,8 @@ void add_sharded(Table* table, const WeightSize& weight, int64_t gathers) {
   }
 }
 
-TEST_CASE("fully sharded: each weight is gathered once and its gradient scattered once") {
+TEST_CASE(
+    "fully sharded: each weight is all-gathered once and its gradient reduce-scattered once") {
   for (const TrialModel model : {kGpt2, kLlama}) {
     for (const bool repeated : {false, true}) {
       const SpmdCase trial{
@@ -156,7 +157,7 @@ TEST_CASE("fully sharded: each weight is gathered once and its gradient scattere
   }
 }
 
-TEST_CASE("fully sharded and recomputed: two gathers of what the backward pass reads again") {
+TEST_CASE("fully sharded and recomputed: weights of the backward pass are all-gathered twice") {
   for (const TrialModel model : {kGpt2, kLlama}) {
     for (const bool repeated : {false, true}) {
       const SpmdCase trial{.model = model,
@@ -175,7 +176,7 @@ TEST_CASE("fully sharded and recomputed: two gathers of what the backward pass r
   }
 }
 
-TEST_CASE("a stack of sharded weights is never gathered whole: only layer by layer in the loop") {
+TEST_CASE("a stack of sharded weights is all-gathered one layer at a time in the loop") {
   for (const std::string remat : {"save_everything", "save_nothing"}) {
     const SpmdCase trial{
         .model = kLlama, .ici = {1, 4, 1}, .strategy = "fsdp", .repeated = true, .remat = remat};
@@ -186,12 +187,12 @@ TEST_CASE("a stack of sharded weights is never gathered whole: only layer by lay
       for (const auto& body : node.bodies)
         for (const Node& inner : body->nodes()) in_loops += inner.op->name == "all_gather";
     }
-    REQUIRE(in_loops >= 9);  // Four of attention, three of the feed-forward, two norms.
+    REQUIRE(in_loops >= 9);  // Four in attention, three in the feed-forward layer, two norms.
   }
 }
 
-// Hybrid: scattered within a replica, and the shard then added up among replicas.
-TEST_CASE("sharded within replicas: only shards are added up across them") {
+// Hybrid: reduce-scatter within a replica, then all-reduce of the shard across replicas.
+TEST_CASE("sharded within replicas: only shards are all-reduced across replicas") {
   const SpmdCase trial{.model = kLlama, .ici = {2, 2, 1}, .strategy = "fsdp"};
   Table expected;
   for (const WeightSize& weight : weights_of(trial)) {
@@ -204,9 +205,9 @@ TEST_CASE("sharded within replicas: only shards are added up across them") {
   REQUIRE(text(table_of(collectives(lowered_step(trial)))) == text(expected));
 }
 
-// Megatron's: two sums forward and two backward in a block, of the residual's size; the embedding
-// and the head have one each. The loss has three numbers a token: the greatest score, then the sum
-// of exponentials and the label's score together.
+// Megatron: two all-reduces forward and two backward in a block, of the residual's size; one each
+// for the embedding and the head. The loss has three numbers per token: the maximal score, then the
+// sum of exponentials and the label's score together.
 void add_tensor_parallel_loss(Table* table, const SpmdCase& trial, int64_t ways) {
   const int64_t token_bytes = spmd_tokens().elements() * kF32Bytes / ways;
   const int64_t k = trial.mesh().size("mdl");
@@ -214,7 +215,7 @@ void add_tensor_parallel_loss(Table* table, const SpmdCase& trial, int64_t ways)
   add(table, "all_reduce mdl", twice_share(2 * token_bytes, k));
 }
 
-TEST_CASE("tensor parallel: 2 + 2 all-reduces a block, and no gradient") {
+TEST_CASE("tensor parallel: 2 + 2 all-reduces per block, and none of gradients") {
   for (const TrialModel model : {kGpt2, kLlama}) {
     for (const bool repeated : {false, true}) {
       const SpmdCase trial{
@@ -231,7 +232,7 @@ TEST_CASE("tensor parallel: 2 + 2 all-reduces a block, and no gradient") {
   }
 }
 
-TEST_CASE("tensor and data parallel: gradients of the shards are added up, too") {
+TEST_CASE("tensor and data parallel: gradients of the shards are all-reduced, too") {
   const SpmdCase trial{.model = kGpt2, .ici = {1, 2, 2}, .strategy = "tensor"};
   Table expected;
   add(&expected, "all_reduce mdl", twice_share(activation_bytes(2), 2), kBlocks * (2 + 2) + 1 + 1);
@@ -245,7 +246,7 @@ TEST_CASE("tensor and data parallel: gradients of the shards are added up, too")
   REQUIRE(text(table_of(collectives(lowered_step(trial)))) == text(expected));
 }
 
-TEST_CASE("sequence parallel: the bytes of tensor parallel, as gathers and scatters") {
+TEST_CASE("sequence parallel: the bytes of tensor parallel, as all-gathers and reduce-scatters") {
   const SpmdCase trial{.model = kGpt2, .ici = {1, 1, 4}, .strategy = "sequence"};
   SpmdCase tensor = trial;
   tensor.strategy = "tensor";
@@ -258,7 +259,7 @@ TEST_CASE("sequence parallel: the bytes of tensor parallel, as gathers and scatt
                         expected.at("reduce_scatter mdl").bytes +
                         expected.at("all_reduce mdl").bytes;
   REQUIRE(moved == table_of(collectives(lowered_step(tensor))).at("all_reduce mdl").bytes);
-  // What works on the residual sees a part of each sequence: its gradients are sums over the rest.
+  // Weights applied to the residual see a part of each sequence: their gradients are partial sums.
   for (const WeightSize& weight : weights_of(trial))
     if (weight.path.find("norm.") != std::string::npos || weight.ends("final_ln.scale") ||
         weight.ends("final_ln.bias") || weight.ends("down_bias") || weight.ends("output_bias") ||
@@ -267,7 +268,7 @@ TEST_CASE("sequence parallel: the bytes of tensor parallel, as gathers and scatt
   REQUIRE(text(table_of(collectives(lowered_step(trial)))) == text(expected));
 }
 
-TEST_CASE("vocabulary parallel alone: the embedding's sum, the head's, and three numbers a token") {
+TEST_CASE("vocabulary parallel alone: the embedding, the head and three numbers per token") {
   const SpmdCase trial{.model = kLlama, .ici = {1, 1, 4}, .strategy = "vocabulary"};
   Table expected;
   add(&expected, "all_reduce mdl", twice_share(activation_bytes(1), 4), 2);
@@ -275,8 +276,9 @@ TEST_CASE("vocabulary parallel alone: the embedding's sum, the head's, and three
   REQUIRE(text(table_of(collectives(lowered_step(trial)))) == text(expected));
 }
 
-// A recomputed block sums what it saved nothing of: one more all-reduce, as the last is not needed.
-TEST_CASE("recomputing a tensor-parallel block costs one more all-reduce, saving its sums none") {
+// A recomputed block repeats one all-reduce: the last one is not needed.
+TEST_CASE(
+    "recomputing a tensor-parallel block costs one more all-reduce, saving its sums costs none") {
   SpmdCase trial{.model = kGpt2, .ici = {1, 1, 4}, .strategy = "tensor", .repeated = true};
   const int64_t kept = table_of(collectives(lowered_step(trial))).at("all_reduce mdl").count;
   trial.remat = "save_nothing";
@@ -285,7 +287,7 @@ TEST_CASE("recomputing a tensor-parallel block costs one more all-reduce, saving
   REQUIRE(table_of(collectives(lowered_step(trial))).at("all_reduce mdl").count == kept);
 }
 
-TEST_CASE("weights that compute in bf16 are gathered in bf16, and their gradients cross in f32") {
+TEST_CASE("weights used in bf16 are gathered in bf16, and gradients are reduced in f32") {
   const SpmdCase trial{.model = kLlama,
                        .ici = {1, 4, 1},
                        .strategy = "fsdp",

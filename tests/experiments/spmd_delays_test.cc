@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When devices run at chance speeds, a step still gives the same bits: sums are added in an order
-// of their own, never in that of arrival.
+// With random delays of devices a step gives the same bits: the order of a sum does not depend on
+// arrival.
 #include <chrono>
 #include <random>
 #include <thread>
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Lets each device lag, another one at every collective, by up to 200 microseconds.
+// Delays a random device at every collective by up to 200 microseconds.
 BeforeJoining chance_delays(uint32_t seed) {
   return [seed](int64_t device, int64_t number) {
     std::mt19937 random(seed + static_cast<uint32_t>(device * 7919 + number));
@@ -32,7 +32,7 @@ void require_same_bits_under_delays(SpmdCase trial, uint32_t seeds) {
   }
 }
 
-TEST_CASE("chance delays of devices change no bit of a run") {
+TEST_CASE("random delays of devices change no bit of a run") {
   require_same_bits_under_delays({.model = TrialModel::kGpt2,
                                   .ici = {2, 2, 1},
                                   .strategy = "fsdp over replicas",
@@ -41,7 +41,7 @@ TEST_CASE("chance delays of devices change no bit of a run") {
                                  2);
 }
 
-TEST_CASE("chance delays change no bit, on eight devices, by each strategy", "[full]") {
+TEST_CASE("random delays change no bit, on eight devices, with each strategy", "[full]") {
   for (const Strategy& each : strategies())
     require_same_bits_under_delays({.model = TrialModel::kGpt2,
                                     .ici = {2, 2, 2},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same experiment gives the same numbers on every mesh: initial weights, first loss, gradients
-// and curve, against one device, through the executor on real CPU devices.
+// An experiment gives the same numbers on every mesh: initial weights, first loss, gradients and
+// loss curve against one device, in the executor on CPU devices.
 #include <set>
 
 #include "tests/support/catch.h"
@@ -11,7 +11,7 @@ namespace {
 
 using enum TrialModel;
 
-// Replica, data, mdl. The shapes of one, two, four and eight devices.
+// Replica, data, mdl: shapes of one, two, four and eight devices.
 const std::vector<std::vector<int64_t>>& shapes() {
   static const std::vector<std::vector<int64_t>> all = {
       {1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {1, 4, 1}, {1, 1, 4},
@@ -20,7 +20,7 @@ const std::vector<std::vector<int64_t>>& shapes() {
   return all;
 }
 
-TEST_CASE("a model has one device's numbers on a mesh, by each strategy") {
+TEST_CASE("a model has one device's numbers on a mesh, with each strategy") {
   const std::vector<SpmdCase> cases = {
       {.model = kGpt2, .ici = {2, 2, 1}, .strategy = "replica"},
       {.model = kLlama,
@@ -43,19 +43,19 @@ TEST_CASE("a model has one device's numbers on a mesh, by each strategy") {
        .microbatches = 2},
       {.model = kPax, .ici = {1, 1, 8}, .strategy = "vocabulary", .packed = false},
       {.model = kLlama, .ici = {1, 2, 2}, .strategy = "fsdp inside tensor", .dropout = true},
-      // The slow links between two slices.
+      // Slow links between two slices.
       {.model = kGpt2, .ici = {1, 2, 2}, .dcn = {2, 1, 1}, .strategy = "fsdp and sequence"}};
   for (const SpmdCase& trial : cases) require_same_numbers(trial);
 }
 
-// Whether a strategy has something to do on each axis that a shape splits, and no more.
+// Whether a strategy uses exactly the axes that a shape splits.
 bool suits(const Strategy& rules, const std::vector<int64_t>& shape) {
   const std::string text = rules.weights + rules.activations;
   return (shape[2] == 1 || text.find("mdl") != text.npos) &&
          (shape[1] == 1 || shape[2] > 1 || rules.weights.find("mdl") == std::string::npos);
 }
 
-// Options in turn, each at a pace of its own, so that they meet in all combinations.
+// Cycles through options at different periods, so that all combinations occur.
 SpmdCase numbered_case(const std::vector<int64_t>& shape, const Strategy& rules, size_t number) {
   const std::vector<std::string> policies = {"save_everything", "save_nothing",
                                              "save_context_and_out_proj", "save_dot_only",
@@ -69,12 +69,12 @@ SpmdCase numbered_case(const std::vector<int64_t>& shape, const Strategy& rules,
                  .remat = policies[number % policies.size()],
                  .microbatches = number % 4 == 3 ? 2 : 1,
                  .steps = 50};
-  // Four key heads do not divide by eight.
+  // Four key heads are not divisible by eight.
   if (trial.model == kLlama && shape[2] == 8) trial.model = kGpt2;
   return trial;
 }
 
-TEST_CASE("fifty steps on twenty mesh shapes, by each strategy that suits", "[full][levels]") {
+TEST_CASE("fifty steps on twenty mesh shapes, with each suitable strategy", "[full][levels]") {
   size_t number = 0;
   std::set<std::vector<int64_t>> met;
   for (const std::vector<int64_t>& shape : shapes()) {
@@ -104,7 +104,7 @@ TEST_CASE("fifty steps under every remat policy, repeated and unrolled", "[full]
                               .steps = 50});
 }
 
-TEST_CASE("the same mesh gives the same bits again", "[levels]") {
+TEST_CASE("the same mesh gives the same bits in a second run", "[levels]") {
   const SpmdCase trial{.model = kLlama,
                        .ici = {2, 1, 2},
                        .strategy = "sequence",

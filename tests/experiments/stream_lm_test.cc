@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training straight from shards as a user runs it: held-out loss without preparation, a shard that
-// breaks in the middle of a run, documents that are left out.
+// Training directly from shards, from the command line: validation loss without preparation, a
+// shard that becomes corrupt during a run, skipped documents.
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"
@@ -61,7 +61,7 @@ class Run {
   std::string output_;
 };
 
-TEST_CASE("StreamLm trains on shards and scores what is held out, without preparation") {
+TEST_CASE("StreamLm trains on shards and scores the validation split, without preparation") {
   const TemporaryDirectory directory;
   write_shards(directory.path(), 6, 100);
   Run run(directory.path());
@@ -77,7 +77,9 @@ TEST_CASE("StreamLm trains on shards and scores what is held out, without prepar
   REQUIRE(weight < 3000);
 }
 
-TEST_CASE("a shard that breaks in the middle of a run ends it; mended, the run is as if whole") {
+TEST_CASE(
+    "a shard that becomes corrupt ends a run; once repaired, the run continues with the same "
+    "numbers") {
   const TemporaryDirectory whole, broken;
   const std::vector<std::string> in_order = {"input.shuffle=false",
                                              "task.train.eval_interval_steps=0"};
@@ -107,7 +109,7 @@ TEST_CASE("a shard that breaks in the middle of a run ends it; mended, the run i
   REQUIRE(losses_of(broken / "run") == losses_of(whole / "run"));
 }
 
-TEST_CASE("documents that are left out are counted on the console and in metrics.jsonl") {
+TEST_CASE("skipped documents are counted on the console and in metrics.jsonl") {
   const TemporaryDirectory directory;
   write_shards(directory.path(), 4, 60);
   for (int shard = 0; shard < 4; ++shard) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's bits do not depend on how many threads computed it: whole training runs on one device of
-// 1, 2, 3 and 4 threads. Sizes are uneven, and large enough for every kernel to be shared out.
+// The bits of a step do not depend on the number of threads: training runs on one device with 1, 2,
+// 3 and 4 threads. Sizes are odd, and large enough for every kernel to use several threads.
 #include "core/backend/cpu/cpu_features.h"
 #include "core/backend/cpu/device.h"
 #include "tests/support/catch.h"
@@ -20,7 +20,7 @@ constexpr TrialSizes kUneven{.vocab = 307,
                              .batch = 6,
                              .seq = 88};
 
-// Dropout of attention's probabilities takes another path than attention's own kernels.
+// With dropout of probabilities, attention does not use its fused kernels.
 SpmdCase trial_of(TrialModel model, bool dropout, DType compute) {
   return {.model = model,
           .repeated = model == kPax,
@@ -59,7 +59,7 @@ TEST_CASE("a training run has the same bits on 1, 2, 3 and 4 threads", "[levels]
   }
 }
 
-TEST_CASE("a training run on three threads has the same bits again", "[levels]") {
+TEST_CASE("a second training run on three threads has the same bits", "[levels]") {
   SpmdCase trial = trial_of(kLlama, true, GENERATE(DType::kF32, DType::kBF16));
   trial.threads = 3;
   const SpmdRun first = run_spmd(trial);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What known models are configured to, field by field, and the weights that come of it: a change
-// of any default shows as a diff of tests/golden/models/.
+// The configuration of known models, field by field, and their weights: a change of any default
+// shows as a diff of tests/golden/models/.
 #include <memory>
 
 #include "core/hparams/resolve.h"
-#include "layers/base_model.h"
+#include "layers/models/base_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
 #include "tests/support/layer_trial.h"
@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// "path = value" for every field that holds one; a template's value is its class.
+// "path = value" for every field that holds one; for a template, its class.
 void append_fields(const Tree& tree, const std::string& path, std::string& text) {
   if (!tree.is_table()) {
     if (tree.is_set()) text += fmt::format("{} = {}\n", path, tree.value_text());
@@ -44,11 +44,11 @@ Described described(const LanguageModel::HParams& p) {
 TEST_CASE("known models have the published number of weights") {
   REQUIRE(described(gpt2_124m()).elements == 124439808);
   REQUIRE(described(llama2_7b()).elements == 6738415616);
-  REQUIRE(described(seqax_84m()).elements == 100672000);  // 83.9M and a second embedding.
+  REQUIRE(described(seqax_84m()).elements == 100672000);  // 83.9M, and a second embedding table.
   REQUIRE(described(c4_spmd_1b()).elements == Approx(1.10e9).epsilon(5e-3));
 }
 
-TEST_CASE("known models are configured as they were") {
+TEST_CASE("the configurations of known models have not changed") {
   REQUIRE(golden_difference("models/gpt2_124m.txt", described(gpt2_124m()).text) == "");
   REQUIRE(golden_difference("models/llama2_7b.txt", described(llama2_7b()).text) == "");
   REQUIRE(golden_difference("models/seqax_84m.txt", described(seqax_84m()).text) == "");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between a forgotten reshard and wrong numbers: each reshard of a model that changes a
-// layout is left out in turn. Either tracing then refuses the model, with its line and a remedy, or
-// every number stays right and only the bytes on the links change.
+// A missing reshard cannot give wrong numbers: each reshard of a model that changes a layout is
+// removed in turn. Either tracing then fails, with the line and a fix, or the numbers stay correct
+// and only the communicated bytes change.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -38,7 +38,7 @@ const Mesh& mesh() {
   return kMesh;
 }
 
-// A model's loss, traced forward.
+// The forward pass of a model, traced.
 Graph forward(LanguageModel::HParams p, const Strategy& rules) {
   TransformerLm::HParams& lm = p.lm_tpl.as<TransformerLm::HParams>();
   lm.vocab_size = 40;
@@ -56,12 +56,12 @@ Graph forward(LanguageModel::HParams p, const Strategy& rules) {
         input(name, InputKind::kBatch, apply_rules(axis_rules.activations, mesh(), type));
   }
   const FpropScope scope(parameters, features);
-  const ModelOutput result = model->fprop(features);
+  const ModelOutput result = (*model)(features);
   output("loss", place(result.loss.sum) / place(result.loss.weight));
   return graph;
 }
 
-// The same without one node, which is a reshard, and with gradients.
+// The same without one node, a reshard, and with gradients.
 Graph without(const Graph& traced, NodeId left_out) {
   Graph graph;
   const AxisRules no_rules;
@@ -127,7 +127,7 @@ Outcome try_all(const LanguageModel::HParams& model, const Strategy& rules) {
       INFO(error);
       const bool fetched = error.find("is fetched") != std::string::npos;
       REQUIRE((fetched || error.find(".cc:") != std::string::npos));  // The line,
-      REQUIRE((error.find("place") != std::string::npos ||            // and a remedy.
+      REQUIRE((error.find("place") != std::string::npos ||            // and a fix.
                error.find("reshard") != std::string::npos ||
                error.find("split both alike") != std::string::npos ||
                error.find("gather") != std::string::npos));
@@ -155,7 +155,7 @@ std::vector<Strategy> all_rules() {
   return all;
 }
 
-TEST_CASE("a forgotten reshard is refused when traced, or changes only what a step costs") {
+TEST_CASE("a missing reshard is a trace error or changes only the cost of a step") {
   const std::pair<std::string, LanguageModel::HParams> models[] = {{"gpt2", small_gpt2()},
                                                                    {"llama", small_llama()}};
   std::string text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole models against an independent implementation: tests/golden/models.py writes the loss and
-// every gradient of three small models; here the same weights and batches come from the same
-// formulas.
+// every gradient of three small models, for weights and batches from formulas that this file
+// repeats.
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -44,7 +44,7 @@ std::vector<double> noise(std::string_view name, int64_t count) {
 }
 
 // A weight's values by models.py's rules: vectors small, scales about 1 where they multiply
-// directly, matrices larger. An attention bias is a matrix there as here.
+// directly, matrices larger. An attention bias counts as a matrix.
 std::vector<double> weight_values(const Parameter& parameter) {
   const bool vector = parameter.type.rank() == 1;
   const double amplitude = vector ? 0.25 : 1.5 / std::sqrt(double{SmallSizes::kEmbed});
@@ -125,7 +125,7 @@ void trace_step(const LanguageModel::HParams& p, bool with_weights, Traced& trac
     traced.inputs[name] = values;
   }
   const FpropScope scope(parameters, features);
-  const ModelOutput result = model.fprop(features);
+  const ModelOutput result = model(features);
   const Tensor loss = result.loss.sum / result.loss.weight;
   output("loss", loss);
   const std::vector<Tensor> slopes = gradients(loss, parameters);
@@ -139,8 +139,8 @@ double norm_of(const std::vector<double>& values) {
   return std::sqrt(square);
 }
 
-// The norm of a gradient's error, relative to the gradient's norm. (A key bias moves all scores of
-// a query alike, so its gradient is zero but for rounding: errors below `slack` are none.)
+// The norm of a gradient's error, relative to the gradient's norm. (A key bias shifts all scores of
+// a query equally, so its gradient is zero up to rounding: errors below `slack` are ignored.)
 double relative_error(const std::vector<double>& got, const std::vector<double>& expected,
                       double slack) {
   REQUIRE(got.size() == expected.size());
@@ -172,13 +172,13 @@ TEST_CASE("models compute the losses and gradients of an independent implementat
     REQUIRE(outputs.size() == golden.gradients.size() + 1);
     for (const auto& [path, expected] : golden.gradients) {
       INFO(path);
-      // The golden file holds seven digits.
+      // The golden file has seven digits.
       REQUIRE(relative_error(outputs.at(path).values, expected, 1e-9) < 1e-6);
     }
   }
 }
 
-// The same through all passes and the CPU's kernels, in f32, whatever is kept or recomputed.
+// The same through all passes and the CPU's kernels, in f32.
 TEST_CASE("models in f32 on the CPU compute the goldens, under every remat policy") {
   const auto device = make_test_device(2);
   for (const Model& model : models()) {
@@ -201,9 +201,9 @@ TEST_CASE("models in f32 on the CPU compute the goldens, under every remat polic
   }
 }
 
-// bf16 has eight bits: a product errs by 2^-9 of itself, sums of them less; gradients pass through
-// some twenty operations.
-TEST_CASE("models that compute in bf16 stay near the goldens") {
+// bf16 has eight significant bits: the relative error of a product is up to 2^-9, of a sum less;
+// gradients pass through about twenty operations.
+TEST_CASE("models that compute in bf16 are close to the goldens") {
   const auto device = make_test_device(2);
   for (Model model : models()) {
     model.hparams.lm_tpl.as<TransformerLm::HParams>().dtypes = DTypePolicy{.compute = DType::kBF16};

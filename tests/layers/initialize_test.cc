@@ -89,7 +89,7 @@ TEST_CASE("initialisers scale by the sizes they name") {
   REQUIRE(factor(InitKind::kUniformUnitScaling) == Approx(std::sqrt(3.0 / 32)));
 }
 
-TEST_CASE("combined query, key and value weights get Pax's small Xavier limit") {
+TEST_CASE("combined QKV weights get Pax's small Xavier limit") {
   // Pax's 1B model: D 2560, 20 heads of 128; the reference names 0.0023.
   const Parameter qkv =
       parameter_of(InitKind::kXavier, 1.0,
@@ -97,7 +97,7 @@ TEST_CASE("combined query, key and value weights get Pax's small Xavier limit") 
   REQUIRE(draw_of(qkv).factor == Approx(0.0023).epsilon(0.01));
 }
 
-TEST_CASE("a stacked weight holds what unrolled layers draw") {
+TEST_CASE("a stacked weight has the values of the unrolled layers") {
   Parameter unrolled = parameter_of(InitKind::kGaussian, 1.0, {{"a", 7, {}}, {"b", 3, {}}});
   unrolled.random_path = "x_layers[].w";
   Parameter stacked = unrolled;
@@ -120,7 +120,7 @@ TEST_CASE("values depend on seed and path, not on threads") {
   REQUIRE(values != values_of(parameter, 5, 1));
 }
 
-TEST_CASE("rows of draws are the elements the one formula gives") {
+TEST_CASE("draws by rows equal draws by element") {
   const uint64_t key = random_key(3, "w");
   for (const StreamRows& rows :
        {StreamRows{8, 1003, 0}, StreamRows{0, 1, 5}, StreamRows{7, 3, 3}, StreamRows{3, 17, 1000},
@@ -141,7 +141,7 @@ TEST_CASE("rows of draws are the elements the one formula gives") {
   }
 }
 
-// Every element of a block, picked out of the whole.
+// Every element of a block, copied out of the whole weight.
 std::vector<float> part_of(const std::vector<float>& whole, const std::vector<Axis>& axes,
                            const Region& block) {
   std::vector<float> part;
@@ -158,7 +158,7 @@ std::vector<float> part_of(const std::vector<float>& whole, const std::vector<Ax
   return part;
 }
 
-TEST_CASE("a block is made as the whole has it, for every initialiser") {
+TEST_CASE("a block has the values of the whole weight, for every initialiser") {
   std::mt19937_64 random(11);
   const auto below = [&](int64_t bound) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
@@ -205,7 +205,7 @@ TEST_CASE("a block is made as the whole has it, for every initialiser") {
   }
 }
 
-TEST_CASE("a block of a weight too large for the machine is made") {
+TEST_CASE("a block of a weight that exceeds memory can be drawn") {
   Parameter parameter =
       parameter_of(InitKind::kGaussian, 0.02, {{"vocab", 1000000, {}}, {"embed", 12288, {}}});
   parameter.stack = 96;  // Nearly five terabytes.
@@ -218,7 +218,7 @@ TEST_CASE("a block of a weight too large for the machine is made") {
   REQUIRE(std::equal(row.end() - 5, row.end(), block.begin() + 8 * 5 + 5));
 }
 
-TEST_CASE("normals are Box and Muller's to f32 accuracy") {
+TEST_CASE("normals are Box-Muller draws to f32 accuracy") {
   for (uint64_t i = 0; i < 100000; ++i) {
     const PhiloxBlock block = philox(7, i, 0);
     const std::array<float, 4> normals = normals_from_block(block);
@@ -241,11 +241,11 @@ TEST_CASE("orthogonal weights are orthogonal") {
   }
 }
 
-TEST_CASE("an initialiser that does not suit is refused by path") {
+TEST_CASE("an unsuitable initialiser is refused with the weight's path") {
   const Parameter cube = parameter_of(InitKind::kScaledDeltaOrthogonal, 1.0,
                                       {{"a", 2, {}}, {"b", 2, {}}, {"c", 2, {}}});
   REQUIRE_THROWS_WITH(values_of(cube),
-                      "w: scaled_delta_orthogonal suits matrices, not f32[\"a=2 b=2 c=2\"]; take "
+                      "w: scaled_delta_orthogonal is for matrices, got f32[\"a=2 b=2 c=2\"]; use "
                       "xavier or gaussian");
 }
 
@@ -253,7 +253,7 @@ TEST_CASE("the weights of a 124M model are drawn in about a second of one core",
   const Parameter table =
       parameter_of(InitKind::kGaussian, 0.02, {{"a", 124, {}}, {"b", 1000000, {}}});
   std::vector<float> values(static_cast<size_t>(table.type.elements()));
-  const std::clock_t begin = std::clock();  // Of all threads together; other programs not counted.
+  const std::clock_t begin = std::clock();  // Processor time of all threads.
   initialize(table, 1, std::as_writable_bytes(std::span(values)), 2);
   REQUIRE(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 2.0);
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer's own axis rules, and weights that are declared with splits: where they lie, what they
-// leave alone, and what is refused.
+// A layer's own axis rules, and weights declared with splits: layouts, scope and errors.
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
-#include "layers/feed_forward.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "layers/fprop_scope.h"
-#include "layers/transformer_block.h"
+#include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
 #include "tests/support/trial.h"
@@ -16,7 +15,8 @@ namespace {
 
 const std::string kTensorParallel = "mlp -> mdl, heads -> mdl, kv_heads -> mdl";
 
-// A model traced on replica=2 data=2 mdl=2 under tensor-parallel rules; its weights' types at rest.
+// A model traced on replica=2 data=2 mdl=2 under tensor-parallel rules; its weights' stored
+// layouts.
 struct Traced {
   explicit Traced(const LanguageModel::HParams& p, const Mesh& mesh = Mesh::standard({2, 2, 2})) {
     const AxisRules rules{parse_rules("embed -> data, " + kTensorParallel),
@@ -33,7 +33,7 @@ struct Traced {
                 apply_rules(rules.activations, mesh,
                             make_type(DType::kI32, {{"batch", 4, {}}, {"seq", 12, {}}})));
     const FpropScope scope(parameters, features);
-    output("loss", place(model->fprop(features).loss.sum));
+    output("loss", place((*model)(features).loss.sum));
   }
   // The layouts of `op` nodes below a path.
   std::vector<std::string> layouts(const std::string& op, const std::string& path) const {
@@ -56,13 +56,14 @@ FeedForward::HParams& feed_forward(LanguageModel::HParams& p) {
 
 const std::string kFfn = "lm.transformer.x_layers[0].ffn";
 
-TEST_CASE("a layer's rules move its own weights and activations, and nobody else's") {
+TEST_CASE("a layer's rules apply to its own weights and activations only") {
   LanguageModel::HParams p = small_gpt2();
   const Traced usual(p);
   REQUIRE(usual.stored.at(kFfn + ".up") == "embed/data mlp/mdl");
   REQUIRE(usual.layouts("einsum", kFfn).front() == "batch/replica/data seq mlp/mdl");
 
-  feed_forward(p).rules = {.weights = "embed -> replica, mlp -> data", .activations = "mlp -> ()"};
+  feed_forward(p).layer.rules = {.weights = "embed -> replica, mlp -> data",
+                                 .activations = "mlp -> ()"};
   const Traced own(p);
   REQUIRE(own.stored.at(kFfn + ".up") == "embed/replica mlp/data");
   REQUIRE(own.stored.at(kFfn + ".down_bias") == "embed/replica");
@@ -72,18 +73,18 @@ TEST_CASE("a layer's rules move its own weights and activations, and nobody else
   REQUIRE(own.layouts("einsum", attention) == usual.layouts("einsum", attention));
 }
 
-TEST_CASE("a layer's rules reach its instances in every layer of a stack") {
+TEST_CASE("a layer's rules apply in every layer of a stack") {
   LanguageModel::HParams p = small_gpt2();
-  feed_forward(p).rules.weights = "mlp -> (mdl, data)";
+  feed_forward(p).layer.rules.weights = "mlp -> (mdl, data)";
   const Traced traced(p);
   REQUIRE(traced.stored.at("lm.transformer.x_layers[0].ffn.down") == "mlp/mdl/data embed");
   REQUIRE(traced.stored.at("lm.transformer.x_layers[1].ffn.down") == "mlp/mdl/data embed");
 }
 
-TEST_CASE("mistakes in a layer's rules are found, and name the layer") {
+TEST_CASE("errors in a layer's rules name the layer") {
   const auto error = [](const std::string& weights, const std::string& activations) {
     LanguageModel::HParams p = small_gpt2();
-    feed_forward(p).rules = {weights, activations};
+    feed_forward(p).layer.rules = {weights, activations};
     return error_of([&] { Traced{p}; });
   };
   REQUIRE(error("mpl -> mdl", "") ==
@@ -98,12 +99,12 @@ TEST_CASE("mistakes in a layer's rules are found, and name the layer") {
   REQUIRE_THAT(error("", "mlp -> mode"),
                Catch::Contains("has no axis 'mode'; did you mean 'mdl'?") &&
                    Catch::Contains("[in lm.transformer.x_layers[0].ffn]"));
-  // A rule that tears the layer's own tensors apart.
+  // A rule that gives the layer's tensors incompatible layouts.
   REQUIRE_THAT(error("", "residual: embed -> mdl"),
                Catch::Contains("embed/mdl") && Catch::Contains("x_layers[0]"));
 }
 
-// Declares its weight with splits, and reads it as it lies.
+// Declares its weight with splits, and reads it in its stored layout.
 class Declared final : public UnaryLayer {
  public:
   struct HParams {
@@ -111,22 +112,19 @@ class Declared final : public UnaryLayer {
     static constexpr std::string_view kName = "Declared";
     FIELDS()
   };
-  explicit Declared(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {
+  explicit Declared(const HParams&) {
     std::vector<Axis> axes = parse_axes("embed/mdl/data mlp");
     axes[0].size = 8;
     axes[1].size = 4;
     w_ = weight("w", axes, ones());
   }
-  Tensor fprop(Tensor) const override {
-    const LayerScope scope(*this);
-    return stored(w_, DType::kF32);
-  }
+  Tensor fprop(Tensor) const override { return stored(w_, DType::kF32); }
 
  private:
   Weight w_;
 };
 
-TEST_CASE("a weight declared with splits lies so, whatever the rules say") {
+TEST_CASE("a weight declared with splits is stored that way, whatever the rules say") {
   const Template<UnaryLayer> tpl = Declared::HParams{};
   const std::unique_ptr<UnaryLayer> layer = tpl.instantiate();
   REQUIRE(layer->parameters().at(0).type.layout() == "embed mlp");
@@ -135,7 +133,7 @@ TEST_CASE("a weight declared with splits lies so, whatever the rules say") {
   Graph graph;
   const TraceScope trace(graph, mesh, rules);
   const FpropScope scope(parameter_inputs(layer->parameters()), {});
-  REQUIRE(layer->fprop({}).type().layout() == "embed/mdl/data mlp");
+  REQUIRE((*layer)({}).type().layout() == "embed/mdl/data mlp");
 }
 
 }  // namespace

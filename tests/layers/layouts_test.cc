@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models and their gradients traced on meshes of eight devices, under the usual ways to split them:
-// every type and every partial sum is accepted, parameters and gradients lie as the rules say, and
-// the values are those of one device; also of the lowered graphs of all eight, run in step.
+// Models and their gradients traced on meshes of eight devices, under the usual strategies: every
+// type and every partial sum is accepted, parameters and gradients have the layouts of the rules,
+// and the values equal those of one device, also for the lowered graphs of all eight devices.
 #include <cmath>
 
 #include "core/base/error.h"
@@ -12,7 +12,7 @@
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
 #include "layers/fprop_scope.h"
-#include "layers/repeated.h"
+#include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
 #include "tests/support/simulated_mesh.h"
@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-// Sums in another order, in double.
+// Double precision, sums in another order.
 constexpr double kRounding = 1e-12;
 
 struct Split {
@@ -53,7 +53,7 @@ const std::vector<Split>& splits() {
   return all;
 }
 
-// A twin whose every size eight devices can split.
+// A model with every size divisible by eight.
 LanguageModel::HParams divisible(LanguageModel::HParams p, bool repeat) {
   TransformerLm::HParams& lm = p.lm_tpl.as<TransformerLm::HParams>();
   lm.vocab_size = 40;
@@ -75,7 +75,7 @@ double worst_difference(const Values& a, const Values& b) {
   return worst;
 }
 
-// As the reference interpreter computes them on whole arrays, and as eight devices do.
+// Computed by the reference interpreter on whole arrays, and by eight simulated devices.
 Values traced(const LanguageModel::HParams& p, const Split& split) {
   const Mesh mesh = Mesh::standard({2, 2, 2});
   const AxisRules rules{parse_rules(split.weights), parse_rules(split.activations)};
@@ -93,7 +93,7 @@ Values traced(const LanguageModel::HParams& p, const Split& split) {
           input(name, InputKind::kBatch, apply_rules(rules.activations, mesh, type));
     }
     const FpropScope scope(parameters, features);
-    const ModelOutput result = model->fprop(features);
+    const ModelOutput result = (*model)(features);
     const Tensor loss = place(result.loss.sum) / place(result.loss.weight);
     output("loss", loss);
     const std::vector<Tensor> slopes = gradients(loss, parameters);
@@ -128,7 +128,7 @@ TEST_CASE("a Llama is the same model however it is split") {
   check_model(divisible(small_llama(), true));
 }
 
-TEST_CASE("query heads that are split further than key heads make the same model") {
+TEST_CASE("query heads that are split further than key heads give the same model") {
   const int64_t kv_heads = GENERATE(1, 2);
   const double dropout = GENERATE(0.0, 0.3);
   CAPTURE(kv_heads, dropout);
@@ -138,7 +138,7 @@ TEST_CASE("query heads that are split further than key heads make the same model
                     .block_tpl.as<TransformerBlock::HParams>();
   auto& attention = block.attention_tpl.as<DotProductAttention::HParams>();
   attention.num_kv_heads = kv_heads;
-  attention.dropout_rate = dropout;  // Then it is not one op.
+  attention.dropout_rate = dropout;  // Then the fused op is not used.
   const Split split{"heads over mdl and data", "embed -> replica, heads -> (mdl, data)",
                     "batch -> replica, heads -> (mdl, data)"};
   REQUIRE(worst_difference(traced(p, splits().front()), traced(p, split)) < kRounding);
@@ -149,7 +149,7 @@ TEST_CASE("a c4 model is the same model however it is split") {
   check_model(divisible(small_pax(), true));
 }
 
-TEST_CASE("weights that the mesh does not divide are refused by path, with the sizes") {
+TEST_CASE("weights that the mesh does not divide are refused with path and sizes") {
   LanguageModel::HParams p = divisible(small_gpt2(), false);
   p.lm_tpl.as<TransformerLm::HParams>().vocab_size = 37;
   try {

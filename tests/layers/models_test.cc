@@ -11,9 +11,9 @@
 #include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "layers/classification_model.h"
 #include "layers/initialize.h"
-#include "layers/repeated.h"
+#include "layers/models/classification_model.h"
+#include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
 #include "tests/support/reference_models.h"
@@ -63,7 +63,7 @@ std::map<std::string, Values> trained(const LanguageModel::HParams& p,
       for (int i = 0; i < 12; ++i) inputs[name].push_back((i * i + 3) % 17);
     }
     const FpropScope scope(parameters, features);
-    const ModelOutput result = model->fprop(features);
+    const ModelOutput result = (*model)(features);
     const Tensor loss = result.loss.sum / result.loss.weight;
     output("loss", loss);
     const std::vector<Tensor> slopes = gradients(loss, parameters);
@@ -90,7 +90,7 @@ TransformerBlock::HParams dropping_block() {
   return {.ffn_tpl = FeedForward::HParams{.dropout_rate = 0.2}, .residual_dropout_rate = 0.1};
 }
 
-TEST_CASE("repeated and unrolled layers have the same bits, dropout and remat included") {
+TEST_CASE("repeated and unrolled layers are bitwise equal, with dropout and remat") {
   const auto unrolled = trained(tiny(StackedTransformer::HParams{.block_tpl = dropping_block()}));
   for (const std::string remat : {"save_everything", "save_nothing", "query_proj,ffn1"}) {
     INFO(remat);
@@ -126,7 +126,7 @@ TEST_CASE("dropout changes the loss in training and not in evaluation") {
   REQUIRE(loss(0.1, Mode::kEval) == loss(0.2, Mode::kEval));
 }
 
-TEST_CASE("bf16 compute keeps f32 weights and gradients, and a loss that is near") {
+TEST_CASE("bf16 compute keeps f32 weights and gradients, and a similar loss") {
   LanguageModel::HParams p = tiny(Repeated::HParams{});
   const auto wide = trained(p);
   p.lm_tpl.as<TransformerLm::HParams>().dtypes = DTypePolicy{.compute = DType::kBF16};
@@ -138,7 +138,7 @@ TEST_CASE("bf16 compute keeps f32 weights and gradients, and a loss that is near
     REQUIRE(each.type.dtype == DType::kF32);
 }
 
-TEST_CASE("sizes set on the language model flow down to every layer") {
+TEST_CASE("every layer inherits the sizes of the language model") {
   const auto model = Template<BaseModel>(tiny(Repeated::HParams{})).instantiate();
   REQUIRE(weight_list(model->parameters()) ==
           std::vector<std::string>{
@@ -161,7 +161,7 @@ TEST_CASE("sizes set on the language model flow down to every layer") {
               "lm.final_ln.bias f32[\"embed=8\"] constant 0"});
 }
 
-TEST_CASE("all sizes that are missing are named at once, by path") {
+TEST_CASE("all missing sizes are reported at once, by path") {
   const std::string error = error_of([] {
     Template<BaseModel>(
         LanguageModel::HParams{.lm_tpl = TransformerLm::HParams{.model_dims = 8, .num_heads = 2}})
@@ -185,10 +185,10 @@ TEST_CASE("errors in building and tracing carry the layer's path") {
                  Template<BaseModel>(tiny(Repeated::HParams{.block_tpl = Repeated::HParams{}}))
                      .instantiate();
                }),
-               Contains("a Repeated layer cannot hold another"));
+               Contains("a Repeated layer cannot contain another"));
 }
 
-TEST_CASE("unrolled layers have an upper limit, which names the loop without one") {
+TEST_CASE("the number of unrolled layers has a limit, and the error names Repeated") {
   LanguageModel::HParams p = tiny(StackedTransformer::HParams{});
   p.lm_tpl.as<TransformerLm::HParams>().num_layers = int64_t{100000000000000000};
   REQUIRE_THAT(error_of([&] { Template<BaseModel>(p).instantiate(); }),
@@ -196,14 +196,14 @@ TEST_CASE("unrolled layers have an upper limit, which names the loop without one
                    Contains("lm.transformer"));
 }
 
-TEST_CASE("an untied softmax needs an embedding beside it") {
+TEST_CASE("an untied softmax needs a separate embedding") {
   LanguageModel::HParams p = tiny(StackedTransformer::HParams{});
   p.lm_tpl.as<TransformerLm::HParams>().softmax_tpl = FullSoftmax::HParams{};
   REQUIRE_THAT(error_of([&] { Template<BaseModel>(p).instantiate(); }),
                Contains("set separate_embedding_tpl"));
 }
 
-TEST_CASE("a feature the batch lacks is named, with what it has") {
+TEST_CASE("an error about an absent feature names those present") {
   Features features;
   features.tensors["ids"] = {};
   features.tensors["weights"] = {};
@@ -214,7 +214,7 @@ TEST_CASE("a feature the batch lacks is named, with what it has") {
   REQUIRE(!features.find("labels").valid());
 }
 
-TEST_CASE("two layers of one name are refused") {
+TEST_CASE("two layers with the same name are refused") {
   ParameterTable table;
   Parameter parameter;
   parameter.path = "ffn.up";
@@ -222,7 +222,7 @@ TEST_CASE("two layers of one name are refused") {
   REQUIRE_THAT(error_of([&] { table.add(parameter); }), Contains("'ffn.up' is declared twice"));
 }
 
-TEST_CASE("metrics are weighted sums beside their weights") {
+TEST_CASE("metrics are weighted sums with their weights") {
   LayerTrial trial;
   const std::string row = "f32[\"batch=1 seq=3\"]";
   const CrossEntropy scores = {trial.in("loss", row, {1, 2, 3}), trial.in("ll", row, {-4, -5, -6}),
@@ -239,7 +239,7 @@ TEST_CASE("metrics are weighted sums beside their weights") {
   REQUIRE(values.at("accuracy").values == Values{1});
 }
 
-TEST_CASE("a classifier scores one label an example") {
+TEST_CASE("a classifier scores one label per example") {
   LayerTrial trial;
   const ClassificationModel::HParams p{
       .network_tpl =
@@ -249,12 +249,11 @@ TEST_CASE("a classifier scores one label an example") {
   features.tensors["inputs"] = trial.in("inputs", "f32[\"batch=1 features=2\"]", {1, 2});
   features.tensors["labels"] = trial.in("labels", "i32[\"batch=1\"]", {1});
   const Values identity = {1, 0, 0, 1};
-  const Values loss =
-      trial
-          .run(Template<BaseModel>(p),
-               {{"network.linears[0].w", identity}, {"softmax.w", identity}},
-               [&](const BaseModel& model) { return model.fprop(features).loss.sum; })
-          .values;
+  const Values loss = trial
+                          .run(Template<BaseModel>(p),
+                               {{"network.linears[0].w", identity}, {"softmax.w", identity}},
+                               [&](const BaseModel& model) { return model(features).loss.sum; })
+                          .values;
   REQUIRE(loss.front() == Approx(std::log(1 + std::exp(-1.0))));  // Logits 1 and 2.
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A document's loss is the same packed among others as alone in a row: attention stays within
-// segments and positions begin anew in each, for learned, rotary and sinusoidal positions.
+// A packed document has the same loss as alone in a row: attention is masked by segments and
+// positions restart in each, for learned, rotary and sinusoidal positions.
 #include <cmath>
 
 #include "core/backend/reference/interpreter.h"
@@ -33,7 +33,7 @@ Document document(int64_t length, uint64_t number) {
   return tokens;
 }
 
-// Rows of documents, those of one behind each other.
+// Rows of documents; those of a row are packed one after the other.
 Batch batch_of(Labels labels, const std::vector<std::vector<Document>>& rows) {
   Batch batch = make_token_batch(kRows, kSeq);
   const RowLayout layout(labels);
@@ -45,7 +45,7 @@ Batch batch_of(Labels labels, const std::vector<std::vector<Document>>& rows) {
   return batch;
 }
 
-// A model's summed loss, traced once.
+// The summed loss of a model, traced once.
 class LossSum {
  public:
   explicit LossSum(const LanguageModel::HParams& p) {
@@ -65,7 +65,7 @@ class LossSum {
                                      make_type(dtype, {{"batch", kRows, {}}, {"seq", kSeq, {}}}));
     }
     const FpropScope scope(parameters, features);
-    output("sum", model.fprop(features).loss.sum);
+    output("sum", model(features).loss.sum);
   }
 
   // Of the labels of one segment of a row.
@@ -120,7 +120,7 @@ TEST_CASE("packed and unpacked documents have the same losses") {
           INFO(name << ", document " << i << " of row " << row << ", " << enum_name(labels));
           const auto segment = static_cast<int32_t>(i + 1);
           const auto at = static_cast<int64_t>(row);
-          // What follows the last document of a row of next-token labels is padding.
+          // With next-token labels, padding follows the last document of a row.
           const Batch alone = batch_of(labels, {{packed[row][i]}});
           const double expected = loss(alone, 0, 1);
           const bool scored = labels == Labels::kShiftRight || packed[row][i].size() > 1;
@@ -130,7 +130,7 @@ TEST_CASE("packed and unpacked documents have the same losses") {
                   Approx(expected).epsilon(1e-5).margin(1e-6));
         }
       }
-      // Were the mask of segments ignored, the second document would see the first.
+      // Without the segment mask, the second document would attend to the first.
       const double expected = loss(together, 0, 2);
       Batch seen = together;
       for (int64_t i = 0; i < kSeq; ++i) {

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embeddings, softmaxes, attention and blocks: their weights, their formulas, what they refuse.
+// Embeddings, softmaxes, attention and blocks: weights, formulas and errors.
 #include <algorithm>
 #include <cmath>
 
 #include "core/base/error.h"
 #include "core/check/numeric_gradient.h"
 #include "core/ops/elementwise.h"
-#include "layers/attention.h"
-#include "layers/embedding.h"
-#include "layers/full_softmax.h"
-#include "layers/position_embedding.h"
-#include "layers/rms_norm.h"
-#include "layers/shared_embedding_softmax.h"
-#include "layers/transformer_block.h"
+#include "layers/attention/dot_product_attention.h"
+#include "layers/embeddings/embedding_softmax.h"
+#include "layers/embeddings/position_embedding.h"
+#include "layers/models/transformer.h"
+#include "layers/norms/norms.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
 
@@ -48,41 +46,40 @@ Values attended(const DotProductAttention::HParams& p, const ReferenceInputs& we
     sequence.segment_ids = trial.in("segments", "i32[\"batch=2 seq=5\"]", segments);
   return trial
       .run(Template<SequenceLayer>(p), weights,
-           [&](const SequenceLayer& layer) { return layer.fprop(x, sequence); })
+           [&](const SequenceLayer& layer) { return layer(x, sequence); })
       .values;
 }
 
-TEST_CASE("Embedding looks rows up, scaled by the root of their width if asked") {
+TEST_CASE("Embedding looks up rows, optionally scaled by the root of their width") {
   LayerTrial trial;
   const Tensor ids = trial.in("ids", "i32[\"batch=1 seq=3\"]", {2, 0, 2});
   const Template<Embedding> p =
       Embedding::HParams{.vocab_size = 3, .model_dims = 4, .scale_sqrt_depth = true};
   const Values table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-  require_close(
-      trial.run(p, {{"w", table}}, [&](const Embedding& e) { return e.fprop(ids); }).values,
-      {18, 20, 22, 24, 2, 4, 6, 8, 18, 20, 22, 24});
+  require_close(trial.run(p, {{"w", table}}, [&](const Embedding& e) { return e(ids); }).values,
+                {18, 20, 22, 24, 2, 4, 6, 8, 18, 20, 22, 24});
 }
 
-TEST_CASE("sinusoids hold sines then cosines of falling frequencies") {
+TEST_CASE("sinusoids are sines, then cosines, of decreasing frequencies") {
   LayerTrial trial;
   const Tensor positions = trial.in("positions", "i32[\"seq=2\"]", {0, 3});
   const Template<BasePositionEmbedding> p = PositionalEmbedding::HParams{.model_dims = 4};
   require_close(
-      trial.run(p, {}, [&](const BasePositionEmbedding& e) { return e.fprop(positions); }).values,
+      trial.run(p, {}, [&](const BasePositionEmbedding& e) { return e(positions); }).values,
       {0, 0, 1, 1, std::sin(3.0), std::sin(3e-4), std::cos(3.0), std::cos(3e-4)});
 }
 
-TEST_CASE("a learned table of positions refuses a longer sequence") {
+TEST_CASE("a learned position table refuses a longer sequence") {
   LayerTrial trial;
   const Template<BasePositionEmbedding> p =
       TrainablePositionalEmbedding::HParams{.max_seq_length = 4, .model_dims = 8};
   const Tensor positions = trial.in("positions", "i32[\"seq=5\"]", {0, 1, 2, 3, 4});
   REQUIRE_THROWS_WITH(
-      trial.run(p, {}, [&](const BasePositionEmbedding& e) { return e.fprop(positions); }),
+      trial.run(p, {}, [&](const BasePositionEmbedding& e) { return e(positions); }),
       Contains("the sequence has 5 positions, but the table only max_seq_length=4"));
 }
 
-TEST_CASE("both softmaxes score alike with the same matrix, whole and in chunks") {
+TEST_CASE("both softmaxes give the same scores with the same matrix, whole and in chunks") {
   const Values labels = {0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4};
   const SoftmaxOptions options{.label_smoothing = 0.1, .z_loss = 0.01, .soft_cap = 5.0};
   const auto losses = [&](const Template<BaseSoftmax>& p, const Values& matrix) {
@@ -111,14 +108,14 @@ TEST_CASE("both softmaxes score alike with the same matrix, whole and in chunks"
                       Contains("num_chunks=4 does not divide the sequence of 6 tokens"));
 }
 
-TEST_CASE("a softmax of its own cannot embed ids") {
+TEST_CASE("an untied softmax cannot embed ids") {
   LayerTrial trial;
   const Template<BaseSoftmax> p = FullSoftmax::HParams{.vocab_size = 7, .model_dims = 2};
   REQUIRE_THROWS_WITH(p.instantiate()->embed_ids(trial.in("ids", "i32[\"batch=1\"]", {0})),
                       Contains("set separate_embedding_tpl"));
 }
 
-TEST_CASE("attention declares a weight for each projection, with fans that say what is summed") {
+TEST_CASE("attention declares a weight for each projection, with fans of the contracted axes") {
   const PathScope path("attention");
   const Template<SequenceLayer> p = DotProductAttention::HParams{
       .model_dims = 8, .num_heads = 4, .num_kv_heads = 2, .use_bias = true};
@@ -138,7 +135,7 @@ TEST_CASE("attention declares a weight for each projection, with fans that say w
   REQUIRE(output.fans.out == std::vector<std::string>{"embed"});
 }
 
-TEST_CASE("grouped queries are full attention with the key heads repeated") {
+TEST_CASE("grouped-query attention is full attention with repeated key heads") {
   DotProductAttention::HParams p{.model_dims = 8, .num_heads = 4, .num_kv_heads = 2};
   Values key, repeated;
   for (int i = 0; i < 8 * 2 * 2; ++i) key.push_back(std::sin(1.3 * i));
@@ -152,7 +149,7 @@ TEST_CASE("grouped queries are full attention with the key heads repeated") {
   require_close(grouped, attended(p, {{"key", repeated}, {"value", repeated}}));
 }
 
-TEST_CASE("one combined projection is the three it is made of") {
+TEST_CASE("a combined QKV projection equals three separate ones") {
   DotProductAttention::HParams p{.model_dims = 8, .num_heads = 2, .use_bias = true};
   Values parts[3], biases[3], combined(8 * 3 * 8), combined_bias;
   for (size_t part = 0; part < 3; ++part) {
@@ -173,7 +170,7 @@ TEST_CASE("one combined projection is the three it is made of") {
   require_close(attended(p, {{"qkv", combined}, {"qkv_bias", combined_bias}}), separate);
 }
 
-TEST_CASE("a fresh per-dim scale is the usual scale") {
+TEST_CASE("an initial per-dim scale is the usual scale") {
   DotProductAttention::HParams p{.model_dims = 8, .num_heads = 2};
   const Values usual = attended(p);
   p.use_per_dim_scale = true;
@@ -185,7 +182,7 @@ TEST_CASE("a fresh per-dim scale is the usual scale") {
   REQUIRE(attended(p) != usual);
 }
 
-TEST_CASE("queries and keys may be normalised head by head") {
+TEST_CASE("queries and keys can be normalised per head") {
   const RmsNorm::HParams over_head{.model_dims = 4, .axis = "head_dim"};
   const DotProductAttention::HParams p{
       .model_dims = 8, .num_heads = 2, .query_norm_tpl = over_head, .key_norm_tpl = over_head};
@@ -195,33 +192,33 @@ TEST_CASE("queries and keys may be normalised head by head") {
   require_close(attended(p, {{"query", query}}), attended(p, {{"query", large}}), 1e-4);
 }
 
-TEST_CASE("packed documents do not see each other, whatever comes before them") {
+TEST_CASE("packed documents do not attend to each other") {
   const DotProductAttention::HParams p{
       .model_dims = 8, .num_heads = 2, .rotary_tpl = RotaryPositionEmbedding::HParams{}};
   const Values segments = {1, 1, 2, 2, 2, 1, 1, 1, 1, 1};
   const Values packed = attended(p, {}, segments);
-  // Rotary attention depends on distances alone: moving all positions changes nothing.
+  // Rotary attention depends on distances only: shifting all positions changes nothing.
   require_close(attended(p, {}, segments, {7, 8, 9, 10, 11}), packed);
-  // Row 0's third token begins a document: it sees itself alone, so its value projection.
+  // Row 0's third token starts a document: it attends to itself only, which gives its value.
   const Values one_segment = attended(p);
   REQUIRE(std::equal(packed.begin(), packed.begin() + 16, one_segment.begin()));
   REQUIRE(packed[16] != one_segment[16]);
   REQUIRE(std::equal(packed.begin() + 40, packed.end(), one_segment.begin() + 40));
 }
 
-TEST_CASE("attention dropout scales the probabilities it keeps, in training only") {
+TEST_CASE("attention dropout scales the remaining probabilities, in training only") {
   DotProductAttention::HParams p{
       .model_dims = 8, .num_heads = 4, .num_kv_heads = 2, .logit_cap = 3.0};
   const Values segments = {1, 1, 2, 2, 2, 1, 1, 1, 1, 1}, positions = {0, 1, 2, 3, 4};
   const Values fused = attended(p, {}, segments, positions, Mode::kTrain);
-  p.dropout_rate = 1e-12;  // Drops nothing: the scores alone must agree with the fused op.
+  p.dropout_rate = 1e-12;  // Drops nothing: the unfused path must agree with the fused op.
   require_close(attended(p, {}, segments, positions, Mode::kTrain), fused, 1e-9);
   p.dropout_rate = 0.5;
   REQUIRE(attended(p, {}, segments, positions, Mode::kTrain) != fused);
   REQUIRE(attended(p, {}, segments, positions, Mode::kEval) == fused);
 }
 
-TEST_CASE("head counts that do not divide are refused with both numbers") {
+TEST_CASE("indivisible head counts are refused with both numbers") {
   const auto refusal = [](const DotProductAttention::HParams& p) {
     try {
       Template<SequenceLayer>(p).instantiate();
@@ -232,14 +229,15 @@ TEST_CASE("head counts that do not divide are refused with both numbers") {
   };
   REQUIRE(refusal({.model_dims = 8, .num_heads = 3}) ==
           "num_heads=3 does not divide model_dims=8; change one, or set dims_per_head");
-  REQUIRE(refusal({.model_dims = 8, .num_heads = 4, .num_kv_heads = 3}) ==
-          "num_kv_heads=3 does not divide num_heads=4; every key head serves as many query heads");
+  REQUIRE(
+      refusal({.model_dims = 8, .num_heads = 4, .num_kv_heads = 3}) ==
+      "num_kv_heads=3 does not divide num_heads=4; query heads share key heads in equal groups");
   REQUIRE(refusal({.model_dims = 8, .num_heads = 4, .num_kv_heads = 2, .combine_qkv = true}) ==
-          "combine_qkv needs as many key as query heads, got num_kv_heads=2 and num_heads=4");
+          "combine_qkv needs equal num_kv_heads and num_heads, got num_kv_heads=2 and num_heads=4");
   REQUIRE(refusal({.model_dims = 8, .num_heads = 3, .dims_per_head = 5}) == "no error");
 }
 
-// Stand-ins whose effect on a number is plain to see.
+// Simple layers, so that the expected numbers are easy to compute.
 class Doubling final : public SequenceLayer {
  public:
   struct HParams {
@@ -247,7 +245,7 @@ class Doubling final : public SequenceLayer {
     static constexpr std::string_view kName = "Doubling";
     FIELDS()
   };
-  explicit Doubling(const HParams&) : SequenceLayer(Field<DTypePolicy>{}) {}
+  explicit Doubling(const HParams&) {}
   Tensor fprop(Tensor x, const SequenceInfo&) const override { return x * 2.0; }
 };
 
@@ -258,7 +256,7 @@ class Squaring final : public UnaryLayer {
     static constexpr std::string_view kName = "Squaring";
     FIELDS()
   };
-  explicit Squaring(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {}
+  explicit Squaring(const HParams&) {}
   Tensor fprop(Tensor x) const override { return square(x); }
 };
 
@@ -269,11 +267,11 @@ class PlusOne final : public UnaryLayer {
     static constexpr std::string_view kName = "PlusOne";
     FIELDS()
   };
-  explicit PlusOne(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {}
+  explicit PlusOne(const HParams&) {}
   Tensor fprop(Tensor x) const override { return x + 1.0; }
 };
 
-TEST_CASE("a block puts its norms where the policy says") {
+TEST_CASE("NormPolicy decides where a block has its norms") {
   const auto of_three = [](NormPolicy policy) {
     LayerTrial trial;
     const Tensor x = trial.in("x", "f32[\"batch=1 seq=1 embed=1\"]", {3});
@@ -283,7 +281,7 @@ TEST_CASE("a block puts its norms where the policy says") {
                                       .norm_tpl = PlusOne::HParams{}};
     return trial
         .run(Template<SequenceLayer>(p), {},
-             [&](const SequenceLayer& layer) { return layer.fprop(x, {}); })
+             [&](const SequenceLayer& layer) { return layer(x, {}); })
         .values.front();
   };
   // a = 3 + 2·(3+1) = 11, 11 + (11+1)².

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers of one tensor in and one out, against their formulas.
+// Unary layers against their formulas.
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
 #include "core/base/error.h"
-#include "layers/activations.h"
-#include "layers/bias.h"
 #include "layers/dropout.h"
-#include "layers/feed_forward.h"
-#include "layers/layer_norm.h"
-#include "layers/linear.h"
-#include "layers/mlp.h"
-#include "layers/rms_norm.h"
+#include "layers/feed_forward/activations.h"
+#include "layers/feed_forward/feed_forward.h"
+#include "layers/feed_forward/linear.h"
+#include "layers/norms/norms.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
 
@@ -37,7 +34,7 @@ TEST_CASE("Linear multiplies by its matrix and adds its bias") {
                 {11, 22, 38, 13, 24, 48});
 }
 
-TEST_CASE("Linear refuses one name for both its axes") {
+TEST_CASE("Linear refuses the same name for both axes") {
   const Template<UnaryLayer> p = Linear::HParams{
       .input_dims = 2, .output_dims = 3, .input_axis = "embed", .output_axis = "embed"};
   REQUIRE_THROWS_WITH(p.instantiate(), Catch::Contains("input_axis and output_axis are both"));
@@ -64,7 +61,7 @@ TEST_CASE("RmsNorm divides by the root mean square") {
                 {3 * unit, 4 * unit});
 }
 
-TEST_CASE("LayerNorm centres, divides by the deviation, scales and shifts") {
+TEST_CASE("LayerNorm subtracts the mean, divides by the deviation, scales and shifts") {
   const double unit = 1 / std::sqrt(1.0 + 1e-6);  // Of 1 and 3: mean 2, variance 1.
   const auto normed = [](const LayerNorm::HParams& p) {
     LayerTrial trial;
@@ -81,7 +78,7 @@ TEST_CASE("LayerNorm centres, divides by the deviation, scales and shifts") {
   require_close(normed(p), {-unit, unit});
 }
 
-TEST_CASE("a fresh norm multiplies by one, whichever way it stores its scale") {
+TEST_CASE("the initial scale of a norm is one, whichever way it is stored") {
   for (const bool direct : {true, false}) {
     LayerTrial trial;
     const Tensor x = trial.in("x", "f32[\"embed=2\"]", {1, 3});
@@ -90,7 +87,7 @@ TEST_CASE("a fresh norm multiplies by one, whichever way it stores its scale") {
   }
 }
 
-TEST_CASE("activations are found by name and compute their formulas") {
+TEST_CASE("activations are registered by name and compute their formulas") {
   const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
   const auto positive = [](double x) { return std::max(x, 0.0); };
   const std::map<std::string, std::function<double(double)>> formulas = {
@@ -121,21 +118,21 @@ TEST_CASE("activations are found by name and compute their formulas") {
     const Tensor x = trial.in("x", "f32[\"embed=6\"]", at);
     Values expected;
     for (const double each : at) expected.push_back(formula(each));
-    require_close(trial.run(activation, {}, [&](const Activation& a) { return a.fprop(x); }).values,
+    require_close(trial.run(activation, {}, [&](const Activation& a) { return a(x); }).values,
                   expected);
   }
   REQUIRE(template_names(typeid(Activation)) == names);
 }
 
-TEST_CASE("GELU may be exact") {
+TEST_CASE("GELU can be exact") {
   LayerTrial trial;
   const Template<Activation> exact = GELU::HParams{.approximate = false};
   const Tensor x = trial.in("x", "f32[\"embed=1\"]", {0.7});
-  require_close(trial.run(exact, {}, [&](const Activation& a) { return a.fprop(x); }).values,
+  require_close(trial.run(exact, {}, [&](const Activation& a) { return a(x); }).values,
                 {0.35 * (1 + std::erf(0.7 / std::sqrt(2.0)))});
 }
 
-TEST_CASE("Dropout zeroes a part while training and scales up the rest") {
+TEST_CASE("Dropout zeroes some elements in training and scales the others up") {
   const auto dropped = [](Mode mode) {
     LayerTrial trial(mode);
     const PathScope path("x_layers[1].dropout");
@@ -150,13 +147,13 @@ TEST_CASE("Dropout zeroes a part while training and scales up the rest") {
   REQUIRE(dropped(Mode::kEval) == Values(10000, 3.0));
 }
 
-TEST_CASE("Dropout refuses a rate that drops everything, and to train without a step") {
+TEST_CASE("Dropout refuses a rate of 1, and training without a step") {
   const Template<UnaryLayer> all = Dropout::HParams{.rate = 1.0};
   REQUIRE_THROWS_WITH(all.instantiate(), "Dropout: rate is 1, expected 0 <= rate < 1");
   LayerTrial trial;
   const Template<UnaryLayer> half = Dropout::HParams{.rate = 0.5};
   const FpropScope no_step({}, Features{});
-  REQUIRE_THROWS_WITH(half.instantiate()->fprop(trial.in("x", "f32[\"embed=1\"]", {1})),
+  REQUIRE_THROWS_WITH((*half.instantiate())(trial.in("x", "f32[\"embed=1\"]", {1})),
                       Catch::Contains("dropout needs the step"));
 }
 

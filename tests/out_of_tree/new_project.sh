@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# new_project.sh RUNEXP: what `runexp new` writes is built as its README says, its tests pass, and it
-# trains and decodes.
+# new_project.sh RUNEXP: the project of `runexp new` builds with the commands of its README, its tests
+# pass, and it trains and decodes.
 set -euo pipefail
 runexp=$1
 work=$(mktemp -d)
@@ -22,7 +22,7 @@ grep -q '100% tests passed, 0 tests failed out of 2' log.txt
 grep -q -- '--- continuation' log.txt
 [[ $(grep -c '"loss"' runs/letters.Sorter/metrics.jsonl) -ge 5 ]]
 
-# And the command that `runexp new` printed.
+# The command that `runexp new` printed.
 command=$(sed -n 's/^  \(.*--exp=.*\)/\1/p' "$work/next.txt")
 bash -euc "$command --describe" >describe.txt
 grep -q 'ffn_tpl = letters.Ffn .*# .*/letters/sorter.cc:' describe.txt

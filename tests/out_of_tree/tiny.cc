@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// elsewhere.Tiny: a one-layer model of synthetic sequences, with an activation of its own that
-// --set can name, and a metric of its own. elsewhere.Sharded: the same on mesh axes of its own.
+// elsewhere.Tiny: a one-layer model of synthetic sequences, with its own activation, which --set can
+// name, and its own metric. elsewhere.Sharded: the same with other mesh axes.
 #include <algorithm>
 
 #include "core/ops/elementwise.h"
 #include "inputs/synthetic_input.h"
-#include "layers/activations.h"
-#include "layers/language_model.h"
+#include "layers/feed_forward/activations.h"
+#include "layers/models/language_model.h"
 #include "plugins/registry.h"
 #include "tasks/single_task.h"
 
 namespace elsewhere {
 
-// x·|x|: a layer is a class with HParams and fprop.
+// x·|x|. A layer is a class with HParams and fprop.
 class SignedSquare final : public tessera::Activation {
  public:
   struct HParams {
@@ -21,11 +21,13 @@ class SignedSquare final : public tessera::Activation {
     FIELDS()
   };
   explicit SignedSquare(const HParams&) {}
+
+ private:
   tessera::Tensor fprop(tessera::Tensor x) const override { return x * abs(x); }
 };
 const tessera::TemplateRegistrar<tessera::Activation, SignedSquare> kRegister;
 
-// The loss of the example that is predicted worst: a metric of an eval dataset.
+// The greatest loss of an example: a metric of an eval dataset.
 class Worst final : public tessera::ScoreMetric {
  public:
   struct HParams {
@@ -79,9 +81,6 @@ struct Tiny : tessera::Experiment {
 REGISTER_EXPERIMENT(elsewhere, Tiny)
 
 struct Sharded : Tiny {
-  using Base = Tiny;
-  FIELDS()
-
   tessera::ExperimentConfig build() const override {
     tessera::ExperimentConfig config = Tiny::build();
     config.mesh.axis_names = {"data", "tp"};

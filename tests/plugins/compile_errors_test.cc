@@ -35,6 +35,22 @@ const tessera::Template<Base> ffn_tpl = Ffn::HParams{};
 }
 )";
 
+constexpr std::string_view kAbstract = R"(
+#include "layers/layer.h"
+namespace mine {
+struct Ffn : tessera::UnaryLayer {
+  struct HParams {
+    using Instance = Ffn;
+    static constexpr std::string_view kName = "Ffn";
+    FIELDS()
+  };
+  explicit Ffn(const HParams&) {}
+  tessera::Tensor fprop(tessera::Tensor x, tessera::Tensor) const { return x; }
+};
+const tessera::TemplateRegistrar<tessera::UnaryLayer, Ffn> kRegister;
+}
+)";
+
 constexpr std::string_view kExperiment = R"(
 #include "plugins/registry.h"
 namespace mine {
@@ -104,15 +120,30 @@ TEST_CASE("an HParams that is not in order is refused in one line that names it"
           "HParams = {anonymous}::Ffn::HParams]'");
 }
 
+TEST_CASE("a layer whose fprop has another signature is refused in one line that names it") {
+  if (!kCompilerIsGnu) return skip_test(kOtherCompiler);
+  const std::string right =
+      changed(kAbstract, "tessera::Tensor x, tessera::Tensor", "tessera::Tensor x");
+  REQUIRE(first_error(right).empty());
+  REQUIRE(first_error(std::string(kAbstract)) ==
+          "use of deleted function 'void tessera::Instance_is_abstract() [with HParams = "
+          "mine::Ffn::HParams]'");
+}
+
 TEST_CASE("an experiment without its base or its FIELDS is refused in one line that names it") {
   if (!kCompilerIsGnu) return skip_test(kOtherCompiler);
   REQUIRE(first_error(std::string(kExperiment)).empty());
   REQUIRE(first_error(changed(kExperiment, "using Base = Small;", "")) ==
           "use of deleted function 'void tessera::using_Base_is_missing() [with Struct = "
           "mine::Large; DirectBase = mine::Small]'");
-  REQUIRE(first_error(changed(kExperiment, "FIELDS(depth)", "")) ==
-          "use of deleted function 'void tessera::FIELDS_is_missing() [with Struct = "
-          "mine::Large]'");
+  const std::string without_fields = changed(kExperiment, "FIELDS(depth)", "");
+  const std::string missing =
+      "use of deleted function 'void tessera::FIELDS_is_missing() [with Struct = mine::Large]'";
+  REQUIRE(first_error(without_fields) == missing);
+  const std::string without_both = changed(without_fields, "using Base = Small;", "");
+  REQUIRE(first_error(without_both) == missing);
+  // A variant that only changes values needs neither.
+  REQUIRE(first_error(changed(without_both, "int64_t depth = 2;", "")).empty());
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every member of every experiment must be in its FIELDS.
+// Every member of every experiment must be in its FIELDS, and every experiment has the common
+// knobs.
+#include "plugins/configure.h"
 #include "plugins/knob_check.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
@@ -32,6 +34,25 @@ TEST_CASE("no experiment of ours omits a knob") {
     REQUIRE_NOTHROW(check_knobs(entry));
   }
   REQUIRE(ours >= 2);
+}
+
+TEST_CASE("every experiment of ours has the knob strategy, which sets its rules") {
+  load_plugins(find_plugins(plugin_path({})));
+  int64_t ours = 0;
+  for (const ExperimentEntry& entry : registered_experiments()) {
+    if (entry.plugin.find("/fixtures/") != std::string::npos) continue;
+    INFO(entry.name);
+    ++ours;
+    std::vector<std::string> sets = {"strategy=fsdp_sequence"};
+    if (entry.name == "hf.Pretrained")
+      sets.push_back(std::string("path=") + TESSERA_SOURCE_DIR + "/tests/golden/hugging_face/gpt2");
+    if (entry.name == "quickstart.CharLm") sets.push_back("input.path=text.txt");
+    const RulesConfig rules = configure(entry, sets).config.rules;
+    const RulesConfig expected = strategy_rules(Strategy::kFullyShardedSequence);
+    REQUIRE(rules.weights == expected.weights);
+    REQUIRE(rules.activations == expected.activations);
+  }
+  REQUIRE(ours >= 10);
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ std::vector<DocumentBlock> document_blocks(const std::filesystem::path& root);
 std::vector<DocumentBlock> blocks_of(const std::string& document, const std::string& text);
 
 // The file below `root` that the first line of a block names as the one it quotes, "//
-// layers/mlp.h" or "# tests/x/CMakeLists.txt"; nullopt if it names none that is there.
+// layers/feed_forward/feed_forward.h" or "# tests/x/CMakeLists.txt"; nullopt if it names none that
+// is there.
 std::optional<std::filesystem::path> quoted_file(const DocumentBlock& block,
                                                  const std::filesystem::path& root);
 

@@ -31,7 +31,7 @@ class LayerTrial {
   // Of a layer of one operand; the values alone.
   std::vector<double> apply(const Template<UnaryLayer>& layer_tpl, const Tensor& x,
                             const ReferenceInputs& weights = {}) {
-    return run(layer_tpl, weights, [&](const UnaryLayer& layer) { return layer.fprop(x); }).values;
+    return run(layer_tpl, weights, [&](const UnaryLayer& layer) { return layer(x); }).values;
   }
 
   Graph& graph() { return graph_; }

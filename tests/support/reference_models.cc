@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "layers/attention.h"
-#include "layers/feed_forward.h"
-#include "layers/full_softmax.h"
-#include "layers/repeated.h"
-#include "layers/rms_norm.h"
+#include "layers/attention/dot_product_attention.h"
+#include "layers/embeddings/embedding_softmax.h"
+#include "layers/feed_forward/feed_forward.h"
+#include "layers/models/transformer.h"
+#include "layers/norms/norms.h"
 
 namespace tessera {
 namespace {
@@ -80,7 +80,7 @@ LanguageModel::HParams pax_c4(const Sizes& sizes, Template<Activation> activatio
       .scale_sqrt_depth = true,
       .use_bias = true,
       .loss = {.soft_cap = 30.0},
-      .params_init = gaussian(1.0 / std::sqrt(static_cast<double>(sizes.embed)))};
+      .layer = {.params_init = gaussian(1.0 / std::sqrt(static_cast<double>(sizes.embed)))}};
   return {.lm_tpl = TransformerLm::HParams{
               .vocab_size = sizes.vocab,
               .model_dims = sizes.embed,
@@ -136,7 +136,7 @@ LanguageModel::HParams seqax_84m() {
   // Truncated normals of unit variance by fan in; a factor restores what the cut takes off.
   const double restored = 1.0 / 0.87962566103423978;
   lm.params_init = WeightInit{InitKind::kTruncatedGaussianSqrtFanIn, restored};
-  lm.separate_embedding_tpl.as<Embedding::HParams>().params_init = gaussian(1.0);
+  lm.separate_embedding_tpl.as<Embedding::HParams>().layer.params_init = gaussian(1.0);
   TransformerBlock::HParams& block = lm.stacked_transformer_tpl.as<StackedTransformer::HParams>()
                                          .block_tpl.as<TransformerBlock::HParams>();
   DotProductAttention::HParams& attention = block.attention_tpl.as<DotProductAttention::HParams>();

@@ -3,7 +3,7 @@
 // sizes whose weights tests count.
 #pragma once
 
-#include "layers/language_model.h"
+#include "layers/models/language_model.h"
 
 namespace tessera {
 

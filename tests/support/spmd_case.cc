@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/passes/remat/remat.h"
 #include "core/passes/spmd/lower.h"
-#include "layers/repeated.h"
+#include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "core/base/error.h"
-#include "layers/transformer_block.h"
+#include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/decode_trial.h"
 #include "tests/support/spmd_case.h"

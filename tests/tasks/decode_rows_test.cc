@@ -9,13 +9,11 @@
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/layout.h"
-#include "layers/classification_model.h"
-#include "layers/full_softmax.h"
-#include "layers/language_model.h"
-#include "layers/mlp.h"
-#include "layers/repeated.h"
-#include "layers/stacked_transformer.h"
-#include "layers/transformer_block.h"
+#include "layers/embeddings/embedding_softmax.h"
+#include "layers/feed_forward/feed_forward.h"
+#include "layers/models/classification_model.h"
+#include "layers/models/language_model.h"
+#include "layers/models/transformer.h"
 #include "tests/support/catch.h"
 #include "tests/support/decode_trial.h"
 #include "tests/support/spmd_case.h"
@@ -163,9 +161,8 @@ class Forgetful final : public SequenceLayer {
     Required<int64_t> model_dims;
     FIELDS(model_dims)
   };
-  explicit Forgetful(const HParams&) : SequenceLayer(Field<DTypePolicy>{}) {}
+  explicit Forgetful(const HParams&) {}
   Tensor fprop(Tensor x, const SequenceInfo&) const override {
-    const LayerScope scope(*this);
     const Tensor heads = split_axis(x, "embed", {"heads", 2, {}}, {"head_dim", 16, {}});
     const Tensor keys = rename(rename(heads, "seq", "key_seq"), "heads", "kv_heads");
     return merge_axes(attention(heads, keys, keys, {}), "heads", "head_dim", "embed");
@@ -205,11 +202,11 @@ TEST_CASE("Models that cannot decode token by token say so") {
       .network_tpl = Mlp::HParams{.input_dims = 4, .hidden_dims = {3}},
       .softmax_tpl = FullSoftmax::HParams{.vocab_size = 2, .model_dims = 3}};
   REQUIRE_THAT(refusal(classes),
-               Contains("cannot decode token by token") && Contains("BaseModel::next_logits"));
+               Contains("cannot decode token by token") && Contains("fprop_next_logits"));
   REQUIRE_THAT(refusal(spmd_task({.model = TrialModel::kGpt2}), {.batch = 2, .cache_length = 17}),
                Contains("the cache has 17 positions, but the table only max_seq_length=16"));
   REQUIRE_THAT(refusal(spmd_task({.model = TrialModel::kLlama}), {.batch = 2, .cache_length = 0}),
-               Contains("a cache of 0 positions"));
+               Contains("the decode cache has 0 positions"));
 }
 
 }  // namespace

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding by a model's cached graphs: what a prompt gives is its own, to the bit.
-#include "tasks/decode/decode_program.h"
-
 #include <chrono>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
-#include "layers/classification_model.h"
-#include "layers/full_softmax.h"
-#include "layers/language_model.h"
+#include "layers/embeddings/embedding_softmax.h"
+#include "layers/models/classification_model.h"
+#include "layers/models/language_model.h"
+#include "tasks/decode/decode_program.h"
 #include "tasks/session/model_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/runtime/executor/executor.h"
-#include "tasks/train/train_session.h"
 #include "tasks/single_task.h"
+#include "tasks/train/train_session.h"
 
 namespace tessera {
 
@@ -26,10 +26,11 @@ class LinearModel final : public BaseModel {
   static constexpr int64_t kInputs = 3, kOutputs = 2;
 
   explicit LinearModel(const HParams& p);
-  ModelOutput fprop(const Features& features) const override;
-  Tensor logits(const Features& features) const override;
 
  private:
+  ModelOutput fprop(const Features& features) const override;
+  Tensor fprop_logits(const Features& features) const override;
+
   Weight matrix_, bias_;
 };
 

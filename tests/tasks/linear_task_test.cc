@@ -20,18 +20,18 @@
 namespace tessera {
 
 LinearModel::LinearModel(const HParams& p)
-    : BaseModel(p.dtypes),
+    : BaseModel({.dtypes = p.dtypes}),
       matrix_(weight("matrix", {{"embed", kInputs, {}}, {"mlp", kOutputs, {}}},
                      {InitKind::kGaussian, 1.0})),
       bias_(weight("bias", {{"mlp", kOutputs, {}}}, {InitKind::kGaussian, 1.0})) {}
 
-Tensor LinearModel::logits(const Features& features) const {
+Tensor LinearModel::fprop_logits(const Features& features) const {
   return einsum(features.get("x"), param(matrix_), over("embed")) + param(bias_);
 }
 
 ModelOutput LinearModel::fprop(const Features& features) const {
   const Tensor weights = features.get("weights");
-  const Tensor errors = reduce_sum(square(features.get("y") - logits(features)), "mlp");
+  const Tensor errors = reduce_sum(square(features.get("y") - fprop_logits(features)), "mlp");
   const Tensor count = reduce_sum(weights);
   return {{reduce_sum(errors * weights), count},
           {{"large", {reduce_sum(weights * weights), count}}}};

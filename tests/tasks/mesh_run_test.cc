@@ -10,7 +10,7 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/config/strategies.h"
-#include "tasks/learner/schedules/piecewise.h"
+#include "tasks/learner/schedules/schedules.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"

@@ -115,7 +115,7 @@ TEST_CASE("FSDP's gathers and scatters are attributed to the layer that reads th
   for (const PlannedCollective& one : plan.collectives)
     if (one.value.ends_with("ffn.up")) source[one.op] = one.source;
   REQUIRE(source.size() == 2);
-  REQUIRE(source.at("all_gather").starts_with("layers/feed_forward.cc:"));
+  REQUIRE(source.at("all_gather").starts_with("layers/feed_forward/feed_forward.cc:"));
   REQUIRE(source.at("reduce_scatter") == source.at("all_gather"));
 }
 

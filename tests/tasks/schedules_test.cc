@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules against numbers worked out by hand.
+#include "tasks/learner/schedules/schedules.h"
+
 #include <cmath>
 
 #include "core/base/error.h"
-#include "tasks/learner/schedules/constant.h"
-#include "tasks/learner/schedules/linear_rampup_decay.h"
-#include "tasks/learner/schedules/piecewise.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -113,16 +112,16 @@ TEST_CASE("factors that are negative or not finite are refused") {
 
 TEST_CASE("schedules refuse shapes that make no sense") {
   REQUIRE_THROWS_WITH(at(LinearRampupCosineDecay::HParams{.warmup_steps = 10, .decay_start = 5}, 0),
-                      Catch::Contains("decay_start=5 lies before the end of the warm-up"));
+                      Catch::Contains("decay_start=5 is before the end of the warm-up"));
   REQUIRE_THROWS_WITH(at(LinearRampupLinearDecay::HParams{.warmup_steps = 10, .decay_end = 5}, 0),
-                      Catch::Contains("decay_end=5 lies before the decay starts"));
+                      Catch::Contains("decay_end=5 is before the start of the decay"));
   REQUIRE_THROWS_WITH(at(LinearRampupExponentialDecay::HParams{.min_ratio = 0.0}, 0),
                       Catch::Contains("an exponential never reaches zero"));
   REQUIRE_THROWS_WITH(at(PiecewiseConstant::HParams{.boundaries = {1, 2}, .values = {1.0}}, 0),
-                      Catch::Contains("2 boundaries take 3 values, got 1"));
+                      Catch::Contains("2 boundaries need 3 values, got 1"));
   REQUIRE_THROWS_WITH(
       at(PiecewiseConstant::HParams{.boundaries = {2, 2}, .values = {1.0, 2.0, 3.0}}, 0),
-      Catch::Contains("boundaries must rise"));
+      Catch::Contains("boundaries must increase"));
 }
 
 }  // namespace

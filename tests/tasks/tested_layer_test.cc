@@ -4,10 +4,10 @@
 
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
-#include "layers/attention.h"
-#include "layers/feed_forward.h"
-#include "layers/rms_norm.h"
-#include "layers/transformer_block.h"
+#include "layers/attention/dot_product_attention.h"
+#include "layers/feed_forward/feed_forward.h"
+#include "layers/models/transformer.h"
+#include "layers/norms/norms.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
@@ -25,12 +25,11 @@ class Unplaced final : public UnaryLayer {
     static constexpr std::string_view kName = "Unplaced";
     FIELDS()
   };
-  explicit Unplaced(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {
+  explicit Unplaced(const HParams&) {
     up_ = weight("up", {{"embed", 4, {}}, {"mlp", 8, {}}}, ones());
     down_ = weight("down", {{"mlp", 8, {}}, {"embed", 4, {}}}, ones());
   }
   Tensor fprop(Tensor x) const override {
-    const LayerScope scope(*this);
     const Tensor hidden = einsum(x, param(up_), over("embed"));
     return einsum(hidden, param(down_), over("mlp"));
   }
@@ -48,7 +47,7 @@ class HalfSquare final : public UnaryLayer {
     static constexpr std::string_view kName = "HalfSquare";
     FIELDS()
   };
-  explicit HalfSquare(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {}
+  explicit HalfSquare(const HParams&) {}
   Tensor fprop(Tensor x) const override { return x * stop_gradient(x); }
 };
 
@@ -60,7 +59,7 @@ class NoNumberAtZero final : public UnaryLayer {
     static constexpr std::string_view kName = "NoNumberAtZero";
     FIELDS()
   };
-  explicit NoNumberAtZero(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {}
+  explicit NoNumberAtZero(const HParams&) {}
   Tensor fprop(Tensor x) const override { return sqrt(x * x); }
 };
 
@@ -72,12 +71,11 @@ class LargeAndSmall final : public UnaryLayer {
     static constexpr std::string_view kName = "LargeAndSmall";
     FIELDS()
   };
-  explicit LargeAndSmall(const HParams&) : UnaryLayer(Field<DTypePolicy>{}) {
+  explicit LargeAndSmall(const HParams&) {
     large_ = weight("large", {{"embed", 2, {}}}, ones());
     small_ = weight("small", {{"embed", 2, {}}}, ones());
   }
   Tensor fprop(Tensor x) const override {
-    const LayerScope scope(*this);
     const Tensor large = param(large_), small = param(small_);
     return x + exp(large * 10.0) * 1e3 + small * stop_gradient(small) * 1e-5;
   }
@@ -91,7 +89,7 @@ TEST_CASE("attention is tested with operands of its own") {
       Template<SequenceLayer>(DotProductAttention::HParams{.model_dims = 4, .num_heads = 2}),
       {{"x", "f32[\"batch=2 seq=4 embed=4\"]"}, {"segment_ids", "i32[\"batch=2 seq=4\"]"}},
       [](const SequenceLayer& layer, const NamedTensors& in) {
-        return layer.fprop(in.at("x"), {.segment_ids = in.at("segment_ids")});
+        return layer(in.at("x"), {.segment_ids = in.at("segment_ids")});
       });
   attention.check_gradients();
   REQUIRE(attention.weights().size() == 4);
@@ -141,7 +139,7 @@ TEST_CASE("what another layer left pending is said with the line of that layer")
       .ffn_tpl = Unplaced::HParams{},
       .norm_tpl = RmsNorm::HParams{.model_dims = 4}};
   const auto call = [](const SequenceLayer& layer, const NamedTensors& in) {
-    return layer.fprop(in.at("x"), {});
+    return layer(in.at("x"), {});
   };
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1, 1, 1}, {1, 1, 2}}) {
     const TestedLayer layer(Template<SequenceLayer>(block), {{"x", kRow}}, call,

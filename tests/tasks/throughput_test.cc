@@ -5,8 +5,8 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/runtime/comm/process_group.h"
-#include "layers/language_model.h"
-#include "layers/repeated.h"
+#include "layers/models/language_model.h"
+#include "layers/models/transformer.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"

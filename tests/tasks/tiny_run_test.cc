@@ -2,7 +2,7 @@
 #include "tests/tasks/tiny_run.h"
 
 #include "inputs/synthetic_input.h"
-#include "layers/language_model.h"
+#include "layers/models/language_model.h"
 #include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

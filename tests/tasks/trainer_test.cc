@@ -12,7 +12,7 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/config/run_config.h"
-#include "tasks/learner/schedules/piecewise.h"
+#include "tasks/learner/schedules/schedules.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"

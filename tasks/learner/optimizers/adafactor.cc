@@ -2,7 +2,6 @@
 #include "tasks/learner/optimizers/adafactor.h"
 
 #include <optional>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
@@ -10,7 +9,6 @@
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "layers/parameter.h"
-#include "tasks/learner/check_number.h"
 #include "tasks/learner/optimizers/update_ops.h"
 
 namespace tessera {
@@ -21,7 +19,7 @@ namespace {
 
 const TemplateRegistrar<BaseOptimizer, Adafactor> kRegisterAdafactor;
 
-// The two largest axes of a tensor, which its second moment is factored over.
+// The two largest axes of a tensor, over which its second moment is factored.
 struct Factored {
   std::string row;  // The smaller: one statistic for each of its elements.
   std::string column;
@@ -49,7 +47,7 @@ Type without(const Type& type, std::string_view axis) {
   return result;
 }
 
-// The mean over an axis, finished, in the layout of what remains.
+// The mean over an axis, reduced, with the layout of the remaining axes.
 Tensor mean_over(const Tensor& x, const std::string& axis) {
   return reshard(reduce_mean(x, axis), without(x.type(), axis));
 }
@@ -61,21 +59,14 @@ Tensor averaged(const Tensor& decay, const Tensor& old, const Tensor& next) {
 
 }  // namespace
 
-Adafactor::Adafactor(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) {
-  for (const auto& [field, value] :
-       {std::pair("learning_rate", p.learning_rate), std::pair("weight_decay", p.weight_decay),
-        std::pair("epsilon1", p.epsilon1), std::pair("epsilon2", p.epsilon2),
-        std::pair("decay_exponent", p.decay_exponent)})
-    check_not_negative(p.kName, field, value);
+Adafactor::Adafactor(const HParams& p) : BaseOptimizer(p), p_(p) {
+  check_not_negative(p.kName, "epsilon1", p.epsilon1);
+  check_not_negative(p.kName, "epsilon2", p.epsilon2);
+  check_not_negative(p.kName, "decay_exponent", p.decay_exponent);
   check_finite(p.kName, "clip_threshold", p.clip_threshold);
   if (p.decay_exponent <= 0.0)
     fail("Adafactor: decay_exponent is {}, expected more than 0", p.decay_exponent);
-  if (!(p.beta1 >= 0.0 && p.beta1 < 1.0))
-    fail("Adafactor: beta1 is {}, expected 0 <= beta1 < 1", p.beta1);
-}
-
-double Adafactor::learning_rate(int64_t step, int64_t num_train_steps) const {
-  return p_.learning_rate * schedule_->value(step, num_train_steps);
+  check_fraction(p.kName, "beta1", p.beta1);
 }
 
 std::vector<Slot> Adafactor::slots(const Type& parameter) const {

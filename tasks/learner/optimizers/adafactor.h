@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adafactor (Shazeer and Stern, 2018): the second moment of a large matrix is kept as its row and
-// column means, so that state is a few per cent of Adam's. Momentum, if asked for, averages the
-// capped update before the learning rate.
+// Adafactor (Shazeer and Stern, 2018): stores the second moment of a large matrix as its row and
+// column means, so that state is a few per cent of Adam's. Optional momentum averages the capped
+// update before the learning rate.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,6 @@
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "tasks/learner/optimizers/base_optimizer.h"
-#include "tasks/learner/schedules/constant.h"
 
 namespace tessera {
 
@@ -21,9 +20,9 @@ class Adafactor final : public BaseOptimizer {
     double learning_rate = 1e-2;
     Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
     double decay_exponent = 0.8;  // The second moment's decay is 1 - t^-decay_exponent.
-    double beta1 = 0.0;           // 0: no momentum is kept.
+    double beta1 = 0.0;           // 0: no momentum.
     double epsilon1 = 1e-30;      // Added to the squared gradient.
-    double epsilon2 = 1e-3;       // The least parameter scale.
+    double epsilon2 = 1e-3;       // Lower bound of the parameter scale.
     double clip_threshold = 1.0;  // On the RMS of each tensor's update; <= 0: no cap.
     int64_t min_dim_size_to_factor = 128;
     bool multiply_by_parameter_scale = true;
@@ -32,14 +31,11 @@ class Adafactor final : public BaseOptimizer {
            min_dim_size_to_factor, multiply_by_parameter_scale, weight_decay)
   };
   explicit Adafactor(const HParams& p);
-  double learning_rate(int64_t step, int64_t num_train_steps) const override;
-  double weight_decay() const override { return p_.weight_decay; }
   std::vector<Slot> slots(const Type& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
 
  private:
   HParams p_;
-  std::unique_ptr<BaseSchedule> schedule_;
 };
 
 extern template class HolderOf<BaseOptimizer, Adafactor::HParams>;

@@ -3,11 +3,9 @@
 
 #include <cmath>
 
-#include "core/base/error.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/optimizer.h"
-#include "tasks/learner/check_number.h"
 #include "tasks/learner/optimizers/update_ops.h"
 
 namespace tessera {
@@ -22,15 +20,12 @@ const TemplateRegistrar<BaseOptimizer, AdamW> kRegisterAdamW;
 
 template <typename HParams>
 void check_adam(const HParams& p) {
-  const auto in_range = [](double beta) { return beta >= 0.0 && beta < 1.0; };
-  if (!in_range(p.beta1)) fail("{}: beta1 is {}, expected 0 <= beta1 < 1", p.kName, p.beta1);
-  if (!in_range(p.beta2)) fail("{}: beta2 is {}, expected 0 <= beta2 < 1", p.kName, p.beta2);
-  check_not_negative(p.kName, "learning_rate", p.learning_rate);
+  check_fraction(p.kName, "beta1", p.beta1);
+  check_fraction(p.kName, "beta2", p.beta2);
   check_not_negative(p.kName, "epsilon", p.epsilon);
-  check_not_negative(p.kName, "weight_decay", p.weight_decay);
 }
 
-// Both moments are kept in f32, whatever the parameter's dtype.
+// Both moments are f32, whatever the parameter's dtype.
 std::vector<Slot> moments(Type type) {
   type.dtype = DType::kF32;
   return {{"m", type}, {"v", type}};
@@ -43,7 +38,7 @@ Updated fused(const UpdateInputs& inputs, const AdamOptions& options) {
   return {next.parameter, {next.first_moment, next.second_moment}};
 }
 
-// β(1-β^t)/(1-β^(t+1)) with t updates done: weights under which a running mean is unbiased.
+// β(1-β^t)/(1-β^(t+1)) after t updates: the decay that makes a running mean unbiased.
 Tensor bias_corrected(double beta, const Tensor& count) {
   if (beta == 0.0) return constant(0.0, DType::kF32);
   const Tensor power = exp(count * std::log(beta));
@@ -52,14 +47,10 @@ Tensor bias_corrected(double beta, const Tensor& count) {
 
 }  // namespace
 
-Adam::Adam(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) {
+Adam::Adam(const HParams& p) : BaseOptimizer(p), p_(p) {
   check_adam(p);
   check_not_negative(p.kName, "epsilon_root", p.epsilon_root);
   check_finite(p.kName, "clip_threshold", p.clip_threshold);
-}
-
-double Adam::learning_rate(int64_t step, int64_t num_train_steps) const {
-  return p_.learning_rate * schedule_->value(step, num_train_steps);
 }
 
 std::vector<Slot> Adam::slots(const Type& parameter) const { return moments(parameter); }
@@ -72,7 +63,7 @@ Updated Adam::update(const UpdateInputs& inputs) const {
                           .epsilon_root = p_.epsilon_root,
                           .weight_decay = inputs.weight_decay,
                           .bias_corrected_decay = true});
-  // The cap needs the whole tensor's update before any element moves.
+  // The cap needs the RMS of the whole tensor's update, which the fused op does not compute.
   const Tensor gradient = scaled_gradient(inputs);
   const Tensor beta1 = bias_corrected(p_.beta1, inputs.count);
   const Tensor beta2 = bias_corrected(p_.beta2, inputs.count);
@@ -84,11 +75,7 @@ Updated Adam::update(const UpdateInputs& inputs) const {
           {applied(inputs, m, inputs.slots[0]), applied(inputs, v, inputs.slots[1])}};
 }
 
-AdamW::AdamW(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) { check_adam(p); }
-
-double AdamW::learning_rate(int64_t step, int64_t num_train_steps) const {
-  return p_.learning_rate * schedule_->value(step, num_train_steps);
-}
+AdamW::AdamW(const HParams& p) : BaseOptimizer(p), p_(p) { check_adam(p); }
 
 std::vector<Slot> AdamW::slots(const Type& parameter) const { return moments(parameter); }
 

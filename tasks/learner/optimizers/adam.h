@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adam (Kingma and Ba, 2015) in two readings. `AdamW` is the usual one: corrected moments,
-// decoupled decay (Loshchilov and Hutter, 2019). `Adam` is Pax's: bias-corrected decays, the root
-// mean square of each tensor's update capped, then decay added to the update, all times the
-// learning rate.
+// Two variants of Adam (Kingma and Ba, 2015). AdamW: bias-corrected moments and decoupled weight
+// decay (Loshchilov and Hutter, 2019). Adam, as in Pax: bias-corrected decay rates; the RMS of each
+// tensor's update is capped, weight decay is added, and the sum is multiplied by the learning rate.
 #pragma once
 
 #include <string_view>
@@ -10,7 +9,6 @@
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "tasks/learner/optimizers/base_optimizer.h"
-#include "tasks/learner/schedules/constant.h"
 
 namespace tessera {
 
@@ -31,14 +29,11 @@ class Adam final : public BaseOptimizer {
            weight_decay)
   };
   explicit Adam(const HParams& p);
-  double learning_rate(int64_t step, int64_t num_train_steps) const override;
-  double weight_decay() const override { return p_.weight_decay; }
   std::vector<Slot> slots(const Type& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
 
  private:
   HParams p_;
-  std::unique_ptr<BaseSchedule> schedule_;
 };
 
 class AdamW final : public BaseOptimizer {
@@ -55,14 +50,11 @@ class AdamW final : public BaseOptimizer {
     FIELDS(learning_rate, schedule_tpl, beta1, beta2, epsilon, weight_decay)
   };
   explicit AdamW(const HParams& p);
-  double learning_rate(int64_t step, int64_t num_train_steps) const override;
-  double weight_decay() const override { return p_.weight_decay; }
   std::vector<Slot> slots(const Type& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
 
  private:
   HParams p_;
-  std::unique_ptr<BaseSchedule> schedule_;
 };
 
 extern template class HolderOf<BaseOptimizer, Adam::HParams>;

@@ -1,34 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer: what it remembers of each parameter, and one step as graph ops. Clipping, masks and
-// the skipping of bad steps are the learner's.
+// An optimizer: its state for each parameter, and one step as graph ops. Clipping, masks and the
+// skipping of bad steps belong to the learner.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/base/check_number.h"
 #include "core/graph/tensor.h"
 #include "core/graph/type.h"
 #include "core/hparams/template.h"
-#include "tasks/learner/schedules/base_schedule.h"
+#include "tasks/learner/schedules/schedules.h"
 
 namespace tessera {
 
-// One tensor of optimizer state, "learner/<name>/<parameter path>"; it begins at zero.
+// One tensor of optimizer state, "learner/<name>/<parameter path>", initially zero.
 struct Slot {
   std::string name;
   Type type;
 };
 
-// What one parameter's step is computed from. Scalars are f32.
+// The inputs of one parameter's step. Scalars are f32.
 struct UpdateInputs {
-  Tensor parameter;           // As it is at rest.
+  Tensor parameter;           // In its stored layout and dtype.
   std::vector<Tensor> slots;  // In the order of `slots()`.
   Tensor gradient;            // Of the parameter's type.
-  Tensor gradient_scale;      // Multiplies the gradient: clipping.
-  Tensor learning_rate;       // Schedule included.
+  Tensor gradient_scale;      // Multiplies the gradient (clipping).
+  Tensor learning_rate;       // With the schedule.
   Tensor count;               // Updates applied so far.
-  Tensor apply;               // bool: where false, everything comes back unchanged.
-  double weight_decay = 0.0;  // Masks applied.
+  Tensor apply;               // bool; false: parameter and slots stay unchanged.
+  double weight_decay = 0.0;  // After masks.
 };
 
 struct Updated {
@@ -39,10 +42,28 @@ struct Updated {
 class BaseOptimizer {
  public:
   virtual ~BaseOptimizer() = default;
-  virtual double learning_rate(int64_t step, int64_t num_train_steps) const = 0;
-  virtual double weight_decay() const = 0;  // Of parameters that no mask excludes.
+  double learning_rate(int64_t step, int64_t num_train_steps) const {
+    return learning_rate_ * schedule_->value(step, num_train_steps);
+  }
+  double weight_decay() const { return weight_decay_; }  // Of parameters that no mask excludes.
   virtual std::vector<Slot> slots(const Type& parameter) const = 0;
   virtual Updated update(const UpdateInputs& inputs) const = 0;
+
+ protected:
+  // From HParams with learning_rate, schedule_tpl and weight_decay.
+  template <typename HParams>
+  explicit BaseOptimizer(const HParams& p)
+      : learning_rate_(p.learning_rate),
+        weight_decay_(p.weight_decay),
+        schedule_(p.schedule_tpl.instantiate()) {
+    check_not_negative(p.kName, "learning_rate", p.learning_rate);
+    check_not_negative(p.kName, "weight_decay", p.weight_decay);
+  }
+
+ private:
+  double learning_rate_;
+  double weight_decay_;
+  std::unique_ptr<BaseSchedule> schedule_;
 };
 
 }  // namespace tessera

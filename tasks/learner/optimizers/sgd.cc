@@ -3,7 +3,6 @@
 
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
-#include "tasks/learner/check_number.h"
 #include "tasks/learner/optimizers/update_ops.h"
 
 namespace tessera {
@@ -16,17 +15,10 @@ const TemplateRegistrar<BaseOptimizer, Sgd> kRegisterSgd;
 
 }  // namespace
 
-Sgd::Sgd(const HParams& p) : p_(p), schedule_(p.schedule_tpl.instantiate()) {
-  check_not_negative(p.kName, "learning_rate", p.learning_rate);
-  check_not_negative(p.kName, "weight_decay", p.weight_decay);
-  if (!(p.momentum >= 0.0 && p.momentum < 1.0))
-    fail("Sgd: momentum is {}, expected 0 <= momentum < 1", p.momentum);
+Sgd::Sgd(const HParams& p) : BaseOptimizer(p), p_(p) {
+  check_fraction(p.kName, "momentum", p.momentum);
   if (p.nesterov && p.momentum == 0.0)
-    fail("Sgd: nesterov looks ahead along the momentum, which is 0; set momentum");
-}
-
-double Sgd::learning_rate(int64_t step, int64_t num_train_steps) const {
-  return p_.learning_rate * schedule_->value(step, num_train_steps);
+    fail("Sgd: nesterov needs momentum, which is 0; set momentum");
 }
 
 std::vector<Slot> Sgd::slots(const Type& parameter) const {

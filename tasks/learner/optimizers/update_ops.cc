@@ -19,13 +19,13 @@ bool is_stack_axis(const Type& type, size_t position) {
   return position == 0 && type.axes[0].name == kLayersAxis;
 }
 
-// Pending over the mesh axes that split the tensor; one for each layer of a stack.
-Tensor unfinished_sum_of_squares(const Tensor& x) {
+// A partial sum over the mesh axes that split the tensor; one for each layer of a stack.
+Tensor partial_sum_of_squares(const Tensor& x) {
   const Tensor wide = x.dtype() == DType::kF32 ? x : cast(x, DType::kF32);
   return reduce_sum(square(wide), tensor_axes(x.type()));
 }
 
-Tensor pending_over(const Tensor& scalar, const std::vector<std::string>& mesh_axes) {
+Tensor partial_over(const Tensor& scalar, const std::vector<std::string>& mesh_axes) {
   Type type = make_type(scalar.dtype(), {});
   if (!mesh_axes.empty()) type.partial = {PartialKind::kSum, mesh_axes};
   return scalar.type() == type ? scalar : reshard(scalar, type);
@@ -48,7 +48,7 @@ int64_t tensor_elements(const Type& type) {
 }
 
 Tensor sum_of_squares(const Tensor& x) {
-  const Tensor sum = unfinished_sum_of_squares(x);
+  const Tensor sum = partial_sum_of_squares(x);
   Type replicated = sum.type();
   for (Axis& axis : replicated.axes) axis.split.clear();
   replicated.partial = {};
@@ -56,12 +56,12 @@ Tensor sum_of_squares(const Tensor& x) {
 }
 
 Tensor norm_of_all(const std::vector<Tensor>& tensors) {
-  // Sums by the mesh axes over which they are pending. They come together as pending over all of
-  // these; a tensor that is whole on several devices counts once, on the first of them.
+  // Sums by the mesh axes over which they are partial. They are added as partial sums over the
+  // union of these axes; a tensor replicated on several devices counts once, on the first of them.
   std::vector<std::pair<std::vector<std::string>, Tensor>> sums;
   std::vector<std::string> all_axes;
   for (const Tensor& tensor : tensors) {
-    Tensor squares = unfinished_sum_of_squares(tensor);
+    Tensor squares = partial_sum_of_squares(tensor);
     if (squares.type().rank() > 0) squares = reduce_sum(squares);
     const std::vector<std::string> mesh_axes = squares.type().partial.mesh_axes;
     const auto same = std::find_if(sums.begin(), sums.end(),
@@ -75,10 +75,10 @@ Tensor norm_of_all(const std::vector<Tensor>& tensors) {
   }
   Tensor total;
   for (const auto& [mesh_axes, sum] : sums) {
-    const Tensor pending = pending_over(sum, all_axes);
-    total = total ? total + pending : pending;
+    const Tensor partial = partial_over(sum, all_axes);
+    total = total ? total + partial : partial;
   }
-  return sqrt(pending_over(total, {}));
+  return sqrt(partial_over(total, {}));
 }
 
 Tensor cap_rms(const Tensor& x, double threshold) {

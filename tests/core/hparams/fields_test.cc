@@ -2,6 +2,7 @@
 // FIELDS, Field and Required.
 #include "core/hparams/fields.h"
 
+#include "core/hparams/path.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 
@@ -57,6 +58,19 @@ struct MoreKnobs : Knobs {
   FIELDS(depth)
 };
 
+struct Shared {
+  static constexpr bool kInlined = true;
+  double rate = 0.5;
+  Field<int64_t> seed;
+  FIELDS(rate, seed)
+};
+struct Sharing {
+  int64_t width = 4;
+  Shared shared;
+  bool last = false;
+  FIELDS(width, shared, last)
+};
+
 TEST_CASE("FIELDS gives names and members in order") {
   std::vector<std::string> names;
   const Wide wide;
@@ -95,6 +109,19 @@ TEST_CASE("a derived struct's fields follow those of its base") {
   MoreKnobs knobs;
   visit_fields(knobs, [&](std::string_view name, int64_t&) { names.emplace_back(name); });
   REQUIRE(names == std::vector<std::string>{"width", "depth"});
+}
+
+TEST_CASE("the fields of an inlined member are those of the struct that holds it") {
+  const Sharing sharing{.width = 8, .shared = {.rate = 0.25}};
+  const Tree tree = to_tree(sharing);
+  REQUIRE(tree.keys == std::vector<std::string>{"width", "rate", "seed", "last"});
+  Sharing read;
+  from_tree(tree, read);
+  REQUIRE(read.shared.rate == 0.25);
+  set_path(read, "seed", "7");
+  REQUIRE(read.shared.seed.get() == 7);
+  REQUIRE(error_of([&] { set_path(read, "shared.rate", "1"); }) != "no error");
+  STATIC_REQUIRE(detail::arity<Sharing>() == listed<Sharing>());
 }
 
 TEST_CASE("a Field knows whether and where it was set") {

@@ -103,7 +103,7 @@ Graph training_step(DType compute) {
         std::string("batch/") + name, InputKind::kBatch,
         make_type(DType::kI32, {{"batch", SmallSizes::kBatch, {}}, {"seq", SmallSizes::kSeq, {}}}));
   const FpropScope scope(parameters, features);
-  const ModelOutput result = model.fprop(features);
+  const ModelOutput result = model(features);
   const Tensor loss = result.loss.sum / result.loss.weight;
   output("loss", loss);
   const std::vector<Tensor> slopes = gradients(loss, parameters);

@@ -3,9 +3,9 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "layers/full_softmax.h"
-#include "layers/repeated.h"
-#include "layers/rms_norm.h"
+#include "layers/embeddings/embedding_softmax.h"
+#include "layers/models/transformer.h"
+#include "layers/norms/norms.h"
 #include "tasks/interop/hf_weights.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"

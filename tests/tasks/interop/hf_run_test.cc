@@ -10,7 +10,7 @@
 #include "core/runtime/executor/executor.h"
 #include "inputs/synthetic_input.h"
 #include "layers/fprop_scope.h"
-#include "layers/repeated.h"
+#include "layers/models/transformer.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/session/model_state.h"
 #include "tasks/single_task.h"

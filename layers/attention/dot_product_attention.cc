@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/attention/dot_product_attention.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "core/base/error.h"
+#include "core/ops/cache.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "core/ops/shared_heads.h"
+#include "core/ops/softmax.h"
+#include "layers/dropout.h"
+#include "layers/fprop_scope.h"
+
+namespace tessera {
+
+template class HolderOf<SequenceLayer, DotProductAttention::HParams>;
+
+namespace {
+
+const TemplateRegistrar<SequenceLayer, DotProductAttention> kRegisterAttention;
+
+int64_t head_dim_of(const DotProductAttention::HParams& p) {
+  if (p.dims_per_head.has()) return p.dims_per_head.get();
+  const int64_t dims = p.model_dims.get(), heads = p.num_heads.get();
+  if (heads < 1 || dims % heads != 0)
+    fail("num_heads={} does not divide model_dims={}; change one, or set dims_per_head", heads,
+         dims);
+  return dims / heads;
+}
+
+// bool["batch seq key_seq"] or a subset of these axes; invalid if nothing is masked.
+Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
+  Tensor mask;
+  if (options.mask == AttentionMask::kCausal)
+    mask = causal_mask(scores.type().axis("seq"), scores.type().axis("key_seq"));
+  if (!options.segment_ids.valid()) return mask;
+  const Tensor keys = options.key_segment_ids.valid()
+                          ? options.key_segment_ids
+                          : rename(options.segment_ids, "seq", "key_seq");
+  const Tensor same = equal(options.segment_ids, keys);
+  return mask.valid() ? logical_and(same, mask) : same;
+}
+
+// attention(q, k, v, options) with `dropout` applied to the probabilities. It stores all scores,
+// which the fused op avoids, so it is for training with attention dropout only.
+Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
+                              const ChildLayer<UnaryLayer>& dropout) {
+  k = shared_heads(k, q.type().axis("heads"));
+  v = shared_heads(v, q.type().axis("heads"));
+  const int64_t kv_heads = k.size("kv_heads");
+  const Tensor grouped =
+      split_axis(q, "heads", {"kv_heads", kv_heads, {}}, {"group", q.size("heads") / kv_heads, {}});
+  Tensor scores = einsum(
+      "batch seq kv_heads group head_dim, batch key_seq kv_heads head_dim -> "
+      "batch kv_heads group seq key_seq",
+      cast(grouped, DType::kF32), cast(k, DType::kF32));
+  scores = scores * options.scale;
+  if (options.logit_cap > 0) scores = tanh(scores / options.logit_cap) * options.logit_cap;
+  if (const Tensor mask = attention_mask(scores, options))
+    scores = where(mask, scores, constant(-1e30, DType::kF32));
+  const Tensor probabilities = dropout(softmax(scores, "key_seq"));
+  const Tensor context = einsum(
+      "batch kv_heads group seq key_seq, batch key_seq kv_heads head_dim -> "
+      "batch seq kv_heads group head_dim",
+      cast(probabilities, v.dtype()), v);
+  return merge_axes(context, "kv_heads", "group", "heads");
+}
+
+}  // namespace
+
+DotProductAttention::DotProductAttention(const HParams& p)
+    : SequenceLayer(p.layer), p_(p), head_dim_(head_dim_of(p)) {
+  const int64_t heads = p.num_heads.get();
+  const int64_t kv_heads = p.num_kv_heads.get_or(heads);
+  if (kv_heads < 1 || heads % kv_heads != 0)
+    fail(
+        "num_kv_heads={} does not divide num_heads={}; query heads share key heads in equal groups",
+        kv_heads, heads);
+  if (p.combine_qkv && kv_heads != heads)
+    fail("combine_qkv needs equal num_kv_heads and num_heads, got num_kv_heads={} and num_heads={}",
+         kv_heads, heads);
+  if (p.use_per_dim_scale && p.query_scale.has())
+    fail("use_per_dim_scale learns the query's scale; leave query_scale unset");
+  declare_projections(p);
+  if (p.use_per_dim_scale)
+    per_dim_scale_ = weight("per_dim_scale", {{"head_dim", head_dim_}}, zeros());
+  dropout_ = child<UnaryLayer>("dropout", Dropout::HParams{.rate = p.dropout_rate});
+  if (p.rotary_tpl.has()) rotary_ = child("rotary", p.rotary_tpl);
+  if (p.query_norm_tpl.has()) query_norm_ = child("query_norm", p.query_norm_tpl);
+  if (p.key_norm_tpl.has()) key_norm_ = child("key_norm", p.key_norm_tpl);
+}
+
+void DotProductAttention::declare_projections(const HParams& p) {
+  const WeightInit init = p.layer.init();
+  const WeightInit query_init = p.query_init.get_or(init);
+  const Axis embed{"embed", p.model_dims.get(), {}};
+  const Axis heads{"heads", p.num_heads.get(), {}};
+  const Axis kv_heads{"kv_heads", p.num_kv_heads.get_or(p.num_heads.get()), {}};
+  const Axis head_dim{"head_dim", head_dim_, {}};
+  const auto fans = [&](std::vector<std::string> in, std::vector<std::string> out) {
+    return p.last_two_axes_fans ? FanAxes{} : FanAxes{std::move(in), std::move(out)};
+  };
+  if (p.combine_qkv) {
+    const Axis qkv{"qkv", 3, {}};
+    combined_ =
+        weight("qkv", {embed, qkv, heads, head_dim}, init, fans({"embed"}, {"heads", "head_dim"}));
+    if (p.use_bias) combined_bias_ = weight("qkv_bias", {qkv, heads, head_dim}, zeros());
+  } else {
+    query_ = weight("query", {embed, heads, head_dim}, query_init,
+                    fans({"embed"}, {"heads", "head_dim"}));
+    key_ =
+        weight("key", {embed, kv_heads, head_dim}, init, fans({"embed"}, {"kv_heads", "head_dim"}));
+    value_ = weight("value", {embed, kv_heads, head_dim}, init,
+                    fans({"embed"}, {"kv_heads", "head_dim"}));
+    if (p.use_bias) {
+      query_bias_ = weight("query_bias", {heads, head_dim}, zeros());
+      key_bias_ = weight("key_bias", {kv_heads, head_dim}, zeros());
+      value_bias_ = weight("value_bias", {kv_heads, head_dim}, zeros());
+    }
+  }
+  output_ = weight("output", {heads, head_dim, embed}, p.output_init.get_or(init),
+                   fans({"heads", "head_dim"}, {"embed"}));
+  if (p.use_output_bias.get_or(p.use_bias)) output_bias_ = weight("output_bias", {embed}, zeros());
+}
+
+// One fused QKV weight, three GEMMs: slicing the weight is cheaper than slicing the output, except
+// for the few tokens of a decoding step.
+DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) const {
+  if (FpropScope::current().cache() != nullptr) {
+    Tensor all = place(einsum(x, param(combined_), over("embed")));
+    if (combined_bias_.valid()) all = all + param_like(combined_bias_, all);
+    const auto slice_of = [&](int64_t index) {
+      return reduce_sum(slice(all, "qkv", index, index + 1), "qkv");
+    };
+    return {slice_of(0), rename(slice_of(1), "heads", "kv_heads"),
+            rename(slice_of(2), "heads", "kv_heads")};
+  }
+  const auto project = [&](int64_t index) {
+    Tensor y = place(einsum(x, param_slice(combined_, "qkv", index), over("embed")));
+    if (combined_bias_.valid()) y = y + param_slice(combined_bias_, "qkv", index);
+    return save_for_backward(y, "combined_qkv_proj");
+  };
+  return {project(0), rename(project(1), "heads", "kv_heads"),
+          rename(project(2), "heads", "kv_heads")};
+}
+
+DotProductAttention::Heads DotProductAttention::separate_projections(Tensor x) const {
+  const auto project = [&](Weight matrix, Weight bias, std::string_view name) {
+    Tensor y = place(einsum(x, param(matrix), over("embed")));
+    if (bias.valid()) y = y + param_like(bias, y);
+    return save_for_backward(y, name);
+  };
+  return {project(query_, query_bias_, "query_proj"), project(key_, key_bias_, "key_proj"),
+          project(value_, value_bias_, "value_proj")};
+}
+
+// Pax's per-dim scale: softplus(s)/softplus(0)/√head_dim, so that s = 0 is the usual scale.
+Tensor DotProductAttention::scaled_query(Tensor query) const {
+  const double unit = 1.0 / (std::numbers::ln2 * std::sqrt(static_cast<double>(head_dim_)));
+  const Tensor factor = softplus(param_like(per_dim_scale_, query, DType::kF32)) * unit;
+  return query * cast(factor, query.dtype());
+}
+
+Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& options) const {
+  const Tensor key = rename(heads.key, "seq", "key_seq").named("key");
+  const Tensor value = rename(heads.value, "seq", "key_seq").named("value");
+  const bool drops = p_.dropout_rate > 0 && FpropScope::current().mode() == Mode::kTrain;
+  return drops ? attention_with_dropout(heads.query, key, value, options, dropout_)
+               : attention(heads.query, key, value, options);
+}
+
+// MQA replicates K/V; GQA shards K/V like Q.
+Tensor DotProductAttention::attend_to_cache(const Heads& heads, const AttentionOptions& options,
+                                            DecodeCache& cache) const {
+  if (!p_.causal)
+    fail(
+        "{} is not causal: its output for a token depends on later tokens, so it cannot decode "
+        "token by token; set causal=true",
+        path());
+  const Axis& split = heads.query.type().axis("heads");
+  const auto extended = [&](std::string_view name, const Tensor& rows) {
+    return cache.extended(name, rows.size("kv_heads") > 1 ? shared_heads(rows, split) : rows);
+  };
+  const Tensor key = extended("key", heads.key), value = extended("value", heads.value);
+  return cached_attention(heads.query, key, value, cache.starts_like(heads.query),
+                          {.scale = options.scale, .logit_cap = options.logit_cap});
+}
+
+Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const {
+  x = place(x);  // All-gathers a residual that is split along its sequence.
+  Heads heads = combined_.valid() ? combined_projection(x) : separate_projections(x);
+  if (query_norm_) heads.query = query_norm_(heads.query);
+  if (key_norm_) heads.key = key_norm_(heads.key);
+  if (rotary_) {
+    heads.query = rotary_(heads.query, sequence.positions).named("query");
+    heads.key = rotary_(heads.key, sequence.positions);
+  }
+  AttentionOptions options;
+  options.mask = p_.causal ? AttentionMask::kCausal : AttentionMask::kFull;
+  options.logit_cap = p_.logit_cap;
+  options.segment_ids = sequence.segment_ids;
+  if (per_dim_scale_.valid()) {
+    heads.query = scaled_query(heads.query);
+  } else {
+    options.scale = p_.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
+  }
+  DecodeCache* const cache = FpropScope::current().cache();
+  const Tensor context = save_for_backward(
+      cache != nullptr ? attend_to_cache(heads, options, *cache) : attend(heads, options),
+      "context");
+  // If heads are split, the product is a partial sum: placing it reduces.
+  const Tensor y = place(einsum(context, param(output_), over("heads head_dim")), "residual");
+  return save_for_backward(output_bias_.valid() ? y + param_like(output_bias_, y) : y, "out_proj");
+}
+
+}  // namespace tessera

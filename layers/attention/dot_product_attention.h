@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Multi-head self-attention with grouped queries (GQA; Ainslie et al., 2023): projections, rotary
+// embedding, scaling, and the fused attention op. Norm and residual belong to the block around it.
+#pragma once
+
+#include "core/hparams/template.h"
+#include "core/ops/attention.h"
+#include "layers/decode_state.h"
+#include "layers/embeddings/position_embedding.h"
+#include "layers/layer.h"
+
+namespace tessera {
+
+class DotProductAttention final : public SequenceLayer {
+ public:
+  struct HParams {
+    using Instance = DotProductAttention;
+    static constexpr std::string_view kName = "DotProductAttention";
+    Required<int64_t> model_dims;
+    Required<int64_t> num_heads;
+    Field<int64_t> num_kv_heads;   // Divides num_heads; num_heads unless set.
+    Field<int64_t> dims_per_head;  // model_dims / num_heads unless set.
+    bool causal = true;
+    bool combine_qkv = false;        // One weight ["embed qkv heads head_dim"]; not with GQA.
+    bool use_bias = false;           // On queries, keys and values.
+    Field<bool> use_output_bias;     // use_bias unless set.
+    Field<double> query_scale;       // Multiplies q·k; 1/√dims_per_head unless set.
+    bool use_per_dim_scale = false;  // A learned factor for each dimension of the query (Pax).
+    double logit_cap = 0.0;          // cap·tanh(score/cap), if > 0. Pax: atten_logit_cap.
+    double dropout_rate = 0.0;       // Of probabilities; if > 0, training stores all scores.
+    Template<RotaryPositionEmbedding> rotary_tpl;  // Unset: no rotary embedding.
+    Template<UnaryLayer> query_norm_tpl;           // Over head_dim; unset: no norm.
+    Template<UnaryLayer> key_norm_tpl;
+    // Fans of the initialisers. false: embed in, heads·head_dim out (for the output projection the
+    // reverse). true: the last two axes times all others, Pax's default, which makes Xavier's range
+    // up to 15 times smaller.
+    bool last_two_axes_fans = false;
+    LayerHParams layer;
+    Field<WeightInit> query_init;   // params_init unless set.
+    Field<WeightInit> output_init;  // params_init unless set.
+    FIELDS(model_dims, num_heads, num_kv_heads, dims_per_head, causal, combine_qkv, use_bias,
+           use_output_bias, query_scale, use_per_dim_scale, logit_cap, dropout_rate, rotary_tpl,
+           query_norm_tpl, key_norm_tpl, last_two_axes_fans, layer, query_init, output_init)
+  };
+  explicit DotProductAttention(const HParams& p);
+
+ private:
+  struct Heads {
+    Tensor query;       // ["batch seq heads head_dim"]
+    Tensor key, value;  // ["batch seq kv_heads head_dim"]
+  };
+  Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;
+  void declare_projections(const HParams& p);
+  Heads combined_projection(Tensor x) const;
+  Heads separate_projections(Tensor x) const;
+  Tensor scaled_query(Tensor query) const;
+  Tensor attend(const Heads& heads, const AttentionOptions& options) const;
+  Tensor attend_to_cache(const Heads& heads, const AttentionOptions& options,
+                         DecodeCache& cache) const;
+
+  HParams p_;
+  int64_t head_dim_ = 0;
+  Weight query_, key_, value_, combined_, output_;
+  Weight query_bias_, key_bias_, value_bias_, combined_bias_, output_bias_;
+  Weight per_dim_scale_;
+  ChildLayer<RotaryPositionEmbedding> rotary_;
+  ChildLayer<UnaryLayer> dropout_, query_norm_, key_norm_;
+};
+
+extern template class HolderOf<SequenceLayer, DotProductAttention::HParams>;
+
+}  // namespace tessera

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// From ids to vectors and from vectors to logits: Embedding, and the softmaxes that turn a model's
+// last hidden state into logits and a cross-entropy loss. Losses are per token; the model weights
+// and sums them.
+#pragma once
+
+#include "core/hparams/template.h"
+#include "core/ops/cross_entropy.h"
+#include "layers/layer.h"
+
+namespace tessera {
+
+// ids i32["batch seq"] -> ["batch seq embed"], rows of a learned table.
+class Embedding final : public LayerOf<Tensor(Tensor ids)> {
+ public:
+  struct HParams {
+    using Instance = Embedding;
+    static constexpr std::string_view kName = "Embedding";
+    Required<int64_t> vocab_size;
+    Required<int64_t> model_dims;
+    bool scale_sqrt_depth = false;  // Multiply the rows by √model_dims.
+    LayerHParams layer;
+    FIELDS(vocab_size, model_dims, scale_sqrt_depth, layer)
+  };
+  explicit Embedding(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor ids) const override;
+
+  HParams p_;
+  Weight table_;
+};
+
+struct SoftmaxOptions {
+  static constexpr std::string_view kName = "SoftmaxOptions";
+  double label_smoothing = 0.0;  // Pax: label_smoothing_prob.
+  double z_loss = 0.0;           // Pax: z_loss_weight.
+  double soft_cap = 0.0;         // cap·tanh(logits/cap), if > 0. Pax: soft_cap_logits.
+  // Chunks of the sequence, which it must divide: only one chunk's logits exist at a time.
+  int64_t num_chunks = 1;
+  FIELDS(label_smoothing, z_loss, soft_cap, num_chunks)
+};
+
+// A softmax writes `projection`, and `lookup` if its table is also the input embedding.
+class BaseSoftmax : public Layer {
+ public:
+  // x["… embed"] -> ["… vocab"] in the output dtype, with soft_cap.
+  Tensor logits(Tensor x) const;
+  // Against labels i32[…], with smoothing and z-loss.
+  CrossEntropy loss(Tensor x, Tensor labels) const;
+
+  // ids i32[…] -> ["… embed"]; Error unless shares_embedding().
+  virtual bool shares_embedding() const { return false; }
+  Tensor embed_ids(Tensor ids) const;
+
+ protected:
+  BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options);
+
+  struct Projection {
+    Tensor matrix;  // ["vocab embed"] or ["embed vocab"].
+    Tensor bias;    // ["vocab"]; invalid without a bias.
+  };
+
+ private:
+  virtual Projection projection() const = 0;
+  virtual Tensor lookup(Tensor ids) const;
+
+  CrossEntropy whole_loss(const Projection& projection, Tensor x, Tensor labels) const;
+  CrossEntropy chunked_loss(const Projection& projection, Tensor x, Tensor labels) const;
+
+  SoftmaxOptions options_;
+};
+
+// A softmax with its own matrix ("untied").
+class FullSoftmax final : public BaseSoftmax {
+ public:
+  struct HParams {
+    using Instance = FullSoftmax;
+    static constexpr std::string_view kName = "FullSoftmax";
+    Required<int64_t> vocab_size;
+    Required<int64_t> model_dims;
+    bool use_bias = false;
+    SoftmaxOptions loss;
+    LayerHParams layer;
+    FIELDS(vocab_size, model_dims, use_bias, loss, layer)
+  };
+  explicit FullSoftmax(const HParams& p);
+
+ private:
+  Projection projection() const override;
+
+  Weight w_, bias_;
+};
+
+// One table that embeds ids and scores the vocabulary ("tied"; Press and Wolf, 2017).
+class SharedEmbeddingSoftmax final : public BaseSoftmax {
+ public:
+  struct HParams {
+    using Instance = SharedEmbeddingSoftmax;
+    static constexpr std::string_view kName = "SharedEmbeddingSoftmax";
+    Required<int64_t> vocab_size;
+    Required<int64_t> model_dims;
+    bool scale_sqrt_depth = false;  // Multiply the embedded rows by √model_dims; not the logits.
+    bool use_bias = false;          // On the logits. Pax's default is true.
+    SoftmaxOptions loss;
+    LayerHParams layer;
+    FIELDS(vocab_size, model_dims, scale_sqrt_depth, use_bias, loss, layer)
+  };
+  explicit SharedEmbeddingSoftmax(const HParams& p);
+
+  bool shares_embedding() const override { return true; }
+
+ private:
+  Projection projection() const override;
+  Tensor lookup(Tensor ids) const override;
+
+  HParams p_;
+  Weight w_, bias_;
+};
+
+extern template class HolderOf<Embedding, Embedding::HParams>;
+extern template class HolderOf<BaseSoftmax, FullSoftmax::HParams>;
+extern template class HolderOf<BaseSoftmax, SharedEmbeddingSoftmax::HParams>;
+
+}  // namespace tessera

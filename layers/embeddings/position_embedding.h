@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Position embeddings. Absolute ones are added to the token embeddings: fixed sinusoids or a
+// learned table. The rotary one is applied to queries and keys, inside attention.
+#pragma once
+
+#include <optional>
+
+#include "core/hparams/template.h"
+#include "layers/layer.h"
+
+namespace tessera {
+
+// Positions i32["seq"] or ["batch seq"], counted from 0 and less than the length of the sequence
+// (in decoding: of the cache) -> the same axes and "embed".
+class BasePositionEmbedding : public LayerOf<Tensor(Tensor positions)> {
+ protected:
+  using LayerOf::LayerOf;
+};
+
+// sin and cos of position/timescale, timescales in geometric progression; the first half of `embed`
+// holds the sines (Vaswani et al., 2017, in the arrangement of Pax and tensor2tensor).
+class PositionalEmbedding final : public BasePositionEmbedding {
+ public:
+  struct HParams {
+    using Instance = PositionalEmbedding;
+    static constexpr std::string_view kName = "PositionalEmbedding";
+    Required<int64_t> model_dims;  // Even.
+    double min_timescale = 1.0;
+    double max_timescale = 10000.0;
+    Field<DTypePolicy> dtypes;
+    FIELDS(model_dims, min_timescale, max_timescale, dtypes)
+  };
+  explicit PositionalEmbedding(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor positions) const override;
+  Tensor sinusoids(Tensor positions) const;
+
+  HParams p_;
+};
+
+class TrainablePositionalEmbedding final : public BasePositionEmbedding {
+ public:
+  struct HParams {
+    using Instance = TrainablePositionalEmbedding;
+    static constexpr std::string_view kName = "TrainablePositionalEmbedding";
+    Required<int64_t> max_seq_length;
+    Required<int64_t> model_dims;
+    LayerHParams layer;
+    FIELDS(max_seq_length, model_dims, layer)
+  };
+  explicit TrainablePositionalEmbedding(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor positions) const override;
+
+  HParams p_;
+  Weight table_;
+};
+
+// Rescaling of rotary frequencies for longer contexts, as in Llama 3 (core/ops/rotary.h).
+struct RotaryStretchHParams {
+  static constexpr std::string_view kName = "RotaryStretch";
+  double factor = 1.0;     // 1: no rescaling.
+  double low = 1.0;        // Hugging Face: low_freq_factor.
+  double high = 4.0;       // Hugging Face: high_freq_factor.
+  double length = 8192.0;  // Hugging Face: original_max_position_embeddings.
+  FIELDS(factor, low, high, length)
+};
+
+// Rotary position embedding (Su et al., 2021), without weights: x["batch seq heads head_dim"],
+// positions i32["batch seq"] or ["seq"] -> the type of x.
+class RotaryPositionEmbedding final : public LayerOf<Tensor(Tensor x, Tensor positions)> {
+ public:
+  struct HParams {
+    using Instance = RotaryPositionEmbedding;
+    static constexpr std::string_view kName = "RotaryPositionEmbedding";
+    double min_timescale = 1.0;
+    double max_timescale = 10000.0;
+    bool interleaved = false;  // Pairs (2i, 2i+1) as in the paper; else (i, i + head_dim/2).
+    std::optional<RotaryStretchHParams> stretch;
+    Field<int64_t> max_positions;  // Written to config.json on export; not used otherwise.
+    FIELDS(min_timescale, max_timescale, interleaved, stretch, max_positions)
+  };
+  explicit RotaryPositionEmbedding(const HParams& p) : p_(p) {}
+
+ private:
+  Tensor fprop(Tensor x, Tensor positions) const override;
+
+  HParams p_;
+};
+
+extern template class HolderOf<BasePositionEmbedding, PositionalEmbedding::HParams>;
+extern template class HolderOf<BasePositionEmbedding, TrainablePositionalEmbedding::HParams>;
+extern template class HolderOf<RotaryPositionEmbedding, RotaryPositionEmbedding::HParams>;
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise nonlinearities as layers, so that an experiment or --set can name one. No weights.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "core/hparams/template.h"
+#include "core/ops/activation.h"
+#include "core/ops/elementwise.h"
+#include "layers/layer.h"
+
+namespace tessera {
+
+// A kind of its own, so that activation_tpl accepts activations only.
+class Activation : public UnaryLayer {};
+
+// A string as a template argument.
+template <size_t size>
+struct ActivationName {
+  // NOLINTNEXTLINE(google-explicit-constructor): "ReLU" is to convert.
+  constexpr ActivationName(const char (&name)[size]) {
+    for (size_t i = 0; i < size; ++i) text[i] = name[i];
+  }
+  char text[size] = {};
+};
+
+// The activation without options that is registered as `name` and computes `function`.
+template <ActivationName name, Tensor (*function)(Operand x)>
+class ActivationOf final : public Activation {
+ public:
+  struct HParams {
+    using Instance = ActivationOf;
+    static constexpr std::string_view kName = name.text;
+    FIELDS()
+  };
+  explicit ActivationOf(const HParams&) {}
+
+ private:
+  Tensor fprop(Tensor x) const override { return function(x); }
+};
+
+Tensor identity(Operand x);
+Tensor relu6(Operand x);         // min(max(x, 0), 6).
+Tensor squared_relu(Operand x);  // max(x, 0)² (So et al., 2021, "Primer").
+Tensor cubed_relu(Operand x);
+
+using Identity = ActivationOf<"Identity", identity>;
+using ReLU = ActivationOf<"ReLU", relu>;
+using ReLU6 = ActivationOf<"ReLU6", relu6>;
+using SquaredReLU = ActivationOf<"SquaredReLU", squared_relu>;
+using CubedReLU = ActivationOf<"CubedReLU", cubed_relu>;
+using SiLU = ActivationOf<"SiLU", silu>;
+using Sigmoid = ActivationOf<"Sigmoid", sigmoid>;
+using Tanh = ActivationOf<"Tanh", tanh>;
+using Softplus = ActivationOf<"Softplus", softplus>;
+using Exp = ActivationOf<"Exp", exp>;
+
+// max(x, slope·x).
+class LeakyReLU final : public Activation {
+ public:
+  struct HParams {
+    using Instance = LeakyReLU;
+    static constexpr std::string_view kName = "LeakyReLU";
+    double negative_slope = 0.01;
+    FIELDS(negative_slope)
+  };
+  explicit LeakyReLU(const HParams& p) : p_(p) {}
+
+ private:
+  Tensor fprop(Tensor x) const override;
+
+  HParams p_;
+};
+
+// x·Φ(x) (Hendrycks and Gimpel, 2016), or its tanh approximation as in GPT-2 and Pax.
+class GELU final : public Activation {
+ public:
+  struct HParams {
+    using Instance = GELU;
+    static constexpr std::string_view kName = "GELU";
+    bool approximate = true;
+    FIELDS(approximate)
+  };
+  explicit GELU(const HParams& p) : p_(p) {}
+
+ private:
+  Tensor fprop(Tensor x) const override;
+
+  HParams p_;
+};
+
+extern template class HolderOf<Activation, ReLU::HParams>;
+extern template class HolderOf<Activation, SiLU::HParams>;
+extern template class HolderOf<Activation, GELU::HParams>;
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/feed_forward/feed_forward.h"
+
+#include "core/base/error.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
+#include "core/ops/reshard.h"
+#include "layers/dropout.h"
+
+namespace tessera {
+
+template class HolderOf<UnaryLayer, FeedForward::HParams>;
+template class HolderOf<UnaryLayer, Mlp::HParams>;
+
+namespace {
+
+const TemplateRegistrar<UnaryLayer, FeedForward> kRegisterFeedForward;
+const TemplateRegistrar<UnaryLayer, Mlp> kRegisterMlp;
+
+}  // namespace
+
+FeedForward::FeedForward(const HParams& p) : UnaryLayer(p.layer) {
+  const Axis embed{"embed", p.model_dims.get(), {}};
+  const Axis mlp{"mlp", p.hidden_dims.get(), {}};
+  const WeightInit init = p.layer.init();
+  if (p.use_gated_activation) {
+    gate_ = weight("gate", {embed, mlp}, init);
+    if (p.use_bias) gate_bias_ = weight("gate_bias", {mlp}, zeros());
+  }
+  up_ = weight("up", {embed, mlp}, init);
+  if (p.use_bias) up_bias_ = weight("up_bias", {mlp}, zeros());
+  activation_ = child("activation", p.activation_tpl);
+  dropout_ = child<UnaryLayer>("dropout", Dropout::HParams{.rate = p.dropout_rate});
+  down_ = weight("down", {mlp, embed}, p.down_init.get_or(init));
+  if (p.use_bias) down_bias_ = weight("down_bias", {embed}, zeros());
+}
+
+Tensor FeedForward::project(Tensor x, Weight matrix, Weight bias) const {
+  const Tensor y = place(einsum(x, param(matrix), over("embed")));
+  return save_for_backward(bias.valid() ? y + param_like(bias, y) : y, "ffn1");
+}
+
+Tensor FeedForward::fprop(Tensor x) const {
+  x = place(x);  // All-gathers a residual that is split along its sequence.
+  Tensor hidden = project(x, up_, up_bias_);
+  if (gate_.valid()) {
+    hidden = activation_(project(x, gate_, gate_bias_)) * hidden;
+  } else {
+    hidden = activation_(hidden);
+  }
+  hidden = dropout_(hidden);
+  // If `mlp` is split, the product is a partial sum: placing it reduces.
+  const Tensor y = place(einsum(hidden, param(down_), over("mlp")), "residual");
+  return save_for_backward(down_bias_.valid() ? y + param_like(down_bias_, y) : y, "ffn2");
+}
+
+Mlp::Mlp(const HParams& p) : UnaryLayer({.dtypes = p.dtypes}) {
+  if (p.hidden_dims.empty()) fail("Mlp: hidden_dims is empty, expected one size for each layer");
+  Linear::HParams linear{.input_dims = p.input_dims,
+                         .input_axis = p.input_axis,
+                         .use_bias = true,
+                         .layer = {.dtypes = p.dtypes, .params_init = p.params_init}};
+  for (size_t i = 0; i < p.hidden_dims.size(); ++i) {
+    linear.output_dims = p.hidden_dims[i];
+    stages_.push_back({child<UnaryLayer>(fmt::format("linears[{}]", i), linear),
+                       child(fmt::format("activations[{}]", i), p.activation_tpl)});
+    linear.input_dims = p.hidden_dims[i];
+    linear.input_axis = "embed";
+  }
+}
+
+Tensor Mlp::fprop(Tensor x) const {
+  for (const Stage& stage : stages_) x = rename(stage.activation(stage.linear(x)), "mlp", "embed");
+  return x;
+}
+
+}  // namespace tessera

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// BaseModel: a layer that turns a batch into a loss and metrics. A task trains one.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "core/graph/tensor.h"
+#include "core/ops/cross_entropy.h"
+#include "layers/fprop_scope.h"
+#include "layers/layer.h"
+
+namespace tessera {
+
+// A weighted mean before the division: f32 scalars, both possibly partial sums. Sums and weights
+// are added over microbatches, hosts and eval batches; the quotient is taken last.
+struct Metric {
+  Tensor sum;
+  Tensor weight;
+};
+
+struct ModelOutput {
+  Metric loss;                            // What is optimised: sum / weight.
+  std::map<std::string, Metric> metrics;  // log_pplx, accuracy, …
+  // The terms of these sums, one element an example or token: f32["batch …"], including "loss".
+  // Evaluation derives per-example scores from them; empty: only whole batches are scored.
+  std::map<std::string, Metric> terms;
+};
+
+// The output of a model whose loss is a weighted mean of cross-entropies: metrics log_pplx (without
+// smoothing and z-loss) and accuracy. `weights` f32, shaped like the losses; invalid: all 1.
+ModelOutput weighted_output(const CrossEntropy& scores, Tensor weights);
+
+// `model(features)` gives the loss and the metrics.
+class BaseModel : public LayerOf<ModelOutput(const Features& features)> {
+ public:
+  // f32["batch seq vocab"], or of the axes that the model scores.
+  Tensor logits(const Features& features) const;
+  // f32["batch vocab"], while decoding: scores of the token after the one numbered `last`
+  // (i32["batch"]) in each row of `ids`, which continue the tokens in the FpropScope's cache. Error
+  // if the model cannot decode token by token.
+  Tensor next_logits(const Features& features) const;
+
+ protected:
+  using LayerOf::LayerOf;
+
+ private:
+  virtual Tensor fprop_logits(const Features& features) const = 0;
+  virtual Tensor fprop_next_logits(const Features& features) const;
+};
+
+}  // namespace tessera

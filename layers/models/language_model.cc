@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/models/language_model.h"
+
+#include "core/base/error.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/reshard.h"
+#include "layers/dropout.h"
+#include "layers/fprop_scope.h"
+
+namespace tessera {
+
+template class HolderOf<TransformerLm, TransformerLm::HParams>;
+template class HolderOf<BaseModel, LanguageModel::HParams>;
+
+namespace {
+
+const TemplateRegistrar<TransformerLm, TransformerLm> kRegisterTransformerLm;
+const TemplateRegistrar<BaseModel, LanguageModel> kRegisterLanguageModel;
+
+}  // namespace
+
+TransformerLm::TransformerLm(const HParams& p) : Layer({.dtypes = p.dtypes}), p_(p) {
+  softmax_ = child("softmax", p.softmax_tpl);
+  if (p.separate_embedding_tpl.has()) {
+    embedding_ = child("embedding", p.separate_embedding_tpl);
+  } else if (!softmax_->shares_embedding()) {
+    fail(
+        "softmax_tpl is not SharedEmbeddingSoftmax, so the input embedding needs its own table; "
+        "set separate_embedding_tpl");
+  }
+  if (p.position_emb_tpl.has()) position_emb_ = child("position_emb", p.position_emb_tpl);
+  dropout_ =
+      child<UnaryLayer>("embedding_dropout", Dropout::HParams{.rate = p.embedding_dropout_rate});
+  transformer_ = child("transformer", p.stacked_transformer_tpl);
+  if (p.final_ln_tpl.has()) final_ln_ = child("final_ln", p.final_ln_tpl);
+}
+
+SequenceInfo TransformerLm::sequence_info(const Features& features, Tensor ids) const {
+  SequenceInfo sequence;
+  if (const DecodeCache* cache = FpropScope::current().cache()) {
+    sequence.positions = cache->positions(ids.size("seq"));
+    return sequence;  // A row is one document.
+  }
+  if (p_.packed_input) sequence.segment_ids = features.find("segment_ids");
+  if (p_.packed_input && p_.segment_positions) sequence.positions = features.find("segment_pos");
+  if (!sequence.positions.valid()) sequence.positions = iota({"seq", ids.size("seq"), {}});
+  return sequence;
+}
+
+Tensor TransformerLm::block_outputs(const Features& features) const {
+  const Tensor ids = features.get("ids");
+  const SequenceInfo sequence = sequence_info(features, ids);
+  Tensor x = embedding_ ? embedding_(ids) : softmax_->embed_ids(ids);
+  if (position_emb_) x = x + position_emb_(sequence.positions);
+  return transformer_(dropout_(x), sequence);
+}
+
+Tensor TransformerLm::normalised(Tensor x) const { return final_ln_ ? final_ln_(x) : x; }
+
+CrossEntropy TransformerLm::loss(const Features& features) const {
+  const LayerScope scope(*this);
+  return softmax_->loss(normalised(block_outputs(features)), features.get("labels"));
+}
+
+Tensor TransformerLm::logits(const Features& features) const {
+  const LayerScope scope(*this);
+  return softmax_->logits(normalised(block_outputs(features)));
+}
+
+Tensor TransformerLm::next_logits(const Features& features) const {
+  const LayerScope scope(*this);
+  return softmax_->logits(normalised(at_last(block_outputs(features), features.get("last"))));
+}
+
+LanguageModel::LanguageModel(const HParams& p) : lm_(child("lm", p.lm_tpl)) {}
+
+ModelOutput LanguageModel::fprop(const Features& features) const {
+  return weighted_output(lm_->loss(features), features.find("weights"));
+}
+
+Tensor LanguageModel::fprop_logits(const Features& features) const { return lm_->logits(features); }
+
+Tensor LanguageModel::fprop_next_logits(const Features& features) const {
+  return lm_->next_logits(features);
+}
+
+}  // namespace tessera

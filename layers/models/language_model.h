@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// TransformerLm: a decoder-only transformer with embeddings and softmax. LanguageModel: the model
+// of next-token prediction around it, with the loss over weighted tokens and metrics.
+#pragma once
+
+#include "core/hparams/template.h"
+#include "layers/embeddings/embedding_softmax.h"
+#include "layers/embeddings/position_embedding.h"
+#include "layers/models/base_model.h"
+#include "layers/models/transformer.h"
+#include "layers/norms/norms.h"
+
+namespace tessera {
+
+// Embeddings, a stack of blocks, a final norm and a softmax. Sizes set here are inherited by every
+// layer below that leaves its own unset.
+class TransformerLm final : public Layer {
+ public:
+  struct HParams {
+    using Instance = TransformerLm;
+    static constexpr std::string_view kName = "TransformerLm";
+    Required<int64_t> vocab_size;
+    Required<int64_t> model_dims;
+    Required<int64_t> num_layers;
+    Required<int64_t> num_heads;
+    Required<int64_t> hidden_dims;
+    // Packed batches: attend within segments only, and count positions from each segment's start.
+    bool packed_input = true;
+    bool segment_positions = true;  // false: positions count from the row's start (seqax).
+    Template<BasePositionEmbedding> position_emb_tpl;  // Unset: no absolute positions.
+    Template<Embedding> separate_embedding_tpl;        // Unset: the softmax's table.
+    Template<BaseSoftmax> softmax_tpl = SharedEmbeddingSoftmax::HParams{};
+    Template<SequenceLayer> stacked_transformer_tpl = StackedTransformer::HParams{};
+    Template<UnaryLayer> final_ln_tpl = LayerNorm::HParams{};  // Unset: no final norm.
+    double embedding_dropout_rate = 0.0;
+    Field<DTypePolicy> dtypes;
+    Field<WeightInit> params_init;
+    FIELDS(vocab_size, model_dims, num_layers, num_heads, hidden_dims, packed_input,
+           segment_positions, position_emb_tpl, separate_embedding_tpl, softmax_tpl,
+           stacked_transformer_tpl, final_ln_tpl, embedding_dropout_rate, dtypes, params_init)
+  };
+  explicit TransformerLm(const HParams& p);
+
+  // Of each token of `ids`, against `labels`.
+  CrossEntropy loss(const Features& features) const;
+  // f32["batch seq vocab"].
+  Tensor logits(const Features& features) const;
+  // f32["batch vocab"] for the token numbered `last` in each row, while decoding.
+  Tensor next_logits(const Features& features) const;
+
+ private:
+  Tensor block_outputs(const Features& features) const;
+  Tensor normalised(Tensor x) const;  // By the final norm.
+  SequenceInfo sequence_info(const Features& features, Tensor ids) const;
+
+  HParams p_;
+  ChildLayer<Embedding> embedding_;
+  ChildLayer<BasePositionEmbedding> position_emb_;
+  ChildLayer<UnaryLayer> dropout_;
+  ChildLayer<SequenceLayer> transformer_;
+  ChildLayer<UnaryLayer> final_ln_;
+  ChildLayer<BaseSoftmax> softmax_;
+};
+
+// Features: ids, labels, weights (f32; absent: all 1); segment_ids and segment_pos of packed
+// batches. Metrics: log_pplx (nats per token, without smoothing and z-loss), accuracy.
+class LanguageModel final : public BaseModel {
+ public:
+  struct HParams {
+    using Instance = LanguageModel;
+    static constexpr std::string_view kName = "LanguageModel";
+    Template<TransformerLm> lm_tpl = TransformerLm::HParams{};
+    FIELDS(lm_tpl)
+  };
+  explicit LanguageModel(const HParams& p);
+
+ private:
+  ModelOutput fprop(const Features& features) const override;
+  Tensor fprop_logits(const Features& features) const override;
+  Tensor fprop_next_logits(const Features& features) const override;
+
+  ChildLayer<TransformerLm> lm_;
+};
+
+extern template class HolderOf<TransformerLm, TransformerLm::HParams>;
+extern template class HolderOf<BaseModel, LanguageModel::HParams>;
+
+}  // namespace tessera

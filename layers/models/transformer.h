@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// TransformerBlock: attention and feed-forward, each with norm, residual dropout and residual. And
+// two stacks of a block with the same results: StackedTransformer is unrolled, Repeated loops.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "core/hparams/template.h"
+#include "layers/attention/dot_product_attention.h"
+#include "layers/feed_forward/feed_forward.h"
+#include "layers/layer.h"
+#include "layers/norms/norms.h"
+
+namespace tessera {
+
+// Where a sublayer f is normalised (Pax's names).
+enum class NormPolicy {
+  kPre,           // x + f(norm(x)).
+  kPost,          // norm(x + f(x)).
+  kPostSkip,      // x + norm(f(x)).
+  kPrimerHybrid,  // x + norm₂(f(norm₁(x))).
+};
+
+constexpr std::array<EnumName<NormPolicy>, 4> enum_names(NormPolicy) {
+  using enum NormPolicy;
+  return {
+      {{kPre, "pre"}, {kPost, "post"}, {kPostSkip, "post_skip"}, {kPrimerHybrid, "primer_hybrid"}}};
+}
+
+class TransformerBlock final : public SequenceLayer {
+ public:
+  struct HParams {
+    using Instance = TransformerBlock;
+    static constexpr std::string_view kName = "TransformerBlock";
+    NormPolicy norm_policy = NormPolicy::kPre;
+    Template<SequenceLayer> attention_tpl = DotProductAttention::HParams{};
+    Template<UnaryLayer> ffn_tpl = FeedForward::HParams{};
+    Template<UnaryLayer> norm_tpl = LayerNorm::HParams{};
+    double residual_dropout_rate = 0.0;
+    FIELDS(norm_policy, attention_tpl, ffn_tpl, norm_tpl, residual_dropout_rate)
+  };
+  explicit TransformerBlock(const HParams& p);
+
+ private:
+  // The norms and dropout around one sublayer.
+  struct Residual {
+    ChildLayer<UnaryLayer> pre_norm, post_norm, dropout;
+  };
+  Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;
+  Residual residual_around(std::string_view sublayer, const HParams& p);
+  template <typename F>
+  Tensor with_residual(const Residual& around, Tensor x, F sublayer) const;
+
+  NormPolicy policy_;
+  ChildLayer<SequenceLayer> attention_;
+  ChildLayer<UnaryLayer> ffn_;
+  Residual around_attention_, around_ffn_;
+};
+
+// num_layers blocks, each with its own nodes; each is one checkpointed region.
+class StackedTransformer final : public SequenceLayer {
+ public:
+  struct HParams {
+    using Instance = StackedTransformer;
+    static constexpr std::string_view kName = "StackedTransformer";
+    Required<int64_t> num_layers;
+    Template<SequenceLayer> block_tpl = TransformerBlock::HParams{};
+    FIELDS(num_layers, block_tpl)
+  };
+  explicit StackedTransformer(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;
+
+  std::vector<ChildLayer<SequenceLayer>> x_layers_;
+};
+
+// One block applied num_layers times with different weights, stacked on a `layers` axis: the body
+// is traced once and the program loops. Bitwise equal to StackedTransformer.
+class Repeated final : public SequenceLayer {
+ public:
+  struct HParams {
+    using Instance = Repeated;
+    static constexpr std::string_view kName = "Repeated";
+    Required<int64_t> num_layers;
+    Template<SequenceLayer> block_tpl = TransformerBlock::HParams{};
+    FIELDS(num_layers, block_tpl)
+  };
+  explicit Repeated(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;
+
+  int64_t num_layers_;
+  ChildLayer<SequenceLayer> x_layers_;
+};
+
+extern template class HolderOf<SequenceLayer, TransformerBlock::HParams>;
+extern template class HolderOf<SequenceLayer, StackedTransformer::HParams>;
+extern template class HolderOf<SequenceLayer, Repeated::HParams>;
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalisation over one axis, with learned parameters: LayerNorm (Ba et al., 2016) and RMSNorm
+// (Zhang and Sennrich, 2019).
+#pragma once
+
+#include <string>
+
+#include "core/hparams/template.h"
+#include "layers/layer.h"
+
+namespace tessera {
+
+class LayerNorm final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = LayerNorm;
+    static constexpr std::string_view kName = "LayerNorm";
+    Required<int64_t> model_dims;  // Size of `axis`; the enclosing layer's unless set.
+    std::string axis = "embed";
+    double epsilon = 1e-6;
+    bool use_scale = true;
+    bool use_bias = true;
+    bool direct_scale = true;  // false: stored as scale - 1, initially 0 (Pax's default).
+    Field<DTypePolicy> dtypes;
+    LayerRules rules;  // Axis rules for the layer's own tensors.
+    FIELDS(model_dims, axis, epsilon, use_scale, use_bias, direct_scale, dtypes, rules)
+  };
+  explicit LayerNorm(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x) const override;
+
+  HParams p_;
+  Weight scale_, bias_;
+};
+
+class RmsNorm final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = RmsNorm;
+    static constexpr std::string_view kName = "RmsNorm";
+    Required<int64_t> model_dims;  // Size of `axis`; the enclosing layer's unless set.
+    std::string axis = "embed";
+    double epsilon = 1e-6;
+    bool use_scale = true;
+    bool direct_scale = true;  // false: stored as scale - 1, initially 0 (Pax's default).
+    Field<DTypePolicy> dtypes;
+    LayerRules rules;  // Axis rules for the layer's own tensors.
+    FIELDS(model_dims, axis, epsilon, use_scale, direct_scale, dtypes, rules)
+  };
+  explicit RmsNorm(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x) const override;
+
+  HParams p_;
+  Weight scale_;
+};
+
+extern template class HolderOf<UnaryLayer, LayerNorm::HParams>;
+extern template class HolderOf<UnaryLayer, RmsNorm::HParams>;
+
+}  // namespace tessera
