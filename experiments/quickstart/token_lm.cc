@@ -2,7 +2,7 @@
 // quickstart.TokenLm: learns a token file of `flat_tokens build`, given as --set tokens=FILE.h5,
 // and scores what was held out of it. docs/data.md goes from a folder of text to its bits per byte.
 #include "experiments/quickstart/byte_lm.h"
-#include "inputs/flat_tokens_input.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
 #include "plugins/registry.h"
 
 namespace tessera {

@@ -3,27 +3,122 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
-#include "inputs/tokenizers/json_flag.h"
-#include "inputs/tokenizers/normal_form.h"
 #include "inputs/tokenizers/pattern.h"
-#include "inputs/tokenizers/unicode_classes.h"
-#include "inputs/tokenizers/utf8.h"
+#include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
+
 namespace {
+
+// Unicode normal forms in O(n log n): utf8proc's reordering of combining marks is quadratic in the
+// length of a run.
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+
+int options_of(NormalForm form) {
+  switch (form) {
+    case NormalForm::kNfc:
+      return UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    case NormalForm::kNfd:
+      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+    case NormalForm::kNfkc:
+      return UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
+    case NormalForm::kNfkd:
+      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
+  }
+  return 0;
+}
+
+// Lower code points are unaffected by the form.
+constexpr int32_t first_affected(NormalForm form) {
+  return form == NormalForm::kNfc ? 0x300 : 0x80;
+}
+
+void append_decomposed(int32_t code, int options, std::vector<int32_t>* codes) {
+  std::array<int32_t, 32> parts;
+  int boundary = 0;
+  const auto count = utf8proc_decompose_char(code, parts.data(), parts.size(),
+                                             static_cast<utf8proc_option_t>(options), &boundary);
+  CHECK(count >= 0 && count <= static_cast<int64_t>(parts.size()));
+  codes->insert(codes->end(), parts.begin(), parts.begin() + count);
+}
+
+// Sorts runs of combining marks by class (stable).
+void order_marks(std::vector<int32_t>* codes) {
+  const auto mark_class = [](int32_t code) { return utf8proc_get_property(code)->combining_class; };
+  for (auto at = codes->begin(); at != codes->end();) {
+    if (mark_class(*at) == 0) {
+      ++at;
+      continue;
+    }
+    auto end = at;
+    while (end != codes->end() && mark_class(*end) != 0) ++end;
+    std::stable_sort(
+        at, end, [&](int32_t one, int32_t other) { return mark_class(one) < mark_class(other); });
+    at = end;
+  }
+}
+
+void append_normalized(NormalForm form, const std::vector<int32_t>& characters, std::string* out) {
+  const int options = options_of(form);
+  std::vector<int32_t> codes;
+  for (const int32_t code : characters) append_decomposed(code, options, &codes);
+  order_marks(&codes);
+  auto count = static_cast<utf8proc_ssize_t>(codes.size());
+  if ((options & UTF8PROC_COMPOSE) != 0)
+    count = utf8proc_normalize_utf32(codes.data(), count, static_cast<utf8proc_option_t>(options));
+  CHECK(count >= 0);
+  for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(codes[static_cast<size_t>(i)], out);
+}
+
+// Normalizes only stretches with affected characters. A stretch begins with the preceding
+// character, which may combine with marks, and ends before an ASCII character, which does not
+// combine.
+std::string_view to_normal_form(NormalForm form, std::string_view text, std::string* storage) {
+  const int32_t first = first_affected(form);
+  std::string out;
+  std::vector<int32_t> stretch;
+  size_t copied = 0;  // Prefix of the text copied to `out`.
+  size_t previous = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Character character = character_at(text, at);
+    if (!character.is_valid || character.code < first) {
+      previous = character.is_valid ? at : at + 1;
+      at += static_cast<size_t>(character.length);
+      continue;
+    }
+    previous = std::max(previous, copied);
+    out += text.substr(copied, previous - copied);
+    stretch.clear();
+    size_t end = previous;
+    while (end < text.size()) {
+      const Character next = character_at(text, end);
+      if (!next.is_valid || (next.code < 0x80 && end > at)) break;
+      stretch.push_back(next.code);
+      end += static_cast<size_t>(next.length);
+    }
+    append_normalized(form, stretch, &out);
+    copied = at = previous = end;
+  }
+  if (copied == 0) return text;
+  out += text.substr(copied);
+  *storage = std::move(out);
+  return *storage;
+}
 
 constexpr size_t kMostMade = 256 << 20;
 
-// Replacements upon replacements can multiply a text beyond any memory.
+// Repeated replacements can grow a text exponentially.
 void check_growth(size_t from, size_t to) {
   if (to > kMostMade && to > from)
-    fail("a normalizer makes more than {} bytes of a text; part the document", kMostMade);
+    fail("the normalizer output of a text exceeds {} bytes; split the document", kMostMade);
 }
 
 bool lies_in(std::string_view text, const std::string& buffer) {
@@ -51,7 +146,8 @@ class Lowercase final : public Normalizer {
     storage->clear();
     for (size_t at = 0; at < text.size();) {
       const Character character = character_at(text, at);
-      if (character.code == 0x130) {  // The one letter that becomes two: a dotted capital I.
+      if (character.code ==
+          0x130) {  // Dotted capital I: the only letter whose lower case is two characters.
         *storage += "i\xcc\x87";
       } else if (character.is_valid) {
         append_utf8(utf8proc_tolower(character.code), storage);
@@ -138,7 +234,7 @@ class Replace final : public Normalizer {
   }
 
  private:
-  std::string literal_;  // Or the pattern's text.
+  std::string literal_;  // Or the pattern's source.
   std::optional<Pattern> pattern_;
   std::string content_;
 };
@@ -206,7 +302,7 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& json) {
   if (type == "Replace") return make_replace(json);
   if (type == "Sequence") return make_sequence(json);
   fail(
-      "{}: a normalizer of type '{}' is not supported; there are: NFC, NFD, NFKC, NFKD, "
+      "{}: a normalizer of type '{}' is not supported; supported are: NFC, NFD, NFKC, NFKD, "
       "Lowercase, Prepend, Strip, Replace, Sequence",
       json.where(), type);
 }

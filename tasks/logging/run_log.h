@@ -63,7 +63,7 @@ class RunLog {
 class CorruptRecordsReport {
  public:
   // What a resumed run was told of before.
-  void restore(const InputState& state) { reported_ = broken_documents(state).count; }
+  void restore(const InputState& state) { reported_ = corrupt_records(state).count; }
   // An event and a line, if there are more than were told of.
   void report(const InputState& state, int64_t step, RunLog& log, Console& console);
 

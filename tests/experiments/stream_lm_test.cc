@@ -77,7 +77,7 @@ TEST_CASE("StreamLm trains on shards and scores what is held out, without prepar
   REQUIRE(weight < 3000);
 }
 
-TEST_CASE("a shard that breaks in the middle of a run ends it; mended, the run is as if whole") {
+TEST_CASE("a shard that breaks in the middle of a run ends it; valid, the run is as if whole") {
   const TemporaryDirectory whole, broken;
   const std::vector<std::string> in_order = {"input.shuffle=false",
                                              "task.train.eval_interval_steps=0"};

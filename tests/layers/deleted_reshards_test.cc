@@ -62,7 +62,7 @@ Graph forward(LanguageModel::HParams p, const Strategy& rules) {
 }
 
 // The same without one node, which is a reshard, and with gradients.
-Graph without(const Graph& traced, NodeId left_out) {
+Graph without(const Graph& traced, NodeId skipped) {
   Graph graph;
   const AxisRules no_rules;
   const TraceScope trace(graph, mesh(), no_rules);
@@ -80,7 +80,7 @@ Graph without(const Graph& traced, NodeId left_out) {
     const bool unchanged =
         node.op->name == "reshard" && inputs[0].type() == node.attributes.get<Type>("type");
     const std::vector<Tensor> results =
-        id == left_out || unchanged
+        id == skipped || unchanged
             ? inputs
             : trace_node(*node.op, inputs, node.attributes, node.site, node.bodies);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
