@@ -58,7 +58,7 @@ void assign_validation_parts(const BuildInputOptions& options, std::vector<Build
           chosen.contains(input.path) ? ValidationPart::kWhole : ValidationPart::kNone;
 }
 
-std::string held_out_text(const BuildInputs& built, const BuildInputOptions& options) {
+std::string describe_validation(const BuildInputs& built, const BuildInputOptions& options) {
   if (!options.validation.empty()) return "";
   if (options.validation_fraction <= 0.0) return ", none held out";
   const std::string share = fmt::format("{:g} %", 100.0 * options.validation_fraction);
@@ -102,7 +102,7 @@ BuildInputs find_build_inputs(const std::vector<std::string>& paths,
       built.inputs.back().validation_part = ValidationPart::kWhole;
     }
   }
-  built.held_out = held_out_text(built, options);
+  built.validation_note = describe_validation(built, options);
   built.splits_by_fraction = options.validation.empty() && options.validation_fraction > 0.0;
   built.files = files_text(built);
   built.fingerprint = fmt::format("{} files, {:08x}{:08x}", built.inputs.size(),

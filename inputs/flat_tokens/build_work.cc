@@ -32,6 +32,8 @@ struct BuildWork::Unit {
   std::map<int64_t, Result> waiting;
 };
 
+namespace {
+
 std::vector<UnitInputs> units_of(const std::vector<BuildInput>& inputs, int64_t unit_bytes) {
   std::vector<UnitInputs> units;
   int64_t bytes = 0;
@@ -46,6 +48,7 @@ std::vector<UnitInputs> units_of(const std::vector<BuildInput>& inputs, int64_t 
   return units;
 }
 
+// Appends the ids of the batch's texts to its tokens, and frees the texts.
 void tokenise(const TokenBuild& build, DocumentBatch* batch) {
   std::vector<int32_t> ids;
   for (TextDocument& document : batch->texts) {
@@ -57,8 +60,6 @@ void tokenise(const TokenBuild& build, DocumentBatch* batch) {
   }
   batch->texts = {};
 }
-
-namespace {
 
 SplitSet splits_of(const BuildInput& input) {
   return {input.validation_part != ValidationPart::kWhole,

@@ -13,20 +13,16 @@
 #include <vector>
 
 #include "inputs/flat_tokens/build_journal.h"
+#include "inputs/flat_tokens/build_progress.h"
 #include "inputs/flat_tokens/input_reader.h"
-#include "inputs/flat_tokens/token_build.h"
 
 namespace tessera {
 
-// Inputs [begin, end) of a build.
+// A unit of work: inputs [begin, end) of a build.
 struct UnitInputs {
   size_t begin = 0;
   size_t end = 0;
 };
-std::vector<UnitInputs> units_of(const std::vector<BuildInput>& inputs, int64_t unit_bytes);
-
-// Appends the ids of the batch's texts to its tokens, and frees the texts.
-void tokenise(const TokenBuild& build, DocumentBatch* batch);
 
 class BuildWork {
  public:

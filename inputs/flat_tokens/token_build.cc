@@ -1,101 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/flat_tokens/token_build.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cmath>
-#include <iostream>
-
-#include <fmt/ostream.h>
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/build_work.h"
 
 namespace tessera {
-namespace {
-
-constexpr int kBarWidth = 24;
-constexpr double kTerminalSeconds = 0.1;
-constexpr double kLongestSeconds = 30.0;
-constexpr const char* kClearLine = "\r\x1b[K";
-
-std::string duration_text(double seconds) {
-  const auto total = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 3.6e8)));
-  const int64_t hours = total / 3600, minutes = total / 60 % 60;
-  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
-  return fmt::format("{}:{:02}", minutes, total % 60);
-}
-
-std::string tokens_text(int64_t tokens) {
-  const auto count = static_cast<double>(tokens);
-  if (count >= 1e9) return fmt::format("{:.2f}B", count / 1e9);
-  if (count >= 1e6) return fmt::format("{:.2f}M", count / 1e6);
-  return fmt::format("{:.1f}k", count / 1e3);
-}
-
-}  // namespace
-
-std::string build_status_text(const BuildStatus& status, int width) {
-  const double total = std::max<double>(1.0, static_cast<double>(status.total_bytes));
-  const double share = std::clamp(static_cast<double>(status.bytes) / total, 0.0, 1.0);
-  std::string text;
-  if (width > 0) {
-    const auto filled = static_cast<int>(share * width);
-    text = fmt::format("[{:=<{}}{:{}}] ", "", filled, "", width - filled);
-  }
-  const bool is_large = status.total_bytes >= 1000 * 1000 * 1000;
-  const double unit = is_large ? 1e9 : 1e6;
-  const auto done = static_cast<double>(status.bytes - status.bytes_before);
-  const double rate = status.seconds > 0.0 ? done / status.seconds : 0.0;
-  text += fmt::format("{:.0f} %  {:.2f} of {:.2f} {}  {:.1f} MB/s  {} tokens", 100.0 * share,
-                      static_cast<double>(status.bytes) / unit, total / unit,
-                      is_large ? "GB" : "MB", rate / 1e6, tokens_text(status.tokens));
-  if (rate > 0.0)
-    text +=
-        fmt::format("  {} left", duration_text((total - static_cast<double>(status.bytes)) / rate));
-  return text;
-}
-
-BuildProgress::BuildProgress(std::ostream& out, Mode mode) : out_(out), mode_(mode) {
-  // Prints nothing in the first second.
-  if (mode == Mode::kPlain) next_ += std::chrono::seconds(1);
-}
-
-BuildProgress::~BuildProgress() { clear(); }
-
-BuildProgress::Mode BuildProgress::detect(const std::ostream& out) {
-  const bool is_terminal = (&out == &std::cerr && ::isatty(STDERR_FILENO) != 0) ||
-                           (&out == &std::cout && ::isatty(STDOUT_FILENO) != 0);
-  return is_terminal ? Mode::kTerminal : Mode::kPlain;
-}
-
-void BuildProgress::clear() {
-  if (is_line_open_) out_ << kClearLine << std::flush;
-  is_line_open_ = false;
-}
-
-void BuildProgress::show(const std::function<BuildStatus()>& status_now) {
-  const Clock::time_point now = Clock::now();
-  if (mode_ == Mode::kSilent || now < next_) return;
-  const double seconds = mode_ == Mode::kTerminal ? kTerminalSeconds : interval_seconds_;
-  interval_seconds_ = std::min(2.0 * interval_seconds_, kLongestSeconds);
-  next_ = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  BuildStatus status = status_now();
-  status.seconds = std::chrono::duration<double>(now - begun_).count();
-  if (mode_ == Mode::kTerminal) {
-    out_ << kClearLine << build_status_text(status, kBarWidth) << std::flush;
-    is_line_open_ = true;
-  } else {
-    out_ << build_status_text(status, 0) << std::endl;
-  }
-}
-
-void BuildProgress::say(const std::string& line) {
-  clear();
-  if (mode_ != Mode::kSilent) out_ << line << std::endl;
-}
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -111,7 +22,7 @@ BuildSettings settings_of_build(const TokenBuild& build) {
           fmt::format("inputs: {}", build.from.fingerprint),
           fmt::format("tokenizer: {} {}", build.identity.fingerprint, build.identity.vocab_size),
           fmt::format("validation: {:g} {}{}", build.validation_fraction, build.from.files,
-                      build.from.held_out),
+                      build.from.validation_note),
           fmt::format("max_tokens: {}", build.max_tokens),
           fmt::format("end of texts: {}", id_text(build.document_end)),
           fmt::format("end of tokens: {}", id_text(build.end_of_tokens)),
@@ -222,7 +133,7 @@ bool is_too_small(const Parts& parts, Split split, double share) {
 
 struct SplitRanges {
   std::array<TokenRange, kNumSplits> ranges;
-  std::string held_out;
+  std::string validation_note;
   std::string note;
 };
 
@@ -233,21 +144,21 @@ SplitRanges share_out(const TokenBuild& build, const Parts& parts) {
   const double fraction = build.validation_fraction;
   SplitRanges shared;
   shared.ranges = {TokenRange{0, parts.size(kTrain)}, TokenRange{parts.size(kTrain), size}};
-  shared.held_out = build.from.held_out;
+  shared.validation_note = build.from.validation_note;
   const bool is_as_asked =
       !is_too_small(parts, kTrain, 1.0 - fraction) && !is_too_small(parts, kValidation, fraction);
   if (is_as_asked || !build.from.splits_by_fraction) return shared;
   const int64_t cut = tail_of(parts, fraction);
   if (cut < kLeastOfSplit || size - cut < kLeastOfSplit) {
     shared.ranges = {TokenRange{0, size}, TokenRange{size, size}};
-    shared.held_out = ", none held out";
+    shared.validation_note = ", none held out";
     shared.note = fmt::format(
         "warning: {} has no validation split: {:g} % of {} tokens is too little; name files for it "
         "with --validation=PATH",
         build.output.string(), 100.0 * fraction, size);
   } else {
     shared.ranges = {TokenRange{0, cut}, TokenRange{cut, size}};
-    shared.held_out = fmt::format(", the last {} tokens held out", size - cut);
+    shared.validation_note = fmt::format(", the last {} tokens held out", size - cut);
     shared.note = fmt::format(
         "{}: a validation split of whole documents would have {} of {} tokens, not about {:g} %, "
         "so "
@@ -259,7 +170,7 @@ SplitRanges share_out(const TokenBuild& build, const Parts& parts) {
 
 TokenBuilt write_output(const TokenBuild& build, const Parts& parts, const SplitRanges& shared) {
   TokenBuilt built;
-  built.description = build.from.files + shared.held_out;
+  built.description = build.from.files + shared.validation_note;
   FlatTokensWriter writer(build.output, build.identity,
                           {.compression = build.compression, .source = built.description});
   for (size_t split = 0; split < kNumSplits; ++split) {

@@ -132,11 +132,10 @@ BpeTokenizer::BpeTokenizer(BpeParts parts)
     contents.emplace_back(normalizer_->apply(token.content, &storage, &has_beginning));
   }
   after_normalizing_ = std::make_unique<AddedTokens>(std::move(normalized), contents);
-  fingerprint_ =
-      fmt::format("bpe-{}", content_hash(model_.description() +
-                                         (normalizer_ ? normalizer_->description() : "") + "\n" +
-                                         pre_tokenizer_->description() + "\n" +
-                                         description_of(added_, normalizer_ != nullptr)));
+  fingerprint_ = fmt::format(
+      "bpe-{}", content_hash(model_.description() + (normalizer_ ? normalizer_->description : "") +
+                             "\n" + pre_tokenizer_->description() + "\n" +
+                             description_of(added_, normalizer_.has_value())));
 }
 
 BpeTokenizer::~BpeTokenizer() = default;
@@ -201,7 +200,7 @@ void BpeTokenizer::encode_text(std::string_view whole, bool with_special,
       whole, with_special, [&](std::string_view part, std::optional<int32_t> token) {
         if (token) return ids->push_back(*token);
         bool is_beginning = part.data() == whole.data();
-        if (normalizer_ == nullptr) return encode_piece({part, is_beginning}, workspace.get(), ids);
+        if (!normalizer_) return encode_piece({part, is_beginning}, workspace.get(), ids);
         std::string* storage = &workspace.get()->normalized;
         const std::string_view text = normalizer_->apply(part, storage, &is_beginning);
         encode_normalized(text, is_beginning);

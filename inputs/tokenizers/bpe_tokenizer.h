@@ -44,7 +44,7 @@ struct BpeParts {
   std::string name;
   std::string definition;
   BpeDefinition model;
-  std::unique_ptr<Normalizer> normalizer;  // Null: none.
+  std::optional<Normalizer> normalizer;
   std::unique_ptr<PreTokenizer> pre_tokenizer;
   std::vector<AddedToken> added;
   TokenDecoder decoder;
@@ -87,7 +87,7 @@ class BpeTokenizer final : public Tokenizer {
   std::string fingerprint_;
   std::string definition_;
   BpeModel model_;
-  std::unique_ptr<Normalizer> normalizer_;
+  std::optional<Normalizer> normalizer_;
   std::unique_ptr<PreTokenizer> pre_tokenizer_;
   const WordScanner* scanner_;  // Set if it is the only step of pre_tokenizer_.
   std::unique_ptr<AddedTokens> before_normalizing_;

@@ -190,9 +190,8 @@ std::unique_ptr<Tokenizer> make_gpt2_tokenizer(const std::string& name,
   BpeParts parts;
   parts.name = name;
   parts.definition = definition_of_files(files);
-  std::vector<std::unique_ptr<SplitStep>> steps;
-  steps.push_back(make_scan_step(WordPattern::kGpt2));
-  parts.pre_tokenizer = std::make_unique<PreTokenizer>(std::move(steps), true);
+  parts.pre_tokenizer = std::make_unique<PreTokenizer>(
+      std::vector{make_scan_step(WordPattern::kGpt2)}, /*is_byte_level=*/true);
   parts.model.is_byte_level = true;
   read_vocabulary(parse_json(files.at("vocab.json"), name), &parts.model);
   read_merges_text(files.at("merges.txt"), name, &parts.model);

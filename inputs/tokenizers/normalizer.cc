@@ -18,28 +18,12 @@ namespace tessera {
 
 namespace {
 
-// Unicode normal forms in O(n log n): utf8proc's reordering of combining marks is quadratic in the
-// length of a run.
-enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
-
-int options_of(NormalForm form) {
-  switch (form) {
-    case NormalForm::kNfc:
-      return UTF8PROC_STABLE | UTF8PROC_COMPOSE;
-    case NormalForm::kNfd:
-      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
-    case NormalForm::kNfkc:
-      return UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
-    case NormalForm::kNfkd:
-      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
-  }
-  return 0;
-}
+// Options of utf8proc for the normal forms.
+constexpr int kNfc = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+constexpr int kNfd = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
 
 // Lower code points are unaffected by the form.
-constexpr int32_t first_affected(NormalForm form) {
-  return form == NormalForm::kNfc ? 0x300 : 0x80;
-}
+constexpr int32_t first_affected(int form) { return form == kNfc ? 0x300 : 0x80; }
 
 void append_decomposed(int32_t code, int options, std::vector<int32_t>* codes) {
   std::array<int32_t, 32> parts;
@@ -66,8 +50,7 @@ void order_marks(std::vector<int32_t>* codes) {
   }
 }
 
-void append_normalized(NormalForm form, const std::vector<int32_t>& characters, std::string* out) {
-  const int options = options_of(form);
+void append_normalized(int options, const std::vector<int32_t>& characters, std::string* out) {
   std::vector<int32_t> codes;
   for (const int32_t code : characters) append_decomposed(code, options, &codes);
   order_marks(&codes);
@@ -78,10 +61,11 @@ void append_normalized(NormalForm form, const std::vector<int32_t>& characters, 
   for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(codes[static_cast<size_t>(i)], out);
 }
 
-// Normalizes only stretches with affected characters. A stretch begins with the preceding
-// character, which may combine with marks, and ends before an ASCII character, which does not
-// combine.
-std::string_view to_normal_form(NormalForm form, std::string_view text, std::string* storage) {
+// A Unicode normal form in O(n log n): utf8proc's reordering of combining marks is quadratic in the
+// length of a run. Normalizes only stretches with affected characters. A stretch begins with the
+// preceding character, which may combine with marks, and ends before an ASCII character, which does
+// not combine.
+std::string_view to_normal_form(int form, std::string_view text, std::string* storage) {
   const int32_t first = first_affected(form);
   std::string out;
   std::vector<int32_t> stretch;
@@ -127,178 +111,139 @@ bool lies_in(std::string_view text, const std::string& buffer) {
          !before(buffer.data() + buffer.size(), text.data() + text.size());
 }
 
-class FormNormalizer final : public Normalizer {
- public:
-  FormNormalizer(NormalForm form, std::string name) : form_(form), name_(std::move(name)) {}
-  std::string_view apply(std::string_view text, std::string* storage, bool*) const override {
-    return to_normal_form(form_, text, storage);
-  }
-  std::string description() const override { return name_; }
-
- private:
-  NormalForm form_;
-  std::string name_;
-};
-
-class Lowercase final : public Normalizer {
- public:
-  std::string_view apply(std::string_view text, std::string* storage, bool*) const override {
-    storage->clear();
-    for (size_t at = 0; at < text.size();) {
-      const Character character = character_at(text, at);
-      if (character.code ==
-          0x130) {  // Dotted capital I: the only letter whose lower case is two characters.
-        *storage += "i\xcc\x87";
-      } else if (character.is_valid) {
-        append_utf8(utf8proc_tolower(character.code), storage);
-      } else {
-        *storage += text[at];
-      }
-      at += static_cast<size_t>(character.length);
-    }
-    return *storage;
-  }
-  std::string description() const override { return "Lowercase"; }
-};
-
-class Prepend final : public Normalizer {
- public:
-  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  std::string_view apply(std::string_view text, std::string* storage, bool*) const override {
-    if (text.empty()) return text;
-    *storage = prefix_;
-    *storage += text;
-    check_growth(text.size(), storage->size());
-    return *storage;
-  }
-  std::string description() const override { return fmt::format("Prepend {}", prefix_); }
-
- private:
-  std::string prefix_;
-};
-
-class Strip final : public Normalizer {
- public:
-  Strip(bool left, bool right) : left_(left), right_(right) {}
-  std::string_view apply(std::string_view text, std::string*, bool* has_beginning) const override {
-    while (left_ && !text.empty()) {
-      const Character first = character_at(text, 0);
-      if (!is_white_space(first.code)) break;
-      text.remove_prefix(static_cast<size_t>(first.length));
-      *has_beginning = false;
-    }
-    while (right_ && !text.empty()) {
-      const size_t last = character_before(text, text.size());
-      if (!is_white_space(character_at(text, last).code)) break;
-      text = text.substr(0, last);
-    }
-    return text;
-  }
-  std::string description() const override { return fmt::format("Strip {} {}", left_, right_); }
-
- private:
-  bool left_;
-  bool right_;
-};
-
-class Replace final : public Normalizer {
- public:
-  Replace(std::string literal, std::optional<Pattern> pattern, std::string content)
-      : literal_(std::move(literal)), pattern_(std::move(pattern)), content_(std::move(content)) {}
-
-  std::string_view apply(std::string_view text, std::string* storage,
-                         bool* has_beginning) const override {
-    storage->clear();
-    size_t copied = 0;
-    const auto replace = [&](size_t begin, size_t end) {
-      *storage += text.substr(copied, begin - copied);
-      *storage += content_;
-      if (begin == 0 && end > 0 && content_.empty()) *has_beginning = false;
-      check_growth(text.size(), storage->size());
-      copied = end;
-    };
-    if (pattern_) {
-      pattern_->for_each_match(text, replace);
-    } else {
-      for (size_t at = text.find(literal_); at != std::string_view::npos;
-           at = text.find(literal_, copied))
-        replace(at, at + literal_.size());
-    }
-    if (copied == 0 && storage->empty()) return text;
-    *storage += text.substr(copied);
-    return *storage;
-  }
-  std::string description() const override {
-    return fmt::format("Replace {} '{}' by '{}'", pattern_ ? "pattern" : "text", literal_,
-                       content_);
-  }
-
- private:
-  std::string literal_;  // Or the pattern's source.
-  std::optional<Pattern> pattern_;
-  std::string content_;
-};
-
-class Sequence final : public Normalizer {
- public:
-  explicit Sequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
-  std::string_view apply(std::string_view text, std::string* storage,
-                         bool* has_beginning) const override {
-    std::string made;
-    for (const auto& step : steps_) {
-      const std::string_view next = step->apply(text, &made, has_beginning);
-      if (lies_in(next, made)) {
-        const auto offset = static_cast<size_t>(next.data() - made.data());
-        std::swap(*storage, made);
-        text = std::string_view(*storage).substr(offset, next.size());
-      } else {
-        text = next;
-      }
-    }
-    return text;
-  }
-  std::string description() const override {
-    std::string text;
-    for (const auto& step : steps_) text += step->description() + "; ";
-    return text;
-  }
-
- private:
-  std::vector<std::unique_ptr<Normalizer>> steps_;
-};
-
-std::unique_ptr<Normalizer> make_replace(const Json& json) {
-  const std::string& content = json.at("content").as_string();
-  const Json& pattern = json.at("pattern");
-  if (const Json* expression = pattern.find("Regex"))
-    return std::make_unique<Replace>(
-        expression->as_string(), Pattern(expression->as_string(), expression->where()), content);
-  const Json& literal = pattern.at("String");
-  if (literal.as_string().empty()) fail("{} is empty", literal.where());
-  return std::make_unique<Replace>(literal.as_string(), std::nullopt, content);
+Normalizer to_form(int form, const std::string& name) {
+  return {name, [form](std::string_view text, std::string* storage, bool*) {
+            return to_normal_form(form, text, storage);
+          }};
 }
 
-std::unique_ptr<Normalizer> make_sequence(const Json& json) {
-  std::vector<std::unique_ptr<Normalizer>> steps;
-  for (const Json& each : json.at("normalizers").as_array())
-    if (auto step = make_normalizer(each)) steps.push_back(std::move(step));
-  return std::make_unique<Sequence>(std::move(steps));
+std::string_view lower_case(std::string_view text, std::string* storage, bool*) {
+  constexpr int32_t kDottedCapitalI = 0x130;  // Its lower case is two characters.
+  storage->clear();
+  for (size_t at = 0; at < text.size();) {
+    const Character character = character_at(text, at);
+    if (character.code == kDottedCapitalI) {
+      *storage += "i\xcc\x87";
+    } else if (character.is_valid) {
+      append_utf8(utf8proc_tolower(character.code), storage);
+    } else {
+      *storage += text[at];
+    }
+    at += static_cast<size_t>(character.length);
+  }
+  return *storage;
+}
+
+Normalizer make_prepend(const std::string& prefix) {
+  return {fmt::format("Prepend {}", prefix),
+          [prefix](std::string_view text, std::string* storage, bool*) -> std::string_view {
+            if (text.empty()) return text;
+            *storage = prefix;
+            *storage += text;
+            check_growth(text.size(), storage->size());
+            return *storage;
+          }};
+}
+
+Normalizer make_strip(bool left, bool right) {
+  return {fmt::format("Strip {} {}", left, right),
+          [left, right](std::string_view text, std::string*, bool* has_beginning) {
+            while (left && !text.empty()) {
+              const Character first = character_at(text, 0);
+              if (!is_white_space(first.code)) break;
+              text.remove_prefix(static_cast<size_t>(first.length));
+              *has_beginning = false;
+            }
+            while (right && !text.empty()) {
+              const size_t last = character_before(text, text.size());
+              if (!is_white_space(character_at(text, last).code)) break;
+              text = text.substr(0, last);
+            }
+            return text;
+          }};
+}
+
+// `matches` calls back with each match in order.
+template <typename Matches>
+std::string_view replace_matches(const Matches& matches, std::string_view content,
+                                 std::string_view text, std::string* storage, bool* has_beginning) {
+  storage->clear();
+  size_t copied = 0;
+  matches(text, [&](size_t begin, size_t end) {
+    *storage += text.substr(copied, begin - copied);
+    *storage += content;
+    if (begin == 0 && end > 0 && content.empty()) *has_beginning = false;
+    check_growth(text.size(), storage->size());
+    copied = end;
+  });
+  if (copied == 0 && storage->empty()) return text;
+  *storage += text.substr(copied);
+  return *storage;
+}
+
+Normalizer make_replace(const Json& json) {
+  const std::string& content = json.at("content").as_string();
+  const auto make = [&](std::string_view kind, const std::string& source, auto matches) {
+    return Normalizer{
+        fmt::format("Replace {} '{}' by '{}'", kind, source, content),
+        [matches, content](std::string_view text, std::string* storage, bool* has_beginning) {
+          return replace_matches(matches, content, text, storage, has_beginning);
+        }};
+  };
+  if (const Json* regex = json.at("pattern").find("Regex")) {
+    const auto pattern = std::make_shared<const Pattern>(regex->as_string(), regex->where());
+    return make("pattern", regex->as_string(), [pattern](std::string_view text, const auto& take) {
+      pattern->for_each_match(text, take);
+    });
+  }
+  const Json& json_literal = json.at("pattern").at("String");
+  const std::string& literal = json_literal.as_string();
+  if (literal.empty()) fail("{} is empty", json_literal.where());
+  return make("text", literal, [literal](std::string_view text, const auto& take) {
+    for (size_t at = text.find(literal); at != std::string_view::npos;
+         at = text.find(literal, at + literal.size()))
+      take(at, at + literal.size());
+  });
+}
+
+Normalizer make_sequence(const Json& json) {
+  std::vector<Normalizer> steps;
+  std::string description;
+  for (const Json& each : json.at("normalizers").as_array()) {
+    std::optional<Normalizer> step = make_normalizer(each);
+    if (!step) continue;
+    description += step->description + "; ";
+    steps.push_back(*std::move(step));
+  }
+  return {description, [steps](std::string_view text, std::string* storage, bool* has_beginning) {
+            std::string made;
+            for (const Normalizer& step : steps) {
+              const std::string_view next = step.apply(text, &made, has_beginning);
+              if (lies_in(next, made)) {
+                const auto offset = static_cast<size_t>(next.data() - made.data());
+                std::swap(*storage, made);
+                text = std::string_view(*storage).substr(offset, next.size());
+              } else {
+                text = next;
+              }
+            }
+            return text;
+          }};
 }
 
 }  // namespace
 
-std::unique_ptr<Normalizer> make_normalizer(const Json& json) {
-  if (json.is_null()) return nullptr;
+std::optional<Normalizer> make_normalizer(const Json& json) {
+  if (json.is_null()) return std::nullopt;
   const std::string& type = json.at("type").as_string();
-  if (type == "NFC") return std::make_unique<FormNormalizer>(NormalForm::kNfc, type);
-  if (type == "NFD") return std::make_unique<FormNormalizer>(NormalForm::kNfd, type);
-  if (type == "NFKC") return std::make_unique<FormNormalizer>(NormalForm::kNfkc, type);
-  if (type == "NFKD") return std::make_unique<FormNormalizer>(NormalForm::kNfkd, type);
-  if (type == "Lowercase") return std::make_unique<Lowercase>();
-  if (type == "Prepend") return std::make_unique<Prepend>(json.at("prepend").as_string());
+  if (type == "NFC") return to_form(kNfc, type);
+  if (type == "NFD") return to_form(kNfd, type);
+  if (type == "NFKC") return to_form(kNfc | UTF8PROC_COMPAT, type);
+  if (type == "NFKD") return to_form(kNfd | UTF8PROC_COMPAT, type);
+  if (type == "Lowercase") return Normalizer{type, lower_case};
+  if (type == "Prepend") return make_prepend(json.at("prepend").as_string());
   if (type == "Strip")
-    return std::make_unique<Strip>(flag_of(json, "strip_left", true),
-                                   flag_of(json, "strip_right", true));
+    return make_strip(flag_of(json, "strip_left", true), flag_of(json, "strip_right", true));
   if (type == "Replace") return make_replace(json);
   if (type == "Sequence") return make_sequence(json);
   fail(

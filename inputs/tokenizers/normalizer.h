@@ -3,7 +3,8 @@
 // replacements. Bytes that are not UTF-8 are kept.
 #pragma once
 
-#include <memory>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,23 +12,21 @@
 
 namespace tessera {
 
+// An optional flag of a tokenizer.json; absent and null are equal.
 inline bool flag_of(const Json& json, std::string_view name, bool fallback) {
   const Json* found = json.find(name);
   return found == nullptr || found->is_null() ? fallback : found->as_bool();
 }
 
-class Normalizer {
- public:
-  virtual ~Normalizer() = default;
+struct Normalizer {
+  std::string description;  // Equal for equal effect; for fingerprints.
   // Returns the text itself if nothing changes, else writes to *storage. Sets *has_beginning to
   // false if the beginning is removed.
-  virtual std::string_view apply(std::string_view text, std::string* storage,
-                                 bool* has_beginning) const = 0;
-  // Equal for equal effect; for fingerprints.
-  virtual std::string description() const = 0;
+  std::function<std::string_view(std::string_view text, std::string* storage, bool* has_beginning)>
+      apply;
 };
 
-// From the member "normalizer"; null for none. Error that names an unsupported feature.
-std::unique_ptr<Normalizer> make_normalizer(const Json& json);
+// From the member "normalizer"; nullopt for none. Error that names an unsupported feature.
+std::optional<Normalizer> make_normalizer(const Json& json);
 
 }  // namespace tessera

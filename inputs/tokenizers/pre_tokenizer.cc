@@ -14,6 +14,8 @@
 namespace tessera {
 namespace {
 
+constexpr size_t kMostSteps = 64;
+
 enum class Behaviour { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 constexpr std::array<std::pair<Behaviour, std::string_view>, 5> kBehaviours = {{
@@ -110,117 +112,67 @@ std::vector<Span> joined_equals(const std::vector<Span>& spans) {
   return joined;
 }
 
-class MatchStep final : public SplitStep {
- public:
-  MatchStep(Matcher matcher, Behaviour behaviour, bool inverted)
-      : matcher_(std::move(matcher)), behaviour_(behaviour), inverted_(inverted) {}
-
-  void split(const TextPiece& piece, const TakePiece& take) const override {
-    std::vector<Span> spans = spans_of(piece.text);
-    if (behaviour_ == Behaviour::kMergedWithPrevious) spans = joined_with_previous(spans);
-    if (behaviour_ == Behaviour::kMergedWithNext) spans = joined_with_next(std::move(spans));
-    if (behaviour_ == Behaviour::kContiguous) spans = joined_equals(spans);
+SplitStep make_match_step(const Matcher& matcher, Behaviour behaviour, bool inverted = false) {
+  const auto split = [=](const TextPiece& piece, const TakePiece& take) {
+    std::vector<Span> spans;
+    size_t last = 0;
+    matcher.find(piece.text, [&](size_t begin, size_t end) {
+      if (begin > last) spans.push_back({last, begin, inverted});
+      spans.push_back({begin, end, !inverted});
+      last = end;
+    });
+    if (last < piece.text.size()) spans.push_back({last, piece.text.size(), inverted});
+    if (behaviour == Behaviour::kMergedWithPrevious) spans = joined_with_previous(spans);
+    if (behaviour == Behaviour::kMergedWithNext) spans = joined_with_next(std::move(spans));
+    if (behaviour == Behaviour::kContiguous) spans = joined_equals(spans);
     for (const Span& span : spans) {
-      if (behaviour_ == Behaviour::kRemoved && span.is_match) continue;
+      if (behaviour == Behaviour::kRemoved && span.is_match) continue;
       if (span.begin == span.end) continue;
       take({piece.text.substr(span.begin, span.end - span.begin),
             piece.is_beginning && span.begin == 0});
     }
-  }
+  };
+  return {
+      fmt::format("split at {} {} {}", matcher.description, static_cast<int>(behaviour), inverted),
+      split};
+}
 
-  std::string description() const override {
-    return fmt::format("split at {} {} {}", matcher_.description, static_cast<int>(behaviour_),
-                       inverted_);
-  }
+// Prepends a space to a piece without one.
+void prefix_space(const TextPiece& piece, const TakePiece& take) {
+  if (piece.text.starts_with(' ')) return take(piece);
+  std::string prefixed(1, ' ');
+  prefixed += piece.text;
+  take({prefixed, piece.is_beginning});
+}
 
- private:
-  std::vector<Span> spans_of(std::string_view text) const {
-    std::vector<Span> spans;
-    size_t last = 0;
-    matcher_.find(text, [&](size_t begin, size_t end) {
-      if (begin > last) spans.push_back({last, begin, inverted_});
-      spans.push_back({begin, end, !inverted_});
-      last = end;
-    });
-    if (last < text.size()) spans.push_back({last, text.size(), inverted_});
-    return spans;
-  }
-
-  Matcher matcher_;
-  Behaviour behaviour_;
-  bool inverted_;
-};
-
-class ScanStep final : public SplitStep {
- public:
-  explicit ScanStep(WordPattern pattern) : pattern_(pattern), scanner_(pattern) {}
-  void split(const TextPiece& piece, const TakePiece& take) const override {
-    scanner_.for_each_word(piece.text, [&](std::string_view word) {
-      take({word, piece.is_beginning && word.data() == piece.text.data()});
-    });
-  }
-  std::string description() const override {
-    return fmt::format("words {}", static_cast<int>(pattern_));
-  }
-  const WordScanner* scanner() const override { return &scanner_; }
-
- private:
-  WordPattern pattern_;
-  WordScanner scanner_;
-};
-
-class PrefixSpaceStep final : public SplitStep {
- public:
-  void split(const TextPiece& piece, const TakePiece& take) const override {
-    if (piece.text.starts_with(' ')) return take(piece);
-    std::string prefixed(1, ' ');
-    prefixed += piece.text;
-    take({prefixed, piece.is_beginning});
-  }
-  std::string description() const override { return "prefix space"; }
-};
+enum class Prepend { kNever, kFirst, kAlways };
 
 // SentencePiece's convention: spaces become a mark, and words begin with it.
-class MetaspaceStep final : public SplitStep {
- public:
-  enum class Prepend { kNever, kFirst, kAlways };
-  MetaspaceStep(std::string mark, Prepend prepend, bool splits)
-      : mark_(std::move(mark)),
-        prepend_(prepend),
-        splits_(splits),
-        parts_(literal_matcher(mark_), Behaviour::kMergedWithNext, false) {}
-
-  void split(const TextPiece& piece, const TakePiece& take) const override {
+SplitStep make_metaspace_step(const std::string& mark, Prepend prepend, bool splits) {
+  const SplitStep words = make_match_step(literal_matcher(mark), Behaviour::kMergedWithNext);
+  const auto split = [=](const TextPiece& piece, const TakePiece& take) {
     std::string written;
     for (const char c : piece.text) {
       if (c == ' ')
-        written += mark_;
+        written += mark;
       else
         written += c;
     }
     const bool prepends =
-        prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && piece.is_beginning);
-    if (prepends && !written.starts_with(mark_)) written = mark_ + written;
+        prepend == Prepend::kAlways || (prepend == Prepend::kFirst && piece.is_beginning);
+    if (prepends && !written.starts_with(mark)) written = mark + written;
     const TextPiece changed{written, piece.is_beginning};
-    splits_ ? parts_.split(changed, take) : take(changed);
-  }
-  std::string description() const override {
-    return fmt::format("metaspace '{}' {} {}", mark_, static_cast<int>(prepend_), splits_);
-  }
-
- private:
-  std::string mark_;
-  Prepend prepend_;
-  bool splits_;
-  MatchStep parts_;
-};
+    splits ? words.split(changed, take) : take(changed);
+  };
+  return {fmt::format("metaspace '{}' {} {}", mark, static_cast<int>(prepend), splits), split};
+}
 
 Matcher make_literal(const Json& json) {
   if (json.as_string().empty()) fail("{} is empty", json.where());
   return literal_matcher(json.as_string());
 }
 
-std::unique_ptr<SplitStep> make_split(const Json& json) {
+SplitStep make_split(const Json& json) {
   const Behaviour behaviour = behaviour_of(json.at("behavior"));
   const bool inverted = flag_of(json, "invert", false);
   const Json& pattern = json.at("pattern");
@@ -229,14 +181,13 @@ std::unique_ptr<SplitStep> make_split(const Json& json) {
     // A known pattern covers the whole text, so both forms keep every word.
     if (known && behaviour == Behaviour::kIsolated && !inverted) return make_scan_step(*known);
     if (known && behaviour == Behaviour::kRemoved && inverted) return make_scan_step(*known);
-    return std::make_unique<MatchStep>(
-        pattern_matcher(expression->as_string(), expression->where()), behaviour, inverted);
+    return make_match_step(pattern_matcher(expression->as_string(), expression->where()), behaviour,
+                           inverted);
   }
-  return std::make_unique<MatchStep>(make_literal(pattern.at("String")), behaviour, inverted);
+  return make_match_step(make_literal(pattern.at("String")), behaviour, inverted);
 }
 
-std::unique_ptr<SplitStep> make_metaspace(const Json& json) {
-  using Prepend = MetaspaceStep::Prepend;
+SplitStep make_metaspace(const Json& json) {
   const std::string& mark = json.at("replacement").as_string();
   if (mark.empty() || character_at(mark, 0).length != static_cast<int32_t>(mark.size()))
     fail("{} is '{}', expected one character", json.at("replacement").where(), mark);
@@ -249,23 +200,15 @@ std::unique_ptr<SplitStep> make_metaspace(const Json& json) {
               : name == "always" ? Prepend::kAlways
                                  : Prepend::kNever;
   }
-  return std::make_unique<MetaspaceStep>(mark, prepend, flag_of(json, "split", true));
+  return make_metaspace_step(mark, prepend, flag_of(json, "split", true));
 }
 
-std::unique_ptr<SplitStep> make_class_split(const std::string& name, uint8_t kinds,
-                                            Behaviour behaviour) {
-  return std::make_unique<MatchStep>(class_matcher(name, kinds), behaviour, false);
+SplitStep make_class_split(const std::string& name, uint8_t kinds, Behaviour behaviour) {
+  return make_match_step(class_matcher(name, kinds), behaviour, false);
 }
 
-}  // namespace
-
-std::unique_ptr<SplitStep> make_scan_step(WordPattern pattern) {
-  return std::make_unique<ScanStep>(pattern);
-}
-
-std::unique_ptr<SplitStep> make_prefix_space_step() { return std::make_unique<PrefixSpaceStep>(); }
-
-std::unique_ptr<SplitStep> make_split_step(const Json& json) {
+// A step from the JSON of any pre-tokenizer but Sequence and ByteLevel.
+SplitStep make_split_step(const Json& json) {
   const std::string& type = json.at("type").as_string();
   if (type == "Split") return make_split(json);
   if (type == "Metaspace") return make_metaspace(json);
@@ -281,22 +224,27 @@ std::unique_ptr<SplitStep> make_split_step(const Json& json) {
   if (type == "WhitespaceSplit")
     return make_class_split("space", unicode_class::kSpace, Behaviour::kRemoved);
   if (type == "Whitespace")
-    return std::make_unique<MatchStep>(pattern_matcher(R"(\w+|[^\w\s]+)", json.where()),
-                                       Behaviour::kRemoved, true);
+    return make_match_step(pattern_matcher(R"(\w+|[^\w\s]+)", json.where()), Behaviour::kRemoved,
+                           true);
   if (type == "CharDelimiterSplit")
-    return std::make_unique<MatchStep>(make_literal(json.at("delimiter")), Behaviour::kRemoved,
-                                       false);
+    return make_match_step(make_literal(json.at("delimiter")), Behaviour::kRemoved, false);
   fail(
       "{}: a pre-tokenizer of type '{}' is not supported; supported are: ByteLevel, Split, Digits, "
       "Metaspace, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, Sequence",
       json.where(), type);
 }
 
-namespace {
-
-constexpr size_t kMostSteps = 64;
-
 }  // namespace
+
+SplitStep make_scan_step(WordPattern pattern) {
+  const auto scanner = std::make_shared<const WordScanner>(pattern);
+  const auto split = [scanner](const TextPiece& piece, const TakePiece& take) {
+    scanner->for_each_word(piece.text, [&](std::string_view word) {
+      take({word, piece.is_beginning && word.data() == piece.text.data()});
+    });
+  };
+  return {fmt::format("words {}", static_cast<int>(pattern)), split, scanner};
+}
 
 PreTokenizer::PreTokenizer(const Json& json) {
   if (!json.is_null()) add(json);
@@ -311,7 +259,7 @@ void PreTokenizer::add(const Json& json) {
   if (type == "Sequence") {
     for (const Json& each : json.at("pretokenizers").as_array()) add(each);
   } else if (type == "ByteLevel") {
-    if (flag_of(json, "add_prefix_space", true)) steps_.push_back(make_prefix_space_step());
+    if (flag_of(json, "add_prefix_space", true)) steps_.push_back({"prefix space", prefix_space});
     if (flag_of(json, "use_regex", true)) steps_.push_back(make_scan_step(WordPattern::kGpt2));
     is_byte_level_ = true;
   } else {
@@ -328,12 +276,12 @@ void PreTokenizer::run(size_t step, const TextPiece& piece,
                        const std::function<void(std::string_view)>& take) const {
   if (piece.text.empty()) return;
   if (step == steps_.size()) return take(piece.text);
-  steps_[step]->split(piece, [&](const TextPiece& part) { run(step + 1, part, take); });
+  steps_[step].split(piece, [&](const TextPiece& part) { run(step + 1, part, take); });
 }
 
 std::string PreTokenizer::description() const {
   std::string text;
-  for (const auto& step : steps_) text += step->description() + "; ";
+  for (const auto& step : steps_) text += step.description + "; ";
   return text;
 }
 

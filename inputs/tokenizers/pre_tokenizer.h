@@ -22,22 +22,18 @@ struct TextPiece {
 };
 using TakePiece = std::function<void(const TextPiece&)>;
 
-class SplitStep {
- public:
-  virtual ~SplitStep() = default;
+struct SplitStep {
+  std::string description;  // Equal for equal effect; for fingerprints.
   // Passes the parts of a piece to `take`, in order; they are valid during the call.
-  virtual void split(const TextPiece& piece, const TakePiece& take) const = 0;
-  // Equal for equal effect; for fingerprints.
-  virtual std::string description() const = 0;
-  // Set if the step is exactly a known pattern.
-  virtual const WordScanner* scanner() const { return nullptr; }
+  std::function<void(const TextPiece& piece, const TakePiece& take)> split;
+  std::shared_ptr<const WordScanner> scanner = nullptr;  // Set if it is exactly a known pattern.
 };
 
 class PreTokenizer {
  public:
   // From the member "pre_tokenizer". Error that names an unsupported feature.
   explicit PreTokenizer(const Json& json);
-  PreTokenizer(std::vector<std::unique_ptr<SplitStep>> steps, bool is_byte_level)
+  PreTokenizer(std::vector<SplitStep> steps, bool is_byte_level)
       : steps_(std::move(steps)), is_byte_level_(is_byte_level) {}
 
   // Visits the words of a text in order.
@@ -45,7 +41,7 @@ class PreTokenizer {
                      const std::function<void(std::string_view)>& take) const;
   // The fast path: set if the only step is a known pattern.
   const WordScanner* only_scanner() const {
-    return steps_.size() == 1 ? steps_[0]->scanner() : nullptr;
+    return steps_.size() == 1 ? steps_[0].scanner.get() : nullptr;
   }
   // Whether words end in GPT-2's byte-level alphabet (unicode.h).
   bool is_byte_level() const { return is_byte_level_; }
@@ -56,15 +52,11 @@ class PreTokenizer {
   void run(size_t step, const TextPiece& piece,
            const std::function<void(std::string_view)>& take) const;
 
-  std::vector<std::unique_ptr<SplitStep>> steps_;
+  std::vector<SplitStep> steps_;
   bool is_byte_level_ = false;
 };
 
 // The step of a known pattern.
-std::unique_ptr<SplitStep> make_scan_step(WordPattern pattern);
-// A step from the JSON of any pre-tokenizer but Sequence and ByteLevel.
-std::unique_ptr<SplitStep> make_split_step(const Json& json);
-// Prepends a space to a piece without one.
-std::unique_ptr<SplitStep> make_prefix_space_step();
+SplitStep make_scan_step(WordPattern pattern);
 
 }  // namespace tessera
