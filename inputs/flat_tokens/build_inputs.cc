@@ -36,7 +36,7 @@ BuildInput input_of(const fs::path& path, std::optional<SourceKind> format, std:
   return input;
 }
 
-// Documents are chosen one by one where they can be told apart, texts as whole files if there are
+// Separate documents are chosen one by one, texts as whole files if there are
 // several, else the tail of the input.
 void assign_validation_parts(const BuildInputOptions& options, std::vector<BuildInput>* inputs) {
   if (options.validation_fraction <= 0.0) return;

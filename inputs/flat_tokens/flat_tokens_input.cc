@@ -32,7 +32,7 @@ RowOptions options_of(const FlatTokensInput::HParams& p, const Stream& stream) {
           .best_fit = p.best_fit,
           .labels = p.labels,
           .seq_len = stream.seq_len,
-          .moves = p.shuffle != Shuffle::kNone && p.repeat,
+          .shifts = p.shuffle != Shuffle::kNone && p.repeat,
           .seed = stream.seed};
 }
 

@@ -74,23 +74,23 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 }  // namespace
 
 FlatTokensRows::FlatTokensRows(const std::filesystem::path& path, const std::string& split,
-                               const RowOptions& cut)
-    : path_(path), cut_(cut), reader_(path, split) {
-  if (cut.packed) {
+                               const RowOptions& options)
+    : path_(path), options_(options), reader_(path, split) {
+  if (options.packed) {
     count_packed_rows();
   } else {
     find_document_windows();
     size_ = static_cast<int64_t>(document_windows_.size());
-    if (cut.best_fit) share_rows();
+    if (options.best_fit) share_rows();
   }
 }
 
 void FlatTokensRows::count_packed_rows() {
   const int64_t positions = std::max<int64_t>(0, reader_.num_tokens() - tokens_ahead());
-  size_ = divide_up(positions, cut_.seq_len);
-  if (const int64_t whole = positions / cut_.seq_len; cut_.moves && whole >= 2) {
+  size_ = divide_up(positions, options_.seq_len);
+  if (const int64_t whole = positions / options_.seq_len; options_.shifts && whole >= 2) {
     size_ = whole - 1;
-    max_phase_ = positions - size_ * cut_.seq_len;
+    max_phase_ = positions - size_ * options_.seq_len;
   }
 }
 
@@ -101,9 +101,9 @@ void FlatTokensRows::find_document_windows() {
   for (size_t i = 0; i + 1 < starts.size(); ++i) {
     const auto end = static_cast<int64_t>(starts[i + 1]);
     for (auto begin = static_cast<int64_t>(starts[i]); begin + tokens_ahead() < end;
-         begin += cut_.seq_len)
+         begin += options_.seq_len)
       document_windows_.push_back(
-          {begin, std::min(tokens_per_row(cut_.labels, cut_.seq_len), end - begin)});
+          {begin, std::min(tokens_per_row(options_.labels, options_.seq_len), end - begin)});
   }
 }
 
@@ -111,19 +111,21 @@ void FlatTokensRows::share_rows() {
   std::vector<int32_t> lengths;
   for (const Window& window : document_windows_)
     lengths.push_back(static_cast<int32_t>(window.size));
-  shared_rows_.emplace(lengths, static_cast<int32_t>(tokens_per_row(cut_.labels, cut_.seq_len)));
+  shared_rows_.emplace(lengths,
+                       static_cast<int32_t>(tokens_per_row(options_.labels, options_.seq_len)));
   size_ = shared_rows_->num_rows();
 }
 
 int64_t FlatTokensRows::phase(int64_t epoch) const {
   if (max_phase_ == 0) return 0;
-  const uint64_t bits = mix_bits(static_cast<uint64_t>(epoch), mix_bits(cut_.seed, kPhaseKey));
+  const uint64_t bits = mix_bits(static_cast<uint64_t>(epoch), mix_bits(options_.seed, kPhaseKey));
   return static_cast<int64_t>(bits % static_cast<uint64_t>(max_phase_ + 1));
 }
 
 FlatTokensRows::Window FlatTokensRows::packed_window(int64_t epoch, int64_t index) const {
-  const int64_t begin = phase(epoch) + index * cut_.seq_len;
-  return {begin, std::min(tokens_per_row(cut_.labels, cut_.seq_len), reader_.num_tokens() - begin)};
+  const int64_t begin = phase(epoch) + index * options_.seq_len;
+  return {begin, std::min(tokens_per_row(options_.labels, options_.seq_len),
+                          reader_.num_tokens() - begin)};
 }
 
 void FlatTokensRows::fill(int64_t epoch, int64_t index, const RowLayout& layout,
@@ -137,7 +139,7 @@ void FlatTokensRows::fill(int64_t epoch, int64_t index, const RowLayout& layout,
     // A piece of a document is a segment of its own.
     if (begin > 0) encoded[begin] = encode_token(token_id(encoded[begin]), true);
   };
-  if (cut_.packed) {
+  if (options_.packed) {
     add(packed_window(epoch, index));
   } else if (!shared_rows_) {
     add(document_windows_[static_cast<size_t>(index)]);

@@ -37,7 +37,7 @@ struct RowOptions {
   int64_t seq_len = 0;
   // Shift the cut points of packed rows in each epoch, so that a token is not always predicted from
   // the same context. Costs one row per epoch.
-  bool moves = false;
+  bool shifts = false;
   uint64_t seed = 0;  // Of the shift.
 };
 
@@ -47,7 +47,7 @@ struct RowOptions {
 class FlatTokensRows {
  public:
   FlatTokensRows(const std::filesystem::path& path, const std::string& split,
-                 const RowOptions& cut);
+                 const RowOptions& options);
 
   const std::filesystem::path& path() const { return path_; }
   const FlatTokensReader& reader() const { return reader_; }
@@ -63,14 +63,16 @@ class FlatTokensRows {
     int64_t begin = 0;
     int64_t size = 0;
   };
-  int64_t tokens_ahead() const { return tokens_per_row(cut_.labels, cut_.seq_len) - cut_.seq_len; }
+  int64_t tokens_ahead() const {
+    return tokens_per_row(options_.labels, options_.seq_len) - options_.seq_len;
+  }
   Window packed_window(int64_t epoch, int64_t index) const;
   void count_packed_rows();
   void find_document_windows();
   void share_rows();
 
   std::filesystem::path path_;
-  RowOptions cut_;
+  RowOptions options_;
   FlatTokensReader reader_;
   std::vector<Window> document_windows_;       // If not packed.
   std::optional<BestFitPacking> shared_rows_;  // If rows are shared.

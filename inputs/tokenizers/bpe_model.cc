@@ -149,7 +149,7 @@ BpeModel::BpeModel(const BpeDefinition& definition, const std::string& where)
   add_merges(definition);
   if (!definition.ignores_merges) return;
   for (const auto& [token, id] : definition.vocabulary) {
-    const auto bytes = is_byte_level_ ? bytes_of_byte_level(token) : token;
+    const auto bytes = is_byte_level_ ? byte_level_decode(token) : token;
     if (bytes) whole_words_.emplace(*bytes, id);
   }
 }
@@ -159,7 +159,7 @@ void BpeModel::add_byte_symbols() {
   fallback_ids_.fill(-1);
   for (int byte = 0; byte < 256; ++byte) {
     const std::string raw(1, static_cast<char>(byte));
-    byte_ids_[static_cast<size_t>(byte)] = id_of(byte_level_of_bytes(raw)).value_or(-1);
+    byte_ids_[static_cast<size_t>(byte)] = id_of(byte_level_encode(raw)).value_or(-1);
     fallback_ids_[static_cast<size_t>(byte)] = id_of(fmt::format("<0x{:02X}>", byte)).value_or(-1);
   }
 }
@@ -203,7 +203,7 @@ void BpeModel::byte_symbols(std::string_view word, std::vector<int32_t>* symbols
 }
 
 void BpeModel::character_symbols(std::string_view raw, std::vector<int32_t>* symbols) const {
-  const std::string written = is_byte_level_ ? byte_level_of_bytes(raw) : "";
+  const std::string written = is_byte_level_ ? byte_level_encode(raw) : "";
   const std::string_view word = is_byte_level_ ? std::string_view(written) : raw;
   symbols->clear();
   bool owes_unknown =

@@ -153,7 +153,7 @@ void BpeTokenizer::add_texts(const BpeParts& parts) {
     TokenText& text = texts_[static_cast<size_t>(id)];
     text.kind = TokenText::Kind::kText;
     if (parts.model.is_byte_level)
-      text.bytes = bytes_of_byte_level(token).value_or(token);
+      text.bytes = byte_level_decode(token).value_or(token);
     else
       text.bytes = decoder_.bytes_of(token);
   }

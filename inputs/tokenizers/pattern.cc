@@ -228,10 +228,10 @@ class ValidUtf8 {
       if (!character.is_valid) break;
       at += static_cast<size_t>(character.length);
     }
-    if (at < text.size()) mend(at);
+    if (at < text.size()) replace_invalid(at);
   }
 
-  std::string_view text() const { return breaks_.empty() ? text_ : std::string_view(mended_); }
+  std::string_view text() const { return breaks_.empty() ? text_ : std::string_view(replaced_); }
   size_t original(size_t offset) const {
     if (breaks_.empty()) return offset;
     const auto before = std::lower_bound(breaks_.begin(), breaks_.end(), offset);
@@ -239,19 +239,19 @@ class ValidUtf8 {
   }
 
  private:
-  void mend(size_t from) {
-    mended_ = std::string(text_.substr(0, from));
+  void replace_invalid(size_t from) {
+    replaced_ = std::string(text_.substr(0, from));
     for (size_t at = from; at < text_.size();) {
       const Character character = character_at(text_, at);
-      if (!character.is_valid) breaks_.push_back(mended_.size());
-      append_utf8(character.code, &mended_);
+      if (!character.is_valid) breaks_.push_back(replaced_.size());
+      append_utf8(character.code, &replaced_);
       at += static_cast<size_t>(character.length);
     }
   }
 
   std::string_view text_;
-  std::string mended_;
-  std::vector<size_t> breaks_;  // Positions in valid_, where three bytes replace one.
+  std::string replaced_;
+  std::vector<size_t> breaks_;  // Positions in replaced_, where three bytes replace one.
 };
 
 std::string message_of(int code) {

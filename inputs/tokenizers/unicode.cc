@@ -39,7 +39,7 @@ constexpr std::array<int32_t, kBeyond> kBytes = make_bytes();
 
 }  // namespace
 
-std::optional<std::string> bytes_of_byte_level(std::string_view characters) {
+std::optional<std::string> byte_level_decode(std::string_view characters) {
   std::string bytes;
   for (size_t at = 0; at < characters.size();) {
     const Character character = character_at(characters, at);
@@ -52,7 +52,7 @@ std::optional<std::string> bytes_of_byte_level(std::string_view characters) {
   return bytes;
 }
 
-std::string byte_level_of_bytes(std::string_view bytes) {
+std::string byte_level_encode(std::string_view bytes) {
   std::string characters;
   for (const char byte : bytes)
     append_utf8(kCharacters[static_cast<unsigned char>(byte)], &characters);

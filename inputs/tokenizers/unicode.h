@@ -87,9 +87,9 @@ inline void append_utf8(int32_t code, std::string* text) {
 // for a line end.
 
 // "Ġthe" to " the"; nullopt if a character is not in the alphabet.
-std::optional<std::string> bytes_of_byte_level(std::string_view characters);
+std::optional<std::string> byte_level_decode(std::string_view characters);
 // " the" to "Ġthe".
-std::string byte_level_of_bytes(std::string_view bytes);
+std::string byte_level_encode(std::string_view bytes);
 
 // Character classes used by pre-tokenizer patterns: a table of one byte per code point, built once
 // from utf8proc's data.

@@ -209,7 +209,7 @@ TEST_CASE("wrong types, dimensions and names are refused with a message") {
   REQUIRE_THROWS_WITH(FlatTokensReader(path, "trian"),
                       Contains("no split 'trian'") && Contains("did you mean 'train'"));
   Hdf5File::create(path).close();
-  REQUIRE_THROWS_WITH(FlatTokensReader(path, "train"), Contains("not one of flat tokens"));
+  REQUIRE_THROWS_WITH(FlatTokensReader(path, "train"), Contains("without flat tokens"));
 }
 
 TEST_CASE("files that are not HDF5, missing or unreadable are refused with a message") {

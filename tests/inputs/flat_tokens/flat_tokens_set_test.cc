@@ -147,7 +147,7 @@ TEST_CASE("growth that would change the order of a resumed run is refused") {
   REQUIRE_THROWS_WITH(folder.open(Shuffle::kFull)->restore(full->state()),
                       Contains("grown from 2 files to 3") && Contains("shuffle=era"));
   REQUIRE_THROWS_WITH(folder.open(Shuffle::kEra)->restore(era->state()),
-                      Contains("after 40 rows were given out") && Contains("only 38"));
+                      Contains("after 40 rows were read") && Contains("only 38"));
   REQUIRE_NOTHROW(folder.open(Shuffle::kFull)->restore(start));  // Nothing was read yet.
 }
 
@@ -166,10 +166,10 @@ TEST_CASE("files that are missing, changed or inserted are reported by name") {
   folder.remove("b.h5");
   folder.add("d.h5", 60, 160);
   REQUIRE_THROWS_WITH(folder.open(Shuffle::kEra)->restore(state),
-                      Contains("started on b.h5, which is not there now"));
+                      Contains("started on b.h5, which is missing now"));
   folder.add("b.h5", 101, 0);
   REQUIRE_THROWS_WITH(folder.open(Shuffle::kEra)->restore(state),
-                      Contains("the data of b.h5 is not what the run was started on"));
+                      Contains("the data of b.h5 differs from the run's"));
 }
 
 TEST_CASE("an invalid set is refused with a message") {

@@ -92,7 +92,7 @@ TEST_CASE("an interrupted build resumes and ends with the same bytes") {
       is_done = true;
     } catch (const Error& error) {
       ++stops;
-      REQUIRE_THAT(error.what(), Contains("stopped before it was finished"));
+      REQUIRE_THAT(error.what(), Contains("interrupted"));
       REQUIRE(!std::filesystem::exists(directory / "t.h5"));
     }
     later.join();
@@ -107,23 +107,23 @@ TEST_CASE("a truncated journal is resumed; other settings start over with a note
   write_bytes(directory / "corpus/9.jsonl", "{\"text\": \"fine\"}\nbroken\n");
   TokenBuild build = small_build_of({(directory / "corpus").string()}, directory / "t.h5");
   REQUIRE_THROWS_WITH(run_build(build), Contains("9.jsonl:2: not valid JSON") &&
-                                            Contains("what is done is kept in") &&
-                                            Contains("the same command goes on"));
+                                            Contains("progress is saved in") &&
+                                            Contains("the same command resumes"));
   const auto journal = directory / ".t.h5.parts/journal.jsonl";
   const std::string lines = read_bytes(journal);
   REQUIRE(std::count(lines.begin(), lines.end(), '\n') > 3);
   write_bytes(journal, lines.substr(0, lines.size() - 7));
   std::string notes;
   REQUIRE_THROWS_WITH(run_build(build, &notes), Contains("9.jsonl:2: not valid JSON"));
-  REQUIRE_THAT(notes, Contains("goes on with an unfinished build"));
+  REQUIRE_THAT(notes, Contains("resuming an unfinished build"));
   // A missing part is built again.
   REQUIRE(std::filesystem::remove(directory / ".t.h5.parts/000000.train.ids"));
   REQUIRE_THROWS_WITH(run_build(build, &notes), Contains("9.jsonl:2: not valid JSON"));
   REQUIRE(std::filesystem::exists(directory / ".t.h5.parts/000000.train.ids"));
   build.read.corrupt_records = CorruptRecords::kSkip;
   const TokenBuilt built = run_build(build, &notes);
-  REQUIRE_THAT(notes, Contains("it had 'broken: fail', now there is 'broken: skip'") &&
-                          Contains("starts over"));
+  REQUIRE_THAT(notes,
+               Contains("it had 'broken: fail', now 'broken: skip'") && Contains("starting over"));
   REQUIRE(built.skipped.corrupt.count == 1);
   REQUIRE_THAT(built.skipped.corrupt.first, Contains("9.jsonl:2: "));
 }
@@ -222,10 +222,10 @@ TEST_CASE("inconsistent token files are refused with a message") {
     REQUIRE_THROWS_WITH(run_build(build), Contains("a.bin: ") && Contains(why));
     REQUIRE(!std::filesystem::exists(directory / ".t.h5.parts"));
   };
-  failing("abc", "no whole number of 2-byte tokens");
+  failing("abc", "not a multiple of 2-byte tokens");
   failing(u16_bytes({1, 2, 257}), "token 2 has id 257, but the vocabulary has 257");
   failing(llmc_bytes({1, 2, 3}, false).substr(0, 1028),
-          "its header tells of 3 tokens of 2 bytes, but the file has 1028");
+          "its header says 3 tokens of 2 bytes, but the file has 1028");
   std::string other = llmc_bytes({1}, false);
   other[4] = 9;
   failing(other, "of version 9; version 1 is read");
@@ -260,7 +260,7 @@ TEST_CASE("an empty corpus is reported, and no files are left") {
     } catch (const Error& error) {
       message = error.what();
     }
-    REQUIRE_THAT(message, Contains("there is no text in it") && !Contains("goes on from there") &&
+    REQUIRE_THAT(message, Contains("no text, so no tokens") && !Contains("resumes from there") &&
                               !Contains("held out"));
     REQUIRE(std::distance(std::filesystem::directory_iterator(directory.path()),
                           std::filesystem::directory_iterator()) == 1);
@@ -278,7 +278,7 @@ TEST_CASE("files named for validation are the validation split") {
   REQUIRE(documents_of(directory / "t.h5", "validation") == std::vector<std::string>{"v|"});
   REQUIRE_THROWS_WITH(
       small_build_of({(directory / "*.jsonl").string()}, directory / "t.h5", options),
-      Contains("v.jsonl: is both to be trained on and held out"));
+      Contains("v.jsonl: is both a training input and in --validation"));
 }
 
 TEST_CASE("two concurrent builds of one file are refused") {

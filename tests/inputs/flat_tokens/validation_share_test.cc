@@ -23,7 +23,7 @@ TEST_CASE("there is a validation split if there is enough text, else a warning")
   REQUIRE(two.tokens[kValidation] == 11);  // Of 102.
   REQUIRE(documents_of(directory / "t.h5", "validation")[0] == std::string(10, 'b') + "|");
   REQUIRE(documents_of(directory / "t.h5", "train")[1] == std::string(40, 'b'));
-  REQUIRE_THAT(notes, Contains("the last 11 of 102 tokens are held out"));
+  REQUIRE_THAT(notes, Contains("it is the last 11 of 102 tokens instead"));
   REQUIRE_THAT(FlatTokensReader(directory / "t.h5", "train").source(),
                Contains("the last 11 tokens held out") && !Contains("about 10 %"));
   // Whole documents, if they are small enough.
@@ -49,7 +49,7 @@ TEST_CASE("there is a validation split if there is enough text, else a warning")
       run_build(small_build_of({(directory / "one.jsonl").string()}, directory / "t.h5"), &notes);
   REQUIRE(few.tokens[kValidation] == 0);
   REQUIRE_THAT(notes, Contains("warning: ") && Contains("has no validation split: 10 % of 4 tokens "
-                                                        "are too few"));
+                                                        "is too little"));
   // No split was requested: no split and no message.
   run_build(small_build_of({(directory / "two").string()}, directory / "t.h5",
                            {.validation_fraction = 0.0}),
@@ -103,9 +103,10 @@ TEST_CASE("a split far from the requested fraction is replaced by the tail") {
       const bool is_by_document = each.validation == 2000;
       REQUIRE(notes.empty() == is_by_document);
       if (!is_by_document)
-        REQUIRE_THAT(notes, Contains(fmt::format("have {} of {} tokens, not about 10 %, so the "
-                                                 "last {} of",
-                                                 each.validation + 1, all.size(), each.held_out)));
+        REQUIRE_THAT(notes,
+                     Contains(fmt::format(
+                         "would have {} of {} tokens, not about 10 %, so it is the last {} of",
+                         each.validation + 1, all.size(), each.held_out)));
       const std::string bytes = read_bytes(directory / "t.h5");
       if (first.empty()) first = bytes;
       REQUIRE((bytes == first));

@@ -129,25 +129,25 @@ TEST_CASE("usage errors exit with 2 and suggest the nearest name") {
     REQUIRE(result.code == 2);
     REQUIRE_THAT(result.errors, Contains(why) && Contains("flat_tokens --help"));
   };
-  refused({}, "say what to do");
+  refused({}, "expected a command");
   refused({"biuld"}, "did you mean 'build'");
-  refused({"build", text}, "wants --output");
+  refused({"build", text}, "needs --output");
   refused({"build", output}, "at least one PATH");
   refused({"build", output, "--max_token=5", text},
           "no flag --max_token; did you mean 'max_tokens'");
   refused({"build", output, "--max_tokens=many", text}, "--max_tokens=many: expected a number");
   refused({"build", output, "--compression=10", text}, "from 0 to 9");
   refused({"build", output, "--validation_fraction=nan", text}, "--validation_fraction=nan");
-  refused({"build", output, "--compression", text}, "--compression wants a value");
-  refused({"build", output, output, text}, "given twice");
-  refused({"inspect"}, "wants one FILE");
-  refused({"import", output}, "wants one STORE");
-  refused({"import", "a"}, "wants --output");
+  refused({"build", output, "--compression", text}, "--compression needs a value");
+  refused({"build", output, output, text}, "repeated");
+  refused({"inspect"}, "needs one FILE");
+  refused({"import", output}, "needs one STORE");
+  refused({"import", "a"}, "needs --output");
   refused({"build", output, "--broken=skp", text},
           "expected one of fail, skip; did you mean 'skip'");
   refused({"build", output, "--validation=a", "--validation_fraction=0.1", text}, "exclude each");
-  refused({"build", output, "--vocab_size=9", text}, "t.txt is text, which wants a --tokenizer");
-  refused({"build", output, "--format=bin", text}, "--tokenizer=FILE says of which vocabulary");
+  refused({"build", output, "--vocab_size=9", text}, "t.txt is text, which needs --tokenizer");
+  refused({"build", output, "--format=bin", text}, "give their tokenizer with --tokenizer=FILE");
   refused({"build", output, "--end_id=9", "--end_of_document=none", text}, "exclude each other");
   REQUIRE(call({"--help"}).code == 0);
 }
@@ -171,7 +171,7 @@ TEST_CASE("an output of another tokenizer is replaced only with --overwrite") {
   REQUIRE(read_bytes(directory / "t.h5") != before);
   const Result text_file = call({"build", "--output=" + text, text});
   REQUIRE(text_file.code == 2);
-  REQUIRE_THAT(text_file.errors, Contains("is there and is not a token file"));
+  REQUIRE_THAT(text_file.errors, Contains("exists and is not a token file"));
   REQUIRE(read_bytes(text) == "some text of a few words");
   REQUIRE_THAT(call({"build", "--overwrite=yes", output, text}).errors,
                Contains("--overwrite takes no value"));

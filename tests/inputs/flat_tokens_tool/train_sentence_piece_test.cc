@@ -77,7 +77,7 @@ TEST_CASE("flat_tokens train makes a model, or reports what is missing") {
   REQUIRE_THAT(errors, Contains("a name that ends in .model"));
   write_bytes(directory / "empty.txt", "\n\n");
   REQUIRE(tool({"train", output, (directory / "empty.txt").string()}, &out, &errors) == 1);
-  REQUIRE_THAT(errors, Contains("there is no text to train a tokenizer on"));
+  REQUIRE_THAT(errors, Contains("the input has no text to train a tokenizer on"));
 }
 
 }  // namespace

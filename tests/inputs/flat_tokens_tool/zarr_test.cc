@@ -62,7 +62,7 @@ TEST_CASE("stores of every codec are imported") {
   REQUIRE(result.code == 0);
   REQUIRE((all_tokens(directory / "t.h5", "train") == expected_tokens(0)));
   // Every 23rd of 200 lengths is 0.
-  REQUIRE_THAT(result.out, Contains(":train: 2186 tokens in 191 documents; left out: 9 empty"));
+  REQUIRE_THAT(result.out, Contains(":train: 2186 tokens in 191 documents; skipped: 9 empty"));
   const FlatTokensReader reader(directory / "t.h5", "train");
   REQUIRE(reader.num_documents() == 191);
   REQUIRE(reader.vocab_size() == reader.max_token_id() + 1);
@@ -85,7 +85,7 @@ TEST_CASE("a store's tokenizer is recorded, and must have its ids") {
   REQUIRE(FlatTokensReader(directory / "t.h5", "train").vocab_size() == 32768);
   const Result small = import_store(kStores / "seqax", directory / "u.h5", {"--vocab_size=100"});
   REQUIRE(small.code == 1);
-  REQUIRE_THAT(small.errors, Contains("another tokenizer made them"));
+  REQUIRE_THAT(small.errors, Contains("name the tokenizer that made the store"));
   REQUIRE_THAT(import_store(kStores / "seqax", directory / "u.h5", {"--tokenizer=bytes"}).errors,
                Contains("but bytes has 257"));
   REQUIRE(!fs::exists(directory / "u.h5"));
@@ -134,7 +134,7 @@ TEST_CASE("invalid metadata is refused with a message") {
   REQUIRE_THAT(why("1024", "1000000000000"), Contains("chunks[0] is 1000000000000"));
   REQUIRE_THAT(why("1024", "0"), Contains("chunks[0] is 0"));
   REQUIRE_THAT(why("1024", "2048"), Contains("the chunk holds 4096 bytes, expected 8192"));
-  REQUIRE_THAT(why("<u4", "<f4"), Contains("dtype is '<f4', expected whole numbers"));
+  REQUIRE_THAT(why("<u4", "<f4"), Contains("dtype is '<f4', expected little-endian integers"));
   REQUIRE_THAT(why("<u4", ">u4"), Contains("little-endian"));
   REQUIRE_THAT(why("\"zarr_format\": 2", "\"zarr_format\": 3"), Contains("zarr of format 3"));
   REQUIRE_THAT(why("\"blosc\"", "\"lz5\""), Contains("compressor.id is 'lz5'"));
@@ -152,7 +152,7 @@ TEST_CASE("chunks that are damaged, missing or of other sizes are refused with a
   const std::string chunk = "train/encoded_tokens/1";
   const std::string good = read_file(kStores / "seqax" / chunk);
   REQUIRE_THAT(refusal("seqax", chunk, good.substr(0, good.size() - 1)),
-               Contains("encoded_tokens/1: ") && Contains("header of the blosc chunk is broken"));
+               Contains("encoded_tokens/1: ") && Contains("header of the blosc chunk is damaged"));
   REQUIRE_THAT(refusal("seqax", chunk, good.substr(0, 7)), Contains("no blosc chunk"));
   REQUIRE_THAT(refusal("seqax", chunk, std::string(200000, 'x')), Contains("too many for a chunk"));
   std::string larger = good;
@@ -163,9 +163,9 @@ TEST_CASE("chunks that are damaged, missing or of other sizes are refused with a
   REQUIRE_THAT(refusal("seqax", chunk, ""), Contains("seq_starts disagree"));
   REQUIRE_THAT(refusal("seqax", "train/seq_starts/3", ""), Contains("less than the"));
   REQUIRE_THAT(refusal("zlib", chunk, read_file(kStores / "zlib" / chunk).substr(0, 100)),
-               Contains("zlib stream of the chunk is broken"));
+               Contains("zlib stream of the chunk is damaged"));
   REQUIRE_THAT(refusal("zstd", chunk, read_file(kStores / "zstd" / chunk).substr(0, 100)),
-               Contains("zstd frame of the chunk is broken"));
+               Contains("zstd frame of the chunk is damaged"));
 }
 
 std::vector<std::string> metadata_seeds() {

@@ -344,7 +344,7 @@ TEST_CASE("a run is not resumed if an exhausted source has another number of row
   auto other = p;
   other.sources["a"] = corpora.rows("more", 12, false);
   REQUIRE_THROWS_WITH(open(other)->restore(input->state()),
-                      Contains("had read 8 rows of source 'a'") && Contains("it would be 12"));
+                      Contains("has read 8 rows of source 'a'") && Contains("it would be 12"));
 }
 
 TEST_CASE("changed weights of earlier steps and changed data are detected") {
@@ -361,16 +361,16 @@ TEST_CASE("changed weights of earlier steps and changed data are detected") {
   auto earlier = p;
   earlier.weights = {{"alpha", 0.2}, {"beta", 0.8}};
   REQUIRE_THROWS_WITH(open(earlier)->restore(state),
-                      Contains("had read 15 rows of source 'alpha'") && Contains("it would be 6"));
+                      Contains("has read 15 rows of source 'alpha'") && Contains("it would be 6"));
   auto renamed = mixture({{"alphas", p.sources.at("alpha")}, {"beta", p.sources.at("beta")}},
                          {{"alphas", 1.0}, {"beta", 1.0}});
   REQUIRE_THROWS_WITH(open(renamed)->restore(state),
-                      Contains("had read 15 rows of source 'alpha', which is not there now") &&
+                      Contains("has read 15 rows of source 'alpha', which is missing now") &&
                           Contains("did you mean 'alphas'"));
   auto other = p;
   other.sources["beta"] = corpora.rows("other", 91, true);
   REQUIRE_THROWS_WITH(open(other)->restore(state),
-                      Contains("not what the run was started on") && Contains("in sources.beta"));
+                      Contains("differs from the run's") && Contains("in sources.beta"));
 }
 
 TEST_CASE("an invalid mixture is refused with a message") {
@@ -387,20 +387,20 @@ TEST_CASE("an invalid mixture is refused with a message") {
   refused([](P p) { p.sources.clear(); }, "has no sources");
   refused([](P p) { p.weights.erase("web"); }, "weights has none for source 'web'");
   refused([](P p) { p.weights["wbe"] = 1.0; },
-          "'wbe', which is no source; there are code, web; did");
+          "'wbe', which is not a source; sources are code, web; did");
   refused([](P p) { p.weights["web"] = -1.0; }, "weights.web is -1");
   refused([](P p) { p.weights["web"] = std::nan(""); }, "weights.web is nan");
   refused([](P p) { p.weights = {{"code", 0.0}, {"web", 0.0}}; }, "add up to 0");
-  refused([](P p) { p.weights["web"] = 0.01; }, "less than a row of a block of 10");
+  refused([](P p) { p.weights["web"] = 0.01; }, "less than one row in a block of 10");
   refused([](P p) { p.block_size = 0; }, "block_size is 0");
   refused([](P p) { p.block_size = 1 << 30; }, "block_size is 1073741824");
   refused([](P p) { p.stages = {{.step = 3, .weights = p.weights}}; },
           "stages[0] begins at step 3, within a block of 10 rows; blocks begin every 2 steps of 5 "
-          "rows: take step 4 or 2");
+          "rows: use step 4 or 2");
   refused([](P p) { p.stages = {{.step = 0, .weights = p.weights}}; }, "begins at step 0");
   refused([](P p) { p.stages = {{4, p.weights}, {4, p.weights}}; }, "not after the stage before");
   refused([](P p) { p.sources["web"] = TextInput::HParams{}; },
-          "'web' is a TextInput, whose rows have no numbers");
+          "'web' is a TextInput, which has no random access to rows");
   refused([](P p) { p.sources.at("web").as<FlatTokensInput::HParams>().seq_len = 8; },
           "source 'web' has seq_len=8, the mixture 4");
   refused([](P p) { p.sources.at("web").as<FlatTokensInput::HParams>().num_batches = 8; },
@@ -415,8 +415,7 @@ TEST_CASE("an invalid mixture is refused with a message") {
     };
   };
   refused(of_file("other.h5"),
-          "'code' are of a tokenizer with fingerprint 'numbers-1', those of "
-          "source 'web' of one with 'other-1'");
+          "'code' has the tokenizer fingerprint 'numbers-1', source 'web' has 'other-1'");
   refused(of_file("wide.h5"), "'code' has a vocabulary of 1000, source 'web' one of 2000");
 }
 

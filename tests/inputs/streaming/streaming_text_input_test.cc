@@ -282,7 +282,7 @@ TEST_CASE("fewer documents than rows, an empty split and missing files are repor
   REQUIRE_THROWS_WITH(open(p), Contains("no pattern that matches") && Contains("input 'train'"));
   fs::create_directories(directory / "empty");
   p.path = (directory / "empty").string();
-  REQUIRE_THROWS_WITH(open(p), Contains("there is no text file in it"));
+  REQUIRE_THROWS_WITH(open(p), Contains("no text files found"));
 }
 
 TEST_CASE("invalid settings are refused with a suggestion") {
@@ -298,7 +298,7 @@ TEST_CASE("invalid settings are refused with a suggestion") {
   refused([](P& p) { p.shuffle_documents = 0; }, "shuffle_documents is 0");
   refused([](P& p) { p.num_batches = 0; }, "num_batches is 0; expected -1");
   refused([](P& p) { p.validation_fraction = 1.5; }, "validation_fraction is 1.5");
-  refused([](P& p) { p.split = StreamSplit::kValidation; }, "nothing is held out");
+  refused([](P& p) { p.split = StreamSplit::kValidation; }, "split is empty");
 }
 
 TEST_CASE("corrupt records stop a stream with file and line, or are counted in its state") {
@@ -420,7 +420,7 @@ TEST_CASE("the state of another stream is refused with both descriptions") {
   };
   refused(hparams(directory / "b"), "it was (3 shards");
   refused(hparams(directory / "b"), "it is (4 shards");
-  refused(hparams(directory / "a", 8), "the run had batches of 4 rows");
+  refused(hparams(directory / "a", 8), "the run has batches of 4 rows");
   StreamingTextInput::HParams p = hparams(directory / "a");
   p.seed = 7;
   refused(p, "seed 7");

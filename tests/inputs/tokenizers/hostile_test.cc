@@ -41,11 +41,10 @@ TEST_CASE("an unsupported feature is named") {
   REQUIRE_THROWS_WITH(read(with(R"("decoder": {"type": "CTC"})")),
                       Contains("a decoder of type 'CTC' is not supported"));
   REQUIRE_THROWS_WITH(read(R"({"model": {"type": "WordPiece", "vocab": {}}})"),
-                      "t.json: model.type is 'WordPiece', of which only BPE is supported");
+                      "t.json: model.type is 'WordPiece', only BPE is supported");
   REQUIRE_THROWS_WITH(read(R"({"model": {"type": "Unigram", "vocab": []}})"),
                       Contains("if it has a SentencePiece model (*.model), use that"));
-  REQUIRE_THROWS_WITH(read(file_of(kVocabulary + R"(, "dropout": 0.1)")),
-                      Contains("merges left out at random"));
+  REQUIRE_THROWS_WITH(read(file_of(kVocabulary + R"(, "dropout": 0.1)")), Contains("BPE dropout"));
   REQUIRE_THROWS_WITH(
       read(with(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [)"
                 R"({"type": "ByteLevel"}, {"type": "Digits"}]})")),
@@ -80,9 +79,10 @@ TEST_CASE("an inconsistent vocabulary is reported") {
   refuses(R"("vocab": {}, "merges": [])", "the vocabulary is empty");
   refuses(R"("vocab": {"a": 0, "a": 1}, "merges": [])", "the vocabulary has 'a' twice");
   refuses(R"("vocab": {"a": 3, "b": 3}, "merges": [])", "id 3 twice: 'a' and 'b'");
-  refuses(R"("vocab": {"a": -1}, "merges": [])", "model.vocab.a is -1, expected an id from 0 on");
-  refuses(R"("vocab": {"a": 2000000000}, "merges": [])", "id 2000000000 lies far beyond");
-  refuses(R"("vocab": {"a": 99999999999}, "merges": [])", "expected an id from 0 on");
+  refuses(R"("vocab": {"a": -1}, "merges": [])",
+          "model.vocab.a is -1, expected an id of 0 or more");
+  refuses(R"("vocab": {"a": 2000000000}, "merges": [])", "id 2000000000 is far larger than");
+  refuses(R"("vocab": {"a": 99999999999}, "merges": [])", "expected an id of 0 or more");
   refuses(R"("vocab": {"a": 1.5}, "merges": [])", "model.vocab.a is a number, expected a whole");
   refuses(R"("vocab": {"a": 0, "b": 1}, "merges": ["a b"])", "needs the token 'ab'");
   refuses(R"("vocab": {"a": 0, "ab": 1}, "merges": ["a b"])", "needs the token 'b'");
@@ -100,7 +100,7 @@ TEST_CASE("added tokens that contradict the vocabulary or each other are reporte
   refuses(R"({"id": 0, "content": "x"})", "added token 'x' has id 0, which is another token's");
   refuses(R"({"id": 7, "content": "a"})", "added token 'a' has id 7 but is 0 in the vocabulary");
   refuses(R"({"id": 7, "content": "x"}, {"id": 7, "content": "y"})", "which is another token's");
-  refuses(R"({"id": 7, "content": "x"}, {"id": 8, "content": "x"})", "'x' is there twice");
+  refuses(R"({"id": 7, "content": "x"}, {"id": 8, "content": "x"})", "'x' is repeated");
   refuses(R"({"id": 7})", "lacks 'content'");
   refuses(R"({"id": 7, "content": ")" + std::string(600, 'x') + "\"}", "is 600 bytes long");
 }
@@ -118,7 +118,7 @@ TEST_CASE("a text without tokens is an error, not dropped") {
   const auto tokenizer = read(file_of(kVocabulary));
   REQUIRE(tokenizer->encode("aab") == std::vector<int32_t>{0, 2});
   REQUIRE_THROWS_WITH(tokenizer->encode("abc"),
-                      "t.json: the vocabulary has neither a token for 'c' nor an unk_token");
+                      "t.json: the vocabulary has no token for 'c' and no unk_token");
 }
 
 TEST_CASE("cyclic merges terminate") {
@@ -135,7 +135,7 @@ TEST_CASE("invalid and exponential patterns are refused") {
                    R"({"Regex": ")" +
                        pattern + R"("}},)");
   };
-  REQUIRE_THROWS_WITH(read(with_pattern("(a")), Contains("the pattern '(a' is no regular"));
+  REQUIRE_THROWS_WITH(read(with_pattern("(a")), Contains("the pattern '(a' is not a regular"));
   REQUIRE_THROWS_WITH(read(with_pattern("[a[b]]")), Contains("has a set within a set at byte 2"));
   REQUIRE_THROWS_WITH(read(with_pattern("[a&&b]")), Contains("an intersection of sets"));
   REQUIRE_THROWS_WITH(read(with_pattern("a{1,3}+")), Contains("repeats a repetition"));
