@@ -239,6 +239,32 @@ void BuildWork::work() {
   changed_.notify_all();
 }
 
+// Writes a batch, or finishes the unit without one.
+void BuildWork::write(Hold& hold, Unit& unit, std::optional<DocumentBatch> batch) {
+  const bool is_finished = !batch;
+  hold.unlock();
+  UnitProgress progress;
+  std::exception_ptr error;
+  try {
+    progress = is_finished ? finish(unit) : write_batch(unit, *batch);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  hold.lock();
+  if (batch) {
+    bytes_in_flight_ -= charge(*batch);
+    return_buffer(*std::move(batch));
+  }
+  if (error != nullptr) {
+    fatal_ = error;
+    return;
+  }
+  unit.progress = std::move(progress);
+  unit.is_done = is_finished;
+  update_totals();
+  changed_.notify_all();
+}
+
 // Writes finished batches in order, and finishes the unit after the last.
 void BuildWork::advance(Hold& hold, Unit& unit) {
   if (unit.is_advancing) return;
@@ -259,27 +285,7 @@ void BuildWork::advance(Hold& hold, Unit& unit) {
       first_failed_ = std::min(first_failed_, static_cast<size_t>(unit.number));
       break;
     }
-    hold.unlock();
-    UnitProgress progress;
-    std::exception_ptr error;
-    try {
-      progress = is_finished ? finish(unit) : write_batch(unit, *result.batch);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    hold.lock();
-    if (result.batch) {
-      bytes_in_flight_ -= charge(*result.batch);
-      return_buffer(*std::move(result.batch));
-    }
-    if (error != nullptr) {
-      fatal_ = error;
-      break;
-    }
-    unit.progress = std::move(progress);
-    unit.is_done = is_finished;
-    update_totals();
-    changed_.notify_all();
+    write(hold, unit, std::move(result.batch));
   }
   unit.is_advancing = false;
   if (unit.error != nullptr) drop_waiting(unit);

@@ -48,6 +48,7 @@ class BuildWork {
   // Counts at least a full batch, because many short documents have overhead.
   int64_t charge(const DocumentBatch& batch) const;
   void advance(Hold& hold, Unit& unit);
+  void write(Hold& hold, Unit& unit, std::optional<DocumentBatch> batch);
   UnitProgress write_batch(Unit& unit, const DocumentBatch& batch) const;
   UnitProgress finish(Unit& unit) const;
   void record(Unit& unit, const UnitProgress& progress) const;

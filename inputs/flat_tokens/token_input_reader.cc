@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kHeaderBytes = 256 * 4;
 
-// From llm.c's dev/data/data_common.py.
+// The headers of llm.c.
 struct Kind {
   int32_t magic;
   int32_t version;
