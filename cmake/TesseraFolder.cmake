@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # One target per folder. `tessera_folder(core/base LINK …)` makes the shared library core_base
-# (libtessera_core_base.so) from every .cc below the folder, excepted programs' main files
-# (main_*.cc) and what has a target of its own (plugins/mpi).
+# (libtessera_core_base.so) from every .cc below the folder, except programs' main files (main_*.cc)
+# and the subfolder EXCEPT, which has its own target.
 function(tessera_folder folder)
-  cmake_parse_arguments(ARG "HOST" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "HOST" "EXCEPT" "LINK" ${ARGN})
   string(REPLACE "/" "_" target ${folder})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
-  list(FILTER sources EXCLUDE REGEX "/main_[a-z_]+\\.cc$|/plugins/mpi/")
+  list(FILTER sources EXCLUDE REGEX "/main_[a-z_]+\\.cc$")
+  if(ARG_EXCEPT)
+    list(FILTER sources EXCLUDE REGEX "/${folder}/${ARG_EXCEPT}/")
+  endif()
   if(NOT sources)
     add_library(${target} INTERFACE)
     string(REPLACE "PUBLIC" "INTERFACE" ARG_LINK "${ARG_LINK}")
@@ -31,17 +34,13 @@ function(tessera_folder folder)
   set_property(GLOBAL APPEND PROPERTY TESSERA_FOLDERS ${target})
 endfunction()
 
-# Every main_<name>.cc in plugins/ and inputs/ is the program <name>.
-function(tessera_programs)
-  file(GLOB mains CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/main_*.cc
-       ${CMAKE_SOURCE_DIR}/inputs/main_*.cc)
-  foreach(main ${mains})
-    get_filename_component(name ${main} NAME_WE)
-    string(REPLACE "main_" "" name ${name})
-    add_executable(${name} ${main})
-    target_link_libraries(${name} PRIVATE plugins Boost::program_options)
-    set_property(GLOBAL APPEND PROPERTY TESSERA_PROGRAMS ${name})
-  endforeach()
+# tessera_program(runexp plugins LINK …): the program runexp, from the folder's main_runexp.cc.
+function(tessera_program name folder)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  string(REPLACE "/" "_" target ${folder})
+  add_executable(${name} ${CMAKE_SOURCE_DIR}/${folder}/main_${name}.cc)
+  target_link_libraries(${name} PRIVATE ${target} ${ARG_LINK})
+  set_property(GLOBAL APPEND PROPERTY TESSERA_PROGRAMS ${name})
 endfunction()
 
 # The stamp that tells plugins of one build from those of another; it follows the public headers.
@@ -190,6 +189,9 @@ function(tessera_tests)
       tessera_test_entries(${name})
     endif()
     target_sources(${name} PRIVATE ${test})
+  endforeach()
+  foreach(name test_inputs_flat_tokens_tool test_tasks_interop)  # Others do not need the tool.
+    target_link_libraries(${name} PRIVATE inputs_flat_tokens_tool)
   endforeach()
   include(${CMAKE_SOURCE_DIR}/tests/plugins/fixtures.cmake)
   include(${CMAKE_SOURCE_DIR}/tests/plugins/mpi/programs.cmake)

@@ -11,16 +11,6 @@
 
 namespace tessera {
 
-std::string BaseInput::ids_to_text(const std::vector<int32_t>& ids) const {
-  if (const Tokenizer* known = tokenizer()) return known->decode(ids);
-  return fmt::format("{}", fmt::join(ids, " "));
-}
-
-std::vector<int32_t> BaseInput::text_to_ids(const std::string& text) const {
-  if (const Tokenizer* known = tokenizer()) return known->encode_with_special(text);
-  fail("input '{}' has no tokenizer, so text cannot be turned into ids", name());
-}
-
 bool same_shapes(const Batch& a, const Batch& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
     return x.first == y.first && x.second.dtype == y.second.dtype &&
@@ -71,11 +61,11 @@ Batch padding_batch(const Batch& specification) {
   return batch;
 }
 
-std::string broken_documents_entry(const BrokenDocumentCount& count) {
+std::string corrupt_records_entry(const CorruptRecordCount& count) {
   return fmt::format("{} {}", count.count, count.first);
 }
 
-BrokenDocumentCount parse_broken_documents(const std::string& entry) {
+CorruptRecordCount parse_corrupt_records(const std::string& entry) {
   int64_t count = 0;
   const char* const last = entry.data() + entry.size();
   const auto [end, error] = std::from_chars(entry.data(), last, count);
@@ -83,11 +73,11 @@ BrokenDocumentCount parse_broken_documents(const std::string& entry) {
   return {count, end == last ? "" : std::string(end + 1, last)};
 }
 
-BrokenDocumentCount broken_documents(const InputState& state) {
-  BrokenDocumentCount all;
-  for (const auto& [key, entry] : state.extra) {
-    if (!key.starts_with(kBrokenDocumentsPrefix)) continue;
-    const BrokenDocumentCount one = parse_broken_documents(entry);
+CorruptRecordCount corrupt_records(const InputState& state) {
+  CorruptRecordCount all;
+  for (const auto& [key, entry] : state.cursors) {
+    if (!key.starts_with(kCorruptRecordsPrefix)) continue;
+    const CorruptRecordCount one = parse_corrupt_records(entry);
     all.count += one.count;
     if (all.first.empty()) all.first = one.first;
   }

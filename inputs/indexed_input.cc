@@ -12,9 +12,9 @@ namespace tessera {
 namespace {
 
 constexpr const char* kBatchSizeKey = "global_batch_size";
-constexpr const char* kDataKey = "data";  // Of data in one part;
-const std::string kPartPrefix = "data/";  // of several, and then the part's name.
-constexpr size_t kMaxSpare = 8;           // Batches: as many as may be ahead of training, and some.
+constexpr const char* kDataKey = "data";  // Key for data of one file;
+const std::string kPartPrefix = "data/";  // of several files, followed by the file's name.
+constexpr size_t kMaxSpare = 8;           // Batches: at least the prefetch depth.
 
 int64_t parse_integer(const std::string& text, const std::string& key) {
   int64_t value = 0;
@@ -24,10 +24,10 @@ int64_t parse_integer(const std::string& text, const std::string& key) {
   return value;
 }
 
-// The parts that a state knows: one without a name, or several with theirs.
-std::vector<DataPart> parts_of(const std::map<std::string, std::string>& kept) {
+// The files recorded in a state: one without a name, or several with names.
+std::vector<DataPart> parts_of(const std::map<std::string, std::string>& cursors) {
   std::vector<DataPart> parts;
-  for (const auto& [key, fingerprint] : kept) {
+  for (const auto& [key, fingerprint] : cursors) {
     if (key == kDataKey) return {{"", fingerprint}};
     if (key.starts_with(kPartPrefix))
       parts.push_back({key.substr(kPartPrefix.size()), fingerprint});
@@ -35,7 +35,7 @@ std::vector<DataPart> parts_of(const std::map<std::string, std::string>& kept) {
   return parts;  // Sorted by name, as files are.
 }
 
-// What was there must be there still, and first.
+// The files recorded must still exist, and come first.
 void check_same_data(const std::string& where, const std::vector<DataPart>& before,
                      const std::vector<DataPart>& now) {
   for (size_t i = 0; i < before.size(); ++i) {
@@ -43,15 +43,15 @@ void check_same_data(const std::string& where, const std::vector<DataPart>& befo
     const auto is_it = [&](const DataPart& part) { return part.name == old.name; };
     const bool gone = old.name.empty() ? now.empty() : std::none_of(now.begin(), now.end(), is_it);
     if (gone)
-      fail("{}: the run was started on {}, which is not there now", where,
+      fail("{}: the run was started on {}, which is missing now", where,
            old.name.empty() ? "a file" : old.name);
     if (!old.name.empty() && now[i].name != old.name)
       fail(
-          "{}: {} was added before {}, which the run has been reading; names of files that are "
-          "added come after all others",
+          "{}: {} was added before {}, which the run reads; names of added files must sort "
+          "after all others",
           where, now[i].name, old.name);
     if (now[i].fingerprint != old.fingerprint)
-      fail("{}: the data{} is not what the run was started on: it was ({}), it is ({})", where,
+      fail("{}: the data{} differs from the run's: it was ({}), it is ({})", where,
            now.size() > 1 ? " of " + now[i].name : "", old.fingerprint, now[i].fingerprint);
   }
 }
@@ -105,14 +105,14 @@ bool IndexedInput::ended(int64_t position) const {
   return order_ && !stream_.repeat && position * stream_.global_batch_size >= order_->size();
 }
 
-// A row is the same example whichever host reads it. A batch may straddle two epochs.
+// A row is the same example on any host. A batch may span two epochs.
 Batch IndexedInput::make_batch(int64_t position) {
   Batch batch;
-  if (spare_.empty()) {
+  if (free_buffers_.empty()) {
     batch = make_token_batch(host_rows(), stream_.seq_len);
   } else {
-    batch = std::move(spare_.back());
-    spare_.pop_back();
+    batch = std::move(free_buffers_.back());
+    free_buffers_.pop_back();
   }
   int64_t row = 0;
   for (const RowRange& range : rows_)
@@ -127,12 +127,12 @@ void IndexedInput::recycle(Batch batch) {
     for (const int64_t size : entry.second.shape) bytes *= size;
     return static_cast<int64_t>(entry.second.bytes.size()) == bytes;
   };
-  if (spare_.size() < kMaxSpare && same_shapes(batch, specification()) &&
+  if (free_buffers_.size() < kMaxSpare && same_shapes(batch, specification()) &&
       std::all_of(batch.begin(), batch.end(), whole))
-    spare_.push_back(std::move(batch));
+    free_buffers_.push_back(std::move(batch));
 }
 
-// The stream's example `number`; a finite set's rows after its last example stay padding.
+// Rows after the last example of a finite set are padding.
 void IndexedInput::make_row(int64_t number, const TokenRow& row) const {
   if (order_ && !stream_.repeat && number >= order_->size()) return clear_row(row);
   fill_numbered(number, row);
@@ -158,39 +158,37 @@ std::optional<Batch> IndexedInput::get_next() {
 }
 
 InputState IndexedInput::state() const {
-  InputState state{position_, kept(position_ * stream_.global_batch_size)};
-  state.extra[kBatchSizeKey] = std::to_string(stream_.global_batch_size);
+  InputState state{position_, cursors_at(position_ * stream_.global_batch_size)};
+  state.cursors[kBatchSizeKey] = std::to_string(stream_.global_batch_size);
   return state;
 }
 
-std::map<std::string, std::string> IndexedInput::kept(int64_t) const {
-  std::map<std::string, std::string> kept;
-  if (parts_.size() == 1) kept[kDataKey] = parts_[0].fingerprint;
+std::map<std::string, std::string> IndexedInput::cursors_at(int64_t) const {
+  std::map<std::string, std::string> cursors;
+  if (parts_.size() == 1) cursors[kDataKey] = parts_[0].fingerprint;
   for (const DataPart& part : parts_)
-    if (parts_.size() > 1) kept[kPartPrefix + part.name] = part.fingerprint;
-  return kept;
+    if (parts_.size() > 1) cursors[kPartPrefix + part.name] = part.fingerprint;
+  return cursors;
 }
 
-void IndexedInput::check_kept(const std::map<std::string, std::string>& kept,
-                              int64_t examples) const {
-  const std::vector<DataPart> before = parts_of(kept);
+void IndexedInput::check_cursors(const std::map<std::string, std::string>& cursors,
+                                 int64_t examples) const {
+  const std::vector<DataPart> before = parts_of(cursors);
   const std::string where = fmt::format("input '{}'", stream_.name);
   check_same_data(where, before, parts_);
   if (before.empty() || before.size() == parts_.size() || examples == 0) return;
-  int64_t known = 0;  // Examples of an epoch, then.
+  int64_t known = 0;  // Examples per epoch of the files recorded.
   for (size_t i = 0; i < before.size(); ++i) known += parts_[i].examples;
   if (stream_.shuffle == Shuffle::kFull)
     fail(
-        "{}: the data has grown from {} files to {}, and shuffle=full orders all rows anew, so "
-        "that "
-        "the run could not go on where it was; shuffle=era, from the start, keeps the order of "
-        "what is there",
+        "{}: the data has grown from {} files to {}. shuffle=full reorders all rows, so the run "
+        "cannot resume; a run with shuffle=era from the start keeps the order of existing rows",
         where, before.size(), parts_.size());
   if (examples > known)
     fail(
-        "{}: the data has grown from {} files to {} after {} rows were given out, but the {} files "
-        "had only {}: a second pass had begun, which cannot go on exactly. Give it the {} files "
-        "alone, or begin anew",
+        "{}: the data has grown from {} files to {} after {} rows were read, but the {} files have "
+        "only {}: the second epoch has begun and cannot resume exactly. Use the {} files alone, or "
+        "start a new run",
         where, before.size(), parts_.size(), examples, before.size(), known, before.size());
 }
 
@@ -200,18 +198,18 @@ void IndexedInput::restore(const InputState& state) {
     fail("input '{}': the saved position {} is negative", stream_.name, state.position);
   int64_t position = state.position;
   int64_t examples = position * stream_.global_batch_size;
-  // A changed batch size goes on with the example that comes next.
-  const auto size = state.extra.find(kBatchSizeKey);
-  if (size != state.extra.end()) {
+  // With a changed batch size, resumes at the next example.
+  const auto size = state.cursors.find(kBatchSizeKey);
+  if (size != state.cursors.end()) {
     examples = position * parse_integer(size->second, kBatchSizeKey);
     if (examples % stream_.global_batch_size != 0)
       fail(
-          "input '{}': {} examples were given out, which is no whole number of batches of {}; "
+          "input '{}': {} examples were read, which is not a multiple of the batch size {}; "
           "the run had batches of {}",
           stream_.name, examples, stream_.global_batch_size, size->second);
     position = examples / stream_.global_batch_size;
   }
-  check_kept(state.extra, examples);
+  check_cursors(state.cursors, examples);
   position_ = position;
 }
 

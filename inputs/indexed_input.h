@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An input whose examples can be had by number. Everything else follows from that: order as a pure
-// function of (seed, position), a host's share, epochs, the end of a finite set, exact resume.
+// Base class of inputs with random access to examples. It implements order as a pure function of
+// (seed, position), host shares, epochs, the end of a finite set, and exact resume.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "inputs/base_input.h"
-#include "inputs/row_order.h"
+#include "inputs/shuffle.h"
 #include "inputs/token_row.h"
 
 namespace tessera {
@@ -21,16 +21,16 @@ struct Stream {
   int64_t seq_len = 0;
   uint64_t seed = 0;
   Shuffle shuffle = Shuffle::kNone;
-  int64_t era_length = 1;    // Rows, of Shuffle::kEra.
-  bool repeat = false;       // Epoch after epoch; else one, its last batch filled with padding.
-  int64_t num_batches = -1;  // The stream's end, where it has not ended before; -1: no limit.
+  int64_t era_length = 1;    // In rows; for Shuffle::kEra.
+  bool repeat = false;       // Repeat epochs; else one epoch, with the last batch padded.
+  int64_t num_batches = -1;  // End after this many; -1: no limit.
 };
 
-// A part of the data that stays what it is when others are added behind it: a file.
+// A file of the data. Files added later come after it and do not change it.
 struct DataPart {
   std::string name;
   std::string fingerprint;
-  int64_t examples = 0;  // Of an epoch.
+  int64_t examples = 0;  // Per epoch.
 };
 
 class IndexedInput : public BaseInput {
@@ -48,26 +48,28 @@ class IndexedInput : public BaseInput {
   void recycle(Batch batch) override;
 
   const Stream& stream() const { return stream_; }
-  // Of one epoch; nullopt if every index has an example of its own.
+  // Examples per epoch; nullopt if unbounded.
   virtual std::optional<int64_t> num_examples() const = 0;
-  // Tells ids of one meaning from those of another: the fingerprint of what made them. "" if they
-  // mean nothing beyond the input.
+  // The fingerprint of the tokenizer that made the ids; "" if ids have no meaning outside the
+  // input.
   virtual std::string ids_fingerprint() const { return ""; }
-  // The stream's example `number`, epoch after epoch, whether the stream ends before or not.
+  // Fills example `number` of the stream, counted over epochs; ignores num_batches.
   void fill_numbered(int64_t number, const TokenRow& row) const;
-  // What a state keeps besides the position after `examples` examples were given out; and whether
-  // what an earlier one kept then agrees with what the input reads now: Error if it does not.
-  virtual std::map<std::string, std::string> kept(int64_t examples) const;
-  virtual void check_kept(const std::map<std::string, std::string>& kept, int64_t examples) const;
+  // The cursors after `examples` examples; and a check that cursors of an earlier state agree with
+  // the current data (Error if not).
+  virtual std::map<std::string, std::string> cursors_at(int64_t examples) const;
+  virtual void check_cursors(const std::map<std::string, std::string>& cursors,
+                             int64_t examples) const;
 
  protected:
   explicit IndexedInput(const Stream& stream);
   int64_t position() const { return position_; }
 
   virtual void open(const Infeed&) {}
-  // Fills every array of the row, of which nothing is known before.
+  // Fills every array of the row.
   virtual void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const = 0;
-  // The data, so that a run is not resumed on other data unawares, in order; empty to leave it out.
+  // The files of the data, in order, stored in states so that resuming on other data is an error;
+  // empty to skip the check.
   virtual std::vector<DataPart> data_parts() const { return {}; }
 
  private:
@@ -77,12 +79,12 @@ class IndexedInput : public BaseInput {
   void make_row(int64_t number, const TokenRow& row) const;
 
   Stream stream_;
-  std::vector<RowRange> rows_;  // This host's, of the global batch.
+  std::vector<RowRange> rows_;  // This host's rows of the global batch.
   std::vector<DataPart> parts_;
-  std::optional<RowOrder> order_;  // Of the examples of an epoch, if they can be counted.
+  std::optional<RowOrder> order_;  // Set if examples can be counted.
   bool attached_ = false;
   int64_t position_ = 0;
-  std::vector<Batch> spare_;  // Given back, to be filled again.
+  std::vector<Batch> free_buffers_;  // Recycled batches.
 };
 
 }  // namespace tessera

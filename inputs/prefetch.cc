@@ -55,7 +55,7 @@ void Prefetch::produce() {
     lock.unlock();
     Item item = make_item(std::move(returned));
     lock.lock();
-    last = item.error || !item.batch;  // It will stay at the front for good.
+    last = item.error || !item.batch;  // This item stays at the front.
     ready_.push_back(std::move(item));
     changed_.notify_all();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes batches on a thread of its own, a few ahead of training. To its user it is the input it
-// wraps: same batches, and a state that counts what was given out, not what was made.
+// Prefetches batches of an input on a background thread. Batches and states are those of the
+// wrapped input: the state counts batches returned, not batches prefetched.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ namespace tessera {
 
 class Prefetch final : public BaseInput {
  public:
-  // `depth` batches at most are held ready.
+  // Prefetches up to `depth` batches.
   explicit Prefetch(std::unique_ptr<BaseInput> input, int64_t depth = 4);
   ~Prefetch() override;
 
@@ -28,11 +28,11 @@ class Prefetch final : public BaseInput {
   int64_t vocab_size() const override { return input_->vocab_size(); }
   bool repeats() const override { return input_->repeats(); }
   Batch specification() const override { return input_->specification(); }
-  // An exception of the input comes out of the call that would have given the batch it broke, and
-  // of every later one until `reset` or `restore`.
+  // An exception of the input is rethrown by the call that would return the failed batch, and by
+  // all later calls until `reset` or `restore`.
   std::optional<Batch> get_next() override;
   std::optional<Batch> peek() override;
-  // Waits until get_next need not; throws what it would throw. Whether there is a batch.
+  // Blocks until get_next would not; throws what it would throw. Returns whether there is a batch.
   bool await_next();
   void reset() override;
   InputState state() const override;
@@ -41,13 +41,11 @@ class Prefetch final : public BaseInput {
   const Tokenizer* tokenizer() const override { return input_->tokenizer(); }
   std::vector<std::string> sources() const override { return input_->sources(); }
 
-  // Seconds that get_next, peek and await_next have waited for the thread since this was last
-  // asked.
+  // Seconds that get_next, peek and await_next have blocked since the last call.
   double take_wait_seconds();
 
  private:
-  // What the thread hands over: a batch, the end (no batch) or an exception, and the input's state
-  // once it is given out.
+  // A batch, the end (no batch) or an exception, and the input's state after it.
   struct Item {
     std::optional<Batch> batch;
     std::exception_ptr error;
@@ -57,10 +55,10 @@ class Prefetch final : public BaseInput {
   void stop();
   void produce();
   Item make_item(std::vector<Batch> returned);
-  // Waits for the front item, starting the thread if there is none; rethrows its exception.
+  // Starts the thread if needed, waits for the front item, and rethrows its exception.
   Item& wait_front(std::unique_lock<std::mutex>& lock);
 
-  std::unique_ptr<BaseInput> input_;  // The thread's alone while it runs.
+  std::unique_ptr<BaseInput> input_;  // Used only by the thread while it runs.
   const size_t depth_;
   InputState given_out_;
   double wait_seconds_ = 0.0;
@@ -69,7 +67,7 @@ class Prefetch final : public BaseInput {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> ready_;
-  std::vector<Batch> returned_;  // On their way back to the input.
+  std::vector<Batch> returned_;  // Recycled batches for the input.
   bool stopping_ = false;
 };
 

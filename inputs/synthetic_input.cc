@@ -5,8 +5,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/hparams/template.h"
-#include "inputs/permutation.h"
+#include "inputs/shuffle.h"
 
 namespace tessera {
 
@@ -18,7 +17,7 @@ const TemplateRegistrar<BaseInput, SyntheticInput> kRegisterSyntheticInput;
 constexpr int64_t kDefaultSyntheticSeed = 1234;
 constexpr int32_t kSeparator = 6;
 constexpr int32_t kFirstNumber = 7;
-constexpr int64_t kNumTasks = 5;  // kMixed not counted.
+constexpr int64_t kNumTasks = 5;  // Without kMixed.
 
 Stream synthetic_stream(const SyntheticInput::HParams& p) {
   return {.name = p.name,
@@ -28,7 +27,7 @@ Stream synthetic_stream(const SyntheticInput::HParams& p) {
           .num_batches = p.num_batches};
 }
 
-// A stream of random numbers for one sequence.
+// The random numbers of one sequence.
 class Draws {
  public:
   Draws(uint64_t seed, int64_t index)
@@ -38,7 +37,7 @@ class Draws {
     return static_cast<int64_t>(bits() % static_cast<uint64_t>(limit));
   }
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
-  // The sum of twelve uniforms is near enough to normal, and the same on every machine.
+  // The sum of twelve uniforms is close to normal, and equal on every machine.
   double normal() {
     double sum = -6.0;
     for (int i = 0; i < 12; ++i) sum += uniform();
@@ -97,7 +96,7 @@ class Builder {
     sequence_.tokens.push_back(token);
     sequence_.determined.push_back(determined);
   }
-  // Of a hidden distance, a perfect model may still be in doubt in the first repetition.
+  // With a hidden distance, even a perfect model can err in the first repetition.
   void copy(int64_t distance) {
     const size_t begin = sequence_.tokens.size();
     for (int64_t i = 0; room() > 0; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences made from a rule, for tests, demonstrations and runs without data: each is a pure
-// function of (seed, index), and what a perfect model scores on it is known.
+// Synthetic sequences for tests, demonstrations and runs without data. Each is a pure function of
+// (seed, index), and the score of a perfect model is known.
 #pragma once
 
 #include <array>
@@ -15,14 +15,14 @@
 
 namespace tessera {
 
-// Letters are drawn uniformly unless said otherwise.
+// Letters are uniform unless stated otherwise.
 enum class SyntheticTask {
   kCopy,        // Each token repeats the one `distance` before it; the first `distance` are random.
-  kStatedCopy,  // The same at a distance of the sequence's own, which its first token states.
-  kHiddenCopy,  // The same, unstated: the model must find the distance.
+  kStatedCopy,  // A random distance, given by the first token.
+  kHiddenCopy,  // A random distance, not given: the model must infer it.
   kReversal,    // Random letters, a separator, the letters in reverse order.
-  kGaussians,   // Letters drawn from a mixture of three clipped Gaussians; nothing else to learn.
-  kMixed,       // One of the above, which the first token names.
+  kGaussians,   // Letters from a mixture of three clipped Gaussians.
+  kMixed,       // One of the above, named by the first token.
 };
 
 constexpr std::array<EnumName<SyntheticTask>, 6> enum_names(SyntheticTask) {
@@ -43,10 +43,10 @@ class SyntheticInput final : public IndexedInput {
     std::string name = "synthetic";
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;
-    int64_t num_letters = 10;  // The alphabet.
-    int64_t distance = 4;      // kCopy's, and the longest of the other copies.
-    bool score_all = false;    // Weigh random tokens too, which no model can predict.
-    int64_t num_batches = -1;  // End after so many; -1: never.
+    int64_t num_letters = 10;  // Alphabet size.
+    int64_t distance = 4;      // Of kCopy; the maximum distance of the other copies.
+    bool score_all = false;    // Also give weight to random tokens, which no model can predict.
+    int64_t num_batches = -1;  // End after this many; -1: never.
     Field<int64_t> seed;
     FIELDS(task, name, global_batch_size, seq_len, num_letters, distance, score_all, num_batches,
            seed)
@@ -55,10 +55,10 @@ class SyntheticInput final : public IndexedInput {
 
   int64_t vocab_size() const override;
 
-  // Tokens 1 to 5 name tasks, 6 separates, then come `distance` numbers, then the letters.
+  // Tokens: 1 to 5 name tasks, 6 is the separator, then `distance` numbers, then letters.
   struct Sequence {
     std::vector<int32_t> tokens;
-    std::vector<bool> determined;  // By the tokens before it.
+    std::vector<bool> determined;  // Determined by the preceding tokens.
   };
   Sequence sequence(int64_t index) const;
 

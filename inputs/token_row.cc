@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "inputs/flat_tokens_file.h"
 
 namespace tessera {
 namespace {
@@ -16,15 +15,15 @@ std::span<T> row_of(Batch& batch, const std::string& name, int64_t row) {
   return {array.data<T>() + row * length, static_cast<size_t>(length)};
 }
 
-// Positions of a row that belong to one document.
+// The positions of one document in a row.
 struct Run {
   size_t begin = 0;
   size_t end = 0;
 };
 
-// The end of the document that a position is in: the next start, or `size`.
+// The end of the document at `begin`: the next start, or `size`.
 size_t end_of_run(std::span<const uint32_t> encoded, size_t begin, size_t size) {
-  // Starts are rare, so that a block is looked through as a whole first.
+  // Starts are rare: test whole blocks first.
   constexpr size_t kBlock = 32;
   size_t i = begin + 1;
   for (; i + kBlock <= size; i += kBlock) {
@@ -52,14 +51,14 @@ int64_t bytes_of(const std::vector<int32_t>& id_bytes, int32_t id) {
 int64_t bytes_of_labels(const std::vector<int32_t>& id_bytes, const TokenRow& row, size_t size) {
   if (id_bytes.empty()) return 0;
   const auto last = static_cast<int32_t>(id_bytes.size() - 1);
-  int32_t beyond = 0;  // Its sign bit: whether any id has none.
+  int32_t beyond = 0;  // Negative if any label is outside the table.
   for (size_t i = 0; i < size; ++i) beyond |= last - row.labels[i];
   int64_t bytes = 0;
   if (beyond < 0) {
     for (size_t i = 0; i < size; ++i) bytes += bytes_of(id_bytes, row.labels[i]);
     return bytes;
   }
-  // Several sums, because each addition waits for the one before it.
+  // Several accumulators break the dependency chain of additions.
   constexpr size_t kSums = 8;
   const int32_t* of_id = id_bytes.data();
   const int32_t* labels = row.labels.data();
@@ -104,7 +103,7 @@ void fill_row(const RowLayout& layout, std::span<const uint32_t> encoded, const 
   CHECK(size <= row.ids.size(), "{} positions in a row of {}", size, row.ids.size());
   clear_row(row, size);
   for (size_t i = 0; i < size; ++i) row.labels[i] = token_id(encoded[i + ahead]);
-  // Positions before the first id of a shifted row are dealt with below.
+  // The first id of each document in a shifted row is set below.
   for (size_t i = shifted ? 1 : 0; i < size; ++i) row.ids[i] = token_id(encoded[i - (1 - ahead)]);
   std::fill_n(row.weights.begin(), size, 1.0f);
   std::fill_n(row.paddings.begin(), size, 0.0f);
@@ -115,7 +114,7 @@ void fill_row(const RowLayout& layout, std::span<const uint32_t> encoded, const 
     fill_positions(run, ++segment, row);
     if (shifted) {
       row.ids[run.begin] = layout.start_id();
-    } else if (is_document_start(encoded[run.end])) {  // No document's first token is predicted.
+    } else if (is_document_start(encoded[run.end])) {  // A document's first token is not predicted.
       row.weights[run.end - 1] = 0.0f;
       bytes -= bytes_of(layout.id_bytes(), row.labels[run.end - 1]);
     }

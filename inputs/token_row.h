@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of a language-model batch, and how a run of tokens is laid out in it. Conventions are
-// Pax's: segment_ids count documents from 1 (0 is padding), segment_pos counts tokens from 0 in
-// each, weights are 1 where a label counts, paddings are 1 where there is nothing.
+// One row of a language-model batch and its layout. Conventions follow Pax: segment_ids count
+// documents from 1 (0 is padding), segment_pos counts tokens from 0 in each document, weights are 1
+// where a label counts, paddings are 1 at padding.
 #pragma once
 
 #include <array>
@@ -12,17 +12,24 @@
 
 #include "core/hparams/enum_names.h"
 #include "inputs/base_input.h"
-#include "inputs/tokenizer.h"
+#include "inputs/tokenizers/tokenizer.h"
 
 namespace tessera {
 
-// What a position is asked to predict.
+// Encoded tokens: an id and whether it begins a document.
+inline uint32_t encode_token(int32_t id, bool is_start) {
+  return 2 * static_cast<uint32_t>(id) + (is_start ? 1 : 0);
+}
+inline int32_t token_id(uint32_t encoded) { return static_cast<int32_t>(encoded >> 1); }
+inline bool is_document_start(uint32_t encoded) { return (encoded & 1) != 0; }
+
+// What a position predicts.
 enum class Labels {
-  // Labels are the row's tokens; ids are the same, shifted right within each document, with the
-  // tokenizer's start_id before its first token. Every token is a label. (seqax's flat tokens; T5.)
+  // Labels are the row's tokens. Ids are the labels shifted right within each document, with the
+  // tokenizer's start_id before the first token. Every token is a label. (seqax's flat tokens; T5.)
   kShiftRight,
-  // Ids are the row's tokens; labels are the tokens after them, so a row reads one token more than
-  // its length. A label in the next document weighs nothing. (GPT-2, nanoGPT.)
+  // Ids are the row's tokens. Labels are the next tokens, so a row reads one token more than its
+  // length. A label in the next document has weight 0. (GPT-2, nanoGPT.)
   kNextToken,
 };
 
@@ -30,7 +37,7 @@ constexpr std::array<EnumName<Labels>, 2> enum_names(Labels) {
   return {{{Labels::kShiftRight, "shift_right"}, {Labels::kNextToken, "next_token"}}};
 }
 
-// Borrowed arrays of equal length, and what a row has one of (base_input.h).
+// Views of the arrays of one row (base_input.h).
 struct TokenRow {
   std::span<int32_t> ids;
   std::span<int32_t> labels;
@@ -43,14 +50,14 @@ struct TokenRow {
   int32_t* source = nullptr;
 };
 
-// How tokens are laid out in rows, and what is known of their ids.
+// The label convention, and the properties of ids it needs.
 class RowLayout {
  public:
-  // Without a tokenizer, ids are no text: 0 stands before a document, and labels have no bytes.
+  // Without a tokenizer, start_id is 0 and labels have no bytes.
   RowLayout(Labels labels, const Tokenizer* tokenizer = nullptr);
   Labels labels() const { return labels_; }
   int32_t start_id() const { return start_id_; }
-  // Bytes of text of each id; empty if ids are no text.
+  // Bytes of text per id; empty if ids are not text.
   const std::vector<int32_t>& id_bytes() const { return id_bytes_; }
 
  private:
@@ -59,21 +66,22 @@ class RowLayout {
   std::vector<int32_t> id_bytes_;
 };
 
-// Tokens a full row of `seq_len` positions reads: one more for kNextToken.
+// Tokens read by a full row: seq_len, plus one for kNextToken.
 int64_t tokens_per_row(Labels labels, int64_t seq_len);
 
-// Lays out encoded tokens (2 * id + is_start), at most tokens_per_row; what is left is padding.
-// Every array is filled; the source is 0, and the row counts in evaluation.
+// Lays out at most tokens_per_row encoded tokens; the rest is padding. Fills every array; source is
+// 0, eval_sample_weight is 1.
 void fill_row(const RowLayout& layout, std::span<const uint32_t> encoded, const TokenRow& row);
 
-// Makes the positions from `begin` on padding, and a row of nothing else one that does not count.
+// Sets the positions from `begin` on to padding. With begin = 0, also sets the row's
+// eval_sample_weight to 0.
 void clear_row(const TokenRow& row, size_t begin = 0);
 
-// A batch of `rows` rows of padding, and views of its rows.
+// A batch of `rows` rows of padding, and a view of one row.
 Batch make_token_batch(int64_t rows, int64_t seq_len);
 TokenRow token_row(Batch& batch, int64_t row);
 
-// The arrays of such a batch, bytes empty.
+// The arrays of such a batch, without data.
 Batch token_batch_specification(int64_t rows, int64_t seq_len);
 
 }  // namespace tessera

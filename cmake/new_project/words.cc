@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "inputs/permutation.h"
+#include "inputs/shuffle.h"
 
 namespace my_project {
 

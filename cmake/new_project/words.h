@@ -5,6 +5,7 @@
 
 #include "core/hparams/template.h"
 #include "inputs/indexed_input.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 
 namespace my_project {
 

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "experiments/c4/c4_spmd.h"
-#include "inputs/file_pattern.h"
-#include "inputs/flat_tokens_input.h"
-#include "inputs/streaming_text_input.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/readers/text_files.h"
+#include "inputs/streaming/streaming_text_input.h"
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "inputs/flat_tokens_input.h"
-#include "inputs/streaming_text_input.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/streaming/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"

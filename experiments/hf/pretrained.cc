@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "inputs/flat_tokens_input.h"
-#include "inputs/streaming_text_input.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/streaming/streaming_text_input.h"
 #include "layers/models/transformer.h"
 #include "plugins/registry.h"
 #include "tasks/interop/hf_model.h"

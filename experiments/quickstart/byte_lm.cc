@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "inputs/flat_tokens_input.h"
-#include "inputs/text_input.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/flat_tokens/text_input.h"
 #include "layers/models/language_model.h"
 #include "layers/norms/norms.h"
 #include "tasks/learner/schedules/schedules.h"
@@ -58,7 +58,7 @@ Learner::HParams ByteLm::learner() const {
 
 ExperimentConfig ByteLm::build() const {
   // Evaluation reads the corpus snapshot that the training input has written.
-  const FlatTokensInput::HParams validation{.path = std::string(kFrozenCorpus),
+  const FlatTokensInput::HParams validation{.path = std::string(kCorpusSnapshot),
                                             .split = "validation",
                                             .global_batch_size = global_batch_size,
                                             .seq_len = seq_len,

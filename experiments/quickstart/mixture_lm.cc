@@ -3,7 +3,7 @@
 // validation loss of each. The sources are synthetic, so that it runs without data; a source of
 // token files is {"web", FlatTokensInput::HParams{.path = "web/*.h5", .shuffle = Shuffle::kEra}}.
 #include "experiments/quickstart/byte_lm.h"
-#include "inputs/mixture_input.h"
+#include "inputs/mixture/mixture_input.h"
 #include "inputs/synthetic_input.h"
 #include "plugins/registry.h"
 

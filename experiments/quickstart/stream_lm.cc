@@ -3,7 +3,7 @@
 // validation split is chosen by a hash of each document's text. --set path=FILES, and --set
 // tokenizer=FILE with its vocab_size.
 #include "experiments/quickstart/byte_lm.h"
-#include "inputs/streaming_text_input.h"
+#include "inputs/streaming/streaming_text_input.h"
 #include "plugins/registry.h"
 
 namespace tessera {
@@ -16,7 +16,7 @@ struct StreamLm : ByteLm {
   std::string text_field = "text";
   std::string tokenizer = "bytes";
   double validation_fraction = 0.01;  // Of documents.
-  BrokenDocuments broken_documents = BrokenDocuments::kFail;
+  CorruptRecords broken_documents = CorruptRecords::kFail;
   int64_t max_eval_batches =
       100;  // Without a limit, the whole corpus is read to find the validation split.
   FIELDS(path, text_field, tokenizer, validation_fraction, broken_documents, max_eval_batches)

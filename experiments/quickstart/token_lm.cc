@@ -2,7 +2,7 @@
 // quickstart.TokenLm: learns a token file of `flat_tokens build`, given as --set tokens=FILE.h5,
 // and scores its validation split. docs/data.md describes the whole way from text to bits per byte.
 #include "experiments/quickstart/byte_lm.h"
-#include "inputs/flat_tokens_input.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
 #include "plugins/registry.h"
 
 namespace tessera {

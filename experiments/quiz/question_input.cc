@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/hparams/template.h"
-#include "inputs/permutation.h"
+#include "inputs/shuffle.h"
 
 namespace tessera {
 

@@ -4,13 +4,12 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "inputs/tokenizers/unicode_classes.h"
-#include "inputs/tokenizers/utf8.h"
+#include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
 namespace {
 
-// A text is searched from each of its bytes on, so that this bounds the time.
+// Bounds the search time: a match is tried at every byte.
 constexpr size_t kLongestContent = 512;
 
 bool is_word(int32_t code) { return (UnicodeClasses::get().of(code) & unicode_class::kWord) != 0; }
@@ -97,12 +96,12 @@ void AddedTokens::split(
     while (const auto match = next_match(text, from)) {
       const AddedToken& token = tokens_[static_cast<size_t>(match->token)];
       from = match->end;
-      // What is passed over still hides what it overlaps, as in the reference.
+      // As in the reference, a skipped token still hides overlapping tokens.
       if (token.is_special && !with_special) continue;
       if (token.is_single_word && !stands_alone(text, match->begin, match->end)) continue;
       size_t begin = match->begin;
       size_t end = match->end;
-      if (begin < done) continue;  // Within the space that the one before took.
+      if (begin < done) continue;  // Inside white space taken by the previous token.
       if (token.takes_left_space) begin = begin_of_space_before(text, begin, done);
       if (token.takes_right_space) end = end_of_space_after(text, end);
       if (done < begin) take(text.substr(done, begin - done), std::nullopt);

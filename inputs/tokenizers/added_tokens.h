@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens that stand for themselves wherever their text occurs, whatever the model would make of it:
-// "<|endoftext|>", runs of spaces. Found before the text is split into words.
+// Added tokens: texts such as "<|endoftext|>" or runs of spaces that are always one token. They are
+// found before the text is split into words.
 #pragma once
 
 #include <array>
@@ -17,24 +17,24 @@ namespace tessera {
 struct AddedToken {
   std::string content;
   int32_t id = 0;
-  bool is_special = false;  // Gives no text, and stands for itself only where that is asked for.
-  bool is_single_word = false;  // Only where no letter or digit is beside it.
+  bool is_special = false;      // Decodes to no text; encoded only on request.
+  bool is_single_word = false;  // Only if no letter or digit is adjacent.
   bool takes_left_space = false;
   bool takes_right_space = false;
-  bool is_normalized = false;  // Is looked for in the normalized text.
+  bool is_normalized = false;  // Matched in the normalized text.
 };
 
-// A set of texts that are looked for together.
+// A set of texts to search for together.
 class AddedTokens {
  public:
-  // `contents[i]` is what tokens[i] is looked for as: its content, normalized or not.
+  // `contents[i]`: the text to search for as tokens[i], normalized if the token is.
   AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents);
 
-  // Whether there is any, and any that is not special.
+  // Whether the set is empty (without special tokens: of others).
   bool is_empty(bool with_special) const { return with_special ? none_ : none_plain_; }
 
-  // Calls in turn for text between tokens (id nullopt) and tokens. Of those that begin at one place
-  // the longest counts. Special ones count as text unless `with_special`.
+  // Calls `take` in order for tokens and for the text between them (id nullopt). The longest match
+  // at a position wins. Without `with_special`, special tokens are text.
   void split(std::string_view text, bool with_special,
              const std::function<void(std::string_view, std::optional<int32_t>)>& take) const;
 
@@ -50,7 +50,7 @@ class AddedTokens {
   std::vector<AddedToken> tokens_;
   bool none_ = true;
   bool none_plain_ = true;
-  // A trie: (node, byte) to node, and the token that ends at a node, or -1.
+  // A trie: (node, byte) to node, and the token that ends at each node, or -1.
   std::unordered_map<int64_t, int32_t> children_;
   std::vector<int32_t> token_at_ = {-1};
   std::array<bool, 256> begins_{};

@@ -1,17 +1,126 @@
 // SPDX-License-Identifier: Apache-2.0
+// Short words rescan all pairs for each merge: quadratic, but fast. Long words use a heap of merges
+// and a linked list of symbols.
 #include "inputs/tokenizers/bpe_model.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "core/base/error.h"
-#include "inputs/tokenizers/byte_alphabet.h"
-#include "inputs/tokenizers/utf8.h"
+#include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
 namespace {
 
-// Numbered symbols are 32 bits wide.
+constexpr size_t kLongestShortWord = 64;
+
+void merge_short(const PairTable& table, MergeScratch* scratch) {
+  std::vector<int32_t>& symbols = scratch->symbols;
+  std::vector<PairTable::Merge>& merges = scratch->merges;  // [i]: symbols i and i + 1.
+  size_t count = symbols.size();
+  merges.resize(count - 1);
+  for (size_t i = 0; i + 1 < count; ++i) merges[i] = table.find(symbols[i], symbols[i + 1]);
+  while (count > 1) {
+    // As unsigned, -1 is the largest.
+    size_t best = 0;
+    uint32_t lowest = static_cast<uint32_t>(merges[0].rank);
+    for (size_t i = 1; i + 1 < count; ++i) {
+      const auto rank = static_cast<uint32_t>(merges[i].rank);
+      if (rank < lowest) {
+        lowest = rank;
+        best = i;
+      }
+    }
+    if (merges[best].rank < 0) break;
+    symbols[best] = merges[best].made;
+    --count;
+    for (size_t i = best + 1; i < count; ++i) symbols[i] = symbols[i + 1];
+    for (size_t i = best + 1; i + 1 < count; ++i) merges[i] = merges[i + 1];
+    if (best + 1 < count) merges[best] = table.find(symbols[best], symbols[best + 1]);
+    if (best > 0) merges[best - 1] = table.find(symbols[best - 1], symbols[best]);
+  }
+  symbols.resize(count);
+}
+
+class LongWord {
+ public:
+  LongWord(const PairTable& table, MergeScratch* scratch)
+      : table_(table),
+        symbols_(scratch->symbols),
+        previous_(scratch->previous),
+        next_(scratch->next),
+        queue_(scratch->queue) {}
+
+  void merge() {
+    link();
+    while (!queue_.empty()) {
+      std::pop_heap(queue_.begin(), queue_.end(), later);
+      const QueuedMerge top = queue_.back();
+      queue_.pop_back();
+      const int32_t right = next_[at(top.position)];
+      // The entry may be stale.
+      if (symbols_[at(top.position)] < 0 || right == end_) continue;
+      if (table_.find(symbols_[at(top.position)], symbols_[at(right)]).made != top.made) continue;
+      symbols_[at(top.position)] = top.made;
+      symbols_[at(right)] = -1;
+      const int32_t after = next_[at(right)];
+      next_[at(top.position)] = after;
+      if (after != end_) previous_[at(after)] = top.position;
+      if (previous_[at(top.position)] >= 0) push(previous_[at(top.position)], top.position);
+      if (after != end_) push(top.position, after);
+    }
+    std::erase(symbols_, -1);
+  }
+
+ private:
+  static size_t at(int32_t position) { return static_cast<size_t>(position); }
+  static bool later(const QueuedMerge& one, const QueuedMerge& other) {
+    return one.rank != other.rank ? one.rank > other.rank : one.position > other.position;
+  }
+
+  void link() {
+    end_ = static_cast<int32_t>(symbols_.size());
+    previous_.resize(symbols_.size());
+    next_.resize(symbols_.size());
+    queue_.clear();
+    for (int32_t i = 0; i < end_; ++i) {
+      previous_[at(i)] = i - 1;
+      next_[at(i)] = i + 1;
+      if (i + 1 == end_) continue;
+      const PairTable::Merge merge = table_.find(symbols_[at(i)], symbols_[at(i + 1)]);
+      if (merge.rank >= 0) queue_.push_back({merge.rank, i, merge.made});
+    }
+    std::make_heap(queue_.begin(), queue_.end(), later);
+  }
+
+  void push(int32_t left, int32_t right) {
+    const PairTable::Merge merge = table_.find(symbols_[at(left)], symbols_[at(right)]);
+    if (merge.rank < 0) return;
+    queue_.push_back({merge.rank, left, merge.made});
+    std::push_heap(queue_.begin(), queue_.end(), later);
+  }
+
+  const PairTable& table_;
+  std::vector<int32_t>& symbols_;
+  std::vector<int32_t>& previous_;
+  std::vector<int32_t>& next_;
+  std::vector<QueuedMerge>& queue_;
+  int32_t end_ = 0;
+};
+
+}  // namespace
+
+void merge_symbols(const PairTable& merges, MergeScratch* scratch) {
+  if (scratch->symbols.size() < 2) return;
+  if (scratch->symbols.size() <= kLongestShortWord)
+    merge_short(merges, scratch);
+  else
+    LongWord(merges, scratch).merge();
+}
+
+namespace {
+
+// Symbol positions have 32 bits.
 constexpr size_t kLongestWord = std::numeric_limits<int32_t>::max() / 4;
 
 }  // namespace
@@ -40,7 +149,7 @@ BpeModel::BpeModel(const BpeDefinition& definition, const std::string& where)
   add_merges(definition);
   if (!definition.ignores_merges) return;
   for (const auto& [token, id] : definition.vocabulary) {
-    const auto bytes = is_byte_level_ ? bytes_of_alphabet(token) : token;
+    const auto bytes = is_byte_level_ ? byte_level_decode(token) : token;
     if (bytes) whole_words_.emplace(*bytes, id);
   }
 }
@@ -50,7 +159,7 @@ void BpeModel::add_byte_symbols() {
   fallback_ids_.fill(-1);
   for (int byte = 0; byte < 256; ++byte) {
     const std::string raw(1, static_cast<char>(byte));
-    byte_ids_[static_cast<size_t>(byte)] = id_of(alphabet_of_bytes(raw)).value_or(-1);
+    byte_ids_[static_cast<size_t>(byte)] = id_of(byte_level_encode(raw)).value_or(-1);
     fallback_ids_[static_cast<size_t>(byte)] = id_of(fmt::format("<0x{:02X}>", byte)).value_or(-1);
   }
 }
@@ -66,7 +175,7 @@ void BpeModel::add_merges(const BpeDefinition& definition) {
              where_, rank, left, right, token);
       return *id;
     };
-    // A part that goes on with a word says so by its prefix, which the whole says once.
+    // The prefix of the right part is not repeated in the merged token.
     const size_t prefix = std::min(continuing_prefix_.size(), right.size());
     const int32_t left_id = require(left);
     const int32_t right_id = require(right);
@@ -81,7 +190,7 @@ std::optional<int32_t> BpeModel::id_of(std::string_view token) const {
 }
 
 void BpeModel::fail_without_token(std::string_view symbol) const {
-  fail("{}: the vocabulary has neither a token for '{}' nor an unk_token", where_, symbol);
+  fail("{}: the vocabulary has no token for '{}' and no unk_token", where_, symbol);
 }
 
 void BpeModel::byte_symbols(std::string_view word, std::vector<int32_t>* symbols) const {
@@ -94,10 +203,11 @@ void BpeModel::byte_symbols(std::string_view word, std::vector<int32_t>* symbols
 }
 
 void BpeModel::character_symbols(std::string_view raw, std::vector<int32_t>* symbols) const {
-  const std::string written = is_byte_level_ ? alphabet_of_bytes(raw) : "";
+  const std::string written = is_byte_level_ ? byte_level_encode(raw) : "";
   const std::string_view word = is_byte_level_ ? std::string_view(written) : raw;
   symbols->clear();
-  bool owes_unknown = false;  // As the reference has it, one is written when the next symbol comes.
+  bool owes_unknown =
+      false;  // As in the reference, an unknown token is emitted with the next symbol.
   std::string symbol;
   for (size_t at = 0; at < word.size();) {
     const auto length = static_cast<size_t>(character_at(word, at).length);
@@ -158,7 +268,7 @@ std::string BpeModel::description() const {
                   is_byte_level_, unknown_.value_or(-1), fuses_unknown_, has_byte_fallback_,
                   !whole_words_.empty(), continuing_prefix_, end_suffix_);
   for (const auto& [id, token] : tokens) text += fmt::format("{} {}:{}\n", id, token.size(), token);
-  // The order of merges counts, not their numbers.
+  // The order of merges matters, not the rank values.
   for (const auto& merge : merges) text += fmt::format("{} {} {}\n", merge[1], merge[2], merge[3]);
   return text;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-pair encoding of one word: its symbols, merged pair by pair in the order of the merges.
-// Symbols are bytes (GPT-2's form) or characters. Exactly what Hugging Face's library gives, in
-// O(n log n) for a word of any length.
+// Byte-pair encoding of one word, with the ids of Hugging Face's tokenizers library, in O(n log n).
+// Symbols are bytes (GPT-2) or characters.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,35 +13,103 @@
 #include <utility>
 #include <vector>
 
-#include "inputs/tokenizers/merge_symbols.h"
-#include "inputs/tokenizers/pair_table.h"
-
 namespace tessera {
 
-// As the files have it: tokens in the file's own writing.
+class PairTable {
+ public:
+  struct Merge {
+    int32_t rank = -1;  // Lower ranks merge first; -1: no merge.
+    int32_t made = -1;  // The merged symbol.
+  };
+
+  explicit PairTable(size_t most_pairs = 0) {
+    size_t slots = 16;
+    while (slots < 2 * most_pairs) slots *= 2;
+    slots_.resize(slots);
+    mask_ = slots - 1;
+  }
+
+  // Replaces an earlier merge of the pair.
+  void put(int32_t left, int32_t right, Merge merge) {
+    Slot& slot = slots_[place(left, right)];
+    slot = {left, right, merge};
+  }
+
+  Merge find(int32_t left, int32_t right) const { return slots_[place(left, right)].merge; }
+
+  template <typename Take>
+  void for_each(const Take& take) const {
+    for (const Slot& slot : slots_)
+      if (slot.left >= 0) take(slot.left, slot.right, slot.merge);
+  }
+
+ private:
+  struct Slot {
+    int32_t left = -1;  // -1: free slot.
+    int32_t right = -1;
+    Merge merge;
+  };
+
+  // The slot of the pair, or the free slot where it belongs.
+  size_t place(int32_t left, int32_t right) const {
+    const uint64_t pair =
+        static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+    uint64_t mixed = pair * 0x9e3779b97f4a7c15u;
+    mixed ^= mixed >> 32;
+    size_t at = mixed & mask_;
+    while (slots_[at].left >= 0 && (slots_[at].left != left || slots_[at].right != right))
+      at = (at + 1) & mask_;
+    return at;
+  }
+
+  std::vector<Slot> slots_;
+  size_t mask_ = 0;
+};
+
+// Byte-pair merging: repeatedly merges the adjacent pair of lowest rank, leftmost first.
+
+// A candidate merge of the symbol at `position` and the next one.
+struct QueuedMerge {
+  int32_t rank = 0;
+  int32_t position = 0;
+  int32_t made = 0;
+};
+
+// Reused between calls of one thread.
+struct MergeScratch {
+  std::vector<int32_t> symbols;  // Input and output.
+  std::vector<int32_t> previous;
+  std::vector<int32_t> next;
+  std::vector<PairTable::Merge> merges;
+  std::vector<QueuedMerge> queue;
+};
+
+void merge_symbols(const PairTable& merges, MergeScratch* scratch);
+
+// A vocabulary and merges, with tokens as written in the file.
 struct BpeDefinition {
   std::vector<std::pair<std::string, int32_t>> vocabulary;
-  std::vector<std::pair<std::string, std::string>> merges;  // First come, first merged.
-  bool is_byte_level = false;                // Tokens are written in byte_alphabet.h.
+  std::vector<std::pair<std::string, std::string>> merges;  // By rank.
+  bool is_byte_level = false;  // Tokens are in GPT-2's byte-level alphabet (unicode.h).
   std::optional<std::string> unknown_token;  // For characters without a token.
-  bool fuses_unknown = false;                // Several in a row are one.
-  bool has_byte_fallback = false;            // They are written as bytes: <0x0A>.
-  bool ignores_merges = false;               // A word that is a token is that token.
-  std::string continuing_prefix;             // Of symbols that do not begin a word.
-  std::string end_suffix;                    // Of those that end one.
+  bool fuses_unknown = false;                // Consecutive unknown tokens become one.
+  bool has_byte_fallback = false;            // Unknown characters become byte tokens: <0x0A>.
+  bool ignores_merges = false;               // A word in the vocabulary is encoded without merges.
+  std::string continuing_prefix;             // Of symbols inside a word.
+  std::string end_suffix;                    // Of symbols at the end of a word.
 };
 
 class BpeModel {
  public:
-  // Error, beginning with `where`, if the parts do not fit together.
+  // Error, prefixed with `where`, if the parts are inconsistent.
   BpeModel(const BpeDefinition& definition, const std::string& where);
 
-  // Appends the ids of a word, which is raw bytes also where tokens are written otherwise.
+  // Appends the ids of a word of raw bytes.
   void encode_word(std::string_view word, MergeScratch* scratch, std::vector<int32_t>* ids) const;
 
   std::optional<int32_t> id_of(std::string_view token) const;
   int64_t size() const { return static_cast<int64_t>(ids_.size()); }
-  // Everything that ids follow from; for fingerprints.
+  // Everything that determines ids, for fingerprints.
   std::string description() const;
 
  private:
@@ -52,9 +120,9 @@ class BpeModel {
   void character_symbols(std::string_view word, std::vector<int32_t>* symbols) const;
 
   std::string where_;
-  // By the file's writing.
+  // By the token as written in the file.
   std::unordered_map<std::string, int32_t> ids_;
-  // By raw bytes, where a word that is a token is that token.
+  // By raw bytes, if ignores_merges.
   std::unordered_map<std::string, int32_t> whole_words_;
   bool symbols_are_bytes_ = false;
   bool is_byte_level_ = false;

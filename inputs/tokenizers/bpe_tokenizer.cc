@@ -2,14 +2,51 @@
 #include "inputs/tokenizers/bpe_tokenizer.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstring>
 #include <mutex>
+#include <string_view>
 
 #include "core/base/error.h"
-#include "inputs/tokenizers/byte_alphabet.h"
-#include "inputs/tokenizers/content_hash.h"
-#include "inputs/tokenizers/word_cache.h"
+#include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
+
+// Direct-mapped cache from word to ids; a lookup takes about 1 % of the time of merging. Not
+// thread-safe.
+class WordCache {
+ public:
+  static constexpr size_t kLongestWord = 31;
+  static constexpr size_t kMostIds = 7;
+
+  // One cache line.
+  struct alignas(64) Entry {
+    std::array<uint64_t, 4>
+        key{};  // The word's bytes, zero padding, and its length in the last byte.
+    std::array<int32_t, kMostIds> ids{};
+    int32_t count = 0;
+  };
+
+  WordCache() : entries_(size_t{1} << kBits) {}
+
+  // The entry for a word of 1 to 31 bytes; *key is its key.
+  Entry& place(std::string_view word, std::array<uint64_t, 4>* key) {
+    *key = {};
+    std::memcpy(key->data(), word.data(), word.size());
+    (*key)[3] |= static_cast<uint64_t>(word.size()) << 56;
+    uint64_t mixed = (*key)[0] * 0x9e3779b97f4a7c15u;
+    mixed = (mixed ^ (mixed >> 32) ^ (*key)[1]) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ (mixed >> 29) ^ (*key)[2]) * 0x94d049bb133111ebu;
+    mixed = (mixed ^ (mixed >> 31) ^ (*key)[3]) * 0x9e3779b97f4a7c15u;
+    return entries_[mixed >> (64 - kBits)];
+  }
+
+ private:
+  static constexpr int kBits = 15;
+  std::vector<Entry> entries_;
+};
 
 struct BpeTokenizer::Workspace {
   WordCache cache;
@@ -22,7 +59,7 @@ struct BpeTokenizer::Pool {
   std::vector<std::unique_ptr<Workspace>> idle;
 };
 
-// A workspace for the length of a call. There are as many as calls ever ran at once.
+// Borrows a workspace for one call. The pool grows to the number of concurrent calls.
 class BpeTokenizer::Borrowed {
  public:
   explicit Borrowed(Pool& pool) : pool_(pool) {
@@ -51,10 +88,10 @@ class BpeTokenizer::Borrowed {
 
 namespace {
 
-// Ids may have gaps, but a file of a few tokens does not make tables of millions.
+// Ids may have gaps, but not huge ones.
 constexpr int64_t kMostGaps = 1 << 17;
 
-// Only texts that are looked for matter, and "normalized" only where something normalizes.
+// "normalized" matters only if there is a normalizer.
 std::string description_of(const std::vector<AddedToken>& added, bool has_normalizer) {
   std::string text;
   for (const AddedToken& token : added)
@@ -95,11 +132,10 @@ BpeTokenizer::BpeTokenizer(BpeParts parts)
     contents.emplace_back(normalizer_->apply(token.content, &storage, &has_beginning));
   }
   after_normalizing_ = std::make_unique<AddedTokens>(std::move(normalized), contents);
-  fingerprint_ =
-      fmt::format("bpe-{}", content_hash(model_.description() +
-                                         (normalizer_ ? normalizer_->description() : "") + "\n" +
-                                         pre_tokenizer_->description() + "\n" +
-                                         description_of(added_, normalizer_ != nullptr)));
+  fingerprint_ = fmt::format(
+      "bpe-{}", content_hash(model_.description() + (normalizer_ ? normalizer_->description : "") +
+                             "\n" + pre_tokenizer_->description() + "\n" +
+                             description_of(added_, normalizer_.has_value())));
 }
 
 BpeTokenizer::~BpeTokenizer() = default;
@@ -111,13 +147,13 @@ void BpeTokenizer::add_texts(const BpeParts& parts) {
   const auto tokens = static_cast<int64_t>(parts.model.vocabulary.size() + added_.size());
   if (tokens == 0) fail("{}: the vocabulary is empty", name_);
   if (count > 2 * tokens + kMostGaps)
-    fail("{}: id {} lies far beyond the {} tokens of the vocabulary", name_, count - 1, tokens);
+    fail("{}: id {} is far larger than the {} tokens of the vocabulary", name_, count - 1, tokens);
   texts_.resize(static_cast<size_t>(count));
   for (const auto& [token, id] : parts.model.vocabulary) {
     TokenText& text = texts_[static_cast<size_t>(id)];
     text.kind = TokenText::Kind::kText;
     if (parts.model.is_byte_level)
-      text.bytes = bytes_of_alphabet(token).value_or(token);
+      text.bytes = byte_level_decode(token).value_or(token);
     else
       text.bytes = decoder_.bytes_of(token);
   }
@@ -164,7 +200,7 @@ void BpeTokenizer::encode_text(std::string_view whole, bool with_special,
       whole, with_special, [&](std::string_view part, std::optional<int32_t> token) {
         if (token) return ids->push_back(*token);
         bool is_beginning = part.data() == whole.data();
-        if (normalizer_ == nullptr) return encode_piece({part, is_beginning}, workspace.get(), ids);
+        if (!normalizer_) return encode_piece({part, is_beginning}, workspace.get(), ids);
         std::string* storage = &workspace.get()->normalized;
         const std::string_view text = normalizer_->apply(part, storage, &is_beginning);
         encode_normalized(text, is_beginning);
@@ -226,5 +262,110 @@ std::vector<std::string> BpeTokenizer::special_tokens() const {
   for (const AddedToken& added : added_) names.push_back(added.content);
   return names;
 }
+
+namespace {
+
+constexpr size_t kLongestText = 1 << 20;
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  while (true) {
+    const size_t at = text.find(from);
+    out += text.substr(0, at);
+    if (at == std::string_view::npos) return out;
+    out += to;
+    text.remove_prefix(at + from.size());
+  }
+}
+
+// "<0x0A>" is byte 10; -1 for anything else.
+int byte_of_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  int byte = -1;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
+}
+
+class DecoderReader {
+ public:
+  TokenDecoder run(const Json& json) {
+    add(json);
+    return std::move(decoder_);
+  }
+
+ private:
+  void add(const Json& json) {
+    if (json.is_null()) return;
+    const std::string& type = json.at("type").as_string();
+    if (type == "Sequence") {
+      for (const Json& each : json.at("decoders").as_array()) add(each);
+    } else if (type == "ByteLevel" || type == "Fuse") {
+      // Byte tokens are concatenated anyway.
+    } else if (type == "ByteFallback") {
+      decoder_.has_byte_tokens = true;
+    } else if (type == "Replace") {
+      const Json& from = json.at("pattern").at("String");
+      if (from.as_string().empty()) fail("{} is empty", from.where());
+      decoder_.replacements.emplace_back(from.as_string(), json.at("content").as_string());
+    } else if (type == "Metaspace") {
+      const Json& mark = json.at("replacement");
+      if (mark.as_string().empty()) fail("{} is empty", mark.where());
+      decoder_.replacements.emplace_back(mark.as_string(), " ");
+      const Json* scheme = json.find("prepend_scheme");
+      const bool prepends = scheme == nullptr ? flag_of(json, "add_prefix_space", true)
+                                              : scheme->as_string() != "never";
+      if (prepends) decoder_.strip_left = 1;
+    } else if (type == "BPEDecoder") {
+      decoder_.end_suffix = json.at("suffix").as_string();
+      decoder_.strip_right = 1;
+    } else if (type == "Strip") {
+      add_strip(json);
+    } else {
+      fail(
+          "{}: a decoder of type '{}' is not supported; supported are: ByteLevel, ByteFallback, "
+          "Fuse, "
+          "Metaspace, Replace, Strip, BPEDecoder, Sequence",
+          json.where(), type);
+    }
+  }
+
+  void add_strip(const Json& json) {
+    const std::string& content = json.at("content").as_string();
+    if (content.size() != 1)
+      fail("{} is '{}', expected one ASCII character", json.at("content").where(), content);
+    decoder_.strip = content[0];
+    decoder_.strip_left = json.at("start").as_integer();
+    decoder_.strip_right = json.at("stop").as_integer();
+  }
+
+  TokenDecoder decoder_;
+};
+
+}  // namespace
+
+std::string TokenDecoder::bytes_of(std::string_view token) const {
+  if (const int byte = byte_of_token(token); has_byte_tokens && byte >= 0)
+    return std::string(1, static_cast<char>(byte));
+  std::string text(token);
+  for (const auto& [from, to] : replacements) {
+    text = replaced(text, from, to);
+    if (text.size() > kLongestText)
+      fail("the decoder makes more than {} bytes of the token '{}'", kLongestText, token);
+  }
+  if (!end_suffix.empty() && text.ends_with(end_suffix))
+    text.replace(text.size() - end_suffix.size(), end_suffix.size(), " ");
+  return text;
+}
+
+std::string TokenDecoder::stripped(std::string text) const {
+  size_t left = 0;
+  while (static_cast<int64_t>(left) < strip_left && left < text.size() && text[left] == strip)
+    ++left;
+  text.erase(0, left);
+  for (int64_t i = 0; i < strip_right && text.ends_with(strip); ++i) text.pop_back();
+  return text;
+}
+
+TokenDecoder make_token_decoder(const Json& json) { return DecoderReader().run(json); }
 
 }  // namespace tessera

@@ -1,31 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-pair tokenizers: added tokens, normalizer, words, merges, in the order of Hugging Face's
-// library, and with its ids. Made of tokenizer.json or of GPT-2's two files.
-//
-// Text that is not UTF-8 is nowhere an error: a byte that is in no valid character is split as
-// U+FFFD would be, and encoded as the byte that it is (where bytes have tokens).
+// Byte-pair tokenizers with the steps of Hugging Face's tokenizers library (added tokens,
+// normalizer, pre-tokenizer, merges) and its ids. Bytes that are not UTF-8 are split as U+FFFD and
+// encoded as themselves, if the vocabulary has byte tokens.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "inputs/tokenizer.h"
+#include "core/io/json.h"
 #include "inputs/tokenizers/added_tokens.h"
 #include "inputs/tokenizers/bpe_model.h"
 #include "inputs/tokenizers/normalizer.h"
 #include "inputs/tokenizers/pre_tokenizer.h"
-#include "inputs/tokenizers/token_text.h"
+#include "inputs/tokenizers/tokenizer.h"
 
 namespace tessera {
 
-// Everything that makes a byte-pair tokenizer.
+// The member "decoder" of a tokenizer.json: how tokens are written in the vocabulary, such as
+// "▁the" for " the" or <0x0A> for a line end.
+struct TokenDecoder {
+  std::vector<std::pair<std::string, std::string>>
+      replacements;              // Applied to each token, in order.
+  bool has_byte_tokens = false;  // <0x0A> is a byte.
+  std::string end_suffix;        // Becomes a space.
+  char strip = ' ';
+  int64_t strip_left = 0;   // Removed from the beginning of the text, up to this many times,
+  int64_t strip_right = 0;  // and from its end.
+
+  // The bytes of a token that is not written in the byte-level alphabet.
+  std::string bytes_of(std::string_view token) const;
+  // Applies the strips to a whole text.
+  std::string stripped(std::string text) const;
+};
+
+// Error that names an unsupported feature. null: tokens are their text.
+TokenDecoder make_token_decoder(const Json& json);
+
+// The parts of a byte-pair tokenizer.
 struct BpeParts {
   std::string name;
   std::string definition;
   BpeDefinition model;
-  std::unique_ptr<Normalizer> normalizer;  // Null: none.
+  std::optional<Normalizer> normalizer;
   std::unique_ptr<PreTokenizer> pre_tokenizer;
   std::vector<AddedToken> added;
   TokenDecoder decoder;
@@ -55,7 +74,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<std::string> special_tokens() const override;
 
  private:
-  struct Workspace;  // What one call at a time uses.
+  struct Workspace;  // Scratch memory of one call.
   class Borrowed;
 
   void add_texts(const BpeParts& parts);
@@ -68,9 +87,9 @@ class BpeTokenizer final : public Tokenizer {
   std::string fingerprint_;
   std::string definition_;
   BpeModel model_;
-  std::unique_ptr<Normalizer> normalizer_;
+  std::optional<Normalizer> normalizer_;
   std::unique_ptr<PreTokenizer> pre_tokenizer_;
-  const WordScanner* scanner_;  // Of pre_tokenizer_, if that is all it does.
+  const WordScanner* scanner_;  // Set if it is the only step of pre_tokenizer_.
   std::unique_ptr<AddedTokens> before_normalizing_;
   std::unique_ptr<AddedTokens> after_normalizing_;
   std::vector<AddedToken> added_;
@@ -78,7 +97,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<TokenText> texts_;  // By id.
   int32_t start_id_ = 0;
   std::optional<int32_t> end_id_;
-  // Workspaces that no call uses now.
+  // Unused workspaces.
   struct Pool;
   std::unique_ptr<Pool> pool_;
 };

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/io/json.h"
 #include "inputs/tokenizers/bpe_tokenizer.h"
-#include "inputs/tokenizers/json_flag.h"
+#include "inputs/tokenizers/normalizer.h"
 
 namespace tessera {
 namespace {
@@ -21,7 +21,7 @@ constexpr std::string_view kStartNames[] = {"<|begin_of_text|>", "<|startoftext|
 int32_t id_at(const Json& json) {
   const int64_t id = json.as_integer();
   if (id < 0 || id >= std::numeric_limits<int32_t>::max())
-    fail("{} is {}, expected an id from 0 on", json.where(), id);
+    fail("{} is {}, expected an id of 0 or more", json.where(), id);
   return static_cast<int32_t>(id);
 }
 
@@ -37,18 +37,21 @@ void read_vocabulary(const Json& json, BpeDefinition* model) {
   for (const auto& [token, id] : json.as_object()) model->vocabulary.emplace_back(token, id_at(id));
 }
 
-// "a b", or ["a", "b"] where tokens may hold spaces.
+std::pair<std::string, std::string> split_merge(std::string_view text, const std::string& where) {
+  const size_t space = text.find(' ');
+  if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
+    fail("{} is '{}', expected two tokens with a space between", where, text);
+  return {std::string(text.substr(0, space)), std::string(text.substr(space + 1))};
+}
+
+// "a b", or ["a", "b"] for tokens with spaces.
 std::pair<std::string, std::string> merge_of(const Json& json) {
   if (json.is_array()) {
     if (json.as_array().size() != 2)
       fail("{} has {} tokens, expected 2", json.where(), json.as_array().size());
     return {json.as_array()[0].as_string(), json.as_array()[1].as_string()};
   }
-  const std::string& text = json.as_string();
-  const size_t space = text.find(' ');
-  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-    fail("{} is '{}', expected two tokens with a space between", json.where(), text);
-  return {text.substr(0, space), text.substr(space + 1)};
+  return split_merge(json.as_string(), json.where());
 }
 
 void read_merges(const Json& json, BpeDefinition* model) {
@@ -61,13 +64,12 @@ void read_merges(const Json& json, BpeDefinition* model) {
 BpeDefinition read_model(const Json& json, bool is_byte_level) {
   const Json& type = member(json, "type");
   if (!type.is_null() && type.as_string() != "BPE")
-    fail("{} is '{}', of which only BPE is supported{}", type.where(), type.as_string(),
+    fail("{} is '{}', only BPE is supported{}", type.where(), type.as_string(),
          type.as_string() == "Unigram" ? "; if it has a SentencePiece model (*.model), use that"
                                        : "");
   const Json& dropout = member(json, "dropout");
   if (!dropout.is_null() && dropout.as_number() != 0)
-    fail("{} is {}: merges left out at random are not supported", dropout.where(),
-         dropout.as_number());
+    fail("{} is {}: BPE dropout is not supported", dropout.where(), dropout.as_number());
   BpeDefinition model;
   model.is_byte_level = is_byte_level;
   model.fuses_unknown = flag_of(json, "fuse_unk", false);
@@ -96,20 +98,20 @@ std::vector<AddedToken> read_added(const Json& json) {
     token.takes_right_space = flag_of(each, "rstrip", false);
     token.is_normalized = flag_of(each, "normalized", !token.is_special);
     if (!names.insert(token.content).second)
-      fail("{}: the added token '{}' is there twice", each.where(), token.content);
+      fail("{}: the added token '{}' is repeated", each.where(), token.content);
     added.push_back(std::move(token));
   }
   return added;
 }
 
-// The name of a token in tokenizer_config.json: text, or an object with it; "" for none.
+// A token name in tokenizer_config.json: a string or an object; "" if absent.
 std::string configured_token(const Json& config, std::string_view name) {
   const Json& token = config.is_object() ? member(config, name) : config;
   if (token.is_object()) return text_of(member(token, "content"));
   return token.is_string() ? token.as_string() : "";
 }
 
-// The token that the post-processor puts before a text; "" for none.
+// The token that the post-processor prepends; "" if none.
 std::string processed_start(const Json& json) {
   if (!json.is_object()) return "";
   const Json& processors = member(json, "processors");
@@ -125,7 +127,7 @@ std::string processed_start(const Json& json) {
   return special.is_object() ? text_of(member(special, "id")) : "";
 }
 
-// Of special tokens only: "</s>" in a text's vocabulary is not the end of anything.
+// Special tokens only: "</s>" in an ordinary vocabulary ends nothing.
 std::optional<int32_t> special_id(const std::vector<AddedToken>& added, std::string_view name) {
   for (const AddedToken& token : added)
     if (token.is_special && token.content == name) return token.id;
@@ -145,11 +147,11 @@ void choose_start_and_end(const Json& config, const Json& processor, BpeParts* p
   parts->start_id = special_id(parts->added, configured_token(config, "bos_token"));
   if (!parts->start_id) parts->start_id = special_id(parts->added, processed_start(processor));
   if (!parts->start_id) parts->start_id = first_special(parts->added, kStartNames);
-  // GPT-2's way: one token parts documents, and so stands before each.
+  // In GPT-2, one token both ends documents and precedes each.
   if (!parts->start_id) parts->start_id = special_id(parts->added, "<|endoftext|>");
 }
 
-// Lines of "a b" under a line of the version.
+// Lines "a b", after a version line.
 void read_merges_text(std::string_view text, const std::string& name, BpeDefinition* model) {
   int64_t line_number = 0;
   while (!text.empty()) {
@@ -159,11 +161,7 @@ void read_merges_text(std::string_view text, const std::string& name, BpeDefinit
     ++line_number;
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || line.starts_with("#version")) continue;
-    const size_t space = line.find(' ');
-    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
-      fail("{}: merges.txt:{} is '{}', expected two tokens with a space between", name, line_number,
-           line);
-    model->merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+    model->merges.push_back(split_merge(line, fmt::format("{}: merges.txt:{}", name, line_number)));
   }
 }
 
@@ -192,9 +190,8 @@ std::unique_ptr<Tokenizer> make_gpt2_tokenizer(const std::string& name,
   BpeParts parts;
   parts.name = name;
   parts.definition = definition_of_files(files);
-  std::vector<std::unique_ptr<SplitStep>> steps;
-  steps.push_back(make_scan_step(WordPattern::kGpt2));
-  parts.pre_tokenizer = std::make_unique<PreTokenizer>(std::move(steps), true);
+  parts.pre_tokenizer = std::make_unique<PreTokenizer>(
+      std::vector{make_scan_step(WordPattern::kGpt2)}, /*is_byte_level=*/true);
   parts.model.is_byte_level = true;
   read_vocabulary(parse_json(files.at("vocab.json"), name), &parts.model);
   read_merges_text(files.at("merges.txt"), name, &parts.model);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a tokenizer.json does to text before it is split: Unicode normal forms, case, replacements.
-// Bytes that are no UTF-8 pass as they are.
+// The normalizer of a tokenizer.json, applied before pre-tokenization: Unicode normal forms, case,
+// replacements. Bytes that are not UTF-8 are kept.
 #pragma once
 
-#include <memory>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,18 +12,21 @@
 
 namespace tessera {
 
-class Normalizer {
- public:
-  virtual ~Normalizer() = default;
-  // The text itself where nothing changes; else what is written to *storage. Where the beginning is
-  // taken off, *has_beginning becomes false.
-  virtual std::string_view apply(std::string_view text, std::string* storage,
-                                 bool* has_beginning) const = 0;
-  // Equal for equal effect; for fingerprints.
-  virtual std::string description() const = 0;
+// An optional flag of a tokenizer.json; absent and null are equal.
+inline bool flag_of(const Json& json, std::string_view name, bool fallback) {
+  const Json* found = json.find(name);
+  return found == nullptr || found->is_null() ? fallback : found->as_bool();
+}
+
+struct Normalizer {
+  std::string description;  // Equal for equal effect; for fingerprints.
+  // Returns the text itself if nothing changes, else writes to *storage. Sets *has_beginning to
+  // false if the beginning is removed.
+  std::function<std::string_view(std::string_view text, std::string* storage, bool* has_beginning)>
+      apply;
 };
 
-// From the member "normalizer"; null for none. Error that names what is not supported.
-std::unique_ptr<Normalizer> make_normalizer(const Json& json);
+// From the member "normalizer"; nullopt for none. Error that names an unsupported feature.
+std::optional<Normalizer> make_normalizer(const Json& json);
 
 }  // namespace tessera

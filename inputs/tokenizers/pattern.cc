@@ -1,31 +1,211 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/tokenizers/pattern.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
-#include "inputs/tokenizers/pcre2_internal.h"
-#include "inputs/tokenizers/utf8.h"
+#include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
+
+// RAII handles of PCRE2.
+template <typename T, void (*Free)(T*)>
+struct Pcre2Free {
+  void operator()(T* handle) const { Free(handle); }
+};
+template <typename T, void (*Free)(T*)>
+using Pcre2 = std::unique_ptr<T, Pcre2Free<T, Free>>;
+
+// Translation from Oniguruma's syntax to PCRE2's. They differ in the meaning of \s, \w, \b and \h,
+// and in nested sets.
+
+namespace {
+
+// White_Space; PCRE2's \s also has U+180E.
+constexpr std::string_view kSpaceClass =
+    R"(\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr std::string_view kNotSpace =
+    R"(\x00-\x08\x0e-\x1f\x21-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
+    R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
+// Including circled and squared letters, which are symbols in PCRE2.
+constexpr std::string_view kWord =
+    R"(\p{L}\p{M}\p{N}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+constexpr std::string_view kHex = "0-9a-fA-F";
+
+class Translator {
+ public:
+  Translator(std::string_view text, const std::string& where) : text_(text), where_(where) {}
+
+  std::string run() {
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '\\') {
+        escape();
+      } else if (in_set_) {
+        set_character(c);
+      } else if (c == '[') {
+        open_set();
+      } else {
+        if (c == '(') check_group();
+        if (c == '}') close_interval();
+        out_ += c;
+        ++at_;
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view what) const {
+    fail("{}: the pattern '{}' has {} at byte {}, which is not supported", where_, text_, what,
+         at_);
+  }
+
+  void open_set() {
+    in_set_ = true;
+    set_begin_ = at_;
+    out_ += text_[at_++];
+    if (at_ < text_.size() && text_[at_] == '^') out_ += text_[at_++];
+    if (at_ < text_.size() && text_[at_] == ']') out_ += "\\]", ++at_;
+  }
+
+  void set_character(char c) {
+    if (c == '[' && text_.substr(at_, 2) != "[:") refuse("a set within a set");
+    if (text_.substr(at_, 2) == "&&") refuse("an intersection of sets ('&&')");
+    if (c == '[') {  // [:alpha:]
+      const size_t end = text_.find(":]", at_ + 2);
+      if (end == std::string_view::npos) refuse("an unfinished class of characters");
+      out_ += text_.substr(at_, end + 2 - at_);
+      at_ = end + 2;
+      return;
+    }
+    if (c == ']') in_set_ = false;
+    out_ += c;
+    ++at_;
+  }
+
+  void put_set(std::string_view members, bool is_negated) {
+    out_ += is_negated ? "[^" : "[";
+    out_ += members;
+    out_ += ']';
+  }
+
+  void escape() {
+    if (at_ + 1 >= text_.size()) refuse("a backslash at its end");
+    const char c = text_[at_ + 1];
+    switch (c) {
+      case 's':
+        in_set_ ? void(out_ += kSpaceClass) : put_set(kSpaceClass, false);
+        break;
+      case 'S':
+        in_set_ ? void(out_ += kNotSpace) : put_set(kSpaceClass, true);
+        break;
+      case 'w':
+        in_set_ ? void(out_ += kWord) : put_set(kWord, false);
+        break;
+      case 'h':
+        in_set_ ? void(out_ += kHex) : put_set(kHex, false);
+        break;
+      case 'W':
+      case 'H':
+        if (in_set_) refuse(fmt::format("'\\{}' within a set", c));
+        put_set(c == 'W' ? kWord : kHex, true);
+        break;
+      case 'b':
+        in_set_ ? void(out_ += "\\x08") : word_edge("(?<!{0})(?={0})|(?<={0})(?!{0})");
+        break;
+      case 'B':
+        word_edge("(?<!{0})(?!{0})|(?<={0})(?={0})");
+        break;
+      case 'u':
+        hexadecimal();
+        return;
+      case 'G':
+      case 'K':
+      case 'C':
+      case 'g':
+      case 'k':
+        refuse(fmt::format("'\\{}'", c));
+      default:
+        out_ += '\\';
+        out_ += c;
+    }
+    at_ += 2;
+  }
+
+  void word_edge(fmt::format_string<std::string> form) {
+    out_ += fmt::format("(?:{})", fmt::format(form, fmt::format("[{}]", kWord)));
+  }
+
+  // é
+  void hexadecimal() {
+    const std::string_view digits = text_.substr(at_ + 2, 4);
+    for (const char digit : digits)
+      if (std::isxdigit(static_cast<unsigned char>(digit)) == 0)
+        refuse("'\\u' without four digits");
+    if (digits.size() < 4) refuse("'\\u' without four digits");
+    out_ += fmt::format("\\x{{{}}}", digits);
+    at_ += 6;
+  }
+
+  // Oniguruma's (?m) is (?s) in PCRE2; conditions and callouts differ.
+  void check_group() const {
+    if (text_.substr(at_, 2) == "(*") refuse("a verb '(*'");
+    if (text_.substr(at_, 2) != "(?") return;
+    for (size_t i = at_ + 2; i < text_.size(); ++i) {
+      const char c = text_[i];
+      if (c == 'm') refuse("the option 'm'");
+      if (c == '(' || c == 'R' || c == '&' || c == 'P' || c == 'C') refuse("a condition or a call");
+      if (c != 'i' && c != 'x' && c != '-') return;
+    }
+  }
+
+  // In Oniguruma, x{1,3}+ repeats x{1,3}; in PCRE2 it is possessive.
+  void close_interval() {
+    size_t open = out_.size();
+    while (open > 0 &&
+           (std::isdigit(static_cast<unsigned char>(out_[open - 1])) != 0 || out_[open - 1] == ','))
+      --open;
+    const bool is_interval = open > 0 && out_[open - 1] == '{' && open < out_.size();
+    if (is_interval && at_ + 1 < text_.size() && text_[at_ + 1] == '+')
+      refuse("'}+', which repeats a repetition");
+  }
+
+  std::string_view text_;
+  const std::string& where_;
+  std::string out_;
+  size_t at_ = 0;
+  size_t set_begin_ = 0;
+  bool in_set_ = false;
+};
+
+}  // namespace
+
+std::string pcre2_expression(const std::string& expression, const std::string& where) {
+  return Translator(expression, where).run();
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestExpression = 1 << 16;
-constexpr uint32_t kMostMatchSteps = 10'000'000;  // Of one match.
-constexpr size_t kMostLooks = 10'000'000'000;     // At bytes, in the same.
-constexpr size_t kJitStack = 16 << 20;            // Grows up to it.
-constexpr uint32_t kMostHeap = 256 << 10;         // KiB, where there is no JIT.
-constexpr size_t kWindow = 1024;                  // Bytes that compiled code sees at a time.
-constexpr int64_t kAttemptsBetweenLooks = 1024;   // At the clock.
+constexpr uint32_t kMostMatchSteps = 10'000'000;  // Per match.
+constexpr size_t kMostLooks = 10'000'000'000;     // Bytes inspected per match.
+constexpr size_t kJitStack = 16 << 20;            // Maximum size.
+constexpr uint32_t kMostHeap = 256 << 10;         // KiB, without JIT.
+constexpr size_t kWindow = 1024;                  // Bytes per JIT match.
+constexpr int64_t kAttemptsBetweenLooks = 1024;   // Match attempts between deadline checks.
 
-// What one thread needs to match: made once.
+// Per-thread match data, created once.
 struct MatchSpace {
   MatchSpace() {
     pcre2_set_match_limit(context.get(), kMostMatchSteps);
@@ -38,20 +218,20 @@ struct MatchSpace {
       pcre2_jit_stack_create(32 << 10, kJitStack, nullptr)};
 };
 
-// Text with U+FFFD for each broken byte, and the way back from its offsets.
-class MendedText {
+// Text with U+FFFD for each invalid byte, and the mapping of offsets back.
+class ValidUtf8 {
  public:
-  explicit MendedText(std::string_view text) : text_(text) {
+  explicit ValidUtf8(std::string_view text) : text_(text) {
     size_t at = 0;
     while (at < text.size()) {
       const Character character = character_at(text, at);
       if (!character.is_valid) break;
       at += static_cast<size_t>(character.length);
     }
-    if (at < text.size()) mend(at);
+    if (at < text.size()) replace_invalid(at);
   }
 
-  std::string_view text() const { return breaks_.empty() ? text_ : std::string_view(mended_); }
+  std::string_view text() const { return breaks_.empty() ? text_ : std::string_view(replaced_); }
   size_t original(size_t offset) const {
     if (breaks_.empty()) return offset;
     const auto before = std::lower_bound(breaks_.begin(), breaks_.end(), offset);
@@ -59,19 +239,19 @@ class MendedText {
   }
 
  private:
-  void mend(size_t from) {
-    mended_ = std::string(text_.substr(0, from));
+  void replace_invalid(size_t from) {
+    replaced_ = std::string(text_.substr(0, from));
     for (size_t at = from; at < text_.size();) {
       const Character character = character_at(text_, at);
-      if (!character.is_valid) breaks_.push_back(mended_.size());
-      append_utf8(character.code, &mended_);
+      if (!character.is_valid) breaks_.push_back(replaced_.size());
+      append_utf8(character.code, &replaced_);
       at += static_cast<size_t>(character.length);
     }
   }
 
   std::string_view text_;
-  std::string mended_;
-  std::vector<size_t> breaks_;  // Where they stand in mended_, three bytes for one.
+  std::string replaced_;
+  std::vector<size_t> breaks_;  // Positions in replaced_, where three bytes replace one.
 };
 
 std::string message_of(int code) {
@@ -90,9 +270,9 @@ struct Pattern::Compiled {
   Pcre2<pcre2_code, pcre2_code_free> code;
 };
 
-// The matches of one text. Compiled code does not count its steps well, so it sees a window of the
-// text at a time, in which no pattern takes long. Where the end of the window would have a say, the
-// interpreter, which counts, tries that place on the whole text.
+// Finds the matches in one text. JIT code does not count its steps reliably, so it sees a window of
+// the text at a time. If a match could depend on text after the window, the interpreter, which
+// counts steps, tries that position on growing windows.
 class Pattern::Search {
  public:
   Search(const Compiled& compiled, std::string_view text)
@@ -101,7 +281,7 @@ class Pattern::Search {
         deadline_(Clock::now() + std::chrono::seconds(10) +
                   std::chrono::microseconds(2 * static_cast<int64_t>(text.size()))) {}
 
-  // The first match that begins at `from` or later.
+  // The first match that begins at or after `from`.
   std::optional<std::pair<size_t, size_t>> next(size_t from) {
     while (true) {
       const size_t end = end_of_window(from, kWindow);
@@ -134,12 +314,12 @@ class Pattern::Search {
   size_t end_of_window(size_t from, size_t length) const {
     if (text_.size() - from <= length) return text_.size();
     size_t end = from + length;
-    while ((text_[end] & 0xc0) == 0x80) --end;  // Whole characters.
+    while ((text_[end] & 0xc0) == 0x80) --end;  // At a character boundary.
     return end;
   }
 
-  // A match that begins here, by the interpreter, in windows that grow until it ends within one. A
-  // step may look at the whole window, so the larger it is the fewer are allowed.
+  // Matches at `begin` with the interpreter, on windows that grow until the match ends inside one.
+  // A step may inspect the whole window, so larger windows allow fewer steps.
   int match_counted(size_t begin) const {
     int found = PCRE2_ERROR_PARTIAL;
     for (size_t length = 4 * kWindow; found == PCRE2_ERROR_PARTIAL; length *= 4) {
@@ -159,10 +339,10 @@ class Pattern::Search {
                        options | PCRE2_NO_UTF_CHECK, space().data.get(), space().context.get());
   }
 
-  // No text needs long with a pattern that is meant well; a hostile one can be quadratic.
+  // A hostile pattern can take quadratic time over a text.
   void look_at_clock(size_t from) const {
     if (Clock::now() > deadline_)
-      fail("{}: the pattern '{}' takes too long: {} of {} bytes of a text are matched",
+      fail("{}: the pattern '{}' takes too long: it stopped after {} of {} bytes of a text",
            compiled_.where, compiled_.expression, from, text_.size());
   }
 
@@ -189,9 +369,11 @@ Pattern::Pattern(const std::string& expression, const std::string& where)
                                       translated.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE,
                                       &error, &offset, context.get()));
   if (compiled_->code == nullptr)
-    fail("{}: the pattern '{}' is no regular expression: {}", where, expression, message_of(error));
-  pcre2_jit_compile(compiled_->code.get(),
-                    PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);  // Where there is no JIT, slowly.
+    fail("{}: the pattern '{}' is not a regular expression: {}", where, expression,
+         message_of(error));
+  pcre2_jit_compile(
+      compiled_->code.get(),
+      PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);  // Without JIT, matching is slower.
 }
 
 Pattern::~Pattern() = default;
@@ -199,15 +381,15 @@ Pattern::Pattern(Pattern&&) noexcept = default;
 
 void Pattern::for_each_match(std::string_view whole,
                              const std::function<void(size_t, size_t)>& take) const {
-  const MendedText mended(whole);
-  const std::string_view text = mended.text();
+  const ValidUtf8 valid(whole);
+  const std::string_view text = valid.text();
   Search search(*compiled_, text);
   size_t from = 0;
   size_t last_end = std::string_view::npos;
   while (const auto match = search.next(from)) {
     const auto [begin, end] = *match;
     if (begin < end || begin != last_end) {
-      take(mended.original(begin), mended.original(end));
+      take(valid.original(begin), valid.original(end));
       last_end = end;
     }
     from = end;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A regular expression of a tokenizer file, in Oniguruma's dialect (which Hugging Face's library
-// reads), run by PCRE2. Both files and texts may be hostile: matching is bounded in steps, memory
-// and time. Bytes that are no UTF-8 match as U+FFFD does.
+// A regular expression of a tokenizer file, in Oniguruma's syntax (as in Hugging Face's tokenizers
+// library), run by PCRE2. Patterns and texts may be hostile: steps, memory and time are bounded.
+// Bytes that are not UTF-8 match as U+FFFD.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ namespace tessera {
 
 class Pattern {
  public:
-  // Error, beginning with `where`, for what is no expression or says what PCRE2 cannot.
+  // Error, prefixed with `where`, if the expression is invalid or cannot be translated.
   Pattern(const std::string& expression, const std::string& where);
   ~Pattern();
   Pattern(Pattern&&) noexcept;
 
-  // Calls with the begin and end of each match, in order; empty ones too, but not one that begins
-  // where another ends. May run on several threads at once.
+  // Visits all matches in order, including empty ones, except an empty match at the end of another.
+  // Thread-safe.
   void for_each_match(std::string_view text,
                       const std::function<void(size_t begin, size_t end)>& take) const;
 
@@ -30,7 +30,7 @@ class Pattern {
   std::unique_ptr<Compiled> compiled_;
 };
 
-// The same expression in PCRE2's dialect; Error for what has no equal there.
+// Translates to PCRE2's syntax; Error if there is no equivalent.
 std::string pcre2_expression(const std::string& expression, const std::string& where);
 
 }  // namespace tessera

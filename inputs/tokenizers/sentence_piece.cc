@@ -3,20 +3,123 @@
 
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include "core/base/error.h"
-#include "inputs/tokenizers/content_hash.h"
-#include "inputs/tokenizers/long_sentence_piece.h"
-#include "inputs/tokenizers/sentence_piece_check.h"
-#include "inputs/tokenizers/token_text.h"
+#include "inputs/tokenizers/sentence_piece_model.h"
+#include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kLongText = size_t{1} << 17;  // Bytes; longer ones are not given out whole.
+uint64_t pair_key(int32_t first, int32_t second) {
+  return uint64_t{static_cast<uint32_t>(first)} << 32 | static_cast<uint32_t>(second);
+}
+
+std::vector<uint64_t> neighbours_in(const std::vector<SentencePieceFile::Piece>& pieces) {
+  std::vector<uint64_t> pairs;
+  for (const SentencePieceFile::Piece& piece : pieces) {
+    if (!piece.is_text()) continue;
+    int32_t before = -1;
+    for (size_t at = 0; at < piece.text.size();) {
+      const Character character = character_at(piece.text, at);
+      if (before >= 0) pairs.push_back(pair_key(before, character.code));
+      before = character.code;
+      at += static_cast<size_t>(character.length);
+    }
+  }
+  std::sort(pairs.begin(), pairs.end());
+  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+  pairs.shrink_to_fit();
+  return pairs;
+}
+
+bool is_within_character(std::string_view text, size_t at) {
+  return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+}
+
+}  // namespace
+
+ChunkedSentencePiece::ChunkedSentencePiece(std::string_view model, const std::string& where,
+                                           const ChunkLimits& cut)
+    : ChunkedSentencePiece(parse_sentence_piece_model(model, where), model, where, cut) {}
+
+ChunkedSentencePiece::ChunkedSentencePiece(const SentencePieceFile& file, std::string_view model,
+                                           const std::string& where, const ChunkLimits& cut)
+    : where_(where),
+      cut_(cut),
+      kind_(file.kind),
+      has_byte_fallback_(file.has_byte_fallback),
+      normalizer_(file),
+      processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()),
+      neighbours_(neighbours_in(file.pieces)) {
+  const auto status = processor_->LoadFromSerializedProto(without_normalizer(model, where));
+  if (!status.ok()) fail("{}: SentencePiece refuses the model: {}", where_, status.ToString());
+}
+
+ChunkedSentencePiece::~ChunkedSentencePiece() = default;
+
+// Whether a token may span the boundary before the character at `at` > 0. In unigram and BPE
+// models, tokens and intermediate merges are pieces, so none spans it if the two characters are
+// adjacent in no piece. In word models, tokens begin at space marks.
+bool ChunkedSentencePiece::may_cross(std::string_view text, size_t at) const {
+  if (kind_ == SentencePieceFile::Kind::kWord) return !text.substr(at).starts_with(kSpaceMark);
+  const int32_t before = character_at(text, character_before(text, at)).code;
+  const uint64_t pair = pair_key(before, character_at(text, at).code);
+  return std::binary_search(neighbours_.begin(), neighbours_.end(), pair);
+}
+
+// Where to end the first chunk of a text.
+size_t ChunkedSentencePiece::cut_of(std::string_view text) const {
+  const auto is_good = [&](size_t at) {
+    return !is_within_character(text, at) && !may_cross(text, at);
+  };
+  const size_t most = std::min(cut_.most, text.size() - 1);
+  for (size_t at = std::min(cut_.usual, most); at > 0; --at)
+    if (is_good(at)) return at;
+  for (size_t at = cut_.usual + 1; at <= most; ++at)
+    if (is_good(at)) return at;
+  size_t at = most;
+  while (at > 1 && is_within_character(text, at)) --at;
+  return at;
+}
+
+// The library writes one unknown token for a run of unknown characters, also across chunks.
+void ChunkedSentencePiece::encode_piece(std::string_view normalized, bool is_first,
+                                        std::vector<int32_t>* ids) const {
+  std::vector<int> found;
+  const auto status = processor_->Encode(normalized, &found);
+  if (!status.ok()) fail("{}: SentencePiece fails: {}", where_, status.ToString());
+  const bool goes_on = !is_first && !has_byte_fallback_ && !ids->empty() && !found.empty() &&
+                       ids->back() == found.front() && processor_->IsUnknown(found.front());
+  ids->insert(ids->end(), found.begin() + (goes_on ? 1 : 0), found.end());
+}
+
+void ChunkedSentencePiece::encode(std::string_view text, std::vector<int32_t>* ids) const {
+  SentencePieceNormalizer::State state = SentencePieceNormalizer::start(text);
+  std::string waiting;  // Normalized text; encoded up to `begin`.
+  size_t begin = 0;
+  bool is_first = true;
+  while (!state.is_done) {
+    waiting.erase(0, begin);
+    begin = 0;
+    normalizer_.advance(&state, 4 * cut_.most, &waiting);
+    while (waiting.size() - begin > cut_.most) {
+      const std::string_view rest = std::string_view(waiting).substr(begin);
+      const size_t cut = cut_of(rest);
+      encode_piece(rest.substr(0, cut), is_first, ids);
+      is_first = false;
+      begin += cut;
+    }
+  }
+  encode_piece(std::string_view(waiting).substr(begin), is_first, ids);
+}
+
+namespace {
+
+constexpr size_t kLongText = size_t{1} << 17;  // Bytes; longer texts are encoded in chunks.
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -79,7 +182,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
   std::optional<int32_t> id_of(std::string_view token) const override {
     const int32_t id = processor_.PieceToId(token);
-    // What is no piece is the unknown one.
+    // The library returns the unknown piece for others.
     return has(id) && processor_.IdToPiece(id) == token ? std::optional(id) : std::nullopt;
   }
   std::vector<std::string> special_tokens() const override {
@@ -90,11 +193,11 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
  private:
-  // Made when the first long text comes.
-  const LongSentencePiece& long_texts() const {
+  // Created at the first long text.
+  const ChunkedSentencePiece& long_texts() const {
     const std::lock_guard hold(long_texts_mutex_);
     if (long_texts_ == nullptr)
-      long_texts_ = std::make_unique<LongSentencePiece>(
+      long_texts_ = std::make_unique<ChunkedSentencePiece>(
           files_of_definition(definition_).at("tokenizer.model"), name_);
     return *long_texts_;
   }
@@ -112,8 +215,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     return {TokenText::Kind::kText, text};
   }
 
-  // Where the first name of a control piece begins, and its id; the text's end and -1 if there is
-  // none. Of two at one place the longer counts.
+  // The position and id of the first control piece named in the text; its size and -1 if there is
+  // none. The longest name at a position wins.
   std::pair<size_t, int32_t> first_control(std::string_view text) const {
     std::pair<size_t, int32_t> first{text.size(), -1};
     size_t longest = 0;
@@ -134,8 +237,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string fingerprint_;
   sentencepiece::SentencePieceProcessor processor_;
   mutable std::mutex long_texts_mutex_;
-  mutable std::unique_ptr<LongSentencePiece> long_texts_;
-  std::vector<TokenText> texts_;  // By id; of byte pieces only the length counts.
+  mutable std::unique_ptr<ChunkedSentencePiece> long_texts_;
+  std::vector<TokenText> texts_;  // By id; of byte pieces only the length is used.
 };
 
 }  // namespace

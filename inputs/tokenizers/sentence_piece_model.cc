@@ -1,11 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/tokenizers/sentence_piece_model.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "core/base/error.h"
-#include "inputs/tokenizers/protobuf.h"
-#include "inputs/tokenizers/sentence_piece_fields.h"
+#include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
+
+// The protocol-buffer wire format, as far as sentencepiece_model.proto needs it.
+struct ProtobufField {
+  uint64_t number = 0;
+  uint32_t type = 0;       // Wire type.
+  std::string_view bytes;  // Wire type 2.
+  uint64_t value = 0;      // Other wire types.
+  std::string_view whole;  // The encoded field, including its tag.
+
+  float as_float() const {
+    const auto bits = static_cast<uint32_t>(value);
+    float number_value = 0;
+    std::memcpy(&number_value, &bits, sizeof(number_value));
+    return number_value;
+  }
+};
+
+// The fields of one message. Errors are prefixed with `where`.
+class ProtobufReader {
+ public:
+  ProtobufReader(std::string_view message, const std::string& where)
+      : rest_(message), where_(where) {}
+
+  bool next(ProtobufField* field) {
+    if (rest_.empty()) return false;
+    const std::string_view before = rest_;
+    const uint64_t tag = number();
+    *field = {};
+    field->number = tag >> 3;
+    field->type = static_cast<uint32_t>(tag & 7);
+    if (field->number == 0) refuse();
+    switch (field->type) {
+      case 0:
+        field->value = number();
+        break;
+      case 1:
+        field->value = fixed<uint64_t>();
+        break;
+      case 2: {
+        const uint64_t size = number();
+        if (size > rest_.size()) refuse();
+        field->bytes = rest_.substr(0, size);
+        rest_.remove_prefix(size);
+        break;
+      }
+      case 5:
+        field->value = fixed<uint32_t>();
+        break;
+      default:
+        refuse();
+    }
+    field->whole = before.substr(0, before.size() - rest_.size());
+    return true;
+  }
+
+ private:
+  [[noreturn]] void refuse() const {
+    fail("{}: not a SentencePiece model, or a damaged one", where_);
+  }
+
+  uint64_t number() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (rest_.empty()) refuse();
+      const auto byte = static_cast<unsigned char>(rest_[0]);
+      rest_.remove_prefix(1);
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    refuse();
+  }
+  template <typename T>
+  T fixed() {
+    if (rest_.size() < sizeof(T)) refuse();
+    T value = 0;
+    std::memcpy(&value, rest_.data(), sizeof(T));
+    rest_.remove_prefix(sizeof(T));
+    return value;
+  }
+
+  std::string_view rest_;
+  const std::string& where_;
+};
+
+namespace sentence_piece_fields {
+
+// Field numbers of sentencepiece_model.proto: the model,
+inline constexpr uint64_t kPieces = 1;
+inline constexpr uint64_t kTrainer = 2;
+inline constexpr uint64_t kNormalizer = 3;
+inline constexpr uint64_t kSelfTest = 4;
+inline constexpr uint64_t kDenormalizer = 5;
+// a piece,
+inline constexpr uint64_t kPieceText = 1;
+inline constexpr uint64_t kPieceScore = 2;
+inline constexpr uint64_t kPieceType = 3;
+// the trainer,
+inline constexpr uint64_t kModelType = 3;
+inline constexpr uint64_t kWhitespaceSuffix = 24;
+inline constexpr uint64_t kByteFallback = 35;
+inline constexpr uint64_t kUnknownText = 44;
+// a normalizer.
+inline constexpr uint64_t kNormalizerTable = 2;
+inline constexpr uint64_t kDummyPrefix = 3;
+inline constexpr uint64_t kRemoveSpaces = 4;
+inline constexpr uint64_t kEscapeSpaces = 5;
+
+}  // namespace sentence_piece_fields
 
 using namespace sentence_piece_fields;
 
@@ -19,7 +129,7 @@ SentencePieceFile::Piece parse_piece(std::string_view message, const std::string
     if (field.number == kPieceScore && field.type == 5) piece.score = field.as_float();
     if (field.number == kPieceType && field.type == 0) {
       if (field.value < 1 || field.value > 6)
-        fail("{}: a piece of type {}; there are 1 to 6", where, field.value);
+        fail("{}: a piece has type {}, expected 1 to 6", where, field.value);
       piece.type = static_cast<SentencePieceFile::Type>(field.value);
     }
   }
@@ -33,7 +143,7 @@ void parse_trainer(std::string_view message, const std::string& where, SentenceP
     if (field.type != 0) continue;
     if (field.number == kModelType) {
       if (field.value < 1 || field.value > 4)
-        fail("{}: a model of type {}; there are 1 to 4", where, field.value);
+        fail("{}: model type {}, expected 1 to 4", where, field.value);
       file->kind = static_cast<SentencePieceFile::Kind>(field.value);
     }
     if (field.number == kByteFallback) file->has_byte_fallback = field.value != 0;
@@ -66,7 +176,7 @@ SentencePieceFile parse_sentence_piece_model(std::string_view model, const std::
   return file;
 }
 
-// The self-test goes too: its samples are of text that is not normalized.
+// Drops the self-test too, whose samples are not normalized.
 std::string without_normalizer(std::string_view model, const std::string& where) {
   std::string bare;
   bare.reserve(model.size());
@@ -81,6 +191,109 @@ std::string without_normalizer(std::string_view model, const std::string& where)
   bare += static_cast<char>(kNormalizer << 3 | 2);
   bare += static_cast<char>(normalizer.size());
   return bare + normalizer;
+}
+
+namespace {
+
+constexpr uint32_t kIsValue = 1u << 31;
+constexpr uint32_t kHasLeaf = 1u << 8;
+constexpr size_t kMostPieces = 1 << 22;
+constexpr size_t kLongestPiece = 1 << 16;
+
+void check_normalizer(std::string_view message, const std::string& where) {
+  ProtobufReader reader(message, where);
+  for (ProtobufField field; reader.next(&field);)
+    if (field.number == kNormalizerTable && field.type == 2 && !field.bytes.empty())
+      if (!SentencePieceTable::is_valid(field.bytes))
+        fail("{}: its normalization table is damaged", where);
+}
+
+void check_piece(std::string_view message, size_t index, const std::string& where) {
+  ProtobufReader reader(message, where);
+  bool has_text = false;
+  for (ProtobufField field; reader.next(&field);) {
+    if (field.number == kPieceText && field.type == 2) {
+      has_text = !field.bytes.empty();
+      if (field.bytes.size() > kLongestPiece || field.bytes.find('\0') != std::string_view::npos)
+        fail("{}: piece {} is not a text of at most {} bytes", where, index, kLongestPiece);
+      for (size_t at = 0; at < field.bytes.size();) {
+        const Character character = character_at(field.bytes, at);
+        if (!character.is_valid) fail("{}: piece {} is not UTF-8", where, index);
+        at += static_cast<size_t>(character.length);
+      }
+    }
+    if (field.number == kPieceScore && field.type == 5) {
+      const float score = field.as_float();
+      if (!(std::abs(score) < 1e30f)) fail("{}: the score of piece {} is {}", where, index, score);
+    }
+  }
+  if (!has_text) fail("{}: piece {} is empty", where, index);
+}
+
+uint64_t offset_of(uint32_t unit) { return uint64_t{unit >> 10} << ((unit & (1u << 9)) >> 6); }
+
+}  // namespace
+
+SentencePieceTable::SentencePieceTable(std::string_view table) {
+  if (table.empty()) return;
+  uint32_t size = 0;
+  std::memcpy(&size, table.data(), sizeof(size));
+  units_ = table.substr(sizeof(size), size);
+  texts_ = table.substr(sizeof(size) + size);
+}
+
+uint32_t SentencePieceTable::unit(uint64_t index) const {
+  uint32_t value = 0;
+  std::memcpy(&value, units_.data() + index * sizeof(value), sizeof(value));
+  return value;
+}
+
+std::pair<size_t, std::string_view> SentencePieceTable::longest(std::string_view text) const {
+  std::pair<size_t, std::string_view> found{0, {}};
+  if (units_.empty()) return found;
+  uint64_t at = offset_of(unit(0));
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto label = static_cast<unsigned char>(text[i]);
+    at ^= label;
+    const uint32_t here = unit(at);
+    if ((here & (kIsValue | 0xff)) != label) break;
+    at ^= offset_of(here);
+    if ((here & kHasLeaf) != 0) found = {i + 1, texts_.data() + (unit(at) & ~kIsValue)};
+  }
+  return found;
+}
+
+bool SentencePieceTable::is_valid(std::string_view table) {
+  uint32_t size = 0;
+  if (table.size() <= sizeof(size)) return false;
+  std::memcpy(&size, table.data(), sizeof(size));
+  if (size >= table.size() - sizeof(size) || size % sizeof(uint32_t) != 0 || size == 0)
+    return false;
+  const SentencePieceTable parsed(table);
+  const uint64_t count = size / sizeof(uint32_t);
+  if (parsed.texts_.back() != '\0') return false;
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint32_t unit = parsed.unit(i);
+    if ((unit & kIsValue) != 0) continue;  // Equal to no label, so never followed.
+    const uint64_t children = i ^ offset_of(unit);
+    if ((children | 0xff) >= count) return false;
+    const uint64_t text = parsed.unit(children) & ~kIsValue;
+    if ((unit & kHasLeaf) != 0 && text >= parsed.texts_.size()) return false;
+  }
+  return true;
+}
+
+void check_sentence_piece_model(std::string_view model, const std::string& where) {
+  ProtobufReader reader(model, where);
+  size_t pieces = 0;
+  for (ProtobufField field; reader.next(&field);) {
+    if (field.type != 2) continue;
+    if (field.number == kPieces) check_piece(field.bytes, pieces++, where);
+    if (field.number == kNormalizer || field.number == kDenormalizer)
+      check_normalizer(field.bytes, where);
+    if (pieces > kMostPieces) fail("{}: it has more than {} pieces", where, kMostPieces);
+  }
+  if (pieces == 0) fail("{}: not a SentencePiece model: it has no pieces", where);
 }
 
 }  // namespace tessera

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a SentencePiece model says, read from its file: its pieces and how it prepares text. The
-// library keeps most of this to itself.
+// The contents of a SentencePiece model file: pieces and normalization, most of which the library
+// does not expose.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera {
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // How pieces write a space.
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // Stands for a space in pieces.
 
 struct SentencePieceFile {
   enum class Kind { kUnigram = 1, kBpe = 2, kWord = 3, kCharacter = 4 };
@@ -26,7 +27,7 @@ struct SentencePieceFile {
     std::string text;
     float score = 0;
     Type type = Type::kNormal;
-    // Whether text can become it: all but control and unknown pieces and bytes.
+    // Whether text can be encoded as it: not control, unknown or byte pieces.
     bool is_text() const {
       return type == Type::kNormal || type == Type::kUserDefined || type == Type::kUnused;
     }
@@ -35,18 +36,40 @@ struct SentencePieceFile {
   Kind kind = Kind::kUnigram;
   std::vector<Piece> pieces;  // By id.
   bool has_byte_fallback = false;
-  std::string unknown_text = " \xe2\x81\x87 ";  // What an unknown piece is decoded as.
-  bool has_space_behind = false;                // A word's space is written behind it, not before.
-  std::string normalization;  // The table of the normalizer; "": characters stay as they are.
-  bool adds_space = true;     // Before a text, or behind it.
+  std::string unknown_text = " \xe2\x81\x87 ";  // The decoded unknown piece.
+  bool has_space_behind = false;  // A word's space follows it instead of preceding it.
+  std::string normalization;      // The table of the normalizer; "": none.
+  bool adds_space = true;         // Before or after a text.
   bool removes_extra_spaces = true;
   bool marks_spaces = true;  // As kSpaceMark.
 };
 
-// Of a model that check_sentence_piece_model has passed. Errors begin with `where`.
+// Longest-prefix lookup in a double-array trie (Darts-clone) of replacements.
+class SentencePieceTable {
+ public:
+  // `table` must be valid; "" is empty.
+  explicit SentencePieceTable(std::string_view table);
+  // The length of the longest key that is a prefix of the text, and its replacement; 0 for none.
+  std::pair<size_t, std::string_view> longest(std::string_view text) const;
+
+  // Whether every offset is in bounds: lookups do not check.
+  static bool is_valid(std::string_view table);
+
+ private:
+  uint32_t unit(uint64_t index) const;
+
+  std::string units_;
+  std::string texts_;
+};
+
+// The model must have passed check_sentence_piece_model. Errors are prefixed with `where`.
 SentencePieceFile parse_sentence_piece_model(std::string_view model, const std::string& where);
 
-// The same model, but its normalizer leaves text as it is: for text that is normalized already.
+// The same model without normalization, for text that is normalized already.
 std::string without_normalizer(std::string_view model, const std::string& where);
+
+// Error, prefixed with `where`, for a damaged model. The library does not validate models: it
+// trusts offsets in the normalization table and aborts on invalid data.
+void check_sentence_piece_model(std::string_view model, const std::string& where);
 
 }  // namespace tessera

@@ -4,47 +4,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "inputs/tokenizers/utf8.h"
+#include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
 namespace {
 
-constexpr uint32_t kIsValue = 1u << 31;
-constexpr uint32_t kHasLeaf = 1u << 8;
 constexpr std::string_view kReplacementText = "\xef\xbf\xbd";
 
-uint64_t offset_of(uint32_t unit) { return uint64_t{unit >> 10} << ((unit & (1u << 9)) >> 6); }
-
 }  // namespace
-
-SentencePieceTable::SentencePieceTable(std::string_view table) {
-  if (table.empty()) return;
-  uint32_t size = 0;
-  std::memcpy(&size, table.data(), sizeof(size));
-  units_ = table.substr(sizeof(size), size);
-  texts_ = table.substr(sizeof(size) + size);
-}
-
-uint32_t SentencePieceTable::unit(uint64_t index) const {
-  uint32_t value = 0;
-  std::memcpy(&value, units_.data() + index * sizeof(value), sizeof(value));
-  return value;
-}
-
-std::pair<size_t, std::string_view> SentencePieceTable::longest(std::string_view text) const {
-  std::pair<size_t, std::string_view> found{0, {}};
-  if (units_.empty()) return found;
-  uint64_t at = offset_of(unit(0));
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto label = static_cast<unsigned char>(text[i]);
-    at ^= label;
-    const uint32_t here = unit(at);
-    if ((here & (kIsValue | 0xff)) != label) break;
-    at ^= offset_of(here);
-    if ((here & kHasLeaf) != 0) found = {i + 1, texts_.data() + (unit(at) & ~kIsValue)};
-  }
-  return found;
-}
 
 SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceFile& file)
     : table_(file.normalization),
@@ -62,7 +29,7 @@ SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceFile& file)
     });
 }
 
-// What the text's first few bytes become, and how many they are.
+// The normalized form of the first bytes, and how many bytes they are.
 std::pair<std::string_view, size_t> SentencePieceNormalizer::prefix(std::string_view text) const {
   for (const std::string& symbol : symbols_[static_cast<unsigned char>(text[0])])
     if (text.starts_with(symbol)) return {text.substr(0, symbol.size()), symbol.size()};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How SentencePiece prepares text, done step by step so that a long text never has to be prepared
-// as a whole: the library's own normalizer takes about thirty bytes of memory for each byte.
+// SentencePiece's normalization, done incrementally: the library's own normalizer uses about 30
+// bytes of memory per byte of text.
 #pragma once
 
 #include <array>
@@ -14,35 +14,20 @@
 
 namespace tessera {
 
-// Longest match first in a double array (Darts-clone), with what each key becomes.
-class SentencePieceTable {
- public:
-  // Of a table that check_sentence_piece_model has passed; "" has no keys.
-  explicit SentencePieceTable(std::string_view table);
-  // How many bytes of the text's beginning are replaced, and by what; 0 for none.
-  std::pair<size_t, std::string_view> longest(std::string_view text) const;
-
- private:
-  uint32_t unit(uint64_t index) const;
-
-  std::string units_;
-  std::string texts_;
-};
-
 class SentencePieceNormalizer {
  public:
   explicit SentencePieceNormalizer(const SentencePieceFile& file);
 
-  // Of one text: where it is in it, and what it has still to write.
+  // The state of normalizing one text.
   struct State {
     std::string_view rest;
     bool has_begun = false;
     bool is_after_space = false;
     bool is_done = false;
-    int64_t spaces = 0;  // Held back: at the end of a text they may not be written.
+    int64_t spaces = 0;  // Pending: trailing spaces may be dropped.
   };
   static State start(std::string_view text) { return {.rest = text}; }
-  // Appends to `out` until it has `size` bytes or a few more, or all is done.
+  // Appends to `out` until it has about `size` bytes or the text ends.
   void advance(State* state, size_t size, std::string* out) const;
 
  private:
@@ -53,7 +38,7 @@ class SentencePieceNormalizer {
 
   SentencePieceTable table_;
   std::array<std::vector<std::string>, 256>
-      symbols_;  // User-defined, by first byte; longest first.
+      symbols_;  // User-defined pieces by first byte, longest first.
   std::string_view space_;
   bool adds_space_;
   bool has_space_behind_;

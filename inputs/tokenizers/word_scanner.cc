@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each function follows its pattern alternative by alternative; where a pattern would backtrack, a
-// comment says what it would end with. tests compare them with PCRE2 on the same patterns.
+// Each function follows its pattern alternative by alternative; comments give the result where the
+// pattern would backtrack. Tests compare with PCRE2 on the same patterns.
 #include "inputs/tokenizers/word_scanner.h"
 
 #include <array>
@@ -18,8 +18,7 @@ using unicode_class::kUpper;
 
 constexpr uint8_t kNotOther = kLetter | kNumber | kSpace;
 
-// The patterns as tokenizer.json files and tiktoken write them; forms that differ in speed alone
-// stand for the same words.
+// The patterns as written in tokenizer.json files and tiktoken, including equivalent variants.
 constexpr std::array<std::pair<std::string_view, WordPattern>, 7> kKnown = {{
     {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
      WordPattern::kGpt2},
@@ -51,7 +50,7 @@ size_t contraction(std::string_view text, size_t at) {
   return first == 'l' && second == 'l' ? 3 : 0;
 }
 
-// The same whatever the case; a long s (U+017F) folds to s.
+// The same, ignoring case; long s (U+017F) folds to s.
 size_t contraction_any_case(std::string_view text, size_t at) {
   if (byte_at(text, at) != '\'') return 0;
   const char first = lower_ascii(byte_at(text, at + 1));
@@ -76,7 +75,7 @@ size_t WordScanner::run_of_digits(std::string_view text, size_t at, int most) co
   return at;
 }
 
-// \s+(?!\S)|\s+ : the run, less its last character if something follows it, which that is part of.
+// \s+(?!\S)|\s+ : the run without its last character, if text follows.
 size_t WordScanner::end_of_space(std::string_view text, size_t at) const {
   size_t length = 0;
   size_t last = at;
@@ -88,7 +87,7 @@ size_t WordScanner::end_of_space(std::string_view text, size_t at) const {
   return end == text.size() || last == at ? end : last;
 }
 
-// \s*[\r\n]+|\s+(?!\S)|\s+ : to the run's last line end if it has one.
+// \s*[\r\n]+|\s+(?!\S)|\s+ : up to the last line end of the run, if any.
 size_t WordScanner::end_of_space_and_lines(std::string_view text, size_t at) const {
   size_t length = 0;
   size_t last = at;
@@ -133,7 +132,7 @@ size_t WordScanner::end_cl100k(std::string_view text, size_t at, int most_digits
   return end_of_space_and_lines(text, at);
 }
 
-// [upper]*[lower]+ : greedy upper letters give back to the last one that is of both kinds. 0: none.
+// [upper]*[lower]+ : backtracks to the last character in both classes. 0: no match.
 size_t WordScanner::end_of_lower_part(std::string_view text, size_t at) const {
   size_t length = 0;
   size_t last_of_both = 0;
@@ -148,14 +147,14 @@ size_t WordScanner::end_of_lower_part(std::string_view text, size_t at) const {
   return lower > end ? lower : last_of_both;
 }
 
-// [upper]+[lower]* . 0: none.
+// [upper]+[lower]* . 0: no match.
 size_t WordScanner::end_of_upper_part(std::string_view text, size_t at) const {
   const size_t upper = run(text, at, kUpper);
   return upper == at ? 0 : run(text, upper, kLower);
 }
 
-// The first two alternatives of o200k, each with a character that is no letter before it, else
-// without. A mark is such a character and also part of a word. 0: none.
+// The first two alternatives of o200k, each first with an optional leading non-letter, then
+// without. A mark can be both the leading character and part of the word. 0: no match.
 size_t WordScanner::end_of_cased_word(std::string_view text, size_t at) const {
   size_t length = 0;
   const uint8_t kind = class_at(text, at, &length);

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "inputs/tokenizer.h"
+#include "inputs/tokenizers/tokenizer.h"
 #include "tasks/decode/sampler.h"
 
 namespace tessera {

@@ -12,7 +12,7 @@
 #include "inputs/tokenizers/hugging_face.h"
 #include "inputs/tokenizers/sentence_piece_model.h"
 #include "inputs/tokenizers/sentence_piece_normalizer.h"
-#include "inputs/tokenizers/utf8.h"
+#include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
 namespace {

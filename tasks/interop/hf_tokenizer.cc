@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
-#include "inputs/tokenizers/tokenizer_files.h"
+#include "inputs/tokenizers/tokenizer.h"
 #include "tasks/interop/hf_sentence_piece.h"
 #include "tasks/run_directory/run_tokenizer.h"
 

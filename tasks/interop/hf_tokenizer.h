@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "inputs/tokenizer.h"
+#include "inputs/tokenizers/tokenizer.h"
 #include "tasks/config/experiment.h"
 #include "tasks/interop/hf_config.h"
 

@@ -124,7 +124,7 @@ void RunLog::samples(int64_t step, const std::vector<std::string>& lines,
 
 void CorruptRecordsReport::report(const InputState& state, int64_t step, RunLog& log,
                                   Console& console) {
-  const BrokenDocumentCount broken = broken_documents(state);
+  const CorruptRecordCount broken = corrupt_records(state);
   if (broken.count <= reported_) return;
   reported_ = broken.count;
   log.event("broken_documents", step, {{"count", static_cast<double>(broken.count)}});

@@ -63,7 +63,7 @@ class RunLog {
 class CorruptRecordsReport {
  public:
   // Skips what was reported before the run was resumed.
-  void restore(const InputState& state) { reported_ = broken_documents(state).count; }
+  void restore(const InputState& state) { reported_ = corrupt_records(state).count; }
   // Writes an event and prints a line if more records were skipped than reported so far.
   void report(const InputState& state, int64_t step, RunLog& log, Console& console);
 

@@ -10,6 +10,7 @@
 #include "core/graph/text.h"
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 #include "tasks/config/run_config.h"
 #include "tasks/interop/hf_copy.h"
 #include "tasks/logging/console.h"

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "inputs/tokenizer.h"
+#include "inputs/tokenizers/tokenizer.h"
 
 namespace tessera {
 

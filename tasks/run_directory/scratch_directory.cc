@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "inputs/text_input.h"
+#include "inputs/flat_tokens/text_input.h"
 
 namespace tessera {
 
@@ -38,7 +38,7 @@ ScratchDirectory::ScratchDirectory(const fs::path& run_directory, ProcessGroup& 
   if (is_own_) path_ = make_directory();
   try {
     // A link, so that replacing the file replaces only the link.
-    const std::string_view frozen = kFrozenCorpus.substr(kRunDirectory.size());
+    const std::string_view frozen = kCorpusSnapshot.substr(kRunDirectory.size());
     if (is_own_ && !run_directory.empty() && fs::exists(run_directory / frozen))
       fs::create_symlink(fs::absolute(run_directory / frozen), path_ / frozen);
     path_ = processes.all_gather(path_.string(), "where a dry run keeps its inputs")[leader];

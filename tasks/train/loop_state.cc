@@ -40,7 +40,7 @@ std::map<std::string, InputState> take_evals(std::map<std::string, std::string>*
     InputState& state = evals[key.substr(0, slash)];
     const std::string what = key.substr(std::min(slash + 1, key.size()));
     if (what == kPosition) state.position = position_of(at->first, at->second);
-    if (what.starts_with(kExtra)) state.extra[what.substr(kExtra.size())] = at->second;
+    if (what.starts_with(kExtra)) state.cursors[what.substr(kExtra.size())] = at->second;
   }
   return evals;
 }
@@ -66,7 +66,7 @@ std::string take(std::string_view* message) {
 std::string packed(const InputState& state) {
   std::string message;
   put(std::to_string(state.position), &message);
-  for (const auto& [key, value] : state.extra) {
+  for (const auto& [key, value] : state.cursors) {
     put(key, &message);
     put(value, &message);
   }
@@ -77,11 +77,11 @@ std::string packed(const InputState& state) {
 
 void put_loop_state(const LoopState& state, CheckpointInfo* info) {
   info->input_position = state.input.position;
-  info->input_extra = state.input.extra;
+  info->input_extra = state.input.cursors;
   for (const auto& [dataset, input] : state.evals) {
     info->input_extra[fmt::format("{}{}/{}", kEvalStatePrefix, dataset, kPosition)] =
         std::to_string(input.position);
-    for (const auto& [key, value] : input.extra)
+    for (const auto& [key, value] : input.cursors)
       info->input_extra[fmt::format("{}{}/{}{}", kEvalStatePrefix, dataset, kExtra, key)] = value;
   }
   if (!state.stop_reason.empty()) info->input_extra[kStopReason] = state.stop_reason;
@@ -93,9 +93,9 @@ void put_loop_state(const LoopState& state, CheckpointInfo* info) {
 LoopState loop_state_of(const CheckpointInfo& info) {
   LoopState state;
   state.input = {info.input_position, info.input_extra};
-  state.evals = take_evals(&state.input.extra);
+  state.evals = take_evals(&state.input.cursors);
   const auto take = [&](const char* name) {
-    const auto node = state.input.extra.extract(name);
+    const auto node = state.input.cursors.extract(name);
     return node ? node.mapped() : std::string();
   };
   state.stop_reason = take(kStopReason);
@@ -116,7 +116,7 @@ InputState merged_input_states(const InputState& mine, ProcessGroup& processes) 
     all.position = std::max(all.position, int64_t{std::stoll(position)});
     while (!message.empty()) {
       const std::string key = take(&message), value = take(&message);
-      const auto [entry, added] = all.extra.emplace(key, value);
+      const auto [entry, added] = all.cursors.emplace(key, value);
       if (!added && entry->second != value)
         fail("the input's '{}' is '{}' in {}, but '{}' in a process before it", key, value,
              processes.name(static_cast<int>(rank)), entry->second);

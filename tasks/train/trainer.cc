@@ -187,7 +187,7 @@ void Trainer::Impl::go_on_from(const RestoredState& restored) {
           fmt::format("note: step {} was saved with another configuration: {}", info.step, change));
     early_stopper_.restore(state.early_stopper);
     // Imported weights have no input position: the input starts at its beginning.
-    if (state.input.position > 0 || !state.input.extra.empty())
+    if (state.input.position > 0 || !state.input.cursors.empty())
       session_.input().restore(state.input);
     corrupt_records_.restore(state.input);
     session_.evaluation().restore(state.evals);

@@ -19,8 +19,9 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
-#include "inputs/flat_tokens_file.h"
-#include "inputs/flat_tokens_input.h"
+#include "inputs/flat_tokens/flat_tokens_file.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "inputs/streaming_text_input.h"
+#include "inputs/streaming/streaming_text_input.h"
 
 namespace tessera {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "inputs/tokenizer.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 
 namespace tessera {
 namespace {

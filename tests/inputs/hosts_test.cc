@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every input gives the same global batches whoever reads which of their rows, goes on from a
-// checkpoint on another number of hosts, and ends for all hosts at once.
+// Every input has the same global batches for any assignment of rows to hosts, resumes on another
+// number of hosts, and ends on all hosts at once.
 #include "tests/support/hosts.h"
 
-#include "inputs/flat_tokens_input.h"
-#include "inputs/mixture_input.h"
-#include "inputs/streaming_text_input.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/flat_tokens/text_input.h"
+#include "inputs/mixture/mixture_input.h"
+#include "inputs/streaming/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
-#include "inputs/text_input.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
@@ -58,7 +59,7 @@ Hosts::Open opener(typename Input::HParams p) {
   return [p] { return std::make_unique<Input>(p); };
 }
 
-// Of tokens.h5 and the set beside it, the weights of which change.
+// Of tokens.h5 and the set beside it, with changing weights.
 Hosts::Open mixture_opener(const Data& data, Exhausted exhausted, bool tokens_repeat = true) {
   const FlatTokensInput::HParams tokens{.path = (data.directory / "tokens.h5").string(),
                                         .repeat = tokens_repeat};
@@ -122,7 +123,7 @@ std::vector<Case> cases(const Data& data) {
   };
 }
 
-// What one host reads: at most `count` batches, and the states before each of them.
+// One host's batches, at most `count`, and the states before each of them.
 struct Expected {
   std::vector<std::optional<Batch>> batches;
   std::vector<InputState> states;
@@ -138,7 +139,7 @@ Expected expected_of(const Case& one, const fs::path& run_directory, int count =
   return expected;
 }
 
-TEST_CASE("every input gives any hosts the rows of one host's batches, and ends for all at once") {
+TEST_CASE("hosts read the rows of one host's batches, and end together, for every input") {
   const Data data;
   int finite = 0;
   for (const Case& one : cases(data)) {
@@ -155,20 +156,20 @@ TEST_CASE("every input gives any hosts the rows of one host's batches, and ends 
   REQUIRE(finite == 7);
 }
 
-TEST_CASE("every input goes on from a checkpoint on another number of hosts") {
+TEST_CASE("every input resumes on another number of hosts") {
   const Data data;
   for (const Case& one : cases(data)) {
     const Expected expected = expected_of(one, data.directory / "run");
     size_t from = 0;
     for (const RowsOfHosts& before : shares_of_eight()) {
-      // Elsewhere each time, the end included.
+      // At various positions, including the end.
       from = (from + 7) % expected.batches.size();
       INFO(one.name << " from batch " << from << " of " << text_of(before));
       Hosts first(one.open, before, data.directory / "run");
       for (size_t i = 0; i < from; ++i) first.next();
       const InputState state = first.state();
       REQUIRE(state.position == expected.states[from].position);
-      REQUIRE(state.extra == expected.states[from].extra);
+      REQUIRE(state.cursors == expected.states[from].cursors);
       for (const RowsOfHosts& after : {shares_of_eight()[3], shares_of_eight()[5]}) {
         Hosts second(one.open, after, data.directory / "run");
         second.next();

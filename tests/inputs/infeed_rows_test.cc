@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The global sequence of examples does not depend on who reads it: any number of hosts, on any
-// mesh, each of which reads what its devices hold and nothing else.
+// The global sequence of examples does not depend on the number of hosts or the mesh; each host
+// reads exactly the rows of its devices.
 #include <memory>
 #include <set>
 
@@ -14,11 +14,11 @@ namespace {
 
 constexpr int64_t kBatch = 16;
 
-// A row's ids are its example's number; it counts what it is asked for.
+// The ids of a row are its example number; counts requests.
 class Numbered final : public IndexedInput {
  public:
   struct Settings {
-    std::optional<int64_t> examples;  // Of an epoch.
+    std::optional<int64_t> examples;  // Per epoch.
     Shuffle shuffle = Shuffle::kNone;
     bool repeat = true;
   };
@@ -45,7 +45,7 @@ class Numbered final : public IndexedInput {
   mutable int64_t examples_read_ = 0;
 };
 
-// The rows that host `host` of `hosts` reads, its devices being an equal part of the mesh's.
+// The rows of host `host` of `hosts`, whose devices are an equal share of the mesh.
 std::vector<RowRange> host_rows(const Mesh& mesh, int64_t host, int64_t hosts) {
   const Type type = apply_rules(parse_rules("batch -> (replica, data)"), mesh,
                                 make_type(DType::kI32, {{"batch", kBatch, {}}}));
@@ -68,8 +68,8 @@ std::vector<Host> open_hosts(const Numbered::Settings& settings, const Mesh& mes
   return hosts;
 }
 
-// The hosts' next batch put together: one id a row, 0 for padding; empty at the end. Rows that
-// several hosts read must agree, and none may be missing.
+// Combines the hosts' next batches: one id per row, 0 for padding; empty at the end. Rows read by
+// several hosts must agree, and none may be missing.
 std::vector<int32_t> next_batch(std::vector<Host>& hosts) {
   std::vector<int32_t> together(kBatch, -1);
   size_t ended = 0;
@@ -93,7 +93,7 @@ std::vector<int32_t> next_batch(std::vector<Host>& hosts) {
     REQUIRE(row == ids.shape[0]);
   }
   if (ended > 0) {
-    REQUIRE(ended == hosts.size());  // All together.
+    REQUIRE(ended == hosts.size());  // All at once.
     return {};
   }
   for (const int32_t id : together) REQUIRE(id != -1);
@@ -113,7 +113,7 @@ const std::vector<Mesh>& meshes() {
       Mesh::standard({1, 4, 2}),
       Mesh::standard({2, 2, 2}),
       Mesh::standard({1, 1, 8}),
-      Mesh::standard({2, 1, 2}, {1, 2, 1}),  // Rows of a slice lie apart.
+      Mesh::standard({2, 1, 2}, {1, 2, 1}),  // The rows of a slice are not contiguous.
       Mesh::standard({2, 2, 1}, {1, 1, 2})};
   return all;
 }
@@ -133,7 +133,7 @@ TEST_CASE("the sequence of examples is the same for 1, 2, 4 and 8 hosts on every
   }
 }
 
-TEST_CASE("a host reads the rows its devices hold and no others") {
+TEST_CASE("a host reads the rows of its devices and no others") {
   for (const Mesh& mesh : meshes()) {
     for (const int64_t count : {1, 2, 4, 8}) {
       INFO(mesh.text() << " on " << count << " hosts");
@@ -155,7 +155,8 @@ TEST_CASE("a host reads the rows its devices hold and no others") {
   for (const Host& host : eight) REQUIRE(host.input->examples_read() == kBatch / 8);
 }
 
-TEST_CASE("a run resumed on another number of hosts and another mesh goes on with the next batch") {
+TEST_CASE(
+    "a run resumed on another number of hosts and another mesh continues with the next batch") {
   const Numbered::Settings settings{37, Shuffle::kFull, true};
   const auto expected = expected_batches(settings, 9);
   for (const Mesh& before : meshes()) {
@@ -172,7 +173,7 @@ TEST_CASE("a run resumed on another number of hosts and another mesh goes on wit
   }
 }
 
-TEST_CASE("the last batch of a finite set is padded alike for all hosts, which end together") {
+TEST_CASE("the last batch of a finite set is padded equally on all hosts, which end together") {
   const Numbered::Settings settings{20, Shuffle::kNone, false};
   std::vector<Host> hosts = open_hosts(settings, Mesh::standard({2, 1, 2}, {1, 2, 1}), 4);
   REQUIRE(next_batch(hosts).back() == 16);
@@ -182,7 +183,7 @@ TEST_CASE("the last batch of a finite set is padded alike for all hosts, which e
   REQUIRE(next_batch(hosts).empty());
 }
 
-TEST_CASE("the specification of the global batch is the same for every host") {
+TEST_CASE("the specification of the global batch is the same on every host") {
   std::vector<Host> hosts = open_hosts({}, Mesh::standard({1, 4, 2}), 8);
   for (const Host& host : hosts) {
     REQUIRE(host.input->specification().at("ids").shape == std::vector<int64_t>{4, 2});

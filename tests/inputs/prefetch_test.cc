@@ -19,7 +19,7 @@ int64_t number(const std::optional<Batch>& batch) {
   return batch ? *batch->at("ids").data<int64_t>() : -1;
 }
 
-// Batches that hold their number. It may be slow, end, and fail.
+// Batches that contain their number. Optionally slow, finite or failing.
 class Counting final : public BaseInput {
  public:
   struct Behaviour {
@@ -69,7 +69,7 @@ class Fixture {
   Prefetch input;
 };
 
-TEST_CASE("prefetched batches come in order, and the end stays the end") {
+TEST_CASE("prefetched batches are in order, and the end is permanent") {
   Fixture fixture({.end = 20});
   for (int64_t i = 0; i < 20; ++i) {
     REQUIRE(fixture.input.state().position == i);
@@ -82,16 +82,16 @@ TEST_CASE("prefetched batches come in order, and the end stays the end") {
   REQUIRE(number(fixture.input.get_next()) == 0);
 }
 
-TEST_CASE("prefetch works ahead, but no further than its depth") {
+TEST_CASE("prefetch works ahead up to its depth") {
   Fixture fixture({}, 3);
   REQUIRE(number(fixture.input.get_next()) == 0);
   while (fixture.made < 4) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   REQUIRE(fixture.made == 4);
-  REQUIRE(fixture.input.state().position == 1);  // What was given out, not what was made.
+  REQUIRE(fixture.input.state().position == 1);  // Counts batches returned, not prefetched.
 }
 
-TEST_CASE("peeking at prefetched batches does not move on") {
+TEST_CASE("peek at prefetched batches does not advance") {
   Fixture fixture({});
   REQUIRE(number(fixture.input.peek()) == 0);
   REQUIRE(number(fixture.input.peek()) == 0);
@@ -100,7 +100,7 @@ TEST_CASE("peeking at prefetched batches does not move on") {
   REQUIRE(number(fixture.input.peek()) == 1);
 }
 
-TEST_CASE("an exception of the input crosses to whoever asks for the batch it broke") {
+TEST_CASE("an exception of the input is rethrown by the call for the failed batch") {
   Fixture fixture({.fails_at = 2});
   REQUIRE(number(fixture.input.get_next()) == 0);
   REQUIRE(number(fixture.input.get_next()) == 1);
@@ -123,7 +123,7 @@ TEST_CASE("the time spent waiting for a slow input is reported") {
   REQUIRE(fixture.input.take_wait_seconds() == 0.0);  // It was ready.
 }
 
-TEST_CASE("prefetch survives being stopped and moved about at any moment") {
+TEST_CASE("prefetch can be stopped, reset and restored at any moment") {
   std::mt19937 random(4);
   for (int round = 0; round < 200; ++round) {
     Fixture fixture({.end = 40, .delay = std::chrono::microseconds(random() % 50)},
@@ -150,14 +150,14 @@ TEST_CASE("prefetch survives being stopped and moved about at any moment") {
   }
 }
 
-TEST_CASE("a batch that is given back comes to the input before the batch after those made") {
+TEST_CASE("a recycled batch reaches the input before it makes the next batch") {
   std::atomic<int64_t> made = 0;
   auto owned = std::make_unique<Counting>(Counting::Behaviour{.end = 10}, &made);
   const Counting& input = *owned;
   Prefetch prefetch(std::move(owned), 2);
   for (int i = 0; i < 10; ++i) prefetch.recycle(*prefetch.get_next());
   REQUIRE_FALSE(prefetch.get_next());
-  prefetch.reset();  // The thread is done with the input.
+  prefetch.reset();  // Stops the thread.
   REQUIRE(input.returned().size() >= 6);
   REQUIRE(std::is_sorted(input.returned().begin(), input.returned().end()));
 }

@@ -40,7 +40,7 @@ TEST_CASE("a copied sequence repeats at the configured distance") {
   }
 }
 
-TEST_CASE("a stated copy repeats at the distance its first token states") {
+TEST_CASE("a stated copy repeats at the distance given by its first token") {
   std::set<int64_t> distances;
   for (int64_t index = 0; index < 50; ++index) {
     const auto made = sequence(SyntheticTask::kStatedCopy, index);
@@ -59,7 +59,7 @@ TEST_CASE("a hidden copy repeats at some distance") {
   }
 }
 
-TEST_CASE("a reversal is letters, a separator and the letters backwards") {
+TEST_CASE("a reversal is letters, a separator and the reversed letters") {
   const auto made = sequence(SyntheticTask::kReversal, 3);
   REQUIRE(made.tokens[10] == 6);
   for (size_t i = 0; i < 10; ++i) REQUIRE(made.tokens[20 - i] == made.tokens[i]);
@@ -67,14 +67,14 @@ TEST_CASE("a reversal is letters, a separator and the letters backwards") {
   REQUIRE(made.determined[10]);
 }
 
-TEST_CASE("a mixture names its task first, and all tasks occur") {
+TEST_CASE("a mixed task is named first, and all tasks occur") {
   std::set<int32_t> tasks;
   for (int64_t index = 0; index < 100; ++index)
     tasks.insert(sequence(SyntheticTask::kMixed, index).tokens[0]);
   REQUIRE(tasks == std::set<int32_t>{1, 2, 3, 4, 5});
 }
 
-TEST_CASE("letters of the Gaussian mixture crowd around its three centres") {
+TEST_CASE("letters of the Gaussian mixture cluster around its three centres") {
   SyntheticInput::HParams p = hparams(SyntheticTask::kGaussians);
   p.num_letters = 40;
   p.seq_len = 20000;
@@ -84,7 +84,7 @@ TEST_CASE("letters of the Gaussian mixture crowd around its three centres") {
   for (size_t centre : {10, 20, 30}) REQUIRE(counts[centre] > 2 * counts[centre - 5]);
 }
 
-TEST_CASE("only what the past determines is scored, unless all is to be") {
+TEST_CASE("only determined tokens are scored, unless score_all is set") {
   for (const bool score_all : {false, true}) {
     SyntheticInput::HParams p = hparams(SyntheticTask::kCopy);
     p.score_all = score_all;
@@ -113,7 +113,7 @@ TEST_CASE("sequences are a pure function of seed and index, and within the vocab
     for (int64_t row = 0; row < 3; ++row, ++index) {
       const auto tokens = sequence(SyntheticTask::kMixed, index).tokens;
       REQUIRE(std::equal(tokens.begin(), tokens.end(), labels + row * 21));
-      // A reversal may fall one short of the row.
+      // A reversal may be one shorter than the row.
       REQUIRE(tokens.size() >= 20);
       REQUIRE(paddings[row * 21 + 20] == (tokens.size() == 20 ? 1.0f : 0.0f));
     }
@@ -124,7 +124,7 @@ TEST_CASE("sequences are a pure function of seed and index, and within the vocab
   REQUIRE(SyntheticInput(p).sequence(0).tokens != sequence(SyntheticTask::kMixed, 0).tokens);
 }
 
-TEST_CASE("the first sequence is fixed for all time, since recorded losses depend on it") {
+TEST_CASE("the first sequence never changes, since recorded losses depend on it") {
   const std::vector<int32_t> tokens = sequence(SyntheticTask::kCopy, 0).tokens;
   CAPTURE(tokens);
   REQUIRE(std::vector<int32_t>(tokens.begin(), tokens.begin() + 4) ==

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The packing conventions, by examples written out by hand.
+// The packing conventions, by hand-written examples.
 #include "inputs/token_row.h"
 
 #include <random>
 #include <vector>
 
-#include "inputs/flat_tokens_file.h"
+#include "inputs/flat_tokens/flat_tokens_file.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -37,7 +37,7 @@ const std::vector<uint32_t> kTokens = {encode_token(11, !kStart), encode_token(1
                                        encode_token(21, kStart),  encode_token(22, !kStart),
                                        encode_token(23, !kStart), encode_token(31, kStart)};
 
-TEST_CASE("shifted right, a row's tokens are its labels and ids begin anew in each document") {
+TEST_CASE("shifted right, a row's tokens are its labels, and ids start over in each document") {
   Row row(6);
   fill_row(Labels::kShiftRight, kTokens, token_row(row.batch, 0));
   REQUIRE(row.labels() == Ints{11, 12, 21, 22, 23, 31});
@@ -48,7 +48,7 @@ TEST_CASE("shifted right, a row's tokens are its labels and ids begin anew in ea
   REQUIRE(row.segment_pos() == Ints{0, 1, 0, 1, 2, 0});
 }
 
-TEST_CASE("next-token labels reach one token beyond the row and count within documents only") {
+TEST_CASE("next-token labels extend one token past the row and count within documents only") {
   Row row(5);
   fill_row(Labels::kNextToken, kTokens, token_row(row.batch, 0));
   REQUIRE(row.ids() == Ints{11, 12, 21, 22, 23});
@@ -59,7 +59,7 @@ TEST_CASE("next-token labels reach one token beyond the row and count within doc
   REQUIRE(row.segment_pos() == Ints{0, 1, 0, 1, 2});
 }
 
-TEST_CASE("what the tokens do not fill is padding that weighs nothing") {
+TEST_CASE("unused positions are padding without weight") {
   Row row(4);
   fill_row(Labels::kShiftRight, std::span(kTokens).subspan(2, 2), token_row(row.batch, 0));
   REQUIRE(row.labels() == Ints{21, 22, 0, 0});
@@ -70,14 +70,14 @@ TEST_CASE("what the tokens do not fill is padding that weighs nothing") {
   REQUIRE(row.segment_pos() == Ints{0, 1, 0, 0});
 }
 
-TEST_CASE("a single token leaves nothing to predict of the next one") {
+TEST_CASE("a single token has no next-token label") {
   Row row(2);
   fill_row(Labels::kNextToken, std::span(kTokens).first(1), token_row(row.batch, 0));
   REQUIRE(row.weights() == Floats{0, 0});
   REQUIRE(row.segment_ids() == Ints{0, 0});
 }
 
-// Ids 0 to 99; an id stands for so many bytes as its last digit says.
+// Ids 0 to 99; the last digit of an id is its number of bytes.
 class DigitTokenizer final : public Tokenizer {
  public:
   const std::string& name() const override { return name_; }
@@ -95,7 +95,7 @@ class DigitTokenizer final : public Tokenizer {
   std::string name_ = "digits";
 };
 
-TEST_CASE("the tokenizer says what stands before a document and how much text labels are") {
+TEST_CASE("the tokenizer gives the start id and the bytes of text of labels") {
   const DigitTokenizer tokenizer;
   Row shifted(8), next(5);
   fill_row({Labels::kShiftRight, &tokenizer}, kTokens, token_row(shifted.batch, 0));
@@ -108,7 +108,7 @@ TEST_CASE("the tokenizer says what stands before a document and how much text la
   REQUIRE(*next.batch.at("label_bytes").data<float>() == 0);
 }
 
-// Filled a token at a time, as the conventions say it.
+// A direct implementation of the conventions, token by token.
 Batch filled_plainly(Labels labels, const std::vector<uint32_t>& encoded, int64_t seq_len) {
   Batch batch = make_token_batch(1, seq_len);
   const TokenRow row = token_row(batch, 0);
@@ -128,7 +128,7 @@ Batch filled_plainly(Labels labels, const std::vector<uint32_t>& encoded, int64_
   return batch;
 }
 
-TEST_CASE("rows of any documents are filled as the conventions say, whatever was there before") {
+TEST_CASE("rows of any documents follow the conventions, whatever the memory held before") {
   const DigitTokenizer tokenizer;
   std::mt19937 random(3);
   for (int trial = 0; trial < 2000; ++trial) {
@@ -151,7 +151,7 @@ TEST_CASE("rows of any documents are filled as the conventions say, whatever was
   }
 }
 
-TEST_CASE("a batch says what its arrays are") {
+TEST_CASE("a batch describes its arrays") {
   const Batch batch = token_batch_specification(3, 5);
   REQUIRE(batch.size() == 9);
   REQUIRE(batch.at("ids").dtype == DType::kI32);

@@ -80,7 +80,7 @@ Graph without(const Graph& traced, NodeId left_out) {
     const bool unchanged =
         node.op->name == "reshard" && inputs[0].type() == node.attributes.get<Type>("type");
     const std::vector<Tensor> results =
-        id == left_out || unchanged
+        id == skipped || unchanged
             ? inputs
             : trace_node(*node.op, inputs, node.attributes, node.site, node.bodies);
     for (size_t i = 0; i < node.outputs.size(); ++i) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "inputs/building/token_build.h"
+#include "inputs/flat_tokens/token_build.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -51,7 +51,7 @@ inline TokenBuild small_build_of(const std::vector<std::string>& paths,
   build.document_end = kEndedBytes.end_id();
   build.end_of_tokens = kEndedBytes.end_id();
   build.validation_fraction = options.validation_fraction;
-  options.tokens_are_parted = true;
+  options.tokens_have_end_id = true;
   build.from = find_build_inputs(paths, options);
   build.unit_bytes = 20000;
   build.batch_bytes = 500;

@@ -85,8 +85,8 @@ InputState Hosts::state() const {
   for (const auto& input : inputs_) {
     const InputState state = input->state();
     all.position = std::max(all.position, state.position);
-    for (const auto& [key, value] : state.extra) {
-      const auto [entry, added] = all.extra.emplace(key, value);
+    for (const auto& [key, value] : state.cursors) {
+      const auto [entry, added] = all.cursors.emplace(key, value);
       INFO(key);
       REQUIRE((added || entry->second == value));
     }

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
-#include "inputs/flat_tokens_input.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/config/strategies.h"
 #include "tests/support/catch.h"

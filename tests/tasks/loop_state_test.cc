@@ -19,11 +19,11 @@ TEST_CASE("what a checkpoint keeps of the loop reads back, and keys of inputs st
   put_loop_state(state, &info);
   const LoopState read = loop_state_of(info);
   REQUIRE(read.input.position == 7);
-  REQUIRE(read.input.extra == state.input.extra);
+  REQUIRE(read.input.cursors == state.input.cursors);
   REQUIRE(read.evals.size() == 2);
   for (const auto& [dataset, input] : state.evals) {
     REQUIRE(read.evals.at(dataset).position == input.position);
-    REQUIRE(read.evals.at(dataset).extra == input.extra);
+    REQUIRE(read.evals.at(dataset).cursors == input.cursors);
   }
   REQUIRE(read.stop_reason == "good enough");
   REQUIRE(read.early_stopper.evals_since_best == 4);

@@ -51,7 +51,7 @@ TEST_CASE("a checkpoint holds what every process knows of its rows") {
   for (const Outcome& outcome : outcomes) {
     REQUIRE(outcome.error.empty());
     REQUIRE(outcome.state.position == 7);  // Of those that have not ended.
-    REQUIRE(outcome.state.extra == all);
+    REQUIRE(outcome.state.cursors == all);
   }
 }
 
@@ -62,12 +62,12 @@ TEST_CASE("processes that read different data are not united") {
 
 TEST_CASE("broken documents are counted over all rows") {
   InputState state{3, {{"lane/0", "12"}}};
-  REQUIRE(broken_documents(state).count == 0);
-  state.extra["broken/4"] = broken_documents_entry({2, "b.jsonl:7: no JSON"});
-  state.extra["broken/11"] = broken_documents_entry({5, "a.jsonl:1: no field 'text'"});
-  state.extra["broken/12"] = "many";  // From a file that is not ours.
-  REQUIRE(broken_documents(state).count == 7);
-  REQUIRE(broken_documents(state).first == "a.jsonl:1: no field 'text'");
+  REQUIRE(corrupt_records(state).count == 0);
+  state.cursors["broken/4"] = corrupt_records_entry({2, "b.jsonl:7: no JSON"});
+  state.cursors["broken/11"] = corrupt_records_entry({5, "a.jsonl:1: no field 'text'"});
+  state.cursors["broken/12"] = "many";  // From a file that is not ours.
+  REQUIRE(corrupt_records(state).count == 7);
+  REQUIRE(corrupt_records(state).first == "a.jsonl:1: no field 'text'");
 }
 
 }  // namespace

@@ -12,7 +12,8 @@
 #include "core/hparams/fields.h"
 #include "inputs/base_input.h"
 #include "inputs/synthetic_input.h"
-#include "inputs/tokenizer.h"
+#include "inputs/tokenizers/make_tokenizer.h"
+#include "inputs/tokenizers/tokenizer.h"
 
 namespace tessera {
 

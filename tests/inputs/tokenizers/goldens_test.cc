@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our ids against those of `tokenizers`, `tiktoken` and `sentencepiece`, which
-// tests/golden/make_tokenizers.py wrote down.
+// Compares ids with those of `tokenizers`, `tiktoken` and `sentencepiece`, recorded by
+// tests/golden/make_tokenizers.py.
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "inputs/tokenizer.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -51,7 +51,7 @@ std::unique_ptr<Tokenizer> tokenizer_of_golden(const std::string& name) {
   return nullptr;
 }
 
-// How many texts were compared.
+// Returns the number of texts compared.
 int64_t compare(const std::string& name) {
   const auto tokenizer = tokenizer_of_golden(name);
   const auto again = tokenizer_of_definition(tokenizer->name(), tokenizer->definition());
@@ -85,11 +85,11 @@ TEST_CASE("byte-level tokenizers give their libraries' ids") {
   REQUIRE(compare("deepseek") > 100);
 }
 
-TEST_CASE("added tokens take the space and the words that they ask for") {
+TEST_CASE("added tokens take adjacent space and words as configured") {
   REQUIRE(compare("added") > 100);
 }
 
-TEST_CASE("tokenizers of characters give their libraries' ids") {
+TEST_CASE("character tokenizers give their libraries' ids") {
   REQUIRE(compare("llama2") > 100);
   REQUIRE(compare("clip") > 100);
   REQUIRE(compare("metaspace") > 100);
@@ -100,7 +100,7 @@ TEST_CASE("SentencePiece models give their library's ids") {
   REQUIRE(compare("bpe") > 100);
 }
 
-TEST_CASE("text of bytes comes back, whatever it is") {
+TEST_CASE("any bytes are decoded to themselves") {
   for (const char* name : {"gpt2", "llama3", "o200k", "deepseek"}) {
     const auto tokenizer = tokenizer_of_golden(name);
     for (const std::string& text :
@@ -115,7 +115,7 @@ TEST_CASE("text of bytes comes back, whatever it is") {
   }
 }
 
-TEST_CASE("start and end tokens are those that the files name") {
+TEST_CASE("start and end tokens are those named in the files") {
   const auto llama3 = tokenizer_of_golden("llama3");
   REQUIRE(llama3->start_id() == llama3->id_of("<|begin_of_text|>"));
   REQUIRE(llama3->end_id() == llama3->id_of("<|end_of_text|>"));

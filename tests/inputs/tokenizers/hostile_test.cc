@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenizer files from anywhere: whatever is in them, they are refused with a message or they work.
+// Untrusted tokenizer files: any file is refused with a message or works.
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "inputs/tokenizer.h"
 #include "inputs/tokenizers/hugging_face.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/tokenizers/sentence_piece.h"
 #include "tests/support/catch.h"
 #include "tests/support/fuzz.h"
@@ -20,7 +20,7 @@ using Catch::Matchers::Contains;
 
 const std::string kGoldens = TESSERA_SOURCE_DIR "/tests/golden/tokenizers/";
 
-// A tokenizer.json of characters with these members in place of its own.
+// A tokenizer.json of characters with these members replaced.
 std::string file_of(const std::string& model_members, const std::string& members = "") {
   return "{" + members + R"("model": {"type": "BPE", )" + model_members + "}}";
 }
@@ -31,7 +31,7 @@ std::unique_ptr<Tokenizer> read(const std::string& json) {
 
 const std::string kVocabulary = R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"])";
 
-TEST_CASE("what a file asks for and we do not have is named") {
+TEST_CASE("an unsupported feature is named") {
   const auto with = [](const std::string& members) { return file_of(kVocabulary, members + ","); };
   REQUIRE_THROWS_WITH(read(with(R"("normalizer": {"type": "BertNormalizer"})")),
                       Contains("t.json: normalizer: a normalizer of type 'BertNormalizer' is not "
@@ -41,18 +41,18 @@ TEST_CASE("what a file asks for and we do not have is named") {
   REQUIRE_THROWS_WITH(read(with(R"("decoder": {"type": "CTC"})")),
                       Contains("a decoder of type 'CTC' is not supported"));
   REQUIRE_THROWS_WITH(read(R"({"model": {"type": "WordPiece", "vocab": {}}})"),
-                      "t.json: model.type is 'WordPiece', of which only BPE is supported");
+                      "t.json: model.type is 'WordPiece', only BPE is supported");
   REQUIRE_THROWS_WITH(read(R"({"model": {"type": "Unigram", "vocab": []}})"),
                       Contains("if it has a SentencePiece model (*.model), use that"));
-  REQUIRE_THROWS_WITH(read(file_of(kVocabulary + R"(, "dropout": 0.1)")),
-                      Contains("merges left out at random"));
+  REQUIRE_THROWS_WITH(read(file_of(kVocabulary + R"(, "dropout": 0.1)")), Contains("BPE dropout"));
   REQUIRE_THROWS_WITH(
       read(with(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [)"
                 R"({"type": "ByteLevel"}, {"type": "Digits"}]})")),
       Contains("pretokenizers[1]: 'Digits' comes after ByteLevel, which must be the last step"));
 }
 
-TEST_CASE("only the type of the model tells that a tokenizer.json stands for a tokenizer.model") {
+TEST_CASE(
+    "tokenizer.model is read only if the tokenizer.json beside it has a model of type Unigram") {
   const TemporaryDirectory directory;
   write_bytes(directory / "tokenizer.model", read_file(kGoldens + "bpe.model"));
   const auto tokenizer_of = [&](const std::string& json) {
@@ -61,17 +61,17 @@ TEST_CASE("only the type of the model tells that a tokenizer.json stands for a t
   };
   const int64_t model_size = make_tokenizer(kGoldens + "bpe.model")->vocab_size();
   REQUIRE(tokenizer_of(R"({"model": {"type" : "Unigram"}})")->vocab_size() == model_size);
-  // The same words elsewhere say nothing about the model.
+  // The same words elsewhere do not matter.
   REQUIRE(tokenizer_of(file_of(kVocabulary, R"("notes": {"type": "Unigram"},)"))->vocab_size() ==
           3);
   for (const char* json : {"[]", "{}", R"({"model": "Unigram"})", R"({"model": {"type": 1}})"})
     REQUIRE_THROWS_AS(tokenizer_of(json), Error);
-  // Long runs of spaces, which a backtracking search would recurse over.
+  // Long runs of spaces would overflow the stack of a recursive regular-expression engine.
   REQUIRE_THROWS_AS(tokenizer_of("{\"type\"" + std::string(300000, ' ') + ":1}"), Error);
   REQUIRE_THROWS_WITH(tokenizer_of("{"), Contains("tokenizer.json"));
 }
 
-TEST_CASE("parts of a vocabulary that do not fit together are told") {
+TEST_CASE("an inconsistent vocabulary is reported") {
   const auto refuses = [](const std::string& model, const std::string& message) {
     REQUIRE_THROWS_WITH(read(file_of(model)), Contains(message));
   };
@@ -79,9 +79,10 @@ TEST_CASE("parts of a vocabulary that do not fit together are told") {
   refuses(R"("vocab": {}, "merges": [])", "the vocabulary is empty");
   refuses(R"("vocab": {"a": 0, "a": 1}, "merges": [])", "the vocabulary has 'a' twice");
   refuses(R"("vocab": {"a": 3, "b": 3}, "merges": [])", "id 3 twice: 'a' and 'b'");
-  refuses(R"("vocab": {"a": -1}, "merges": [])", "model.vocab.a is -1, expected an id from 0 on");
-  refuses(R"("vocab": {"a": 2000000000}, "merges": [])", "id 2000000000 lies far beyond");
-  refuses(R"("vocab": {"a": 99999999999}, "merges": [])", "expected an id from 0 on");
+  refuses(R"("vocab": {"a": -1}, "merges": [])",
+          "model.vocab.a is -1, expected an id of 0 or more");
+  refuses(R"("vocab": {"a": 2000000000}, "merges": [])", "id 2000000000 is far larger than");
+  refuses(R"("vocab": {"a": 99999999999}, "merges": [])", "expected an id of 0 or more");
   refuses(R"("vocab": {"a": 1.5}, "merges": [])", "model.vocab.a is a number, expected a whole");
   refuses(R"("vocab": {"a": 0, "b": 1}, "merges": ["a b"])", "needs the token 'ab'");
   refuses(R"("vocab": {"a": 0, "ab": 1}, "merges": ["a b"])", "needs the token 'b'");
@@ -91,7 +92,7 @@ TEST_CASE("parts of a vocabulary that do not fit together are told") {
   refuses(R"("vocab": {"a": 0}, "merges": [], "unk_token": "u")", "unk_token 'u' is not in");
 }
 
-TEST_CASE("added tokens that contradict the vocabulary or each other are told") {
+TEST_CASE("added tokens that contradict the vocabulary or each other are reported") {
   const auto refuses = [](const std::string& added, const std::string& message) {
     REQUIRE_THROWS_WITH(read(file_of(kVocabulary, R"("added_tokens": [)" + added + "],")),
                         Contains(message));
@@ -99,12 +100,12 @@ TEST_CASE("added tokens that contradict the vocabulary or each other are told") 
   refuses(R"({"id": 0, "content": "x"})", "added token 'x' has id 0, which is another token's");
   refuses(R"({"id": 7, "content": "a"})", "added token 'a' has id 7 but is 0 in the vocabulary");
   refuses(R"({"id": 7, "content": "x"}, {"id": 7, "content": "y"})", "which is another token's");
-  refuses(R"({"id": 7, "content": "x"}, {"id": 8, "content": "x"})", "'x' is there twice");
+  refuses(R"({"id": 7, "content": "x"}, {"id": 8, "content": "x"})", "'x' is repeated");
   refuses(R"({"id": 7})", "lacks 'content'");
   refuses(R"({"id": 7, "content": ")" + std::string(600, 'x') + "\"}", "is 600 bytes long");
 }
 
-TEST_CASE("ids may have gaps, which stand for nothing and are never drawn") {
+TEST_CASE("ids may have gaps, which have no text and are never sampled") {
   const auto tokenizer = read(file_of(R"("vocab": {"a": 0, "b": 9}, "merges": [])"));
   REQUIRE(tokenizer->vocab_size() == 10);
   REQUIRE(tokenizer->decode({0, 5, 9, 11, -1}) == "ab");
@@ -113,28 +114,28 @@ TEST_CASE("ids may have gaps, which stand for nothing and are never drawn") {
   REQUIRE(tokenizer->may_be_drawn(9));
 }
 
-TEST_CASE("a text without tokens is an error, not left out") {
+TEST_CASE("a text without tokens is an error, not dropped") {
   const auto tokenizer = read(file_of(kVocabulary));
   REQUIRE(tokenizer->encode("aab") == std::vector<int32_t>{0, 2});
   REQUIRE_THROWS_WITH(tokenizer->encode("abc"),
-                      "t.json: the vocabulary has neither a token for 'c' nor an unk_token");
+                      "t.json: the vocabulary has no token for 'c' and no unk_token");
 }
 
-TEST_CASE("merges that go in circles end") {
-  // "aa" is made of "a" "a", and "a" of "aa" and nothing: ids that merge into themselves.
+TEST_CASE("cyclic merges terminate") {
+  // "aa" is merged from "a" "a", and "a" from "aa" and nothing.
   const auto tokenizer = read(file_of(
       R"("vocab": {"a": 0, "aa": 1, "aaa": 2, "": 3}, "merges": ["a a", "aa a", "a aa", " aa"])"));
   REQUIRE(tokenizer->decode(tokenizer->encode(std::string(1001, 'a'))) == std::string(1001, 'a'));
 }
 
-TEST_CASE("patterns that are none, or would never end, are refused") {
+TEST_CASE("invalid and exponential patterns are refused") {
   const auto with_pattern = [](const std::string& pattern) {
     return file_of(R"("vocab": {"a": 0, "b": 1}, "merges": [])",
                    R"("pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": )"
                    R"({"Regex": ")" +
                        pattern + R"("}},)");
   };
-  REQUIRE_THROWS_WITH(read(with_pattern("(a")), Contains("the pattern '(a' is no regular"));
+  REQUIRE_THROWS_WITH(read(with_pattern("(a")), Contains("the pattern '(a' is not a regular"));
   REQUIRE_THROWS_WITH(read(with_pattern("[a[b]]")), Contains("has a set within a set at byte 2"));
   REQUIRE_THROWS_WITH(read(with_pattern("[a&&b]")), Contains("an intersection of sets"));
   REQUIRE_THROWS_WITH(read(with_pattern("a{1,3}+")), Contains("repeats a repetition"));
@@ -145,7 +146,7 @@ TEST_CASE("patterns that are none, or would never end, are refused") {
                       Contains("cannot be matched at byte 0 of a text: match limit exceeded"));
 }
 
-TEST_CASE("one word of ten megabytes takes seconds, not years", "[full]") {
+TEST_CASE("one word of ten megabytes takes seconds", "[full]") {
   const auto gpt2 = make_tokenizer(kGoldens + "gpt2");
   const std::string same(10 << 20, 'a');
   REQUIRE(gpt2->decode(gpt2->encode(same)) == same);
@@ -155,15 +156,16 @@ TEST_CASE("one word of ten megabytes takes seconds, not years", "[full]") {
   REQUIRE(gpt2->decode(gpt2->encode(varied)) == varied);
   const auto llama2 = make_tokenizer(kGoldens + "llama2.json");
   REQUIRE(llama2->decode(llama2->encode(varied)) == varied);
-  std::string marks = "a";  // Of two classes in turn, which normal forms sort.
+  std::string marks =
+      "a";  // Combining marks of two alternating classes, which normal forms reorder.
   while (marks.size() < 10 << 20) marks += "\xcc\x81\xcc\xa3";
   const auto qwen2 = make_tokenizer(kGoldens + "qwen2.json");
   REQUIRE(qwen2->encode(marks).size() > 1000);
 }
 
-TEST_CASE("a long word is merged as a short one is") {
+TEST_CASE("long and short words are merged equally") {
   const auto gpt2 = make_tokenizer(kGoldens + "gpt2");
-  // 63 and 65 bytes are merged in two ways; a word twice as long begins as they do.
+  // Words of 63 and 65 bytes use different algorithms; a word twice as long begins equally.
   const std::string word = "internationalization";
   std::string text;
   while (text.size() < 200) text += word;
@@ -175,7 +177,7 @@ TEST_CASE("a long word is merged as a short one is") {
   }
 }
 
-// Texts that reach each kind of step.
+// Texts that exercise each kind of step.
 void use(const Tokenizer& tokenizer) {
   for (const char* text : {"", "Don't  a1b2<|endoftext|> \xe4\xb8\xad\xcc\x81\n", "\xff\xc3 ab"}) {
     try {
@@ -184,12 +186,12 @@ void use(const Tokenizer& tokenizer) {
       CHECK(tokenizer.decode(ids).size() < 1 << 24);
       tokenizer.encode(text);
     } catch (const Error&) {
-      // That a text has no tokens is no fault of the reader.
+      // A text without tokens is a valid outcome.
     }
   }
 }
 
-// Small, so that a million take a minute: a vocabulary of a few tokens with each kind of step.
+// A vocabulary of a few tokens with each kind of step, so that a million mutations take a minute.
 const std::vector<std::string> kSeeds = {
     R"({"added_tokens": [{"id": 4, "content": "<|endoftext|>", "special": true, "lstrip": true}],)"
     R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replace",)"
@@ -211,14 +213,14 @@ const std::vector<std::string> kSeeds = {
 
 void try_json(std::string_view text) { use(*read(std::string(text))); }
 
-TEST_CASE("no tokenizer.json does worse than to be refused") {
+TEST_CASE("mutated tokenizer.json files work or are refused") {
   for (const std::string& seed : kSeeds) REQUIRE_NOTHROW(try_json(seed));
   const FuzzReport report = fuzz("tokenizer_json", kSeeds, try_json, kFastFuzz);
   REQUIRE(report.refused > 0);
   REQUIRE(report.refused < report.inputs);
 }
 
-TEST_CASE("no tokenizer.json of a million does worse than to be refused", "[full]") {
+TEST_CASE("a million mutated tokenizer.json files work or are refused", "[full]") {
   fuzz("tokenizer_json", kSeeds, try_json, kFullFuzz);
 }
 
@@ -231,14 +233,14 @@ void try_gpt2(std::string_view text) {
 const std::vector<std::string> kGpt2Seeds = {
     "{\"a\": 0, \"b\": 1, \"ab\": 2, \"\xc4\xa0\": 3, \"<|endoftext|>\": 4}\n#version: 0.2\na b\n"};
 
-TEST_CASE("no file of merges does worse than to be refused") {
+TEST_CASE("mutated merges files work or are refused") {
   REQUIRE_NOTHROW(try_gpt2(kGpt2Seeds[0]));
   const FuzzReport report = fuzz("merges", kGpt2Seeds, try_gpt2, kFastFuzz);
   REQUIRE(report.refused > 0);
   REQUIRE(report.refused < report.inputs);
 }
 
-TEST_CASE("no file of merges of a million does worse than to be refused", "[full]") {
+TEST_CASE("a million mutated merges files work or are refused", "[full]") {
   fuzz("merges", kGpt2Seeds, try_gpt2, kFullFuzz);
 }
 
@@ -246,20 +248,20 @@ void try_model(std::string_view bytes) {
   use(*make_sentence_piece_tokenizer("t.model", {{"tokenizer.model", std::string(bytes)}}));
 }
 
-TEST_CASE("a SentencePiece model that is damaged is refused") {
+TEST_CASE("a damaged SentencePiece model is refused") {
   const std::string model = read_file(kGoldens + "unigram.model");
   REQUIRE_NOTHROW(try_model(model));
   REQUIRE_THROWS_WITH(try_model(""), "t.model: not a SentencePiece model: it has no pieces");
   REQUIRE_THROWS_WITH(try_model("nonsense"), Contains("not a SentencePiece model"));
   REQUIRE_THROWS_AS(try_model(std::string_view(model).substr(0, model.size() / 2)), Error);
-  // Its normalization table is an array of offsets: one that points far beyond.
+  // An offset in the normalization table that points outside it.
   std::string bent = model;
   const size_t table = bent.find("nmt_nfkc") + 8 + 4 + 4;
   for (size_t i = 0; i < 4; ++i) bent[table + i] = static_cast<char>(0x7f);
   REQUIRE_THROWS_WITH(try_model(bent), "t.model: its normalization table is damaged");
 }
 
-// A model's normalization table with other offsets, which are most of its bytes.
+// The normalization table with other offsets, which are most of its bytes.
 void try_bent_table(uint32_t number) {
   static const std::string model = read_file(kGoldens + "unigram.model");
   const size_t table = model.find("nmt_nfkc") + 8 + 4 + 4;
@@ -274,22 +276,22 @@ void try_bent_table(uint32_t number) {
   }
 }
 
-TEST_CASE("no normalization table leads astray") {
+TEST_CASE("mutated normalization tables work or are refused") {
   for (uint32_t number = 0; number < 100; ++number) REQUIRE_NOTHROW(try_bent_table(number));
 }
 
-TEST_CASE("no normalization table of many leads astray", "[full]") {
+TEST_CASE("many mutated normalization tables work or are refused", "[full]") {
   for (uint32_t number = 0; number < 20000; ++number) try_bent_table(number);
 }
 
-TEST_CASE("no SentencePiece model does worse than to be refused") {
+TEST_CASE("mutated SentencePiece models work or are refused") {
   const std::vector<std::string> seeds = {read_file(kGoldens + "bpe.model")};
   const FuzzReport report = fuzz("sentence_piece", seeds, try_model, kFastFuzz / 3);
   REQUIRE(report.refused > 0);
   REQUIRE(report.refused < report.inputs);
 }
 
-TEST_CASE("no SentencePiece model of a million does worse than to be refused", "[full]") {
+TEST_CASE("a million mutated SentencePiece models work or are refused", "[full]") {
   fuzz("sentence_piece", {read_file(kGoldens + "bpe.model")}, try_model, kFullFuzz);
 }
 

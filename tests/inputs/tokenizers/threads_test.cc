@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tokenizer, used by several threads at once, and its memory of words.
+// One tokenizer used by several threads, and its word cache.
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/io/file.h"
-#include "inputs/tokenizer.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -13,7 +13,7 @@ namespace {
 
 const std::string kGoldens = TESSERA_SOURCE_DIR "/tests/golden/tokenizers/";
 
-TEST_CASE("threads that share a tokenizer get the ids that one gets") {
+TEST_CASE("threads that share a tokenizer get the ids of a single thread") {
   const std::string text = read_file(TESSERA_SOURCE_DIR "/docs/formats.md");
   for (const char* name : {"gpt2", "qwen2.json", "deepseek.json", "unigram.model"}) {
     const auto tokenizer = make_tokenizer(kGoldens + name);
@@ -30,8 +30,8 @@ TEST_CASE("threads that share a tokenizer get the ids that one gets") {
   }
 }
 
-TEST_CASE("words met before, and words that push each other out, keep their ids") {
-  // More words than the memory of words holds.
+TEST_CASE("cached and evicted words keep their ids") {
+  // More words than the cache holds.
   const auto tokenizer = make_tokenizer(kGoldens + "gpt2");
   std::string text;
   for (uint32_t i = 0; i < 60000; ++i) {
@@ -46,7 +46,7 @@ TEST_CASE("words met before, and words that push each other out, keep their ids"
   REQUIRE(tokenizer->decode(first) == text);
 }
 
-TEST_CASE("words around the longest that is remembered") {
+TEST_CASE("words around the longest cached length") {
   const auto tokenizer = make_tokenizer(kGoldens + "gpt2");
   const std::string letters = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnop";
   for (size_t length = 1; length < letters.size(); ++length) {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inputs/tokenizer.h"
-
-#include "inputs/tokenizers/tokenizer_files.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
@@ -10,7 +8,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// GPT-2's form in small: every byte, then " t", "he", " the", and the end of documents.
+// A small GPT-2: every byte, then " t", "he", " the", and the end of documents.
 constexpr const char* kMerges = "#version: 0.2\n\xc4\xa0 t\nh e\n\xc4\xa0t he\n";
 
 std::string vocabulary_of_bytes() {
@@ -30,7 +28,7 @@ std::string vocabulary_of_bytes() {
   return text + "}";
 }
 
-TEST_CASE("GPT-2's two files make a tokenizer, by either of their names") {
+TEST_CASE("GPT-2's two files make a tokenizer, under either of their names") {
   const TemporaryDirectory directory;
   write_bytes(directory / "a/vocab.json", vocabulary_of_bytes());
   write_bytes(directory / "a/merges.txt", kMerges);
@@ -58,9 +56,9 @@ TEST_CASE("GPT-2's two files make a tokenizer, by either of their names") {
   REQUIRE(again->encode(text) == a->encode(text));
 }
 
-TEST_CASE("a name that is no tokenizer is told what it could be") {
+TEST_CASE("an unknown tokenizer name is refused with suggestions") {
   REQUIRE_THROWS_WITH(make_tokenizer("byte"),
-                      "no tokenizer 'byte': it is neither bytes nor a file or directory; did you "
+                      "no tokenizer 'byte': expected 'bytes', a file or a directory; did you "
                       "mean 'bytes'?");
   const TemporaryDirectory directory;
   REQUIRE_THROWS_WITH(make_tokenizer(directory.path().string()), Contains("holds no tokenizer"));
@@ -68,7 +66,8 @@ TEST_CASE("a name that is no tokenizer is told what it could be") {
   REQUIRE_THROWS_WITH(make_tokenizer((directory / "vocab.json").string()),
                       Contains("has two files") && Contains("vocab.json is alone"));
   write_bytes(directory / "x.txt", "{}");
-  REQUIRE_THROWS_WITH(make_tokenizer((directory / "x.txt").string()), Contains("is no tokenizer"));
+  REQUIRE_THROWS_WITH(make_tokenizer((directory / "x.txt").string()),
+                      Contains("is not a tokenizer"));
 }
 
 TEST_CASE("a damaged definition is refused") {

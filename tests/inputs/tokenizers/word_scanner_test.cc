@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scanners written by hand against PCRE2 on the patterns that they stand for.
+// Compares the hand-written scanners with PCRE2 on their patterns.
 #include "inputs/tokenizers/word_scanner.h"
 
 #include <random>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "inputs/tokenizers/pattern.h"
-#include "inputs/tokenizers/utf8.h"
+#include "inputs/tokenizers/unicode.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -60,7 +60,7 @@ TEST_CASE("words are those of the known tokenizers") {
           Words{"HTTPServer", " isn't", " Mc", "Donald", " //\n/"});
 }
 
-// Characters of every class that the patterns tell apart, and bytes that are none.
+// Characters of every class that the patterns distinguish, and invalid bytes.
 std::string random_text(std::mt19937_64& random) {
   static const std::vector<std::string> kParts = {"a",
                                                   "b",
@@ -156,7 +156,7 @@ TEST_CASE("every character has one class of letter, number, space and other") {
   }
   REQUIRE(own_spaces == count(spaces));
   REQUIRE(own_spaces == 25);
-  // utf8proc knows a newer Unicode than PCRE2: a few hundred letters were added since.
+  // utf8proc has a newer Unicode version than PCRE2, with a few hundred more letters.
   REQUIRE(own_letters >= count(letters));
   REQUIRE(own_letters - count(letters) < 500);
   REQUIRE(own_numbers >= count(numbers));

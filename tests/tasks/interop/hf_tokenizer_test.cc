@@ -3,7 +3,8 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "inputs/flat_tokens_input.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 #include "tasks/run_directory/run_tokenizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

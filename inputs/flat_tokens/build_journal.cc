@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/flat_tokens/build_journal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "core/io/json_line.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kStartsAtATime = 1 << 18;
+
+std::filesystem::path with_suffix(std::filesystem::path stem, const char* suffix) {
+  stem += suffix;
+  return stem;
+}
+
+// Opens a file for appending, truncated to `bytes`.
+int open_at(const std::filesystem::path& path, int64_t bytes) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) fail("{}: cannot create: {}", path.string(), std::strerror(errno));
+  if (::ftruncate(descriptor, bytes) != 0 || ::lseek(descriptor, bytes, SEEK_SET) < 0) {
+    const int reason = errno;
+    ::close(descriptor);
+    fail("{}: cannot truncate to {} bytes: {}", path.string(), bytes, std::strerror(reason));
+  }
+  return descriptor;
+}
+
+void write_all(int descriptor, std::span<const std::byte> bytes,
+               const std::filesystem::path& stem) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("{}: cannot write: {}", stem.string(), std::strerror(errno));
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void read_all(std::ifstream& stream, std::span<std::byte> bytes,
+              const std::filesystem::path& stem) {
+  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (stream.gcount() != static_cast<std::streamsize>(bytes.size()))
+    fail("{}: has been changed or truncated; remove the folder and build again", stem.string());
+}
+
+// Reads the ids of a part in order.
+class IdReader {
+ public:
+  IdReader(const std::filesystem::path& stem, int64_t vocab_size, int64_t begin)
+      : stem_(stem),
+        is_narrow_(DocumentIds::is_narrow(vocab_size)),
+        stream_(with_suffix(stem, ".ids"), std::ios::binary) {
+    stream_.seekg(begin * DocumentIds::id_bytes(vocab_size));
+  }
+
+  // Valid until the next call.
+  std::span<const int32_t> next(int64_t count) {
+    block_.resize(static_cast<size_t>(count));
+    if (is_narrow_) {
+      packed_.resize(block_.size());
+      read_all(stream_, std::as_writable_bytes(std::span(packed_)), stem_);
+      std::copy(packed_.begin(), packed_.end(), block_.begin());
+    } else {
+      read_all(stream_, std::as_writable_bytes(std::span(block_)), stem_);
+    }
+    return block_;
+  }
+
+ private:
+  const std::filesystem::path& stem_;
+  bool is_narrow_;
+  std::ifstream stream_;
+  std::vector<uint16_t> packed_;
+  std::vector<int32_t> block_;
+};
+
+}  // namespace
+
+PartWriter::PartWriter(std::filesystem::path stem, int64_t vocab_size, const PartSizes& sizes)
+    : stem_(std::move(stem)), id_bytes_(DocumentIds::id_bytes(vocab_size)), sizes_(sizes) {}
+
+PartWriter::~PartWriter() {
+  if (ids_ >= 0) ::close(ids_);
+  if (lengths_ >= 0) ::close(lengths_);
+}
+
+void PartWriter::open() {
+  ids_ = open_at(with_suffix(stem_, ".ids"), sizes_.ids * id_bytes_);
+  lengths_ = open_at(with_suffix(stem_, ".lengths"), sizes_.lengths * 8);
+}
+
+void PartWriter::append(const DocumentIds& documents) {
+  if (documents.empty()) return;
+  if (ids_ < 0) open();
+  write_all(ids_, documents.bytes(), stem_);
+  write_all(lengths_, std::as_bytes(std::span(documents.lengths())), stem_);
+  sizes_.ids += documents.size();
+  sizes_.lengths += static_cast<int64_t>(documents.lengths().size());
+  has_unsynced_ = true;
+}
+
+void PartWriter::sync() {
+  if (!has_unsynced_) return;
+  for (const int descriptor : {ids_, lengths_})
+    if (::fdatasync(descriptor) != 0)
+      fail("{}: cannot sync to disk: {}", stem_.string(), std::strerror(errno));
+  has_unsynced_ = false;
+}
+
+bool part_is_there(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes) {
+  if (sizes.ids == 0) return true;
+  std::error_code error;
+  const auto size_of = [&](const char* suffix) {
+    const auto size = std::filesystem::file_size(with_suffix(stem, suffix), error);
+    return error ? 0 : static_cast<int64_t>(size);
+  };
+  return size_of(".ids") >= sizes.ids * DocumentIds::id_bytes(vocab_size) &&
+         size_of(".lengths") >= sizes.lengths * 8;
+}
+
+void read_part(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes,
+               const TokenRange& range,
+               const std::function<void(std::span<const int32_t> ids, bool continues)>& visit) {
+  CHECK(range.begin >= 0 && range.end <= sizes.ids);
+  if (range.size() <= 0) return;
+  IdReader ids(stem, vocab_size, range.begin);
+  std::ifstream lengths(with_suffix(stem, ".lengths"), std::ios::binary);
+  const auto damaged = [&] {
+    fail("{}: has been changed; remove the folder and build again", stem.string());
+  };
+  std::vector<uint64_t> some(kStartsAtATime);
+  int64_t begin = 0;  // Of the current document.
+  for (int64_t at = 0; begin < range.end; at += kStartsAtATime) {
+    if (at >= sizes.lengths) damaged();
+    some.resize(static_cast<size_t>(std::min(kStartsAtATime, sizes.lengths - at)));
+    read_all(lengths, std::as_writable_bytes(std::span(some)), stem);
+    for (const uint64_t length : some) {
+      const auto size = static_cast<int64_t>(length & ~DocumentIds::kContinues);
+      if (size > sizes.ids - begin) damaged();
+      int64_t from = std::max(begin, range.begin);
+      for (const int64_t end = std::min(begin + size, range.end); from < end;) {
+        const auto block = ids.next(std::min(kStartsAtATime, end - from));
+        visit(block, from > begin || (length & DocumentIds::kContinues) != 0);
+        from += static_cast<int64_t>(block.size());
+      }
+      begin += size;
+    }
+  }
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSettingsName = "settings";
+constexpr const char* kJournalName = "journal.jsonl";
+
+fs::path folder_of(const fs::path& output) {
+  const fs::path parent = output.has_parent_path() ? output.parent_path() : ".";
+  return parent / fmt::format(".{}.parts", output.filename().string());
+}
+
+int64_t count_of(const Json& json, std::string_view name) {
+  const int64_t count = json.at(name).as_integer();
+  if (count < 0) fail("{}.{} is {}, expected 0 or more", json.where(), name, count);
+  return count;
+}
+
+// The first lines in which two lists of settings differ.
+std::string difference(const BuildSettings& before, const BuildSettings& now) {
+  const auto missing = [](const BuildSettings& from, const BuildSettings& in) {
+    const auto found = std::find_if(from.begin(), from.end(), [&](const std::string& line) {
+      return std::find(in.begin(), in.end(), line) == in.end();
+    });
+    return found == from.end() ? std::string("nothing") : *found;
+  };
+  return fmt::format("it had '{}', now '{}'", missing(before, now), missing(now, before));
+}
+
+BuildSettings lines_of(const std::string& text) {
+  BuildSettings lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string journal_line(int64_t unit, const UnitProgress& progress) {
+  JsonLine line;
+  line.add("unit", unit)
+      .add("input", progress.position.input)
+      .add("document", progress.position.within.document)
+      .add("offset", progress.position.within.offset);
+  for (int split = 0; split < kNumSplits; ++split) {
+    const PartSizes& sizes = progress.parts[static_cast<size_t>(split)];
+    const std::string name = kSplitNames[static_cast<size_t>(split)];
+    line.add(name + "_ids", sizes.ids).add(name + "_lengths", sizes.lengths);
+  }
+  line.add("broken", progress.skipped.corrupt.count)
+      .add("first_broken", progress.skipped.corrupt.first)
+      .add("empty", progress.skipped.empty)
+      .add("bytes", progress.bytes_on_disk)
+      .add("done", int64_t{progress.is_done ? 1 : 0});
+  return line.text();
+}
+
+std::pair<int64_t, UnitProgress> parse_journal_line(std::string_view line,
+                                                    const std::string& where) {
+  const Json json = parse_json(line, where);
+  UnitProgress progress;
+  progress.position = {count_of(json, "input"),
+                       {count_of(json, "document"), count_of(json, "offset")}};
+  for (size_t split = 0; split < kNumSplits; ++split) {
+    const std::string name = kSplitNames[split];
+    progress.parts[split] = {count_of(json, name + "_ids"), count_of(json, name + "_lengths")};
+  }
+  progress.skipped = {{count_of(json, "broken"), json.at("first_broken").as_string()},
+                      count_of(json, "empty")};
+  progress.bytes_on_disk = count_of(json, "bytes");
+  progress.is_done = count_of(json, "done") != 0;
+  return {count_of(json, "unit"), progress};
+}
+
+BuildJournal::BuildJournal(const fs::path& output, int64_t vocab_size,
+                           const BuildSettings& settings)
+    : folder_(folder_of(output)), vocab_size_(vocab_size) {
+  std::error_code error;
+  fs::create_directory(folder_, error);
+  if (error) fail("{}: cannot create: {}", folder_.string(), error.message());
+  lock(output);
+  if (!resume(settings)) begin(settings);
+  journal_ =
+      ::open((folder_ / kJournalName).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (journal_ < 0)
+    fail("{}: cannot open: {}", (folder_ / kJournalName).string(), std::strerror(errno));
+}
+
+BuildJournal::~BuildJournal() {
+  if (!is_removed_ && !has_records_) {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  if (journal_ >= 0) ::close(journal_);
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void BuildJournal::lock(const fs::path& output) {
+  lock_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0) fail("{}: cannot open: {}", folder_.string(), std::strerror(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  ::close(lock_);
+  fail("{}: another process is building it; wait for it, or use another --output", output.string());
+}
+
+bool BuildJournal::resume(const BuildSettings& settings) {
+  if (!fs::exists(folder_ / kSettingsName)) return false;
+  const BuildSettings before = lines_of(read_file(folder_ / kSettingsName));
+  if (before != settings) {
+    restart_reason_ = difference(before, settings);
+    return false;
+  }
+  const fs::path path = folder_ / kJournalName;
+  if (!fs::exists(path)) return true;
+  // Removes a partial last line, left by a killed process.
+  std::string text = read_file(path);
+  text.resize(text.rfind('\n') + 1);
+  fs::resize_file(path, text.size());
+  for (const std::string& line : lines_of(text)) {
+    auto [unit, progress] = parse_journal_line(line, path.string());
+    resumed_units_[unit] = std::move(progress);
+  }
+  // After a machine failure, files may be shorter than recorded.
+  std::erase_if(resumed_units_, [&](const auto& one) { return !has_parts(one.first, one.second); });
+  has_records_ = !resumed_units_.empty();
+  return true;
+}
+
+// Settings go first: without them, nothing can be resumed.
+void BuildJournal::clear() {
+  fs::remove(folder_ / kSettingsName);
+  for (const auto& entry : fs::directory_iterator(folder_)) fs::remove_all(entry.path());
+}
+
+void BuildJournal::begin(const BuildSettings& settings) {
+  clear();
+  write_file_atomically(folder_ / kSettingsName, fmt::format("{}\n", fmt::join(settings, "\n")));
+}
+
+bool BuildJournal::has_parts(int64_t unit, const UnitProgress& progress) const {
+  for (size_t split = 0; split < kNumSplits; ++split)
+    if (!part_is_there(part(unit, static_cast<Split>(split)), vocab_size_, progress.parts[split]))
+      return false;
+  return true;
+}
+
+std::optional<UnitProgress> BuildJournal::progress_of(int64_t unit) const {
+  const auto found = resumed_units_.find(unit);
+  if (found == resumed_units_.end()) return std::nullopt;
+  return found->second;
+}
+
+fs::path BuildJournal::part(int64_t unit, Split split) const {
+  return folder_ / fmt::format("{:06}.{}", unit, kSplitNames[split]);
+}
+
+void BuildJournal::record(int64_t unit, const UnitProgress& progress) {
+  const std::string line = journal_line(unit, progress) + "\n";
+  const std::lock_guard hold(mutex_);
+  has_records_ = true;
+  const ssize_t written = ::write(journal_, line.data(), line.size());
+  if (written != static_cast<ssize_t>(line.size()) || ::fdatasync(journal_) != 0)
+    fail("{}: cannot write: {}", (folder_ / kJournalName).string(),
+         written < 0 ? std::strerror(errno) : "the disk is full");
+}
+
+void BuildJournal::remove() {
+  is_removed_ = true;
+  clear();
+  fs::remove(folder_);
+}
+
+}  // namespace tessera

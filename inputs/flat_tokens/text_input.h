@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text files and lines of JSON, plain or compressed, as training data without a separate
+// preparation step. The first start builds a flat-tokens file, corpus.h5, in the run's directory;
+// later starts read that snapshot.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+#include "inputs/base_input.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+
+namespace tessera {
+
+// The snapshot as FlatTokensInput::HParams::path, so that eval inputs read the training input's
+// validation split.
+inline constexpr std::string_view kCorpusSnapshot = "$RUN/corpus.h5";
+
+class TextInput final : public BaseInput {
+ public:
+  struct HParams {
+    using Instance = TextInput;
+    static constexpr std::string_view kName = "TextInput";
+    std::string path = "";  // File, folder or pattern; "": Tessera's own sources.
+    std::string tokenizer =
+        "bytes";  // Or a path (make_tokenizer.h). Its end_id is appended to each document.
+    std::string text_field = "text";  // Of lines of JSON.
+    std::string separator = "";  // Separates documents in text files; "": one document per file.
+    // Part of the data for the split `validation`: of one text its tail, of several texts whole
+    // files (validation_files), of other documents by hash (in_validation_split).
+    double validation_fraction = 0.1;
+    std::string split = "train";
+    std::string name = "";  // Dataset name in eval metrics; "": the split's name.
+    Required<int64_t> global_batch_size;
+    Required<int64_t> seq_len;
+    Labels labels = Labels::kNextToken;
+    bool shuffle = true;
+    bool repeat = true;
+    int64_t num_batches = -1;
+    Field<int64_t> seed;
+    FIELDS(path, tokenizer, text_field, separator, validation_fraction, split, name,
+           global_batch_size, seq_len, labels, shuffle, repeat, num_batches, seed)
+  };
+  explicit TextInput(const HParams& p);
+
+  const std::string& name() const override { return tokens_->name(); }
+  int64_t global_batch_size() const override { return tokens_->global_batch_size(); }
+  void attach(const Infeed& infeed) override;
+  int64_t vocab_size() const override { return tokens_->vocab_size(); }
+  bool repeats() const override { return tokens_->repeats(); }
+  Batch specification() const override { return tokens_->specification(); }
+  std::optional<Batch> get_next() override { return tokens_->get_next(); }
+  std::optional<Batch> peek() override { return tokens_->peek(); }
+  void reset() override { tokens_->reset(); }
+  InputState state() const override { return tokens_->state(); }
+  void restore(const InputState& state) override { tokens_->restore(state); }
+  void recycle(Batch batch) override { tokens_->recycle(std::move(batch)); }
+  const Tokenizer* tokenizer() const override { return tokens_->tokenizer(); }
+
+ private:
+  HParams p_;
+  std::unique_ptr<FlatTokensInput> tokens_;
+};
+
+extern template class HolderOf<BaseInput, TextInput::HParams>;
+
+}  // namespace tessera

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/flat_tokens_tool/flat_tokens_tool.h"
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+
+#include <fmt/ostream.h>
+#include <fmt/ranges.h>
+
+#include "core/base/standard_streams.h"
+
+namespace tessera {
+
+std::string Arguments::text(const std::string& name, const std::string& fallback) const {
+  const auto found = flags.find(name);
+  return found == flags.end() ? fallback : found->second;
+}
+
+size_t Arguments::choice(const std::string& name, const std::vector<std::string>& names) const {
+  const std::string chosen = text(name, names[0]);
+  const auto found = std::find(names.begin(), names.end(), chosen);
+  if (found == names.end())
+    throw UsageError(fmt::format("--{}={}: expected one of {}{}", name, chosen,
+                                 fmt::join(names, ", "), did_you_mean(chosen, names)));
+  return static_cast<size_t>(found - names.begin());
+}
+
+Arguments parse_arguments(const std::vector<std::string>& words,
+                          const std::vector<std::string>& known,
+                          const std::vector<std::string>& plain) {
+  std::vector<std::string> all = known;
+  all.insert(all.end(), plain.begin(), plain.end());
+  Arguments result;
+  for (const std::string& word : words) {
+    if (!word.starts_with("--")) {
+      result.paths.push_back(word);
+      continue;
+    }
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+    if (std::find(all.begin(), all.end(), name) == all.end())
+      throw UsageError(fmt::format("no flag --{}{}", name, did_you_mean(name, all)));
+    const bool is_plain = std::find(plain.begin(), plain.end(), name) != plain.end();
+    if (is_plain && equals != std::string::npos)
+      throw UsageError(fmt::format("--{} takes no value", name));
+    if (!is_plain && equals == std::string::npos)
+      throw UsageError(fmt::format("--{} needs a value: --{}=VALUE", name, name));
+    if (!result.flags.emplace(name, is_plain ? "" : word.substr(equals + 1)).second)
+      throw UsageError(fmt::format("--{} is repeated", name));
+  }
+  return result;
+}
+
+// Protects an existing file from a mistyped --output.
+void check_output(const Arguments& arguments, const TokenizerIdentity& identity) {
+  const std::filesystem::path output = arguments.text("output", "");
+  if (arguments.has("overwrite") || !std::filesystem::exists(output)) return;
+  std::string tokenizer, fingerprint;
+  try {
+    const std::vector<std::string> splits = FlatTokensReader::splits(output);
+    if (splits.empty()) fail("no splits");
+    const FlatTokensReader reader(output, splits[0]);
+    tokenizer = reader.tokenizer_name();
+    fingerprint = reader.tokenizer_fingerprint();
+  } catch (const std::exception& error) {
+    throw UsageError(
+        fmt::format("--output={} exists and is not a token file ({}); --overwrite replaces it",
+                    output.string(), error.what()));
+  }
+  if (fingerprint != identity.fingerprint)
+    throw UsageError(fmt::format(
+        "--output={} exists and was made with {}; --overwrite replaces it", output.string(),
+        tokenizer == identity.name
+            ? fmt::format("another version of the tokenizer '{}'", tokenizer)
+            : fmt::format("the tokenizer '{}', not with '{}'", tokenizer, identity.name)));
+}
+
+namespace {
+
+std::atomic<bool> stop_was_asked = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // Required in a signal handler.
+
+void ask_to_stop(int signal) {
+  stop_was_asked = true;
+  std::signal(signal, SIG_DFL);
+}
+
+}  // namespace
+
+Interruption::Interruption() {
+  stop_was_asked = false;
+  std::signal(SIGINT, ask_to_stop);
+  std::signal(SIGTERM, ask_to_stop);
+}
+
+Interruption::~Interruption() {
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+const std::atomic<bool>* Interruption::flag() const { return &stop_was_asked; }
+
+namespace {
+
+bool asks_help(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument == "--help" || argument == "-h";
+  });
+}
+
+void dispatch(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& notes) {
+  const std::vector<Command> commands = {build_command(), inspect_command(), import_command(),
+                                         train_command()};
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.push_back(command.name);
+  if (arguments.empty())
+    throw UsageError(fmt::format("expected a command: {}", fmt::join(names, ", ")));
+  const auto chosen = std::find_if(commands.begin(), commands.end(), [&](const Command& command) {
+    return command.name == arguments[0];
+  });
+  if (arguments[0] == "help" || asks_help(arguments)) {
+    fmt::print(out, "usage:\n");
+    for (const Command& command : commands)
+      if (chosen == commands.end() || chosen->name == command.name)
+        fmt::print(out, "{}", command.usage);
+  } else if (chosen == commands.end()) {
+    throw UsageError(
+        fmt::format("no command '{}'{}", arguments[0], did_you_mean(arguments[0], names)));
+  } else {
+    chosen->run({arguments.begin() + 1, arguments.end()}, out, notes);
+  }
+}
+
+}  // namespace
+
+int run_flat_tokens(const std::vector<std::string>& arguments, std::ostream& out,
+                    std::ostream& errors) {
+  try {
+    dispatch(arguments, out, errors);
+    const std::string loss = flush_standard_output();
+    if (!loss.empty()) fail("cannot write to standard output: {}", loss);
+    return 0;
+  } catch (const UsageError& error) {
+    fmt::print(errors, "flat_tokens: {}; see flat_tokens --help\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(errors, "flat_tokens: {}\n", error_text(error));
+    return 1;
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <fmt/ostream.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "inputs/flat_tokens/flat_tokens_file.h"
+#include "inputs/flat_tokens_tool/flat_tokens_tool.h"
+#include "inputs/tokenizers/make_tokenizer.h"
+
+namespace tessera {
+namespace {
+
+struct TokenCount {
+  int32_t id = 0;
+  int64_t count = 0;
+};
+
+// Statistics of a split: reads and checks every token once, in bounded memory.
+struct TokenStatistics {
+  int64_t shortest = 0;
+  int64_t median = 0;
+  int64_t longest = 0;
+  int64_t empty = 0;                          // Documents without tokens.
+  std::array<int64_t, 64> lengths_by_size{};  // [k]: documents of 2^k to 2^(k+1) - 1 tokens.
+  int64_t distinct_ids = 0;
+  std::vector<TokenCount> most_frequent;  // At most the requested number.
+  int64_t bytes = 0;                      // Of text, if there is a tokenizer.
+};
+
+constexpr int64_t kTokensAtATime = 1 << 20;
+constexpr int64_t kMostInTable = int64_t{1} << 24;  // max_token_id is untrusted.
+
+// The count of each id.
+class IdCounts {
+ public:
+  explicit IdCounts(int64_t max_token_id)
+      : table_(max_token_id < kMostInTable ? static_cast<size_t>(max_token_id) + 1 : 0) {}
+
+  void add(int32_t id) {
+    if (table_.empty()) {
+      ++sparse_[id];
+    } else {
+      ++table_[static_cast<size_t>(id)];
+    }
+  }
+  template <typename Visit>
+  void each(const Visit& visit) const {
+    for (size_t id = 0; id < table_.size(); ++id)
+      if (table_[id] > 0) visit(TokenCount{static_cast<int32_t>(id), table_[id]});
+    for (const auto& [id, count] : sparse_) visit(TokenCount{id, count});
+  }
+
+ private:
+  std::vector<int64_t> table_;
+  std::unordered_map<int32_t, int64_t> sparse_;
+};
+
+// Reads `seq_starts` in order, in blocks.
+class Starts {
+ public:
+  explicit Starts(const FlatTokensReader& reader)
+      : reader_(reader), count_(reader.num_documents() + 1) {}
+  bool at_end() const { return next_ == count_; }
+  int64_t take() {
+    const auto within = static_cast<size_t>(next_ % kTokensAtATime);
+    if (within == 0) {
+      block_.resize(static_cast<size_t>(std::min(kTokensAtATime, count_ - next_)));
+      reader_.read_starts(next_, block_);
+    }
+    ++next_;
+    return static_cast<int64_t>(block_[within]);
+  }
+
+ private:
+  const FlatTokensReader& reader_;
+  int64_t count_;
+  int64_t next_ = 0;
+  std::vector<uint64_t> block_;
+};
+
+class StatisticsCollector {
+ public:
+  StatisticsCollector(const FlatTokensReader& reader, const std::string& where)
+      : reader_(reader),
+        where_(where),
+        starts_(reader),
+        counts_(reader.max_token_id()),
+        document_(starts_.take()) {}
+
+  void run() {
+    std::vector<uint32_t> block;
+    for (int64_t begin = 0; begin < reader_.num_tokens(); begin += kTokensAtATime) {
+      block.resize(static_cast<size_t>(std::min(kTokensAtATime, reader_.num_tokens() - begin)));
+      reader_.read(begin, block);
+      for (size_t i = 0; i < block.size(); ++i) take(begin + static_cast<int64_t>(i), block[i]);
+    }
+    while (!starts_.at_end()) next_document();
+  }
+
+  TokenStatistics result(const Tokenizer* tokenizer, int64_t most_frequent) const {
+    TokenStatistics statistics;
+    statistics.empty = empty_;
+    statistics.lengths_by_size = lengths_by_size_;
+    describe_lengths(&statistics);
+    std::vector<TokenCount> all;
+    counts_.each([&](const TokenCount& one) {
+      all.push_back(one);
+      const bool has_text = tokenizer != nullptr && one.id < tokenizer->vocab_size();
+      if (has_text) statistics.bytes += one.count * tokenizer->byte_length(one.id);
+    });
+    statistics.distinct_ids = static_cast<int64_t>(all.size());
+    const auto shown = std::min(all.size(), static_cast<size_t>(most_frequent));
+    std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown), all.end(),
+                      [](const TokenCount& a, const TokenCount& b) {
+                        return std::pair(-a.count, a.id) < std::pair(-b.count, b.id);
+                      });
+    statistics.most_frequent.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown));
+    return statistics;
+  }
+
+ private:
+  void take(int64_t at, uint32_t encoded) {
+    // Several empty documents may begin at one token.
+    const bool begins = document_ == at;
+    while (document_ == at && !starts_.at_end()) next_document();
+    if (is_document_start(encoded) != begins)
+      fail("{}: token {} and seq_starts disagree on whether a document begins there", where_, at);
+    counts_.add(token_id(encoded));
+  }
+
+  // `document_` is the beginning of the next document.
+  void next_document() {
+    const int64_t begin = document_;
+    document_ = starts_.take();
+    const int64_t length = document_ - begin;
+    ++lengths_[length];
+    if (length == 0) {
+      ++empty_;
+    } else {
+      ++lengths_by_size_[static_cast<size_t>(std::bit_width(static_cast<uint64_t>(length))) - 1];
+    }
+  }
+
+  void describe_lengths(TokenStatistics* statistics) const {
+    statistics->shortest = lengths_.begin()->first;
+    statistics->longest = lengths_.rbegin()->first;
+    int64_t passed = 0;
+    for (const auto& [length, count] : lengths_) {
+      passed += count;
+      statistics->median = length;
+      if (passed > reader_.num_documents() / 2) break;
+    }
+  }
+
+  const FlatTokensReader& reader_;
+  const std::string& where_;
+  Starts starts_;
+  IdCounts counts_;
+  // Few: n different lengths need at least n * n / 2 tokens.
+  std::map<int64_t, int64_t> lengths_;
+  std::array<int64_t, 64> lengths_by_size_{};
+  int64_t empty_ = 0;
+  int64_t document_ = 0;
+};
+
+// `tokenizer` may be null. Error if start marks and seq_starts disagree, prefixed with `where`.
+TokenStatistics collect_statistics(const FlatTokensReader& reader, const Tokenizer* tokenizer,
+                                   int64_t most_frequent, const std::string& where) {
+  StatisticsCollector surveyor(reader, where);
+  surveyor.run();
+  return surveyor.result(tokenizer, most_frequent);
+}
+
+// flat_tokens inspect.
+
+constexpr std::string_view kInspectUsage =
+    R"(  flat_tokens inspect FILE [options]
+      Checks every token of a flat-tokens file and tells what is in it.
+      --split=NAME                this split only
+      --examples=2                documents of each split to show the beginning of
+      --first=0                   the number of the first of them
+      --length=160                tokens of each to show
+      --most_frequent=10          tokens to list with their share
+      --tokenizer=FILE            that made the tokens, if the file does not carry it
+)";
+
+constexpr int64_t kMostShown = 1000000;
+
+bool is_shown(utf8proc_int32_t point) {
+  switch (utf8proc_category(point)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    default:
+      return true;
+  }
+}
+
+// Escapes control characters, line ends and invalid UTF-8.
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (size_t at = 0; at < text.size();) {
+    utf8proc_int32_t point = 0;
+    const auto length =
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                         static_cast<utf8proc_ssize_t>(text.size() - at), &point);
+    const size_t size = length > 0 ? static_cast<size_t>(length) : 1;
+    const std::string_view bytes = text.substr(at, size);
+    if (length > 0 && is_shown(point)) {
+      shown += bytes;
+    } else if (bytes == "\n") {
+      shown += "\\n";
+    } else if (bytes == "\t") {
+      shown += "\\t";
+    } else {
+      for (const char byte : bytes)
+        shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+    }
+    at += size;
+  }
+  return shown;
+}
+
+std::string percent(int64_t part, int64_t whole) {
+  return fmt::format("{:.2f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+class Inspection {
+ public:
+  Inspection(const Arguments& arguments, std::string path, std::ostream& out, std::ostream& notes)
+      : path_(std::move(path)),
+        out_(out),
+        notes_(notes),
+        given_tokenizer_(arguments.text("tokenizer", "")),
+        examples_(arguments.number<int64_t>("examples", 2, 0, kMostShown)),
+        first_(arguments.number<int64_t>("first", 0, 0, INT64_MAX)),
+        length_(arguments.number<int64_t>("length", 160, 1, kMostShown)),
+        most_frequent_(arguments.number<int64_t>("most_frequent", 10, 0, kMostShown)) {}
+
+  void show(const std::string& split) {
+    const FlatTokensReader reader(path_, split);
+    open_tokenizer(reader);
+    const TokenStatistics statistics = collect_statistics(reader, tokenizer_.get(), most_frequent_,
+                                                          fmt::format("{}:{}", path_, split));
+    fmt::print(out_, "{}: {} tokens; documents: {}, of {} to {} tokens, median {}\n", split,
+               reader.num_tokens(), reader.num_documents(), statistics.shortest, statistics.longest,
+               statistics.median);
+    fmt::print(out_, "  vocabulary {}, {} ids in use ({}), the largest {}; tokenizer {} ({})\n",
+               reader.vocab_size(), statistics.distinct_ids,
+               percent(statistics.distinct_ids, reader.vocab_size()), reader.max_token_id(),
+               printable(reader.tokenizer_name()), printable(reader.tokenizer_fingerprint()));
+    if (tokenizer_ != nullptr)
+      fmt::print(out_, "  {} bytes of text, {:.3f} a token\n", statistics.bytes,
+                 static_cast<double>(statistics.bytes) / static_cast<double>(reader.num_tokens()));
+    if (!reader.source().empty()) fmt::print(out_, "  from {}\n", printable(reader.source()));
+    show_lengths(statistics, reader.num_documents());
+    show_most_frequent(statistics, reader.num_tokens());
+    show_examples(reader);
+  }
+
+ private:
+  // Without a tokenizer, ids are printed as numbers.
+  void open_tokenizer(const FlatTokensReader& reader) {
+    tokenizer_.reset();
+    const std::string& name = reader.tokenizer_name();
+    try {
+      const std::string definition = reader.tokenizer_definition();
+      if (!given_tokenizer_.empty()) {
+        tokenizer_ = make_tokenizer(given_tokenizer_);
+      } else if (!definition.empty()) {
+        tokenizer_ = tokenizer_of_definition(name, definition);
+      } else if (name == "bytes") {
+        tokenizer_ = make_tokenizer(name);
+      }
+      if (tokenizer_ != nullptr && tokenizer_->fingerprint() != reader.tokenizer_fingerprint())
+        fail("{}: its tokens were made by tokenizer '{}' with fingerprint '{}'; {} has '{}'", path_,
+             name, reader.tokenizer_fingerprint(), tokenizer_->name(), tokenizer_->fingerprint());
+    } catch (const Error& error) {
+      if (!given_tokenizer_.empty()) throw;
+      tokenizer_.reset();
+      fmt::print(notes_, "ids are shown as numbers: {}\n", error.what());
+    }
+  }
+
+  std::string text_of(const std::vector<int32_t>& ids) const {
+    if (tokenizer_ == nullptr) return fmt::format("{}", fmt::join(ids, " "));
+    return printable(tokenizer_->decode(ids));
+  }
+
+  void show_lengths(const TokenStatistics& statistics, int64_t documents) const {
+    constexpr int64_t kWidest = 40;
+    const int64_t most = std::max(
+        statistics.empty,
+        *std::max_element(statistics.lengths_by_size.begin(), statistics.lengths_by_size.end()));
+    const auto line = [&](const std::string& lengths, int64_t count) {
+      if (count == 0) return;
+      const auto width = static_cast<size_t>((count * kWidest + most - 1) / most);
+      fmt::print(out_, "  {:>22} tokens  {:<{}}  {} ({})\n", lengths, std::string(width, '#'),
+                 kWidest, count, percent(count, documents));
+    };
+    line("no", statistics.empty);
+    for (size_t k = 0; k < statistics.lengths_by_size.size() - 1; ++k) {
+      const int64_t least = int64_t{1} << k;
+      line(k == 0 ? "1" : fmt::format("{} to {}", least, 2 * (least - 1) + 1),
+           statistics.lengths_by_size[k]);
+    }
+  }
+
+  void show_most_frequent(const TokenStatistics& statistics, int64_t tokens) const {
+    if (statistics.most_frequent.empty()) return;
+    std::vector<std::string> shown;
+    for (const TokenCount& one : statistics.most_frequent) {
+      // Special tokens and parts of characters have no text.
+      const std::string text = tokenizer_ == nullptr ? "" : tokenizer_->decode({one.id});
+      const std::string quoted = text.empty() ? "" : fmt::format(" '{}'", printable(text));
+      shown.push_back(fmt::format("{}{} {}", one.id, quoted, percent(one.count, tokens)));
+    }
+    fmt::print(out_, "  most frequent: {}\n", fmt::join(shown, ", "));
+  }
+
+  void show_examples(const FlatTokensReader& reader) const {
+    const int64_t end =
+        std::min(reader.num_documents(), first_ + std::min(examples_, INT64_MAX - first_));
+    for (int64_t i = first_; i < end; ++i) {
+      uint64_t ends[2];
+      reader.read_starts(i, ends);
+      const auto begin = static_cast<int64_t>(ends[0]);
+      std::vector<uint32_t> encoded(
+          static_cast<size_t>(std::min(length_, static_cast<int64_t>(ends[1]) - begin)));
+      reader.read(begin, encoded);
+      std::vector<int32_t> ids;
+      for (const uint32_t token : encoded) ids.push_back(token_id(token));
+      fmt::print(out_, "  document {}: {}\n", i, text_of(ids));
+    }
+  }
+
+  std::string path_;
+  std::ostream& out_;
+  std::ostream& notes_;
+  std::string given_tokenizer_;
+  int64_t examples_;
+  int64_t first_;
+  int64_t length_;
+  int64_t most_frequent_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+void inspect(const std::vector<std::string>& words, std::ostream& out, std::ostream& notes) {
+  const Arguments arguments = parse_arguments(
+      words, {"split", "examples", "first", "length", "most_frequent", "tokenizer"});
+  if (arguments.paths.size() != 1)
+    throw UsageError(fmt::format("inspect needs one FILE, got {}", arguments.paths.size()));
+  const std::string& path = arguments.paths[0];
+  Inspection inspection(arguments, path, out, notes);
+  std::vector<std::string> splits = FlatTokensReader::splits(path);
+  if (const std::string only = arguments.text("split", ""); !only.empty() || splits.empty())
+    splits = {only};  // The reader reports the error.
+  for (const std::string& split : splits) inspection.show(split);
+}
+
+}  // namespace
+
+Command inspect_command() { return {"inspect", std::string(kInspectUsage), inspect}; }
+
+}  // namespace tessera

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program flat_tokens: builds, imports and inspects token files, and trains tokenizers.
+#include <iostream>
+
+#include "core/base/standard_streams.h"
+#include "inputs/flat_tokens_tool/flat_tokens_tool.h"
+
+int main(int argc, char** argv) {
+  tessera::prepare_standard_streams();
+  return tessera::run_flat_tokens({argv + 1, argv + argc}, std::cout, std::cerr);
+}

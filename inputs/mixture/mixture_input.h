@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A weighted mixture of sources, with weights that may change at given steps. Each row comes from
+// one source, in that source's order; the batch array `source` says which. Sources must have random
+// access (flat tokens, synthetic inputs, mixtures), so that a mixture has it too.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+#include "inputs/indexed_input.h"
+#include "inputs/mixture/mixture_schedule.h"
+
+namespace tessera {
+
+// What happens when a source that does not repeat is exhausted.
+enum class Exhausted {
+  kRestart,  // The source repeats.
+  kStop,     // The source leaves the mixture; the others share its rows by weight. The stream ends
+             // when all sources with a weight are exhausted.
+  kRaise,    // Error at the batch of the missing row.
+};
+
+constexpr std::array<EnumName<Exhausted>, 3> enum_names(Exhausted) {
+  return {
+      {{Exhausted::kRestart, "restart"}, {Exhausted::kStop, "stop"}, {Exhausted::kRaise, "raise"}}};
+}
+
+// Weights from `step` on.
+struct MixtureStage {
+  int64_t step = 0;
+  std::map<std::string, double> weights;
+  FIELDS(step, weights)
+};
+
+class MixtureInput final : public IndexedInput {
+ public:
+  struct HParams {
+    using Instance = MixtureInput;
+    static constexpr std::string_view kName = "MixtureInput";
+    std::string name = "mixture";
+    // By name. Unset fields of a source inherit the mixture's fields of the same name.
+    std::map<std::string, Template<BaseInput>> sources;
+    // Of each source from step 0 on; need not sum to 1; 0 excludes a source.
+    std::map<std::string, double> weights;
+    std::vector<MixtureStage> stages;  // Weights from later steps on; each step must begin a block.
+    Exhausted exhausted = Exhausted::kRestart;
+    int64_t block_size = 2048;  // In rows; the weights are exact in every block.
+    Required<int64_t> global_batch_size;
+    Required<int64_t> seq_len;
+    int64_t num_batches = -1;  // End after this many; -1: no limit.
+    Field<int64_t> seed;       // Of the order within blocks.
+    FIELDS(name, sources, weights, stages, exhausted, block_size, global_batch_size, seq_len,
+           num_batches, seed)
+  };
+  explicit MixtureInput(const HParams& p);
+
+  int64_t vocab_size() const override { return sources_.at(0)->vocab_size(); }
+  const Tokenizer* tokenizer() const override { return sources_.at(0)->tokenizer(); }
+  std::string ids_fingerprint() const override { return sources_.at(0)->ids_fingerprint(); }
+  std::vector<std::string> sources() const override { return names_; }
+  std::optional<Batch> peek() override;
+  std::optional<int64_t> num_examples() const override;
+  std::map<std::string, std::string> cursors_at(int64_t examples) const override;
+  void check_cursors(const std::map<std::string, std::string>& cursors,
+                     int64_t examples) const override;
+
+ private:
+  // The first row that an exhausted source cannot give.
+  struct End {
+    int64_t row = 0;
+    size_t source = 0;
+  };
+  void make_sources();
+  MixtureSchedule make_schedule();
+  std::vector<double> checked_weights(const std::map<std::string, double>& weights,
+                                      const std::string& where) const;
+  std::vector<int64_t> block_counts(const std::vector<double>& weights,
+                                    const std::string& where) const;
+  int64_t first_block_of(int64_t step, const std::string& where) const;
+  void open(const Infeed& infeed) override;
+  void check_agreement() const;
+  std::vector<std::optional<int64_t>> rows_of_finite_sources() const;
+  void end_sources();
+  [[noreturn]] void fail_exhausted() const;
+  const std::vector<MixtureSchedule::Pick>& block(int64_t index) const;
+  std::vector<int64_t> given(int64_t examples) const;
+  void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
+
+  HParams p_;
+  std::vector<std::string> names_;
+  std::vector<std::unique_ptr<IndexedInput>> sources_;
+  std::vector<WeightStage> weight_stages_;
+  MixtureSchedule schedule_;
+  std::optional<End> end_;  // For Exhausted::kRaise.
+  // The last block used: rows are requested in order.
+  mutable int64_t block_index_ = -1;
+  mutable std::vector<MixtureSchedule::Pick> block_;
+};
+
+extern template class HolderOf<BaseInput, MixtureInput::HParams>;
+
+}  // namespace tessera

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The source of each row of a mixture, without reading data. The stream is divided into blocks that
+// hold exact numbers of rows of each source, by weight, in a random order. Row numbers within a
+// source are computed without reading earlier rows, which gives random access. A finite stream ends
+// with a shorter block.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace tessera {
+
+// Largest-remainder apportionment of `block_size` rows by weight; ties go to the first source.
+std::vector<int64_t> apportion_rows(const std::vector<double>& weights, int64_t block_size);
+
+class MixtureSchedule {
+ public:
+  // Applies from its block until the next stage.
+  struct Stage {
+    int64_t first_block = 0;
+    std::vector<int64_t> counts;  // Rows of each source per block.
+    int64_t rows() const;         // The sum of the counts.
+    bool operator==(const Stage&) const = default;
+  };
+  // A row of a source.
+  struct Pick {
+    int64_t source = 0;
+    int64_t number = 0;
+  };
+
+  // The first stage begins at block 0; stages are in order. Only the last stage may have blocks
+  // that are not full: then the stream ends with its first block.
+  MixtureSchedule(int64_t block_size, uint64_t seed, std::vector<Stage> stages);
+
+  int64_t block_size() const { return block_size_; }
+  // Rows of the stream; nullopt if unbounded.
+  std::optional<int64_t> size() const;
+  // The rows of a block, in order.
+  std::vector<Pick> block(int64_t index) const;
+  // Rows of each source before a block.
+  std::vector<int64_t> given_before(int64_t block) const;
+  // The stream row that is row `number` of the source; nullopt if there is none.
+  std::optional<int64_t> row_of(int64_t source, int64_t number) const;
+
+ private:
+  const Stage& stage_of(int64_t block) const;
+  bool ends() const { return stages_.back().rows() < block_size_; }
+
+  int64_t block_size_;
+  uint64_t seed_;
+  std::vector<Stage> stages_;
+};
+
+// Weights of all sources from a block on.
+struct WeightStage {
+  int64_t first_block = 0;
+  std::vector<double> weights;
+};
+
+// Stages for sources of which some have a limited number of `rows` (nullopt: no limit). From the
+// block that exhausts a source on, the others share its rows by weight. The stream ends when all
+// sources with a weight are exhausted.
+std::vector<MixtureSchedule::Stage> stages_of_finite_sources(
+    int64_t block_size, const std::vector<WeightStage>& stages,
+    const std::vector<std::optional<int64_t>>& rows);
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the documents of one shard in bounded memory: text files, or lines of JSON with a text
+// field (as in C4), plain or compressed (.gz, .zst).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/hparams/enum_names.h"
+#include "inputs/readers/byte_source.h"
+
+namespace tessera {
+
+// What to do with a record that cannot be read: invalid JSON, a line without the text field, or
+// text that is not UTF-8.
+enum class CorruptRecords {
+  kFail,  // Error with file and line.
+  kSkip,  // Skip and count.
+};
+
+constexpr std::array<EnumName<CorruptRecords>, 2> enum_names(CorruptRecords) {
+  return {{{CorruptRecords::kFail, "fail"}, {CorruptRecords::kSkip, "skip"}}};
+}
+
+struct ReadOptions {
+  std::string text_field = "text";  // For lines of JSON.
+  CorruptRecords corrupt_records = CorruptRecords::kFail;
+  bool require_utf8 = true;  // Else any bytes are accepted.
+  // For text files: separates documents; "": the file is one document.
+  std::string separator;
+  // Longer documents are corrupt records. A reader uses a few times this much memory.
+  int64_t max_document_bytes = int64_t{1} << 30;
+  // Only documents number `first`, `first` + `every`, `first` + 2 `every`, … are returned, skipped
+  // or counted as corrupt.
+  int64_t every = 1;
+  int64_t first = 0;
+};
+
+// kAuto chooses by name: *.jsonl, *.ndjson and *.json are lines of JSON, all others are text.
+enum class DocumentFormat { kAuto, kText, kJsonLines };
+
+constexpr std::array<EnumName<DocumentFormat>, 3> enum_names(DocumentFormat) {
+  return {{{DocumentFormat::kAuto, "auto"},
+           {DocumentFormat::kText, "text"},
+           {DocumentFormat::kJsonLines, "jsonl"}}};
+}
+
+// A position between two documents, for seeking.
+struct ShardPosition {
+  int64_t document =
+      0;  // Documents before it, corrupt ones included; for JSON, lines, blank ones included.
+  int64_t offset = 0;  // Decompressed bytes before it.
+};
+
+// The corrupt records skipped so far.
+struct CorruptRecordCount {
+  int64_t count = 0;  // Records skipped.
+  std::string first;  // Error text of the first: "c4.jsonl.gz:17: …".
+};
+
+class DocumentReader {
+ public:
+  virtual ~DocumentReader() = default;
+  // The text of the next document; nullopt at the end. Blank lines of JSON are skipped. I/O errors
+  // and truncated streams are Errors, even with CorruptRecords::kSkip.
+  virtual std::optional<std::string> next() = 0;
+  // Skips a document without parsing it; false at the end.
+  virtual bool skip() = 0;
+  virtual ShardPosition position() const = 0;            // After the last document returned.
+  virtual void seek(const ShardPosition& position) = 0;  // Of the same shard.
+  virtual const CorruptRecordCount& corrupt() const = 0;
+  // Bytes consumed of the file on disk, for progress.
+  virtual int64_t bytes_read() const = 0;
+};
+
+// Decompresses files that end in .gz or .zst. A UTF-8 byte order mark is removed, unless any bytes
+// are accepted.
+std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path,
+                                               const ReadOptions& options = {},
+                                               DocumentFormat format = DocumentFormat::kAuto);
+
+// The same from any source, as from a file `path`.
+std::unique_ptr<DocumentReader> read_documents(std::unique_ptr<ByteSource> source,
+                                               const std::filesystem::path& path,
+                                               const ReadOptions& options = {},
+                                               DocumentFormat format = DocumentFormat::kAuto);
+
+// The format that kAuto chooses.
+DocumentFormat document_format(const std::filesystem::path& path);
+
+}  // namespace tessera

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shuffling with random access and no tables: pseudo-random permutations, the order of the rows of
+// a set, and the assignment of shards to the rows of a batch. All are pure functions of (seed,
+// epoch, index), so a run resumes at any position at once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/hparams/enum_names.h"
+
+namespace tessera {
+
+class Permutation {
+ public:
+  Permutation(int64_t size, uint64_t seed, uint64_t epoch);
+  int64_t size() const { return size_; }
+  int64_t operator()(int64_t index) const;
+
+ private:
+  // Four rounds give a strong pseudo-random permutation of a large domain (Luby and Rackoff, 1988);
+  // more rounds mix small domains better.
+  static constexpr int kRounds = 8;
+  uint64_t feistel(uint64_t value) const;
+
+  int64_t size_ = 0;
+  std::array<uint64_t, kRounds> keys_{};
+  int half_bits_ =
+      1;  // The network permutes [0, 4^half_bits_), the smallest such domain that contains size_.
+};
+
+// Hash of a word and a key: the finaliser of splitmix64 (Steele et al., OOPSLA'14).
+uint64_t mix_bits(uint64_t word, uint64_t key);
+
+// The order of the rows of a set, as in Levanter.
+enum class Shuffle {
+  kNone,  // In file order.
+  kFull,  // One permutation of all rows per epoch.
+  // Consecutive eras of era_length rows, each permuted. An era does not span two files, so adding
+  // files does not change the order of existing rows.
+  kEra,
+};
+
+constexpr std::array<EnumName<Shuffle>, 3> enum_names(Shuffle) {
+  return {{{Shuffle::kNone, "none"}, {Shuffle::kFull, "full"}, {Shuffle::kEra, "era"}}};
+}
+
+class RowOrder {
+ public:
+  // `part_sizes`: the number of rows of each file, in order.
+  RowOrder(Shuffle shuffle, int64_t era_length, uint64_t seed,
+           const std::vector<int64_t>& part_sizes);
+
+  int64_t size() const { return ends_.empty() ? 0 : ends_.back(); }
+  // The row at `place` in an epoch.
+  int64_t operator()(int64_t epoch, int64_t place) const;
+
+ private:
+  Shuffle shuffle_;
+  int64_t era_length_;
+  uint64_t seed_;
+  std::vector<int64_t> ends_;  // Cumulative part sizes.
+};
+
+// Assigns shards of text to the rows of a batch. A unit is a shard; with fewer shards than rows,
+// every parts-th document of a shard. Row r reads units r, r + rows, r + 2 rows, …, counted over
+// epochs, so that rows share units evenly and no unit is read twice.
+class ShardOrder {
+ public:
+  struct Unit {
+    int64_t epoch = 0;
+    int64_t shard = 0;
+    int64_t part = 0;  // Documents with this number modulo parts().
+  };
+
+  // With a seed, shuffles the units of each epoch.
+  ShardOrder(int64_t shards, int64_t rows, std::optional<uint64_t> seed);
+
+  int64_t rows() const { return rows_; }
+  int64_t parts() const { return parts_; }
+  int64_t units_per_epoch() const { return shards_ * parts_; }
+  Unit operator()(int64_t number) const;  // Counted over epochs.
+
+ private:
+  int64_t shards_;
+  int64_t rows_;
+  int64_t parts_;
+  std::optional<uint64_t> seed_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/streaming/streaming_text_input.h"
+
+#include <algorithm>
+#include <span>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "inputs/readers/text_files.h"
+#include "inputs/tokenizers/make_tokenizer.h"
+#include "inputs/validation_split.h"
+
+namespace tessera {
+
+template class HolderOf<BaseInput, StreamingTextInput::HParams>;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const TemplateRegistrar<BaseInput, StreamingTextInput> kRegisterStreamingTextInput;
+constexpr int64_t kDefaultStreamSeed = 1234;
+// Rows queued per shard; evens out document lengths.
+constexpr int64_t kRowsAhead = 4;
+
+// State keys, which are part of the checkpoint format.
+constexpr const char* kRowsKey = "global_batch_size";
+constexpr const char* kFilesKey = "data";
+std::string cursor_key(int64_t row) { return fmt::format("lane/{:06}", row); }
+std::string corrupt_key(int64_t row) { return fmt::format("{}{:06}", kCorruptRecordsPrefix, row); }
+
+// Relative to `root`, so that a folder may be moved between starts.
+uint32_t hash_of_names(const std::vector<fs::path>& files, const fs::path& root) {
+  uint32_t hash = 0;
+  for (const fs::path& file : files) {
+    const std::string name = file.lexically_relative(root).generic_string() + '\n';
+    hash = crc32c(std::as_bytes(std::span(name)), hash);
+  }
+  return hash;
+}
+
+void check_at_least(int64_t value, int64_t least, std::string_view field) {
+  if (value < least)
+    fail("StreamingTextInput: {} is {}; expected at least {}", field, value, least);
+}
+
+}  // namespace
+
+StreamingTextInput::StreamingTextInput(const HParams& p)
+    : p_(p), name_(p.name.empty() ? std::string(enum_name(p.split)) : p.name) {
+  check();
+}
+
+void StreamingTextInput::check() const {
+  check_at_least(p_.global_batch_size.get(), 1, "global_batch_size");
+  check_at_least(p_.seq_len.get(), 1, "seq_len");
+  check_at_least(p_.shuffle_documents, 1, "shuffle_documents");
+  check_at_least(p_.num_workers, 1, "num_workers");
+  if (p_.num_batches < 1 && p_.num_batches != -1)
+    fail("StreamingTextInput: num_batches is {}; expected -1 (all) or at least 1", p_.num_batches);
+  check_validation_fraction(p_.validation_fraction);
+  if (p_.split == StreamSplit::kValidation && p_.validation_fraction == 0.0)
+    fail(
+        "StreamingTextInput: split is 'validation', but validation_fraction is 0, so the "
+        "split is empty; set it as in the training input, or name other files and split 'all'");
+}
+
+int64_t StreamingTextInput::seed() const { return p_.seed.get_or(kDefaultStreamSeed); }
+
+std::shared_ptr<const TextShards> StreamingTextInput::find_shards() const {
+  std::vector<fs::path> files = find_text_files({p_.path.get()});
+  if (files.empty()) fail("{}: no text files found", p_.path.get());
+  const auto count = static_cast<int64_t>(files.size());
+  const auto seed_bits = static_cast<uint64_t>(seed());
+  return std::make_shared<const TextShards>(
+      TextShards{.files = std::move(files),
+                 .order = ShardOrder(count, global_batch_size(),
+                                     p_.shuffle ? std::optional(seed_bits) : std::nullopt),
+                 .read = {.text_field = p_.text_field,
+                          .corrupt_records = p_.broken_documents,
+                          .require_utf8 = p_.require_utf8,
+                          .separator = p_.separator},
+                 .format = p_.format,
+                 .split = p_.split,
+                 .validation_fraction = p_.validation_fraction,
+                 .repeat = p_.repeat,
+                 .shuffle_block = p_.shuffle_documents,
+                 .seed = seed_bits});
+}
+
+// Everything that determines the order of tokens, except the contents of the files: a damaged file
+// may be repaired before a run resumes.
+std::string StreamingTextInput::describe(const TextShards& shards) const {
+  fs::path root = p_.path.get();
+  if (!fs::is_directory(root)) root = root.parent_path();
+  return fmt::format("{} shards (names {:08x}), {} with {:g} held out, {}, seed {}, tokenizer {}",
+                     shards.files.size(), hash_of_names(shards.files, root), enum_name(p_.split),
+                     p_.validation_fraction,
+                     !p_.shuffle ? "in order"
+                     : p_.shuffle_documents == 1
+                         ? "shards shuffled"
+                         : fmt::format("shuffled by {}", p_.shuffle_documents),
+                     seed(), tokenizer_->fingerprint());
+}
+
+void StreamingTextInput::attach(const Infeed& infeed) {
+  CHECK(!workers_, "input '{}' is attached twice", name_);
+  const ErrorContext where(fmt::format("input '{}'", name_));
+  tokenizer_ = make_tokenizer(p_.tokenizer);
+  layout_ = std::make_unique<RowLayout>(p_.labels, tokenizer_.get());
+  const std::shared_ptr<const TextShards> shards = find_shards();
+  data_ = describe(*shards);
+  std::vector<std::unique_ptr<StreamShard>> streams;
+  for (const RowRange& range : rows_of_host(*this, infeed))
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      rows_.push_back(row);
+      streams.push_back(std::make_unique<StreamShard>(
+          shards, *tokenizer_,
+          StreamShard::Options{p_.labels, p_.seq_len.get(), p_.end_of_document}, row));
+    }
+  workers_ = std::make_unique<StreamWorkers>(std::move(streams), p_.num_workers, kRowsAhead);
+}
+
+Batch StreamingTextInput::specification() const {
+  const int64_t rows = workers_ ? static_cast<int64_t>(rows_.size()) : global_batch_size();
+  return token_batch_specification(rows, p_.seq_len.get());
+}
+
+bool StreamingTextInput::reached_limit() const {
+  return p_.num_batches >= 0 && position_ >= p_.num_batches;
+}
+
+std::optional<Batch> StreamingTextInput::peek() {
+  CHECK(workers_, "input '{}' is used before attach", name_);
+  if (reached_limit()) return std::nullopt;
+  Batch batch = make_token_batch(static_cast<int64_t>(rows_.size()), p_.seq_len.get());
+  bool ended = true;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const std::vector<uint32_t>& tokens = workers_->front(i);
+    if (tokens.empty()) continue;  // The row stays padding.
+    const TokenRow row = token_row(batch, static_cast<int64_t>(i));
+    fill_row(*layout_, tokens, row);
+    ended = false;
+  }
+  return ended ? std::nullopt : std::optional(std::move(batch));
+}
+
+std::optional<Batch> StreamingTextInput::get_next() {
+  if (reached_limit()) return std::nullopt;
+  std::optional<Batch> batch = peek();
+  // At the end too, so that the state does not depend on which rows this host has.
+  for (size_t i = 0; i < rows_.size(); ++i) workers_->pop(i);
+  if (batch) ++position_;
+  return batch;
+}
+
+void StreamingTextInput::reset() {
+  position_ = 0;
+  if (workers_) workers_->restart();
+}
+
+InputState StreamingTextInput::state() const {
+  InputState state{position_,
+                   {{kRowsKey, std::to_string(global_batch_size())}, {kFilesKey, data_}}};
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const StreamCursor place = workers_->place(i);
+    state.cursors[cursor_key(rows_[i])] = stream_cursor_text(place);
+    if (place.document.corrupt.count > 0)
+      state.cursors[corrupt_key(rows_[i])] = corrupt_records_entry(place.document.corrupt);
+  }
+  return state;
+}
+
+void StreamingTextInput::restore(const InputState& state) {
+  CHECK(workers_, "input '{}' is used before attach", name_);
+  const auto find = [&](const std::string& key) -> const std::string* {
+    const auto entry = state.cursors.find(key);
+    return entry == state.cursors.end() ? nullptr : &entry->second;
+  };
+  const std::string* data = find(kFilesKey);
+  if (data == nullptr || *data != data_)
+    fail("input '{}': the text differs from the run's: it was ({}), it is ({})", name_,
+         data == nullptr ? "of another kind of input" : *data, data_);
+  const std::string* batch_size = find(kRowsKey);
+  if (batch_size == nullptr || *batch_size != std::to_string(global_batch_size()))
+    fail(
+        "input '{}': the run has batches of {} rows, each with its own documents; it cannot "
+        "resume with batches of {}",
+        name_, batch_size == nullptr ? "?" : *batch_size, global_batch_size());
+  std::vector<StreamCursor> places;
+  for (const int64_t row : rows_) {
+    const std::string* text = find(cursor_key(row));
+    if (text == nullptr) fail("input '{}': the saved state lacks row {}", name_, row);
+    places.push_back(parse_stream_cursor(*text, fmt::format("input '{}': row {}", name_, row)));
+    if (const std::string* count = find(corrupt_key(row)))
+      places.back().document.corrupt = parse_corrupt_records(*count);
+  }
+  position_ = state.position;
+  workers_->restart(places);
+}
+
+}  // namespace tessera

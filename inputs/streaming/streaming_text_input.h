@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches from shards of text or lines of JSON, tokenised on the fly. Each row of the global batch
+// reads its own documents and packs them without padding. For mixtures and full shuffles, build
+// token files instead (flat_tokens build).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+#include "inputs/base_input.h"
+#include "inputs/streaming/stream_shard.h"
+
+namespace tessera {
+
+class StreamingTextInput final : public BaseInput {
+ public:
+  struct HParams {
+    using Instance = StreamingTextInput;
+    static constexpr std::string_view kName = "StreamingTextInput";
+    Required<std::string> path;       // A file, a folder or a file pattern (text_files.h).
+    std::string tokenizer = "bytes";  // Or a path (make_tokenizer.h).
+    // `validation` reads the documents that in_validation_split chooses, in all shards; `train`
+    // reads the others, `all` reads both.
+    StreamSplit split = StreamSplit::kTrain;
+    double validation_fraction = 0.01;
+    std::string name = "";  // Dataset name in eval metrics; "": the split's name.
+    Required<int64_t> global_batch_size;
+    Required<int64_t> seq_len;
+    Labels labels = Labels::kNextToken;
+    EndOfDocument end_of_document = EndOfDocument::kAuto;
+    DocumentFormat format = DocumentFormat::kAuto;
+    std::string text_field = "text";  // Of lines of JSON.
+    std::string separator = "";  // Separates documents in text files; "": one document per file.
+    CorruptRecords broken_documents = CorruptRecords::kFail;
+    bool require_utf8 = true;       // Else any bytes are accepted.
+    bool shuffle = true;            // Shuffle the units in each epoch.
+    int64_t shuffle_documents = 1;  // Block size for shuffling documents; 1: no shuffling.
+    bool repeat = true;             // Repeat epochs; else one, with rows padded at the end.
+    int64_t num_batches = -1;       // End after this many; -1: no limit.
+    int64_t num_workers = 2;        // Threads that read and tokenise.
+    Field<int64_t> seed;            // Of the order.
+    FIELDS(path, tokenizer, split, validation_fraction, name, global_batch_size, seq_len, labels,
+           end_of_document, format, text_field, separator, broken_documents, require_utf8, shuffle,
+           shuffle_documents, repeat, num_batches, num_workers, seed)
+  };
+  explicit StreamingTextInput(const HParams& p);
+
+  const std::string& name() const override { return name_; }
+  int64_t global_batch_size() const override { return p_.global_batch_size.get(); }
+  void attach(const Infeed& infeed) override;
+  int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
+  bool repeats() const override { return p_.repeat && p_.num_batches < 0; }
+  Batch specification() const override;
+  // nullopt once all rows of this host have ended, even if other hosts have rows left.
+  std::optional<Batch> get_next() override;
+  std::optional<Batch> peek() override;
+  void reset() override;
+  InputState state() const override;
+  // Error for the state of other data, another batch size or another kind of input.
+  void restore(const InputState& state) override;
+  const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
+
+ private:
+  void check() const;
+  bool reached_limit() const;
+  std::shared_ptr<const TextShards> find_shards() const;
+  std::string describe(const TextShards& shards) const;
+  int64_t seed() const;
+
+  HParams p_;
+  std::string name_;
+  std::vector<int64_t> rows_;  // This host's rows of the global batch.
+  std::string data_;           // Description of the stream, compared when resuming.
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<RowLayout> layout_;
+  std::unique_ptr<StreamWorkers> workers_;  // One shard per row.
+  int64_t position_ = 0;
+};
+
+extern template class HolderOf<BaseInput, StreamingTextInput::HParams>;
+
+}  // namespace tessera

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes any tokenizer by name, path or definition.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "inputs/tokenizers/tokenizer.h"
+
+namespace tessera {
+
+// `name`: "bytes" (byte b is id b + 1, 257 ids; 0 is reserved), or a path: a SentencePiece model
+// (*.model), a Hugging Face tokenizer.json or a directory with one, or GPT-2's vocab.json with
+// merges.txt beside it. Error with the nearest name, or with what is missing.
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
+
+// Makes a tokenizer from Tokenizer::definition(); `name` is its name. Error if malformed.
+std::unique_ptr<Tokenizer> tokenizer_of_definition(const std::string& name,
+                                                   const std::string& definition);
+
+}  // namespace tessera

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Converts text to token ids and back. All ids are ordinary, 0 included (docs/adr/0007): padding is
+// marked by segment ids and weights.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tessera {
+
+// Const calls are thread-safe.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  // The argument of make_tokenizer: "bytes", or a path.
+  virtual const std::string& name() const = 0;
+  // Equal if and only if two tokenizers give equal ids for every text; stored in token files.
+  virtual const std::string& fingerprint() const = 0;
+  // The complete tokenizer as a string (tokenizer_of_definition), stored in token files so that a
+  // run needs no tokenizer file.
+  virtual const std::string& definition() const = 0;
+  virtual int64_t vocab_size() const = 0;  // Ids are below it.
+
+  // Appends the ids of a text. Names of special tokens are ordinary text, and no start or end
+  // tokens are added. Bytes that are not UTF-8 are encoded as in each tokenizer's reference.
+  virtual void encode(std::string_view text, std::vector<int32_t>* ids) const = 0;
+  std::vector<int32_t> encode(std::string_view text) const {
+    std::vector<int32_t> ids;
+    encode(text, &ids);
+    return ids;
+  }
+  // The same, with names of special tokens recognised: for prompts.
+  virtual std::vector<int32_t> encode_with_special(std::string_view text) const {
+    return encode(text);
+  }
+  // Special tokens and ids outside the vocabulary (which a padded model may sample) have no text.
+  virtual std::string decode(const std::vector<int32_t>& ids) const = 0;
+  // Bytes of text of an id, for bits per byte: 0 for special tokens.
+  virtual int32_t byte_length(int32_t id) const = 0;
+
+  // Precedes a document's first token if labels are shifted right, and begins unprompted text.
+  virtual int32_t start_id() const { return 0; }
+  // Ends a document, if the tokenizer has such a token ("<|endoftext|>", "</s>").
+  virtual std::optional<int32_t> end_id() const { return std::nullopt; }
+  // Whether sampling may choose this id: not padding or reserved ids.
+  virtual bool may_be_drawn(int32_t id) const { return id >= 0 && id < vocab_size(); }
+  // The id of a token by name, such as "<|endoftext|>".
+  virtual std::optional<int32_t> id_of(std::string_view token) const = 0;
+  // Names of special tokens, for suggestions in messages.
+  virtual std::vector<std::string> special_tokens() const { return {}; }
+};
+
+// The text of a token id.
+struct TokenText {
+  enum class Kind {
+    kAbsent,   // A gap in the ids.
+    kText,     // Decodes to its bytes.
+    kSpecial,  // Decodes to nothing.
+  };
+  Kind kind = Kind::kAbsent;
+  std::string bytes;
+};
+
+// A 128-bit content hash as 32 hexadecimal digits. Not cryptographic.
+
+inline std::string content_hash(std::string_view content) {
+  uint64_t one = 0xcbf29ce484222325u;  // FNV-1a, and a second lane with other constants.
+  uint64_t other = 0x9e3779b97f4a7c15u;
+  for (const char byte : content) {
+    one = (one ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
+    other = (other + static_cast<unsigned char>(byte)) * 0xd6e8feb86659fd93u;
+    other ^= other >> 32;
+  }
+  return fmt::format("{:016x}{:016x}", one, other);
+}
+
+// The files of a tokenizer.
+
+// Contents by name: "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
+// "tokenizer.model".
+using TokenizerFiles = std::map<std::string, std::string>;
+
+// Reads the files at a path: a file of a tokenizer, or a directory. Error that says what is
+// missing.
+TokenizerFiles read_tokenizer_files(const std::filesystem::path& path);
+
+std::string definition_of_files(const TokenizerFiles& files);
+// Inverse of definition_of_files; empty for "bytes". Error if malformed.
+TokenizerFiles files_of_definition(const std::string& definition);
+
+}  // namespace tessera

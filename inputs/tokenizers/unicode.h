@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// UTF-8 decoding that tolerates invalid bytes, and Unicode character classes. An invalid byte reads
+// as U+FFFD with length 1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+constexpr int32_t kReplacement = 0xfffd;  // Code point of an invalid byte.
+
+struct Character {
+  int32_t code = 0;
+  int32_t length = 0;  // In bytes; 1 if invalid.
+  bool is_valid = true;
+};
+
+namespace utf8_detail {
+
+constexpr bool continues(unsigned char byte) { return (byte & 0xc0) == 0x80; }
+
+inline Character broken() { return {kReplacement, 1, false}; }
+
+}  // namespace utf8_detail
+
+// The character at text[at]; at < text.size().
+inline Character character_at(std::string_view text, size_t at) {
+  using utf8_detail::broken;
+  using utf8_detail::continues;
+  const auto* p = reinterpret_cast<const unsigned char*>(text.data()) + at;
+  const size_t left = text.size() - at;
+  if (p[0] < 0x80) return {p[0], 1, true};
+  if (p[0] < 0xc2) return broken();
+  if (p[0] < 0xe0) {
+    if (left < 2 || !continues(p[1])) return broken();
+    return {(p[0] & 0x1f) << 6 | (p[1] & 0x3f), 2, true};
+  }
+  if (p[0] < 0xf0) {
+    if (left < 3 || !continues(p[1]) || !continues(p[2])) return broken();
+    const int32_t code = (p[0] & 0x0f) << 12 | (p[1] & 0x3f) << 6 | (p[2] & 0x3f);
+    if (code < 0x800 || (code >= 0xd800 && code < 0xe000)) return broken();
+    return {code, 3, true};
+  }
+  if (p[0] >= 0xf5 || left < 4 || !continues(p[1]) || !continues(p[2]) || !continues(p[3]))
+    return broken();
+  const int32_t code =
+      (p[0] & 0x07) << 18 | (p[1] & 0x3f) << 12 | (p[2] & 0x3f) << 6 | (p[3] & 0x3f);
+  if (code < 0x10000 || code > 0x10ffff) return broken();
+  return {code, 4, true};
+}
+
+// The beginning of the character before `at` > 0. An invalid byte is a character.
+inline size_t character_before(std::string_view text, size_t at) {
+  size_t first = at - 1;
+  for (size_t back = 1; back <= 4 && back <= at; ++back) {
+    if (utf8_detail::continues(static_cast<unsigned char>(text[at - back]))) continue;
+    if (character_at(text, at - back).length == static_cast<int32_t>(back)) first = at - back;
+    break;
+  }
+  return first;
+}
+
+inline void append_utf8(int32_t code, std::string* text) {
+  const auto put = [&](int32_t byte) { text->push_back(static_cast<char>(byte)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xc0 | code >> 6);
+    put(0x80 | (code & 0x3f));
+  } else if (code < 0x10000) {
+    put(0xe0 | code >> 12);
+    put(0x80 | (code >> 6 & 0x3f));
+    put(0x80 | (code & 0x3f));
+  } else {
+    put(0xf0 | code >> 18);
+    put(0x80 | (code >> 12 & 0x3f));
+    put(0x80 | (code >> 6 & 0x3f));
+    put(0x80 | (code & 0x3f));
+  }
+}
+
+// GPT-2's byte-level alphabet: a printable character for each byte, such as "Ġ" for a space and "Ċ"
+// for a line end.
+
+// "Ġthe" to " the"; nullopt if a character is not in the alphabet.
+std::optional<std::string> byte_level_decode(std::string_view characters);
+// " the" to "Ġthe".
+std::string byte_level_encode(std::string_view bytes);
+
+// Character classes used by pre-tokenizer patterns: a table of one byte per code point, built once
+// from utf8proc's data.
+
+namespace unicode_class {
+constexpr uint8_t kLetter = 1;         // \p{L}
+constexpr uint8_t kNumber = 2;         // \p{N}
+constexpr uint8_t kSpace = 4;          // \s: White_Space, as in Oniguruma and Rust.
+constexpr uint8_t kLineEnd = 8;        // [\r\n]; also kSpace.
+constexpr uint8_t kUpper = 16;         // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
+constexpr uint8_t kLower = 32;         // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
+constexpr uint8_t kWord = 64;          // \w: letters, marks, decimal digits, connectors.
+constexpr uint8_t kPunctuation = 128;  // \p{P} and ASCII symbols.
+}  // namespace unicode_class
+
+class UnicodeClasses {
+ public:
+  // The only instance, made on first use.
+  static const UnicodeClasses& get();
+
+  uint8_t of(int32_t code) const { return table_[code]; }
+  // The classes of the character at text[at]; sets *length.
+  uint8_t at(std::string_view text, size_t at, size_t* length) const {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte < 0x80) {
+      *length = 1;
+      return table_[byte];
+    }
+    const Character character = character_at(text, at);
+    *length = static_cast<size_t>(character.length);
+    return table_[character.code];
+  }
+
+ private:
+  UnicodeClasses();
+  const uint8_t* table_;
+};
+
+// Unicode White_Space, unlike PCRE2's \s (which has U+180E) and utf8proc's category (which lacks
+// tab).
+bool is_white_space(int32_t code);
+
+}  // namespace tessera

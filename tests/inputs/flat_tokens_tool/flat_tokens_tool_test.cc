@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/flat_tokens_tool/flat_tokens_tool.h"
+
+#include <sys/stat.h>
+
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/io/hdf5.h"
+#include "inputs/flat_tokens/flat_tokens_file.h"
+#include "inputs/tokenizers/make_tokenizer.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+struct Result {
+  int code = 0;
+  std::string out;
+  std::string errors;
+};
+
+Result call(const std::vector<std::string>& arguments) {
+  std::ostringstream out;
+  std::ostringstream errors;
+  const int code = run_flat_tokens(arguments, out, errors);
+  return {code, out.str(), errors.str()};
+}
+
+TEST_CASE("a token file is built from text and inspected") {
+  const TemporaryDirectory directory;
+  const std::string text = (directory / "t.txt").string();
+  const std::string tokens = (directory / "t.h5").string();
+  write_bytes(text, "first line\nsecond\tline \xc3\xa9\n" + std::string(60, 'z'));
+  const Result built =
+      call({"build", "--output=" + tokens, "--validation_fraction=0.25", "--compression=5", text});
+  REQUIRE(built.errors == "");
+  REQUIRE(built.code == 0);
+  REQUIRE_THAT(built.out, Contains("64 training and 22 validation tokens"));
+  const Result seen = call({"inspect", tokens, "--length=28"});
+  REQUIRE(seen.code == 0);
+  REQUIRE_THAT(seen.out, Contains("train: 64 tokens; documents: 1, of 64 to 64 tokens, median 64"));
+  REQUIRE_THAT(seen.out, Contains("validation: 22 tokens"));
+  REQUIRE_THAT(seen.out, Contains("vocabulary 257") && Contains("tokenizer bytes"));
+  REQUIRE_THAT(seen.out, Contains("document 0: first line\\nsecond\\tline \xc3\xa9\\nzz"));
+  REQUIRE_THAT(seen.out, Contains("64 bytes of text, 1.000 a token"));
+  REQUIRE_THAT(seen.out, Contains("64 to 127 tokens  ####"));
+  REQUIRE_THAT(seen.out, Contains("most frequent: 123 'z' 59.38 %, "));
+  REQUIRE_THAT(call({"inspect", tokens, "--split=validation"}).out, !Contains("train:"));
+}
+
+TEST_CASE("integers are written as in the flags of experiments") {
+  const TemporaryDirectory directory;
+  const std::string text = (directory / "t.txt").string();
+  const std::string output = "--output=" + (directory / "t.h5").string();
+  write_bytes(text, std::string(2000, 'z'));
+  for (const char* number : {"1000", "1e3", "1_000"}) {
+    const Result built = call({"build", output, "--max_tokens=" + std::string(number), text});
+    CAPTURE(number, built.errors);
+    REQUIRE(built.code == 0);
+    REQUIRE_THAT(built.out, Contains("1000 training and"));
+  }
+  for (const char* number : {"", "1.5", "1e30", "0", "-1", "1e3x"})
+    REQUIRE(call({"build", output, "--max_tokens=" + std::string(number), text}).code == 2);
+  REQUIRE(call({"build", output, "--threads=4294967297", text}).code == 2);  // 2^32 + 1.
+}
+
+void write_tokens(const std::filesystem::path& path, const TokenizerIdentity& tokenizer,
+                  const std::vector<std::vector<int32_t>>& documents) {
+  FlatTokensWriter writer(path, tokenizer);
+  writer.begin_split("train");
+  for (const auto& document : documents) writer.add_document(document);
+  writer.finish();
+}
+
+TEST_CASE("lengths, frequencies and examples match the tokens") {
+  const TemporaryDirectory directory;
+  const std::string path = (directory / "t.h5").string();
+  write_tokens(path, unknown_tokenizer(1000),
+               {{7}, {7, 900}, {7, 7, 7}, {5, 5, 5, 5, 5}, {1, 2, 3, 4, 5, 6, 7, 7, 7}});
+  const Result seen = call({"inspect", path, "--examples=2", "--first=3", "--most_frequent=2"});
+  REQUIRE(seen.errors == "");
+  REQUIRE_THAT(seen.out, Contains("train: 20 tokens; documents: 5, of 1 to 9 tokens, median 3"));
+  REQUIRE_THAT(seen.out, Contains("vocabulary 1000, 8 ids in use (0.80 %), the largest 900"));
+  REQUIRE_THAT(seen.out, Contains("2 to 3 tokens  " + std::string(40, '#') + "  2 (40.00 %)"));
+  REQUIRE_THAT(seen.out, Contains("4 to 7 tokens  " + std::string(20, '#') + " "));
+  REQUIRE_THAT(seen.out, Contains("most frequent: 7 40.00 %, 5 30.00 %\n"));
+  REQUIRE_THAT(seen.out,
+               Contains("document 3: 5 5 5 5 5\n") && Contains("document 4: 1 2 3 4 5 6 7 7 7\n"));
+  REQUIRE_THAT(seen.out, !Contains("bytes of text"));
+}
+
+TEST_CASE("undecodable ids are shown as numbers, and control characters are escaped") {
+  const TemporaryDirectory directory;
+  const std::string path = (directory / "t.h5").string();
+  write_tokens(path, {"broken", "b", "no definition", 300}, {{7, 8}});
+  const Result broken = call({"inspect", path});
+  REQUIRE(broken.code == 0);
+  REQUIRE_THAT(broken.errors, Contains("ids are shown as numbers: "));
+  REQUIRE_THAT(broken.out, Contains("document 0: 7 8"));
+  REQUIRE_THAT(call({"inspect", path, "--tokenizer=bytes"}).errors,
+               Contains("made by tokenizer 'broken' with fingerprint 'b'; bytes has"));
+  const auto bytes = make_tokenizer("bytes");
+  write_tokens(path, identity_of(*bytes), {bytes->encode("\x1b[2J\xff \xe2\x80\xae\xe4\xb8\xad")});
+  REQUIRE_THAT(call({"inspect", path}).out,
+               Contains("document 0: \\x1b[2J\\xff \\xe2\\x80\\xae\xe4\xb8\xad\n"));
+}
+
+TEST_CASE("a file with a max_token_id of two billion is inspected in little memory") {
+  const TemporaryDirectory directory;
+  const std::string path = (directory / "t.h5").string();
+  write_tokens(path, unknown_tokenizer(int64_t{1} << 31), {{2147483647, 3, 3}});
+  REQUIRE_THAT(
+      call({"inspect", path}).out,
+      Contains("2 ids in use") && Contains("most frequent: 3 66.67 %, 2147483647 33.33 %"));
+}
+
+TEST_CASE("usage errors exit with 2 and suggest the nearest name") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "t.txt", "text");
+  const std::string text = (directory / "t.txt").string();
+  const std::string output = "--output=" + (directory / "t.h5").string();
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& why) {
+    const Result result = call(arguments);
+    CAPTURE(why, result.errors);
+    REQUIRE(result.code == 2);
+    REQUIRE_THAT(result.errors, Contains(why) && Contains("flat_tokens --help"));
+  };
+  refused({}, "expected a command");
+  refused({"biuld"}, "did you mean 'build'");
+  refused({"build", text}, "needs --output");
+  refused({"build", output}, "at least one PATH");
+  refused({"build", output, "--max_token=5", text},
+          "no flag --max_token; did you mean 'max_tokens'");
+  refused({"build", output, "--max_tokens=many", text}, "--max_tokens=many: expected a number");
+  refused({"build", output, "--compression=10", text}, "from 0 to 9");
+  refused({"build", output, "--validation_fraction=nan", text}, "--validation_fraction=nan");
+  refused({"build", output, "--compression", text}, "--compression needs a value");
+  refused({"build", output, output, text}, "repeated");
+  refused({"inspect"}, "needs one FILE");
+  refused({"import", output}, "needs one STORE");
+  refused({"import", "a"}, "needs --output");
+  refused({"build", output, "--broken=skp", text},
+          "expected one of fail, skip; did you mean 'skip'");
+  refused({"build", output, "--validation=a", "--validation_fraction=0.1", text}, "exclude each");
+  refused({"build", output, "--vocab_size=9", text}, "t.txt is text, which needs --tokenizer");
+  refused({"build", output, "--format=bin", text}, "give their tokenizer with --tokenizer=FILE");
+  refused({"build", output, "--end_id=9", "--end_of_document=none", text}, "exclude each other");
+  REQUIRE(call({"--help"}).code == 0);
+}
+
+TEST_CASE("an output of another tokenizer is replaced only with --overwrite") {
+  const TemporaryDirectory directory;
+  const std::string text = (directory / "t.txt").string();
+  const std::string output = "--output=" + (directory / "t.h5").string();
+  const std::string other =
+      std::string("--tokenizer=") + TESSERA_SOURCE_DIR "/tests/golden/tokenizers/bpe.model";
+  write_bytes(text, "some text of a few words");
+  REQUIRE(call({"build", output, text}).code == 0);
+  const std::string before = read_bytes(directory / "t.h5");
+  const Result refused = call({"build", output, other, text});
+  REQUIRE(refused.code == 2);
+  REQUIRE_THAT(refused.errors, Contains("was made with the tokenizer 'bytes', not with") &&
+                                   Contains("--overwrite replaces it"));
+  REQUIRE(read_bytes(directory / "t.h5") == before);
+  REQUIRE(call({"build", output, text}).code == 0);  // By the same tokenizer.
+  REQUIRE(call({"build", "--overwrite", output, other, text}).code == 0);
+  REQUIRE(read_bytes(directory / "t.h5") != before);
+  const Result text_file = call({"build", "--output=" + text, text});
+  REQUIRE(text_file.code == 2);
+  REQUIRE_THAT(text_file.errors, Contains("exists and is not a token file"));
+  REQUIRE(read_bytes(text) == "some text of a few words");
+  REQUIRE_THAT(call({"build", "--overwrite=yes", output, text}).errors,
+               Contains("--overwrite takes no value"));
+}
+
+TEST_CASE("FIFOs and devices are refused without blocking") {
+  const TemporaryDirectory directory;
+  const std::string fifo = (directory / "fifo.model").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  write_bytes(directory / "t.txt", "text");
+  const std::string text = (directory / "t.txt").string();
+  const std::string output = "--output=" + (directory / "t.h5").string();
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& why) {
+    const Result result = call(arguments);
+    REQUIRE(result.code == 1);
+    REQUIRE_THAT(result.errors, Contains(why));
+  };
+  refused({"build", output, fifo}, "fifo.model: expected a regular file, got a FIFO");
+  refused({"build", output, "/dev/zero"}, "/dev/zero: expected a regular file, got a device");
+  refused({"build", output, "--tokenizer=" + fifo, text},
+          "fifo.model: expected a regular file, got a FIFO");
+  refused({"inspect", fifo}, "fifo.model: expected a regular file, got a FIFO");
+  std::filesystem::create_symlink("/dev/zero", directory / "zero.json");
+  refused({"build", output, "--tokenizer=" + (directory / "zero.json").string(), text},
+          "zero.json: expected a regular file, got a device");
+}
+
+TEST_CASE("bad data exits with 1 and a message") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "t.txt", "text");
+  const std::string text = (directory / "t.txt").string();
+  const auto failed = [&](const std::vector<std::string>& arguments, const std::string& why) {
+    const Result result = call(arguments);
+    CAPTURE(why, result.errors);
+    REQUIRE(result.code == 1);
+    REQUIRE_THAT(result.errors, Contains(why));
+  };
+  failed({"inspect", text}, "not an HDF5 file");
+  failed({"inspect", "none.h5"}, "no such file");
+  failed({"build", "--output=/nowhere/t.h5", text}, "cannot create");
+  failed({"build", "--output=" + (directory / "t.h5").string(), "none.txt"}, "no such file");
+  failed({"build", "--output=" + (directory / "t.h5").string(), "--tokenizer=byts", text},
+         "did you mean 'bytes'");
+  // Start marks that contradict seq_starts.
+  Hdf5File file = Hdf5File::create(directory / "bad.h5");
+  const std::vector<uint32_t> tokens = {3, 5, 4};
+  const std::vector<uint64_t> starts = {0, 2, 3};
+  file.create_dataset("train/encoded_tokens", StoredType::kU32, {3})
+      .write(std::as_bytes(std::span(tokens)));
+  file.create_dataset("train/seq_starts", StoredType::kU64, {3})
+      .write(std::as_bytes(std::span(starts)));
+  file.set_attribute("train", "format_version", int64_t{1});
+  file.set_attribute("train", "max_token_id", int64_t{2});
+  file.set_attribute("train", "vocab_size", int64_t{3});
+  file.set_attribute("train", "tokenizer", "x");
+  file.set_attribute("train", "tokenizer_fingerprint", "x");
+  file.close();
+  failed({"inspect", (directory / "bad.h5").string()}, "token 1 and seq_starts disagree");
+}
+
+}  // namespace
+}  // namespace tessera
