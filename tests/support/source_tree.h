@@ -23,8 +23,8 @@ std::vector<std::string> source_files(const std::vector<std::string>& folders,
 // All files of the repository, relative to the root: those in its folders and directly at the root.
 std::vector<std::string> repository_files();
 
-// The folder that has a CMake target of its own: "core/graph" of core/graph/ops/einsum.cc, "tasks"
-// of tasks/eval/evaluation.cc.
+// The folder that has a CMake target of its own: "core/passes" of core/passes/spmd/lower.cc,
+// "tasks" of tasks/eval/evaluation.cc.
 std::string target_folder(const std::string& file);
 
 struct Include {
