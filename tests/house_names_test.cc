@@ -310,9 +310,9 @@ std::vector<std::string> commented_files() {
 TEST_CASE("comments and documents name only files that exist") {
   require_none(commented_files(), absent_files);
   REQUIRE(absent_files("x.h", "// See core/graph/op.h, op.h and `op_cases*.cc`.\n").empty());
-  REQUIRE(absent_files("x.h", "\n// See graph/no_such_file.h.\n") ==
-          std::vector<std::string>{
-              "x.h:2: names graph/no_such_file.h, which is not in the repository"});
+  REQUIRE(
+      absent_files("x.h", "\n// See graph/no_such_file.h.\n") ==
+      std::vector<std::string>{"x.h:2 names graph/no_such_file.h, which is not in the repository"});
   REQUIRE(absent_files("x.cc", "/* p.h */ \"q.h\"; char c = '\"'; // \"r.h\"\n").size() == 2);
   REQUIRE(absent_files("x.cmake", "set(f q.cc)  # As no_such_file.cc.\n").size() == 1);
   REQUIRE(absent_files("x.md", "`no_such_folder/op.h`").size() == 1);
