@@ -140,7 +140,7 @@ TEST_CASE("code that a document quotes from a file is in it") {
 std::string includes() {
   std::vector<std::string> headers = {"plugins/registry.h"};
   for (const char* folder :
-       {"core/graph", "core/hparams", "layers", "inputs", "tasks", "experiments"})
+       {"core/graph", "core/ops", "core/hparams", "layers", "inputs", "tasks", "experiments"})
     for (const auto& entry : filesystem::recursive_directory_iterator(kRoot / folder)) {
       const std::string path = entry.path().lexically_relative(kRoot).string();
       const bool is_plain = !path.ends_with("-inl.h") && !path.ends_with("_internal.h");
