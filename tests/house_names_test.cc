@@ -140,6 +140,7 @@ bool has_section(const std::string& document, const std::string& section) {
 std::vector<std::string> absent_sections(const std::string& file, const std::string& text) {
   static const std::regex kSection(R"re(([\w./-]+\.md)[\s,`()]+(§\d+|"([^"]+)"))re");
   static const std::regex kForeign(R"((19|20)\d\d[\s,)]*$|\.md[\s,`()]*$)");
+  static constexpr std::string_view kDesign = "DESIGN";
   const std::string comments = comments_of(file, text);
   std::vector<std::string> found;
   if (comments.find("§") != std::string::npos || comments.find(".md") != std::string::npos) {
@@ -153,6 +154,8 @@ std::vector<std::string> absent_sections(const std::string& file, const std::str
                                     place_in(file, text, at->position()), document, section));
     }
   }
+  for (size_t at = 0; (at = comments.find(kDesign, at)) != std::string::npos; ++at)
+    found.push_back(place_in(file, text, at) + ": the design without its path, docs/design.md");
   for (size_t at = 0; (at = comments.find("§", at)) != std::string::npos; ++at) {
     const size_t begin = at < 40 ? 0 : at - 40;
     if (!std::regex_search(comments.substr(begin, at - begin), kForeign))
@@ -325,6 +328,7 @@ TEST_CASE("comments and documents name only sections that exist") {
   REQUIRE(absent_sections("x.h", "// (docs/testing.md, \"No such section\").\n").size() == 1);
   REQUIRE(absent_sections("x.h", "// As docs/testing.md §99.\n").size() == 1);
   REQUIRE(absent_sections("x.h", "// As the design, §2.\n").size() == 1);
+  REQUIRE(absent_sections("x.h", "// (DESIGN: the house)\n").size() == 1);
   REQUIRE(absent_sections("x.h", "// (Shazeer and Stern, 2018, §7.1)\n").empty());
 }
 
