@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-// Lowest first: a folder may include these and itself. Layers see neither passes nor devices, and
+// Lowest first. A folder may include these and itself. Layers see neither passes nor devices, and
 // devices never see passes.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"core/base", {}},
@@ -48,7 +48,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
       "plugins"}},
 };
 
-// What users of our headers must not need.
+// Libraries that users of public headers must not need.
 const std::vector<std::string> kPrivate = {"boost/", "hdf5", "H5", "toml", "cuda", "mpi"};
 
 const std::vector<std::string> kNothing;
@@ -69,7 +69,7 @@ std::vector<std::string> order_breaks(const std::string& file, const std::string
 
 std::vector<std::string> private_includes(const std::string& file, const std::string& text) {
   std::vector<std::string> shown;
-  if (file.ends_with("_internal.h")) return shown;  // Not public: it is not installed.
+  if (file.ends_with("_internal.h")) return shown;  // Not installed, so not public.
   for (const Include& include : includes_of(text))
     for (const std::string& name : kPrivate)
       if (!include.is_quoted && include.file.starts_with(name))
@@ -180,7 +180,7 @@ void require_no_new_circle(const std::string& kind, NodeOf node_of) {
   REQUIRE(known.empty());
 }
 
-TEST_CASE("every folder includes only what stands above it") {
+TEST_CASE("every folder includes only its allowed folders") {
   REQUIRE(over_code(order_breaks, false) == kNothing);
   REQUIRE(order_breaks("layers/x.cc", "#include \"core/passes/autodiff.h\"\n").size() == 1);
   REQUIRE(order_breaks("core/backend/cpu/x.h", "#include \"core/hparams/field.h\"\n").size() == 1);

@@ -26,9 +26,9 @@ namespace {
 namespace filesystem = std::filesystem;
 
 constexpr int64_t kLongestFile = 500;
-constexpr int64_t kLongestKernel = 600;  // An algorithm explained at its head may take longer.
+constexpr int64_t kLongestKernel = 600;  // Kernels start with an explanation of the algorithm.
 
-// The macros that are ours, besides those that Catch2, Highway and PCRE2 ask for.
+// Macros other than the allowed ones and those that Catch2, Highway and PCRE2 require.
 std::vector<std::string> stray_macros(const std::string& file, const std::string& text) {
   static const std::regex kDefine(R"((?:^|\n)#define (\w+))");
   static const std::set<std::string> kKnown = {"FIELDS", "CHECK", "REGISTER_EXPERIMENT"};
@@ -56,7 +56,7 @@ std::vector<std::string> over_all(const std::vector<std::string>& files, Check c
 
 const std::vector<std::string> kNothing;
 
-TEST_CASE("the only macros of ours are FIELDS, CHECK and REGISTER_EXPERIMENT") {
+TEST_CASE("no macros are defined besides FIELDS, CHECK and REGISTER_EXPERIMENT") {
   REQUIRE(over_all(source_files(code_folders(), {".h", ".cc"}), stray_macros) == kNothing);
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("files are short") {
   REQUIRE(over_all(source_files(code_and_test_folders(), {".h", ".cc"}), is_long) == kNothing);
 }
 
-TEST_CASE("every file opens with its licence, and a header with what it is for") {
+TEST_CASE("every file starts with its licence, and every header with its purpose") {
   const Check is_bare = [](const std::string& file, const std::string& text) {
     std::vector<std::string> found;
     const size_t first = text.starts_with("#!") ? text.find('\n') + 1 : 0;
@@ -82,8 +82,8 @@ TEST_CASE("every file opens with its licence, and a header with what it is for")
     const std::string_view after = opening.substr(opening.find('\n') + 1);
     if (!licensed) found.push_back(file + " has no SPDX line");
     if (file.ends_with(".h") && !after.starts_with("// "))
-      found.push_back(file + " does not say what it is for");
-    // Highway compiles -inl.h files once for each target, with guards of its own.
+      found.push_back(file + " does not state its purpose");
+    // Highway compiles -inl.h files once for each target, with its own guards.
     const bool once = !file.ends_with("-inl.h");
     if (file.ends_with(".h") && once && text.find("\n#pragma once\n") == std::string::npos)
       found.push_back(file + " has no #pragma once");
@@ -97,8 +97,8 @@ TEST_CASE("every file opens with its licence, and a header with what it is for")
     REQUIRE(is_bare(script, read_file(source_root() / script)) == kNothing);
 }
 
-// What git tracks at the root of the tree, which is where a program that writes to its current
-// directory leaves files.
+// What git tracks at the root of the tree. Programs that write to their current directory leave
+// files there.
 const std::set<std::string> kAtTheRoot = {".ci",
                                           ".clang-format",
                                           ".clang-tidy",
@@ -121,7 +121,7 @@ const std::set<std::string> kAtTheRoot = {".ci",
                                           "tasks",
                                           "tests"};
 
-// Names at the root of paths, one path a line, that do not belong there.
+// Unknown names at the root, from a list of one path per line.
 std::vector<std::string> strays(const std::string& paths) {
   std::set<std::string> found;
   std::istringstream lines(paths);
@@ -132,7 +132,7 @@ std::vector<std::string> strays(const std::string& paths) {
   return {found.begin(), found.end()};
 }
 
-TEST_CASE("git tracks nothing at the root that does not belong there") {
+TEST_CASE("git tracks only known names at the root") {
   REQUIRE(strays("README.md\ncore/base/x.h\nfuzz_x.input\nnotes/a\nnotes/b\n") ==
           std::vector<std::string>{"fuzz_x.input", "notes"});
   const TemporaryDirectory scratch;
@@ -149,14 +149,14 @@ TEST_CASE("git tracks nothing at the root that does not belong there") {
   REQUIRE(strays(files) == kNothing);
 }
 
-TEST_CASE("an input that a fuzzer keeps is in the temporary directory") {
+TEST_CASE("a fuzzer saves failing inputs in the temporary directory") {
   const auto fails = [](std::string_view) { throw std::logic_error("planted"); };
   const filesystem::path kept = filesystem::temp_directory_path() / "tessera_fuzz_house_test.input";
   REQUIRE_THROWS_WITH(fuzz("house_test", {"seed"}, fails, 1), Catch::Contains(kept.string()));
   REQUIRE(filesystem::remove(kept));
 }
 
-TEST_CASE("clang-format agrees with every file") {
+TEST_CASE("every file is formatted by clang-format") {
   if (std::system("command -v clang-format >/dev/null 2>&1") != 0) {
     WARN("clang-format is not installed");
     return;
