@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules for every source file: macros, length, the first lines, formatting; and what git tracks at
-// the root.
+// Rules for every source file: macros, length, the first lines, formatting; what git tracks at the
+// root; and that planted faults still apply.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/hparams/toml.h"
 #include "core/io/file.h"
 #include "tests/support/catch.h"
 #include "tests/support/fuzz.h"
@@ -147,6 +148,35 @@ TEST_CASE("git tracks only known names at the root") {
   const std::string files = read_file(list);
   REQUIRE(files.find("README.md\n") != std::string::npos);
   REQUIRE(strays(files) == kNothing);
+}
+
+// The text that a planted fault replaces must occur once in its file.
+std::vector<std::string> stale_faults(const Tree& faults) {
+  std::vector<std::string> found;
+  for (const Tree& fault : faults.find("fault")->items) {
+    const std::string& file = fault.find("file")->text;
+    const std::string& old = fault.find("old")->text;
+    const bool exists = filesystem::exists(source_root() / file);
+    const std::string text = exists ? read_file(source_root() / file) : "";
+    const size_t first = text.find(old);
+    if (first == std::string::npos || text.find(old, first + 1) != std::string::npos)
+      found.push_back(fmt::format("{}: {}", fault.find("name")->text, file));
+  }
+  return found;
+}
+
+TEST_CASE("every planted fault replaces text that occurs once in its file") {
+  const std::string file = "tests/planted_faults.toml";
+  const Tree faults = parse_toml(read_file(source_root() / file), file);
+  REQUIRE(faults.find("fault")->items.size() > 10);
+  REQUIRE(stale_faults(faults) == kNothing);
+  const auto stale = [](const std::string& text) {
+    return stale_faults(parse_toml("[[fault]]\nname = \"x\"\n" + text, "x.toml")).size();
+  };
+  REQUIRE(stale("file = \"README.md\"\nold = \"# Tessera\\n\"\n") == 0);
+  REQUIRE(stale("file = \"README.md\"\nold = \"Tessera\"\n") == 1);
+  REQUIRE(stale("file = \"README.md\"\nold = \"no such text\"\n") == 1);
+  REQUIRE(stale("file = \"no_such_file\"\nold = \"a\"\n") == 1);
 }
 
 TEST_CASE("a fuzzer saves failing inputs in the temporary directory") {
