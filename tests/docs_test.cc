@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every fenced block of README.md and docs/*.md is what it says: commands run, code compiles, data
-// is read, quotes are in their files. docs/testing.md tells authors how ("The documents").
+// Tests every fenced block of README.md and docs/*.md: commands run, code compiles, data is read,
+// and quoted code is in its file. docs/testing.md, "The documents", has the rules for authors.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -36,7 +36,7 @@ const filesystem::path kPrograms = filesystem::path(TESSERA_BINARY_DIR) / "bin";
 
 enum class Tier { kFast, kFull };
 
-// Blocks of these languages that are to be tested as such.
+// Blocks of these languages in this tier that are neither skipped nor quoted.
 std::vector<DocumentBlock> tested_blocks(const std::vector<std::string>& languages, Tier tier) {
   std::vector<DocumentBlock> chosen;
   for (DocumentBlock& block : document_blocks(kRoot)) {
@@ -50,7 +50,7 @@ std::vector<DocumentBlock> tested_blocks(const std::vector<std::string>& languag
   return chosen;
 }
 
-// A folder that looks like the tree to the commands, so that what they write lands nowhere else.
+// Links the tree into a scratch folder, so that commands write only there.
 void furnish(const filesystem::path& folder) {
   for (const auto& entry : filesystem::directory_iterator(kRoot)) {
     const std::string name = entry.path().filename().string();
@@ -62,14 +62,14 @@ void furnish(const filesystem::path& folder) {
   filesystem::create_symlink(kPrograms / "flat_tokens", folder / "flat_tokens");
 }
 
-// What it prints, errors too, is in `out`.
+// `out` has stdout and stderr.
 Outcome run_script(const TemporaryDirectory& folder, const std::string& script) {
   constexpr std::chrono::minutes kLimit(30);  // Under a sanitizer some train for long.
   return bash(folder.path(), "exec 2>&1\nset -eo pipefail\n" + script, kLimit);
 }
 
-// Long training is left out; everything before it is not. What is said to take a few steps takes
-// them: commands after it read its checkpoint.
+// Adds --dry_run to commands that train for long. Commands that set a few steps take them, because
+// later commands read their checkpoint.
 std::string without_steps(const std::string& script) {
   static const std::regex kTrainsLong(
       R"(^(\w+=\S+ )*\./runexp\b(?! new )(?!.*--(list|describe|diff|help|version|mode|dry_run|set num_train_steps=20 )))");
@@ -80,7 +80,8 @@ std::string without_steps(const std::string& script) {
   return shortened;
 }
 
-// All in one folder, in the order of the documents: later ones use what earlier ones made.
+// In one folder and in the order of the documents, because later blocks use the output of earlier
+// ones.
 void require_commands_run(Tier tier, size_t least) {
   const TemporaryDirectory folder;
   furnish(folder.path());
@@ -93,7 +94,7 @@ void require_commands_run(Tier tier, size_t least) {
   }
 }
 
-TEST_CASE("every block of the documents is tested, or says why it is not") {
+TEST_CASE("every block of the documents is tested or has a reason why not") {
   for (const DocumentBlock& block : document_blocks(kRoot)) {
     const std::string problem = block_problem(block, kRoot);
     INFO(block.place() << ": " << problem);
@@ -105,7 +106,7 @@ TEST_CASE("commands in the documents run") { require_commands_run(Tier::kFast, 1
 
 TEST_CASE("long commands in the documents run", "[full]") { require_commands_run(Tier::kFull, 1); }
 
-TEST_CASE("what the documents say that a command prints is what it prints") {
+TEST_CASE("commands print what the documents say") {
   const TemporaryDirectory folder;
   furnish(folder.path());
   size_t blocks = 0;
@@ -124,7 +125,7 @@ TEST_CASE("what the documents say that a command prints is what it prints") {
   REQUIRE(blocks >= 1);
 }
 
-TEST_CASE("code that a document quotes from a file is in it") {
+TEST_CASE("code quoted from a file is in the file") {
   size_t quotes = 0;
   for (const DocumentBlock& block : document_blocks(kRoot)) {
     const auto file = quoted_file(block, kRoot);
@@ -136,11 +137,11 @@ TEST_CASE("code that a document quotes from a file is in it") {
   REQUIRE(quotes >= 2);
 }
 
-// Everything that a reader of the documents may include.
+// All headers that code in the documents may need.
 std::string includes() {
   std::vector<std::string> headers = {"plugins/registry.h"};
   for (const char* folder :
-       {"core/graph", "core/hparams", "layers", "inputs", "tasks", "experiments"})
+       {"core/graph", "core/ops", "core/hparams", "layers", "inputs", "tasks", "experiments"})
     for (const auto& entry : filesystem::recursive_directory_iterator(kRoot / folder)) {
       const std::string path = entry.path().lexically_relative(kRoot).string();
       const bool is_plain = !path.ends_with("-inl.h") && !path.ends_with("_internal.h");
@@ -152,7 +153,7 @@ std::string includes() {
   return text;
 }
 
-// One translation unit for all blocks, each in a namespace of its own: the headers are read once.
+// One translation unit for all blocks, each in its own namespace, so headers are read once.
 TEST_CASE("C++ in the documents compiles") {
   std::string source = includes();
   const std::vector<DocumentBlock> blocks = tested_blocks({"cpp"}, Tier::kFast);
@@ -175,7 +176,7 @@ TEST_CASE("C++ in the documents compiles") {
   REQUIRE(ran.exit_code == 0);
 }
 
-// A run of 120 steps under the name that "runs/…" stands for.
+// A run of 120 steps; "runs/…" in the documents stands for its directory.
 void make_documented_run(const TemporaryDirectory& folder) {
   write_small_text(folder.path());
   const Outcome ran =
@@ -206,7 +207,7 @@ TEST_CASE("Python in the documents runs on a run and its checkpoint") {
   }
 }
 
-TEST_CASE("TOML in the documents is taken by an experiment's configuration") {
+TEST_CASE("an experiment's configuration accepts the TOML in the documents") {
   const ExperimentEntry entry = find_experiment("quickstart.CharLm", plugin_path({}));
   const std::vector<DocumentBlock> blocks = tested_blocks({"toml"}, Tier::kFast);
   REQUIRE(blocks.size() >= 1);
@@ -217,13 +218,13 @@ TEST_CASE("TOML in the documents is taken by an experiment's configuration") {
   }
 }
 
-// "..." at the end of an object stands for members that are left out.
+// "..." at the end of an object stands for further members.
 std::string without_ellipsis(const std::string& text) {
   static const std::regex kMore(R"(,?\s*\.\.\.\s*\})");
   return std::regex_replace(text, kMore, "}");
 }
 
-TEST_CASE("JSON in the documents is JSON, whole or a line at a time") {
+TEST_CASE("JSON in the documents is valid, whole or line by line") {
   const std::vector<DocumentBlock> blocks = tested_blocks({"json"}, Tier::kFast);
   REQUIRE(blocks.size() >= 2);
   for (const DocumentBlock& block : blocks) {
@@ -246,7 +247,7 @@ std::string problem_of(const std::string& text) {
   return "";
 }
 
-TEST_CASE("a block of no kind, and an annotation that says nothing, are problems") {
+TEST_CASE("unknown languages and annotations of blocks are errors") {
   using Catch::Contains;
   REQUIRE_THAT(problem_of("```\nx\n```\n"), Contains("is not tested; say with an annotation"));
   REQUIRE_THAT(problem_of("```text\nx\n```\n"), Contains("a block of 'text' is not tested"));
@@ -254,10 +255,10 @@ TEST_CASE("a block of no kind, and an annotation that says nothing, are problems
   REQUIRE_THAT(problem_of("```cmake\nx()\n```\n"), Contains("a block of 'cmake' is not tested"));
   REQUIRE(problem_of("```cmake\n# tests/out_of_tree/CMakeLists.txt\n```\n").empty());
   REQUIRE(problem_of("<!-- test: skip: notation -->\n```\nx\n```\n").empty());
-  REQUIRE_THAT(problem_of("<!-- test: skip -->\n```\nx\n```\n"), Contains("'skip' wants a value"));
+  REQUIRE_THAT(problem_of("<!-- test: skip -->\n```\nx\n```\n"), Contains("'skip' needs a value"));
   REQUIRE_THAT(problem_of("<!-- test: slow: x -->\n```sh\nx\n```\n"), Contains("no annotation"));
   REQUIRE_THAT(problem_of("<!-- test: within: f() {} -->\n```cpp\nx\n```\n"),
-               Contains("wants a …"));
+               Contains("needs a …"));
   REQUIRE_THROWS_WITH(blocks_of("x.md", "<!-- test: full -->\n\n```sh\nx\n```\n"),
                       Contains("x.md:2: an annotation stands directly before its block"));
   REQUIRE_THROWS_WITH(blocks_of("x.md", "```sh\nx\n"), Contains("x.md:2: the block does not end"));
@@ -265,7 +266,7 @@ TEST_CASE("a block of no kind, and an annotation that says nothing, are problems
                       Contains("expected <!-- test: KEY"));
 }
 
-TEST_CASE("a quote may leave out parts, but nothing may be changed") {
+TEST_CASE("a quote may leave out parts but not change them") {
   const auto quote = [](const std::string& text) {
     return blocks_of("x.md", "  ```cpp\n  // a/b.h\n  " + text + "\n  ```\n").at(0);
   };

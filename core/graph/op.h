@@ -83,7 +83,7 @@ struct OpDef {
   // per output element.
   double (*flops)(const Graph& graph, const Node& node) = nullptr;
 
-  // A linear op of one operand through which a cotangent may stay partial.
+  // A linear op of one operand through which a cotangent may stay partial (docs/design.md §2).
   bool linear_view = false;
   // The result is the operand, bit for bit, where both have the same dtype. Lowering removes it.
   bool identity = false;

@@ -21,7 +21,7 @@ struct Provenance {
   SourceSite site;
   std::string note;
 
-  std::string text() const;  // "experiments/c4.cc:31", "inherited from task.model", …
+  std::string text() const;  // "experiments/c4/c4_spmd.cc:31", "inherited from task.model", …
 };
 
 }  // namespace tessera

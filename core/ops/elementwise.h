@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise ops. Operands align axes by name; an operand may lack axes of the other (it is then
 // broadcast). The result has the axes of the operand that has them all, else the left one's and
-// then the right one's own. Split and partial operands as DESIGN §2. Results have the operands'
-// dtype; two floating operands of different dtypes are an error (cast one).
+// then the right one's own. Which split and partial operands are accepted: docs/graph.md ("What ops
+// accept"). Results have the operands' dtype; two floating operands of different dtypes are an
+// error (cast one).
 #pragma once
 
 #include "core/graph/op.h"

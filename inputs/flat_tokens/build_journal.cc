@@ -15,7 +15,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json_line.h"
+#include "core/io/json.h"
 
 namespace tessera {
 namespace {

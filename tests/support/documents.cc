@@ -159,11 +159,11 @@ std::string block_problem(const DocumentBlock& block, const fs::path& root) {
   constexpr std::array<std::string_view, 4> kKeys = {"skip", "full", "within", "printed by"};
   for (const auto& [key, value] : block.annotations) {
     if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end())
-      return fmt::format("no annotation '{}'; there are {}", key, fmt::join(kKeys, ", "));
+      return fmt::format("no annotation '{}'; expected one of {}", key, fmt::join(kKeys, ", "));
     if (key == "full" ? !value.empty() : value.empty())
-      return fmt::format("'{}' {}", key, key == "full" ? "takes no value" : "wants a value");
+      return fmt::format("'{}' {}", key, key == "full" ? "takes no value" : "needs a value");
     if (key == "within" && value.find(kEllipsis) == std::string::npos)
-      return "'within' wants a … where the block goes";
+      return "'within' needs a … in place of the block";
   }
   if (block.has("skip") || block.has("printed by")) return "";
   if (quoted_file(block, root)) return "";

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fenced blocks of README.md and docs/*.md, with what an annotation before a block says about
-// testing it (docs/testing.md, "The documents"): an HTML comment, which a rendered page does not
-// show.
+// The fenced blocks of README.md and docs/*.md with their annotations, HTML comments before a block
+// that say how it is tested (docs/testing.md, "The documents").
 #pragma once
 
 #include <filesystem>
@@ -27,11 +26,11 @@ struct DocumentBlock {
   std::vector<std::string> values(std::string_view key) const;
 };
 
-// All blocks, documents in the order of their names after README.md. Error for a block that does
-// not end and for an annotation that is before no block.
+// All blocks: README.md first, then the documents by name. Error for a block without an end and for
+// an annotation without a block.
 std::vector<DocumentBlock> document_blocks(const std::filesystem::path& root);
 
-// Those of one text.
+// The blocks of one text.
 std::vector<DocumentBlock> blocks_of(const std::string& document, const std::string& text);
 
 // The file below `root` that the first line of a block names as the one it quotes, "//
@@ -40,12 +39,12 @@ std::vector<DocumentBlock> blocks_of(const std::string& document, const std::str
 std::optional<std::filesystem::path> quoted_file(const DocumentBlock& block,
                                                  const std::filesystem::path& root);
 
-// Whether a block is in the text of the file that it quotes. "…" stands for lines, or a part of
-// one, that are left out; spaces and line breaks do not count.
+// Whether a block is in the text of the file that it quotes. "…" stands for omitted lines or parts
+// of a line. Spaces and line breaks are ignored.
 bool is_quote(const DocumentBlock& block, const std::string& file_text);
 
-// What is wrong with how a block is tested; empty if nothing is: an unknown language or annotation,
-// a reason that is missing, or text that is neither checked nor said not to be.
+// The error in how a block is tested, or "": an unknown language or annotation, a missing reason,
+// or text that is neither tested nor skipped.
 std::string block_problem(const DocumentBlock& block, const std::filesystem::path& root);
 
 }  // namespace tessera

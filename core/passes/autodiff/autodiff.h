@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reverse-mode differentiation on global arrays, appended to the trace. Cotangents follow DESIGN §2
-// (the boundary rule); no layer writes a collective for the backward pass.
+// Reverse-mode differentiation on global arrays, appended to the trace. Cotangents follow the
+// boundary rule of docs/design.md §2; no layer writes a collective for the backward pass.
 #pragma once
 
 #include <vector>

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names in texts: comments and documents name only files, sections and links that exist, and an op
+// is named by a string only where it is defined.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "core/graph/op.h"
+#include "core/io/file.h"
+#include "tests/support/catch.h"
+#include "tests/support/source_tree.h"
+
+namespace tessera {
+namespace {
+
+namespace filesystem = std::filesystem;
+
+// Files of other projects and of the reader, which comments and documents may name.
+const std::set<std::string> kElsewhere = {
+    "/bits/stl_pair.h",             // libstdc++
+    "paxml/tasks/lm/params/c4.py",  // Pax
+    "dev/data/data_common.py",      // llm.c
+    "env.py",                       // clearml, which seqax imports
+    "my_project/ffn.cc",            // made by `runexp new my_project`
+    "experiments/mine/small.cc",    // the reader's own experiment
+};
+
+const std::vector<std::string> kExtensions = {".h", ".cc", ".cu", ".cmake", ".md", ".py", ".sh"};
+
+bool is_name_char(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("_./*<>-").find(c) != std::string_view::npos;
+}
+
+struct Token {
+  std::string name;
+  size_t position = 0;
+};
+
+// What looks like the name of a file: "core/graph/op.h", "<family>.cc", "*_test.cc".
+std::vector<Token> file_names(const std::string& text) {
+  std::vector<Token> tokens;
+  for (const std::string& extension : kExtensions)
+    for (size_t at = 0; (at = text.find(extension, at)) != std::string::npos; ++at) {
+      const size_t end = at + extension.size();
+      const char after = end < text.size() ? text[end] : ' ';
+      const bool goes_on = end + 1 < text.size() && after == '.' && is_name_char(text[end + 1]);
+      if (std::isalnum(static_cast<unsigned char>(after)) != 0 || after == '_' || goes_on) continue;
+      size_t begin = at;
+      while (begin > 0 && is_name_char(text[begin - 1])) --begin;
+      std::string name = text.substr(begin, end - begin);
+      if (name.find('>') == std::string::npos) name = name.substr(name.rfind('<') + 1);
+      if (name.size() > extension.size() && !name.starts_with("//"))
+        tokens.push_back({name, begin});
+    }
+  return tokens;
+}
+
+// `*`, `<any>` and a leading '-' stand for any part of one name; "./" and "../" do not count.
+std::regex pattern_of(std::string name) {
+  name = std::regex_replace(name, std::regex(R"(^(\.{0,2}/)+)"), "");
+  name = std::regex_replace(name, std::regex("<[^>]*>"), "*");
+  if (name.starts_with('-')) name = "*" + name;
+  name = std::regex_replace(name, std::regex(R"([.\-])"), R"(\$&)");
+  return std::regex(std::regex_replace(name, std::regex(R"(\*)"), "[^/]*"));
+}
+
+// Whether a path of the repository ends with this name, from the start of one of its parts.
+bool exists(const std::string& name) {
+  static const std::vector<std::string> files = repository_files();
+  static std::map<std::string, bool> known;
+  const auto [entry, is_new] = known.emplace(name, kElsewhere.contains(name));
+  if (!is_new || entry->second) return entry->second;
+  const std::regex pattern = pattern_of(name);
+  for (const std::string& file : files) {
+    for (size_t begin = 0; !entry->second; ++begin) {
+      entry->second = std::regex_match(file.begin() + begin, file.end(), pattern);
+      begin = file.find('/', begin);
+      if (begin == std::string::npos) break;
+    }
+    if (entry->second) break;
+  }
+  return entry->second;
+}
+
+std::vector<std::string> absent_files(const std::string& file, const std::string& text) {
+  const std::string comments = comments_of(file, text);
+  std::vector<std::string> found;
+  for (const Token& token : file_names(comments))
+    if (!exists(token.name))
+      found.push_back(fmt::format("{} names {}, which is not in the repository",
+                                  place_in(file, text, token.position), token.name));
+  return found;
+}
+
+std::vector<std::string> headings_of(const std::string& document) {
+  static const std::regex kHeading(R"(^#+ +(.*)$)");
+  std::vector<std::string> headings;
+  std::istringstream lines(read_file(source_root() / document));
+  std::smatch match;
+  bool in_block = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) in_block = !in_block;
+    if (!in_block && std::regex_match(line, match, kHeading)) headings.push_back(match[1]);
+  }
+  return headings;
+}
+
+// As GitHub makes them: lower case, without punctuation, '-' for a space.
+std::string anchor_of(const std::string& heading) {
+  std::string anchor;
+  for (const char c : heading) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == ' ' || c == '-') anchor += '-';
+    if (std::isalnum(byte) != 0 || c == '_' || byte >= 0x80)
+      anchor += static_cast<char>(std::tolower(byte));
+  }
+  return anchor;
+}
+
+// A section is named by the section sign and its number, or by its title.
+bool has_section(const std::string& document, const std::string& section) {
+  const std::string number =
+      section.starts_with("§") ? section.substr(std::string("§").size()) : "";
+  for (const std::string& heading : headings_of(document))
+    if (heading == section || (!number.empty() && heading.starts_with(number + ". "))) return true;
+  return false;
+}
+
+// Sections named in comments, by a document's path and the section, that the document lacks; and
+// section signs that follow neither a document's path nor a paper's year.
+std::vector<std::string> absent_sections(const std::string& file, const std::string& text) {
+  static const std::regex kSection(R"re(([\w./-]+\.md)[\s,`()]+(§\d+|"([^"]+)"))re");
+  static const std::regex kForeign(R"((19|20)\d\d[\s,)]*$|\.md[\s,`()]*$)");
+  static constexpr std::string_view kDesign = "DESIGN";
+  const std::string comments = comments_of(file, text);
+  std::vector<std::string> found;
+  if (comments.find("§") != std::string::npos || comments.find(".md") != std::string::npos) {
+    for (auto at = std::sregex_iterator(comments.begin(), comments.end(), kSection);
+         at != std::sregex_iterator(); ++at) {
+      const std::string document = (*at)[1];
+      std::string section = (*at)[3].matched ? (*at)[3] : (*at)[2];
+      section = std::regex_replace(section, std::regex(R"(\s+)"), " ");
+      if (filesystem::exists(source_root() / document) && !has_section(document, section))
+        found.push_back(fmt::format("{}: {} has no section {}",
+                                    place_in(file, text, at->position()), document, section));
+    }
+  }
+  for (size_t at = 0; (at = comments.find(kDesign, at)) != std::string::npos; ++at)
+    found.push_back(place_in(file, text, at) + ": the design without its path, docs/design.md");
+  for (size_t at = 0; (at = comments.find("§", at)) != std::string::npos; ++at) {
+    const size_t begin = at < 40 ? 0 : at - 40;
+    if (!std::regex_search(comments.substr(begin, at - begin), kForeign))
+      found.push_back(place_in(file, text, at) + ": § of no document");
+  }
+  return found;
+}
+
+std::string without_blocks(const std::string& text) {
+  std::string kept;
+  std::istringstream lines(text);
+  bool in_block = false;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_fence = line.find("```") != std::string::npos;
+    if (is_fence) in_block = !in_block;
+    kept += (in_block || is_fence ? "" : line) + "\n";
+  }
+  return kept;
+}
+
+std::vector<std::string> broken_links(const std::string& file, const std::string& document) {
+  static const std::regex kLink(R"(\]\(([^)\s#]*)(#[^)\s]*)?\))");
+  const std::string text = without_blocks(document);
+  std::vector<std::string> found;
+  for (auto at = std::sregex_iterator(text.begin(), text.end(), kLink);
+       at != std::sregex_iterator(); ++at) {
+    const std::string path = (*at)[1];
+    const std::string anchor = (*at)[2].matched ? (*at)[2].str().substr(1) : "";
+    if (path.find("://") != std::string::npos) continue;
+    const filesystem::path target =
+        path.empty() ? filesystem::path(file)
+                     : (filesystem::path(file).parent_path() / path).lexically_normal();
+    bool is_good = filesystem::exists(source_root() / target);
+    if (is_good && !anchor.empty()) {
+      const std::vector<std::string> headings = headings_of(target.string());
+      is_good = std::any_of(headings.begin(), headings.end(),
+                            [&](const std::string& h) { return anchor_of(h) == anchor; });
+    }
+    if (!is_good)
+      found.push_back(fmt::format("{}: {}", place_in(file, text, at->position()), at->str()));
+  }
+  return found;
+}
+
+// Names of ops in code. The own files of an op are those that define it, by a row of a table or a
+// member `name`.
+struct OpNames {
+  std::set<std::string> names;
+  std::map<std::string, std::set<std::string>> files;
+};
+
+const std::regex& quoted_name() {
+  static const std::regex pattern(R"re("([a-z][a-z0-9_]*)")re");
+  return pattern;
+}
+
+bool is_op_folder(const std::string& file) { return file.starts_with("core/ops/"); }
+
+// Whether the text before a quoted name makes it a definition.
+bool is_definition(const std::string& file, const std::string& before) {
+  static const std::regex kMember(R"(\.name = $)");
+  static const std::regex kRow(R"([\w{]+[({]\s*$|^\s*\{\s*$|[\s,]\{\s*$)");
+  static const std::regex kUse(R"(find_op\($|find_kernel\($)");
+  return std::regex_search(before, kMember) ||
+         (is_op_folder(file) && std::regex_search(before, kRow) &&
+          !std::regex_search(before, kUse));
+}
+
+// Whether it is a use: compared, looked up, returned, or one of a list of ops.
+bool is_use(const std::string& before, const std::string& after, const std::set<std::string>& ops) {
+  static const std::regex kBefore(R"((==|!=|find_op\(|return)\s*$)");
+  static const std::regex kAfter(R"(^\s*(==|!=))");
+  static const std::regex kNext(R"re(^,\s*"([a-z][a-z0-9_]*)")re");
+  static const std::regex kLast(R"re("([a-z][a-z0-9_]*)",\s*$)re");
+  std::smatch match;
+  const bool is_listed = (std::regex_search(after, match, kNext) && ops.contains(match[1])) ||
+                         (std::regex_search(before, match, kLast) && ops.contains(match[1]));
+  return is_listed || std::regex_search(before, kBefore) || std::regex_search(after, kAfter);
+}
+
+// Kernels and cases are registered by names of ops; there a list is a registration.
+bool registers_by_name(const std::string& file) {
+  return file.starts_with("core/backend/") || file.starts_with("core/check/");
+}
+
+template <typename Visit>
+void visit_op_names(const std::string& file, const std::string& text, const OpNames& ops,
+                    Visit visit) {
+  constexpr size_t kReach = 80;
+  const std::string code = code_of(file, text);
+  for (auto at = std::sregex_iterator(code.begin(), code.end(), quoted_name());
+       at != std::sregex_iterator(); ++at) {
+    if (!ops.names.contains((*at)[1])) continue;
+    const size_t begin = at->position();
+    const size_t end = begin + at->length();
+    const size_t reach = std::min(begin, kReach);
+    visit((*at)[1].str(), begin, code.substr(begin - reach, reach), code.substr(end, kReach));
+  }
+}
+
+OpNames op_names() {
+  OpNames ops;
+  for (const OpDef* op : all_ops()) ops.names.insert(std::string(op->name));
+  for (const std::string& file : source_files(code_folders(), {".h", ".cc"})) {
+    const std::string text = read_file(source_root() / file);
+    visit_op_names(
+        file, text, ops,
+        [&](const std::string& op, size_t, const std::string& before, const std::string&) {
+          if (is_definition(file, before)) ops.files[op].insert(file);
+        });
+  }
+  return ops;
+}
+
+std::vector<std::string> foreign_op_names(const std::string& file, const std::string& text,
+                                          const OpNames& ops) {
+  std::vector<std::string> found;
+  visit_op_names(file, text, ops,
+                 [&](const std::string& op, size_t position, const std::string& before,
+                     const std::string& after) {
+                   const auto own = ops.files.find(op);
+                   const bool is_own = own != ops.files.end() && own->second.contains(file);
+                   const std::set<std::string> none;
+                   if (!is_own && is_use(before, after, registers_by_name(file) ? none : ops.names))
+                     found.push_back(
+                         fmt::format("{} names the op \"{}\"", place_in(file, text, position), op));
+                 });
+  return found;
+}
+
+using Check = std::vector<std::string> (*)(const std::string& file, const std::string& text);
+
+void require_none(const std::vector<std::string>& files, Check check) {
+  std::vector<std::string> found;
+  for (const std::string& file : files)
+    for (std::string& line : check(file, read_file(source_root() / file)))
+      found.push_back(std::move(line));
+  print_found("texts that name what is absent", found);
+  REQUIRE(found.empty());
+}
+
+std::vector<std::string> documents() {
+  std::vector<std::string> files = source_files({"docs"}, {".md"});
+  files.insert(files.end(), {"README.md", "CHANGELOG.md"});
+  return files;
+}
+
+std::vector<std::string> commented_files() {
+  std::vector<std::string> files =
+      source_files(code_and_test_folders(), {".h", ".cc", ".cmake", ".py", ".sh"});
+  files.insert(files.end(), {"CMakeLists.txt", "runexp", "flat_tokens", "runtests"});
+  for (const std::string& document : documents()) files.push_back(document);
+  return files;
+}
+
+TEST_CASE("comments and documents name only files that exist") {
+  require_none(commented_files(), absent_files);
+  REQUIRE(absent_files("x.h", "// See core/graph/op.h, op.h and `op_cases*.cc`.\n").empty());
+  REQUIRE(
+      absent_files("x.h", "\n// See graph/no_such_file.h.\n") ==
+      std::vector<std::string>{"x.h:2 names graph/no_such_file.h, which is not in the repository"});
+  REQUIRE(absent_files("x.cc", "/* p.h */ \"q.h\"; char c = '\"'; // \"r.h\"\n").size() == 2);
+  REQUIRE(absent_files("x.cmake", "set(f q.cc)  # As no_such_file.cc.\n").size() == 1);
+  REQUIRE(absent_files("x.md", "`no_such_folder/op.h`").size() == 1);
+}
+
+TEST_CASE("comments and documents name only sections that exist") {
+  require_none(commented_files(), absent_sections);
+  REQUIRE(absent_sections("x.h", "// (docs/testing.md, \"The\n// documents\").\n").empty());
+  REQUIRE(absent_sections("x.h", "// (docs/testing.md, \"No such section\").\n").size() == 1);
+  REQUIRE(absent_sections("x.h", "// As docs/testing.md §99.\n").size() == 1);
+  REQUIRE(absent_sections("x.h", "// As the design, §2.\n").size() == 1);
+  REQUIRE(absent_sections("x.h", "// (DESIGN: the house)\n").size() == 1);
+  REQUIRE(absent_sections("x.h", "// (Shazeer and Stern, 2018, §7.1)\n").empty());
+}
+
+TEST_CASE("links in the documents lead to files and headings that exist") {
+  require_none(documents(), broken_links);
+  REQUIRE(broken_links("docs/x.md", "[a](testing.md#the-documents) [b](../README.md)").empty());
+  REQUIRE(broken_links("docs/x.md", "[a](testing.md#no-such) [b](no_such.md)").size() == 2);
+}
+
+TEST_CASE("an op's name is a string only in the files that define or register it") {
+  const OpNames ops = op_names();
+  REQUIRE(ops.names.contains("einsum"));
+  std::vector<std::string> found;
+  for (const std::string& file : source_files(code_folders(), {".h", ".cc"}))
+    for (std::string& line : foreign_op_names(file, read_file(source_root() / file), ops))
+      found.push_back(std::move(line));
+  print_found("names of ops outside their files", found);
+  REQUIRE(found.empty());
+}
+
+TEST_CASE("a use of an op's name outside its files is found") {
+  const OpNames ops = {.names = {"slice", "add"}, .files = {{"slice", {"core/ops/x.cc"}}}};
+  const auto count = [&](const std::string& file, const std::string& text) {
+    return foreign_op_names(file, text, ops).size();
+  };
+  REQUIRE(count("core/passes/y.cc", "if (node.op->name ==\n    \"slice\") return;") == 1);
+  REQUIRE(count("core/passes/y.cc", "if (\"slice\" != op) find_op(\"add\");") == 2);
+  REQUIRE(count("core/passes/y.cc", "return \"slice\"; for (x : {\"slice\", \"add\"})") == 3);
+  REQUIRE(count("core/ops/x.cc", "find_op(\"slice\"); find_op(\"add\");") == 1);
+  REQUIRE(count("core/backend/cpu/y.cc", "Register kAdd{{\"slice\", \"add\"}, make};") == 0);
+  REQUIRE(count("core/passes/y.cc", "// op == \"slice\"\nadd_input(\"slice\", v);") == 0);
+}
+
+}  // namespace
+}  // namespace tessera
