@@ -86,7 +86,7 @@ class Printer {
     }
   }
 
-  // "%12:scores", the number being the value's in its graph.
+  // "%12:scores": the value's id and name.
   static std::string value(const Graph& graph, ValueId id) {
     const Value& described = graph.value(id);
     if (described.name.empty() || described.producer == kNone) return fmt::format("%{}", id);

@@ -8,7 +8,6 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
-#include "core/base/float16.h"
 #include "core/io/byte_file.h"
 #include "core/io/file.h"
 #include "core/io/json_line.h"

@@ -79,7 +79,7 @@ void measure(const std::string& op, int64_t devices, int64_t bytes, double secon
     graphs.push_back(collective(op, devices, device, bytes / 4));
   for (int64_t device = 0; device < devices; ++device) {
     const Graph& graph = graphs[static_cast<size_t>(device)];
-    kernels.push_back(communicator->prepare(device, graph, graph.node(0)));
+    kernels.push_back(communicator->prepare(device, graph, graph.nodes().front()));
     buffers.emplace_back(bytes).scratch.resize(
         static_cast<size_t>(kernels.back()->scratch_bytes()));
   }

@@ -120,7 +120,7 @@ std::vector<Bytes> run_trial(const CommunicatorTrial& trial,
   const auto errors =
       on_all_devices(communicators, [&](int64_t device, Communicator& communicator) {
         const Graph graph = trial_graph(trial, device);
-        const Node& node = graph.node(0);
+        const Node& node = graph.nodes().front();
         const auto kernel = communicator.prepare(device, graph, node);
         CHECK(kernel->scratch_bytes() == cpu_collective_needs(graph, node).scratch_bytes);
         Bytes operand = operands[static_cast<size_t>(device)], result(bytes, std::byte{0xa5});

@@ -23,11 +23,11 @@ void pair_graphs(const Graph& planned, const Graph& own,
   pairs[&planned] = &own;
   CHECK(planned.nodes().size() == own.nodes().size(), "devices have {} and {} nodes",
         planned.nodes().size(), own.nodes().size());
-  for (size_t i = 0; i < planned.nodes().size(); ++i) {
-    const Node &a = planned.nodes()[i], &b = own.nodes()[i];
+  for (const NodeId id : planned.nodes().ids()) {
+    const Node &a = planned.node(id), &b = own.node(id);
     CHECK(a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs &&
               a.bodies.size() == b.bodies.size(),
-          "node {} is {} on one device and {} on another", i, a.op->name, b.op->name);
+          "node {} is {} on one device and {} on another", id, a.op->name, b.op->name);
     for (const ValueId value : a.outputs) CHECK(planned.type(value) == own.type(value));
     for (size_t body = 0; body < a.bodies.size(); ++body)
       pair_graphs(*a.bodies[body], *b.bodies[body], pairs);
@@ -93,7 +93,7 @@ void DeviceExecutor::add_program(const StepPlan& plan, const Graph& graph) {
       prepared.start = static_cast<int64_t>(program.starts.size());
       program.starts.push_back(program.launches.size() - 1);
     } else if (launch.kind == LaunchKind::kWait) {
-      prepared.start = program.launches[static_cast<size_t>(launch.waits_for)].start;
+      prepared.start = program.launches[launch.waits_for.index()].start;
     }
   }
   if (program.starts.empty() || communication_) return;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/step_plan.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/kernel_cache.h"
 #include "core/runtime/executor/launch_observer.h"
@@ -53,7 +53,7 @@ class DeviceExecutor {
     std::vector<std::span<const std::byte>> persistent;  // Those outputs that stay after the step.
     std::byte* scratch = nullptr;
     LaunchKind kind = LaunchKind::kRun;
-    int64_t start = kNone;  // Of starts and waits: which start of the program it is.
+    int64_t start = -1;  // Of starts and waits: which start of the program it is.
   };
   struct Program {
     std::vector<PreparedLaunch> launches;

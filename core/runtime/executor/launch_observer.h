@@ -8,7 +8,7 @@
 #include <span>
 
 #include "core/graph/graph.h"
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/step_plan.h"
 
 namespace tessera {
 

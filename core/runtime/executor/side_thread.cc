@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/start_thread.h"
+#include "core/base/process.h"
 #include "core/runtime/executor/prompt_thread.h"
 
 namespace tessera {

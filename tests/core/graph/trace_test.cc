@@ -75,7 +75,7 @@ TEST_CASE("A slip in a list of axes says the line of the op") {
   Trial trial(kMesh, {"f32[\"b=4 c=4\"]"});
   const Operand x = {trial.inputs()[0], SourceSite{"up.cc", 7}};
   REQUIRE(error_of([&] { reduce_sum(x, "b b"); }) ==
-          "up.cc:7: layout \"b b\": axis 'b' is there twice");
+          "up.cc:7: layout \"b b\": axis 'b' is named twice");
   REQUIRE(error_of([&] { transpose(x, "c/mdl b"); }) ==
           "up.cc:7: axes \"c/mdl b\": plain names expected, got 'c/mdl'");
 }
@@ -149,7 +149,7 @@ TEST_CASE("A slice needs the loop's axis leading and unsplit") {
   REQUIRE(error_of([&] { scope.slice(trial.inputs()[0]); }) ==
           "repeat: x is f32[\"b=4\"], expected a leading axis layers=3");
   REQUIRE(error_of([&] { scope.slice(trial.inputs()[1]); }) ==
-          "repeat: layers/stage of y is split; a loop runs along an unsplit axis");
+          "repeat: layers/stage of y is split; the axis of a loop must not be split");
   REQUIRE(error_of([&] { scope.slice(trial.inputs()[2]); }) ==
           "repeat: z is f32[\"layers=4 b=4\"], expected a leading axis layers=3");
 }
@@ -158,9 +158,9 @@ TEST_CASE("Names of inputs, outputs and updates are unique") {
   Trial trial(kMesh, {"f32[\"b=4\"]"});
   const Tensor x = trial.inputs()[0];
   REQUIRE(error_of([&] { input("x", InputKind::kBatch, x.type()); }) ==
-          "the graph has an input 'x' already");
+          "the graph already has an input 'x'");
   output("y", x);
-  REQUIRE(error_of([&] { output("y", x); }) == "the graph has an output 'y' already");
+  REQUIRE(error_of([&] { output("y", x); }) == "the graph already has an output 'y'");
   REQUIRE(error_of([&] { input("w", InputKind::kBatch, parse_type("f32[\"b/dat=4\"]")); }) ==
           "w: f32[\"b/dat\"] uses 'dat', which the mesh (replica=1 data=1 mdl=1) lacks; did you "
           "mean 'data'?");

@@ -30,7 +30,7 @@ TEST_CASE("The gradient of a mask is the whole cotangent, not the rank's part of
   Trial trial(kMesh, {"f32[\"b=8\"]"});
   const Tensor x = trial.inputs()[0];
   const Tensor masked = reshard(x, "b + sum(mdl)");
-  const Node node = trial.graph().node(0);
+  const Node node = trial.graph().nodes().front();
   const Tensor dy = input("dy", InputKind::kBatch, parse_type("f32[\"b=8\"]"));
   const std::vector<Tensor> in = {x}, out = {masked}, cotangents = {dy};
   REQUIRE(node.op->vjp({node, in, out, cotangents})[0].id() == dy.id());

@@ -38,7 +38,7 @@ TEST_CASE("Bad layouts are refused at a character") {
           "layout \"/data\": expected the name of an axis at character 1, got '/'");
   REQUIRE(error("batch,seq") == "layout \"batch,seq\": unexpected ',' at character 6");
   REQUIRE(error("batch=x") == "layout \"batch=x\": expected the size of batch after '='");
-  REQUIRE(error("a b a") == "layout \"a b a\": axis 'a' is there twice");
+  REQUIRE(error("a b a") == "layout \"a b a\": axis 'a' is named twice");
   REQUIRE(error("a/mdl b/mdl") == "layout \"a/mdl b/mdl\": mesh axis 'mdl' is used twice");
   REQUIRE(error("a/mdl + sum(mdl)") ==
           "layout \"a/mdl + sum(mdl)\": mesh axis 'mdl' is used twice");
@@ -53,7 +53,7 @@ TEST_CASE("Axes and names allow less than layouts") {
   REQUIRE(parse_axes("batch/data seq").size() == 2);
   REQUIRE(parse_names("batch seq") == std::vector<std::string>{"batch", "seq"});
   REQUIRE(error_of([] { parse_axes("a + sum(mdl)"); }) ==
-          "axes \"a + sum(mdl)\": a partial has no place here");
+          "axes \"a + sum(mdl)\": a partial is not allowed here");
   REQUIRE(error_of([] { parse_names("a b/mdl"); }) ==
           "axes \"a b/mdl\": plain names expected, got 'b/mdl'");
   REQUIRE(error_of([] { parse_type("f32"); }) ==

@@ -3,7 +3,7 @@
 #include "core/hparams/describe.h"
 
 #include "core/hparams/path.h"
-#include "core/hparams/resolve.h"
+#include "core/hparams/tree.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 

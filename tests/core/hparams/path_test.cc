@@ -2,7 +2,7 @@
 // --set: values by dotted path from text, typed and checked.
 #include "core/hparams/path.h"
 
-#include "core/hparams/integer_text.h"
+#include "core/hparams/convert.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 
@@ -189,7 +189,8 @@ TEST_CASE("a name that does not exist is an error with the nearest path") {
   REQUIRE(error_for("ffn_tpl.activation_tpl", "Laeky") ==
           "ffn_tpl.activation_tpl: no sample::Unary is called 'Laeky'; did you mean 'Leaky'?");
   REQUIRE(error_for("weights.a.b", "3") == "no field 'weights.a' in this map (it has )");
-  REQUIRE(error_for("", "3") == "an empty path; expected one such as task.train.num_train_steps");
+  REQUIRE(error_for("", "3") ==
+          "the path is empty; expected one such as task.train.num_train_steps");
 }
 
 TEST_CASE("a path that goes too deep or beyond a list is an error") {

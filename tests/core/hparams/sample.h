@@ -12,10 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/hparams/dtype_policy.h"
 #include "core/hparams/fields.h"
+#include "core/hparams/layer_params.h"
 #include "core/hparams/template.h"
-#include "core/hparams/weight_init.h"
 
 namespace tessera::sample {
 

@@ -148,7 +148,7 @@ TEST_CASE("what a file gets wrong is an error that says where") {
   REQUIRE(error_reading("type = \"Model\"\ntitle = 3\n") ==
           "title: got 3, expected text in quotes");
   REQUIRE(error_reading("type = \"Model\"\ntitle = 1979-05-27\n") ==
-          "hparams.toml:2: dates and times are not values of a configuration");
+          "hparams.toml:2: a configuration cannot contain dates and times; write a string");
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ using Names = std::vector<std::string>;
 TEST_CASE("a chain of elementwise ops is one launch") {
   const Graph graph = fused([](Tensor x, Tensor y) { output("z", exp(x * y) - x); });
   REQUIRE(launches(graph) == Names{"fused(mul exp sub)"});
-  REQUIRE(graph.nodes()[0].inputs.size() == 2);
+  REQUIRE(graph.nodes().front().inputs.size() == 2);
 }
 
 TEST_CASE("what others read leaves the loop as a further output") {
@@ -72,7 +72,7 @@ TEST_CASE("what others read leaves the loop as a further output") {
     output("s", reduce_sum(h));
   });
   REQUIRE(launches(graph) == Names{"fused(mul exp)", "reduce_sum"});
-  REQUIRE(graph.nodes()[0].outputs.size() == 2);
+  REQUIRE(graph.nodes().front().outputs.size() == 2);
 }
 
 TEST_CASE("generators and broadcasts are folded in, into each loop that reads them") {
@@ -136,7 +136,7 @@ TEST_CASE("bodies of loops are fused in themselves") {
     output("z", result.carries[0]);
   });
   REQUIRE(launches(graph) == Names{"repeat"});
-  REQUIRE(launches(*graph.nodes()[0].bodies[0]) == Names{"fused(mul tanh)"});
+  REQUIRE(launches(*graph.nodes().front().bodies[0]) == Names{"fused(mul tanh)"});
 }
 
 }  // namespace

@@ -14,9 +14,9 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/loop.h"
 #include "core/passes/remat/remat.h"
-#include "core/passes/views.h"
+#include "core/passes/rewrite.h"
+#include "core/passes/schedule/flatten.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
@@ -54,7 +54,7 @@ TEST_CASE("devices differ in attributes alone, and where a shard begins is no pl
   const Graph first = lower(trial.graph(), mesh, 0), last = lower(trial.graph(), mesh, 3);
   REQUIRE(count(first, "slice") == 2);  // On device 0 both begin at 0.
   REQUIRE(count(last, "slice") == 2);
-  for (NodeId id = 0; id < 2; ++id) {
+  for (const NodeId id : {NodeId(0), NodeId(1)}) {
     REQUIRE(first.node(id).attributes.get<int64_t>("begin") == 0);
     REQUIRE(last.node(id).attributes.get<int64_t>("begin") == 4);
     REQUIRE(!view_offset(last, last.node(id)));
@@ -110,7 +110,7 @@ TEST_CASE("dead nodes go, in loops also carries, results and operands nobody rea
   const Graph lowered = lower(trial.graph(), Mesh());
   verify(lowered, Mesh());
   REQUIRE(lowered.nodes().size() == 1);
-  const Loop loop(lowered.nodes()[0]);
+  const Loop loop(lowered.nodes().front());
   REQUIRE(loop.carries() == 2);
   REQUIRE(loop.slices() == 1);
   REQUIRE(loop.results() == 1);
@@ -129,7 +129,7 @@ TEST_CASE("a loop's results that equal one another or an operand are one") {
   output("sum", result.stacked[0] + result.stacked[1] + result.stacked[2]);
   const Graph lowered = lower(trial.graph(), Mesh());
   verify(lowered, Mesh());
-  REQUIRE(Loop(lowered.nodes()[0]).results() == 1);
+  REQUIRE(Loop(lowered.nodes().front()).results() == 1);
 }
 
 }  // namespace

@@ -99,20 +99,20 @@ bool touches(const FlatProgram& program, FlatValue a, FlatValue b) {
 // What is read has been written and, if by a start, waited for; other starts excepted. Every start
 // has one wait, and waits come in the order of their starts.
 void check_legal(const FlatProgram& program) {
-  std::vector<FlatValue> written, under_way;
-  std::vector<int32_t> started, waited;
+  std::vector<FlatValue> written, in_flight;
+  std::vector<LaunchId> started, waited;
   const auto reads = [&](const std::vector<FlatValue>& values, FlatValue value) {
     return std::any_of(values.begin(), values.end(),
                        [&](FlatValue each) { return touches(program, each, value); });
   };
-  for (size_t i = 0; i < program.launches.size(); ++i) {
+  for (const LaunchId i : program.launches.ids()) {
     const FlatLaunch& launch = program.launches[i];
     if (launch.kind == LaunchKind::kWait) {
       waited.push_back(launch.waits_for);
-      const FlatLaunch& start = program.launches[static_cast<size_t>(launch.waits_for)];
+      const FlatLaunch& start = program.launches[launch.waits_for];
       REQUIRE((start.kind == LaunchKind::kStart && start.node == launch.node));
       for (const FlatValue& value : start.outputs) {
-        std::erase_if(under_way, [&](FlatValue each) {
+        std::erase_if(in_flight, [&](FlatValue each) {
           return each.buffer == value.buffer && each.offset == value.offset;
         });
         written.push_back(value);
@@ -121,16 +121,16 @@ void check_legal(const FlatProgram& program) {
     }
     REQUIRE(is_collective(node_of(launch)) == (launch.kind == LaunchKind::kStart));
     for (const FlatValue& value : launch.inputs) {
-      INFO("launch " << i << ", " << node_of(launch).op->name);
+      INFO("launch " << i.value() << ", " << node_of(launch).op->name);
       const bool is_input =
-          program.buffers[static_cast<size_t>(program.root(value).buffer)].is_input;
+          program.buffers[program.root(value).buffer].is_input;
       const bool may_chain = launch.kind == LaunchKind::kStart;
-      REQUIRE((is_input || reads(written, value) || (may_chain && reads(under_way, value))));
-      if (!may_chain) REQUIRE(!reads(under_way, value));
+      REQUIRE((is_input || reads(written, value) || (may_chain && reads(in_flight, value))));
+      if (!may_chain) REQUIRE(!reads(in_flight, value));
     }
-    if (launch.kind == LaunchKind::kStart) started.push_back(static_cast<int32_t>(i));
+    if (launch.kind == LaunchKind::kStart) started.push_back(i);
     for (const FlatValue& value : launch.outputs)
-      (launch.kind == LaunchKind::kStart ? under_way : written).push_back(value);
+      (launch.kind == LaunchKind::kStart ? in_flight : written).push_back(value);
   }
   REQUIRE(started == waited);
 }
@@ -158,14 +158,14 @@ TEST_CASE("every device starts and waits in the same order") {
 
 // For each collective of this name, how many products of matrices run beside it.
 std::vector<int64_t> products_beside(const FlatProgram& program, std::string_view op) {
-  std::map<int32_t, int64_t> since;
+  std::map<LaunchId, int64_t> since;
   std::vector<int64_t> result;
   int64_t products = 0;
-  for (size_t i = 0; i < program.launches.size(); ++i) {
+  for (const LaunchId i : program.launches.ids()) {
     const FlatLaunch& launch = program.launches[i];
     products += node_of(launch).op->name == "einsum" ? 1 : 0;
     if (node_of(launch).op->name != op) continue;
-    if (launch.kind == LaunchKind::kStart) since[static_cast<int32_t>(i)] = products;
+    if (launch.kind == LaunchKind::kStart) since[i] = products;
     if (launch.kind == LaunchKind::kWait) result.push_back(products - since.at(launch.waits_for));
   }
   return result;

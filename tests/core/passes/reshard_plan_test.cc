@@ -12,7 +12,7 @@
 
 #include "core/graph/trace.h"
 #include "core/ops/reshard.h"
-#include "core/passes/spmd/collectives.h"
+#include "core/passes/cost.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/simulated_mesh.h"
