@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/standard_streams.h"
+#include "core/base/process.h"
 #include "inputs/commands/command.h"
 
 namespace tessera {

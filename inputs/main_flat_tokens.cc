@@ -2,7 +2,7 @@
 // flat_tokens: builds flat-tokens files from text and shows what is in them.
 #include <iostream>
 
-#include "core/base/standard_streams.h"
+#include "core/base/process.h"
 #include "inputs/flat_tokens_tool.h"
 
 int main(int argc, char** argv) {

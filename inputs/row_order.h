@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/hparams/enum_names.h"
+#include "core/hparams/fields.h"
 
 namespace tessera {
 

@@ -156,8 +156,7 @@ std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& ro
 // The first kernel of a compiled case that is wrong by itself; empty if all are right.
 std::string wrong_kernel(Graph compiled, const ReferenceInputs& inputs, const OpCase& row,
                          DType dtype, Device& device) {
-  for (const ValueId id : compiled.values().ids())
-    compiled.add_output(fmt::format("{}", id), id);
+  for (const ValueId id : compiled.values().ids()) compiled.add_output(fmt::format("{}", id), id);
   const std::map<std::string, ReferenceArray> values = evaluate(compiled, inputs);
   for (const Node& node : compiled.nodes()) {
     if (node.op->op_class == OpClass::kView || !device.has_kernel(node.op->name)) continue;

@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/hparams/integer_text.h"
+#include "core/hparams/convert.h"
 
 namespace tessera {
 

@@ -10,7 +10,7 @@
 #include <map>
 
 #include "core/base/error.h"
-#include "core/base/start_thread.h"
+#include "core/base/process.h"
 #include "core/runtime/executor/prompt_thread.h"
 #include "plugins/mpi/courier_internal.h"
 #include "plugins/mpi/mailbox_internal.h"

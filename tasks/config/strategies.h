@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "core/hparams/enum_names.h"
+#include "core/hparams/fields.h"
 #include "tasks/config/experiment.h"
 
 namespace tessera {

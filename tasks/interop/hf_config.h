@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/hparams/enum_names.h"
+#include "core/hparams/fields.h"
 #include "layers/activations.h"
 #include "layers/rotary_embedding.h"
 

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/hparams/resolve.h"
+#include "core/hparams/tree.h"
 #include "layers/full_softmax.h"
 #include "layers/repeated.h"
 #include "layers/rms_norm.h"

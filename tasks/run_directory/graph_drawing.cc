@@ -13,8 +13,7 @@ namespace tessera {
 
 GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem,
                            std::chrono::seconds time_limit)
-    : part_(stem.string() + ".svg.part"),
-      deadline_(std::chrono::steady_clock::now() + time_limit) {
+    : part_(stem.string() + ".svg.part"), deadline_(std::chrono::steady_clock::now() + time_limit) {
   const std::string text_file = stem.string() + ".dot", drawing = stem.string() + ".svg";
   write_file_atomically(text_file, graph_dot(graph));
   std::error_code ignored;

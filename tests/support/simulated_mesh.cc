@@ -124,7 +124,7 @@ class Lockstep {
       for (size_t i = 0; i < inputs[d].size(); ++i)
         values[d][graphs[d]->inputs()[i].value] = std::move(inputs[d][i]);
     }
-    for (NodeId id = 0; id < static_cast<NodeId>(graphs[0]->nodes().size()); ++id) {
+    for (const NodeId id : graphs[0]->nodes().ids()) {
       PerDevice results = run_node(graphs, id, values);
       for (size_t d = 0; d < devices; ++d)
         for (size_t i = 0; i < results[d].size(); ++i)
@@ -153,8 +153,7 @@ class Lockstep {
         continue;
       }
       std::vector<const ReferenceArray*> operands;
-      for (const ValueId value : node.inputs)
-        operands.push_back(&values[d][value]);
+      for (const ValueId value : node.inputs) operands.push_back(&values[d][value]);
       results[d] = evaluate_node(*graphs[d], node, operands);
     }
     return results;
@@ -168,8 +167,7 @@ class Lockstep {
     for (size_t d = 0; d < graphs.size(); ++d) {
       const Node& node = graphs[d]->node(id);
       bodies.push_back(node.bodies[0].get());
-      for (size_t i = 0; i < loop.carries(); ++i)
-        carries[d].push_back(values[d][loop.initial(i)]);
+      for (size_t i = 0; i < loop.carries(); ++i) carries[d].push_back(values[d][loop.initial(i)]);
       for (size_t k = 0; k < loop.results(); ++k) {
         const Type& type = graphs[d]->type(loop.result(k));
         results[d].push_back(
@@ -184,8 +182,7 @@ class Lockstep {
       PerDevice outputs = run(bodies, std::move(inputs));
       for (size_t d = 0; d < graphs.size(); ++d) {
         for (size_t k = 0; k < results[d].size(); ++k) {
-          const std::vector<double>& slice =
-              outputs[d][loop.carries() + k].values;
+          const std::vector<double>& slice = outputs[d][loop.carries() + k].values;
           std::copy(slice.begin(), slice.end(),
                     results[d][k].values.begin() + index * static_cast<int64_t>(slice.size()));
         }
@@ -208,8 +205,7 @@ class Lockstep {
       slice.axes.erase(slice.axes.begin());
       inputs.push_back(std::move(slice));
     }
-    for (size_t k = 0; k < loop.constants(); ++k)
-      inputs.push_back(values[loop.constant(k)]);
+    for (size_t k = 0; k < loop.constants(); ++k) inputs.push_back(values[loop.constant(k)]);
     return inputs;
   }
 };

@@ -36,12 +36,10 @@ class Interpreter {
       std::vector<const ReferenceArray*> operands;
       for (const ValueId id : node.inputs) operands.push_back(&values[id]);
       std::vector<ReferenceArray> results = run_node(graph, node, operands);
-      for (size_t i = 0; i < results.size(); ++i)
-        values[node.outputs[i]] = std::move(results[i]);
+      for (size_t i = 0; i < results.size(); ++i) values[node.outputs[i]] = std::move(results[i]);
     }
     std::vector<ReferenceArray> outputs;
-    for (const GraphOutput& each : graph.outputs())
-      outputs.push_back(values[each.value]);
+    for (const GraphOutput& each : graph.outputs()) outputs.push_back(values[each.value]);
     return outputs;
   }
 

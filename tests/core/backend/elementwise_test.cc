@@ -316,7 +316,8 @@ TEST_CASE("Scratch that lies where a wider result would end is no result") {
   Trial trial(Mesh(), {"f32[\"a=16384\"]"});
   trial.graph().add_output("y", cast(trial.inputs()[0], DType::kBF16).id());
   const std::unique_ptr<Device> device = make_cpu_device(1);
-  const std::unique_ptr<Kernel> kernel = device->prepare(trial.graph(), trial.graph().nodes().front());
+  const std::unique_ptr<Kernel> kernel =
+      device->prepare(trial.graph(), trial.graph().nodes().front());
   const std::vector<float> x(16384, 1.5f);
   const std::byte* const from[] = {reinterpret_cast<const std::byte*>(x.data())};
   const size_t bytes = x.size() * sizeof(BFloat16);

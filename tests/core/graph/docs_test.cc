@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/graph.md against the code: the list of ops and the example. TESSERA_UPDATE_GOLDENS=1 draws the
-// example again (with graphviz).
+// docs/graph.md against the code: the list of ops and the example. TESSERA_UPDATE_GOLDENS=1 draws
+// the example again (with graphviz).
 #include <chrono>
 #include <cstdlib>
 #include <fstream>

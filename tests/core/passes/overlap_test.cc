@@ -122,8 +122,7 @@ void check_legal(const FlatProgram& program) {
     REQUIRE(is_collective(node_of(launch)) == (launch.kind == LaunchKind::kStart));
     for (const FlatValue& value : launch.inputs) {
       INFO("launch " << i.value() << ", " << node_of(launch).op->name);
-      const bool is_input =
-          program.buffers[program.root(value).buffer].is_input;
+      const bool is_input = program.buffers[program.root(value).buffer].is_input;
       const bool may_chain = launch.kind == LaunchKind::kStart;
       REQUIRE((is_input || reads(written, value) || (may_chain && reads(in_flight, value))));
       if (!may_chain) REQUIRE(!reads(in_flight, value));
