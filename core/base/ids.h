@@ -85,6 +85,7 @@ class IndexedVector {
   }
 
   size_t size() const { return items_.size(); }
+  bool empty() const { return items_.empty(); }
   bool has(AnId id) const { return id.value() >= 0 && id.index() < items_.size(); }
   AnId end_id() const { return AnId(items_.size()); }
   IdRange<AnId> ids() const { return IdRange<AnId>(end_id()); }

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/numbers.h"
+#include "core/passes/memory/memory_plan.h"
 #include "core/runtime/executor/available_memory.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_threads.h"

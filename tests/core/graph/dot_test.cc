@@ -58,7 +58,7 @@ TEST_CASE("Text in DOT is escaped, so that a name cannot add statements or attri
   const std::string dot = graph_dot(graph);
   REQUIRE_THAT(dot, Contains("label=\"a\\\"]; n9 [URL=\\\"x\\\\\""));
   REQUIRE_THAT(dot, Contains("label=\"x\\\"\\\\N\\n\\\"y\\nf32 row=4\""));
-  // Outside quoted strings and the legend there is nothing of the names.
+  // The names appear only in quoted strings.
   bool quoted = false;
   std::string outside;
   for (size_t i = 0; i < dot.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the verifier accepts, and what it says of the rest.
+// Errors of the verifier.
 #include "core/graph/verify.h"
 
 #include <functional>
@@ -14,12 +14,12 @@
 namespace tessera {
 namespace {
 
-// A graph y = tanh(x), then broken in one way: what the verifier says, from "message" on.
-std::string problem(const std::function<void(Graph&)>& damage) {
+// The verifier's message, without its prefix, for the graph y = tanh(x) changed by `break_graph`.
+std::string problem(const std::function<void(Graph&)>& break_graph) {
   const Mesh mesh = Mesh::standard({1, 2, 4});
   Trial trial(mesh, {"f32[\"b/data=8\"]", "f32[\"b=8\" + sum(mdl)]"});
   tanh(tanh(trial.inputs()[0]));
-  damage(trial.graph());
+  break_graph(trial.graph());
   const std::string error = error_of([&] { verify(trial.graph(), mesh, "fuse"); });
   const size_t line = error.find(".cc:");
   return line == std::string::npos ? error : error.substr(error.find(": ", line) + 2);

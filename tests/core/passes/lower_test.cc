@@ -32,7 +32,7 @@ int64_t count(const Graph& graph, std::string_view op) {
   return found;
 }
 
-TEST_CASE("types become local, and what only concerns layouts vanishes") {
+TEST_CASE("Lowering makes types local and removes nodes that only concern layouts") {
   const Mesh mesh = Mesh::standard({1, 1, 1});
   Trial trial(mesh, {"f32[\"batch/data=4 embed/mdl=2\"]"});
   const Tensor x = save_for_backward(trial.inputs()[0], "x");
@@ -46,7 +46,7 @@ TEST_CASE("types become local, and what only concerns layouts vanishes") {
   REQUIRE(lowered.type(lowered.find_input("x")->value).text() == "f32[\"batch embed\"]");
 }
 
-TEST_CASE("devices differ in attributes alone, and where a shard begins is no place in memory") {
+TEST_CASE("Devices differ only in attributes, and a slice over mesh axes is not a view") {
   const Mesh mesh({{"data", 2}, {"mdl", 2}});
   Trial trial(mesh, {"f32[\"batch=8\"]"});
   output("a", reshard(trial.inputs()[0], "batch/data"));
@@ -61,7 +61,7 @@ TEST_CASE("devices differ in attributes alone, and where a shard begins is no pl
   }
 }
 
-TEST_CASE("equal nodes are one, but the backward pass does not read back cheap forward work") {
+TEST_CASE("Equal nodes are merged, except elementwise work of different passes") {
   Trial trial(Mesh(), {"f32[\"row=4\"]"});
   const Tensor x = trial.inputs()[0];
   output("a", exp(x) + exp(x));
@@ -76,7 +76,7 @@ TEST_CASE("equal nodes are one, but the backward pass does not read back cheap f
   REQUIRE(count(lowered, "reduce_sum") == 1);
 }
 
-TEST_CASE("a recomputed value is not merged with its original") {
+TEST_CASE("A recomputed value is not merged with its original") {
   Trial trial(Mesh(), {"f32[\"row=4\"]"});
   const Tensor x = trial.inputs()[0];
   Tensor loss;
@@ -92,7 +92,7 @@ TEST_CASE("a recomputed value is not merged with its original") {
   REQUIRE(count(again, "exp") == count(kept, "exp") + 1);
 }
 
-TEST_CASE("dead nodes go, in loops also carries, results and operands nobody reads") {
+TEST_CASE("Dead nodes, and unread carries, results and operands of loops, are removed") {
   Trial trial(Mesh(), {"f32[\"layers=3 row=4\"]", "f32[\"layers=3 row=4\"]", "f32[\"row=4\"]",
                        "f32[\"row=4\"]"});
   const std::vector<Tensor>& in = trial.inputs();
@@ -100,7 +100,7 @@ TEST_CASE("dead nodes go, in loops also carries, results and operands nobody rea
   const RepeatResult result =
       repeat("layers", 3, {in[2], in[3], in[3]}, {in[0], in[1]},
              [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor> slices) {
-               // Carry 1 is needed by carry 0; carry 2 and the second slice only by themselves.
+               // Carry 0 reads carry 1; carry 2 and the second slice are read only by themselves.
                return RepeatBody{
                    {carries[0] + carries[1] * slices[0], sin(carries[1]), carries[2] * slices[1]},
                    {exp(carries[0]), cos(carries[1])}};
@@ -117,7 +117,7 @@ TEST_CASE("dead nodes go, in loops also carries, results and operands nobody rea
   REQUIRE(count(loop.body(), "exp") == 0);
 }
 
-TEST_CASE("a loop's results that equal one another or an operand are one") {
+TEST_CASE("Results of a loop that equal each other or an operand are merged") {
   Trial trial(Mesh(), {"f32[\"layers=3 row=4\"]", "f32[\"row=4\"]"});
   const std::vector<Tensor>& in = trial.inputs();
   const RepeatResult result =

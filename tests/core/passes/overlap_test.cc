@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives beside compute: every order that the pass makes is legal, the same on all devices,
-// hides what can be hidden, and costs no more memory than it says.
+// Overlap of collectives and computation: the order of launches is legal, equal on all devices,
+// hides collectives behind computation and respects its memory bounds.
 #include "core/passes/schedule/overlap.h"
 
 #include <algorithm>
@@ -96,8 +96,8 @@ bool touches(const FlatProgram& program, FlatValue a, FlatValue b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-// What is read has been written and, if by a start, waited for; other starts excepted. Every start
-// has one wait, and waits come in the order of their starts.
+// Inputs of a launch have been written and, if by a collective, waited for; a start may read
+// results of earlier starts. Every start has one wait, and waits are in the order of their starts.
 void check_legal(const FlatProgram& program) {
   std::vector<FlatValue> written, in_flight;
   std::vector<LaunchId> started, waited;
@@ -138,13 +138,13 @@ std::vector<Mesh> meshes() {
   return {Mesh({{"data", 4}}), Mesh({{"replica", 2}, {"data", 4}}), Mesh({{"data", 2}, {"x", 2}})};
 }
 
-TEST_CASE("starts and waits are legal, and no collective is left between them") {
+TEST_CASE("Starts and waits are legal, and every collective is split") {
   for (const Mesh& mesh : meshes())
     for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled})
       check_legal(overlapped(mesh, layers));
 }
 
-TEST_CASE("every device starts and waits in the same order") {
+TEST_CASE("Starts and waits have the same order on every device") {
   const Mesh mesh({{"data", 4}});
   const auto order = [&](int64_t device) {
     std::vector<std::pair<NodeId, LaunchKind>> result;
@@ -155,7 +155,7 @@ TEST_CASE("every device starts and waits in the same order") {
   REQUIRE(order(0) == order(3));
 }
 
-// For each collective of this name, how many products of matrices run beside it.
+// For each collective of this op, the number of matrix products between its start and its wait.
 std::vector<int64_t> products_beside(const FlatProgram& program, std::string_view op) {
   std::map<LaunchId, int64_t> since;
   std::vector<int64_t> result;
@@ -170,17 +170,17 @@ std::vector<int64_t> products_beside(const FlatProgram& program, std::string_vie
   return result;
 }
 
-TEST_CASE("the next layer's weights are gathered while this layer computes") {
+TEST_CASE("Weights of the next layer are gathered while a layer computes") {
   for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
     const std::vector<int64_t> beside =
         products_beside(overlapped(Mesh({{"data", 4}}), layers), "all_gather");
-    // In both passes each weight of each layer; the first layer's have nothing to hide behind.
+    // Each weight of each layer in both passes; nothing precedes the first layer.
     REQUIRE(beside.size() == 4 * kLayers);
     for (size_t i = 2; i < beside.size(); ++i) REQUIRE(beside[i] >= 1);
   }
 }
 
-TEST_CASE("gradients are scattered while the layers before them compute") {
+TEST_CASE("Gradients are scattered while earlier layers compute") {
   for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
     const std::vector<int64_t> beside =
         products_beside(overlapped(Mesh({{"data", 4}}), layers), "reduce_scatter");
@@ -189,20 +189,22 @@ TEST_CASE("gradients are scattered while the layers before them compute") {
   }
 }
 
-TEST_CASE("overlap takes at most a layer's gathered weights and two layers' gradients more") {
+TEST_CASE(
+    "Overlap needs at most one layer's gathered weights and two layers' gradients more memory") {
   const Mesh mesh({{"data", 4}});
   for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
     const int64_t plain = plan_memory(lowered(mesh, layers, 0), {}).arena_bytes;
     const int64_t overlapped_bytes =
         plan_memory(lowered(mesh, layers, 0), {}, {}, Communication::kOverlapped).arena_bytes;
-    // Gradients cross as f32: twice a layer's gathered bytes, and a quarter of that comes out.
+    // Gradients are reduced in f32: twice a layer's gathered bytes, and the result is a quarter of
+    // that.
     const int64_t gradients = 2 * kLayerBytes + kLayerBytes / 2;
     REQUIRE(overlapped_bytes > plain);
     REQUIRE(overlapped_bytes <= plain + kLayerBytes + 2 * gradients);
   }
 }
 
-TEST_CASE("a program that does not communicate stays as it is") {
+TEST_CASE("A program without collectives is not changed") {
   const Mesh mesh({{"data", 1}});
   FlatProgram program =
       flatten(std::make_shared<const Graph>(lowered(mesh, Layers::kRepeated, 0)), {});
