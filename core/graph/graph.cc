@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/op.h"
 
 namespace tessera {
 namespace {
@@ -132,18 +131,6 @@ const GraphInput* Graph::find_input(std::string_view name) const {
 const GraphOutput* Graph::find_output(std::string_view name) const {
   const auto found = output_positions_.find(std::string(name));
   return found == output_positions_.end() ? nullptr : &outputs_[found->second];
-}
-
-std::string Graph::describe(ValueId id) const {
-  const Value& described = value(id);
-  if (!described.name.empty()) return described.name;
-  if (described.producer == kNone) {
-    for (const GraphInput& input : inputs_)
-      if (input.value == id) return input.name;
-  }
-  const Node& producer = node(described.producer);
-  if (producer.path.empty()) return std::string(producer.op->name);
-  return fmt::format("{} of {}", producer.op->name, producer.path);
 }
 
 IndexedVector<ValueId, std::vector<NodeId>> consumers(const Graph& graph) {

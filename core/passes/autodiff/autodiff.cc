@@ -126,7 +126,7 @@ class RepeatGradient {
     std::vector<ValueId> seeds;
     for (size_t k = 0; k < loop_.results(); ++k)
       if (result_cotangents_[k]) seeds.push_back(loop_.slice_out(k));
-    reached_.assign(static_cast<size_t>(loop_.carries()), false);
+    reached_.assign(loop_.carries(), false);
     for (size_t i = 0; i < loop_.carries(); ++i) {
       if (!cotangents_.has(loop_.last(i)) || !body_active_[loop_.carry_in(i)]) continue;
       reached_[i] = true;

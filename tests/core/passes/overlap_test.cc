@@ -18,6 +18,7 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
+#include "core/passes/memory/memory_plan.h"
 #include "core/passes/remat/remat.h"
 #include "core/passes/schedule/schedule.h"
 #include "core/passes/spmd/lower.h"
