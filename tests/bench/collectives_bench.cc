@@ -28,7 +28,7 @@ double seconds_since(Clock::time_point begin) {
 Graph collective(const std::string& op, int64_t devices, int64_t device, int64_t elements) {
   const Type whole = make_type(DType::kF32, {{"x", elements}});
   const Type part = make_type(DType::kF32, {{"x", elements / devices}});
-  Node node{.op = &find_op(op), .inputs = {0}};
+  Node node{.op = &find_op(op), .inputs = {ValueId(0)}};
   std::vector<int64_t> group;
   for (int64_t i = 0; i < devices; ++i) group.push_back(i);
   node.attributes = {{"axis", std::string("x")},

@@ -17,7 +17,7 @@ namespace tessera {
 namespace {
 
 Node trial_node(const CommunicatorTrial& trial, int64_t device) {
-  Node node{.op = &find_op(trial.op), .inputs = {0}, .attributes = trial.attributes};
+  Node node{.op = &find_op(trial.op), .inputs = {ValueId(0)}, .attributes = trial.attributes};
   const std::vector<int64_t> group = trial.mesh.group(device, trial.mesh_axes);
   const auto size = static_cast<int64_t>(group.size());
   const int64_t index = trial.mesh.index_along(device, trial.mesh_axes);
