@@ -167,7 +167,7 @@ void Trainer::Impl::begin() {
   if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first()) {
     write_plan_files(directory_, session_.plan());
     drawing_ = std::make_unique<GraphDrawing>(session_.train_graph(), directory_ / "graph");
-    if (!drawing_->note().empty()) console_.say("note: " + drawing_->note());
+    if (!drawing_->note().empty()) console_.info("note: " + drawing_->note());
   }
 }
 
