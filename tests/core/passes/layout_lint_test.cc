@@ -35,9 +35,9 @@ std::vector<std::string> of_weight(const std::string& stored, const std::string&
 TEST_CASE("A weight whose order of splits is expensive gives a warning with the better order") {
   REQUIRE(of_weight("mlp/data/mdl=32 embed=16", "mlp/mdl embed") ==
           std::vector<std::string>{
-              "w lies as mlp/data/mdl embed and is used as mlp/mdl embed, which permutes it first "
-              "(256 bytes a device); mlp/mdl/data embed would take 128: mesh axes that stay go "
-              "outermost [in ffn]"});
+              "w is stored as mlp/data/mdl embed and used as mlp/mdl embed, which needs a permute "
+              "(256 bytes per device); mlp/mdl/data embed would need 128 bytes: put the mesh axes "
+              "that stay outermost [in ffn]"});
   REQUIRE(of_weight("mlp/mdl/data=32 embed=16", "mlp/mdl embed").empty());
   REQUIRE(of_weight("mlp/mdl=32 embed/data=16", "mlp/mdl embed").empty());
 }
@@ -62,8 +62,8 @@ std::vector<std::string> of_product(const std::string& weight, const std::string
 TEST_CASE("A product that every device computes whole and then slices gives a warning") {
   REQUIRE(of_product("f32[\"embed=16 heads=4\"]", "batch/data heads/mdl") ==
           std::vector<std::string>{
-              "every rank of mdl computes all of q, batch/data heads, and keeps its part of "
-              "heads/mdl: 4 times the work; split what it is computed from [in attention]"});
+              "every device along mdl computes all of q, batch/data heads, and keeps its part of "
+              "heads/mdl: 4 times the work; split its operands [in attention]"});
   REQUIRE(of_product("f32[\"embed=16 heads/mdl=4\"]", "batch/data heads/mdl").empty());
   REQUIRE(of_product("f32[\"embed=16 heads=4\"]", "batch/data heads").empty());
   REQUIRE(of_product("f32[\"embed=16 heads=4\"]", "batch/data heads/mdl", Mesh::standard({1, 2, 1}))
@@ -100,7 +100,7 @@ TEST_CASE("Loop bodies are checked, and layers of a stack give one warning") {
   }
   const std::vector<std::string> warnings = layout_lint(trial.graph(), kMesh);
   REQUIRE(warnings.size() == 3);  // One for the loop, and one for each of two weights.
-  REQUIRE_THAT(warnings[0], Catch::Contains("w lies as embed/data/mdl mlp") &&
+  REQUIRE_THAT(warnings[0], Catch::Contains("w is stored as embed/data/mdl mlp") &&
                                 Catch::EndsWith("[in x_layers[]]"));
 }
 
