@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/start_thread.h"
+#include "core/base/process.h"
 
 namespace tessera {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/hparams/enum_names.h"
+#include "core/hparams/fields.h"
 
 namespace tessera {
 

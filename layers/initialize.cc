@@ -8,10 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/draws.h"
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "core/base/random.h"
-#include "core/base/start_thread.h"
 
 namespace tessera {
 namespace {

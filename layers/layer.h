@@ -12,14 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/source_site.h"
+#include "core/base/error.h"
 #include "core/graph/tensor.h"
 #include "core/graph/trace.h"
-#include "core/hparams/dtype_policy.h"
 #include "core/hparams/fields.h"
-#include "core/hparams/layer_rules.h"
+#include "core/hparams/layer_params.h"
 #include "core/hparams/template.h"
-#include "core/hparams/weight_init.h"
 #include "layers/parameter.h"
 
 namespace tessera {

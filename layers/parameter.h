@@ -10,7 +10,7 @@
 
 #include "core/graph/rules.h"
 #include "core/graph/tensor.h"
-#include "core/hparams/weight_init.h"
+#include "core/hparams/layer_params.h"
 
 namespace tessera {
 

@@ -9,7 +9,7 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/base/error.h"
-#include "core/hparams/integer_text.h"
+#include "core/hparams/convert.h"
 #include "plugins/lookup.h"
 #include "tessera_stamp.h"
 
@@ -71,7 +71,7 @@ What of
                          an index
 
 Looking inside
-  --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse, as text and SVG
+  --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz)
   --version, --help
 

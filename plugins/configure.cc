@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/hparams/path.h"
-#include "core/hparams/resolve.h"
+#include "core/hparams/tree.h"
 #include "plugins/knob_check.h"
 
 namespace tessera {

@@ -44,7 +44,8 @@ constexpr Launcher kLaunchers[] = {
 
 constexpr std::string_view kTransport = "mpi";
 
-filesystem::path find_transport(const Launch& launch, const std::vector<filesystem::path>& given) {
+filesystem::path find_transport(const LaunchEnvironment& launch,
+                                const std::vector<filesystem::path>& given) {
   std::vector<filesystem::path> folders = given;
   folders.push_back(own_plugins("transports"));
   for (const filesystem::path& folder : folders) {
@@ -61,7 +62,7 @@ filesystem::path find_transport(const Launch& launch, const std::vector<filesyst
 
 }  // namespace
 
-Launch find_launch() {
+LaunchEnvironment find_launch_environment() {
   for (const Launcher& launcher : kLaunchers) {
     if (launcher.also != nullptr && std::getenv(launcher.also) == nullptr) continue;
     const std::optional<int> rank = number_in(launcher.rank), size = number_in(launcher.size);
@@ -71,7 +72,7 @@ Launch find_launch() {
   return {};
 }
 
-std::shared_ptr<Transport> join_processes(const Launch& launch,
+std::shared_ptr<Transport> join_processes(const LaunchEnvironment& launch,
                                           const std::vector<filesystem::path>& folders) {
   if (launch.size == 1) return nullptr;
   load_plugin(find_transport(launch, folders));

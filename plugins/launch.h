@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-struct Launch {
+struct LaunchEnvironment {
   std::string by;  // "mpirun", "srun"; "": alone.
   int rank = 0;
   int size = 1;
@@ -19,12 +19,12 @@ struct Launch {
 };
 
 // From the environment.
-Launch find_launch();
+LaunchEnvironment find_launch_environment();
 
 // Joins the processes started together; null for a single process. Loads the transport's plugin
 // from tessera/transports beside our libraries or from the given folders. Error if it is not built,
 // or if the number of processes differs from the launcher's.
-std::shared_ptr<Transport> join_processes(const Launch& launch,
+std::shared_ptr<Transport> join_processes(const LaunchEnvironment& launch,
                                           const std::vector<std::filesystem::path>& folders = {});
 
 }  // namespace tessera

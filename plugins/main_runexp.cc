@@ -2,7 +2,7 @@
 // runexp: trains, evaluates and explains experiments.
 #include <iostream>
 
-#include "core/base/standard_streams.h"
+#include "core/base/process.h"
 #include "plugins/runexp.h"
 
 int main(int argc, char** argv) {

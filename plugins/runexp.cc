@@ -14,7 +14,7 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/base/error.h"
-#include "core/base/standard_streams.h"
+#include "core/base/process.h"
 #include "core/hparams/describe.h"
 #include "core/hparams/toml.h"
 #include "core/io/file.h"
@@ -242,14 +242,14 @@ int end_together(Ending ending, ProcessGroup& processes, std::ostream& errors) {
 
 // Open MPI sends SIGTERM one second after a process dies and kills a second later; Slurm kills
 // after KillWait, 30 s by default.
-std::chrono::milliseconds last_moment(const Launch& launch) {
+std::chrono::milliseconds last_moment(const LaunchEnvironment& launch) {
   return std::chrono::milliseconds(launch.by == "srun" ? 10000 : 600);
 }
 
 }  // namespace
 
 int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& errors) {
-  const Launch launch = find_launch();
+  const LaunchEnvironment launch = find_launch_environment();
   std::optional<StallWatch> watch;  // Outlives the transport, whose destructor may wait.
   if (launch.size > 1)
     watch.emplace(fmt::format("process {} of {}", launch.rank, launch.size), last_moment(launch));

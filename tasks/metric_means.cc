@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/base/plain_nan.h"
+#include "core/base/numbers.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/nearest_multiple.h"
+#include "core/base/numbers.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"

@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "core/hparams/dtype_policy.h"
-#include "core/hparams/field.h"
+#include "core/hparams/fields.h"
+#include "core/hparams/layer_params.h"
 #include "core/hparams/template.h"
 #include "tasks/base_task.h"
 #include "tasks/learner/learner.h"

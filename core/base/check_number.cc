@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/base/plain_nan.h"
+#include "core/base/numbers.h"
 
 namespace tessera {
 

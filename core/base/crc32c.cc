@@ -24,7 +24,7 @@ constexpr std::array<uint32_t, 256> make_table() {
 }
 
 #if defined(__x86_64__)
-// Product of two polynomials modulo the checksum's.
+// The product of two polynomials modulo the CRC polynomial.
 constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
@@ -34,7 +34,7 @@ constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x to the power of 8 * bytes: what a checksum is multiplied by when `bytes` zeros follow.
+// x^(8 * bytes): the factor by which `bytes` following zeros change a checksum.
 constexpr uint32_t shift_by(uint64_t bytes) {
   uint32_t result = 0x80000000u;  // 1
   uint32_t power = 0x00800000u;   // x^8
@@ -45,8 +45,8 @@ constexpr uint32_t shift_by(uint64_t bytes) {
   return result;
 }
 
-// The instruction takes three cycles but starts in each: three runs side by side are three times as
-// fast. Their checksums are joined by multiplication.
+// The instruction has a latency of three cycles and a throughput of one, so three independent runs
+// are three times as fast as one. Multiplication by powers of x combines their checksums.
 constexpr size_t kRun = size_t{32} << 10;
 constexpr uint32_t kShiftOne = shift_by(kRun);
 constexpr uint32_t kShiftTwo = shift_by(2 * kRun);

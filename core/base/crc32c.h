@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32C (Castagnoli, as of iSCSI, RFC 3720), by the processor's instruction where it has one.
+// CRC-32C (Castagnoli polynomial, RFC 3720), with the processor's instruction if it has one.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// Of `bytes`, going on from `crc` of what came before.
+// The checksum of `bytes`, continued from the `crc` of the preceding bytes.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
-// The table-driven form, which `crc32c` falls back to; tests compare the two.
+// The table-driven form, which crc32c() falls back to.
 uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t crc = 0);
 
 }  // namespace tessera

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/dtype_synonyms.h"
 #include "core/base/error.h"
 
 namespace tessera {
@@ -26,7 +25,7 @@ constexpr std::array<Row, 6> kRows = {{{DType::kF64, "f64", 8, true},
                                        {DType::kU32, "u32", 4, false},
                                        {DType::kBool, "bool", 1, false}}};
 
-// As PyTorch, NumPy and JAX call them.
+// Names of PyTorch, NumPy and JAX.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kSynonyms = {
     {{"float64", "f64"},
      {"fp64", "f64"},
@@ -59,8 +58,10 @@ std::string_view short_dtype_name(std::string_view name) {
 DType parse_dtype(std::string_view given) {
   const std::string_view name = short_dtype_name(given);
   if (name == "f16")
-    fail("dtype '{}': 16-bit IEEE floats are not supported; bf16 has their size and f32's range",
-         given);
+    fail(
+        "dtype '{}': 16-bit IEEE floats are not supported; use bf16, which has the same size and "
+        "the range of f32",
+        given);
   std::vector<std::string> names;
   for (const Row& candidate : kRows) {
     if (candidate.name == name) return candidate.dtype;

@@ -2,6 +2,7 @@
 #include "core/base/error.h"
 
 #include <algorithm>
+#include <concepts>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -18,7 +19,7 @@ std::string with_context(std::string_view message) {
   std::string text;
   if (!prefixes.empty() && !prefixes.back().empty()) text = prefixes.back() + ": ";
   text += message;
-  std::string tail;  // Of a dotted frame, until the frame it continues.
+  std::string tail;  // Dotted frames, until the frame that they continue.
   for (auto frame = context_frames.rbegin(); frame != context_frames.rend(); ++frame) {
     tail = *frame + tail;
     const bool continues = frame->starts_with('.') && frame + 1 != context_frames.rend();
@@ -45,7 +46,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-// What a user can do about an error of the file system, as "; …", or "".
+// How a user can fix a file system error, as "; …", or "".
 std::string_view remedy(const std::error_code& code) {
   const auto is = [&](std::errc condition) { return code == condition; };
   if (is(std::errc::permission_denied) || is(std::errc::operation_not_permitted))
@@ -56,6 +57,26 @@ std::string_view remedy(const std::error_code& code) {
   if (is(std::errc::filename_too_long)) return "; give a shorter name";
   if (is(std::errc::not_a_directory)) return "; a file stands where a folder is expected";
   return "";
+}
+
+struct BuiltByPair {
+  template <typename T>
+  requires std::same_as<T, int>
+  constexpr BuiltByPair(T, std::source_location where = std::source_location::current())
+      : file(where.file_name()) {}
+  std::string_view file;
+};
+
+// The folder of the C++ library's headers, "/usr/include/c++/12/": std::pair's constructor passes
+// its own line to BuiltByPair.
+std::string_view library_folder() {
+  static const std::string_view folder = [] {
+    const std::string_view header =
+        std::pair<int, BuiltByPair>(0, 0).second.file;  // …/bits/stl_pair.h
+    const size_t inner = header.rfind('/');
+    return header.substr(0, header.rfind('/', inner == header.npos ? inner : inner - 1) + 1);
+  }();
+  return folder;
 }
 
 }  // namespace
@@ -81,9 +102,17 @@ ErrorContext::~ErrorContext() { context_frames.pop_back(); }
 ErrorPrefix::ErrorPrefix(std::string where) { prefixes.push_back(std::move(where)); }
 ErrorPrefix::~ErrorPrefix() { prefixes.pop_back(); }
 
+SourceSite SourceSite::current(std::source_location where) {
+  const bool is_of_library = library_folder().size() > 1 &&
+                             std::string_view(where.file_name()).starts_with(library_folder());
+  return is_of_library ? SourceSite{} : SourceSite{where.file_name(), where.line()};
+}
+
+std::string SourceSite::text() const { return known() ? fmt::format("{}:{}", file, line) : ""; }
+
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
   if (name.empty()) return "";
-  // A slip leaves something of the name: one letter in place of another is no slip.
+  // Less than the whole name, so that a one-letter name never matches another letter.
   const size_t tolerance = std::min(std::max<size_t>(2, name.size() / 3), name.size() - 1);
   std::string best;
   size_t best_distance = tolerance + 1;

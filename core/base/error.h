@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How things go wrong: `Error` for what a user can mend, CHECK for our own bugs, and context
-// frames that add "where" to every Error raised below them. Not for control flow.
+// `Error` for what a user can fix, CHECK for bugs in Tessera, context frames that add "where" to
+// every Error thrown below them, and the source lines that errors cite. Not for control flow.
 #pragma once
 
+#include <cstdint>
 #include <exception>
+#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -14,11 +16,11 @@
 
 namespace tessera {
 
-// A mistake the user can mend: bad flag, config, file, layout. `what()` is one line that says what
-// is wrong, what was got and expected, where, and how to mend it.
+// A mistake the user can fix: a bad flag, configuration, file or layout. `what()` is one line: what
+// is wrong, what was given and what was expected, where, and how to fix it.
 class Error : public std::runtime_error {
  public:
-  // Appends the context frames that are open on this thread, innermost first: "message [in a.b]".
+  // Appends this thread's context frames, innermost first: "message [in a.b]".
   explicit Error(std::string_view message);
 };
 
@@ -28,12 +30,13 @@ template <typename... Args>
   throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// What a user reads of an exception. Those of the standard library are said as ours are: "PATH:
-// REASON; what to do" for the file system's, "out of memory".
+// The message of an exception for users. For std::filesystem errors it is "PATH: REASON; what to
+// do", for std::bad_alloc "out of memory".
 std::string error_text(const std::exception& error);
 
-// While alive, Errors raised on this thread say "in <where>". Frames nest; one that begins with '.'
-// continues the frame outside it, so that "lm" and ".ffn" read "in lm.ffn". An empty one is silent.
+// While alive, Errors thrown on this thread end with "[in <where>]". Frames nest; one that begins
+// with '.' continues the enclosing frame, so "lm" and ".ffn" give "in lm.ffn". An empty one adds
+// nothing.
 class ErrorContext {
  public:
   explicit ErrorContext(std::string where);
@@ -42,7 +45,7 @@ class ErrorContext {
   ErrorContext& operator=(const ErrorContext&) = delete;
 };
 
-// While alive, Errors raised on this thread begin "<where>: "; of nested ones the innermost counts.
+// While alive, Errors thrown on this thread begin with "<where>: ". The innermost one applies.
 class ErrorPrefix {
  public:
   explicit ErrorPrefix(std::string where);
@@ -51,7 +54,19 @@ class ErrorPrefix {
   ErrorPrefix& operator=(const ErrorPrefix&) = delete;
 };
 
-// The candidate nearest to `name` by edit distance, or "" if none is near enough to be a slip.
+// A line of the user's source: where a field was set or an op was called.
+struct SourceSite {
+  const char* file = "";  // Static storage, from std::source_location.
+  uint32_t line = 0;
+
+  // Unknown for lines of the C++ library's headers. A constructor called from std::pair, say, gets
+  // the library's line as its default argument instead of the user's.
+  static SourceSite current(std::source_location where = std::source_location::current());
+  bool known() const { return line != 0; }
+  std::string text() const;  // "layers/linear.cc:41"; "" if unknown.
+};
+
+// The candidate nearest to `name` by edit distance, or "" if none could be a misspelling of it.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 
 // "; did you mean 'x'?" for the nearest candidate, or "".
@@ -63,7 +78,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 
 }  // namespace tessera
 
-// An invariant of ours: a failure is a bug in Tessera, never the user's mistake.
+// An invariant: a failure is a bug in Tessera, never the user's mistake.
 // CHECK(a == b) or CHECK(a == b, "sizes {} and {}", a, b).
 #define CHECK(condition, ...)   \
   (static_cast<bool>(condition) \

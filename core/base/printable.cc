@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
-// Of one whole character.
+// The code point of a valid UTF-8 character.
 uint32_t code_of(std::string_view character) {
   const auto lead = static_cast<uint8_t>(character[0]);
   if (character.size() == 1) return lead;
@@ -21,8 +21,8 @@ uint32_t code_of(std::string_view character) {
   return code;
 }
 
-// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none. Overlong forms,
-// surrogates and what lies beyond U+10FFFF are none.
+// The size of the UTF-8 character at the start of `text`; 0 if it is invalid: overlong, a surrogate
+// or beyond U+10FFFF.
 size_t character_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
@@ -41,8 +41,8 @@ bool is_within(uint32_t code, uint32_t first, uint32_t last) {
   return code >= first && code <= last;
 }
 
-// What a terminal acts on: control characters, marks and overrides of direction, separators of
-// lines, and characters without a width.
+// Whether a terminal interprets the character: control characters, direction marks and overrides,
+// line separators, and characters without width.
 bool acts_on_terminal(uint32_t code) {
   if (code == '\n' || code == '\t') return false;
   return code < 0x20 || is_within(code, 0x7f, 0x9f) || is_within(code, 0x200b, 0x200f) ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that is safe to show on a terminal, whatever bytes a model came up with.
+// Text that is safe to print on a terminal, whatever bytes a model generated.
 #pragma once
 
 #include <string>
@@ -7,11 +7,12 @@
 
 namespace tessera {
 
-// `text` with bytes that are not UTF-8 as \xff, and as \u202e what a terminal would act on instead
-// of showing it: control characters (newlines and tabs excepted) and those that turn or hide text.
+// `text` with invalid UTF-8 bytes escaped as \xff, and with characters escaped as \u202e that a
+// terminal interprets instead of printing: control characters except newline and tab, and
+// characters that change the direction of text or hide it.
 std::string printable(std::string_view text);
 
-// `text` with bytes that are no UTF-8 as U+FFFD, for files that must be UTF-8.
+// `text` with invalid UTF-8 bytes replaced by U+FFFD, for files that must be UTF-8.
 std::string valid_utf8(std::string_view text);
 
 }  // namespace tessera

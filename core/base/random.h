@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based random numbers (Philox4x32-10, Salmon et al., SC'11): a value is a pure function of
-// (key, counter), so that initial weights and dropout masks do not depend on mesh, host count,
-// microbatching or backend. Not a stateful generator.
+// Counter-based random numbers (Philox4x32-10, Salmon et al., SC'11). A value is a pure function of
+// (key, counter), so initial weights and dropout masks do not depend on the mesh, the number of
+// hosts, microbatching or the backend. There is no generator state.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace tessera {
@@ -15,7 +16,7 @@ using PhiloxBlock = std::array<uint32_t, 4>;
 // Ten rounds. Element i of a tensor is word i % 4 of the block at counter i / 4.
 PhiloxBlock philox(uint64_t key, uint64_t counter_low, uint64_t counter_high);
 
-// The rounds of Philox, one at a time, for loops that run many blocks side by side.
+// One round of Philox at a time, for loops over many blocks.
 class PhiloxRounds {
  public:
   static constexpr int kCount = 10;
@@ -39,9 +40,9 @@ class PhiloxRounds {
   uint32_t key0_, key1_;
 };
 
-// A 64-bit key for a tensor's stream: seed and path hashed together; `layer` is the logical layer
-// index of a repeated or unrolled layer's tensor (the path then holds "[]" in its place), or -1.
-// Repeated and unrolled stacks so draw the same values.
+// The 64-bit key of a tensor's stream: a hash of seed, path and layer. `layer` is the logical index
+// of a layer in a stack, whose path then contains "[]" in place of the index, or -1. Repeated and
+// unrolled stacks therefore draw the same values.
 uint64_t random_key(uint64_t seed, std::string_view path, int64_t layer = -1);
 
 // A stream at one training step: element i is word i % 4 of the block at counter (i / 4, step).
@@ -50,13 +51,30 @@ struct RandomStream {
   uint64_t step = 0;
 };
 
-// The one formula from bits to values: 24 bits, in [0, 1).
+// In [0, 1), from the upper 24 bits.
 inline float uniform_from_bits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * (1.0f / 16777216.0f);
 }
 
-// Standard normals from one block by Box-Muller, in f32: words (0,1) give elements 0,1 and words
-// (2,3) give elements 2,3.
+// Standard normals by the Box-Muller transform, in f32: words (0, 1) give elements 0 and 1, words
+// (2, 3) give elements 2 and 3. The bits are the same on every machine.
 std::array<float, 4> normals_from_block(const PhiloxBlock& block);
+
+// Equally spaced ranges of a stream: elements [first + i·stride, first + i·stride + length) for
+// i = 0, 1, …. A block of an array whose elements form one stream consists of such rows.
+struct StreamRows {
+  int64_t first = 0;
+  int64_t length = 1;
+  int64_t stride = 0;
+};
+
+// Vectorised versions of the formulas above. Each fills `out`, whose size is a multiple of
+// rows.length, with consecutive rows of the stream. Element i of the stream depends on the key and
+// i alone, and has the same bits on every machine: only IEEE additions, multiplications, divisions
+// and square roots are used.
+void draw_uniform(uint64_t key, const StreamRows& rows, std::span<float> out);  // In [0, 1).
+void draw_normal(uint64_t key, const StreamRows& rows, std::span<float> out);   // N(0, 1).
+void draw_truncated_normal(uint64_t key, const StreamRows& rows,
+                           std::span<float> out);  // N(0, 1), truncated at ±2.
 
 }  // namespace tessera

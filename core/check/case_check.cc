@@ -135,7 +135,7 @@ std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& ro
   for (const ValueId id : node.inputs) {
     const Type& type = graph.type(id);
     std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
-    encode_values(type.dtype, values.at(std::to_string(id)).values, bytes.data());
+    encode_values(type.dtype, values.at(fmt::format("{}", id)).values, bytes.data());
     operands.push_back(decode_values(type, bytes.data()));
     arrays.push_back({type.axes, operands.back()});
   }
@@ -157,8 +157,7 @@ std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& ro
 // The first kernel of a compiled case that is wrong by itself; empty if all are right.
 std::string wrong_kernel(Graph compiled, const ReferenceInputs& inputs, const OpCase& row,
                          DType dtype, Device& device) {
-  for (ValueId id = 0; id < static_cast<ValueId>(compiled.values().size()); ++id)
-    compiled.add_output(std::to_string(id), id);
+  for (const ValueId id : compiled.values().ids()) compiled.add_output(fmt::format("{}", id), id);
   const std::map<std::string, ReferenceArray> values = evaluate(compiled, inputs);
   for (const Node& node : compiled.nodes()) {
     if (node.op->op_class == OpClass::kView || !device.has_kernel(node.op->name)) continue;

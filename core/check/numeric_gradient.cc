@@ -9,6 +9,7 @@
 #include "core/graph/trace.h"
 #include "core/passes/autodiff/autodiff.h"
 #include "core/passes/rewrite.h"
+#include "core/passes/simplify.h"
 
 namespace tessera {
 
@@ -36,21 +37,15 @@ double GradientDifference::relative_size() const { return size() / std::max(1.0,
 
 namespace {
 
-// The graph with its output "loss" alone, and what that needs.
+// The graph with the output "loss" only, without dead nodes.
 Graph loss_of(const Graph& graph) {
-  Rewriter whole(graph);
-  whole.copy_inputs();
-  for (NodeId id = 0; id < std::ssize(graph.nodes()); ++id) whole.copy_node(id);
+  Rewriter rewriter(graph);
+  rewriter.copy_inputs();
+  for (const NodeId id : graph.nodes().ids()) rewriter.copy_node(id);
   const GraphOutput* const loss = graph.find_output("loss");
   CHECK(loss != nullptr, "no output 'loss'");
-  whole.to().add_output("loss", whole.at(loss->value));
-  const std::vector<bool> live = live_nodes(whole.to());
-  Rewriter needed(whole.to());
-  needed.copy_inputs();
-  for (NodeId id = 0; id < std::ssize(live); ++id)
-    if (live[static_cast<size_t>(id)]) needed.copy_node(id);
-  needed.copy_outputs();
-  return needed.to();
+  rewriter.to().add_output("loss", rewriter.at(loss->value));
+  return dce(rewriter.to());
 }
 
 double greatest(const std::vector<double>& values) {

@@ -4,10 +4,66 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
-#include "core/graph/op.h"
 
 namespace tessera {
+namespace {
+
+std::string value_text(const Attribute& attribute) {
+  struct Printer {
+    std::string operator()(int64_t value) const { return fmt::format("{}", value); }
+    std::string operator()(double value) const { return fmt::format("{}", value); }
+    std::string operator()(const std::string& value) const { return value; }
+    std::string operator()(const std::vector<int64_t>& value) const {
+      return fmt::format("[{}]", fmt::join(value, " "));
+    }
+    std::string operator()(const std::vector<std::string>& value) const {
+      return fmt::format("[{}]", fmt::join(value, " "));
+    }
+    std::string operator()(const Type& value) const { return value.text_sized(); }
+  };
+  return std::visit(Printer{}, attribute);
+}
+
+}  // namespace
+
+const Attribute* Attributes::find(std::string_view name) const {
+  for (const auto& [key, value] : entries_) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+const Attribute& Attributes::at(std::string_view name) const {
+  const Attribute* value = find(name);
+  CHECK(value != nullptr, "no attribute '{}'", name);
+  return *value;
+}
+
+void Attributes::wrong_kind(std::string_view name) {
+  check_failed("attribute of the kind asked for", __FILE__, __LINE__, std::string(name));
+}
+
+void Attributes::set(std::string_view name, Attribute value) {
+  for (auto& [key, present] : entries_) {
+    if (key == name) {
+      present = std::move(value);
+      return;
+    }
+  }
+  entries_.emplace_back(std::string(name), std::move(value));
+}
+
+std::string Attributes::text() const {
+  std::string text;
+  for (const auto& [key, value] : entries_) {
+    if (!text.empty()) text += ' ';
+    text += fmt::format("{}={}", key, value_text(value));
+  }
+  return text;
+}
 
 std::string_view phase_name(Phase phase) {
   switch (phase) {
@@ -23,30 +79,29 @@ std::string_view phase_name(Phase phase) {
 
 ValueId Graph::add_input(std::string name, InputKind kind, Type type) {
   if (!input_positions_.emplace(name, inputs_.size()).second)
-    fail("the graph has an input '{}' already", name);
-  const ValueId id = static_cast<ValueId>(values_.size());
-  values_.push_back({std::move(type), kNone, 0, name});
+    fail("the graph already has an input '{}'", name);
+  const ValueId id = values_.push_back({std::move(type), kNone, 0, name});
   inputs_.push_back({std::move(name), kind, id});
   return id;
 }
 
 NodeId Graph::add_node(Node node, const std::vector<Type>& types) {
-  const NodeId id = static_cast<NodeId>(nodes_.size());
-  for (const ValueId input : node.inputs) {
-    CHECK(input >= 0 && input < static_cast<ValueId>(values_.size()), "no value {}", input);
-  }
+  for (const ValueId input : node.inputs) CHECK(values_.has(input), "no value {}", input);
   node.outputs.clear();
-  for (const Type& type : types) {
-    node.outputs.push_back(static_cast<ValueId>(values_.size()));
-    values_.push_back({type, id, static_cast<int32_t>(node.outputs.size()) - 1, ""});
-  }
-  nodes_.push_back(std::move(node));
+  const NodeId id = nodes_.push_back(std::move(node));
+  for (const Type& type : types) add_result(id, type);
   return id;
+}
+
+ValueId Graph::add_result(NodeId node, Type type) {
+  std::vector<ValueId>& outputs = nodes_[node].outputs;
+  outputs.push_back(values_.push_back({std::move(type), node, outputs.size(), ""}));
+  return outputs.back();
 }
 
 void Graph::add_output(std::string name, ValueId value) {
   if (!output_positions_.emplace(name, outputs_.size()).second)
-    fail("the graph has an output '{}' already", name);
+    fail("the graph already has an output '{}'", name);
   outputs_.push_back({std::move(name), value, false});
 }
 
@@ -78,25 +133,10 @@ const GraphOutput* Graph::find_output(std::string_view name) const {
   return found == output_positions_.end() ? nullptr : &outputs_[found->second];
 }
 
-std::string Graph::describe(ValueId id) const {
-  const Value& described = value(id);
-  if (!described.name.empty()) return described.name;
-  if (described.producer == kNone) {
-    for (const GraphInput& input : inputs_)
-      if (input.value == id) return input.name;
-  }
-  const Node& producer = node(described.producer);
-  if (producer.path.empty()) return std::string(producer.op->name);
-  return fmt::format("{} of {}", producer.op->name, producer.path);
-}
-
-std::vector<std::vector<NodeId>> consumers(const Graph& graph) {
-  std::vector<std::vector<NodeId>> readers(graph.values().size());
-  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
-    for (const ValueId input : graph.node(id).inputs) {
-      readers[static_cast<size_t>(input)].push_back(id);
-    }
-  }
+IndexedVector<ValueId, std::vector<NodeId>> consumers(const Graph& graph) {
+  IndexedVector<ValueId, std::vector<NodeId>> readers(graph.values().size());
+  for (const NodeId id : graph.nodes().ids())
+    for (const ValueId input : graph.node(id).inputs) readers[input].push_back(id);
   return readers;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph: values with types, nodes in topological order, named inputs and outputs. Plain data
-// that passes read and rebuild. It is not traced here (trace.h) nor run here (core/runtime).
+// The graph: typed values, nodes in topological order, named inputs and outputs. Plain data that
+// passes read and rebuild. trace.h builds it; core/runtime runs what passes make of it.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "core/base/source_site.h"
-#include "core/graph/attributes.h"
+#include "core/base/error.h"
+#include "core/base/ids.h"
 #include "core/graph/type.h"
 
 namespace tessera {
@@ -21,9 +22,45 @@ namespace tessera {
 struct OpDef;
 class Graph;
 
-using ValueId = int32_t;
-using NodeId = int32_t;
-inline constexpr int32_t kNone = -1;
+using ValueId = Id<struct ValueTag>;
+using NodeId = Id<struct NodeTag>;
+using RematBlockId = Id<struct RematBlockTag>;
+
+using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>,
+                               std::vector<std::string>, Type>;
+
+// The static parameters of a node: a small ordered map of printable values.
+class Attributes {
+ public:
+  Attributes() = default;
+  Attributes(std::initializer_list<std::pair<std::string, Attribute>> entries)
+      : entries_(entries) {}
+
+  bool has(std::string_view name) const { return find(name) != nullptr; }
+  void set(std::string_view name, Attribute value);
+
+  // CHECKs that the attribute exists and has this kind; get_or() returns `otherwise` if absent.
+  template <typename T>
+  const T& get(std::string_view name) const {
+    const T* value = std::get_if<T>(&at(name));
+    if (value == nullptr) wrong_kind(name);
+    return *value;
+  }
+  template <typename T>
+  T get_or(std::string_view name, T otherwise) const {
+    return has(name) ? get<T>(name) : otherwise;
+  }
+
+  const std::vector<std::pair<std::string, Attribute>>& entries() const { return entries_; }
+  std::string text() const;  // "axis=seq scale=0.5"
+  bool operator==(const Attributes&) const = default;
+
+ private:
+  const Attribute* find(std::string_view name) const;
+  const Attribute& at(std::string_view name) const;
+  [[noreturn]] static void wrong_kind(std::string_view name);
+  std::vector<std::pair<std::string, Attribute>> entries_;  // In the order in which they were set.
+};
 
 enum class Phase { kForward, kBackward, kUpdate };
 std::string_view phase_name(Phase phase);  // "forward", …
@@ -34,9 +71,9 @@ enum class InputKind { kParameter, kState, kBatch, kScalar, kLoop };
 
 struct Value {
   Type type;
-  NodeId producer = kNone;  // kNone: a graph input.
-  int32_t result = 0;       // Which output of the producer.
-  std::string name;         // What the user calls it: "h", "ffn.up.w"; may be empty.
+  NodeId producer;    // kNone: a graph input.
+  size_t result = 0;  // Position among the producer's outputs.
+  std::string name;   // Given by the user: "h", "ffn.up.w"; may be empty.
 };
 
 struct Node {
@@ -45,71 +82,70 @@ struct Node {
   std::vector<ValueId> outputs;
   Attributes attributes;
   std::vector<std::shared_ptr<const Graph>> bodies;  // Of `repeat` and `fused`.
-  SourceSite site;                                   // The line of layer code it serves.
+  SourceSite site;                                   // The line of layer code that caused it.
   std::string path;                                  // The layer path: "lm.x_layers[3].ffn".
   Phase phase = Phase::kForward;
-  int32_t remat_block = kNone;  // Which checkpointed region of the forward pass it belongs to.
-  bool remat_clone = false;     // Recomputed in the backward pass: never merged with its original.
+  RematBlockId remat_block;  // The rematerialised region of the forward pass it belongs to.
+  bool remat_clone =
+      false;  // A recomputation in the backward pass: never merged with its original.
 };
 
 struct GraphInput {
   std::string name;  // "lm.softmax.w", "batch/ids", "step": unique in the graph.
   InputKind kind = InputKind::kBatch;
-  ValueId value = kNone;
+  ValueId value;
 };
 
-// An output may be the next value of a kParameter/kState input, which it then replaces in place
-// after the step.
+// An update is the next value of a kParameter or kState input and replaces it after the step.
 struct GraphOutput {
   std::string name;  // "loss", "grad_norm", or the name of the state it updates.
-  ValueId value = kNone;
+  ValueId value;
   bool is_update = false;
 };
 
 class Graph {
  public:
   ValueId add_input(std::string name, InputKind kind, Type type);
-  // Appends a node, whose inputs must exist; returns its id. `types` are its output types.
+  // Appends a node whose inputs exist. `types` are the types of its outputs.
   NodeId add_node(Node node, const std::vector<Type>& types);
-  // One more output of a node that is there already (a loop that comes to save more).
-  ValueId add_result(NodeId node, Type type) {
-    const ValueId id = static_cast<ValueId>(values_.size());
-    const auto result = static_cast<int32_t>(this->node(node).outputs.size());
-    values_.push_back({.type = std::move(type), .producer = node, .result = result, .name = {}});
-    this->node(node).outputs.push_back(id);
-    return id;
-  }
+  // Appends an output to an existing node (a loop that saves another value).
+  ValueId add_result(NodeId node, Type type);
   void add_output(std::string name, ValueId value);
   void add_update(std::string input_name, ValueId value);
-  // Puts the inputs in the order of these values, which are all of them.
+  // Reorders the inputs; `values` are all of them.
   void order_inputs(const std::vector<ValueId>& values);
 
-  const std::deque<Value>& values() const { return values_; }
-  const std::deque<Node>& nodes() const { return nodes_; }
+  // Deques, so that references to values and nodes stay valid while more are added.
+  using Values = IndexedVector<ValueId, Value, std::deque<Value>>;
+  using Nodes = IndexedVector<NodeId, Node, std::deque<Node>>;
+  const Values& values() const { return values_; }
+  const Nodes& nodes() const { return nodes_; }
   const std::vector<GraphInput>& inputs() const { return inputs_; }
   const std::vector<GraphOutput>& outputs() const { return outputs_; }
-  const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
-  Value& value(ValueId id) { return values_[static_cast<size_t>(id)]; }
-  const Node& node(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
-  Node& node(NodeId id) { return nodes_[static_cast<size_t>(id)]; }
+  const Value& value(ValueId id) const { return values_[id]; }
+  Value& value(ValueId id) { return values_[id]; }
+  const Node& node(NodeId id) const { return nodes_[id]; }
+  Node& node(NodeId id) { return nodes_[id]; }
   const Type& type(ValueId id) const { return value(id).type; }
-  const GraphInput* find_input(std::string_view name) const;  // nullptr if there is no such input.
+  const GraphInput* find_input(std::string_view name) const;  // nullptr if absent.
   const GraphOutput* find_output(std::string_view name) const;
 
-  // How a message calls a value: its name, else "<op> of <path>".
+  // The name of a value in messages: its name, else "<op> of <path>".
   std::string describe(ValueId id) const;
 
  private:
-  // Deques: references to values and nodes stay good while more are traced.
-  std::deque<Value> values_;
-  std::deque<Node> nodes_;  // Topologically ordered: a node's inputs precede it.
+  Values values_;
+  Nodes nodes_;  // In topological order: the producers of a node's inputs precede it.
   std::vector<GraphInput> inputs_;
   std::vector<GraphOutput> outputs_;
   std::unordered_map<std::string, size_t> input_positions_;  // By name.
   std::unordered_map<std::string, size_t> output_positions_;
 };
 
-// For each value, the nodes that read it (an entry per reading operand).
-std::vector<std::vector<NodeId>> consumers(const Graph& graph);
+using ValueFlags = IndexedVector<ValueId, bool>;
+using NodeFlags = IndexedVector<NodeId, bool>;
+
+// For each value the nodes that read it, once per operand.
+IndexedVector<ValueId, std::vector<NodeId>> consumers(const Graph& graph);
 
 }  // namespace tessera

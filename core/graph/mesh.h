@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device mesh: named axes, each an ICI (fast, within a slice) times a DCN (slow, between
-// slices) size. A description only; it holds no devices.
+// The device mesh: named axes whose size is that of their ICI part (fast links within a slice)
+// times that of their DCN part (slow links between slices), as in Pax. A description; it has no
+// devices.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +23,11 @@ struct MeshAxis {
 
 class Mesh {
  public:
-  Mesh() = default;  // No axes: one device, and only unsplit types.
+  Mesh() = default;  // No axes: one device; types cannot be split.
   // Error on a repeated name, a size < 1, or more than kMaxDevices.
   explicit Mesh(std::vector<MeshAxis> axes);
 
-  // The usual axes "replica data mdl" with these ICI sizes (DCN sizes all 1 when empty).
+  // The axes "replica data mdl" with these ICI sizes and DCN sizes (all 1 if empty).
   static Mesh standard(const std::vector<int64_t>& ici, const std::vector<int64_t>& dcn = {});
 
   const std::vector<MeshAxis>& axes() const { return axes_; }
@@ -36,16 +37,16 @@ class Mesh {
   int64_t num_devices() const;
   std::string text() const;  // "replica=1 data=4 mdl=2"
 
-  // Devices are numbered 0, 1, …: slices outermost, each slice's devices together; within both, in
-  // the order of the axes. A coordinate along an axis counts its DCN part as the outer one.
-  std::vector<int64_t> coordinates(int64_t device) const;  // One an axis, in axes() order.
+  // Devices are numbered row-major by DCN coordinates, then by ICI coordinates, so the devices of a
+  // slice are consecutive. The coordinate along an axis is dcn_coordinate * ici + ici_coordinate.
+  std::vector<int64_t> coordinates(int64_t device) const;  // In axes() order.
   int64_t device(const std::vector<int64_t>& coordinates) const;
 
-  // The place of a device along mesh axes taken together, the first outermost: 0 … size - 1.
+  // The row-major index of a device along several mesh axes, the first outermost: 0 … size - 1.
   int64_t index_along(int64_t device, const std::vector<std::string>& mesh_axes) const;
   int64_t size_along(const std::vector<std::string>& mesh_axes) const;
-  // The devices that differ from this one along these mesh axes alone, itself included, in the
-  // order of index_along.
+  // The devices whose coordinates differ from this one's only along these mesh axes, itself
+  // included, in the order of index_along().
   std::vector<int64_t> group(int64_t device, const std::vector<std::string>& mesh_axes) const;
 
  private:

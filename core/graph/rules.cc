@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// A reader of "residual: seq -> mdl, batch -> (replica, data), head_dim -> ()".
+// Parses "residual: seq -> mdl, batch -> (replica, data), head_dim -> ()".
 class RuleReader {
  public:
   explicit RuleReader(std::string_view text) : text_(text) {}
@@ -107,10 +107,10 @@ std::vector<AxisRule> overlay_rules(const std::vector<AxisRule>& own,
                                     const std::vector<AxisRule>& general) {
   std::vector<AxisRule> rules = own;
   for (const AxisRule& rule : general) {
-    const bool spoken_for = std::any_of(own.begin(), own.end(), [&](const AxisRule& each) {
+    const bool overridden = std::any_of(own.begin(), own.end(), [&](const AxisRule& each) {
       return each.axis == rule.axis && (each.role.empty() || each.role == rule.role);
     });
-    if (!spoken_for) rules.push_back(rule);
+    if (!overridden) rules.push_back(rule);
   }
   return rules;
 }
@@ -119,8 +119,8 @@ Type apply_rules(const std::vector<AxisRule>& rules, const Mesh& mesh, Type type
                  std::string_view role) {
   type.partial = {};
   for (Axis& axis : type.axes) axis.split.clear();
-  std::vector<std::string> ruled;    // Logical axes a rule has spoken for.
-  std::vector<std::string> claimed;  // Mesh axes that serve one.
+  std::vector<std::string> ruled;    // Logical axes that have a rule.
+  std::vector<std::string> claimed;  // Mesh axes in use.
   const auto contains = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Axis rules: the experiment's ordered maps from logical axes to mesh axes, one for weights (at
-// rest) and one for activations (compute), the latter with optional roles such as "residual".
+// Axis rules: ordered maps from logical axes to mesh axes (as in Flax and Haliax), one for stored
+// weights and one for activations. Activation rules may have a role such as "residual".
 #pragma once
 
 #include <string>
@@ -24,19 +24,19 @@ struct AxisRules {
   bool operator==(const AxisRules&) const = default;
 };
 
-// "embed -> data, mlp -> mdl, batch -> (replica, data), residual: seq -> mdl". Error with the
-// position on bad syntax.
+// Parses "embed -> data, mlp -> mdl, batch -> (replica, data), residual: seq -> mdl". Errors give
+// the position.
 std::vector<AxisRule> parse_rules(std::string_view text);
 std::string rules_text(const std::vector<AxisRule>& rules);
 
-// `own` first, then those of `general` for axes that `own` does not name in the same role or for
-// all roles: a layer's rules before the experiment's.
+// `own`, followed by the rules of `general` whose axis `own` does not name in the same role or for
+// all roles. For a layer's rules before those of the experiment.
 std::vector<AxisRule> overlay_rules(const std::vector<AxisRule>& own,
                                     const std::vector<AxisRule>& general);
 
-// The layout the rules give a tensor with these axes: rules of `role` come before general ones, a
-// mesh axis serves the first axis of the tensor that claims it, existing splits are replaced, and
-// partials end. Mesh axes the mesh lacks are an Error with the nearest name.
+// The type with the layout that the rules give its axes. Rules of `role` precede rules without a
+// role; the first axis that claims a mesh axis gets it. Existing splits and the partial are
+// removed. Error with the nearest name if the mesh lacks a mesh axis.
 Type apply_rules(const std::vector<AxisRule>& rules, const Mesh& mesh, Type type,
                  std::string_view role = "");
 

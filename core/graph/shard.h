@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which part of a global array a device holds.
+// The part of a global array that a device holds.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,11 @@
 
 namespace tessera {
 
-// The region of a value of this type that `device` holds; of a partial value, the region it holds a
-// term of.
+// The region of a value of this type that `device` holds (for a partial value: holds a term of).
 Region shard_block(const Type& type, const Mesh& mesh, int64_t device);
 
-// Whether `device` is the first of those that hold the same block: the one that writes it to a
-// checkpoint and whose part counts once in a sum.
+// Whether `device` is the first of the devices that hold the same block. It writes the block to
+// checkpoints, and sums over the array count only its copy.
 bool owns_block(const Type& type, const Mesh& mesh, int64_t device);
 
 // Positions [begin, end) along the first axis of a value.
@@ -27,8 +26,8 @@ struct RowRange {
   bool operator==(const RowRange&) const = default;
 };
 
-// What `count` devices from `first_device` on hold of a value's first axis together: ascending
-// ranges that do not touch. They need not be contiguous where an axis is split over several slices.
+// The rows of a value that devices [first_device, first_device + count) hold together, as ascending
+// ranges that do not touch. There may be several if the first axis is split over several slices.
 std::vector<RowRange> rows_of(const Type& type, const Mesh& mesh, int64_t first_device,
                               int64_t count);
 

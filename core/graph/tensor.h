@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor: what layers compute with. A handle to a value of the graph being traced; copying it
-// copies nothing. Operators are in ops/elementwise.h.
+// Tensor: what layers compute with. A handle to a value of the graph being traced. Arithmetic
+// operators are in core/ops/elementwise.h.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/source_site.h"
+#include "core/base/error.h"
 #include "core/graph/graph.h"
 
 namespace tessera {
@@ -32,13 +32,13 @@ class Tensor {
 
  private:
   Graph* graph_ = nullptr;
-  ValueId id_ = kNone;
+  ValueId id_;
 };
 
-// An operand together with the source line that passed it: every op takes its first operand so,
-// which is how graph nodes and errors know their line without macros.
+// An operand and the source line that passed it. Ops take their first operand as an Operand, which
+// gives graph nodes and errors their line without macros.
 struct Operand {
-  Operand(const Tensor& value,  // NOLINT(google-explicit-constructor): the point of it.
+  Operand(const Tensor& value,  // NOLINT(google-explicit-constructor): on purpose.
           std::source_location where = std::source_location::current())
       : tensor(value), site(SourceSite::current(where)) {}
   Operand(const Tensor& value, SourceSite where) : tensor(value), site(where) {}

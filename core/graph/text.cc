@@ -86,7 +86,7 @@ class Printer {
     }
   }
 
-  // "%12:scores", the number being the value's in its graph.
+  // "%12:scores": the value's id and name.
   static std::string value(const Graph& graph, ValueId id) {
     const Value& described = graph.value(id);
     if (described.name.empty() || described.producer == kNone) return fmt::format("%{}", id);
@@ -97,6 +97,19 @@ class Printer {
 };
 
 }  // namespace
+
+// Here and not in graph.cc because it needs OpDef, which is defined in terms of Graph.
+std::string Graph::describe(ValueId id) const {
+  const Value& described = value(id);
+  if (!described.name.empty()) return described.name;
+  if (described.producer == kNone) {
+    for (const GraphInput& input : inputs_)
+      if (input.value == id) return input.name;
+  }
+  const Node& producer = node(described.producer);
+  if (producer.path.empty()) return std::string(producer.op->name);
+  return fmt::format("{} of {}", producer.op->name, producer.path);
+}
 
 std::string graph_text(const Graph& graph) { return Printer().print(graph); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graph as text to read: inputs, a line a node under its layer path, outputs; bodies indented.
+// A graph as text: a listing to read, its hash, and DOT for a drawing.
 #pragma once
 
 #include <string>
@@ -8,9 +8,14 @@
 
 namespace tessera {
 
+// Inputs, one line per node below its layer path, outputs; bodies are indented.
 std::string graph_text(const Graph& graph);
 
-// Eight digits that tell graphs of other text apart, but for chance.
+// Eight hexadecimal digits that differ between graphs with different text, except by chance.
 std::string graph_hash(const Graph& graph);
+
+// Graphviz's DOT: a box per node within clusters for its phase and layer path, with the types of
+// its outputs and its source line as tooltip. Pending sums and maxima are dashed red edges.
+std::string graph_dot(const Graph& graph);
 
 }  // namespace tessera

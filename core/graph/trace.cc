@@ -15,26 +15,26 @@ namespace {
 struct Frame {
   Graph* graph = nullptr;
   const Mesh* mesh = nullptr;
-  const AxisRules* rules = nullptr;          // Those in force…
-  const AxisRules* general_rules = nullptr;  // … and the TraceScope's.
+  const AxisRules* rules = nullptr;          // In force.
+  const AxisRules* general_rules = nullptr;  // Of the TraceScope.
   BodyScope* body = nullptr;
-  int32_t next_remat_block = 0;
-  std::multimap<ValueId, NodeId> conversions;  // Reshards and casts, by what they convert.
+  RematBlockId next_remat_block{0};
+  std::multimap<ValueId, NodeId> conversions;  // Reshards and casts, by operand.
 };
 
-// What tracing on this thread knows besides the frames.
+// The tracing state of this thread besides the frames.
 struct TraceState {
   std::string path;
-  SourceSite served;  // Known under a ServeScope.
+  SourceSite served;  // Of the innermost ServeScope or SiteScope.
   Phase phase = Phase::kForward;
-  int32_t remat_block = kNone;
+  RematBlockId remat_block;
 };
 
 thread_local std::vector<Frame> frames;
-thread_local TraceState speaker;
+thread_local TraceState state;
 
 Frame& innermost() {
-  CHECK(!frames.empty(), "ops are called while a TraceScope lives");
+  CHECK(!frames.empty(), "an op was called without a TraceScope");
   return frames.back();
 }
 
@@ -44,22 +44,23 @@ std::vector<std::string> describe_all(const Graph& graph, const std::vector<Valu
   return names;
 }
 
-// `wanted`, or with a number after it if the graph has such an input already.
+// `wanted`, with a number appended if the graph already has an input of that name.
 std::string unused_input_name(const Graph& graph, const std::string& wanted) {
   std::string name = wanted;
   for (int i = 2; graph.find_input(name) != nullptr; ++i) name = fmt::format("{}#{}", wanted, i);
   return name;
 }
 
-// The result of an equal reshard or cast of the same region, or nothing. Cotangents of all its
-// readers then meet before they are reduced over the mesh: a tied table is scattered once.
+// The result of an equal reshard or cast in the same remat region, or an invalid Tensor. Sharing it
+// sums the cotangents of all readers before they are reduced over the mesh: the gradient of a tied
+// embedding table is reduce-scattered once.
 Tensor converted_before(const OpDef& op, const Tensor& from, const Attributes& attributes) {
   const Frame& frame = innermost();
-  const int32_t block = speaker.phase == Phase::kForward ? speaker.remat_block : kNone;
+  const RematBlockId block = state.phase == Phase::kForward ? state.remat_block : RematBlockId();
   const auto [begin, end] = frame.conversions.equal_range(from.id());
   for (auto each = begin; each != end; ++each) {
     const Node& node = frame.graph->node(each->second);
-    if (node.op == &op && node.attributes == attributes && node.phase == speaker.phase &&
+    if (node.op == &op && node.attributes == attributes && node.phase == state.phase &&
         node.remat_block == block)
       return {frame.graph, node.outputs.front()};
   }
@@ -79,35 +80,37 @@ const AxisRules& traced_rules() { return *innermost().rules; }
 bool tracing() { return !frames.empty(); }
 
 PathScope::PathScope(std::string_view name)
-    : outer_size_(speaker.path.size()),
+    : outer_size_(state.path.size()),
       context_(outer_size_ == 0 ? std::string(name) : fmt::format(".{}", name)) {
-  if (outer_size_ != 0) speaker.path += '.';
-  speaker.path += name;
+  if (outer_size_ != 0) state.path += '.';
+  state.path += name;
 }
-PathScope::~PathScope() { speaker.path.resize(outer_size_); }
+PathScope::~PathScope() { state.path.resize(outer_size_); }
 
-const std::string& traced_path() { return speaker.path; }
+const std::string& traced_path() { return state.path; }
 
-PhaseScope::PhaseScope(Phase phase) : outer_(std::exchange(speaker.phase, phase)) {}
-PhaseScope::~PhaseScope() { speaker.phase = outer_; }
+PhaseScope::PhaseScope(Phase phase) : outer_(std::exchange(state.phase, phase)) {}
+PhaseScope::~PhaseScope() { state.phase = outer_; }
 
-RematScope::RematScope() : outer_(speaker.remat_block) {
-  if (outer_ == kNone) speaker.remat_block = innermost().next_remat_block++;
+RematScope::RematScope() : outer_(state.remat_block) {
+  if (outer_ != kNone) return;
+  RematBlockId& next = innermost().next_remat_block;
+  state.remat_block = std::exchange(next, next.next());
 }
-RematScope::~RematScope() { speaker.remat_block = outer_; }
+RematScope::~RematScope() { state.remat_block = outer_; }
 
 ServeScope::ServeScope(const Node& node)
-    : outer_site_(std::exchange(speaker.served, node.site)),
-      outer_path_(std::exchange(speaker.path, node.path)),
+    : outer_site_(std::exchange(state.served, node.site)),
+      outer_path_(std::exchange(state.path, node.path)),
       context_(node.path) {}
 ServeScope::~ServeScope() {
-  speaker.served = outer_site_;
-  speaker.path = outer_path_;
+  state.served = outer_site_;
+  state.path = outer_path_;
 }
 
 SiteScope::SiteScope(SourceSite site)
-    : outer_(std::exchange(speaker.served, speaker.served.known() ? speaker.served : site)) {}
-SiteScope::~SiteScope() { speaker.served = outer_; }
+    : outer_(std::exchange(state.served, state.served.known() ? state.served : site)) {}
+SiteScope::~SiteScope() { state.served = outer_; }
 
 RulesScope::RulesScope(const AxisRules& own) : outer_(innermost().rules) {
   Frame& frame = innermost();
@@ -126,18 +129,18 @@ BodyScope::BodyScope(Graph& body, std::string axis, int64_t count)
       axis_(std::move(axis)),
       count_(count),
       index_(body.add_input("index", InputKind::kLoop, make_type(DType::kI32, {}))),
-      outer_remat_(std::exchange(speaker.remat_block, kNone)) {
+      outer_remat_(std::exchange(state.remat_block, RematBlockId())) {
   Frame frame = innermost();
   frame.graph = &body;
   frame.body = this;
-  frame.next_remat_block = 0;
+  frame.next_remat_block = RematBlockId(0);
   frame.conversions.clear();
   frames.push_back(frame);
 }
 
 BodyScope::~BodyScope() {
   frames.pop_back();
-  speaker.remat_block = outer_remat_;
+  state.remat_block = outer_remat_;
 }
 
 Tensor BodyScope::index() const { return {&body_, index_}; }
@@ -165,8 +168,8 @@ Tensor BodyScope::slice(const Tensor& outer) {
          type.text_sized(), axis_, count_);
   }
   if (!type.axes.front().split.empty()) {
-    fail("repeat: {} of {} is split; a loop runs along an unsplit axis", type.axes.front().text(),
-         outer.graph()->describe(outer.id()));
+    fail("repeat: {} of {} is split; the axis of a loop must not be split",
+         type.axes.front().text(), outer.graph()->describe(outer.id()));
   }
   type.axes.erase(type.axes.begin());
   return capture(outer, std::move(type), slices_);
@@ -200,10 +203,10 @@ Tensor imported(const Tensor& tensor) {
   CHECK(tensor.valid(), "an op was given an invalid tensor");
   size_t depth = frames.size();
   while (depth > 0 && frames[depth - 1].graph != tensor.graph()) --depth;
-  CHECK(depth > 0, "a tensor outlived its trace");
+  CHECK(depth > 0, "the trace of this tensor has ended");
   Tensor seen = tensor;
   for (; depth < frames.size(); ++depth) {
-    CHECK(frames[depth].body != nullptr, "a tensor of another trace, and not in a loop's body");
+    CHECK(frames[depth].body != nullptr, "a tensor of another trace is used outside a loop's body");
     seen = frames[depth].body->constant(seen);
   }
   return seen;
@@ -215,10 +218,10 @@ std::vector<Tensor> trace_node(const OpDef& op, std::vector<Tensor> inputs, Attr
   Node node{.op = &op,
             .attributes = std::move(attributes),
             .bodies = std::move(bodies),
-            .site = speaker.served.known() ? speaker.served : site,
-            .path = speaker.path,
-            .phase = speaker.phase,
-            .remat_block = speaker.phase == Phase::kForward ? speaker.remat_block : kNone};
+            .site = state.served.known() ? state.served : site,
+            .path = state.path,
+            .phase = state.phase,
+            .remat_block = state.phase == Phase::kForward ? state.remat_block : RematBlockId()};
   std::vector<Type> types;
   for (const Tensor& tensor : inputs) {
     const Tensor local = imported(tensor);
@@ -239,7 +242,7 @@ std::vector<Tensor> trace_node(const OpDef& op, std::vector<Tensor> inputs, Attr
   return outputs;
 }
 
-// Equal reshards and casts of one value in one region are one.
+// Equal reshards and casts of a value in a remat region are traced once.
 Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
                 SourceSite site) {
   if (op.name != "reshard" && op.name != "cast")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tracing: while a TraceScope lives, op functions on this thread append to its graph. Path scopes
-// say which layer is speaking; phase and remat scopes mark the nodes traced under them.
+// Tracing: while a TraceScope is alive, op functions on this thread append nodes to its graph.
+// Other scopes set the layer path, phase, remat region and source line of these nodes.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace tessera {
 
-// Tracing into `graph` on `mesh`. Scopes nest: an inner one traces a body (see ops/repeat.h).
-// The references must outlive the scope.
+// Traces into `graph` on `mesh`. Scopes nest: an inner one traces a loop body (core/ops/repeat.h).
+// The arguments must outlive the scope.
 class TraceScope {
  public:
   TraceScope(Graph& graph, const Mesh& mesh, const AxisRules& rules);
@@ -26,14 +26,14 @@ class TraceScope {
   TraceScope& operator=(const TraceScope&) = delete;
 };
 
-// The graph, mesh and rules now traced into; CHECKs that there are any.
+// The graph, mesh and rules of the innermost scope; CHECK that there is one.
 Graph& traced_graph();
 const Mesh& traced_mesh();
 const AxisRules& traced_rules();
 bool tracing();
 
-// Appends "name" (joined with '.') to the layer path; a name "x_layers[3]" carries its logical
-// layer index. Errors raised inside say the path.
+// Appends ".name" to the layer path. A name such as "x_layers[3]" contains the logical layer index.
+// Errors thrown inside include the path.
 class PathScope {
  public:
   explicit PathScope(std::string_view name);
@@ -47,7 +47,7 @@ class PathScope {
 };
 const std::string& traced_path();
 
-// Nodes traced under it are of this phase.
+// Sets the phase of nodes.
 class PhaseScope {
  public:
   explicit PhaseScope(Phase phase);
@@ -59,8 +59,9 @@ class PhaseScope {
   Phase outer_;
 };
 
-// Nodes traced under it (in the forward phase) form one checkpointed region: the backward pass may
-// recompute them from the region's inputs and its saved values. Nested scopes are one region.
+// Forward nodes traced in this scope form one rematerialised region: the backward pass may
+// recompute them from the region's inputs and saved values. Nested scopes belong to the outermost
+// region.
 class RematScope {
  public:
   RematScope();
@@ -69,11 +70,11 @@ class RematScope {
   RematScope& operator=(const RematScope&) = delete;
 
  private:
-  int32_t outer_;
+  RematBlockId outer_;
 };
 
-// Nodes traced under it serve `node` (its gradient, its decomposition): they take its source
-// line and layer path, and errors say them.
+// For tracing the gradient or decomposition of `node`: new nodes, and errors, get its source line
+// and layer path.
 class ServeScope {
  public:
   explicit ServeScope(const Node& node);
@@ -87,8 +88,8 @@ class ServeScope {
   ErrorContext context_;
 };
 
-// Nodes traced under it take this source line, unless they serve a node already: an op made of
-// others speaks for its caller.
+// Sets the source line of nodes unless an enclosing ServeScope or SiteScope has set it: an op made
+// of other ops cites its caller.
 class SiteScope {
  public:
   explicit SiteScope(SourceSite site);
@@ -100,8 +101,8 @@ class SiteScope {
   SourceSite outer_;
 };
 
-// While alive, traced_rules() are a layer's own before those of the TraceScope. A nested one stands
-// in its place: a layer's rules are not those of the layers below it.
+// Puts a layer's own rules before those of the TraceScope in traced_rules(). A nested RulesScope
+// replaces it: a layer's rules do not apply to the layers below it.
 class RulesScope {
  public:
   explicit RulesScope(const AxisRules& own);
@@ -114,29 +115,31 @@ class RulesScope {
   const AxisRules* outer_;
 };
 
-// A tensor of the enclosing trace that a body reads, and the body's input that stands for it.
+// A tensor of the enclosing trace that a loop body reads, and the input of the body that represents
+// it.
 struct Capture {
   Tensor outer;
-  ValueId inner = kNone;
+  ValueId inner;
 };
 
-// Tracing a loop's body within the enclosing trace: `repeat` opens one, adds its declared inputs
-// (carries, slices) to the body, traces it, calls `finish` and reads what the body captured.
+// Traces the body of a loop. `repeat` opens one, adds the declared inputs (carries, slices), traces
+// the body, calls finish() and reads the captured tensors.
 class BodyScope {
  public:
-  // Adds the body's first input, the loop index. `axis` and `count`: of loop-stacked tensors.
+  // Adds the first input of the body, the loop index. `axis` and `count` are the leading axis of
+  // stacked tensors.
   BodyScope(Graph& body, std::string axis, int64_t count);
   ~BodyScope();
   BodyScope(const BodyScope&) = delete;
   BodyScope& operator=(const BodyScope&) = delete;
 
   Tensor index() const;
-  Axis axis() const { return {axis_, count_, {}}; }  // What it loops along.
-  // This iteration's slice of a tensor outside whose leading axis is the loop's.
+  Axis axis() const { return {axis_, count_, {}}; }  // The axis of the loop.
+  // This iteration's slice of an outer tensor whose leading axis is the axis of the loop.
   Tensor slice(const Tensor& outer);
-  // Orders the body's inputs: index and declared ones, then slices(), then constants().
+  // Orders the inputs of the body: index, declared inputs, slices(), constants().
   void finish();
-  // In order of first use, each tensor once.
+  // In order of first use, without repetitions.
   const std::vector<Capture>& slices() const { return slices_; }
   const std::vector<Capture>& constants() const { return constants_; }
 
@@ -151,22 +154,22 @@ class BodyScope {
   ValueId index_;
   std::vector<Capture> slices_;
   std::vector<Capture> constants_;
-  int32_t outer_remat_;
+  RematBlockId outer_remat_;
 };
-BodyScope* innermost_body();  // Null outside any loop's body.
+BodyScope* innermost_body();  // Null outside loop bodies.
 
-// Appends a node: infers its types (errors carry op, path and `site`), verifies them against the
-// mesh, and returns its outputs. Operands from an enclosing trace are captured as loop constants.
+// Appends a node and returns its outputs, whose types the op infers. Operands of an enclosing trace
+// are captured as loop constants. Errors of the type rule include op, path and `site`.
 std::vector<Tensor> trace_node(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
                                SourceSite site,
                                std::vector<std::shared_ptr<const Graph>> bodies = {});
 Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
                 SourceSite site);
 
-// `tensor` as seen from the innermost trace: itself, or the loop constant that captures it.
+// `tensor` in the innermost trace: itself, or the loop constant that captures it.
 Tensor imported(const Tensor& tensor);
 
-// Graph inputs. `parameter` places nothing: layers use Layer::param (layers/layer.h), which does.
+// Adds a graph input.
 Tensor input(std::string name, InputKind kind, Type type);
 void output(std::string name, const Tensor& value);  // Error if partial (place it first).
 

@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/nearest_multiple.h"
+#include "core/base/numbers.h"
 
 namespace tessera {
 namespace {
 
-// A reader of layouts: "batch/data=32 seq embed/mdl + sum(mdl)". Errors quote the whole text.
+// Parses layouts: "batch/data=32 seq embed/mdl + sum(mdl)". Errors quote the whole text.
 class LayoutReader {
  public:
   explicit LayoutReader(std::string_view text) : text_(text) {}
@@ -92,7 +92,7 @@ class LayoutReader {
     std::vector<std::string> mesh_axes = type.partial.mesh_axes;
     for (size_t i = 0; i < type.axes.size(); ++i) {
       if (type.find(type.axes[i].name) != static_cast<int64_t>(i)) {
-        refuse("axis '{}' is there twice", type.axes[i].name);
+        refuse("axis '{}' is named twice", type.axes[i].name);
       }
       const std::vector<std::string>& split = type.axes[i].split;
       mesh_axes.insert(mesh_axes.end(), split.begin(), split.end());
@@ -178,7 +178,7 @@ Type parse_layout(std::string_view text) { return LayoutReader(text).read(); }
 
 std::vector<Axis> parse_axes(std::string_view text) {
   const Type type = parse_layout(text);
-  if (type.partial) fail("axes \"{}\": a partial has no place here", text);
+  if (type.partial) fail("axes \"{}\": a partial is not allowed here", text);
   return type.axes;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The type of a tensor carries its layout: dtype, named axes with global sizes and the mesh axes
-// each is split over, and the mesh axes over which the value is still partial (a pending sum or
-// maximum). Written bf16["batch/data seq embed/mdl" + sum(replica)]. Every type denotes one global
-// array; layouts decide only where its parts lie.
+// Types of tensors, which include the layout: dtype, named axes with global sizes and the mesh axes
+// that split them, and the mesh axes over which the value is partial (a pending sum or maximum).
+// Written bf16["batch/data seq embed/mdl" + sum(replica)] (named axes: Levanter/Haliax; layouts in
+// types: seqax). A type denotes one global array; its layout decides only where the parts are.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,7 @@
 
 namespace tessera {
 
-// The largest tensor, 16 times a trillion-parameter model's largest weight. With it, sizes in bytes
-// and sums of them over a graph fit in 64 bits.
+// The size limit of a tensor. Below it, sizes in bytes and their sums over a graph fit in 64 bits.
 inline constexpr int64_t kMaxElements = int64_t{1} << 44;
 
 struct Axis {
@@ -30,7 +29,7 @@ struct Axis {
 
 enum class PartialKind { kNone, kSum, kMax };
 
-// The mesh axes over which a value is partial, in mesh order. kNone iff the list is empty.
+// The mesh axes over which a value is partial, in mesh order; empty if and only if kind is kNone.
 struct Partial {
   PartialKind kind = PartialKind::kNone;
   std::vector<std::string> mesh_axes;
@@ -50,7 +49,7 @@ struct Type {
   int64_t bytes() const;                      // Global.
   int64_t find(std::string_view axis) const;  // Position, or -1.
   bool has(std::string_view axis) const { return find(axis) >= 0; }
-  const Axis& axis(std::string_view name) const;  // Error naming the axes there are.
+  const Axis& axis(std::string_view name) const;  // Error that lists the axes.
   std::vector<std::string> names() const;
 
   std::string text() const;        // bf16["batch/data seq embed/mdl" + sum(mdl)]
@@ -58,29 +57,29 @@ struct Type {
   std::string layout() const;      // batch/data seq embed/mdl + sum(mdl)
 };
 
-// "batch/data seq embed/mdl" -> axes with size 0, to be filled from context by name.
-// Error on an empty name, a repeated axis or a mesh axis used twice.
+// Parses "batch/data seq embed/mdl" into axes of size 0. Error on an empty name, a repeated axis or
+// a mesh axis used twice.
 std::vector<Axis> parse_axes(std::string_view text);
 
-// The same with sizes ("batch/data=32") and a pending sum or maximum ("… + sum(mdl)") allowed: the
-// axes and partial of a type of any dtype.
+// The same, with optional sizes ("batch/data=32") and partial ("… + sum(mdl)"). The dtype is not
+// set.
 Type parse_layout(std::string_view text);
 
-// Reads what text_sized() writes: bf16["batch/data=32 seq=128" + sum(mdl)].
+// Parses the output of text_sized(): bf16["batch/data=32 seq=128" + sum(mdl)].
 Type parse_type(std::string_view text);
 
-// "embed mlp" -> {"embed", "mlp"}; no splits allowed.
+// Parses "embed mlp" into {"embed", "mlp"}. Error on splits, sizes and partials.
 std::vector<std::string> parse_names(std::string_view text);
 
-// One axis with its size, for building types by hand: f32({{"batch", 4}, {"seq", 8, {"data"}}}).
+// For example make_type(DType::kF32, {{"batch", 4}, {"seq", 8, {"data"}}}).
 Type make_type(DType dtype, std::vector<Axis> axes);
 
-// What is wrong with a type on a mesh, or nullopt: repeated axis, unknown mesh axis, one mesh axis
-// used twice (or both split and partial), a size the split does not divide ("heads=4 cannot be
-// split by mdl*data=8; …nearest legal size"), more elements than kMaxElements.
+// Why a type is illegal on a mesh, or nullopt: a repeated axis, an unknown mesh axis, a mesh axis
+// used twice (or both split and partial), a size that the split does not divide ("heads=4 cannot be
+// split by mdl*data=8; the nearest size that can is …"), more than kMaxElements elements.
 std::optional<std::string> type_problem(const Type& type, const Mesh& mesh);
 
-// The part one device holds: sizes divided by their splits, no splits, no partial.
+// The type of one device's part: sizes divided by their splits, no splits, no partial.
 Type local_type(const Type& type, const Mesh& mesh);
 
 }  // namespace tessera

@@ -17,7 +17,7 @@ bool is_prefix(const std::vector<std::string>& shorter, const std::vector<std::s
          std::equal(shorter.begin(), shorter.end(), longer.begin());
 }
 
-// The first operand split over the mesh axis, and the axis it splits.
+// The first operand split over a mesh axis, and the axis that is split.
 struct SplitUse {
   size_t operand = 0;
   const Axis* axis = nullptr;
@@ -33,8 +33,8 @@ std::optional<SplitUse> find_split(const InferContext& context, const std::strin
   return std::nullopt;
 }
 
-// The node whose operands are whole and whose result, which operand `i` was made of, is partial;
-// null if that is not in this graph.
+// The node at which the partial of operand `i` starts: its own operands are not partial. Null if it
+// is not in this graph.
 const Node* maker_of_partial(const InferContext& context, size_t i) {
   const Graph& graph = *context.graph;
   ValueId id = context.values[i];
@@ -218,7 +218,7 @@ void check_mesh_axes_once(const InferContext& context, const Type& result) {
     const Axis* axis;
   };
   std::vector<Use> uses;
-  // The last operand that has the axis brought it into conflict: that is the one to place.
+  // Suggest placing the last operand with the axis.
   const auto culprit = [&](const Axis& axis) {
     for (size_t i = context.inputs.size(); i-- > 0;) {
       if (context.inputs[i].has(axis.name)) return place_hint(context.names[i]);

@@ -22,15 +22,13 @@ class Verifier {
 
   void verify() {
     check_inputs();
-    for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes().size()); ++id) check_node(id);
+    for (const NodeId id : graph_.nodes().ids()) check_node(id);
     check_all_defined();
     check_outputs();
   }
 
  private:
-  bool exists(ValueId id) const {
-    return id >= 0 && id < static_cast<ValueId>(graph_.values().size());
-  }
+  bool exists(ValueId id) const { return graph_.values().has(id); }
 
   void check_type(ValueId id) const {
     if (const auto problem = type_problem(graph_.type(id), mesh_)) {
@@ -43,12 +41,12 @@ class Verifier {
     for (const GraphInput& input : graph_.inputs()) {
       if (!names.insert(input.name).second) fail("two inputs are named '{}'", input.name);
       if (!exists(input.value))
-        fail("input '{}' is value {}, which is none", input.name, input.value);
+        fail("input '{}' is value {}, which does not exist", input.name, input.value);
       if (graph_.value(input.value).producer != kNone) {
         fail("input '{}' is the result of a node", input.name);
       }
       if (!defined_.insert(input.value).second) {
-        fail("input '{}' is the value of another input too", input.name);
+        fail("input '{}' has the same value as another input", input.name);
       }
       check_type(input.value);
     }
@@ -61,9 +59,9 @@ class Verifier {
     std::vector<Type> types;
     std::vector<std::string> names;
     for (const ValueId input : node.inputs) {
-      if (!exists(input)) fail("{} reads value {}, which is none", node.op->name, input);
+      if (!exists(input)) fail("{} reads value {}, which does not exist", node.op->name, input);
       if (!defined_.contains(input)) {
-        fail("{} reads {} before it is there", node.op->name, graph_.describe(input));
+        fail("{} reads {} before it is computed", node.op->name, graph_.describe(input));
       }
       types.push_back(graph_.type(input));
       names.push_back(graph_.describe(input));
@@ -73,7 +71,7 @@ class Verifier {
     const std::vector<Type> inferred =
         node.op->infer({node.op->name, mesh_, types, node.attributes, names, node.bodies});
     if (inferred.size() != node.outputs.size()) {
-      fail("{} has {} outputs, its type rule says {}", node.op->name, node.outputs.size(),
+      fail("{} has {} outputs, its type rule gives {}", node.op->name, node.outputs.size(),
            inferred.size());
     }
     for (size_t i = 0; i < node.outputs.size(); ++i) check_result(id, i, inferred[i]);
@@ -82,22 +80,22 @@ class Verifier {
   void check_result(NodeId id, size_t index, const Type& inferred) {
     const Node& node = graph_.node(id);
     const ValueId output = node.outputs[index];
-    if (!exists(output)) fail("{} makes value {}, which is none", node.op->name, output);
+    if (!exists(output)) fail("{} computes value {}, which does not exist", node.op->name, output);
     const Value& value = graph_.value(output);
-    if (value.producer != id || value.result != static_cast<int32_t>(index)) {
+    if (value.producer != id || value.result != index) {
       fail("output {} of {} does not name it as its producer", index, node.op->name);
     }
-    if (!defined_.insert(output).second) fail("{} is made twice", graph_.describe(output));
+    if (!defined_.insert(output).second) fail("{} is computed twice", graph_.describe(output));
     check_type(output);
     if (value.type != inferred) {
-      fail("output {} of {} is {}, its type rule says {}", index, node.op->name,
+      fail("output {} of {} is {}, its type rule gives {}", index, node.op->name,
            value.type.text_sized(), inferred.text_sized());
     }
   }
 
   void check_all_defined() const {
-    for (ValueId id = 0; id < static_cast<ValueId>(graph_.values().size()); ++id) {
-      if (!defined_.contains(id)) fail("value {} is neither an input nor any node's result", id);
+    for (const ValueId id : graph_.values().ids()) {
+      if (!defined_.contains(id)) fail("value {} is neither an input nor a result of a node", id);
     }
   }
 
@@ -106,7 +104,7 @@ class Verifier {
     for (const GraphOutput& output : graph_.outputs()) {
       if (!names.insert(output.name).second) fail("two outputs are named '{}'", output.name);
       if (!exists(output.value))
-        fail("output '{}' is value {}, which is none", output.name, output.value);
+        fail("output '{}' is value {}, which does not exist", output.name, output.value);
       const Type& type = graph_.type(output.value);
       if (output.is_update) {
         check_update(output, type);
@@ -119,7 +117,7 @@ class Verifier {
 
   void check_update(const GraphOutput& output, const Type& type) const {
     const GraphInput* input = graph_.find_input(output.name);
-    if (input == nullptr) fail("'{}' is updated but is no input", output.name);
+    if (input == nullptr) fail("'{}' is updated but is not an input", output.name);
     if (input->kind != InputKind::kParameter && input->kind != InputKind::kState) {
       fail("'{}' is updated but is neither a parameter nor state", output.name);
     }

@@ -1,7 +1,201 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hparams/convert.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/hparams/toml.h"
+
 namespace tessera {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\n\r");
+  if (first == std::string_view::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t\n\r") - first + 1);
+}
+
+// Splits at separators outside quotes and brackets.
+std::vector<std::string_view> split_top_level(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  int depth = 0;
+  char quote = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote != 0) {
+      if (c == '\\' && quote == '"') ++i;
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[' || c == '{' || c == '(') {
+      ++depth;
+    } else if (c == ']' || c == '}' || c == ')') {
+      --depth;
+    } else if (c == separator && depth == 0) {
+      parts.push_back(trimmed(text.substr(begin, i - begin)));
+      begin = i + 1;
+    }
+  }
+  const std::string_view last = trimmed(text.substr(std::min(begin, text.size())));
+  if (!last.empty() || !parts.empty()) parts.push_back(last);
+  return parts;
+}
+
+bool encloses(std::string_view text, char open, char close) {
+  return text.size() >= 2 && text.front() == open && text.back() == close;
+}
+
+// Removes underscores between digits (TOML allows them) and a leading "+".
+std::string without_underscores(std::string_view text) {
+  std::string digits;
+  for (const char c : trimmed(text))
+    if (c != '_') digits += c;
+  if (!digits.empty() && digits.front() == '+') digits.erase(0, 1);
+  return digits;
+}
+
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+  const std::string digits = without_underscores(text);
+  Number value{};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || digits.empty())
+    return std::nullopt;
+  return value;
+}
+
+// Integers in exponent notation, if exact in a double.
+std::optional<int64_t> whole_exponent(std::string_view text) {
+  constexpr double kMostExact = 9007199254740992.0;  // 2^53
+  if (text.find_first_of("eE") == std::string_view::npos) return std::nullopt;
+  const std::optional<double> value = parse_number<double>(text);
+  if (!value || !(std::abs(*value) <= kMostExact) || *value != std::trunc(*value))
+    return std::nullopt;
+  return static_cast<int64_t>(*value);
+}
+
+}  // namespace
+
+std::optional<int64_t> parse_integer(std::string_view text) {
+  const std::optional<int64_t> value = parse_number<int64_t>(text);
+  return value ? value : whole_exponent(text);
+}
+
+void TreeReader::fail_type(std::string_view expected) const {
+  fail("{}: got {}, expected {}", path.empty() ? "value" : path, tree.value_text(), expected);
+}
+
+bool TreeReader::to_bool() const {
+  if (tree.kind == Tree::Kind::kBool) return tree.boolean;
+  if (tree.kind == Tree::Kind::kText) {
+    if (trimmed(tree.text) == "true") return true;
+    if (trimmed(tree.text) == "false") return false;
+  }
+  fail_type("true or false");
+}
+
+int64_t TreeReader::to_int(int64_t lowest, int64_t highest) const {
+  std::optional<int64_t> value;
+  if (tree.kind == Tree::Kind::kInt) value = tree.integer;
+  if (tree.kind == Tree::Kind::kText) value = parse_integer(tree.text);
+  if (!value) fail_type("an integer");
+  if (*value < lowest || *value > highest)
+    fail_type(fmt::format("an integer from {} to {}", lowest, highest));
+  return *value;
+}
+
+double TreeReader::to_double() const {
+  if (tree.kind == Tree::Kind::kDouble) return tree.number;
+  if (tree.kind == Tree::Kind::kInt) return static_cast<double>(tree.integer);
+  if (tree.kind == Tree::Kind::kText)
+    if (const auto value = parse_number<double>(tree.text)) return *value;
+  fail_type("a number");
+}
+
+std::string TreeReader::to_string() const {
+  if (tree.kind == Tree::Kind::kString) return tree.text;
+  if (tree.kind == Tree::Kind::kText) {
+    if (!encloses(tree.text, '"', '"') && !encloses(tree.text, '\'', '\'')) return tree.text;
+    const Tree value = parse_toml_value(tree.text, tree.provenance);
+    if (value.kind == Tree::Kind::kString) return value.text;
+  }
+  fail_type("text in quotes");
+}
+
+DType TreeReader::to_dtype() const {
+  if (tree.kind != Tree::Kind::kString && tree.kind != Tree::Kind::kText)
+    fail_type("a dtype such as \"f32\" or \"bf16\"");
+  const ErrorContext context(path);
+  return parse_dtype(to_string());
+}
+
+size_t TreeReader::to_enumerator(const std::vector<std::string>& names) const {
+  if (tree.kind == Tree::Kind::kString || tree.kind == Tree::Kind::kText) {
+    const std::string name = to_string();
+    const auto at = std::find(names.begin(), names.end(), name);
+    if (at != names.end()) return static_cast<size_t>(at - names.begin());
+    fail("{}: got '{}', expected one of {}{}", path, name, fmt::join(names, ", "),
+         did_you_mean(name, names));
+  }
+  fail_type(fmt::format("one of {}", fmt::join(names, ", ")));
+}
+
+bool TreeReader::unsets() const {
+  if (tree.kind == Tree::Kind::kText) return trimmed(tree.text) == "unset";
+  // TOML has no null: an empty table without a class represents it.
+  const bool empty_table = tree.is_table() && tree.items.empty() && tree.class_name.empty();
+  return !tree.is_set() || (empty_table && !tree.is_map);
+}
+
+Tree TreeReader::to_list() const {
+  if (tree.is_list()) return tree;
+  if (tree.kind != Tree::Kind::kText) fail_type("a list such as [1, 2]");
+  std::string_view text = trimmed(tree.text);
+  if (text.starts_with('[') && !encloses(text, '[', ']')) fail_type("a list that ends with ]");
+  if (encloses(text, '[', ']')) text = text.substr(1, text.size() - 2);
+  Tree list = Tree::list();
+  for (const std::string_view part : split_top_level(text, ','))
+    list.items.push_back(Tree::typed(part, tree.provenance));
+  // TOML allows a comma after the last element.
+  if (!list.items.empty() && list.items.back().text.empty()) list.items.pop_back();
+  return list;
+}
+
+Tree TreeReader::to_table() const {
+  if (tree.is_table()) return tree;
+  if (tree.kind != Tree::Kind::kText && tree.kind != Tree::Kind::kString)
+    fail_type("a table such as {name = value}");
+  std::string_view text = trimmed(tree.text);
+  if (text.starts_with('{') && !encloses(text, '{', '}')) fail_type("a table that ends with }");
+  if (encloses(text, '{', '}')) text = text.substr(1, text.size() - 2);
+  Tree table = Tree::table();
+  for (const std::string_view part : split_top_level(text, ',')) {
+    const size_t equals = part.find('=');
+    if (equals == std::string_view::npos) fail_type("name=value, … or {name = value, …}");
+    table.add(trimmed(part.substr(0, equals)),
+              Tree::typed(trimmed(part.substr(equals + 1)), tree.provenance));
+  }
+  return table;
+}
+
+void TreeReader::reject_unknown(std::string_view class_name,
+                                const std::vector<std::string>& fields) const {
+  std::vector<std::string> paths;
+  for (const std::string& field : fields) paths.push_back(join_path(path, field));
+  for (const std::string& key : tree.keys) {
+    if (std::find(fields.begin(), fields.end(), key) != fields.end()) continue;
+    const std::string near = nearest(key, fields);
+    fail("no field '{}' in {}{}", join_path(path, key),
+         class_name.empty() ? "this struct" : class_name,
+         near.empty() ? fmt::format(" (it has {})", fmt::join(fields, ", "))
+                      : fmt::format("; did you mean '{}'?", join_path(path, near)));
+  }
+}
 
 template Tree to_tree(const bool&);
 template Tree to_tree(const int64_t&);

@@ -1,26 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between typed configuration and Tree. Only this is generated for each type; keep it thin.
+// Conversion between HParams and Tree. These templates are instantiated for every configuration
+// type, so they are kept small.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/tree.h"
-#include "core/hparams/tree_reader.h"
 
 namespace tessera {
+
+// Reads "1000", "+1000", "1_000" and "1e3"; nullopt if it is not an integer or does not fit.
+std::optional<int64_t> parse_integer(std::string_view text);
+
+// Typed reading of one tree node. `path` is for messages: every function throws an Error
+// "<path>: got <value>, expected …" if the node has another kind. Command line text is parsed here,
+// according to the expected type.
+struct TreeReader {
+  const Tree& tree;
+  std::string path;
+
+  bool to_bool() const;
+  int64_t to_int(int64_t lowest, int64_t highest) const;
+  double to_double() const;
+  std::string to_string() const;
+  DType to_dtype() const;
+  // The value's index in `names`.
+  size_t to_enumerator(const std::vector<std::string>& names) const;
+
+  bool unsets() const;  // Unset, or the text "unset".
+  // The node as a list or table. Command line text is parsed: "1,4,1" or "[1,4,1]", "{a = 1}" or
+  // "a=1,b=2".
+  Tree to_list() const;
+  Tree to_table() const;
+
+  // Error if a key of this table is not one of `fields`.
+  void reject_unknown(std::string_view class_name, const std::vector<std::string>& fields) const;
+  // "<path>: got <value>, expected <expected>".
+  [[noreturn]] void fail_type(std::string_view expected) const;
+};
 
 template <typename T>
 Tree to_tree(const T& value);
 
-// Reads what the tree holds into `value`; fields that the tree does not mention stay. Errors name
+// Sets the fields of `value` that the tree contains and leaves the others unchanged. Errors name
 // the path.
 template <typename T>
 void from_tree(const TreeReader& reader, T& value);
@@ -30,7 +63,7 @@ void from_tree(const Tree& tree, T& value) {
   from_tree(TreeReader{tree, ""}, value);
 }
 
-// What a struct is called in messages and dumps.
+// The name of a struct in messages and dumps.
 template <typename P>
 std::string_view class_name() {
   if constexpr (requires { P::kName; }) {
@@ -50,7 +83,7 @@ inline constexpr bool is_a<Kind<Args...>, Kind> = true;
 template <typename T>
 inline constexpr bool is_field = is_a<T, Field> || is_a<T, Required>;
 
-// Holders of other types' configuration (Template) convert themselves.
+// Template<Base> converts itself.
 template <typename T>
 concept ConvertsItself = requires(T& value, const TreeReader& reader) {
   std::as_const(value).to_tree();
@@ -195,7 +228,7 @@ void from_tree(const TreeReader& reader, T& value) {
     const Tree table = reader.to_table();
     T read;
     for (size_t i = 0; i < table.items.size(); ++i) {
-      // An element that stays is changed, not made anew: what a file leaves out is as it was.
+      // An existing element is modified: fields absent from the file keep their values.
       const auto old = value.find(table.keys[i]);
       typename T::mapped_type item = old == value.end() ? typename T::mapped_type{} : old->second;
       from_tree(TreeReader{table.items[i], join_path(reader.path, table.keys[i])}, item);
@@ -210,7 +243,7 @@ void from_tree(const TreeReader& reader, T& value) {
   }
 }
 
-// Those of most members are compiled once, in convert.cc.
+// Common member types are instantiated once, in convert.cc.
 extern template Tree to_tree(const bool&);
 extern template Tree to_tree(const int64_t&);
 extern template Tree to_tree(const double&);

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "core/base/error.h"
-#include "core/hparams/resolve.h"
 
 namespace tessera {
 namespace {
@@ -16,8 +15,8 @@ struct Line {
   std::string origin;
 };
 
-// Lists stay on one line unless their elements are templates, and so do structs in a Field, which
-// are set and inherited as a whole.
+// Printed on one line: plain values, lists unless of templates, and structs in a Field, which are
+// set and inherited as a whole.
 bool is_leaf(const Tree& tree) {
   if (tree.is_list())
     return std::none_of(tree.items.begin(), tree.items.end(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A configuration for people: one line a value, and what differs between two.
+// Text for people: the values of a configuration, and the differences between two.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace tessera {
 
-// "task.train.seed = 1234" and where from, aligned; inherited values are filled in.
+// One line per value, inherited ones included: "task.train.seed = 1234  # <where it was set>".
 std::string describe(const Tree& tree);
 
-// "path: old -> new" for each value that differs, "unset" where one has none. Empty: the same.
+// "path: old -> new" for each difference; "absent" for a path that only one of them has.
 std::vector<std::string> diff(const Tree& before, const Tree& after);
 
 }  // namespace tessera

@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// FIELDS lists a struct's members once; dump, load, overrides, comparison and copies follow from
-// it:
+// How HParams are declared. FIELDS lists a struct's members once; dump, load, overrides, comparison
+// and copies follow from it:
 //
 //   struct HParams {
-//     using Instance = Linear;                             // What is made from it,
-//     static constexpr std::string_view kName = "Linear";  // and its name in TOML and --set.
-//     Required<int64_t> output_dims;
-//     bool use_bias = true;
-//     FIELDS(output_dims, use_bias)
+//     using Instance = Linear;                             // The class it configures,
+//     static constexpr std::string_view kName = "Linear";  // and that class's name in TOML and
+//     --set. Required<int64_t> output_dims; bool use_bias = true; FIELDS(output_dims, use_bias)
 //   };
 //
-// A member left out of the list of an aggregate does not compile; the message names it
+// Omitting a member from the list of an aggregate does not compile; the message names the member
 // (fields_check.h). Members may be bool, int64_t, double, std::string, DType, enums with a name
 // table (enum_names.h), structs with FIELDS, Template<Base>, and Field, std::vector, std::optional
 // and std::map<std::string, …> of those. The fields of a member whose struct has
 // `static constexpr bool kInlined = true` are inlined: no path and no file names the member itself.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <source_location>
+#include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
-#include "core/hparams/enum_names.h"
-#include "core/hparams/field.h"
+#include "core/base/error.h"
 #include "core/hparams/fields_check.h"
 
 #define FIELDS(...)                                                                   \
@@ -38,6 +41,105 @@
   auto fields_owner() const->std::remove_cvref_t<decltype(*this)>*;
 
 namespace tessera {
+
+enum class Origin {
+  kDefault,      // The default of the class.
+  kInherited,    // Unset; taken from an enclosing HParams, whose path is `note`.
+  kExperiment,   // Set by an experiment's code, at `site` if known.
+  kFile,         // Read from the file named by `note`.
+  kCommandLine,  // Set by --set; `note` is "path=value".
+};
+
+// Where the value of a field came from.
+struct Provenance {
+  Origin origin = Origin::kDefault;
+  SourceSite site;
+  std::string note;
+
+  std::string text() const;  // "experiments/c4.cc:31", "inherited from task.model", …
+};
+
+// The name of an enumerator in TOML, --set and messages. The table of an enum stands beside it, in
+// its namespace:
+//
+//   enum class Labels { kShiftRight, kNextToken };
+//   constexpr std::array<EnumName<Labels>, 2> enum_names(Labels) {
+//     return {{{Labels::kShiftRight, "shift_right"}, {Labels::kNextToken, "next_token"}}};
+//   }
+template <typename E>
+struct EnumName {
+  E value;
+  std::string_view name;
+};
+
+template <typename E>
+concept NamedEnum = std::is_enum_v<E> && requires(E value) {
+  enum_names(value);
+};
+
+namespace detail {
+[[noreturn]] void fail_unnamed(int64_t enumerator);
+}  // namespace detail
+
+// CHECKs that the table has the value.
+template <NamedEnum E>
+std::string_view enum_name(E value) {
+  for (const auto& row : enum_names(value))
+    if (row.value == value) return row.name;
+  detail::fail_unnamed(static_cast<int64_t>(value));
+}
+
+namespace detail {
+[[noreturn]] void fail_unset();
+
+template <typename From, typename To>
+concept SetsField =
+    std::is_convertible_v<From, To> && !std::is_same_v<std::remove_cvref_t<From>, AnyField> &&
+    !(std::is_integral_v<To> && std::is_floating_point_v<std::decay_t<From>>);
+}  // namespace detail
+
+// A member that may be unset and remembers where it was set. An unset Field takes the value of the
+// nearest enclosing HParams' Field of the same name and type.
+template <typename T>
+class Field {
+ public:
+  using Value = T;
+
+  Field() = default;
+  template <typename From>
+  requires detail::SetsField<From, T> Field(
+      From&& value, std::source_location where = std::source_location::current())
+      : value_(static_cast<T>(std::forward<From>(value))),
+        provenance_{Origin::kExperiment, SourceSite::current(where), {}} {}
+
+  bool has() const { return value_.has_value(); }
+  const T& get() const {  // Error if unset.
+    if (!value_) detail::fail_unset();
+    return *value_;
+  }
+  T get_or(T otherwise) const { return value_.value_or(std::move(otherwise)); }
+
+  const Provenance& provenance() const { return provenance_; }
+  void set(T value, Provenance provenance) {
+    value_ = std::move(value);
+    provenance_ = std::move(provenance);
+  }
+  void reset() {
+    value_.reset();
+    provenance_ = {};
+  }
+
+ private:
+  std::optional<T> value_;
+  Provenance provenance_;
+};
+
+// A Field that must be set, or inherited, before anything is instantiated from its HParams.
+template <typename T>
+class Required : public Field<T> {
+ public:
+  using Field<T>::Field;
+};
 
 namespace detail {
 
@@ -64,8 +166,8 @@ using WithConstOf = std::conditional_t<std::is_const_v<From>, const To, To>;
 
 }  // namespace detail
 
-// Calls visitor(name, member) for every field, in the order of FIELDS; those of `Base` come first,
-// for the derived structs of experiments.
+// Calls visitor(name, member) for every field in the order of FIELDS, after the fields of P::Base
+// if the struct is derived.
 template <typename P, typename Visitor>
 void visit_fields(P& p, Visitor&& visitor) {
   using Plain = std::remove_const_t<P>;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the compiler says of a struct that FIELDS (fields.h) does not describe: the first line of
-// its message names the struct and the member,
+// Compile-time checks of FIELDS (fields.h). The first line of the compiler's message names the
+// struct and the member:
 //
 //   error: use of deleted function 'void tessera::member_is_not_in_FIELDS()
 //     [with Struct = mine::Ffn::HParams; auto member = tessera::Name<6>{"width"}]'
 //
-// Nothing here is compiled further for a struct that is in order.
+// For a struct without mistakes nothing more is instantiated.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,6 @@
 #include <tr2/type_traits>
 #endif
 
-#include "core/hparams/member_pointers.h"
-
 namespace tessera {
 
 template <typename P>
@@ -33,7 +31,7 @@ struct Name {
   char text[size] = {};
 };
 
-// Each is called where it is named: the message is its name and what stands in [with …].
+// The message is the name of the deleted function and its [with …].
 template <typename Struct>
 void FIELDS_is_missing() = delete;  // Of a struct of members: FIELDS(member, …), or FIELDS().
 template <typename Struct, auto member>
@@ -75,12 +73,12 @@ constexpr bool has_name(std::string_view names, std::string_view wanted) {
   return false;
 }
 
-// How many members an aggregate has: the longest list of values that can initialise it, each of
-// which converts to anything. (std::optional's own converting constructor would make that
-// ambiguous, hence the second kind of value.)
+// The number of members of an aggregate is the length of the longest list of values, each
+// convertible to anything, that can initialise it. (std::optional's converting constructor would
+// make AnyField ambiguous, hence the second type.)
 struct AnyField {
   template <typename T>
-  operator T() const;  // NOLINT(google-explicit-constructor): converting is what it is for.
+  operator T() const;  // NOLINT(google-explicit-constructor): converts on purpose.
 };
 struct AnyOptional {
   template <typename T>
@@ -96,6 +94,94 @@ constexpr size_t arity() {
   } else {
     return sizeof...(Values);
   }
+}
+
+// Pointers to the `count` members of the aggregate `s`; none if there are more than 24. The
+// language has no way to write this once for all counts.
+template <size_t count>
+consteval auto pointers_to_members(const auto& s) {
+  const auto to = [](const auto&... members) { return std::tuple(&members...); };
+  // clang-format off
+  if constexpr (count == 1) { const auto& [a] = s; return to(a); }
+  if constexpr (count == 2) { const auto& [a, b] = s; return to(a, b); }
+  if constexpr (count == 3) { const auto& [a, b, c] = s; return to(a, b, c); }
+  if constexpr (count == 4) { const auto& [a, b, c, d] = s; return to(a, b, c, d); }
+  if constexpr (count == 5) { const auto& [a, b, c, d, e] = s; return to(a, b, c, d, e); }
+  if constexpr (count == 6) { const auto& [a, b, c, d, e, f] = s; return to(a, b, c, d, e, f); }
+  if constexpr (count == 7) {
+    const auto& [a, b, c, d, e, f, g] = s;
+    return to(a, b, c, d, e, f, g);
+  }
+  if constexpr (count == 8) {
+    const auto& [a, b, c, d, e, f, g, h] = s;
+    return to(a, b, c, d, e, f, g, h);
+  }
+  if constexpr (count == 9) {
+    const auto& [a, b, c, d, e, f, g, h, i] = s;
+    return to(a, b, c, d, e, f, g, h, i);
+  }
+  if constexpr (count == 10) {
+    const auto& [a, b, c, d, e, f, g, h, i, j] = s;
+    return to(a, b, c, d, e, f, g, h, i, j);
+  }
+  if constexpr (count == 11) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k);
+  }
+  if constexpr (count == 12) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l);
+  }
+  if constexpr (count == 13) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m);
+  }
+  if constexpr (count == 14) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+  }
+  if constexpr (count == 15) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
+  }
+  if constexpr (count == 16) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
+  }
+  if constexpr (count == 17) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  }
+  if constexpr (count == 18) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
+  }
+  if constexpr (count == 19) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
+  }
+  if constexpr (count == 20) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
+  }
+  if constexpr (count == 21) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
+  }
+  if constexpr (count == 22) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v);
+  }
+  if constexpr (count == 23) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w);
+  }
+  if constexpr (count == 24) {
+    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x] = s;
+    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x);
+  }
+  // clang-format on
+  if constexpr (count == 0 || count > 24) return std::tuple();
 }
 
 template <typename T>
@@ -142,12 +228,11 @@ consteval auto first_unlisted_name() {
   return name;
 }
 
-// The class whose FIELDS a struct has: its own, or a base's.
+// The class that declares the FIELDS of a struct: the struct itself or a base.
 template <typename P>
 using FieldsOwner = std::remove_pointer_t<decltype(std::declval<const P&>().fields_owner())>;
 
-// The first direct base that has FIELDS; void if the struct has none, or if the compiler cannot
-// tell.
+// The first direct base that has FIELDS; void if there is none or the compiler cannot list bases.
 template <typename...>
 struct FirstWithFields : std::type_identity<void> {};
 template <typename First, typename... Rest>

@@ -7,12 +7,11 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/hparams/resolve.h"
 
 namespace tessera {
 namespace {
 
-// "a.b[2].c" as a, b, 2, c. Keys with dots are in quotes.
+// Splits "a.b[2].c" into a, b, 2, c. Keys that contain dots are quoted.
 std::vector<std::string> split_path(std::string_view path) {
   std::vector<std::string> names;
   std::string name;
@@ -28,7 +27,7 @@ std::vector<std::string> split_path(std::string_view path) {
     }
   }
   if (!name.empty()) names.push_back(std::move(name));
-  if (names.empty()) fail("an empty path; expected one such as task.train.num_train_steps");
+  if (names.empty()) fail("the path is empty; expected one such as task.train.num_train_steps");
   return names;
 }
 
@@ -45,7 +44,7 @@ void collect(const Tree& tree, const std::string& path, std::vector<std::string>
   if (!hint.empty()) {
     hint = join_path(parent, hint);
   } else {
-    // A name that is nowhere near here may be a path cut short: num_layers for task.….num_layers.
+    // The name may be an incomplete path: num_layers for task.….num_layers.
     hint = path_ending_in(root, name);
   }
   const std::string where = table.is_map                ? " in this map"
@@ -68,7 +67,7 @@ size_t list_index(const Tree& list, const std::string& parent, const std::string
   return index;
 }
 
-// The item `name` of a node; null if a map has no such key.
+// The item `name` of a node; null if the node is a map without that key.
 Tree* step(const Tree& root, Tree& node, const std::string& parent, const std::string& name) {
   if (node.is_list()) return &node.items[list_index(node, parent, name)];
   if (!node.is_table()) {
@@ -80,7 +79,7 @@ Tree* step(const Tree& root, Tree& node, const std::string& parent, const std::s
   return item;
 }
 
-// An unset struct that is set in part begins as what it would have inherited, or afresh.
+// Before one of its fields is set, an unset struct gets its inherited or default value.
 void begin_struct(Tree& node, const Tree& whole, const std::string& path) {
   if (node.is_set() || node.prototype == nullptr) return;
   const Tree& inherited = at_path(whole, path);
@@ -97,7 +96,7 @@ const Tree& at_path(const Tree& tree, std::string_view path) {
   const Tree* node = &tree;
   std::string parent;
   for (const std::string& name : split_path(path)) {
-    // step() changes nothing; it is shared with put_at_path.
+    // step() does not modify the node; put_at_path uses it too.
     const Tree* item = step(tree, const_cast<Tree&>(*node), parent, name);
     if (item == nullptr) fail_unknown(tree, *node, parent, name);
     parent = node->is_list() ? fmt::format("{}[{}]", parent, name) : join_path(parent, name);
@@ -130,7 +129,7 @@ void put_at_path(Tree& tree, std::string_view path, Tree value) {
       return;
     }
     begin_struct(*item, whole, parent);
-    // The field that holds a struct set in part remembers what changed it.
+    // A Field whose struct is set in part records the source of the change.
     if (item->role == Tree::Role::kField || item->role == Tree::Role::kRequired)
       item->provenance = value.provenance;
     node = item;

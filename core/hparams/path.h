@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values by dotted path: "task.model.lm_tpl.num_layers", "rules[0].axis".
+// Tree nodes by dotted path: "task.model.lm_tpl.num_layers", "rules[0].axis".
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace tessera {
 
-// The node at the path. Error with the nearest path for a name that is not there.
+// The node at the path. Error with the nearest path if a name is unknown.
 const Tree& at_path(const Tree& tree, std::string_view path);
 
-// Whether the first name of the path is one of the table's.
+// Whether the table has the first name of the path.
 bool has_root(const Tree& tree, std::string_view path);
 
-// Puts `value` at the path; what it means is decided by the field when the tree is read back.
+// Sets the node at the path. Text is interpreted by the field when the tree is read.
 void put_at_path(Tree& tree, std::string_view path, Tree value);
 
-// Sets one value from text, typed and checked: `--set path=text`.
+// Sets one value from text, with the type and checks of its field: `--set path=text`.
 template <typename P>
 void set_path(P& p, std::string_view path, std::string_view text) {
   Tree tree = to_tree(p);
@@ -28,10 +28,11 @@ void set_path(P& p, std::string_view path, std::string_view text) {
   from_tree(tree, p);
 }
 
-// Says of a plain member, which cannot remember it, that it came from `--set path=value`.
+// Records that the value at "path" was set by `--set path=value`, for members that are not a Field
+// and do not remember it.
 void note_command_line(Tree& tree, std::string_view given);
 
-// The shortest path that ends in this name (or path cut short), or "": for "did you mean".
+// The shortest path that ends with this name or partial path, or "". For "did you mean".
 std::string path_ending_in(const Tree& tree, std::string_view name);
 
 }  // namespace tessera

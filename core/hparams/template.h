@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Template<Base>: the configuration of *some* class that derives from Base, held by value. It
-// copies deeply, compares by value, and makes the object: configuration nests by Template members.
+// Template<Base>: the HParams of some class derived from Base, held by value (Pax:
+// sub_config_field). It copies deeply, compares by value and instantiates the class.
 //
 //   Template<UnaryLayer> activation_tpl = SiLU::HParams{};
 //   p.ffn_tpl.as<FeedForward::HParams>().hidden_dims = 512;
@@ -10,28 +10,62 @@
 #include <concepts>
 #include <memory>
 #include <source_location>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include "core/hparams/convert.h"
-#include "core/hparams/template_holder.h"
 
 namespace tessera {
 
-// The HParams of a class that derives from Base. What else they need is checked where they are
-// used, for messages that name what is missing (fields_check.h).
+// The HParams of a class, type-erased.
+class TemplateHolder {
+ public:
+  virtual ~TemplateHolder() = default;
+  virtual std::unique_ptr<TemplateHolder> clone() const = 0;
+  virtual std::string_view name() const = 0;
+  virtual const std::type_info& type() const = 0;  // Of the HParams.
+  virtual Tree to_tree() const = 0;
+  virtual void read(const TreeReader& reader) = 0;
+  virtual void* hparams() = 0;
+};
+
+using TemplateFactory = std::unique_ptr<TemplateHolder> (*)();
+
+void register_template(const std::type_info& base, std::string_view name,
+                       const std::type_info& hparams, TemplateFactory factory);
+// One message for each name registered twice.
+std::vector<std::string> template_clashes();
+// Error if a template in the tree holds a class without a TemplateRegistrar: the configuration
+// could be written but not read back.
+void check_registered(const Tree& tree);
+// The names registered for this base class, sorted.
+std::vector<std::string> template_names(const std::type_info& base);
+
+// The parts of Template<Base> that do not depend on Base. A null holder is an unset template.
+void* held_as(TemplateHolder* holder, const std::type_info& wanted, std::string_view wanted_name);
+std::unique_ptr<TemplateHolder> ready_to_construct(const TemplateHolder* holder,
+                                                   const std::type_info& base);
+Tree holder_tree(const TemplateHolder* holder, const std::type_info& base,
+                 const Provenance& provenance);
+std::unique_ptr<TemplateHolder> read_holder(const TreeReader& reader, const TemplateHolder* current,
+                                            const std::type_info& base);
+
+// The HParams of a class that derives from Base. Other requirements are checked on use, with
+// messages that name what is missing (fields_check.h).
 template <typename P, typename Base>
 concept Configures = std::derived_from<typename P::Instance, Base>;
 
-// What a Template<Base> holds. All that reads, writes and copies an HParams is generated with it,
-// so a class of the library has it compiled once: its header ends with
+// HolderOf contains all code that reads, writes and copies an HParams, so each class of the library
+// instantiates it once: its header ends with
 //
 //   extern template class HolderOf<UnaryLayer, RmsNorm::HParams>;
 //
-// and its .cc has the same line without `extern`. Without the two lines it is compiled in each file
-// that puts these HParams into a Template, which is slower but works.
+// and its .cc has the same line without `extern`. Without these lines every file that puts the
+// HParams into a Template compiles it again.
 template <typename Base>
 class HolderFor : public TemplateHolder {
  public:
@@ -41,7 +75,7 @@ class HolderFor : public TemplateHolder {
 template <typename Base, typename P>
 class HolderOf final : public HolderFor<Base> {
  public:
-  // Members are defined outside the class: what is inline would be compiled everywhere.
+  // Members are defined outside the class: inline members would be compiled everywhere.
   explicit HolderOf(P&& hparams);
   ~HolderOf() override;
 
@@ -131,7 +165,7 @@ class Template {
   bool holds() const {
     return holder_ && holder_->type() == typeid(P);
   }
-  // The HParams held; Error if they are another class's.
+  // The HParams; Error if they are of another class.
   template <typename P>
   P& as() {
     return *static_cast<P*>(held_as(holder_.get(), typeid(P), class_name<P>()));
@@ -141,8 +175,8 @@ class Template {
     return *static_cast<const P*>(held_as(holder_.get(), typeid(P), class_name<P>()));
   }
 
-  // Makes the object, after filling unset Fields from the enclosing HParams. Error that lists all
-  // required fields that are still unset.
+  // Constructs the object after unset Fields have inherited values within these HParams. Error that
+  // lists all required fields that are still unset.
   std::unique_ptr<Base> instantiate() const {
     const std::unique_ptr<TemplateHolder> ready = ready_to_construct(holder_.get(), typeid(Base));
     return static_cast<const HolderFor<Base>&>(*ready).construct();
@@ -160,8 +194,8 @@ class Template {
   Provenance provenance_;
 };
 
-// Makes L known by its name wherever a Template<Base> is read: `const TemplateRegistrar<Base, L>
-// kRegister;` in L's .cc. It only records; a name taken twice is in `template_clashes()`.
+// Registers L by its kName for reading Template<Base>: `const TemplateRegistrar<Base, L>
+// kRegister;` in L's .cc. Names registered twice are reported by template_clashes().
 template <typename Base, typename L>
 class TemplateRegistrar {
  public:

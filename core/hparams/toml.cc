@@ -6,7 +6,6 @@
 #include <toml++/toml.h>
 
 #include "core/base/error.h"
-#include "core/hparams/resolve.h"
 
 namespace tessera {
 namespace {
@@ -23,7 +22,7 @@ class Writer {
     }
   }
 
-  // The values of a table, then its sections.
+  // Writes the values of a table, then its sections.
   void body(const Tree& table, const std::string& path) {
     if (table.is_template)
       line("type", quoted_text(table.class_name), table.provenance, table.is_default);
@@ -34,7 +33,7 @@ class Writer {
   }
 
  private:
-  // Small values (a dtype policy, a rule) stay on the line of the field that holds them.
+  // Structs in a Field (a dtype policy, say) are written inline.
   static bool is_section(const Tree& item) {
     if (item.is_list())
       return std::any_of(item.items.begin(), item.items.end(),
@@ -58,7 +57,7 @@ class Writer {
   void value(std::string_view key, const Tree& item) {
     const std::string name = join_path("", key);
     if (!item.is_set()) {
-      // What is unset by default needs no line that is read back; what was unset on purpose does.
+      // A field unset by default needs only a comment; one unset explicitly must be read back.
       if (item.is_default) {
         text_ += fmt::format("# {} is {}unset\n", name,
                              item.role == Tree::Role::kRequired ? "required and " : "");
@@ -79,7 +78,7 @@ class Writer {
     for (char& c : comment)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
     const std::string setting = fmt::format("{} = {}", key, value);
-    // An inherited value is a comment itself, two columns in.
+    // An inherited value is preceded by "# ".
     const int width = provenance.origin == Origin::kInherited ? 38 : 40;
     text_ +=
         comment.empty() ? setting + "\n" : fmt::format("{:<{}}  # {}\n", setting, width, comment);
@@ -105,7 +104,7 @@ Tree from_node(const toml::node& node, const Provenance& provenance) {
   } else if (const auto* boolean = node.as_boolean()) {
     tree = Tree::of(boolean->get());
   } else {
-    fail("{}:{}: dates and times are not values of a configuration", provenance.note,
+    fail("{}:{}: a configuration cannot contain dates and times; write a string", provenance.note,
          node.source().begin.line);
   }
   tree.provenance = provenance;

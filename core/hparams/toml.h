@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configuration as TOML: a dump that says in comments where each value came from, and that reads
-// back to exactly the same configuration.
+// Configuration as TOML. A dump has the origin of each value in comments and reads back to exactly
+// the same configuration.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace tessera {
 
-// `heading` becomes comment lines at the top. Inherited values are comments: on reading back they
-// are inherited again.
+// `heading` becomes comment lines at the top. Inherited values are written as comments, so that
+// they are inherited again on reading.
 std::string to_toml(const Tree& tree, std::string_view heading = "");
 
-// Error "<name>:<line>: …" for what is not TOML. `name` is also the provenance of every value.
+// Error "<name>:<line>: …" if the text is not TOML. `name` is the provenance of every value.
 Tree parse_toml(std::string_view text, std::string_view name);
 
-// One value in TOML's notation, such as {type = "SiLU"} or "a\tb".
+// One value in TOML syntax, such as {type = "SiLU"} or "a\tb".
 Tree parse_toml_value(std::string_view text, const Provenance& provenance);
 
 }  // namespace tessera

@@ -4,9 +4,111 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
 
 namespace tessera {
+namespace {
+
+void mark_whole(Tree& tree) {
+  tree.is_default = true;
+  tree.provenance = {};
+  for (Tree& item : tree.items) mark_whole(item);
+}
+
+void mark(Tree& item, const Tree& fresh) {
+  // The source location of a default member initialiser is that of the struct's user, so a site
+  // does not tell a default from the same value set explicitly. Compare values instead.
+  const bool given = item.provenance.origin == Origin::kCommandLine;
+  if (same_value(item, fresh) && !given) return mark_whole(item);
+  item.is_default = false;
+  if (item.provenance.origin == Origin::kDefault) item.provenance.origin = Origin::kExperiment;
+  const bool same_class =
+      item.is_table() && fresh.is_table() && !item.is_map && item.class_name == fresh.class_name;
+  if (same_class) mark_defaults(item, fresh);
+}
+
+struct Scope {
+  const Tree* table;
+  std::string path;
+};
+
+bool may_inherit(const Tree& item) {
+  const bool is_field = item.role == Tree::Role::kField || item.role == Tree::Role::kRequired;
+  return is_field && item.type != nullptr &&
+         (!item.is_set() || item.provenance.origin == Origin::kInherited);
+}
+
+const Scope* nearest_with(const std::vector<Scope>& enclosing, std::string_view key,
+                          const Tree& field) {
+  for (auto scope = enclosing.rbegin(); scope != enclosing.rend(); ++scope) {
+    const Tree* other = scope->table->find(key);
+    if (other != nullptr && other->is_set() && other->type != nullptr &&
+        *other->type == *field.type)
+      return &*scope;
+  }
+  return nullptr;
+}
+
+void inherit(Tree& item, std::string_view key, const Scope& from) {
+  const Tree& source = *from.table->find(key);
+  const Tree::Role role = item.role;
+  // Cite the outermost owner.
+  Provenance provenance = source.provenance;
+  if (provenance.origin != Origin::kInherited)
+    provenance = {Origin::kInherited, {}, from.path.empty() ? "the top level" : from.path};
+  item = source;
+  item.role = role;
+  item.is_default = false;
+  item.provenance = std::move(provenance);
+}
+
+// The first line, in the order of fields, at which an experiment set something in the tree.
+SourceSite first_site(const Tree& tree) {
+  if (tree.provenance.origin == Origin::kExperiment && tree.provenance.site.known())
+    return tree.provenance.site;
+  for (const Tree& item : tree.items)
+    if (const SourceSite site = first_site(item); site.known()) return site;
+  return {};
+}
+
+// For a value without a known line: that of something inside it, else that of what encloses it.
+SourceSite likely_site(const Tree& item, SourceSite enclosing) {
+  const SourceSite inside =
+      item.is_template || !enclosing.known() ? first_site(item) : SourceSite{};
+  return inside.known() ? inside : enclosing;
+}
+
+void resolve(Tree& tree, const std::string& path, SourceSite site, std::vector<Scope>& enclosing) {
+  if (tree.provenance.site.known()) site = tree.provenance.site;
+  const bool is_struct = tree.is_table() && !tree.is_map;
+  // Before descending, so that inner structs can inherit what this one inherited.
+  for (size_t i = 0; is_struct && i < tree.items.size(); ++i) {
+    Tree& item = tree.items[i];
+    if (!may_inherit(item)) continue;
+    if (const Scope* from = nearest_with(enclosing, tree.keys[i], item))
+      inherit(item, tree.keys[i], *from);
+  }
+  if (is_struct) enclosing.push_back({&tree, path});
+  for (size_t i = 0; i < tree.items.size(); ++i) {
+    Tree& item = tree.items[i];
+    if (item.provenance.origin == Origin::kExperiment && !item.provenance.site.known())
+      item.provenance.site = likely_site(item, site);
+    const std::string below = tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]);
+    resolve(item, below, site, enclosing);
+  }
+  if (is_struct) enclosing.pop_back();
+}
+
+void find_missing(const Tree& tree, const std::string& path, std::vector<std::string>& missing) {
+  if (tree.role == Tree::Role::kRequired && !tree.is_set()) missing.push_back(path);
+  for (size_t i = 0; i < tree.items.size(); ++i)
+    find_missing(tree.items[i],
+                 tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]), missing);
+}
+
+}  // namespace
 
 Tree Tree::of(bool value) {
   Tree tree;
@@ -134,31 +236,30 @@ bool same_value(const Tree& a, const Tree& b) {
   return true;
 }
 
-namespace {
-
-void mark_whole(Tree& tree) {
-  tree.is_default = true;
-  tree.provenance = {};
-  for (Tree& item : tree.items) mark_whole(item);
-}
-
-void mark(Tree& item, const Tree& fresh) {
-  // A default member initialiser's source location is its user's, so that a site cannot tell a
-  // default from the same value set by hand. Neither needs telling.
-  const bool given = item.provenance.origin == Origin::kCommandLine;
-  if (same_value(item, fresh) && !given) return mark_whole(item);
-  item.is_default = false;
-  if (item.provenance.origin == Origin::kDefault) item.provenance.origin = Origin::kExperiment;
-  const bool same_class =
-      item.is_table() && fresh.is_table() && !item.is_map && item.class_name == fresh.class_name;
-  if (same_class) mark_defaults(item, fresh);
-}
-
-}  // namespace
-
 void mark_defaults(Tree& tree, const Tree& defaults) {
   for (size_t i = 0; i < tree.items.size(); ++i)
     if (const Tree* fresh = defaults.find(tree.keys[i])) mark(tree.items[i], *fresh);
+}
+
+Tree resolved(Tree tree) {
+  std::vector<Scope> enclosing;
+  resolve(tree, "", {}, enclosing);
+  return tree;
+}
+
+std::vector<std::string> missing_fields(const Tree& tree) {
+  std::vector<std::string> missing;
+  find_missing(tree, "", missing);
+  return missing;
+}
+
+void check_required(const Tree& tree, std::string_view what) {
+  const std::vector<std::string> missing = missing_fields(tree);
+  if (missing.empty()) return;
+  fail("{}: {} not set: {}; set {} in the experiment or with --set", what,
+       missing.size() == 1 ? "a required field is"
+                           : fmt::format("{} required fields are", missing.size()),
+       fmt::join(missing, ", "), missing.size() == 1 ? "it" : "them");
 }
 
 std::string join_path(std::string_view path, std::string_view key) {

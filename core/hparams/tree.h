@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A configuration as an ordered tree of plain values, with what the typed structs know of each node
-// beside it. Everything that is not tied to a C++ type (TOML, paths, inheritance, comparison) works
-// on this, so that the code generated for each HParams stays small.
+// A configuration as an ordered tree of plain values with what the typed structs know about each
+// node. Everything that does not depend on a C++ type (TOML, paths, inheritance, comparison) works
+// on trees, which keeps the code generated for each HParams small.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <typeinfo>
 #include <vector>
 
-#include "core/hparams/provenance.h"
+#include "core/hparams/fields.h"
 
 namespace tessera {
 
@@ -22,7 +22,7 @@ struct Tree {
     kInt,
     kDouble,
     kString,
-    kText,  // As typed on a command line: what it means depends on the field that reads it.
+    kText,  // Command line text; the field that reads it decides what it means.
     kList,
     kTable,
   };
@@ -33,20 +33,19 @@ struct Tree {
   int64_t integer = 0;
   double number = 0.0;
   std::string text;               // kString, kText.
-  std::vector<std::string> keys;  // kTable: one for each of `items`.
+  std::vector<std::string> keys;  // kTable: of `items`.
   std::vector<Tree> items;        // kList, kTable.
 
-  // What follows comes from to_tree and is absent from a tree read out of a file.
+  // Set by to_tree; absent from a tree read from a file.
   Role role = Role::kPlain;
-  bool is_default = false;               // Its value is that of a freshly made struct.
-  bool is_map = false;                   // Keys are data, not fields.
-  bool is_template = false;              // Its class may be exchanged for another.
-  std::string class_name;                // kTable: the struct's kName. A template's is its `type`.
-  const std::type_info* type = nullptr;  // Of the value a field holds.
-  const std::type_info* template_base = nullptr;  // Of a Template<Base> that holds something: Base,
-  const std::type_info* hparams = nullptr;        // and the HParams that it holds.
-  std::shared_ptr<const Tree>
-      prototype;  // A new element of a list or map; an unset struct's start.
+  bool is_default = false;               // Equal to the value in a default-constructed struct.
+  bool is_map = false;                   // A std::map: keys are data, not fields.
+  bool is_template = false;              // A Template: its class may be replaced.
+  std::string class_name;                // kTable: the struct's kName; for a template, its `type`.
+  const std::type_info* type = nullptr;  // kField, kRequired: of the value.
+  const std::type_info* template_base = nullptr;  // Of a Template<Base> that is set: Base, and the
+  const std::type_info* hparams = nullptr;        // HParams it contains.
+  std::shared_ptr<const Tree> prototype;          // Default value of an unset struct.
   Provenance provenance;
 
   static Tree of(bool value);
@@ -63,24 +62,36 @@ struct Tree {
 
   const Tree* find(std::string_view key) const;
   Tree* find(std::string_view key);
-  Tree& add(std::string_view key, Tree value);  // Replaces an item of that key.
+  Tree& add(std::string_view key, Tree value);  // Replaces an item with that key.
 
-  std::string value_text() const;  // As TOML would have it, on one line: 3, 1e-06, "a", [1, 2], …
+  std::string value_text() const;  // In TOML syntax on one line: 3, 1e-06, "a", [1, 2], …
 };
 
-// Equal values, whatever else is known of them; keys may stand in any order. NaN equals NaN.
+// Compares values only; the order of keys does not matter. NaN equals NaN.
 bool same_value(const Tree& a, const Tree& b);
 
-// Marks the items of `tree`, made from a struct, that are as in `defaults`, a fresh one's.
+// Marks the items of `tree`, made from a struct, that equal those of `defaults`, made from a
+// default-constructed struct.
 void mark_defaults(Tree& tree, const Tree& defaults);
 
-// "a", "a.b" and "a[0]": how paths are written.
+// The tree after inheritance: an unset Field has the value of the nearest enclosing struct's Field
+// of the same name and type. Values set by an experiment whose line is unknown cite the line of the
+// template that contains them.
+Tree resolved(Tree tree);
+
+// Paths of unset required fields.
+std::vector<std::string> missing_fields(const Tree& tree);
+
+// Error that lists all missing fields, if any. `what` is the configuration's name.
+void check_required(const Tree& tree, std::string_view what);
+
+// Paths: "a", "a.b" and "a[0]".
 std::string join_path(std::string_view path, std::string_view key);
 std::string join_index(std::string_view path, size_t index);
 
-// 1.0, 1e-06, inf: a double's shortest text that reads back exactly and is no integer's.
+// The shortest text that reads back exactly and is not an integer: 1.0, 1e-06, inf.
 std::string double_text(double value);
-// Quoted and escaped as a TOML basic string.
+// As a TOML basic string, quoted and escaped.
 std::string quoted_text(std::string_view text);
 
 }  // namespace tessera

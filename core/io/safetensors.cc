@@ -12,7 +12,6 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
-#include "core/base/float16.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 

@@ -2,7 +2,7 @@
 #include "core/io/writeback_thread.h"
 
 #include "core/base/error.h"
-#include "core/base/start_thread.h"
+#include "core/base/process.h"
 
 namespace tessera {
 namespace {

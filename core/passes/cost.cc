@@ -1,10 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/passes/cost.h"
 
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
 #include "core/graph/op.h"
-#include "core/passes/loop.h"
+#include "core/ops/collective.h"
+#include "core/passes/rewrite.h"
 
 namespace tessera {
+namespace {
+
+bool same_but_count(const CollectiveUse& a, const CollectiveUse& b) {
+  const auto key = [](const CollectiveUse& use) {
+    return std::tie(use.op, use.value, use.mesh_axes, use.dtype, use.bytes, use.path, use.phase,
+                    use.site.line);
+  };
+  return key(a) == key(b) && std::string_view(a.site.file) == b.site.file;
+}
+
+CollectiveUse use_of(const Graph& graph, const Node& node, int64_t count) {
+  const Type& type = graph.type(node.inputs[0]);
+  const bool whole_shards = node.op == &kPermuteOp;  // Some devices keep their shard.
+  return {.op = std::string(node.op->name),
+          .value = graph.describe(node.outputs[0]),
+          .mesh_axes = node.attributes.get<std::vector<std::string>>("mesh_axes"),
+          .dtype = type.dtype,
+          .bytes = whole_shards ? type.bytes() : collective_bytes(graph, node),
+          .count = count,
+          .site = node.site,
+          .path = node.path,
+          .phase = node.phase};
+}
+
+class Collector {
+ public:
+  void add_graph(const Graph& graph, int64_t count) {
+    for (const Node& node : graph.nodes()) {
+      if (is_repeat(node)) {
+        const Loop loop(node);
+        add_graph(loop.body(), count * loop.count());
+      } else if (is_collective(node)) {
+        add(use_of(graph, node, count));
+      }
+    }
+  }
+  std::vector<CollectiveUse> uses() && { return std::move(uses_); }
+
+ private:
+  void add(CollectiveUse use) {
+    std::vector<size_t>& alike = by_path_[use.path];
+    for (const size_t i : alike) {
+      if (!same_but_count(uses_[i], use)) continue;
+      uses_[i].count += use.count;
+      return;
+    }
+    alike.push_back(uses_.size());
+    uses_.push_back(std::move(use));
+  }
+
+  std::vector<CollectiveUse> uses_;
+  std::unordered_map<std::string, std::vector<size_t>> by_path_;
+};
+
+}  // namespace
 
 double node_flops(const Graph& graph, const Node& node) {
   if (is_repeat(node)) {
@@ -22,6 +83,18 @@ double node_flops(const Graph& graph, const Node& node) {
 double graph_flops(const Graph& graph) {
   double total = 0;
   for (const Node& node : graph.nodes()) total += node_flops(graph, node);
+  return total;
+}
+
+std::vector<CollectiveUse> collectives(const Graph& lowered) {
+  Collector collector;
+  collector.add_graph(lowered, 1);
+  return std::move(collector).uses();
+}
+
+int64_t bytes_per_step(const std::vector<CollectiveUse>& uses) {
+  int64_t total = 0;
+  for (const CollectiveUse& use : uses) total += use.bytes_per_step();
   return total;
 }
 

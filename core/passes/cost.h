@@ -1,13 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a graph costs, from types alone.
+// What a graph computes and communicates, from its types alone.
 #pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/graph/graph.h"
 
 namespace tessera {
 
-// Multiplications and additions of one node, loops and fused bodies run out.
+// Multiplications and additions of one execution of a node or graph. Loop bodies count once per
+// iteration.
 double node_flops(const Graph& graph, const Node& node);
 double graph_flops(const Graph& graph);
+
+// A collective of the graph of one device, with the layer line it serves.
+struct CollectiveUse {
+  std::string op;                      // "all_gather"
+  std::string value;                   // The result, as Graph::describe names it.
+  std::vector<std::string> mesh_axes;  // In the order of the split.
+  DType dtype = DType::kF32;
+  int64_t bytes = 0;  // Sent by a device per execution (permute: by a device whose shard moves).
+  int64_t count = 0;  // Executions per step.
+  SourceSite site;
+  std::string path;
+  Phase phase = Phase::kForward;
+  int64_t bytes_per_step() const { return bytes * count; }
+};
+
+// The collectives of a lowered graph in its order, those of loop bodies at the loop. Uses that
+// differ only in the count are merged.
+std::vector<CollectiveUse> collectives(const Graph& lowered);
+
+// Bytes that one device sends per step.
+int64_t bytes_per_step(const std::vector<CollectiveUse>& uses);
 
 }  // namespace tessera

@@ -4,23 +4,20 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/graph/op.h"
 
 namespace tessera {
 
-Rewriter::Rewriter(const Graph& from) : from_(from), map_(from.values().size(), kNone) {}
+Rewriter::Rewriter(const Graph& from) : from_(from), map_(from.values().size()) {}
 
-bool Rewriter::has(ValueId old_value) const {
-  return map_[static_cast<size_t>(old_value)] != kNone;
-}
+bool Rewriter::has(ValueId old_value) const { return map_[old_value] != kNone; }
 
 ValueId Rewriter::at(ValueId old_value) const {
-  CHECK(has(old_value), "{} is read before it is made", from_.describe(old_value));
-  return map_[static_cast<size_t>(old_value)];
+  CHECK(has(old_value), "{} is read before it is computed", from_.describe(old_value));
+  return map_[old_value];
 }
 
-void Rewriter::set(ValueId old_value, ValueId new_value) {
-  map_[static_cast<size_t>(old_value)] = new_value;
-}
+void Rewriter::set(ValueId old_value, ValueId new_value) { map_[old_value] = new_value; }
 
 void Rewriter::copy_inputs() {
   for (const GraphInput& input : from_.inputs()) {
@@ -64,20 +61,41 @@ std::vector<Type> output_types(const Graph& graph, const Node& node) {
   return types;
 }
 
-std::vector<bool> live_nodes(const Graph& graph) {
-  std::vector<bool> wanted(graph.values().size(), false);
-  for (const GraphOutput& output : graph.outputs())
-    wanted[static_cast<size_t>(output.value)] = true;
-  std::vector<bool> live(graph.nodes().size(), false);
-  for (NodeId id = static_cast<NodeId>(graph.nodes().size()) - 1; id >= 0; --id) {
-    const Node& node = graph.node(id);
-    bool used = false;
-    for (const ValueId value : node.outputs) used = used || wanted[static_cast<size_t>(value)];
-    if (!used) continue;
-    live[static_cast<size_t>(id)] = true;
-    for (const ValueId value : node.inputs) wanted[static_cast<size_t>(value)] = true;
-  }
-  return live;
+bool is_repeat(const Node& node) { return node.op->op_class == OpClass::kLoop; }
+
+Loop::Loop(const Node& node)
+    : node_(&node),
+      count_(node.attributes.get<int64_t>("count")),
+      carries_(static_cast<size_t>(node.attributes.get<int64_t>("carries"))),
+      slices_(static_cast<size_t>(node.attributes.get<int64_t>("stacked"))),
+      constants_(static_cast<size_t>(node.attributes.get<int64_t>("constants"))),
+      reversed_(node.attributes.get_or<int64_t>("reversed", 0) != 0),
+      axis_(node.attributes.get<std::string>("axis")) {
+  CHECK(is_repeat(node));
+}
+
+size_t Loop::results() const { return node_->outputs.size() - carries_; }
+
+Type stacked_type(const Type& slice, const std::string& axis, int64_t count) {
+  Type type = slice;
+  type.axes.insert(type.axes.begin(), Axis{.name = axis, .size = count, .split = {}});
+  return type;
+}
+
+Type slice_type(const Type& stacked) {
+  Type type = stacked;
+  type.axes.erase(type.axes.begin());
+  return type;
+}
+
+Attributes loop_attributes(const std::string& axis, int64_t count, size_t carries, size_t slices,
+                           size_t constants, bool reversed) {
+  return {{"axis", axis},
+          {"count", count},
+          {"carries", static_cast<int64_t>(carries)},
+          {"stacked", static_cast<int64_t>(slices)},
+          {"constants", static_cast<int64_t>(constants)},
+          {"reversed", static_cast<int64_t>(reversed)}};
 }
 
 }  // namespace tessera

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dead and double work removed from a lowered graph: the last part of lowering.
+// Dead code elimination and common subexpression elimination on lowered graphs.
 #pragma once
 
 #include "core/graph/graph.h"
 
 namespace tessera {
 
-// Nodes that no output depends on are dropped, in loops also the carries, results and operands that
-// nobody reads; a loop's results that equal one another, or an operand, are one.
+// Removes nodes that no output depends on, and carries, results and operands of loops that nobody
+// reads.
 Graph dce(const Graph& graph);
 
-// Equal nodes become the first of them. A remat clone is only merged with a clone, and cheap
-// elementwise work of the backward pass not with the forward pass's: reading it back would keep it
-// in memory from one to the other.
+// Merges equal nodes, and results of a loop that equal each other or an operand. A remat clone is
+// merged only with another clone. Elementwise work and generators of the backward pass are not
+// merged with those of the forward pass, which would keep their results in memory in between.
 Graph cse(const Graph& graph);
 
 }  // namespace tessera

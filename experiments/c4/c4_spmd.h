@@ -10,8 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "core/hparams/enum_names.h"
-#include "core/hparams/field.h"
+#include "core/hparams/fields.h"
 #include "tasks/config/experiment.h"
 
 namespace tessera {

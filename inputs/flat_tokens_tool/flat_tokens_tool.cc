@@ -8,7 +8,7 @@
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
-#include "core/base/standard_streams.h"
+#include "core/base/process.h"
 
 namespace tessera {
 

@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/hparams/integer_text.h"
+#include "core/hparams/convert.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 // The program flat_tokens: builds, imports and inspects token files, and trains tokenizers.
 #include <iostream>
 
-#include "core/base/standard_streams.h"
+#include "core/base/process.h"
 #include "inputs/flat_tokens_tool/flat_tokens_tool.h"
 
 int main(int argc, char** argv) {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/start_thread.h"
+#include "core/base/process.h"
 #include "core/io/file.h"
 #include "inputs/tokenizers/unicode.h"
 

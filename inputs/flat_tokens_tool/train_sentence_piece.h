@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "core/hparams/enum_names.h"
+#include "core/hparams/fields.h"
 #include "inputs/readers/document_reader.h"
 
 namespace tessera {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/hparams/enum_names.h"
+#include "core/hparams/fields.h"
 #include "inputs/readers/byte_source.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/hparams/enum_names.h"
+#include "core/hparams/fields.h"
 #include "inputs/base_input.h"
 #include "inputs/readers/document_reader.h"
 #include "inputs/shuffle.h"

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/start_thread.h"
-#include "core/runtime/executor/prompt_thread.h"
+#include "core/base/process.h"
+#include "core/base/process.h"
 #include "plugins/mpi/progress_thread_internal.h"
 
 namespace tessera::mpi {

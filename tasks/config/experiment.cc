@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/nearest_multiple.h"
+#include "core/base/numbers.h"
 #include "core/hparams/convert.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/source_site.h"
+#include "core/base/error.h"
 
 namespace tessera {
 

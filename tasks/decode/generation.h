@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/hparams/enum_names.h"
+#include "core/hparams/fields.h"
 #include "tasks/decode/prompt_text.h"
 #include "tasks/decode/sampler.h"
 #include "tasks/decode_hparams.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/base/plain_nan.h"
+#include "core/base/numbers.h"
 #include "core/base/random.h"
 
 namespace tessera {

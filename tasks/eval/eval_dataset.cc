@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/plain_nan.h"
+#include "core/base/numbers.h"
 #include "tasks/base_task.h"
 #include "tasks/eval/gather_rows.h"
 

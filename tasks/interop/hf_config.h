@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/hparams/enum_names.h"
+#include "core/hparams/fields.h"
 #include "layers/feed_forward/activations.h"
 #include "layers/embeddings/position_embedding.h"
 

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/hparams/resolve.h"
+#include "core/hparams/tree.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"

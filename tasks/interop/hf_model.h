@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/hparams/field.h"
+#include "core/hparams/fields.h"
 #include "layers/models/language_model.h"
 #include "tasks/config/experiment.h"
 #include "tasks/interop/hf_config.h"

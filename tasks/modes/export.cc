@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/dtype_synonyms.h"
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/passes/cost.h"
-#include "core/passes/spmd/collectives.h"
 #include "tasks/logging/throughput.h"
 
 namespace tessera {

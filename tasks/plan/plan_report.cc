@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/graph/svg.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "tasks/logging/console.h"
@@ -194,11 +193,9 @@ std::string trimmed(const std::string& text) {
 
 }  // namespace
 
-void write_plan_files(const std::filesystem::path& run_directory, const Plan& plan,
-                      const Graph& traced) {
+void write_plan_files(const std::filesystem::path& run_directory, const Plan& plan) {
   write_file_atomically(run_directory / "plan.txt", plan_text(plan));
   write_file_atomically(run_directory / "plan.json", plan_json(plan) + "\n");
-  write_file_atomically(run_directory / "graph.svg", graph_svg(traced));
 }
 
 std::string plan_json(const Plan& plan) {

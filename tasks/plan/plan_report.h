@@ -13,8 +13,7 @@ std::string plan_text(const Plan& plan);
 std::string plan_json(const Plan& plan);
 // One line for the start of a run.
 std::string plan_summary(const Plan& plan);
-// Writes plan.txt, plan.json and graph.svg (the training step as traced).
-void write_plan_files(const std::filesystem::path& run_directory, const Plan& plan,
-                      const Graph& traced);
+// Writes plan.txt and plan.json.
+void write_plan_files(const std::filesystem::path& run_directory, const Plan& plan);
 
 }  // namespace tessera

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -20,10 +22,10 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/base/error.h"
-#include "core/graph/svg.h"
 #include "core/graph/text.h"
 #include "core/io/file.h"
 #include "tasks/config/run_config.h"
+#include "tasks/run_directory/graph_drawing.h"
 
 namespace tessera {
 namespace {
@@ -179,12 +181,14 @@ std::string prepare_run(const ExperimentConfig& config, const RunOptions& option
 std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
                                                                  const ProcessGroup& processes) {
   if (options.dump_graph.empty() || !processes.is_first()) return nullptr;
-  return [&options](std::string_view stage, const Graph& graph) {
+  return [&options, drawing = std::shared_ptr<GraphDrawing>()](std::string_view stage,
+                                                               const Graph& graph) mutable {
     if (stage != options.dump_graph) return;
     std::filesystem::create_directories(options.job_log_dir);
     const std::filesystem::path file = options.job_log_dir / fmt::format("graph_{}", stage);
     write_file_atomically(file.string() + ".txt", graph_text(graph));
-    write_file_atomically(file.string() + ".svg", graph_svg(graph));
+    drawing = std::make_shared<GraphDrawing>(graph, file);
+    if (!drawing->note().empty()) fmt::print(stderr, "note: {}\n", drawing->note());
   };
 }
 

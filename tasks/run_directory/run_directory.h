@@ -55,8 +55,8 @@ std::unique_ptr<RunLock> lock_run(const RunOptions& options, const ProcessGroup&
 std::string prepare_run(const ExperimentConfig& config, const RunOptions& options,
                         ProcessGroup& processes);
 
-// --dump_graph: a function that writes the training step at the given stage as text and as a
-// drawing; null if not requested. The options must outlive it.
+// --dump_graph: writes the training step at one stage as text, DOT and SVG. Null without the flag.
+// `options` must outlive it.
 std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
                                                                  const ProcessGroup& processes);
 

@@ -7,7 +7,7 @@
 
 #include <fmt/core.h>
 
-#include "core/base/start_thread.h"
+#include "core/base/process.h"
 #include "core/runtime/comm/watchdog.h"
 #include "tasks/logging/failure_log.h"
 

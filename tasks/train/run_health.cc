@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/plain_nan.h"
+#include "core/base/numbers.h"
 
 namespace tessera {
 

@@ -20,6 +20,7 @@
 #include "tasks/logging/run_log.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/plan/plan_report.h"
+#include "tasks/run_directory/graph_drawing.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
@@ -107,6 +108,7 @@ struct Trainer::Impl {
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RunLog> log_;  // Records nothing in processes other than process 0.
   Console console_;
+  std::unique_ptr<GraphDrawing> drawing_;  // graph.svg
   StepRunner runner_;
   int64_t step_ = 0;         // Steps done.
   int64_t saved_step_ = -1;  // Step of the last checkpoint.
@@ -162,8 +164,11 @@ void Trainer::Impl::begin() {
                      static_cast<uint64_t>(p().seed), options_.threads);
     if (!p().init_from.directory.empty()) take_weights(p().init_from, session_, console_);
   }
-  if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first())
-    write_plan_files(directory_, session_.plan(), session_.train_graph());
+  if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first()) {
+    write_plan_files(directory_, session_.plan());
+    drawing_ = std::make_unique<GraphDrawing>(session_.train_graph(), directory_ / "graph");
+    if (!drawing_->note().empty()) console_.info("note: " + drawing_->note());
+  }
 }
 
 void Trainer::Impl::go_on_from(const RestoredState& restored) {

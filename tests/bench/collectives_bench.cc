@@ -29,7 +29,7 @@ double seconds_since(Clock::time_point begin) {
 Graph collective(const std::string& op, int64_t devices, int64_t device, int64_t elements) {
   const Type whole = make_type(DType::kF32, {{"x", elements}});
   const Type part = make_type(DType::kF32, {{"x", elements / devices}});
-  Node node{.op = &find_op(op), .inputs = {0}};
+  Node node{.op = &find_op(op), .inputs = {ValueId(0)}};
   std::vector<int64_t> group;
   for (int64_t i = 0; i < devices; ++i) group.push_back(i);
   node.attributes = {{"axis", std::string("x")},
@@ -80,7 +80,7 @@ void measure(const std::string& op, int64_t devices, int64_t bytes, double secon
     graphs.push_back(collective(op, devices, device, bytes / 4));
   for (int64_t device = 0; device < devices; ++device) {
     const Graph& graph = graphs[static_cast<size_t>(device)];
-    kernels.push_back(communicator->prepare(device, graph, graph.node(0)));
+    kernels.push_back(communicator->prepare(device, graph, graph.nodes().front()));
     buffers.emplace_back(bytes).scratch.resize(
         static_cast<size_t>(kernels.back()->scratch_bytes()));
   }

@@ -3,7 +3,7 @@
 // shows as a diff of tests/golden/models/.
 #include <memory>
 
-#include "core/hparams/resolve.h"
+#include "core/hparams/tree.h"
 #include "layers/models/base_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"

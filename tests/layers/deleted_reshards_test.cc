@@ -19,7 +19,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/spmd/collectives.h"
+#include "core/passes/cost.h"
 #include "core/passes/spmd/lower.h"
 #include "core/passes/spmd/reshard_plan.h"
 #include "layers/fprop_scope.h"
@@ -66,17 +66,18 @@ Graph without(const Graph& traced, NodeId left_out) {
   Graph graph;
   const AxisRules no_rules;
   const TraceScope trace(graph, mesh(), no_rules);
-  std::vector<Tensor> values(traced.values().size()), parameters;
+  IndexedVector<ValueId, Tensor> values(traced.values().size());
+  std::vector<Tensor> parameters;
   for (const GraphInput& each : traced.inputs()) {
     const Tensor value = input(each.name, each.kind, traced.type(each.value));
-    values[static_cast<size_t>(each.value)] = value;
+    values[each.value] = value;
     if (each.kind == InputKind::kParameter) parameters.push_back(value);
   }
-  for (NodeId id = 0; id < static_cast<NodeId>(traced.nodes().size()); ++id) {
+  for (const NodeId id : traced.nodes().ids()) {
     const Node& node = traced.node(id);
     const ServeScope serve(node);
     std::vector<Tensor> inputs;
-    for (const ValueId value : node.inputs) inputs.push_back(values[static_cast<size_t>(value)]);
+    for (const ValueId value : node.inputs) inputs.push_back(values[value]);
     const bool unchanged =
         node.op->name == "reshard" && inputs[0].type() == node.attributes.get<Type>("type");
     const std::vector<Tensor> results =
@@ -84,12 +85,12 @@ Graph without(const Graph& traced, NodeId left_out) {
             ? inputs
             : trace_node(*node.op, inputs, node.attributes, node.site, node.bodies);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
-      values[static_cast<size_t>(node.outputs[i])] = results[i];
+      values[node.outputs[i]] = results[i];
       const std::string& name = traced.value(node.outputs[i]).name;
       if (!name.empty()) results[i].named(name);
     }
   }
-  const Tensor loss = values[static_cast<size_t>(traced.find_output("loss")->value)];
+  const Tensor loss = values[traced.find_output("loss")->value];
   output("loss", loss);
   const std::vector<Tensor> slopes = gradients(loss, parameters);
   for (size_t i = 0; i < slopes.size(); ++i)
@@ -113,7 +114,7 @@ Outcome try_all(const LanguageModel::HParams& model, const Strategy& rules) {
   };
   const double usual = bytes(complete);
   Outcome outcome;
-  for (NodeId id = 0; id < static_cast<NodeId>(traced.nodes().size()); ++id) {
+  for (const NodeId id : traced.nodes().ids()) {
     const Node& node = traced.node(id);
     if (node.op->name != "reshard") continue;
     const Type &from = traced.type(node.inputs[0]), &to = traced.type(node.outputs[0]);

@@ -9,7 +9,6 @@
 #include <ctime>
 #include <random>
 
-#include "core/base/draws.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "tests/support/catch.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hparams.toml of every experiment rebuilds its configuration exactly.
 #include "core/hparams/describe.h"
-#include "core/hparams/resolve.h"
 #include "core/hparams/toml.h"
+#include "core/hparams/tree.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"

@@ -227,7 +227,7 @@ TEST_CASE("a run trains, says when it is complete, and refuses another configura
   REQUIRE(runexp(folder, kTiny + " --diff=run").out == "task.learner.ema_decay: 0.0 -> 0.5\n");
 }
 
-TEST_CASE("--dump_graph writes text and a drawing, and --dry_run does not step") {
+TEST_CASE("--dump_graph writes text and a drawing, and --dry_run runs no step") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const Outcome dumped = runexp(folder, kTiny + " --dry_run --dump_graph=lower");

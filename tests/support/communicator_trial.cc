@@ -19,7 +19,7 @@ namespace tessera {
 namespace {
 
 Node trial_node(const CommunicatorTrial& trial, int64_t device) {
-  Node node{.op = &find_op(trial.op), .inputs = {0}, .attributes = trial.attributes};
+  Node node{.op = &find_op(trial.op), .inputs = {ValueId(0)}, .attributes = trial.attributes};
   const std::vector<int64_t> group = trial.mesh.group(device, trial.mesh_axes);
   const auto size = static_cast<int64_t>(group.size());
   const int64_t index = trial.mesh.index_along(device, trial.mesh_axes);
@@ -122,7 +122,7 @@ std::vector<Bytes> run_trial(const CommunicatorTrial& trial,
   const auto errors =
       on_all_devices(communicators, [&](int64_t device, Communicator& communicator) {
         const Graph graph = trial_graph(trial, device);
-        const Node& node = graph.node(0);
+        const Node& node = graph.nodes().front();
         const auto kernel = communicator.prepare(device, graph, node);
         CHECK(kernel->scratch_bytes() == cpu_collective_needs(graph, node).scratch_bytes);
         Bytes operand = operands[static_cast<size_t>(device)], result(bytes, std::byte{0xa5});

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/graph/attributes.h"
+#include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/type.h"
 #include "core/runtime/comm/communicator.h"

@@ -122,11 +122,11 @@ ReferenceInputs random_inputs(const Graph& graph, uint64_t seed, int64_t integer
 std::map<std::string, std::vector<double>> run_on_cpu(const Graph& graph,
                                                       const ReferenceInputs& inputs,
                                                       Device& device) {
-  std::vector<std::unique_ptr<Aligned>> buffers;
+  IndexedVector<ValueId, std::unique_ptr<Aligned>> buffers;
   for (const Value& value : graph.values()) {
     buffers.push_back(std::make_unique<Aligned>(value.type.bytes()));
   }
-  const auto at = [&](ValueId id) -> Aligned& { return *buffers[static_cast<size_t>(id)]; };
+  const auto at = [&](ValueId id) -> Aligned& { return *buffers[id]; };
   for (const GraphInput& input : graph.inputs()) {
     write_values(graph.type(input.value).dtype, at(input.value).data, inputs.at(input.name));
   }

@@ -154,7 +154,7 @@ std::string kernel_mismatch(const Graph& graph, const KernelCheck& check) {
         given != check.given.end() ? given->second : drawn(graph.type(input.value), check, random);
   }
   Graph watched = graph;
-  for (ValueId id = 0; id < static_cast<ValueId>(graph.values().size()); ++id)
+  for (const ValueId id : graph.values().ids())
     watched.add_output(value_name(id), id);
   const std::map<std::string, ReferenceArray> values = evaluate(watched, inputs);
 

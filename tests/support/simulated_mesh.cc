@@ -9,7 +9,7 @@
 #include "core/graph/op.h"
 #include "core/graph/shard.h"
 #include "core/ops/collective.h"
-#include "core/passes/loop.h"
+#include "core/passes/rewrite.h"
 #include "core/passes/spmd/lower.h"
 
 namespace tessera {
@@ -88,10 +88,10 @@ int64_t size_along(const ReferenceArray& x, const std::string& axis) {
 ReferenceArray exchanged(const Node& node, const std::vector<const ReferenceArray*>& operands) {
   const Attributes& attributes = node.attributes;
   const std::string_view op = node.op->name;
-  if (op == "permute") return *operands[static_cast<size_t>(attributes.get<int64_t>("from"))];
+  if (op == "permute") return *operands[attributes.get<int64_t>("from")];
   std::vector<const ReferenceArray*> group;
   for (const int64_t device : attributes.get<std::vector<int64_t>>("group"))
-    group.push_back(operands[static_cast<size_t>(device)]);
+    group.push_back(operands[device]);
   const int64_t index = attributes.get<int64_t>("index");
   const auto my_part = [&](const ReferenceArray& x, const std::string& axis) {
     const int64_t size = size_along(x, axis) / static_cast<int64_t>(group.size());
@@ -113,38 +113,39 @@ ReferenceArray exchanged(const Node& node, const std::vector<const ReferenceArra
 // All devices' graphs, node by node.
 class Lockstep {
  public:
-  using PerDevice = std::vector<Arrays>;  // By device, then by value or operand.
+  using PerDevice = std::vector<Arrays>;  // By device, then by operand or result.
+  using Values = std::vector<IndexedVector<ValueId, ReferenceArray>>;  // By device.
 
   PerDevice run(const std::vector<const Graph*>& graphs, PerDevice inputs) const {
     const size_t devices = graphs.size();
-    PerDevice values(devices);
+    Values values(devices);
     for (size_t d = 0; d < devices; ++d) {
-      values[d].resize(graphs[d]->values().size());
+      values[d] = IndexedVector<ValueId, ReferenceArray>(graphs[d]->values().size());
       for (size_t i = 0; i < inputs[d].size(); ++i)
-        values[d][static_cast<size_t>(graphs[d]->inputs()[i].value)] = std::move(inputs[d][i]);
+        values[d][graphs[d]->inputs()[i].value] = std::move(inputs[d][i]);
     }
-    for (NodeId id = 0; id < static_cast<NodeId>(graphs[0]->nodes().size()); ++id) {
+    for (const NodeId id : graphs[0]->nodes().ids()) {
       PerDevice results = run_node(graphs, id, values);
       for (size_t d = 0; d < devices; ++d)
         for (size_t i = 0; i < results[d].size(); ++i)
-          values[d][static_cast<size_t>(graphs[d]->node(id).outputs[i])] = std::move(results[d][i]);
+          values[d][graphs[d]->node(id).outputs[i]] = std::move(results[d][i]);
     }
     PerDevice outputs(devices);
     for (size_t d = 0; d < devices; ++d)
       for (const GraphOutput& output : graphs[d]->outputs())
-        outputs[d].push_back(values[d][static_cast<size_t>(output.value)]);
+        outputs[d].push_back(values[d][output.value]);
     return outputs;
   }
 
  private:
   PerDevice run_node(const std::vector<const Graph*>& graphs, NodeId id,
-                     const PerDevice& values) const {
+                     const Values& values) const {
     const Node& first = graphs[0]->node(id);
     if (is_repeat(first)) return run_loop(graphs, id, values);
     PerDevice results(graphs.size());
     std::vector<const ReferenceArray*> all;
     for (size_t d = 0; d < graphs.size(); ++d)
-      if (is_collective(first)) all.push_back(&values[d][static_cast<size_t>(first.inputs[0])]);
+      if (is_collective(first)) all.push_back(&values[d][first.inputs[0]]);
     for (size_t d = 0; d < graphs.size(); ++d) {
       const Node& node = graphs[d]->node(id);
       if (is_collective(node)) {
@@ -152,24 +153,22 @@ class Lockstep {
         continue;
       }
       std::vector<const ReferenceArray*> operands;
-      for (const ValueId value : node.inputs)
-        operands.push_back(&values[d][static_cast<size_t>(value)]);
+      for (const ValueId value : node.inputs) operands.push_back(&values[d][value]);
       results[d] = evaluate_node(*graphs[d], node, operands);
     }
     return results;
   }
 
   PerDevice run_loop(const std::vector<const Graph*>& graphs, NodeId id,
-                     const PerDevice& values) const {
+                     const Values& values) const {
     const Loop loop(graphs[0]->node(id));
     std::vector<const Graph*> bodies;
     PerDevice carries(graphs.size()), results(graphs.size());
     for (size_t d = 0; d < graphs.size(); ++d) {
       const Node& node = graphs[d]->node(id);
       bodies.push_back(node.bodies[0].get());
-      for (int64_t i = 0; i < loop.carries(); ++i)
-        carries[d].push_back(values[d][static_cast<size_t>(loop.initial(i))]);
-      for (int64_t k = 0; k < loop.results(); ++k) {
+      for (size_t i = 0; i < loop.carries(); ++i) carries[d].push_back(values[d][loop.initial(i)]);
+      for (size_t k = 0; k < loop.results(); ++k) {
         const Type& type = graphs[d]->type(loop.result(k));
         results[d].push_back(
             {type.axes, std::vector<double>(static_cast<size_t>(type.elements()))});
@@ -183,12 +182,11 @@ class Lockstep {
       PerDevice outputs = run(bodies, std::move(inputs));
       for (size_t d = 0; d < graphs.size(); ++d) {
         for (size_t k = 0; k < results[d].size(); ++k) {
-          const std::vector<double>& slice =
-              outputs[d][static_cast<size_t>(loop.carries()) + k].values;
+          const std::vector<double>& slice = outputs[d][loop.carries() + k].values;
           std::copy(slice.begin(), slice.end(),
                     results[d][k].values.begin() + index * static_cast<int64_t>(slice.size()));
         }
-        outputs[d].resize(static_cast<size_t>(loop.carries()));
+        outputs[d].resize(loop.carries());
         carries[d] = std::move(outputs[d]);
       }
     }
@@ -198,17 +196,16 @@ class Lockstep {
   }
 
   static Arrays iteration_inputs(const Loop& loop, int64_t index, const Arrays& carries,
-                                 const Arrays& values) {
+                                 const IndexedVector<ValueId, ReferenceArray>& values) {
     Arrays inputs = {{{}, {static_cast<double>(index)}}};
     inputs.insert(inputs.end(), carries.begin(), carries.end());
-    for (int64_t i = 0; i < loop.slices(); ++i) {
-      const ReferenceArray& stack = values[static_cast<size_t>(loop.stacked(i))];
+    for (size_t i = 0; i < loop.slices(); ++i) {
+      const ReferenceArray& stack = values[loop.stacked(i)];
       ReferenceArray slice = rows_of(stack, stack.axes[0].name, index, index + 1);
       slice.axes.erase(slice.axes.begin());
       inputs.push_back(std::move(slice));
     }
-    for (int64_t k = 0; k < loop.constants(); ++k)
-      inputs.push_back(values[static_cast<size_t>(loop.constant(k))]);
+    for (size_t k = 0; k < loop.constants(); ++k) inputs.push_back(values[loop.constant(k)]);
     return inputs;
   }
 };
@@ -216,13 +213,13 @@ class Lockstep {
 // The same nodes in the same order with the same types.
 void check_alike(const Graph& a, const Graph& b) {
   CHECK(a.nodes().size() == b.nodes().size() && a.values().size() == b.values().size());
-  for (NodeId id = 0; id < static_cast<NodeId>(a.nodes().size()); ++id) {
+  for (const NodeId id : a.nodes().ids()) {
     const Node &left = a.node(id), &right = b.node(id);
     CHECK(left.op == right.op && left.inputs == right.inputs && left.outputs == right.outputs,
           "node {} is {} and {}", id, left.op->name, right.op->name);
     for (size_t i = 0; i < left.bodies.size(); ++i) check_alike(*left.bodies[i], *right.bodies[i]);
   }
-  for (ValueId id = 0; id < static_cast<ValueId>(a.values().size()); ++id)
+  for (const ValueId id : a.values().ids())
     CHECK(a.type(id) == b.type(id), "value {} is {} and {}", id, a.type(id).text_sized(),
           b.type(id).text_sized());
 }
@@ -249,7 +246,7 @@ std::vector<double> assembled(const std::vector<std::vector<double>>& parts, con
   };
   std::map<std::vector<int64_t>, Block> blocks;
   for (int64_t device = 0; device < mesh.num_devices(); ++device) {
-    const std::vector<double>& part = parts[static_cast<size_t>(device)];
+    const std::vector<double>& part = parts[device];
     Block& block = blocks[shard_block(type, mesh, device).origin];
     const int64_t term = mesh.index_along(device, type.partial.mesh_axes);
     const auto [found, fresh] = block.terms.emplace(term, &part);

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "core/passes/spmd/collectives.h"
+#include "core/passes/cost.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/session/model_state.h"

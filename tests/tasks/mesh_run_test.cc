@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/passes/spmd/collectives.h"
+#include "core/passes/cost.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/config/strategies.h"

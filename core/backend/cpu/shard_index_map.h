@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/graph/attributes.h"
+#include "core/graph/graph.h"
 #include "core/graph/type.h"
 
 namespace tessera {

@@ -13,7 +13,7 @@
 
 #include "core/backend/cpu/host_kernel.h"
 #include "core/base/error.h"
-#include "core/base/start_thread.h"
+#include "core/base/process.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,7 @@
 #include <chrono>
 
 #include "core/base/error.h"
-#include "core/base/start_thread.h"
+#include "core/base/process.h"
 
 namespace tessera {
 namespace {

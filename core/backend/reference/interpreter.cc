@@ -29,19 +29,17 @@ class Interpreter {
 
   // Inputs and outputs are in the order of the graph.
   std::vector<ReferenceArray> run(const Graph& graph, std::vector<ReferenceArray> inputs) const {
-    std::vector<ReferenceArray> values(graph.values().size());
+    IndexedVector<ValueId, ReferenceArray> values(graph.values().size());
     for (size_t i = 0; i < inputs.size(); ++i)
-      values[static_cast<size_t>(graph.inputs()[i].value)] = std::move(inputs[i]);
+      values[graph.inputs()[i].value] = std::move(inputs[i]);
     for (const Node& node : graph.nodes()) {
       std::vector<const ReferenceArray*> operands;
-      for (const ValueId id : node.inputs) operands.push_back(&values[static_cast<size_t>(id)]);
+      for (const ValueId id : node.inputs) operands.push_back(&values[id]);
       std::vector<ReferenceArray> results = run_node(graph, node, operands);
-      for (size_t i = 0; i < results.size(); ++i)
-        values[static_cast<size_t>(node.outputs[i])] = std::move(results[i]);
+      for (size_t i = 0; i < results.size(); ++i) values[node.outputs[i]] = std::move(results[i]);
     }
     std::vector<ReferenceArray> outputs;
-    for (const GraphOutput& each : graph.outputs())
-      outputs.push_back(values[static_cast<size_t>(each.value)]);
+    for (const GraphOutput& each : graph.outputs()) outputs.push_back(values[each.value]);
     return outputs;
   }
 

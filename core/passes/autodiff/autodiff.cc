@@ -2,24 +2,288 @@
 #include "core/passes/autodiff/autodiff.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
+#include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/activity.h"
-#include "core/passes/autodiff/backward.h"
-#include "core/passes/loop.h"
+#include "core/passes/autodiff/cotangents.h"
+#include "core/passes/remat/loop_body.h"
+#include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {
 
-bool any_of(const std::vector<ValueId>& values, const std::vector<bool>& flags) {
-  return std::any_of(values.begin(), values.end(),
-                     [&](ValueId value) { return flags[static_cast<size_t>(value)]; });
+// Whether each value is floating and depends on a value in `seeds` through nodes before `end`, not
+// counting paths through stop_gradient.
+ValueFlags depends_on(const Graph& graph, const std::vector<ValueId>& seeds, NodeId end) {
+  ValueFlags active(graph.values().size());
+  for (const ValueId seed : seeds) active[seed] = is_floating(graph.type(seed).dtype);
+  for (const NodeId id : IdRange(end)) {
+    const Node& node = graph.node(id);
+    if (node.op->stops_gradient) continue;
+    const bool any =
+        std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return active[v]; });
+    if (!any) continue;
+    for (const ValueId value : node.outputs)
+      if (is_floating(graph.type(value).dtype)) active[value] = true;
+  }
+  return active;
+}
+
+// Whether each value is `active` and a value in `seeds` depends on it through active values.
+ValueFlags reached_from(const Graph& graph, const std::vector<ValueId>& seeds,
+                        const ValueFlags& active, NodeId end) {
+  ValueFlags reached(graph.values().size());
+  for (const ValueId seed : seeds) reached[seed] = active[seed];
+  for (const NodeId id : IdRange(end).reversed()) {
+    const Node& node = graph.node(id);
+    if (node.op->stops_gradient) continue;
+    const bool any = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                 [&](ValueId v) { return reached[v]; });
+    if (!any) continue;
+    for (const ValueId value : node.inputs)
+      if (active[value]) reached[value] = true;
+  }
+  return reached;
+}
+
+void trace_backward(Graph& graph, NodeId end, const ValueFlags& active, Cotangents& cotangents);
+
+Tensor zeros_of(const Type& type) {
+  const Tensor zero = constant(0.0, type.dtype, type.axes);
+  return type.partial ? reshard(zero, type) : zero;
+}
+
+// Inputs and outputs of the body's backward pass as values of the joint graph, one entry per carry,
+// result, constant and slice of the forward loop; kNone if absent.
+struct BodyBackward {
+  std::vector<ValueId> carry_cotangent_in, carry_cotangent_out;
+  std::vector<ValueId> result_cotangent_in;
+  std::vector<ValueId> constant_sum_in, constant_sum_out;
+  std::vector<ValueId> slice_cotangent;
+};
+
+// The gradient of a loop. The backward pass of the body is traced at the end of a copy of the body
+// (the joint graph). Forward values that it reads become stacked outputs of the forward loop, and a
+// reversed loop runs it. Cotangents of carries are carries, those of stacked operands are stacked
+// outputs, and those of constants are accumulated in additional carries.
+class RepeatGradient {
+ public:
+  RepeatGradient(Graph& graph, NodeId id, const ValueFlags& active, Cotangents& cotangents)
+      : graph_(graph),
+        id_(id),
+        node_(graph.node(id)),
+        loop_(node_),
+        active_(active),
+        cotangents_(cotangents),
+        joint_(loop_.body()),
+        forward_end_(joint_.nodes().end_id()) {}
+
+  void trace() {
+    sum_result_cotangents();
+    find_active_carries();
+    find_reached_carries();
+    trace_body();
+    split();
+  }
+
+ private:
+  // In the outer trace, so that each sum is reduced or kept partial as its value requires.
+  void sum_result_cotangents() {
+    for (size_t k = 0; k < loop_.results(); ++k)
+      result_cotangents_.push_back(cotangents_.sum(loop_.result(k)));
+  }
+
+  // A carry is active if its initial value or the body's output is: a fixed point over iterations.
+  void find_active_carries() {
+    std::vector<ValueId> seeds;
+    for (size_t i = 0; i < loop_.carries(); ++i)
+      if (active_[loop_.initial(i)]) seeds.push_back(loop_.carry_in(i));
+    for (size_t i = 0; i < loop_.slices(); ++i)
+      if (active_[loop_.stacked(i)]) seeds.push_back(loop_.slice_in(i));
+    for (size_t i = 0; i < loop_.constants(); ++i)
+      if (active_[loop_.constant(i)]) seeds.push_back(loop_.constant_in(i));
+    for (size_t before = seeds.size() + 1; before != seeds.size();) {
+      before = seeds.size();
+      body_active_ = depends_on(joint_, seeds, forward_end_);
+      for (size_t i = 0; i < loop_.carries(); ++i)
+        if (body_active_[loop_.carry_out(i)] && !body_active_[loop_.carry_in(i)])
+          seeds.push_back(loop_.carry_in(i));
+    }
+  }
+
+  // A carry has a cotangent if the loop's output has one or a later iteration gives it one.
+  void find_reached_carries() {
+    std::vector<ValueId> seeds;
+    for (size_t k = 0; k < loop_.results(); ++k)
+      if (result_cotangents_[k]) seeds.push_back(loop_.slice_out(k));
+    reached_.assign(loop_.carries(), false);
+    for (size_t i = 0; i < loop_.carries(); ++i) {
+      if (!cotangents_.has(loop_.last(i)) || !body_active_[loop_.carry_in(i)]) continue;
+      reached_[i] = true;
+      seeds.push_back(loop_.carry_out(i));
+    }
+    for (bool grew = true; grew;) {
+      grew = false;
+      const ValueFlags reached = reached_from(joint_, seeds, body_active_, forward_end_);
+      for (size_t i = 0; i < loop_.carries(); ++i) {
+        if (reached_[i] || !reached[loop_.carry_in(i)]) continue;
+        reached_[i] = grew = true;
+        seeds.push_back(loop_.carry_out(i));
+      }
+    }
+  }
+
+  // Appends the body's backward pass to the joint graph.
+  void trace_body() {
+    const TraceScope scope(joint_, traced_mesh(), traced_rules());
+    const PhaseScope phase(Phase::kBackward);
+    std::vector<ValueId> carries_in;
+    for (size_t i = 0; i < loop_.carries(); ++i) carries_in.push_back(loop_.carry_in(i));
+    Cotangents cotangents(joint_, Boundary(joint_, carries_in));
+
+    for (size_t i = 0; i < loop_.carries(); ++i) {
+      ValueId in;
+      if (reached_[i]) {
+        const Tensor cotangent = input(fmt::format("cotangent of carry {}", i), InputKind::kLoop,
+                                       cotangent_type(joint_.type(loop_.carry_out(i))));
+        cotangents.add(loop_.carry_out(i), cotangent);
+        in = cotangent.id();
+      }
+      body_.carry_cotangent_in.push_back(in);
+    }
+    for (size_t k = 0; k < loop_.results(); ++k) {
+      ValueId in;
+      if (const Tensor& outer = result_cotangents_[k]) {
+        const Tensor cotangent = input(fmt::format("cotangent of result {}", k), InputKind::kLoop,
+                                       slice_type(outer.type()));
+        if (body_active_[loop_.slice_out(k)]) {
+          cotangents.add(loop_.slice_out(k), cotangent);
+          in = cotangent.id();
+        }
+      }
+      body_.result_cotangent_in.push_back(in);
+    }
+    trace_backward(joint_, forward_end_, body_active_, cotangents);
+    collect(cotangents);
+  }
+
+  void collect(Cotangents& cotangents) {
+    for (size_t i = 0; i < loop_.carries(); ++i) {
+      ValueId out;
+      if (reached_[i]) {
+        const Tensor sum = cotangents.sum(loop_.carry_in(i));
+        out = (sum ? sum : zeros_of(cotangent_type(joint_.type(loop_.carry_in(i))))).id();
+      }
+      body_.carry_cotangent_out.push_back(out);
+    }
+    for (size_t i = 0; i < loop_.constants(); ++i) {
+      ValueId in, out;
+      if (const Tensor term = cotangents.sum(loop_.constant_in(i))) {
+        // The sum has the type of its terms, so it has the same type in every iteration.
+        const Tensor sum =
+            input(fmt::format("cotangent of constant {}", i), InputKind::kLoop, term.type());
+        in = sum.id();
+        out = add(sum, term).id();
+      }
+      body_.constant_sum_in.push_back(in);
+      body_.constant_sum_out.push_back(out);
+    }
+    for (size_t i = 0; i < loop_.slices(); ++i) {
+      const Tensor sum = cotangents.sum(loop_.slice_in(i));
+      body_.slice_cotangent.push_back(sum ? sum.id() : ValueId());
+    }
+  }
+
+  // Splits the joint graph into the forward loop, which saves values, and the backward loop.
+  void split() {
+    LoopBody backward(joint_, loop_, forward_end_);
+    std::vector<Tensor> carries, stacked;
+    for (size_t i = 0; i < loop_.carries(); ++i) {
+      const ValueId in = body_.carry_cotangent_in[i];
+      if (in == kNone) continue;
+      const Tensor outer = cotangents_.sum(loop_.last(i));
+      carries.push_back(outer ? outer : zeros_of(joint_.type(in)));
+      backward.add_carry(in, body_.carry_cotangent_out[i]);
+    }
+    for (size_t i = 0; i < loop_.constants(); ++i) {
+      const ValueId in = body_.constant_sum_in[i];
+      if (in == kNone) continue;
+      carries.push_back(zeros_of(joint_.type(in)));
+      backward.add_carry(in, body_.constant_sum_out[i]);
+    }
+    for (size_t k = 0; k < loop_.results(); ++k) {
+      const ValueId in = body_.result_cotangent_in[k];
+      if (in == kNone) continue;
+      stacked.push_back(result_cotangents_[k]);
+      backward.add_slice(in);
+    }
+    for (const ValueId slice : body_.slice_cotangent)
+      if (slice != kNone) backward.add_result(slice);
+    launch(backward, std::move(carries), std::move(stacked));
+  }
+
+  void launch(LoopBody& backward, std::vector<Tensor> carries, std::vector<Tensor> stacked) {
+    const LoopBody::Built built = backward.build();
+    // Saved values become further results of the forward loop.
+    graph_.node(id_).bodies[0] = std::make_shared<const Graph>(built.forward_body);
+    for (const ValueId saved : built.saved) {
+      const ValueId result =
+          graph_.add_result(id_, stacked_type(joint_.type(saved), loop_.axis(), loop_.count()));
+      graph_.value(result).name = joint_.value(saved).name;
+      stacked.emplace_back(&graph_, result);
+    }
+    for (const size_t slice : built.slices) stacked.emplace_back(&graph_, loop_.stacked(slice));
+    std::vector<Tensor> inputs = carries;
+    inputs.insert(inputs.end(), stacked.begin(), stacked.end());
+    for (const size_t k : built.constants) inputs.emplace_back(&graph_, loop_.constant(k));
+    const Attributes attributes =
+        loop_attributes(loop_.axis(), loop_.count(), carries.size(), stacked.size(),
+                        built.constants.size(), !loop_.reversed());
+    const std::vector<Tensor> outputs =
+        trace_node(*node_.op, inputs, attributes, node_.site,
+                   {std::make_shared<const Graph>(built.backward_body)});
+    distribute(outputs);
+  }
+
+  void distribute(const std::vector<Tensor>& outputs) {
+    size_t next = 0;
+    for (size_t i = 0; i < loop_.carries(); ++i) {
+      if (body_.carry_cotangent_in[i] == kNone) continue;
+      const Tensor& cotangent = outputs[next++];
+      if (active_[loop_.initial(i)]) cotangents_.add(loop_.initial(i), cotangent);
+    }
+    for (size_t i = 0; i < loop_.constants(); ++i)
+      if (body_.constant_sum_in[i] != kNone) cotangents_.add(loop_.constant(i), outputs[next++]);
+    for (size_t i = 0; i < loop_.slices(); ++i)
+      if (body_.slice_cotangent[i] != kNone) cotangents_.add(loop_.stacked(i), outputs[next++]);
+  }
+
+  Graph& graph_;
+  NodeId id_;
+  Node node_;  // A copy of the node before changes.
+  Loop loop_;
+  const ValueFlags& active_;
+  Cotangents& cotangents_;
+  Graph joint_;  // The body followed by its backward pass.
+  NodeId forward_end_;
+  std::vector<Tensor> result_cotangents_;
+  ValueFlags body_active_;
+  std::vector<bool> reached_;
+  BodyBackward body_;
+};
+
+bool any_of(const std::vector<ValueId>& values, const ValueFlags& flags) {
+  return std::any_of(values.begin(), values.end(), [&](ValueId value) { return flags[value]; });
 }
 
 std::vector<Tensor> tensors(Graph& graph, const std::vector<ValueId>& values) {
@@ -28,8 +292,7 @@ std::vector<Tensor> tensors(Graph& graph, const std::vector<ValueId>& values) {
   return result;
 }
 
-void trace_vjp(Graph& graph, const Node& node, const std::vector<bool>& active,
-               Cotangents& cotangents) {
+void trace_vjp(Graph& graph, const Node& node, const ValueFlags& active, Cotangents& cotangents) {
   if (node.op->vjp == nullptr) {
     const ErrorPrefix where(node.site.text());
     fail("{} has no gradient; {}", node.op->name, node.op->instead_of_gradient);
@@ -43,58 +306,56 @@ void trace_vjp(Graph& graph, const Node& node, const std::vector<bool>& active,
   CHECK(gradients.size() == node.inputs.size(), "vjp of {} gave {} cotangents for {} operands",
         node.op->name, gradients.size(), node.inputs.size());
   for (size_t i = 0; i < gradients.size(); ++i)
-    if (gradients[i] && active[static_cast<size_t>(node.inputs[i])])
-      cotangents.add(node.inputs[i], gradients[i]);
+    if (gradients[i] && active[node.inputs[i]]) cotangents.add(node.inputs[i], gradients[i]);
 }
 
-// The first of the nodes [0, end) that reads each value; kNone if none does.
-std::vector<NodeId> first_readers(const Graph& graph, NodeId end) {
-  std::vector<NodeId> readers(graph.values().size(), kNone);
-  for (NodeId id = end - 1; id >= 0; --id)
-    for (const ValueId value : graph.node(id).inputs) readers[static_cast<size_t>(value)] = id;
+// The first of the nodes before `end` that reads each value, or kNone.
+IndexedVector<ValueId, NodeId> first_readers(const Graph& graph, NodeId end) {
+  IndexedVector<ValueId, NodeId> readers(graph.values().size());
+  for (const NodeId id : IdRange(end).reversed())
+    for (const ValueId value : graph.node(id).inputs) readers[value] = id;
   return readers;
 }
 
-// Whom the reduction of a target's gradient serves: the layer that reads the target; of a loop, the
-// one in its body.
-const Node* served(const Graph& graph, ValueId value, const std::vector<NodeId>& readers) {
-  const NodeId reader = readers[static_cast<size_t>(value)];
+// The node whose source line and layer path the reduction of a target's gradient gets: the first
+// reader of the target, in the loop body if that is a loop. Null if there is none.
+const Node* served(const Graph& graph, ValueId value,
+                   const IndexedVector<ValueId, NodeId>& readers) {
+  const NodeId reader = readers[value];
   if (reader == kNone) return nullptr;
   const Node& node = graph.node(reader);
   if (!is_repeat(node)) return &node;
   const Graph& body = Loop(node).body();
   const auto operand = std::find(node.inputs.begin(), node.inputs.end(), value);
   const auto position = static_cast<size_t>(operand - node.inputs.begin());
-  const Node* within =
-      served(body, body.inputs()[1 + position].value,  // The loop's index comes first.
-             first_readers(body, static_cast<NodeId>(body.nodes().size())));
+  const Node* within = served(body, body.inputs()[1 + position].value,  // After the loop index.
+                              first_readers(body, body.nodes().end_id()));
   return within != nullptr ? within : &node;
 }
 
-Tensor zeros(const Type& type) { return constant(0.0, type.dtype, type.axes); }
-
-}  // namespace
-
-void trace_backward(Graph& graph, NodeId end, const std::vector<bool>& active,
-                    Cotangents& cotangents) {
-  for (NodeId id = end - 1; id >= 0; --id) {
-    const Node node = graph.node(id);  // A copy: tracing moves the graph's nodes.
+// Walks the nodes before `end` of the traced graph backwards, traces the vjp of each node and adds
+// to the cotangents of its active operands.
+void trace_backward(Graph& graph, NodeId end, const ValueFlags& active, Cotangents& cotangents) {
+  for (const NodeId id : IdRange(end).reversed()) {
+    const Node node = graph.node(id);  // A copy: tracing may change the node.
     const bool reached = std::any_of(node.outputs.begin(), node.outputs.end(),
                                      [&](ValueId value) { return cotangents.has(value); });
     if (!reached || !any_of(node.inputs, active) || node.op->stops_gradient) continue;
     const ServeScope serve(node);
     if (is_repeat(node)) {
-      trace_repeat_backward(graph, id, active, cotangents);
+      RepeatGradient(graph, id, active, cotangents).trace();
     } else {
       trace_vjp(graph, node, active, cotangents);
     }
   }
 }
 
+}  // namespace
+
 std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& targets,
                               const Tensor& seed) {
   Graph& graph = traced_graph();
-  CHECK(loss.graph() == &graph, "the loss is of another trace");
+  CHECK(loss.graph() == &graph, "the loss belongs to another trace");
   if (loss.type() != make_type(DType::kF32, {})) {
     fail("gradients: the loss is {}, expected an f32 scalar that is not partial; {}",
          loss.type().text(), loss.type().partial ? "place(loss)" : "reduce_sum and cast it");
@@ -103,13 +364,13 @@ std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& tar
   std::vector<ValueId> wanted;
   for (const Tensor& target : targets) wanted.push_back(imported(target).id());
 
-  const auto end = static_cast<NodeId>(graph.nodes().size());
-  const std::vector<bool> active = depends_on(graph, wanted, end);
+  const auto end = graph.nodes().end_id();
+  const ValueFlags active = depends_on(graph, wanted, end);
   Cotangents cotangents(graph, Boundary(graph));
   cotangents.add(loss.id(), seed ? imported(seed) : constant(1.0, DType::kF32));
   trace_backward(graph, end, active, cotangents);
 
-  const std::vector<NodeId> readers = first_readers(graph, end);
+  const IndexedVector<ValueId, NodeId> readers = first_readers(graph, end);
   std::vector<Tensor> result;
   for (const ValueId value : wanted) {
     const Type type = graph.type(value);
@@ -119,8 +380,8 @@ std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& tar
       fail("gradients: {} is partial ({}); place it", graph.describe(value), type.text());
     std::optional<ServeScope> serve;
     if (const Node* reader = served(graph, value, readers)) serve.emplace(*reader);
-    Tensor gradient = active[static_cast<size_t>(value)] ? cotangents.sum(value) : Tensor();
-    if (!gradient) gradient = zeros(type);
+    Tensor gradient = active[value] ? cotangents.sum(value) : Tensor();
+    if (!gradient) gradient = zeros_of(type);
     if (gradient.type() != type)
       gradient = reshard(gradient, type).named("gradient of " + graph.describe(value));
     result.push_back(gradient);

@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-// A pending sum over these mesh axes, none twice, in mesh order.
+// A pending sum over these mesh axes, without repetitions, in mesh order.
 Partial pending_sum(const std::vector<std::string>& mesh_axes) {
   Partial partial;
   partial.mesh_axes = mesh_union(traced_mesh(), mesh_axes, {});
@@ -37,7 +37,7 @@ struct Group {
   Tensor sum;
 };
 
-// Sums of the contributions that are pending over the same mesh axes, in order of arrival.
+// The sums of contributions that are partial over the same mesh axes, in order of arrival.
 std::vector<Group> grouped(const std::vector<Tensor>& contributions) {
   std::vector<Group> groups;
   for (const Tensor& contribution : contributions) {
@@ -53,7 +53,7 @@ std::vector<Group> grouped(const std::vector<Tensor>& contributions) {
   return groups;
 }
 
-// A sum over axes of size 1 is a view: of one matrix among those that are stored together, say.
+// A sum over axes of size 1 is a view.
 bool drops_unit_axes(const Graph& graph, const Node& node) {
   return node.op == &kReduceSumOp &&
          graph.type(node.inputs[0]).elements() == graph.type(node.outputs[0]).elements();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cotangents of the values of one graph: how contributions are added up, and where a sum over the
-// mesh is carried out. Per mesh axis a cotangent is sharded as its primal, replicated where that is
-// partial, and replicated or partial where that is replicated.
+// Cotangents of the values of one graph: how contributions are summed, and where a sum over the
+// mesh is computed. Along each mesh axis a cotangent is sharded if its primal is, replicated if its
+// primal is partial, and replicated or partial if its primal is replicated.
 #pragma once
 
 #include <map>
@@ -12,16 +12,16 @@
 
 namespace tessera {
 
-// The type of a value's cotangent when nothing of it is pending: the value's own, not partial.
+// The type of a cotangent without pending sums: that of the value, not partial.
 Type cotangent_type(const Type& primal);
 
-// `contribution` with the axis order, dtype and splits of a cotangent of `primal`; what is partial
-// over mesh axes on which `primal` is replicated stays so.
+// `contribution` with the axis order, dtype and splits of a cotangent of `primal`. It stays partial
+// over mesh axes along which `primal` is replicated.
 Tensor as_cotangent(const Tensor& contribution, const Type& primal);
 
-// Whether a cotangent may stay partial at this value: it is produced by a reshard, is an input of
-// the graph, or is a linear one-input view of such a value. `reduced` inputs (a loop's carries)
-// are not.
+// The boundary rule: a cotangent may stay partial at a value that is produced by a reshard, is an
+// input of the graph not in `reduced` (the carries of a loop), or is a linear view of such a value.
+// This is what turns the all-reduce of an FSDP gradient into a reduce-scatter.
 class Boundary {
  public:
   explicit Boundary(const Graph& graph, std::vector<ValueId> reduced = {});
@@ -39,8 +39,9 @@ class Cotangents {
 
   void add(ValueId value, const Tensor& contribution);
   bool has(ValueId value) const { return contributions_.contains(value); }
-  // The sum of what was added, reduced over the mesh unless the value is a boundary. Contributions
-  // of equal layout are added first, and the mesh is reduced over once. Invalid if there is none.
+  // The sum of the contributions, reduced over the mesh unless the boundary rule keeps it partial.
+  // Contributions of equal layout are added first, so that there is one reduction. Invalid if there
+  // are no contributions.
   Tensor sum(ValueId value);
 
  private:

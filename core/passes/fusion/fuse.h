@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups elementwise nodes of one iteration space into `fused` nodes, which a backend runs as one
-// loop without storing what stays inside.
+// Groups elementwise nodes with the same iteration space into `fused` nodes, which a backend runs
+// as one loop without storing intermediate results.
 //
-// A `fused` node: bodies[0] is a graph whose inputs and outputs are the node's, in order and of the
-// same types. Its nodes are elementwise ops, `broadcast`, and the generators constant, iota,
-// causal_mask and one_hot; operands align by axis name, and may lack axes or have them in another
-// order. Every output has the axes of the iteration space, in one order; a value inside that has
-// fewer comes from a generator or an input.
+// The body of a `fused` node has the operands and results of the node as inputs and outputs, in the
+// same order and with the same types. Its nodes are elementwise ops, `broadcast`, and the
+// generators constant, iota, causal_mask and one_hot; operands align by axis name, and may lack
+// axes or have them in another order. Every output has the axes of the iteration space in the same
+// order; values with fewer axes come from generators and inputs.
 #pragma once
 
 #include "core/graph/graph.h"
 
 namespace tessera {
 
-// Nothing is computed twice but generators, and nothing is put off across a node that would read
-// it. Bodies of loops are fused in themselves.
+// Only generators are computed more than once, and no node is moved after one of its readers. Loop
+// bodies are fused separately.
 Graph fuse(const Graph& lowered);
 
 }  // namespace tessera

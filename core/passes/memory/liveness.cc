@@ -10,18 +10,19 @@
 namespace tessera {
 namespace {
 
-class InPlace {
+class InPlaceUpdates {
  public:
-  InPlace(FlatProgram& program, const KernelFacts& facts) : program_(program), facts_(facts) {}
+  InPlaceUpdates(FlatProgram& program, const KernelFacts& facts)
+      : program_(program), facts_(facts) {}
 
   void run() {
-    find_lifetimes();
+    find_live_ranges();
     find_updates();
     keep_old_values_to_the_end();
     for (Update& update : updates_) update.in_place = try_update_in_place(update);
     copy_other_updates();
-    find_lifetimes();
-    for (int64_t moment = 0; moment < end(); ++moment) overwrite_dying(moment);
+    find_live_ranges();
+    for (int64_t time = 0; time < end(); ++time) overwrite_dead_inputs(time);
   }
 
  private:
@@ -32,38 +33,38 @@ class InPlace {
   };
 
   int64_t end() const { return static_cast<int64_t>(program_.launches.size()); }
-  const FlatLaunch& launch(int64_t moment) const {
-    return program_.launches[static_cast<size_t>(moment)];
+  const FlatLaunch& launch(int64_t time) const {
+    return program_.launches[LaunchId(static_cast<size_t>(time))];
   }
-  FlatBuffer& buffer(FlatValue root) { return program_.buffers[static_cast<size_t>(root.buffer)]; }
+  FlatBuffer& buffer(FlatValue root) { return program_.buffers[root.buffer]; }
   FlatBuffer& root_buffer(FlatValue value) { return buffer(program_.root(value)); }
 
   static bool is_whole(FlatValue value, const FlatBuffer& buffer) {
     return value.offset == 0 && value.bytes == buffer.bytes;
   }
 
-  // Moment -1 is before the first launch, moment end() after the last.
-  void find_lifetimes() {
+  // Time is the number of a launch; -1 is before the first and end() after the last.
+  void find_live_ranges() {
     for (FlatBuffer& b : program_.buffers) {
       b.first = b.is_input ? -1 : std::numeric_limits<int64_t>::max();
       b.last = b.is_input ? (b.persistent ? -1 : end()) : -1;
       b.written_in = Phase::kUpdate;
       b.last_read_in = Phase::kForward;
     }
-    for (int64_t moment = 0; moment < end(); ++moment) {
-      const Phase phase = launch(moment).graph->node(launch(moment).node).phase;
+    for (int64_t time = 0; time < end(); ++time) {
+      const Phase phase = launch(time).graph->node(launch(time).node).phase;
       const auto live = [&](FlatValue value) -> FlatBuffer& {
         FlatBuffer& b = root_buffer(value);
-        if (b.first > moment) {
-          b.first = moment;
+        if (b.first > time) {
+          b.first = time;
           b.written_in = phase;
         }
-        b.last = std::max(b.last, moment);
+        b.last = std::max(b.last, time);
         return b;
       };
-      for (const FlatValue value : launch(moment).inputs) live(value).last_read_in = phase;
-      for (const FlatValue value : launch(moment).outputs) live(value);
-      if (launch(moment).scratch != kNone) live({launch(moment).scratch, 0, 0});
+      for (const FlatValue value : launch(time).inputs) live(value).last_read_in = phase;
+      for (const FlatValue value : launch(time).outputs) live(value);
+      if (launch(time).scratch != kNone) live({launch(time).scratch, 0, 0});
     }
     const Graph& graph = *program_.graph;
     for (size_t i = 0; i < graph.outputs().size(); ++i)
@@ -77,16 +78,16 @@ class InPlace {
       if (!output.is_update) continue;
       const auto input = std::find_if(graph.inputs().begin(), graph.inputs().end(),
                                       [&](const GraphInput& in) { return in.name == output.name; });
-      CHECK(input != graph.inputs().end(), "{} is updated but is no input", output.name);
+      CHECK(input != graph.inputs().end(), "{} is updated but is not an input", output.name);
       const Type& type = graph.type(input->value);
-      CHECK(graph.type(output.value) == type, "{} is {} and becomes {}", output.name,
+      CHECK(graph.type(output.value) == type, "{} is {}, its update is {}", output.name,
             type.text_sized(), graph.type(output.value).text_sized());
       const FlatValue state = program_.inputs[static_cast<size_t>(input - graph.inputs().begin())];
       updates_.push_back({state, program_.outputs[i], type});
     }
   }
 
-  // A state that becomes another's next value is read at the end, so it is not overwritten before.
+  // A state that is the next value of another state is read at the end.
   void keep_old_values_to_the_end() {
     for (const Update& update : updates_) {
       FlatBuffer& from = root_buffer(update.next);
@@ -100,7 +101,8 @@ class InPlace {
     return root.buffer == update.state.buffer && root.offset == 0;
   }
 
-  // The old value is dead when the next is written, or dies in the very launch that writes it.
+  // In place if the last read of the old value precedes the write of the next value, or is by the
+  // same launch and the kernel may overwrite its input.
   bool try_update_in_place(const Update& update) {
     FlatBuffer& next = buffer(update.next);
     if (unchanged(update)) return true;
@@ -116,33 +118,33 @@ class InPlace {
     return true;
   }
 
-  // A state that a loop updates slice by slice: each part is written when all that read this part
-  // of the old value have done so, the last of them perhaps the very launch that writes it.
+  // The same for a state that a loop updates slice by slice: no part of the old value is read after
+  // it is written.
   bool may_overwrite_by_parts(const Update& update) {
-    if (buffer(update.state).last == end()) return false;  // Something takes the old value whole.
+    if (buffer(update.state).last == end()) return false;  // The old value is an output.
     struct Read {
-      int64_t moment, input;
+      int64_t time, input;
       FlatValue part;
     };
     std::vector<Read> reads;
-    for (int64_t moment = 0; moment < end(); ++moment) {
-      const std::vector<FlatValue>& inputs = launch(moment).inputs;
+    for (int64_t time = 0; time < end(); ++time) {
+      const std::vector<FlatValue>& inputs = launch(time).inputs;
       for (size_t i = 0; i < inputs.size(); ++i) {
         const FlatValue part = program_.root(inputs[i]);
         if (part.buffer == update.state.buffer)
-          reads.push_back({moment, static_cast<int64_t>(i), part});
+          reads.push_back({time, static_cast<int64_t>(i), part});
       }
     }
-    for (int64_t moment = 0; moment < end(); ++moment) {
-      const FlatLaunch& at = launch(moment);
+    for (int64_t time = 0; time < end(); ++time) {
+      const FlatLaunch& at = launch(time);
       for (size_t o = 0; o < at.outputs.size(); ++o) {
         const FlatValue part = program_.root(at.outputs[o]);
         if (part.buffer != update.next.buffer) continue;
         for (const Read& read : reads) {
           const bool apart = read.part.offset + read.part.bytes <= part.offset ||
                              part.offset + part.bytes <= read.part.offset;
-          if (apart || read.moment < moment) continue;
-          if (read.moment > moment || read.part.offset != part.offset ||
+          if (apart || read.time < time) continue;
+          if (read.time > time || read.part.offset != part.offset ||
               read.part.bytes != part.bytes || at.graph == program_.helpers.get() ||
               !facts_.may_overwrite ||
               !facts_.may_overwrite(*at.graph, at.graph->node(at.node), static_cast<int64_t>(o),
@@ -154,16 +156,16 @@ class InPlace {
     return true;
   }
 
-  // Whether the launch may write `output` over every operand that lies in `over`.
-  bool may_overwrite(int64_t moment, FlatValue output, BufferId over) {
+  // Whether the launch may write `output` over all of its inputs in the buffer `over`.
+  bool may_overwrite(int64_t time, FlatValue output, BufferId over) {
     if (!facts_.may_overwrite) return false;
-    const FlatLaunch& at = launch(moment);
+    const FlatLaunch& at = launch(time);
     if (at.graph == program_.helpers.get()) return false;
     const Node& node = at.graph->node(at.node);
-    int64_t result = kNone;
+    int64_t result = -1;
     for (size_t o = 0; o < at.outputs.size(); ++o)
       if (at.outputs[o].buffer == output.buffer) result = static_cast<int64_t>(o);
-    if (result == kNone) return false;
+    if (result < 0) return false;
     for (size_t i = 0; i < at.inputs.size(); ++i) {
       const FlatValue root = program_.root(at.inputs[i]);
       if (root.buffer != over) continue;
@@ -173,7 +175,7 @@ class InPlace {
     return true;
   }
 
-  // First out of the way what other copies would overwrite, then to where it belongs.
+  // Values that the copies would overwrite are spilled first.
   void copy_other_updates() {
     const Graph& graph = *program_.graph;
     for (size_t i = 0; i < graph.outputs().size(); ++i)
@@ -194,25 +196,24 @@ class InPlace {
   }
 
   void spill(FlatValue& value, const Type& type) {
-    program_.buffers.push_back({.bytes = value.bytes});
-    const FlatValue aside{static_cast<BufferId>(program_.buffers.size()) - 1, 0, value.bytes};
-    add_copy(program_, type, value, aside);
-    value = aside;
+    const FlatValue spilled{program_.buffers.push_back({.bytes = value.bytes}), 0, value.bytes};
+    add_copy(program_, type, value, spilled);
+    value = spilled;
   }
 
-  void overwrite_dying(int64_t moment) {
+  void overwrite_dead_inputs(int64_t time) {
     std::vector<BufferId> taken;
-    for (const FlatValue output : launch(moment).outputs) {
+    for (const FlatValue output : launch(time).outputs) {
       FlatBuffer& result = buffer(output);
       if (result.parent != kNone || result.is_input || !is_whole(output, result)) continue;
-      if (result.first != moment) continue;
-      for (const FlatValue input : launch(moment).inputs) {
+      if (result.first != time) continue;
+      for (const FlatValue input : launch(time).inputs) {
         const FlatValue root = program_.root(input);
         FlatBuffer& operand = buffer(root);
-        if (operand.is_input || operand.last != moment || operand.first == moment) continue;
+        if (operand.is_input || operand.last != time || operand.first == time) continue;
         if (std::find(taken.begin(), taken.end(), root.buffer) != taken.end()) continue;
         if (!is_whole(root, operand) || operand.bytes != result.bytes) continue;
-        if (!may_overwrite(moment, output, root.buffer)) continue;
+        if (!may_overwrite(time, output, root.buffer)) continue;
         result.parent = root.buffer;
         result.parent_offset = 0;
         taken.push_back(root.buffer);
@@ -231,7 +232,7 @@ class InPlace {
 }  // namespace
 
 void write_in_place(FlatProgram& program, const KernelFacts& facts) {
-  InPlace(program, facts).run();
+  InPlaceUpdates(program, facts).run();
 }
 
 }  // namespace tessera

@@ -7,26 +7,25 @@
 #include <fmt/core.h>
 
 #include "core/graph/op.h"
-#include "core/passes/remat/recompute_candidates.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
 
-// Values that are the same in every iteration: no carry, slice or index among what they come from.
-std::vector<bool> find_invariant(const Graph& joint, const Loop& loop, NodeId forward_nodes) {
-  std::vector<bool> invariant(joint.values().size(), false);
-  for (int64_t i = 0; i < loop.constants(); ++i)
-    invariant[static_cast<size_t>(loop.constant_in(i))] = true;
-  for (NodeId id = 0; id < forward_nodes; ++id) {
+// Values that are the same in every iteration: they depend on no carry, slice or index.
+ValueFlags find_invariant(const Graph& joint, const Loop& loop, NodeId forward_end) {
+  ValueFlags invariant(joint.values().size());
+  for (size_t i = 0; i < loop.constants(); ++i) invariant[loop.constant_in(i)] = true;
+  for (const NodeId id : IdRange(forward_end)) {
     const Node& node = joint.node(id);
     const bool all = std::all_of(node.inputs.begin(), node.inputs.end(),
-                                 [&](ValueId v) { return invariant[static_cast<size_t>(v)]; });
-    for (const ValueId value : node.outputs) invariant[static_cast<size_t>(value)] = all;
+                                 [&](ValueId v) { return invariant[v]; });
+    for (const ValueId value : node.outputs) invariant[value] = all;
   }
   return invariant;
 }
 
-bool is_cheap(const Node& node) {
+bool is_inexpensive(const Node& node) {
   switch (node.op->op_class) {
     case OpClass::kElementwise:
     case OpClass::kGenerator:
@@ -44,37 +43,94 @@ bool is_cheap(const Node& node) {
   return false;
 }
 
+class CandidateSearch {
+ public:
+  CandidateSearch(const Graph& graph, const PassesOfGraph& passes)
+      : graph_(graph), passes_(passes), readers_(consumers(graph)) {}
+
+  ValueFlags find() {
+    ValueFlags candidates(graph_.values().size());
+    for (const NodeId id : graph_.nodes().ids()) {
+      const Node& node = graph_.node(id);
+      if (node.op->op_class != OpClass::kElementwise || !passes_.is_forward(id)) continue;
+      const ValueId value = node.outputs[0];
+      candidates[value] = only_elementwise_reads(value) && !must_be_saved(value) &&
+                          std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId operand) {
+                            return is_available(operand, value);
+                          });
+    }
+    return candidates;
+  }
+
+ private:
+  bool only_elementwise_reads(ValueId value) const {
+    bool is_read = false;
+    for (const NodeId id : readers_[value]) {
+      if (!passes_.is_backward(id)) continue;
+      const Node& reader = graph_.node(id);
+      if (reader.op->op_class != OpClass::kElementwise) return false;
+      if (graph_.type(reader.outputs[0]).axes != graph_.type(value).axes) return false;
+      is_read = true;
+    }
+    return is_read;
+  }
+
+  bool must_be_saved(ValueId value) const {
+    for (const NodeId id : readers_[value])
+      if (graph_.node(id).op == &kSaveForBackwardOp) return true;
+    return std::any_of(graph_.outputs().begin(), graph_.outputs().end(),
+                       [&](const GraphOutput& output) { return output.value == value; });
+  }
+
+  // Whether the backward pass reads `operand` anyway, or can get it at little cost.
+  bool is_available(ValueId operand, ValueId value) const {
+    const NodeId producer = graph_.value(operand).producer;
+    if (producer == kNone && passes_.persists(operand)) return true;
+    if (producer != kNone && graph_.node(producer).op->op_class == OpClass::kGenerator) return true;
+    if (graph_.type(operand).elements() * 16 <= graph_.type(value).elements()) return true;
+    const std::vector<NodeId>& readers = readers_[operand];
+    return std::any_of(readers.begin(), readers.end(), passes_.is_backward);
+  }
+
+  const Graph& graph_;
+  const PassesOfGraph& passes_;
+  IndexedVector<ValueId, std::vector<NodeId>> readers_;
+};
+
 }  // namespace
 
-LoopBody::LoopBody(const Graph& joint, const Loop& forward, NodeId forward_nodes)
+ValueFlags recompute_candidates(const Graph& graph, const PassesOfGraph& passes) {
+  return CandidateSearch(graph, passes).find();
+}
+
+LoopBody::LoopBody(const Graph& joint, const Loop& forward, NodeId forward_end)
     : joint_(joint),
       forward_(forward),
-      forward_nodes_(forward_nodes),
+      forward_end_(forward_end),
       sources_(joint.values().size(), Source::kUnknown),
-      invariant_(find_invariant(joint, forward, forward_nodes)) {}
+      invariant_(find_invariant(joint, forward, forward_end)) {}
 
 bool LoopBody::saves(ValueId value) const {
   if (save_) return save_(value);
   const Node& producer = joint_.node(joint_.value(value).producer);
-  return producer.op->op_class != OpClass::kView && !is_cheap_invariant(value) &&
-         !cheap_[static_cast<size_t>(value)];
+  return producer.op->op_class != OpClass::kView && !is_inexpensive_invariant(value) &&
+         !candidates_[value];
 }
 
-void LoopBody::find_cheap() {
-  const auto stays = [&](ValueId value) {
-    for (int64_t i = 0; i < forward_.carries(); ++i)
+void LoopBody::find_candidates() {
+  const auto persists = [&](ValueId value) {
+    for (size_t i = 0; i < forward_.carries(); ++i)
       if (value == forward_.carry_in(i)) return false;
     return true;
   };
-  cheap_ = cheap_to_recompute(
-      joint_, {.is_forward = [&](NodeId id) { return id < forward_nodes_; },
-               .is_backward = [&](NodeId id) { return live_[static_cast<size_t>(id)]; },
-               .stays = stays});
+  candidates_ =
+      recompute_candidates(joint_, {.is_forward = [&](NodeId id) { return id < forward_end_; },
+                                    .is_backward = [&](NodeId id) { return live_[id]; },
+                                    .persists = persists});
 }
 
-bool LoopBody::is_cheap_invariant(ValueId value) const {
-  return invariant_[static_cast<size_t>(value)] &&
-         is_cheap(joint_.node(joint_.value(value).producer));
+bool LoopBody::is_inexpensive_invariant(ValueId value) const {
+  return invariant_[value] && is_inexpensive(joint_.node(joint_.value(value).producer));
 }
 
 void LoopBody::add_carry(ValueId in, ValueId out) {
@@ -87,55 +143,55 @@ void LoopBody::add_result(ValueId out) { results_.push_back(out); }
 
 LoopBody::Source LoopBody::classify(ValueId value) {
   const NodeId producer = joint_.value(value).producer;
-  if (producer >= forward_nodes_) return Source::kBackward;
-  if (producer != kNone) return saves(value) ? Source::kSaved : Source::kAgain;
+  if (producer >= forward_end_) return Source::kBackward;
+  if (producer != kNone) return saves(value) ? Source::kSaved : Source::kRecomputed;
   if (value == forward_.index()) return Source::kIndex;
-  for (int64_t i = 0; i < forward_.carries(); ++i)
+  for (size_t i = 0; i < forward_.carries(); ++i)
     if (value == forward_.carry_in(i)) return Source::kSaved;
-  for (int64_t i = 0; i < forward_.slices(); ++i) {
+  for (size_t i = 0; i < forward_.slices(); ++i) {
     if (value != forward_.slice_in(i)) continue;
     slices_.push_back(i);
     return Source::kSlice;
   }
-  for (int64_t i = 0; i < forward_.constants(); ++i) {
+  for (size_t i = 0; i < forward_.constants(); ++i) {
     if (value != forward_.constant_in(i)) continue;
     constants_.push_back(i);
     return Source::kConstant;
   }
-  return Source::kBackward;  // An input that backward tracing added.
+  return Source::kBackward;  // An input added by tracing the backward pass.
 }
 
-// Decides where a value that the backward pass reads comes from, and what that takes in turn.
+// Decides where the backward pass gets a value from, and what that requires in turn.
 void LoopBody::require(ValueId value) {
-  Source& source = sources_[static_cast<size_t>(value)];
+  Source& source = sources_[value];
   if (source != Source::kUnknown) return;
   source = classify(value);
   if (source == Source::kSaved) saved_.push_back(value);
-  if (source == Source::kAgain)
+  if (source == Source::kRecomputed)
     for (const ValueId operand : joint_.node(joint_.value(value).producer).inputs) require(operand);
 }
 
-// Of the backward nodes only those that a result depends on: a vjp also gives what nobody asked
-// for.
+// Finds the backward nodes that a result depends on. A vjp may compute cotangents that nobody
+// reads.
 void LoopBody::find_live() {
-  const auto end = static_cast<NodeId>(joint_.nodes().size());
-  live_.assign(static_cast<size_t>(end), false);
-  std::vector<bool> wanted(joint_.values().size(), false);
-  for (const ValueId out : carries_out_) wanted[static_cast<size_t>(out)] = true;
-  for (const ValueId out : results_) wanted[static_cast<size_t>(out)] = true;
-  for (NodeId id = end - 1; id >= forward_nodes_; --id) {
+  const NodeId end = joint_.nodes().end_id();
+  live_ = NodeFlags(joint_.nodes().size());
+  ValueFlags wanted(joint_.values().size());
+  for (const ValueId out : carries_out_) wanted[out] = true;
+  for (const ValueId out : results_) wanted[out] = true;
+  for (const NodeId id : IdRange(forward_end_, end).reversed()) {
     const Node& node = joint_.node(id);
-    const bool used = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                  [&](ValueId v) { return wanted[static_cast<size_t>(v)]; });
-    live_[static_cast<size_t>(id)] = used;
+    const bool used =
+        std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return wanted[v]; });
+    live_[id] = used;
     if (!used) continue;
-    for (const ValueId operand : node.inputs) wanted[static_cast<size_t>(operand)] = true;
+    for (const ValueId operand : node.inputs) wanted[operand] = true;
   }
 }
 
 void LoopBody::find_crossing() {
-  for (NodeId id = forward_nodes_; id < static_cast<NodeId>(joint_.nodes().size()); ++id) {
-    if (!live_[static_cast<size_t>(id)]) continue;
+  for (const NodeId id : IdRange(forward_end_, joint_.nodes().end_id())) {
+    if (!live_[id]) continue;
     for (const ValueId operand : joint_.node(id).inputs) require(operand);
   }
   for (const ValueId out : carries_out_) require(out);
@@ -150,7 +206,7 @@ Graph LoopBody::build_forward() const {
     rewriter.set(input.value,
                  rewriter.to().add_input(input.name, input.kind, joint_.type(input.value)));
   }
-  for (NodeId id = 0; id < forward_nodes_; ++id) rewriter.copy_node(id);
+  for (const NodeId id : IdRange(forward_end_)) rewriter.copy_node(id);
   for (const GraphOutput& output : forward_.body().outputs())
     rewriter.to().add_output(output.name, rewriter.at(output.value));
   for (const ValueId value : saved_)
@@ -159,12 +215,12 @@ Graph LoopBody::build_forward() const {
   return std::move(rewriter.to());
 }
 
-// A node with what it reads, as far as that is computed again and not there yet.
+// Copies a node after the recomputed nodes that it reads.
 void LoopBody::copy_with_operands(Rewriter& rewriter, NodeId id) {
   for (const ValueId operand : joint_.node(id).inputs)
     if (!rewriter.has(operand)) copy_with_operands(rewriter, joint_.value(operand).producer);
   const NodeId copy = rewriter.copy_node(id);
-  if (id >= forward_nodes_) return;
+  if (id >= forward_end_) return;
   rewriter.to().node(copy).remat_clone = true;
   rewriter.to().node(copy).phase = Phase::kBackward;
 }
@@ -180,11 +236,11 @@ Graph LoopBody::build_backward() {
   for (const ValueId value : carries_in_) add_input("carry", value);
   for (const ValueId value : slices_in_) add_input("slice", value);
   for (const ValueId value : saved_) add_input("saved", value);
-  for (const int64_t i : slices_) add_input("slice", forward_.slice_in(i));
-  for (const int64_t i : constants_) add_input("constant", forward_.constant_in(i));
+  for (const size_t i : slices_) add_input("slice", forward_.slice_in(i));
+  for (const size_t i : constants_) add_input("constant", forward_.constant_in(i));
 
-  for (NodeId id = forward_nodes_; id < static_cast<NodeId>(joint_.nodes().size()); ++id)
-    if (live_[static_cast<size_t>(id)]) copy_with_operands(rewriter, id);
+  for (const NodeId id : IdRange(forward_end_, joint_.nodes().end_id()))
+    if (live_[id]) copy_with_operands(rewriter, id);
   std::vector<ValueId> outputs = carries_out_;
   outputs.insert(outputs.end(), results_.begin(), results_.end());
   for (const ValueId value : outputs) {
@@ -196,7 +252,7 @@ Graph LoopBody::build_backward() {
 
 LoopBody::Built LoopBody::build() {
   find_live();
-  find_cheap();
+  find_candidates();
   find_crossing();
   Graph forward = build_forward();
   Graph backward = build_backward();

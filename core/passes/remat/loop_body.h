@@ -1,52 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parting a loop's forward and backward work. A *joint* graph holds a body's forward nodes followed
-// by nodes of its backward pass; LoopBody cuts it into two bodies and says what crosses over: saved
-// by the forward loop, read again from its operands, or computed again.
+// What crosses from the forward to the backward pass: which values are worth recomputing, and the
+// split of a loop into a forward and a backward loop.
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "core/graph/graph.h"
-#include "core/passes/loop.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
 
+// The two passes in a graph that contains both.
+struct PassesOfGraph {
+  std::function<bool(NodeId)> is_forward, is_backward;
+  std::function<bool(ValueId)> persists;  // Whether the backward pass can read a graph input.
+};
+
+// Forward values that the backward pass should recompute instead of reading them, whatever the
+// remat policy: elementwise results whose operands it has anyway and that only elementwise nodes
+// read. A fused loop recomputes them with the same bits, and they need not be stored. Values marked
+// by save_for_backward and outputs are not among them.
+ValueFlags recompute_candidates(const Graph& graph, const PassesOfGraph& passes);
+
+// Splits a joint graph, the forward nodes of a loop body followed by nodes of its backward pass,
+// into two bodies. Forward values that the backward pass reads are saved by the forward loop, read
+// again from its operands, or recomputed.
 class LoopBody {
  public:
-  // Nodes before `forward_nodes` are the forward body's. `forward` is the loop they come from; its
-  // body's inputs, outputs and values keep their ids in `joint`.
-  LoopBody(const Graph& joint, const Loop& forward, NodeId forward_nodes);
+  // Nodes before `forward_end` are those of the body of the loop `forward`; inputs, outputs and
+  // values of that body have the same ids in `joint`.
+  LoopBody(const Graph& joint, const Loop& forward, NodeId forward_end);
 
-  // Operands and results of the backward loop beyond what crosses over, as values of the joint
-  // graph. Slices added here come before the saved ones.
+  // Adds operands and results of the backward loop, as values of the joint graph. Slices added here
+  // precede saved values.
   void add_carry(ValueId in, ValueId out);
   void add_slice(ValueId in);
   void add_result(ValueId out);
 
-  // Whether a forward value that the backward pass reads is saved; else its node is computed again.
-  // By default all are but views, what is cheap and the same in every iteration, and what is
-  // cheaper to compute again than to read back (recompute_candidates.h).
+  // Decides whether a forward value that the backward pass reads is saved or recomputed. By default
+  // all are saved except views, recompute_candidates(), and inexpensive values that are the same in
+  // every iteration.
   void save_if(std::function<bool(ValueId)> save) { save_ = std::move(save); }
 
   struct Built {
-    Graph forward_body;              // Also returns `saved`, as further results.
-    Graph backward_body;             // Slices: those added, `saved`, then `slices`.
-    std::vector<ValueId> saved;      // Of the joint graph.
-    std::vector<int64_t> slices;     // Stacked operands of the forward loop read again.
-    std::vector<int64_t> constants;  // Likewise constants.
+    Graph forward_body;             // With `saved` as further results.
+    Graph backward_body;            // Slices: those added, `saved`, `slices`.
+    std::vector<ValueId> saved;     // Of the joint graph.
+    std::vector<size_t> slices;     // Stacked operands of the forward loop that are read again.
+    std::vector<size_t> constants;  // Constants of the forward loop that are read again.
   };
   Built build();
 
  private:
-  enum class Source { kUnknown, kBackward, kIndex, kSlice, kConstant, kSaved, kAgain };
+  enum class Source { kUnknown, kBackward, kIndex, kSlice, kConstant, kSaved, kRecomputed };
 
   Source classify(ValueId value);
   void require(ValueId value);
   bool saves(ValueId value) const;
-  bool is_cheap_invariant(ValueId value) const;
-  void find_cheap();
+  bool is_inexpensive_invariant(ValueId value) const;
+  void find_candidates();
   void find_live();
   void find_crossing();
   Graph build_forward() const;
@@ -55,15 +69,15 @@ class LoopBody {
 
   const Graph& joint_;
   const Loop& forward_;
-  NodeId forward_nodes_;
-  std::function<bool(ValueId)> save_;  // Unset: by default.
+  NodeId forward_end_;
+  std::function<bool(ValueId)> save_;  // Unset: the default.
   std::vector<ValueId> carries_in_, carries_out_, slices_in_, results_;
-  std::vector<Source> sources_;  // By value of the joint graph.
-  std::vector<bool> live_;       // By node.
-  std::vector<bool> cheap_;      // By value, as are
-  std::vector<bool> invariant_;  // Values that no carry or slice reaches.
+  IndexedVector<ValueId, Source> sources_;
+  NodeFlags live_;
+  ValueFlags candidates_;
+  ValueFlags invariant_;  // The same in every iteration.
   std::vector<ValueId> saved_;
-  std::vector<int64_t> slices_, constants_;
+  std::vector<size_t> slices_, constants_;
 };
 
 }  // namespace tessera

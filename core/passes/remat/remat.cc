@@ -6,63 +6,220 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
+
+#include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
-#include "core/passes/loop.h"
-#include "core/passes/remat/recompute_candidates.h"
-#include "core/passes/remat/remat_decision.h"
-#include "core/passes/remat/remat_loop.h"
+#include "core/passes/remat/loop_body.h"
 #include "core/passes/rewrite.h"
 #include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {
 
+// The forward loop whose results the loop `backward` reads, or kNone.
+NodeId find_forward_loop(const Graph& graph, const Node& backward) {
+  const Loop loop(backward);
+  for (size_t i = 0; i < loop.slices(); ++i) {
+    const NodeId producer = graph.value(loop.stacked(i)).producer;
+    if (producer == kNone || !is_repeat(graph.node(producer))) continue;
+    const Node& node = graph.node(producer);
+    const bool forward = node.phase == Phase::kForward || node.remat_clone;
+    if (forward && graph.value(loop.stacked(i)).result >= Loop(node).carries()) return producer;
+  }
+  return kNone;
+}
+
+// Joins the bodies of a backward loop and its forward loop, and splits them again according to the
+// policy.
+class LoopRemat {
+ public:
+  LoopRemat(Graph& graph, NodeId forward, NodeId backward)
+      : graph_(graph),
+        forward_id_(forward),
+        backward_id_(backward),
+        forward_node_(graph.node(forward)),
+        backward_node_(graph.node(backward)),
+        forward_(forward_node_),
+        backward_(backward_node_),
+        joint_(forward_.body()),
+        forward_end_(joint_.nodes().end_id()) {}
+
+  void run(const RematPolicy& policy) {
+    map_inputs();
+    for (const NodeId id : backward_.body().nodes().ids()) append(id);
+    LoopBody split(joint_, forward_, forward_end_);
+    for (size_t i = 0; i < backward_.carries(); ++i)
+      split.add_carry(joined(backward_.carry_in(i)), joined(backward_.carry_out(i)));
+    for (const ValueId slice : other_slices_) split.add_slice(slice);
+    for (size_t k = 0; k < backward_.results(); ++k)
+      split.add_result(joined(backward_.slice_out(k)));
+    split.save_if(RematDecision(joint_, policy));
+    rebuild(split.build());
+  }
+
+ private:
+  ValueId& joined(ValueId value) { return map_[value]; }
+
+  // Maps the inputs of the backward body to values of the joint graph: forward values if possible.
+  void map_inputs() {
+    map_ = IndexedVector<ValueId, ValueId>(backward_.body().values().size());
+    joined(backward_.index()) = forward_.index();
+    for (size_t i = 0; i < backward_.carries(); ++i)
+      joined(backward_.carry_in(i)) = add_input(backward_.carry_in(i));
+    for (size_t i = 0; i < backward_.slices(); ++i) {
+      ValueId value = forward_slice(backward_.stacked(i));
+      if (value == kNone) {
+        value = add_input(backward_.slice_in(i));
+        other_slices_.push_back(value);
+        other_stacks_.push_back(backward_.stacked(i));
+      }
+      joined(backward_.slice_in(i)) = value;
+    }
+    for (size_t i = 0; i < backward_.constants(); ++i) {
+      const ValueId value = forward_constant(backward_.constant(i));
+      CHECK(value != kNone, "a backward loop reads a constant that its forward loop does not");
+      joined(backward_.constant_in(i)) = value;
+    }
+  }
+
+  ValueId add_input(ValueId value) {
+    return joint_.add_input(fmt::format("backward {}", joint_.inputs().size()), InputKind::kLoop,
+                            backward_.body().type(value));
+  }
+
+  ValueId forward_slice(ValueId outer) const {
+    for (size_t k = 0; k < forward_.results(); ++k)
+      if (forward_.result(k) == outer) return forward_.slice_out(k);
+    for (size_t i = 0; i < forward_.slices(); ++i)
+      if (forward_.stacked(i) == outer) return forward_.slice_in(i);
+    return kNone;
+  }
+
+  ValueId forward_constant(ValueId outer) const {
+    for (size_t i = 0; i < forward_.constants(); ++i)
+      if (forward_.constant(i) == outer) return forward_.constant_in(i);
+    return kNone;
+  }
+
+  void append(NodeId id) {
+    const Node& original = backward_.body().node(id);
+    Node node = original;
+    for (ValueId& value : node.inputs) value = joined(value);
+    if (const NodeId same = node.remat_clone ? find_original(node) : kNone; same != kNone) {
+      for (size_t i = 0; i < original.outputs.size(); ++i)
+        joined(original.outputs[i]) = joint_.node(same).outputs[i];
+      return;
+    }
+    const NodeId copy = joint_.add_node(std::move(node), output_types(backward_.body(), original));
+    for (size_t i = 0; i < original.outputs.size(); ++i) {
+      const ValueId value = joint_.node(copy).outputs[i];
+      joint_.value(value).name = backward_.body().value(original.outputs[i]).name;
+      joined(original.outputs[i]) = value;
+    }
+  }
+
+  // The forward node that `clone` recomputes. Which nodes are recomputed is decided again.
+  NodeId find_original(const Node& clone) const {
+    for (const NodeId id : IdRange(forward_end_)) {
+      const Node& node = joint_.node(id);
+      if (node.op == clone.op && node.inputs == clone.inputs && node.bodies == clone.bodies &&
+          node.attributes == clone.attributes)
+        return id;
+    }
+    return kNone;
+  }
+
+  void rebuild(LoopBody::Built built) {
+    graph_.node(forward_id_).bodies[0] =
+        std::make_shared<const Graph>(std::move(built.forward_body));
+    std::vector<ValueId> stacked = other_stacks_;
+    for (const ValueId saved : built.saved) {
+      const ValueId result = graph_.add_result(
+          forward_id_, stacked_type(joint_.type(saved), forward_.axis(), forward_.count()));
+      graph_.value(result).name = joint_.value(saved).name;
+      stacked.push_back(result);
+    }
+    for (const size_t slice : built.slices) stacked.push_back(forward_.stacked(slice));
+
+    Node& node = graph_.node(backward_id_);
+    node.inputs.resize(backward_.carries());
+    node.inputs.insert(node.inputs.end(), stacked.begin(), stacked.end());
+    for (const size_t i : built.constants) node.inputs.push_back(forward_.constant(i));
+    node.attributes = loop_attributes(backward_.axis(), backward_.count(), backward_.carries(),
+                                      stacked.size(), built.constants.size(), backward_.reversed());
+    node.bodies[0] = std::make_shared<const Graph>(std::move(built.backward_body));
+  }
+
+  Graph& graph_;
+  NodeId forward_id_, backward_id_;
+  Node forward_node_, backward_node_;  // Copies of the nodes before changes.
+  Loop forward_, backward_;
+  Graph joint_;  // The forward body followed by the nodes of the backward body.
+  NodeId forward_end_;
+  IndexedVector<ValueId, ValueId> map_;  // From the backward body to the joint graph.
+  // Slices that do not come from the forward loop: in the joint graph, and the outer operands.
+  std::vector<ValueId> other_slices_, other_stacks_;
+};
+
+// For each backward loop that reads what a forward loop saved: saves only what the policy saves,
+// and recomputes the rest in the backward body. Loops within bodies are not changed.
+Graph rematerialize_loops(const Graph& graph, const RematPolicy& policy) {
+  Graph result = graph;
+  for (const NodeId id : result.nodes().ids()) {
+    const Node& node = result.node(id);
+    if (!is_repeat(node) || node.phase != Phase::kBackward || node.remat_clone) continue;
+    const NodeId forward = find_forward_loop(result, node);
+    if (forward != kNone) LoopRemat(result, forward, id).run(policy);
+  }
+  return result;
+}
+
 bool in_region(const Node& node) {
   return node.phase == Phase::kForward && node.remat_block != kNone;
 }
 
-// Per value: whether the backward pass computes it again. What leaves its region is kept, since
-// it is what the next region is computed from.
-std::vector<bool> find_dropped(const Graph& graph, const RematPolicy& policy) {
-  const RematDecision kept(graph, policy);
-  std::vector<bool> dropped(graph.values().size(), false);
+// Values that the backward pass recomputes. Values that leave their region are saved, since the
+// next region is recomputed from them.
+ValueFlags find_dropped(const Graph& graph, const RematPolicy& policy) {
+  const RematDecision saves(graph, policy);
+  ValueFlags dropped(graph.values().size());
   for (const Node& node : graph.nodes())
     if (in_region(node))
-      for (const ValueId value : node.outputs) dropped[static_cast<size_t>(value)] = !kept(value);
+      for (const ValueId value : node.outputs) dropped[value] = !saves(value);
   for (const Node& node : graph.nodes()) {
     if (node.phase != Phase::kForward) continue;
     for (const ValueId value : node.inputs) {
       const NodeId producer = graph.value(value).producer;
       if (producer == kNone || graph.node(producer).remat_block == node.remat_block) continue;
-      dropped[static_cast<size_t>(value)] = false;
+      dropped[value] = false;
     }
   }
-  for (const GraphOutput& output : graph.outputs())
-    dropped[static_cast<size_t>(output.value)] = false;
+  for (const GraphOutput& output : graph.outputs()) dropped[output.value] = false;
   return dropped;
 }
 
-std::vector<bool> find_cheap(const Graph& graph) {
-  return cheap_to_recompute(
+ValueFlags find_candidates(const Graph& graph) {
+  return recompute_candidates(
       graph, {.is_forward = [&](NodeId id) { return graph.node(id).phase == Phase::kForward; },
               .is_backward = [&](NodeId id) { return graph.node(id).phase == Phase::kBackward; },
-              .stays = [](ValueId) { return true; }});
+              .persists = [](ValueId) { return true; }});
 }
 
-// Computes the forward values that are dropped again, each node once, right before the first
-// backward node that needs it.
+// Recomputes the dropped forward values: each node once, right before the first backward node that
+// needs it.
 class Recomputation {
  public:
-  Recomputation(const Graph& graph, std::vector<bool> dropped)
+  Recomputation(const Graph& graph, ValueFlags dropped)
       : graph_(graph),
         dropped_(std::move(dropped)),
         rewriter_(graph),
-        clones_(graph.values().size(), kNone) {}
+        clones_(graph.values().size()) {}
 
   Graph run() {
     rewriter_.copy_inputs();
-    for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes().size()); ++id) {
+    for (const NodeId id : graph_.nodes().ids()) {
       if (graph_.node(id).phase == Phase::kForward) {
         rewriter_.copy_node(id);
         continue;
@@ -77,10 +234,10 @@ class Recomputation {
 
  private:
   ValueId backward_operand(ValueId value) {
-    if (!dropped_[static_cast<size_t>(value)]) return rewriter_.at(value);
-    ValueId& clone = clones_[static_cast<size_t>(value)];
+    if (!dropped_[value]) return rewriter_.at(value);
+    ValueId& clone = clones_[value];
     if (clone == kNone) clone_producer(value);
-    return clones_[static_cast<size_t>(value)];
+    return clones_[value];
   }
 
   void clone_producer(ValueId value) {
@@ -93,17 +250,17 @@ class Recomputation {
     Graph& to = rewriter_.to();
     const NodeId id = to.add_node(std::move(clone), output_types(graph_, original));
     for (size_t i = 0; i < original.outputs.size(); ++i)
-      clones_[static_cast<size_t>(original.outputs[i])] = to.node(id).outputs[i];
+      clones_[original.outputs[i]] = to.node(id).outputs[i];
   }
 
   const Graph& graph_;
-  std::vector<bool> dropped_;
+  ValueFlags dropped_;
   Rewriter rewriter_;
-  std::vector<ValueId> clones_;  // By value of the old graph.
+  IndexedVector<ValueId, ValueId> clones_;  // From values of the old graph.
 };
 
-// The value that `value` shows, through views, marks and reshards.
-ValueId shown(const Graph& graph, ValueId value) {
+// The value that `value` is an alias or reshard of.
+ValueId source_of(const Graph& graph, ValueId value) {
   for (NodeId producer = graph.value(value).producer; producer != kNone;
        producer = graph.value(value).producer) {
     const Node& node = graph.node(producer);
@@ -118,40 +275,39 @@ std::string name_of(const Graph& graph, ValueId value) {
   const Node& producer = graph.node(graph.value(value).producer);
   if (!is_repeat(producer)) return std::string(producer.op->name);
   const Loop loop(producer);
-  const int64_t result = graph.value(value).result;
+  const size_t result = graph.value(value).result;
   const ValueId inner =
       result < loop.carries() ? loop.carry_out(result) : loop.slice_out(result - loop.carries());
   if (loop.body().value(inner).producer == kNone) return loop.body().describe(inner);
   return name_of(loop.body(), inner);
 }
 
-// The graph in which what is marked to be saved has the mark's name.
+// Gives values marked by save_for_backward the name of the mark.
 Graph with_marked_names(const Graph& graph) {
   Graph result = graph;
-  for (NodeId id = 0; id < static_cast<NodeId>(result.nodes().size()); ++id) {
+  for (const NodeId id : result.nodes().ids()) {
     Node& node = result.node(id);
     if (is_repeat(node))
       node.bodies[0] = std::make_shared<const Graph>(with_marked_names(*node.bodies[0]));
     if (node.op == &kSaveForBackwardOp)
-      result.value(shown(result, node.inputs[0])).name = node.attributes.get<std::string>("name");
+      result.value(source_of(result, node.inputs[0])).name =
+          node.attributes.get<std::string>("name");
   }
   return result;
 }
 
-// What forward nodes make and others read, each once, in forward order.
+// Lists the results of forward nodes that backward nodes read, without repetitions.
 void list_saved(const Graph& graph, std::vector<SavedValue>& saved) {
-  std::vector<bool> crosses(graph.values().size(), false);
+  ValueFlags crosses(graph.values().size());
   for (const Node& node : graph.nodes()) {
     if (is_repeat(node)) list_saved(Loop(node).body(), saved);
     if (node.phase != Phase::kBackward) continue;
-    for (const ValueId value : node.inputs)
-      crosses[static_cast<size_t>(shown(graph, value))] = true;
+    for (const ValueId value : node.inputs) crosses[source_of(graph, value)] = true;
   }
   for (const Node& node : graph.nodes()) {
     if (node.phase != Phase::kForward) continue;
     for (const ValueId value : node.outputs)
-      if (crosses[static_cast<size_t>(value)])
-        saved.push_back({name_of(graph, value), node.path, graph.type(value)});
+      if (crosses[value]) saved.push_back({name_of(graph, value), node.path, graph.type(value)});
   }
 }
 
@@ -161,9 +317,9 @@ Graph rematerialize_graph(const Graph& graph, const RematPolicy& policy) {
     result = rematerialize_loops(result, policy);
     result = Recomputation(result, find_dropped(result, policy)).run();
   }
-  result = dce(result);  // What a vjp gave that nobody asked for is no reader.
-  result = Recomputation(result, find_cheap(result)).run();
-  for (NodeId id = 0; id < static_cast<NodeId>(result.nodes().size()); ++id) {
+  result = dce(result);  // Cotangents that nobody reads do not count as readers.
+  result = Recomputation(result, find_candidates(result)).run();
+  for (const NodeId id : result.nodes().ids()) {
     Node& node = result.node(id);
     if (is_repeat(node))
       node.bodies[0] = std::make_shared<const Graph>(rematerialize_graph(*node.bodies[0], policy));

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,15 +12,33 @@
 #include "core/graph/trace.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
-#include "core/passes/loop.h"
-#include "core/passes/views.h"
+#include "core/ops/reduce.h"
+#include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {
 
+std::vector<std::string> axes_without_units(const Type& type) {
+  std::vector<std::string> names;
+  for (const Axis& axis : type.axes)
+    if (axis.size != 1) names.push_back(axis.name);
+  return names;
+}
+
+std::optional<int64_t> slice_offset(const Type& whole, const Node& node) {
+  int64_t inner = dtype_bytes(whole.dtype);
+  const int64_t position = whole.find(node.attributes.get<std::string>("axis"));
+  for (int64_t i = 0; i < whole.rank(); ++i) {
+    const int64_t size = whole.axes[static_cast<size_t>(i)].size;
+    if (i < position && size != 1) return std::nullopt;
+    if (i > position) inner *= size;
+  }
+  return node.attributes.get<int64_t>("begin") * inner;
+}
+
 // The node of `helpers` that copies a value of this type.
 NodeId copy_node(Graph& helpers, const Type& type) {
-  for (NodeId id = 0; id < static_cast<NodeId>(helpers.nodes().size()); ++id) {
+  for (const NodeId id : helpers.nodes().ids()) {
     const Node& node = helpers.node(id);
     if (node.op == &kCopyOp && helpers.type(node.outputs[0]) == type) return id;
   }
@@ -32,7 +49,7 @@ NodeId copy_node(Graph& helpers, const Type& type) {
   return helpers.add_node(std::move(node), {type});
 }
 
-// The node that gives all indices of a loop.
+// A node that computes all indices of a loop.
 NodeId index_node(Graph& helpers, const std::string& axis, int64_t count) {
   const Mesh mesh;
   const AxisRules rules;
@@ -40,15 +57,15 @@ NodeId index_node(Graph& helpers, const std::string& axis, int64_t count) {
   return helpers.value(iota(Axis{.name = axis, .size = count, .split = {}}).id()).producer;
 }
 
-// Per value: whether loops alone read it, slice by slice.
-std::vector<bool> find_sliced(const Graph& graph) {
-  std::vector<bool> sliced(graph.values().size(), true);
-  const auto whole = [&](ValueId value) { sliced[static_cast<size_t>(value)] = false; };
+// Whether each value is read only by loops, slice by slice.
+ValueFlags find_sliced(const Graph& graph) {
+  ValueFlags sliced(graph.values().size(), true);
+  const auto whole = [&](ValueId value) { sliced[value] = false; };
   for (const Node& node : graph.nodes()) {
     if (is_repeat(node)) {
       const Loop loop(node);
-      for (int64_t i = 0; i < loop.carries(); ++i) whole(loop.initial(i));
-      for (int64_t i = 0; i < loop.constants(); ++i) whole(loop.constant(i));
+      for (size_t i = 0; i < loop.carries(); ++i) whole(loop.initial(i));
+      for (size_t i = 0; i < loop.constants(); ++i) whole(loop.constant(i));
     } else {
       for (const ValueId value : node.inputs) whole(value);
     }
@@ -66,51 +83,51 @@ class Flattener {
 
   FlatProgram flatten() {
     const Graph& graph = *program_.graph;
-    std::vector<FlatValue> values(graph.values().size());
+    IndexedVector<ValueId, FlatValue> values(graph.values().size());
     for (const GraphInput& input : graph.inputs()) {
       const FlatValue value = new_value(graph.type(input.value).bytes());
-      FlatBuffer& buffer = program_.buffers[static_cast<size_t>(value.buffer)];
+      FlatBuffer& buffer = program_.buffers[value.buffer];
       buffer.is_input = true;
       buffer.persistent = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
-      values[static_cast<size_t>(input.value)] = value;
+      values[input.value] = value;
       program_.inputs.push_back(value);
     }
     run(graph, values);
     for (const GraphOutput& output : graph.outputs())
-      program_.outputs.push_back(values[static_cast<size_t>(output.value)]);
+      program_.outputs.push_back(values[output.value]);
     return std::move(program_);
   }
 
  private:
+  using Values = IndexedVector<ValueId, FlatValue>;
+
   FlatValue new_value(int64_t bytes) {
-    program_.buffers.push_back({.bytes = bytes});
-    return {static_cast<BufferId>(program_.buffers.size()) - 1, 0, bytes};
+    return {program_.buffers.push_back({.bytes = bytes}), 0, bytes};
   }
 
-  void run(const Graph& graph, std::vector<FlatValue>& values) {
-    for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
+  void run(const Graph& graph, Values& values) {
+    for (const NodeId id : graph.nodes().ids()) {
       const Node& node = graph.node(id);
       if (is_repeat(node)) {
         run_loop(graph, node, values);
       } else if (const std::optional<int64_t> offset = view_offset(graph, node)) {
-        FlatValue view = values[static_cast<size_t>(node.inputs[0])];
+        FlatValue view = values[node.inputs[0]];
         view.offset += *offset;
         view.bytes = graph.type(node.outputs[0]).bytes();
-        values[static_cast<size_t>(node.outputs[0])] = view;
+        values[node.outputs[0]] = view;
       } else {
         launch(graph, id, values);
       }
     }
   }
 
-  void launch(const Graph& graph, NodeId id, std::vector<FlatValue>& values) {
+  void launch(const Graph& graph, NodeId id, Values& values) {
     const Node& node = graph.node(id);
     FlatLaunch launch{.graph = &graph, .node = id, .inputs = {}, .outputs = {}};
-    for (const ValueId value : node.inputs)
-      launch.inputs.push_back(values[static_cast<size_t>(value)]);
+    for (const ValueId value : node.inputs) launch.inputs.push_back(values[value]);
     for (const ValueId value : node.outputs) {
-      values[static_cast<size_t>(value)] = new_value(graph.type(value).bytes());
-      launch.outputs.push_back(values[static_cast<size_t>(value)]);
+      values[value] = new_value(graph.type(value).bytes());
+      launch.outputs.push_back(values[value]);
     }
     append(std::move(launch));
   }
@@ -123,57 +140,49 @@ class Flattener {
   }
 
   FlatValue part(FlatValue whole, int64_t number, int64_t bytes) const {
-    if (whole.stack != kNone)
-      return stacks_[static_cast<size_t>(whole.stack)][static_cast<size_t>(number)];
+    if (whole.stack != kNone) return stacks_[whole.stack][static_cast<size_t>(number)];
     return {whole.buffer, whole.offset + number * bytes, bytes};
   }
 
-  // Room for a loop's result: one buffer, or a list of slices if that will do.
+  // Memory for a stacked result of a loop: one buffer, or separate slices if only loops read it.
   FlatValue new_result(const Graph& graph, ValueId result, int64_t count, int64_t bytes) {
-    const auto [sliced, fresh] = sliced_.try_emplace(&graph);
-    if (fresh) sliced->second = find_sliced(graph);
-    if (!sliced->second[static_cast<size_t>(result)]) return new_value(count * bytes);
-    stacks_.emplace_back(static_cast<size_t>(count));
-    return {.stack = static_cast<int32_t>(stacks_.size()) - 1};
+    const auto [sliced, added] = sliced_.try_emplace(&graph);
+    if (added) sliced->second = find_sliced(graph);
+    if (!sliced->second[result]) return new_value(count * bytes);
+    return {.stack = stacks_.push_back(std::vector<FlatValue>(static_cast<size_t>(count)))};
   }
 
-  void run_loop(const Graph& graph, const Node& node, std::vector<FlatValue>& values) {
+  void run_loop(const Graph& graph, const Node& node, Values& values) {
     const Loop loop(node);
     const Graph& body = loop.body();
-    const auto outer = [&](ValueId value) -> FlatValue& {
-      return values[static_cast<size_t>(value)];
-    };
-    std::vector<FlatValue> inner(body.values().size());
-    const auto in = [&](ValueId value) -> FlatValue& { return inner[static_cast<size_t>(value)]; };
+    const auto outer = [&](ValueId value) -> FlatValue& { return values[value]; };
+    Values inner(body.values().size());
+    const auto in = [&](ValueId value) -> FlatValue& { return inner[value]; };
     const auto bytes = [&](ValueId value) { return body.type(value).bytes(); };
 
     std::vector<FlatValue> carries;
-    for (int64_t i = 0; i < loop.carries(); ++i) carries.push_back(outer(loop.initial(i)));
-    for (int64_t k = 0; k < loop.results(); ++k)
+    for (size_t i = 0; i < loop.carries(); ++i) carries.push_back(outer(loop.initial(i)));
+    for (size_t k = 0; k < loop.results(); ++k)
       outer(loop.result(k)) =
           new_result(graph, loop.result(k), loop.count(), bytes(loop.slice_out(k)));
-    for (int64_t i = 0; i < loop.constants(); ++i)
-      in(loop.constant_in(i)) = outer(loop.constant(i));
+    for (size_t i = 0; i < loop.constants(); ++i) in(loop.constant_in(i)) = outer(loop.constant(i));
     const FlatValue indices = loop_indices(loop);
     for (int64_t step = 0; step < loop.count(); ++step) {
       const int64_t iteration = loop.iteration(step);
       in(loop.index()) = part(indices, iteration, bytes(loop.index()));
-      for (int64_t i = 0; i < loop.carries(); ++i)
-        in(loop.carry_in(i)) = carries[static_cast<size_t>(i)];
-      for (int64_t i = 0; i < loop.slices(); ++i)
+      for (size_t i = 0; i < loop.carries(); ++i) in(loop.carry_in(i)) = carries[i];
+      for (size_t i = 0; i < loop.slices(); ++i)
         in(loop.slice_in(i)) = part(outer(loop.stacked(i)), iteration, bytes(loop.slice_in(i)));
       run(body, inner);
-      for (int64_t k = 0; k < loop.results(); ++k)
+      for (size_t k = 0; k < loop.results(); ++k)
         put_slice(outer(loop.result(k)), iteration, in(loop.slice_out(k)),
                   body.type(loop.slice_out(k)));
-      for (int64_t i = 0; i < loop.carries(); ++i)
-        carries[static_cast<size_t>(i)] = in(loop.carry_out(i));
+      for (size_t i = 0; i < loop.carries(); ++i) carries[i] = in(loop.carry_out(i));
     }
-    for (int64_t i = 0; i < loop.carries(); ++i)
-      outer(loop.last(i)) = carries[static_cast<size_t>(i)];
+    for (size_t i = 0; i < loop.carries(); ++i) outer(loop.last(i)) = carries[i];
   }
 
-  // All indices of a loop, if its body reads them.
+  // All indices of a loop; empty if its body does not read them.
   FlatValue loop_indices(const Loop& loop) {
     const Graph& body = loop.body();
     bool read = false;
@@ -190,15 +199,15 @@ class Flattener {
 
   void put_slice(FlatValue result, int64_t iteration, FlatValue slice, const Type& type) {
     if (result.stack != kNone) {
-      stacks_[static_cast<size_t>(result.stack)][static_cast<size_t>(iteration)] = slice;
+      stacks_[result.stack][static_cast<size_t>(iteration)] = slice;
     } else {
-      lay(slice, part(result, iteration, slice.bytes), type);
+      alias_into(slice, part(result, iteration, slice.bytes), type);
     }
   }
 
-  // Has `value` lie at `place`, by writing it there in the first place or by a copy.
-  void lay(FlatValue value, FlatValue place, const Type& type) {
-    FlatBuffer& buffer = program_.buffers[static_cast<size_t>(value.buffer)];
+  // Makes the buffer of `value` a part of `place`, or copies it if that is impossible.
+  void alias_into(FlatValue value, FlatValue place, const Type& type) {
+    FlatBuffer& buffer = program_.buffers[value.buffer];
     const bool whole = value.offset == 0 && value.bytes == buffer.bytes;
     if (whole && buffer.parent == kNone && !buffer.is_input) {
       buffer.parent = place.buffer;
@@ -210,15 +219,28 @@ class Flattener {
 
   const KernelFacts& facts_;
   FlatProgram program_;
-  std::vector<std::vector<FlatValue>> stacks_;
-  std::map<const Graph*, std::vector<bool>> sliced_;
+  IndexedVector<StackId, std::vector<FlatValue>> stacks_;
+  std::map<const Graph*, ValueFlags> sliced_;
 };
 
 }  // namespace
 
+std::optional<int64_t> view_offset(const Graph& graph, const Node& node) {
+  if (node.inputs.empty()) return std::nullopt;
+  const Type& from = graph.type(node.inputs[0]);
+  const Type& to = graph.type(node.outputs[0]);
+  if (node.op->op_class == OpClass::kView) return 0;
+  // A slice over mesh axes begins at a different offset on each device, but all devices share one
+  // plan.
+  if (node.op == &kSliceOp && !node.attributes.has("mesh_axes")) return slice_offset(from, node);
+  const bool keeps_elements = node.op == &kTransposeOp || node.op == &kBroadcastOp;
+  if (keeps_elements && axes_without_units(from) == axes_without_units(to)) return 0;
+  return std::nullopt;
+}
+
 FlatValue FlatProgram::root(FlatValue value) const {
   for (;;) {
-    const FlatBuffer& buffer = buffers[static_cast<size_t>(value.buffer)];
+    const FlatBuffer& buffer = buffers[value.buffer];
     if (buffer.parent == kNone) return value;
     value = {buffer.parent, value.offset + buffer.parent_offset, value.bytes};
   }

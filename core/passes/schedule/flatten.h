@@ -1,65 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lowered graph as one flat list of launches over buffers: loops run out, views and stacked
-// results turned into places within other buffers. What only loops read of a loop's results is
-// never put together: each slice stays where it is, and dies with its last use. No offsets in the
-// arena yet (see memory_plan.h).
+// A lowered graph as a flat list of launches over buffers: loops are unrolled, and views and
+// stacked results become parts of other buffers. A stacked result that only loops read is kept as
+// separate slices, each of which is freed after its last use. Offsets in the arena are assigned
+// later (memory/memory_plan.h).
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "core/graph/graph.h"
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/step_plan.h"
 
 namespace tessera {
 
-using BufferId = int32_t;
+using BufferId = Id<struct BufferTag>;
+using StackId = Id<struct StackTag>;
 
-// A piece of memory. One that came to lie within another has that as `parent`.
+// A block of memory, possibly a part of the block `parent`.
 struct FlatBuffer {
   int64_t bytes = 0;
-  BufferId parent = kNone;
+  BufferId parent;
   int64_t parent_offset = 0;
-  bool is_input = false;    // Of the graph.
+  bool is_input = false;    // Holds a graph input.
   bool persistent = false;  // A parameter or state.
-  // Launch numbers, inclusive; an input's `first` is -1. Meaningful for buffers without parent.
+  // The live range in numbers of launches, inclusive; `first` is -1 for inputs. Not set for buffers
+  // with a parent.
   int64_t first = 0, last = 0;
   Phase written_in = Phase::kForward, last_read_in = Phase::kForward;
 };
 
-// Where one value of one iteration lies.
+// The memory of a value in one iteration.
 struct FlatValue {
-  BufferId buffer = kNone;
+  BufferId buffer;
   int64_t offset = 0;
   int64_t bytes = 0;
-  int32_t stack = kNone;  // Within flatten(): of what loops save for loops, the list of slices.
+  StackId stack;  // Within flatten(): the slices of a result that only loops read.
 };
 
 struct FlatLaunch {
   const Graph* graph = nullptr;
-  NodeId node = kNone;
+  NodeId node;
   std::vector<FlatValue> inputs, outputs;
-  BufferId scratch = kNone;
+  BufferId scratch;
   LaunchKind kind = LaunchKind::kRun;
-  int32_t waits_for = kNone;  // Of a wait, which names the operands and results of its start.
+  LaunchId waits_for;  // kWait: the start, whose inputs and outputs are the inputs of the wait.
 };
 
 struct FlatProgram {
   std::shared_ptr<const Graph> graph;
-  std::shared_ptr<Graph> helpers;  // Nodes that planning adds: copies, loop indices.
-  std::vector<FlatLaunch> launches;
-  std::vector<FlatBuffer> buffers;
-  std::vector<FlatValue> inputs;   // As the graph's inputs.
-  std::vector<FlatValue> outputs;  // As the graph's outputs; of updates: where the input lies.
+  std::shared_ptr<Graph> helpers;  // Copies and loop indices added by planning.
+  IndexedVector<LaunchId, FlatLaunch> launches;
+  IndexedVector<BufferId, FlatBuffer> buffers;
+  std::vector<FlatValue> inputs;   // Of the graph's inputs.
+  std::vector<FlatValue> outputs;  // Of the graph's outputs.
 
-  // The buffer without parent in which `value` lies, and where in it.
+  // The value as part of the buffer without parent that contains it.
   FlatValue root(FlatValue value) const;
 };
 
-// Appends the launch of a copy, which takes no scratch on any backend.
+// Appends the launch of a copy, which needs no scratch memory.
 void add_copy(FlatProgram& program, const Type& type, FlatValue from, FlatValue to);
+
+// The byte offset of a node's result within its first operand if the result is a view of it, else
+// nullopt. In row-major layout, slices of the leading axis are views, and so are transpositions and
+// broadcasts that move or add only axes of size 1.
+std::optional<int64_t> view_offset(const Graph& graph, const Node& node);
 
 FlatProgram flatten(std::shared_ptr<const Graph> graph, const KernelFacts& facts);
 

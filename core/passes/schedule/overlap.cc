@@ -7,15 +7,148 @@
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/graph/op.h"
 #include "core/ops/collective.h"
-#include "core/passes/schedule/all_gather_prefetch.h"
 
 namespace tessera {
 namespace {
+
+const Node& node_of(const FlatLaunch& launch) { return launch.graph->node(launch.node); }
+
+bool may_move(const FlatLaunch& launch) {
+  const Node& node = node_of(launch);
+  const OpClass kind = node.op->op_class;
+  const bool cheap = kind == OpClass::kElementwise || kind == OpClass::kDataMovement ||
+                     kind == OpClass::kView || kind == OpClass::kCollective;
+  return cheap && node.phase != Phase::kUpdate && !launch.inputs.empty();
+}
+
+bool covers(FlatValue whole, FlatValue part) {
+  return part.offset >= whole.offset && part.offset + part.bytes <= whole.offset + whole.bytes;
+}
+
+struct Writer {
+  FlatValue root;
+  size_t launch = 0;
+};
+
+// Collectives that bring weights to where they are used, and the casts and slices before them. They
+// depend only on persistent values, so they may run at any earlier time. Launches are numbered by
+// their position in the program.
+class AllGatherPrefetch {
+ public:
+  explicit AllGatherPrefetch(const FlatProgram& program);
+
+  // Whether launch `i` depends only on persistent values, through collectives and inexpensive ops.
+  bool is_early(size_t i) const { return early_[i]; }
+  // Whether launch `i` is the last collective of such a chain.
+  bool is_gather(size_t i) const { return first_use_[i] != kNever; }
+
+  // An order of all launches in which gathers and what they depend on run as early as possible with
+  // at most `budget` gathered bytes that no launch has used yet. The others keep their order.
+  std::vector<size_t> order(int64_t budget) const;
+
+ private:
+  static constexpr size_t kNever = static_cast<size_t>(-1);
+
+  // The launch before which each gather is moved.
+  std::vector<size_t> positions(const std::vector<size_t>& gathers, int64_t budget) const;
+
+  const FlatProgram& program_;
+  std::vector<bool> early_;
+  std::vector<std::vector<size_t>> producers_;  // Of early launches: the launches they depend on.
+  std::vector<size_t> first_use_;               // Of gathers: their first reader.
+};
+
+AllGatherPrefetch::AllGatherPrefetch(const FlatProgram& program)
+    : program_(program),
+      early_(program.launches.size(), false),
+      producers_(program.launches.size()),
+      first_use_(program.launches.size(), kNever) {
+  std::unordered_map<BufferId, std::vector<Writer>> early_writers;
+  for (size_t i = 0; i < program.launches.size(); ++i) {
+    const FlatLaunch& launch = program.launches[LaunchId(i)];
+    bool early = may_move(launch);
+    std::vector<size_t> producers;
+    for (const FlatValue& value : launch.inputs) {
+      const FlatValue root = program.root(value);
+      if (program.buffers[root.buffer].persistent) continue;
+      const auto writers = early_writers.find(root.buffer);
+      bool found = false;
+      if (writers != early_writers.end()) {
+        for (const Writer& writer : writers->second) {
+          if (!covers(writer.root, root)) continue;
+          producers.push_back(writer.launch);
+          found = true;
+          break;
+        }
+      }
+      early = early && found;
+    }
+    // A gather is complete at its first reader that is not a further collective of the chain.
+    const bool continues_chain = early && is_collective(node_of(launch));
+    if (!continues_chain) {
+      for (const size_t producer : producers)
+        if (is_collective(node_of(program.launches[LaunchId(producer)])))
+          first_use_[producer] = std::min(first_use_[producer], i);
+    }
+    if (!early) continue;
+    early_[i] = true;
+    producers_[i] = std::move(producers);
+    for (const FlatValue& value : launch.outputs) {
+      const FlatValue root = program.root(value);
+      early_writers[root.buffer].push_back({root, i});
+    }
+  }
+}
+
+std::vector<size_t> AllGatherPrefetch::positions(const std::vector<size_t>& gathers,
+                                                 int64_t budget) const {
+  const auto bytes = [&](size_t k) {
+    return program_.launches[LaunchId(gathers[k])].outputs[0].bytes;
+  };
+  std::vector<size_t> positions;
+  size_t begin = 0;  // Gathers [begin, k] are within the budget.
+  int64_t sum = 0;
+  for (size_t k = 0; k < gathers.size(); ++k) {
+    sum += bytes(k);
+    while (begin < k && sum > budget) sum -= bytes(begin++);
+    size_t position = gathers[k];
+    if (sum <= budget)
+      position = std::min(position, begin == 0 ? 0 : first_use_[gathers[begin - 1]]);
+    if (!positions.empty()) position = std::min(std::max(position, positions.back()), gathers[k]);
+    positions.push_back(position);
+  }
+  return positions;
+}
+
+std::vector<size_t> AllGatherPrefetch::order(int64_t budget) const {
+  std::vector<size_t> gathers;
+  for (size_t i = 0; i < early_.size(); ++i)
+    if (is_gather(i)) gathers.push_back(i);
+  std::stable_sort(gathers.begin(), gathers.end(),
+                   [&](size_t a, size_t b) { return first_use_[a] < first_use_[b]; });
+  const std::vector<size_t> positions = this->positions(gathers, budget);
+
+  std::vector<size_t> order;
+  std::vector<bool> placed(early_.size(), false);
+  const auto put = [&](auto& self, size_t i) -> void {
+    if (placed[i]) return;
+    for (const size_t producer : producers_[i]) self(self, producer);
+    placed[i] = true;
+    order.push_back(i);
+  };
+  size_t next = 0;
+  for (size_t i = 0; i < early_.size(); ++i) {
+    for (; next < gathers.size() && positions[next] <= i; ++next) put(put, gathers[next]);
+    put(put, i);
+  }
+  return order;
+}
 
 bool overlaps(FlatValue a, FlatValue b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
@@ -28,12 +161,12 @@ int64_t bytes_of(const FlatLaunch& launch) {
   return bytes;
 }
 
-// Puts starts and waits for the collectives of launches that are in their order already.
+// Inserts starts and waits for the collectives of an ordered list of launches.
 class Splitter {
  public:
   explicit Splitter(FlatProgram& program) : program_(program) {}
 
-  // `ahead` marks the collectives that were moved forward on purpose.
+  // `ahead` marks prefetched collectives, which the budget does not limit.
   void split(std::vector<FlatLaunch> launches, const std::vector<bool>& ahead, int64_t budget) {
     for (size_t i = 0; i < launches.size(); ++i) {
       FlatLaunch& launch = launches[i];
@@ -59,28 +192,27 @@ class Splitter {
 
  private:
   struct Open {
-    int32_t start = kNone;
-    int64_t bytes = 0;  // Of those that count against the budget.
+    LaunchId start;
+    int64_t bytes = 0;  // Counted against the budget.
     std::vector<FlatValue> results;
   };
 
   void start(FlatLaunch launch, bool ahead, int64_t budget) {
-    Open open{static_cast<int32_t>(result_.size()), ahead ? 0 : bytes_of(launch), {}};
+    Open open{.start = {}, .bytes = ahead ? 0 : bytes_of(launch), .results = {}};
     size_t early = 0;
-    for (int64_t under_way = under_way_; open.bytes > 0 && under_way + open.bytes > budget;) {
+    for (int64_t in_flight = in_flight_; open.bytes > 0 && in_flight + open.bytes > budget;) {
       if (early == open_.size()) break;
-      under_way -= open_[early++].bytes;
+      in_flight -= open_[early++].bytes;
     }
     wait_for(early);
-    open.start = static_cast<int32_t>(result_.size());
     for (const FlatValue& value : launch.outputs) open.results.push_back(program_.root(value));
-    under_way_ += open.bytes;
+    in_flight_ += open.bytes;
     launch.kind = LaunchKind::kStart;
+    open.start = result_.push_back(std::move(launch));
     open_.push_back(std::move(open));
-    result_.push_back(std::move(launch));
   }
 
-  // How many of those under way must be waited for, for what this launch reads to be there.
+  // How many of the oldest open collectives must be complete before this launch.
   size_t needed(const FlatLaunch& launch) const {
     size_t count = 0;
     each_value(launch, [&](FlatValue value) {
@@ -95,7 +227,8 @@ class Splitter {
     return count;
   }
 
-  // Updates wait until their gradients have been waited for anyway, with what depends on them.
+  // Updates are deferred until something else has waited for their gradients; so is what depends on
+  // them.
   bool touches_deferred(const FlatLaunch& launch) const {
     bool touches = false;
     each_value(launch, [&](FlatValue value) {
@@ -127,19 +260,18 @@ class Splitter {
     for (const FlatValue& value : launch.outputs) visit(value);
   }
 
-  // The oldest of those under way: when one is done, so are all before it.
+  // Waits for the `count` oldest collectives. They complete in order.
   void wait_for(size_t count) {
     for (; count > 0; --count) {
       const Open& oldest = open_.front();
-      const FlatLaunch& start = result_[static_cast<size_t>(oldest.start)];
+      const FlatLaunch& start = result_[oldest.start];
       FlatLaunch wait{.graph = start.graph, .node = start.node, .inputs = start.inputs};
       wait.inputs.insert(wait.inputs.end(), start.outputs.begin(), start.outputs.end());
       if (start.scratch != kNone)
-        wait.inputs.push_back(
-            {start.scratch, 0, program_.buffers[static_cast<size_t>(start.scratch)].bytes});
+        wait.inputs.push_back({start.scratch, 0, program_.buffers[start.scratch].bytes});
       wait.kind = LaunchKind::kWait;
       wait.waits_for = oldest.start;
-      under_way_ -= oldest.bytes;
+      in_flight_ -= oldest.bytes;
       open_.pop_front();
       result_.push_back(std::move(wait));
       run_ready();
@@ -147,21 +279,21 @@ class Splitter {
   }
 
   FlatProgram& program_;
-  std::vector<FlatLaunch> result_;
+  IndexedVector<LaunchId, FlatLaunch> result_;
   std::deque<Open> open_;
   std::deque<FlatLaunch> deferred_;
-  int64_t under_way_ = 0;
+  int64_t in_flight_ = 0;
 };
 
-// The bytes that the chosen collectives of one layer take: the most of those of any loop's body or,
-// where layers are unrolled, of any "layers[i]" of a path; in one phase.
+// The bytes of the chosen collectives of one layer in one phase: the maximum over loop bodies and,
+// for unrolled layers, over path prefixes such as "layers[i]".
 template <typename Chosen>
 int64_t layer_bytes(const FlatProgram& program, const Chosen& chosen) {
   std::map<std::pair<const Graph*, std::string>, int64_t> layers;
-  std::set<std::pair<const Graph*, NodeId>> seen;  // One iteration of a loop is a layer.
+  std::set<std::pair<const Graph*, NodeId>> seen;  // Counts one iteration of a loop.
   int64_t largest_alone = 0, largest_layer = 0;
   for (size_t i = 0; i < program.launches.size(); ++i) {
-    const FlatLaunch& launch = program.launches[i];
+    const FlatLaunch& launch = program.launches[LaunchId(i)];
     const int64_t bytes = chosen(i);
     if (bytes == 0 || !seen.insert({launch.graph, launch.node}).second) continue;
     const Node& node = launch.graph->node(launch.node);
@@ -176,7 +308,7 @@ int64_t layer_bytes(const FlatProgram& program, const Chosen& chosen) {
   return layers.empty() ? largest_alone : largest_layer;
 }
 
-// Whether `later` must stay behind `earlier`.
+// Whether `later` depends on `earlier`.
 bool depends(const FlatProgram& program, const FlatLaunch& later, const FlatLaunch& earlier) {
   const auto meet = [&](const std::vector<FlatValue>& ones, const std::vector<FlatValue>& others) {
     return std::any_of(ones.begin(), ones.end(), [&](FlatValue one) {
@@ -190,20 +322,21 @@ bool depends(const FlatProgram& program, const FlatLaunch& later, const FlatLaun
          (later.scratch != kNone && later.scratch == earlier.scratch);
 }
 
-// Collectives that were not moved on purpose go to where their operands are there, in the order
-// they have: a schedule for one thread puts off what frees no memory, as all-reduces of gradients.
+// Moves collectives that are not prefetched to where their operands are computed, keeping their
+// order. The sequential schedule delays launches that free no memory, such as all-reduces of
+// gradients.
 void start_when_ready(const FlatProgram& program, std::vector<FlatLaunch>& launches,
                       std::vector<bool>& ahead) {
   for (size_t i = 0; i < launches.size(); ++i) {
     const Node& node = launches[i].graph->node(launches[i].node);
     if (!is_collective(node) || ahead[i]) continue;
-    size_t place = i;
-    while (place > 0 && !depends(program, launches[i], launches[place - 1])) --place;
+    size_t position = i;
+    while (position > 0 && !depends(program, launches[i], launches[position - 1])) --position;
     const auto at = [](auto& items, size_t index) {
       return items.begin() + static_cast<std::ptrdiff_t>(index);
     };
-    std::rotate(at(launches, place), at(launches, i), at(launches, i + 1));
-    std::rotate(at(ahead, place), at(ahead, i), at(ahead, i + 1));
+    std::rotate(at(launches, position), at(launches, i), at(launches, i + 1));
+    std::rotate(at(ahead, position), at(ahead, i), at(ahead, i + 1));
   }
 }
 
@@ -212,24 +345,25 @@ void start_when_ready(const FlatProgram& program, std::vector<FlatLaunch>& launc
 void overlap(FlatProgram& program) {
   const auto& launches = program.launches;
   const auto is_collective_at = [&](size_t i) {
-    return is_collective(launches[i].graph->node(launches[i].node));
+    return is_collective(node_of(launches[LaunchId(i)]));
   };
   bool any = false;
   for (size_t i = 0; i < launches.size(); ++i) any = any || is_collective_at(i);
   if (!any) return;
 
-  const WeightGathers weights(program);
+  const AllGatherPrefetch weights(program);
   const auto gathered = [&](size_t i) {
-    return weights.is_gather(i) ? launches[i].outputs[0].bytes : int64_t{0};
+    return weights.is_gather(i) ? launches[LaunchId(i)].outputs[0].bytes : int64_t{0};
   };
   const auto other = [&](size_t i) {
-    return is_collective_at(i) && !weights.is_early(i) ? bytes_of(launches[i]) : int64_t{0};
+    return is_collective_at(i) && !weights.is_early(i) ? bytes_of(launches[LaunchId(i)])
+                                                       : int64_t{0};
   };
   const int64_t budget = layer_bytes(program, other);
   std::vector<FlatLaunch> ordered;
   std::vector<bool> ahead;
   for (const size_t i : weights.order(layer_bytes(program, gathered))) {
-    ordered.push_back(launches[i]);
+    ordered.push_back(launches[LaunchId(i)]);
     ahead.push_back(weights.is_early(i));
   }
   start_when_ready(program, ordered, ahead);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which nodes run. The traced order is kept but for what memory asks: updates run as
-// soon as they can, so that gradients die early; what only copies or converts what stays anyway
-// (weights, constants) runs just before it is first read.
+// The order of nodes: the traced order with two changes that save memory. Updates run as soon as
+// they can, so that gradients are freed early; inexpensive nodes that read only persistent values
+// (casts of weights, constants) run just before their first reader.
 #pragma once
 
 #include "core/graph/graph.h"

@@ -10,29 +10,29 @@
 
 #include "core/graph/op.h"
 #include "core/graph/typing.h"
-#include "core/passes/loop.h"
+#include "core/passes/rewrite.h"
 #include "core/passes/spmd/reshard_plan.h"
 
 namespace tessera {
 namespace {
 
-// A body's graph, and where its inputs come from.
+// A graph, and for a loop body the loop and the graph that contains it.
 struct Place {
   const Graph* graph = nullptr;
-  const Node* loop = nullptr;  // Of `outer`, whose body this is; null at the top.
+  const Node* loop = nullptr;  // In `outer`; null for the whole graph.
   const Place* outer = nullptr;
 };
 
 struct Found {
   const Place* place = nullptr;
-  ValueId value = kNone;
+  ValueId value;
 };
 
 bool is_view(const Node& node) {
   return node.op->linear_view || node.op->op_class == OpClass::kView;
 }
 
-// The value that `value` views, through loops' inputs to what enters the loop.
+// The value that `value` is a view of, followed through the inputs of loops.
 Found source(const Place& place, ValueId value) {
   const Graph& graph = *place.graph;
   const NodeId producer = graph.value(value).producer;
@@ -42,14 +42,14 @@ Found source(const Place& place, ValueId value) {
     return {&place, value};
   }
   if (place.loop == nullptr) return {&place, value};
-  // A body's first input is the loop's index; the rest are the loop's operands, in order.
+  // The first input of a body is the loop index, followed by the operands of the loop.
   for (size_t i = 1; i < graph.inputs().size(); ++i)
     if (graph.inputs()[i].value == value && i - 1 < place.loop->inputs.size())
       return source(*place.outer, place.loop->inputs[i - 1]);
   return {&place, value};
 }
 
-// The parameter it is a view of, if it is one of those.
+// The parameter that the value is a view of, or null.
 const GraphInput* parameter_of(const Place& place, ValueId value) {
   const Found found = source(place, value);
   for (const GraphInput& input : found.place->graph->inputs())
@@ -62,7 +62,7 @@ bool permutes(const ReshardPlan& plan) {
                      [](const ReshardStep& step) { return step.kind == StepKind::kPermute; });
 }
 
-// The splits of each axis in the order that costs least to bring to `to`.
+// `type` with the splits of each axis in the order whose reshard to `to` is cheapest.
 Type best_order(Type type, const Type& to, ReshardPlanner& planner) {
   for (size_t i = 0; i < type.axes.size(); ++i) {
     std::vector<std::string> order = type.axes[i].split;
@@ -80,8 +80,8 @@ Type best_order(Type type, const Type& to, ReshardPlanner& planner) {
   return type;
 }
 
-// Whether the value, or what it is made of element by element, is a product that was computed
-// whole on every rank of the mesh axis.
+// Whether the value is the result of a contraction that every device along the mesh axis computes
+// whole, possibly followed by elementwise ops and views.
 bool computed_whole(const Graph& graph, ValueId value, const std::string& mesh_axis) {
   const Type& type = graph.type(value);
   if (split_over(type, mesh_axis) || type.partial.over(mesh_axis)) return false;
@@ -89,20 +89,20 @@ bool computed_whole(const Graph& graph, ValueId value, const std::string& mesh_a
   if (producer == kNone) return false;
   const Node& node = graph.node(producer);
   if (node.op->op_class == OpClass::kContraction) return true;
-  const bool passes_on = node.op->op_class == OpClass::kElementwise || is_view(node);
-  return passes_on && std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
+  const bool is_transparent = node.op->op_class == OpClass::kElementwise || is_view(node);
+  return is_transparent && std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
            return computed_whole(graph, input, mesh_axis);
          });
 }
 
-class DearerLayouts {
+class LayoutLint {
  public:
-  explicit DearerLayouts(const Mesh& mesh) : mesh_(mesh), planner_(mesh, LinkCosts::bytes_only()) {}
+  explicit LayoutLint(const Mesh& mesh) : mesh_(mesh), planner_(mesh, LinkCosts::bytes_only()) {}
 
   void visit(const Place& place) {
     for (const Node& node : place.graph->nodes()) {
       if (node.op->op_class == OpClass::kReshard && node.phase == Phase::kForward) {
-        check_order_at_rest(place, node);
+        check_stored_order(place, node);
         check_sliced(*place.graph, node);
       }
       if (!is_repeat(node)) continue;
@@ -112,7 +112,7 @@ class DearerLayouts {
   std::vector<std::string> take() { return std::move(warnings_); }
 
  private:
-  void check_order_at_rest(const Place& place, const Node& node) {
+  void check_stored_order(const Place& place, const Node& node) {
     const Type &from = place.graph->type(node.inputs[0]), &to = place.graph->type(node.outputs[0]);
     const GraphInput* parameter = parameter_of(place, node.inputs[0]);
     if (parameter == nullptr || !permutes(planner_.plan(from, to))) return;
@@ -121,8 +121,8 @@ class DearerLayouts {
     const int64_t fewer = planner_.plan(better, to).use.bytes();
     if (fewer >= bytes) return;
     warn(node,
-         fmt::format("{} lies as {} and is used as {}, which permutes it first ({} bytes a "
-                     "device); {} would take {}: mesh axes that stay go outermost",
+         fmt::format("{} is stored as {} and used as {}, which needs a permute ({} bytes per "
+                     "device); {} would need {} bytes: put the mesh axes that stay outermost",
                      parameter->name, from.layout(), to.layout(), bytes, better.layout(), fewer));
   }
 
@@ -133,14 +133,15 @@ class DearerLayouts {
         if (mesh_.size(mesh_axis) == 1 || !computed_whole(graph, node.inputs[0], mesh_axis))
           continue;
         const std::string name = graph.describe(node.inputs[0]);
-        warn(node, fmt::format("every rank of {} computes all of {}, {}, and keeps its part of {}: "
-                               "{} times the work; split what it is computed from",
-                               mesh_axis, name, from.layout(), axis.text(), mesh_.size(mesh_axis)));
+        warn(node,
+             fmt::format("every device along {} computes all of {}, {}, and keeps its part of {}: "
+                         "{} times the work; split its operands",
+                         mesh_axis, name, from.layout(), axis.text(), mesh_.size(mesh_axis)));
       }
     }
   }
 
-  // Layers of a stack are told apart by their index alone.
+  // Removes the indices of layers in a stack.
   static std::string without_index(const std::string& text) {
     std::string result;
     bool inside = false;
@@ -154,20 +155,20 @@ class DearerLayouts {
 
   void warn(const Node& node, const std::string& what) {
     const std::string path = node.path.empty() ? "" : fmt::format(" [in {}]", node.path);
-    if (!said_.insert(node.site.text() + without_index(what + node.path)).second) return;
+    if (!reported_.insert(node.site.text() + without_index(what + node.path)).second) return;
     warnings_.push_back(fmt::format("{}: {}{}", node.site.text(), what, path));
   }
 
   const Mesh& mesh_;
   ReshardPlanner planner_;
-  std::set<std::string> said_;
+  std::set<std::string> reported_;
   std::vector<std::string> warnings_;
 };
 
 }  // namespace
 
 std::vector<std::string> layout_lint(const Graph& traced, const Mesh& mesh) {
-  DearerLayouts search(mesh);
+  LayoutLint search(mesh);
   search.visit({&traced, nullptr, nullptr});
   return search.take();
 }

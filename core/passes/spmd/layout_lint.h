@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts that are right but cost more than they need: a weight whose splits lie in an order that
-// has to be permuted before use, and a value that every rank computes whole and then slices. Found
-// in the traced graph; nothing is changed.
+// A lint for layouts that are correct but cost more than necessary: a weight whose splits are in an
+// order that must be permuted before use, and a value that every device computes whole and then
+// slices. It reads the traced graph.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// One line each, "<source line>: … [in <path>]", in the order of the graph; lines that repeat for
-// other layers are left out.
+// Warnings "<source line>: … [in <path>]" in the order of the graph, without repetitions for other
+// layers of a stack.
 std::vector<std::string> layout_lint(const Graph& traced, const Mesh& mesh);
 
 }  // namespace tessera

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// In two parts, so that equal work is found alike on all devices: first a graph that says where
-// shards lie by mesh axes alone (attributes mesh_axes, anchor, before and after), the same for
-// every device; then the numbers of one device.
+// Lowering has two parts, so that equal work is recognised on all devices. The first makes a graph
+// that describes the positions of shards by mesh axes only (attributes mesh_axes, anchor, before,
+// after) and is the same for every device. The second adds the numbers of one device.
 #include "core/passes/spmd/lower.h"
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,17 +14,118 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/graph/shard.h"
+#include "core/ops/collective.h"
+#include "core/ops/layout.h"
 #include "core/passes/rewrite.h"
 #include "core/passes/simplify.h"
-#include "core/passes/spmd/device_attributes.h"
 
 namespace tessera {
 namespace {
+
+using Names = std::vector<std::string>;
+
+// The type of the tensor whose shard's position the op needs; null: none.
+const Type* anchor(const Graph& graph, const Node& node) {
+  switch (node.op->anchor) {
+    case ShardAnchor::kResult:
+      return &graph.type(node.outputs[0]);
+    case ShardAnchor::kFirstOperand:
+      return &graph.type(node.inputs[0]);
+    case ShardAnchor::kNone:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+bool is_split(const Type& type, const Mesh& mesh) {
+  return std::any_of(type.axes.begin(), type.axes.end(),
+                     [&](const Axis& axis) { return mesh.size_along(axis.split) > 1; });
+}
+
+// The `changing` mesh axes in the order of the splits and partial of `layout`, then in mesh order.
+// It numbers the devices of a permute by their shards.
+Names order_of(const Type& layout, const Names& changing, const Mesh& mesh) {
+  Names order;
+  const auto add = [&](const Names& mesh_axes) {
+    for (const std::string& each : mesh_axes)
+      if (std::find(changing.begin(), changing.end(), each) != changing.end() &&
+          std::find(order.begin(), order.end(), each) == order.end())
+        order.push_back(each);
+  };
+  for (const Axis& axis : layout.axes) add(axis.split);
+  add(layout.partial.mesh_axes);
+  Names all;
+  for (const MeshAxis& axis : mesh.axes()) all.push_back(axis.name);
+  add(all);
+  return order;
+}
+
+// The attributes of a node of the global graph with local sizes and without splits. An op whose
+// result depends on the position of its shard gets the type of the split tensor as `anchor`.
+Attributes local_attributes(const Graph& graph, const Node& node, const Mesh& mesh) {
+  Attributes result;
+  const AxisSizeAttribute& sized = node.op->axis_size;
+  for (const auto& [name, value] : node.attributes.entries()) {
+    if (const Type* type = std::get_if<Type>(&value)) {
+      result.set(name, local_type(*type, mesh));
+    } else if (name == "split") {
+      result.set(name, Names{});
+    } else if (name == sized.size) {
+      const std::string& axis = node.attributes.get<std::string>(sized.axis);
+      const Type& type = graph.type(node.outputs[0]);
+      result.set(name, local_type(type, mesh).axis(axis).size);
+    } else {
+      result.set(name, value);
+    }
+  }
+  const Type* const type = anchor(graph, node);
+  if (type != nullptr && is_split(*type, mesh)) result.set("anchor", *type);
+  return result;
+}
+
+// The attributes of the node for a step from `layout`.
+Attributes step_attributes(const ReshardStep& step, const Type& layout, const Mesh& mesh) {
+  Attributes attributes = {{"mesh_axes", step.mesh_axes}};
+  const Type local = local_type(layout, mesh), result = local_type(step.result, mesh);
+  switch (step.kind) {
+    case StepKind::kSlice:
+      attributes.set("axis", step.axis);
+      attributes.set("begin", int64_t{0});
+      attributes.set("end", result.axis(step.axis).size);
+      break;
+    case StepKind::kPad:
+      attributes.set("axis", step.axis);
+      attributes.set("before", int64_t{0});
+      attributes.set("after", result.axis(step.axis).size - local.axis(step.axis).size);
+      break;
+    case StepKind::kAllGather:
+    case StepKind::kReduceScatter:
+      attributes.set("axis", step.axis);
+      break;
+    case StepKind::kAllReduce:
+      attributes.set("reduction",
+                     std::string(layout.partial.kind == PartialKind::kMax ? "max" : "sum"));
+      break;
+    case StepKind::kAllToAll:
+      attributes.set("split_axis", step.to_axis);
+      attributes.set("concat_axis", step.axis);
+      break;
+    case StepKind::kPermute:
+      attributes.set("before", layout);
+      attributes.set("after", step.result);
+      break;
+    case StepKind::kMask:
+      break;
+  }
+  return attributes;
+}
 
 bool is_identity(const Graph& graph, const Node& node) {
   return node.op->identity && graph.type(node.inputs[0]).dtype == graph.type(node.outputs[0]).dtype;
 }
 
+// Makes the part of lowering that is the same for all devices.
 class Localizer {
  public:
   Localizer(const Graph& graph, const Mesh& mesh, ReshardPlanner& planner)
@@ -35,10 +138,10 @@ class Localizer {
       local_.value(value).name = graph_.value(input.value).name;
       rewriter_.set(input.value, value);
     }
-    for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes().size()); ++id) {
+    for (const NodeId id : graph_.nodes().ids()) {
       const Node& node = graph_.node(id);
       if (is_identity(graph_, node)) {
-        become(node.outputs[0], rewriter_.at(node.inputs[0]));
+        replace_with(node.outputs[0], rewriter_.at(node.inputs[0]));
       } else if (node.op->op_class == OpClass::kReshard) {
         lower_reshard(node);
       } else {
@@ -50,8 +153,8 @@ class Localizer {
   }
 
  private:
-  // A value that is the same as another on a device.
-  void become(ValueId value, ValueId local) {
+  // Replaces a value by an equal local value.
+  void replace_with(ValueId value, ValueId local) {
     if (local_.value(local).name.empty()) local_.value(local).name = graph_.value(value).name;
     rewriter_.set(value, local);
   }
@@ -83,7 +186,7 @@ class Localizer {
       local_.value(value).name = name;
       layout = step.result;
     }
-    become(to, value);
+    replace_with(to, value);
   }
 
   const Graph& graph_;
@@ -93,9 +196,75 @@ class Localizer {
   Graph& local_;
 };
 
-// The same graph with the numbers of a device.
+// Attributes that differ between devices.
+class DeviceAttributes {
+ public:
+  DeviceAttributes(const Mesh& mesh, int64_t device) : mesh_(mesh), device_(device) {}
+
+  // Adds the attributes that depend on the device: group and index, begin and end, before and
+  // after, keep, from and to, origin and extent.
+  void fill(const Graph& graph, Node& node);
+
+ private:
+  const std::vector<int64_t>& group(const std::vector<std::string>& mesh_axes);
+  void fill_permute(Attributes& attributes);
+
+  const Mesh& mesh_;
+  int64_t device_;
+  std::map<std::vector<std::string>, std::vector<int64_t>> groups_;
+};
+
+const std::vector<int64_t>& DeviceAttributes::group(const Names& mesh_axes) {
+  const auto [found, added] = groups_.try_emplace(mesh_axes);
+  if (added) found->second = mesh_.group(device_, mesh_axes);
+  return found->second;
+}
+
+void DeviceAttributes::fill(const Graph& graph, Node& node) {
+  Attributes& attributes = node.attributes;
+  if (attributes.has("anchor")) {
+    const Type& type = attributes.get<Type>("anchor");
+    std::vector<int64_t> extent;
+    for (const Axis& axis : type.axes) extent.push_back(axis.size);
+    attributes.set(std::string(kOrigin), shard_block(type, mesh_, device_).origin);
+    attributes.set(std::string(kExtent), std::move(extent));
+  }
+  if (!attributes.has("mesh_axes")) return;
+  const Names mesh_axes = attributes.get<Names>("mesh_axes");
+  const int64_t index = mesh_.index_along(device_, mesh_axes);
+  if (is_collective(node)) {
+    attributes.set("group", group(mesh_axes));
+    attributes.set("index", index);
+    if (node.op == &kPermuteOp) fill_permute(attributes);
+  } else if (node.op == &kMaskToOwnerOp) {
+    attributes.set("keep", int64_t{index == 0});
+  } else if (node.op == &kSliceOp) {
+    const int64_t size = graph.type(node.outputs[0]).axis(attributes.get<std::string>("axis")).size;
+    attributes.set("begin", index * size);
+    attributes.set("end", (index + 1) * size);
+  } else if (node.op == &kPadOp) {
+    const int64_t size = graph.type(node.inputs[0]).axis(attributes.get<std::string>("axis")).size;
+    attributes.set("before", index * size);
+    attributes.set("after", (mesh_.size_along(mesh_axes) - 1 - index) * size);
+  }
+}
+
+// This device receives its shard from the device whose number before the permute is this device's
+// number after it.
+void DeviceAttributes::fill_permute(Attributes& attributes) {
+  const Names changing = attributes.get<Names>("mesh_axes");
+  const Names before = order_of(attributes.get<Type>("before"), changing, mesh_);
+  const Names after = order_of(attributes.get<Type>("after"), changing, mesh_);
+  const auto at = [&](const Names& order, int64_t place) {
+    return group(order)[static_cast<size_t>(place)];
+  };
+  attributes.set("from", at(before, mesh_.index_along(device_, after)));
+  attributes.set("to", at(after, mesh_.index_along(device_, before)));
+}
+
+// Adds the attributes of one device.
 Graph for_device(Graph graph, DeviceAttributes& attributes) {
-  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
+  for (const NodeId id : graph.nodes().ids()) {
     Node& node = graph.node(id);
     attributes.fill(graph, node);
     for (auto& body : node.bodies)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From global types to the program one device runs: local types, reshards as collectives.
+// Lowering of a global graph to the program of one device (SPMD, as GSPMD: Xu et al., 2021).
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace tessera {
 
-// Every type becomes its local type, and every reshard the steps of its cheapest plan: collectives
-// (core/ops/collective.h), slices, zero-pads and masks, each with the line, path and name of
-// the reshard it serves. Ops whose result depends on where a shard lies get `origin` and `extent`.
-// Save marks, stop_gradients and casts to the dtype at hand vanish. Dead nodes are dropped and
-// equal pure nodes merged (remat clones excepted).
+// Types become local types. A reshard becomes the steps of its cheapest plan: collectives
+// (core/ops/collective.h), slices, zero-pads and masks with the source line, path and name of the
+// reshard. Ops whose result depends on the position of a shard get the attributes `origin` and
+// `extent`. Save marks, stop_gradients and casts to the same dtype are removed. Dead nodes are
+// removed and equal nodes merged, except remat clones.
 //
-// The graphs of all devices have the same nodes in the same order with the same types; they differ
-// in attributes alone (index, group, begin, before, after, keep, origin, from, to).
+// The graphs of all devices have the same nodes in the same order with the same types. They differ
+// only in attributes (index, group, begin, before, after, keep, origin, from, to).
 Graph lower(const Graph& graph, const Mesh& mesh, int64_t device = 0, const LinkCosts& costs = {});
 
 }  // namespace tessera

@@ -2,28 +2,342 @@
 #include "core/passes/spmd/reshard_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/ops/collective.h"
 #include "core/ops/layout.h"
-#include "core/passes/spmd/reshard_moves.h"
+#include "core/passes/spmd/mesh_axis_list.h"
 
 namespace tessera {
 namespace {
 
-// Shortest path from layout to layout. Moves come in a fixed order and an equally good way found
-// later is not taken, so the plan depends on nothing but its arguments. As the cheaper layout of
-// two is left first, ways that shrink first and gather last win a tie.
+// Every non-empty subset, large ones first: fused collectives are tried first.
+std::vector<MeshAxisList> subsets(const MeshAxisList& axes) {
+  std::vector<MeshAxisList> all;
+  for (uint64_t bits = (uint64_t{1} << axes.size()) - 1; bits > 0; --bits) {
+    MeshAxisList subset;
+    for (size_t i = 0; i < axes.size(); ++i)
+      if ((bits >> i & 1) != 0) subset.push_back(axes[i]);
+    all.push_back(subset);
+  }
+  return all;
+}
+
+// The layout of an array: the mesh axes that split each of its axes, outermost first, and those of
+// the partial, in mesh order.
+struct Layout {
+  std::vector<MeshAxisList> splits;
+  MeshAxisList partial;
+
+  // The partial follows the splits.
+  size_t parts() const { return splits.size() + 1; }
+  const MeshAxisList& part(size_t i) const { return i < splits.size() ? splits[i] : partial; }
+  MeshAxisList& part(size_t i) { return i < splits.size() ? splits[i] : partial; }
+  bool uses(MeshAxisIndex axis) const {
+    return partial.contains(axis) ||
+           std::any_of(splits.begin(), splits.end(),
+                       [&](const MeshAxisList& split) { return split.contains(axis); });
+  }
+  auto operator<=>(const Layout&) const = default;
+};
+
+// A step between two layouts, and its cost.
+struct Move {
+  StepKind kind = StepKind::kSlice;
+  MeshAxisList mesh_axes;
+  size_t axis = 0, to_axis = 0;
+  Layout result;
+  LinkUse use;
+};
+
+// The moves between layouts of one array as a graph to search.
+class ReshardMoves {
+  using Visit = std::function<void(Move)>;
+
+ public:
+  ReshardMoves(const Type& from, const Type& to, const Mesh& mesh);
+
+  const Layout& from() const { return from_; }
+  const Layout& to() const { return to_; }
+  // All moves from `layout`, in a fixed order.
+  void each(const Layout& layout, const Visit& visit) const;
+  ReshardStep step(const Move& move) const;
+
+ private:
+  Layout layout_of(const Type& type) const;
+  std::vector<std::string> names(const MeshAxisList& mesh_axes) const;
+  int64_t devices(const MeshAxisList& mesh_axes) const;
+  int64_t slow_devices(const MeshAxisList& mesh_axes) const;  // How many slices they span.
+  int64_t local_bytes(const Layout& layout) const;
+  bool divides(const Layout& layout, size_t axis) const;
+  LinkUse shared(int64_t whole, const MeshAxisList& mesh_axes) const;
+
+  void slices(const Layout& layout, const Visit& visit) const;
+  void masks(const Layout& layout, const Visit& visit) const;
+  void pads(const Layout& layout, const Visit& visit) const;
+  void reductions(const Layout& layout, const Visit& visit) const;
+  void gathers(const Layout& layout, const Visit& visit) const;
+  void exchanges(const Layout& layout, const Visit& visit) const;
+  void permutes(const Layout& layout, const Visit& visit) const;
+  void permute_from(const Layout& layout, size_t part, Layout& built, const MeshAxisList& unused,
+                    const Visit& visit) const;
+
+  Mesh mesh_;
+  Type type_;                 // The type of the array.
+  MeshAxisList mesh_axes_;    // Those that `from` or `to` uses.
+  std::vector<size_t> axes_;  // Axes of the array that `from` or `to` splits.
+  Layout from_, to_;
+  PartialKind partial_ = PartialKind::kNone;
+};
+
+ReshardMoves::ReshardMoves(const Type& from, const Type& to, const Mesh& mesh)
+    : mesh_(mesh), type_(from), from_(layout_of(from)), to_(layout_of(to)) {
+  partial_ = from.partial ? from.partial.kind : to.partial.kind;
+  for (size_t i = 0; i < mesh.axes().size(); ++i) {
+    const auto axis = static_cast<MeshAxisIndex>(i);
+    if (from_.uses(axis) || to_.uses(axis)) mesh_axes_.push_back(axis);
+  }
+  for (size_t i = 0; i < type_.axes.size(); ++i)
+    if (!from_.splits[i].empty() || !to_.splits[i].empty()) axes_.push_back(i);
+}
+
+Layout ReshardMoves::layout_of(const Type& type) const {
+  const auto positions = [&](const std::vector<std::string>& mesh_axes) {
+    MeshAxisList list;
+    for (const std::string& name : mesh_axes)
+      if (mesh_.size(name) > 1) list.push_back(static_cast<MeshAxisIndex>(mesh_.position(name)));
+    return list;
+  };
+  Layout layout;
+  for (const Axis& axis : type.axes) layout.splits.push_back(positions(axis.split));
+  layout.partial = positions(type.partial.mesh_axes);
+  return layout;
+}
+
+std::vector<std::string> ReshardMoves::names(const MeshAxisList& mesh_axes) const {
+  std::vector<std::string> names;
+  for (const MeshAxisIndex axis : mesh_axes)
+    names.push_back(mesh_.axes()[static_cast<size_t>(axis)].name);
+  return names;
+}
+
+int64_t ReshardMoves::devices(const MeshAxisList& mesh_axes) const {
+  int64_t product = 1;
+  for (const MeshAxisIndex axis : mesh_axes)
+    product *= mesh_.axes()[static_cast<size_t>(axis)].size();
+  return product;
+}
+
+int64_t ReshardMoves::slow_devices(const MeshAxisList& mesh_axes) const {
+  int64_t product = 1;
+  for (const MeshAxisIndex axis : mesh_axes) product *= mesh_.axes()[static_cast<size_t>(axis)].dcn;
+  return product;
+}
+
+int64_t ReshardMoves::local_bytes(const Layout& layout) const {
+  int64_t bytes = type_.bytes();
+  for (const MeshAxisList& split : layout.splits) bytes /= devices(split);
+  return bytes;
+}
+
+bool ReshardMoves::divides(const Layout& layout, size_t axis) const {
+  return type_.axes[axis].size % devices(layout.splits[axis]) == 0;
+}
+
+// The cost of gathering to, or scattering, `whole` bytes.
+LinkUse ReshardMoves::shared(int64_t whole, const MeshAxisList& mesh_axes) const {
+  const int64_t all = devices(mesh_axes), slow = slow_devices(mesh_axes), fast = all / slow;
+  LinkUse use;
+  use.ici_bytes = whole * (fast - 1) / fast;
+  use.dcn_bytes = whole * (all - 1) / all - use.ici_bytes;
+  (slow > 1 ? use.dcn_collectives : use.ici_collectives) = 1;
+  return use;
+}
+
+void ReshardMoves::each(const Layout& layout, const Visit& visit) const {
+  slices(layout, visit);
+  masks(layout, visit);
+  pads(layout, visit);
+  reductions(layout, visit);
+  exchanges(layout, visit);
+  gathers(layout, visit);
+  permutes(layout, visit);
+}
+
+void ReshardMoves::slices(const Layout& layout, const Visit& visit) const {
+  for (const size_t axis : axes_) {
+    for (const MeshAxisIndex mesh_axis : mesh_axes_) {
+      // Splits that the target lacks would have to be gathered again.
+      if (layout.uses(mesh_axis) || !to_.uses(mesh_axis) || to_.partial.contains(mesh_axis))
+        continue;
+      Move move{StepKind::kSlice, mesh_axis, axis, 0, layout, {}};
+      move.result.splits[axis].push_back(mesh_axis);
+      if (divides(move.result, axis)) visit(std::move(move));
+    }
+  }
+}
+
+void ReshardMoves::masks(const Layout& layout, const Visit& visit) const {
+  if (partial_ != PartialKind::kSum) return;
+  MeshAxisList missing;
+  for (const MeshAxisIndex mesh_axis : to_.partial)
+    if (!layout.uses(mesh_axis)) missing.push_back(mesh_axis);
+  for (const MeshAxisList& subset : subsets(missing)) {
+    Move move{StepKind::kMask, subset, 0, 0, layout, {}};
+    move.result.partial = (move.result.partial + subset).sorted();
+    visit(std::move(move));
+  }
+}
+
+void ReshardMoves::pads(const Layout& layout, const Visit& visit) const {
+  if (partial_ != PartialKind::kSum) return;
+  for (const size_t axis : axes_) {
+    const MeshAxisList& split = layout.splits[axis];
+    for (size_t begin = 0; begin < split.size(); ++begin) {
+      const MeshAxisList run = split.from(begin);
+      const bool is_target = std::all_of(
+          run.begin(), run.end(), [&](MeshAxisIndex each) { return to_.partial.contains(each); });
+      if (!is_target) continue;
+      Move move{StepKind::kPad, run, axis, 0, layout, {}};
+      move.result.splits[axis].truncate(begin);
+      move.result.partial = (move.result.partial + run).sorted();
+      visit(std::move(move));
+    }
+  }
+}
+
+void ReshardMoves::reductions(const Layout& layout, const Visit& visit) const {
+  const int64_t whole = local_bytes(layout);
+  for (const MeshAxisList& subset : subsets(layout.partial)) {
+    const LinkUse once = shared(whole, subset);
+    if (partial_ == PartialKind::kSum) {
+      for (const size_t axis : axes_) {
+        MeshAxisList run = subset;
+        do {
+          Move move{StepKind::kReduceScatter, run, axis, 0, layout, once};
+          move.result.splits[axis] = move.result.splits[axis] + run;
+          move.result.partial = layout.partial.without(subset);
+          if (divides(move.result, axis)) visit(std::move(move));
+        } while (std::next_permutation(run.begin(), run.end()));
+      }
+    }
+    Move move{StepKind::kAllReduce, subset, 0, 0, layout, once};
+    move.use.ici_bytes *= 2;
+    move.use.dcn_bytes *= 2;
+    move.result.partial = layout.partial.without(subset);
+    visit(std::move(move));
+  }
+}
+
+void ReshardMoves::gathers(const Layout& layout, const Visit& visit) const {
+  const int64_t part = local_bytes(layout);
+  for (const size_t axis : axes_) {
+    const MeshAxisList& split = layout.splits[axis];
+    for (size_t begin = 0; begin < split.size(); ++begin) {
+      const MeshAxisList run = split.from(begin);
+      Move move{StepKind::kAllGather, run, axis, 0, layout, shared(part * devices(run), run)};
+      move.result.splits[axis].truncate(begin);
+      visit(std::move(move));
+    }
+  }
+}
+
+void ReshardMoves::exchanges(const Layout& layout, const Visit& visit) const {
+  const int64_t part = local_bytes(layout);
+  for (const size_t axis : axes_) {
+    const MeshAxisList& split = layout.splits[axis];
+    for (size_t begin = 0; begin < split.size(); ++begin) {
+      const MeshAxisList run = split.from(begin);
+      const int64_t all = devices(run), slow = slow_devices(run);
+      LinkUse use;
+      use.ici_bytes = part * (all / slow - 1) / all;
+      use.dcn_bytes = part * (all - 1) / all - use.ici_bytes;
+      (slow > 1 ? use.dcn_collectives : use.ici_collectives) = 1;
+      for (const size_t to_axis : axes_) {
+        if (to_axis == axis) continue;
+        Move move{StepKind::kAllToAll, run, axis, to_axis, layout, use};
+        move.result.splits[axis].truncate(begin);
+        move.result.splits[to_axis] = move.result.splits[to_axis] + run;
+        if (divides(move.result, to_axis)) visit(std::move(move));
+      }
+    }
+  }
+}
+
+void ReshardMoves::permutes(const Layout& layout, const Visit& visit) const {
+  Layout built;
+  built.splits.resize(layout.splits.size());
+  permute_from(layout, 0, built, mesh_axes_, visit);
+}
+
+// Visits all layouts with as many shards along each axis, and as many terms, as `layout`. The parts
+// of `built` before `part` are complete; `unused` are the remaining mesh axes.
+void ReshardMoves::permute_from(const Layout& layout, size_t part, Layout& built,
+                                const MeshAxisList& unused, const Visit& visit) const {
+  if (part == layout.parts()) {
+    if (built == layout) return;
+    Move move{StepKind::kPermute, {}, 0, 0, built, {}};
+    for (const MeshAxisIndex mesh_axis : mesh_axes_) {
+      for (size_t i = 0; i < layout.parts(); ++i) {
+        const MeshAxisList &before = layout.part(i), &after = built.part(i);
+        const bool moves = before.contains(mesh_axis) || after.contains(mesh_axis);
+        if (!moves || before == after || move.mesh_axes.contains(mesh_axis)) continue;
+        move.mesh_axes.push_back(mesh_axis);
+      }
+    }
+    const bool slow = slow_devices(move.mesh_axes) > 1;
+    (slow ? move.use.dcn_bytes : move.use.ici_bytes) = local_bytes(layout);
+    (slow ? move.use.dcn_collectives : move.use.ici_collectives) = 1;
+    visit(std::move(move));
+    return;
+  }
+  const bool is_partial = part + 1 == layout.parts();
+  MeshAxisList& mesh_axes = built.part(part);
+  const int64_t wanted = devices(layout.part(part));
+  if (devices(mesh_axes) == wanted) {
+    const bool moves_maximum = is_partial && partial_ == PartialKind::kMax;
+    if (!moves_maximum || mesh_axes == layout.part(part))
+      permute_from(layout, part + 1, built, unused, visit);
+    return;
+  }
+  for (const MeshAxisIndex mesh_axis : unused) {
+    // The mesh axes of a partial are in mesh order.
+    if (is_partial && !mesh_axes.empty() && mesh_axis < mesh_axes.back()) continue;
+    mesh_axes.push_back(mesh_axis);
+    if (wanted % devices(mesh_axes) == 0)
+      permute_from(layout, part, built, unused.without(mesh_axis), visit);
+    mesh_axes.pop_back();
+  }
+}
+
+ReshardStep ReshardMoves::step(const Move& move) const {
+  ReshardStep step{move.kind, names(move.mesh_axes), {}, {}, type_};
+  const bool along_axis = move.kind != StepKind::kMask && move.kind != StepKind::kAllReduce &&
+                          move.kind != StepKind::kPermute;
+  if (along_axis) step.axis = type_.axes[move.axis].name;
+  if (move.kind == StepKind::kAllToAll) step.to_axis = type_.axes[move.to_axis].name;
+  for (size_t i = 0; i < type_.axes.size(); ++i)
+    step.result.axes[i].split = names(move.result.splits[i]);
+  step.result.partial = {};
+  if (!move.result.partial.empty()) step.result.partial = {partial_, names(move.result.partial)};
+  return step;
+}
+
+// Dijkstra's search for the shortest path between layouts. Moves are visited in a fixed order and
+// ties keep the path found first, so plans are deterministic. Since cheaper layouts are expanded
+// first, paths that shrink the array first and gather last win ties.
 class PlanSearch {
  public:
   PlanSearch(const ReshardMoves& moves, const LinkCosts& costs) : moves_(moves), costs_(costs) {}
 
   ReshardPlan run() {
-    arrive(moves_.from(), {}, {}, 0, {});
+    reach(moves_.from(), {}, {}, 0, {});
     for (;;) {
-      CHECK(!queue_.empty(), "no way between two layouts of one array");
+      CHECK(!queue_.empty(), "no plan between two layouts of an array");
       const Entry entry = queue_.top();
       queue_.pop();
       const auto found = places_.find(entry.layout);
@@ -34,8 +348,8 @@ class PlanSearch {
       moves_.each(entry.layout, [&](Move move) {
         LinkUse use = place.use;
         use += move.use;
-        const LayoutKey result = move.result;
-        arrive(result, std::move(move), entry.layout, place.steps + 1, use);
+        const Layout result = move.result;
+        reach(result, std::move(move), entry.layout, place.steps + 1, use);
       });
     }
   }
@@ -43,7 +357,7 @@ class PlanSearch {
  private:
   struct Place {
     Move by;
-    LayoutKey from;
+    Layout from;
     LinkUse use;
     double seconds = 0.0;
     int64_t steps = 0;
@@ -52,18 +366,17 @@ class PlanSearch {
   struct Entry {
     double seconds = 0.0;
     int64_t steps = 0, number = 0;
-    LayoutKey layout;
-    bool operator<(const Entry& other) const {  // The best is the greatest.
+    Layout layout;
+    bool operator<(const Entry& other) const {  // For a priority queue: the best is the greatest.
       return std::tie(other.seconds, other.steps, other.number) < std::tie(seconds, steps, number);
     }
   };
 
-  void arrive(const LayoutKey& layout, Move by, const LayoutKey& from, int64_t steps,
-              const LinkUse& use) {
+  void reach(const Layout& layout, Move by, const Layout& from, int64_t steps, const LinkUse& use) {
     const double seconds = use.seconds(costs_);
-    const auto [found, fresh] = places_.try_emplace(layout);
+    const auto [found, added] = places_.try_emplace(layout);
     Place& place = found->second;
-    if (!fresh && std::tie(place.seconds, place.steps) <= std::tie(seconds, steps)) return;
+    if (!added && std::tie(place.seconds, place.steps) <= std::tie(seconds, steps)) return;
     place = {std::move(by), from, use, seconds, steps, false};
     queue_.push({seconds, steps, next_number_++, layout});
   }
@@ -71,7 +384,7 @@ class PlanSearch {
   ReshardPlan plan() const {
     ReshardPlan plan;
     plan.use = places_.at(moves_.to()).use;
-    for (LayoutKey at = moves_.to(); at != moves_.from(); at = places_.at(at).from)
+    for (Layout at = moves_.to(); at != moves_.from(); at = Layout(places_.at(at).from))
       plan.steps.push_back(moves_.step(places_.at(at).by));
     std::reverse(plan.steps.begin(), plan.steps.end());
     return plan;
@@ -79,7 +392,7 @@ class PlanSearch {
 
   const ReshardMoves& moves_;
   const LinkCosts& costs_;
-  std::map<LayoutKey, Place> places_;
+  std::map<Layout, Place> places_;
   std::priority_queue<Entry> queue_;
   int64_t next_number_ = 0;
 };
@@ -124,8 +437,8 @@ LinkUse& LinkUse::operator+=(const LinkUse& other) {
 }
 
 const ReshardPlan& ReshardPlanner::plan(const Type& from, const Type& to) {
-  const auto [found, fresh] = plans_.try_emplace({from.text_sized(), to.text_sized()});
-  if (fresh) {
+  const auto [found, added] = plans_.try_emplace({from.text_sized(), to.text_sized()});
+  if (added) {
     const ReshardMoves moves(from, to, mesh_);
     found->second = PlanSearch(moves, costs_).run();
   }

@@ -10,7 +10,7 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/step_plan.h"
 #include "core/passes/remat/remat.h"
 
 namespace tessera {

@@ -41,11 +41,11 @@ void pair_graphs(const Graph& planned, const Graph& own,
   pairs[&planned] = &own;
   CHECK(planned.nodes().size() == own.nodes().size(), "devices have {} and {} nodes",
         planned.nodes().size(), own.nodes().size());
-  for (size_t i = 0; i < planned.nodes().size(); ++i) {
-    const Node &a = planned.nodes()[i], &b = own.nodes()[i];
+  for (const NodeId id : planned.nodes().ids()) {
+    const Node &a = planned.node(id), &b = own.node(id);
     CHECK(a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs &&
               a.bodies.size() == b.bodies.size(),
-          "node {} is {} on one device and {} on another", i, a.op->name, b.op->name);
+          "node {} is {} on one device and {} on another", id, a.op->name, b.op->name);
     for (const ValueId value : a.outputs) CHECK(planned.type(value) == own.type(value));
     for (size_t body = 0; body < a.bodies.size(); ++body)
       pair_graphs(*a.bodies[body], *b.bodies[body], pairs);
@@ -137,7 +137,7 @@ DeviceExecutor::PreparedLaunch DeviceExecutor::prepare(const StepPlan& plan, con
           buffer(launch.outputs[i], graph.type(prepared.node->outputs[i]).bytes()));
   }
   prepared.scratch = arena_ + launch.scratch;
-  if (launch.kind == LaunchKind::kWait) prepared.start = static_cast<size_t>(launch.waits_for);
+  if (launch.kind == LaunchKind::kWait) prepared.start = launch.waits_for.index();
   if (launch.kind == LaunchKind::kStart) {
     prepared.ready = device_.make_event();
     prepared.done = device_.make_event();

@@ -12,7 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/start_thread.h"
+#include "core/base/process.h"
 
 namespace tessera {
 namespace {

@@ -12,7 +12,7 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
-#include "core/base/plain_nan.h"
+#include "core/base/numbers.h"
 #include "core/base/region.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_threads.h"

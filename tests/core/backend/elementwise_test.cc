@@ -47,7 +47,7 @@ std::string difference(const Mesh& mesh, const std::vector<std::string>& types,
     for (const Graph& graph : {trial.graph(), fuse_all(trial.graph())}) {
       const std::string found = difference_from_reference(graph, inputs, *device, tolerance);
       if (!found.empty()) {
-        message = fmt::format("{} on {}: {}", graph.nodes()[0].op->name,
+        message = fmt::format("{} on {}: {}", graph.nodes().front().op->name,
                               hwy::TargetName(hwy::SupportedTargets()), found);
       }
     }
@@ -299,7 +299,7 @@ TEST_CASE("A program in the memory of its operand gives the same") {
   const ReferenceInputs inputs = random_inputs(trial.graph(), 11);
   const std::unique_ptr<Device> device = make_cpu_device(2);
   const auto expected = run_on_cpu(fused, inputs, *device).at("z");
-  const std::unique_ptr<Kernel> kernel = device->prepare(fused, fused.nodes()[0]);
+  const std::unique_ptr<Kernel> kernel = device->prepare(fused, fused.nodes().front());
   REQUIRE(kernel->may_overwrite(0, 0));
   std::vector<float> a(inputs.at("x").begin(), inputs.at("x").end());
   std::vector<float> b(inputs.at("y").begin(), inputs.at("y").end());
@@ -317,7 +317,8 @@ TEST_CASE("Scratch that lies where a wider result would end is no result") {
   Trial trial(Mesh(), {"f32[\"a=16384\"]"});
   trial.graph().add_output("y", cast(trial.inputs()[0], DType::kBF16).id());
   const std::unique_ptr<Device> device = make_cpu_device(1);
-  const std::unique_ptr<Kernel> kernel = device->prepare(trial.graph(), trial.graph().nodes()[0]);
+  const std::unique_ptr<Kernel> kernel =
+      device->prepare(trial.graph(), trial.graph().nodes().front());
   const std::vector<float> x(16384, 1.5f);
   const std::byte* const from[] = {reinterpret_cast<const std::byte*>(x.data())};
   const size_t bytes = x.size() * sizeof(BFloat16);

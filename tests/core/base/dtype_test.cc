@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types and the rounding of bfloat16.
+// Element types, and rounding to 16-bit floats.
 #include "core/base/dtype.h"
 
 #include <cmath>
@@ -24,8 +24,8 @@ TEST_CASE("Dtypes read, print and have sizes") {
   REQUIRE(parse_dtype("int32") == DType::kI32);
   for (const char* name : {"fp16", "float16", "f16", "half"})
     REQUIRE(error_of([&] { parse_dtype(name); }) ==
-            fmt::format("dtype '{}': 16-bit IEEE floats are not supported; bf16 has their size and "
-                        "f32's range",
+            fmt::format("dtype '{}': 16-bit IEEE floats are not supported; use bf16, which has the "
+                        "same size and the range of f32",
                         name));
   REQUIRE(dtype_bytes(DType::kBF16) == 2);
   REQUIRE(dtype_bytes(DType::kBool) == 1);
@@ -63,6 +63,58 @@ TEST_CASE("Every bfloat16 survives the way to f32 and back") {
     if (std::isnan(wide)) continue;
     if (BFloat16(wide) != value) FAIL("bits " << bits);
   }
+}
+
+float value_of(uint16_t bits) {
+  Float16 half;
+  half.bits = bits;
+  return static_cast<float>(half);
+}
+
+// From the definition: 10 fraction bits, 5 exponent bits, subnormals below 2^-14.
+double by_definition(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const double fraction = (bits & 1023) / 1024.0;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -14) : std::ldexp(1.0 + fraction, exponent - 15);
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+TEST_CASE("Every float16 converts to f32 exactly, and back") {
+  for (uint32_t bits = 0; bits <= 0xffff; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float value = value_of(half);
+    if ((half & 0x7fff) > 0x7c00) {
+      if (!std::isnan(value) || !std::isnan(static_cast<float>(Float16(value))))
+        FAIL("not a NaN: " << bits);
+    } else {
+      const bool is_infinite = (half & 0x7fff) == 0x7c00;
+      if (is_infinite ? !std::isinf(value) : static_cast<double>(value) != by_definition(half))
+        FAIL("wrong value of " << bits);
+      if (Float16(value).bits != half) FAIL("not restored: " << bits);
+    }
+  }
+}
+
+TEST_CASE("float16 rounds to nearest, ties to even") {
+  for (uint32_t bits = 0; bits < 0x7bff; ++bits) {
+    const float below = value_of(static_cast<uint16_t>(bits));
+    const float above = value_of(static_cast<uint16_t>(bits + 1));
+    const float middle = (below + above) / 2.0f;  // Exact in f32.
+    const uint32_t even = bits % 2 == 0 ? bits : bits + 1;
+    if (Float16(middle).bits != even) FAIL("middle above " << bits);
+    if (Float16(std::nextafter(middle, 0.0f)).bits != bits) FAIL("below the middle of " << bits);
+    if (Float16(std::nextafter(middle, 1e30f)).bits != bits + 1) FAIL("above that of " << bits);
+  }
+}
+
+TEST_CASE("Values beyond the largest float16 become infinite") {
+  REQUIRE(Float16(65519.996f).bits == 0x7bff);
+  REQUIRE(Float16(65520.0f).bits == 0x7c00);
+  REQUIRE(Float16(-1e30f).bits == 0xfc00);
+  REQUIRE(Float16(std::numeric_limits<float>::infinity()).bits == 0x7c00);
+  REQUIRE(Float16(-0.0f).bits == 0x8000);
+  REQUIRE(Float16(1e-30f).bits == 0);
 }
 
 }  // namespace

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors: where they say they are, and the nearest name.
+// Context frames and prefixes of errors, nearest names, source sites.
 #include "core/base/error.h"
 
 #include <filesystem>
+#include <map>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
-#include "core/base/source_site.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
 namespace tessera {
 namespace {
 
-TEST_CASE("An error says the frames it is raised in, innermost first") {
+TEST_CASE("An error lists its context frames, innermost first") {
   const ErrorContext outer("config.toml");
   const ErrorContext inner("task.model");
   REQUIRE(error_of([] { fail("dim is {}, expected {}", 3, 4); }) ==
           "dim is 3, expected 4 [in task.model] [in config.toml]");
 }
 
-TEST_CASE("Dotted frames continue the frame outside them") {
+TEST_CASE("Dotted frames continue the enclosing frame") {
   const ErrorContext file("config.toml");
   const ErrorContext model("lm");
   const ErrorContext layer(".x_layers[3]");
@@ -29,7 +30,7 @@ TEST_CASE("Dotted frames continue the frame outside them") {
   REQUIRE(error_of([] { fail("no"); }) == "no [in lm.x_layers[3].ffn] [in config.toml]");
 }
 
-TEST_CASE("Frames and prefixes end with their scope, and belong to their thread") {
+TEST_CASE("Frames and prefixes end with their scope and belong to one thread") {
   const ErrorContext frame("here");
   {
     const ErrorContext gone("gone");
@@ -42,13 +43,13 @@ TEST_CASE("Frames and prefixes end with their scope, and belong to their thread"
   REQUIRE(elsewhere == "no");
 }
 
-TEST_CASE("Of nested prefixes the innermost counts") {
+TEST_CASE("The innermost of nested prefixes applies") {
   const ErrorPrefix outer("a.cc:1");
   const ErrorPrefix inner("b.cc:2");
   REQUIRE(error_of([] { fail("no"); }) == "b.cc:2: no");
 }
 
-TEST_CASE("The nearest name is suggested where the slip is small") {
+TEST_CASE("The nearest name is suggested for a small misspelling") {
   const std::vector<std::string> names = {"num_layers", "num_heads", "embed", "mdl"};
   REQUIRE(nearest("num_layer", names) == "num_layers");
   REQUIRE(nearest("num_haeds", names) == "num_heads");
@@ -66,7 +67,23 @@ TEST_CASE("A source site prints as file and line") {
   REQUIRE(SourceSite{}.text().empty());
 }
 
-TEST_CASE("exceptions of the standard library name the path and what to do") {
+struct Cites {
+  Cites(int, std::source_location where =
+                 std::source_location::current())  // NOLINT: implicit on purpose.
+      : site(SourceSite::current(where)) {}
+  SourceSite site;
+};
+
+TEST_CASE("A source site in a header of the C++ library is unknown") {
+  const Cites here = 1;
+  REQUIRE(here.site.text() == fmt::format("tests/core/base/error_test.cc:{}", __LINE__ - 1));
+  const std::map<std::string, Cites> in_a_pair = {{"a", 1}};
+  REQUIRE_FALSE(in_a_pair.at("a").site.known());
+  const std::optional<Cites> in_an_optional = 1;
+  REQUIRE_FALSE(in_an_optional->site.known());
+}
+
+TEST_CASE("Messages of standard library exceptions name the path and a remedy") {
   namespace fs = std::filesystem;
   const auto code = std::make_error_code(std::errc::permission_denied);
   REQUIRE(error_text(fs::filesystem_error("cannot open directory", "/data/text", code)) ==

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox against the published vectors, and what is made of its bits.
+// Philox against published vectors, keys, and uniforms and normals from its bits.
 #include "core/base/random.h"
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 TEST_CASE("Philox4x32-10 gives the known answers of Random123") {
-  // Random123, tests/kat_vectors: counters and keys of zeros, of ones, and of the digits of pi.
+  // Random123, tests/kat_vectors: counters and keys of zeros, ones and digits of pi.
   REQUIRE(philox(0, 0, 0) == PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   constexpr uint64_t kOnes = ~uint64_t{0};
   REQUIRE(philox(kOnes, kOnes, kOnes) ==

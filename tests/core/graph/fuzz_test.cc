@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs: ops picked blindly and applied to what is there. What the type rules accept must
-// verify, differentiate and agree with finite differences; what they refuse, they refuse in words;
-// and a mesh of one device decides as one of many.
+// Random programs of random ops. Programs that the type rules accept must verify, differentiate and
+// agree with finite differences; refusals must have a message; and a mesh of one device must accept
+// the same programs as a mesh of many.
 #include <cmath>
 
 #include "core/backend/reference/interpreter.h"
@@ -40,7 +40,7 @@ void check_slope(RandomLayouts& program, const Mesh& mesh, uint64_t seed) {
     const std::string name = program.graph().describe(x.id());
     slope += dot(results.at("gradient of " + name).values, direction.at(name));
   }
-  // Central differences err by the third derivative times step² and by rounding over step.
+  // The error of central differences is the third derivative times step², plus rounding over step.
   REQUIRE(slope == Approx(measured).epsilon(1e-6).margin(1e-6));
 }
 
@@ -58,7 +58,7 @@ void run(uint64_t first_seed, uint64_t count) {
     verify(program.graph(), mesh, "autodiff");
     check_slope(program, mesh, seed);
   }
-  // Enough of both to mean something.
+  // Both outcomes must be frequent.
   REQUIRE(accepted * 4 > accepted + refused);
   REQUIRE(refused * 10 > accepted + refused);
 }
@@ -67,7 +67,7 @@ TEST_CASE("Random programs verify and differentiate") { run(0, 60); }
 
 TEST_CASE("Many random programs verify and differentiate", "[full]") { run(1000, 3000); }
 
-TEST_CASE("A mesh of one device decides as a mesh of many") {
+TEST_CASE("A mesh of one device accepts the same programs as a mesh of many") {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     INFO("seed " << seed);
     const RandomLayouts many(seed, Mesh({{"data", 2}, {"mdl", 2}}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every op's gradient against finite differences in double precision, row by row of the op cases;
-// and that every op has a row.
+// The gradient of every op against finite differences in double precision, for each row of the op
+// cases; every op must have a row.
 #include <algorithm>
 #include <set>
 
@@ -28,7 +28,7 @@ bool is_floating_type(const std::string& type) {
   return type.starts_with("float") || type.starts_with("f32");
 }
 
-// The sum of a row's results, each weighted by an input of its own: a random projection.
+// The sum of a row's results weighted by further inputs: a random projection.
 Tensor projection(const Tensors& results) {
   Tensor total;
   for (size_t i = 0; i < results.size(); ++i) {
@@ -72,7 +72,7 @@ std::string described(const OpCase& row) {
   return fmt::format("{} of {}", row.op, fmt::join(row.inputs, ", "));
 }
 
-TEST_CASE("every op's gradient is that of finite differences") {
+TEST_CASE("The gradient of every op agrees with finite differences") {
   const Mesh mesh = Mesh::standard({1, 1, 1});
   for (const OpCase& row : all_op_cases()) {
     if (!row.differentiable) continue;
@@ -80,12 +80,12 @@ TEST_CASE("every op's gradient is that of finite differences") {
     const Graph graph = traced_case(row, mesh);
     verify(graph, mesh);
     REQUIRE(holds(graph, row.op));
-    if (row.op == "stop_gradient") continue;  // Its gradient is nothing by definition.
+    if (row.op == "stop_gradient") continue;  // By definition it has no gradient.
     REQUIRE(gradient_error(graph, mesh) < kTolerance);
   }
 }
 
-TEST_CASE("every op has a row in the op cases, or a reason why not") {
+TEST_CASE("Every op has a row in the op cases, or a reason not to") {
   std::set<std::string, std::less<>> covered;
   for (const OpCase& row : all_op_cases()) covered.insert(row.op);
   for (const auto& [op, reason] : ops_without_cases()) {

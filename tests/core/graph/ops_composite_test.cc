@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composite ops: their types, what they refuse and in which words, and that the decomposition
-// and the gradient have the types the op promises.
+// Composite ops: their types and errors; decomposition and gradient must have the types of the op.
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
@@ -67,7 +66,7 @@ void require_consistent(Traced& traced) {
   if (gradient.op->decomposition != nullptr) require_plain_agrees(traced.graph, gradient);
 }
 
-TEST_CASE("Plain definitions and gradients of composites have the op's types") {
+TEST_CASE("Decompositions and gradients of composite ops have the types of the op") {
   Traced t;
   const std::string dtype = GENERATE("f32", "bf16");
   const Tensor x = t.in("x", dtype + "[\"batch=2 seq=3 embed=8\"]");
@@ -91,7 +90,7 @@ TEST_CASE("Plain definitions and gradients of composites have the op's types") {
   SECTION("cross_entropy") {
     cross_entropy(x, positions, "embed",
                   {.label_smoothing = 0.1, .z_loss = 1e-4, .soft_cap = 30.0});
-    const Node node = t.graph.node(0);  // stop_gradients follow it.
+    const Node node = t.graph.nodes().front();  // stop_gradients follow it.
     require_plain_agrees(t.graph, node);
     REQUIRE(traced_gradient(t.graph, node)[0].type() == x.type());
     require_plain_agrees(t.graph, t.last());

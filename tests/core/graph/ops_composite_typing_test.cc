@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What composite ops accept on a mesh, and what they refuse in which words.
+// What composite ops accept on a mesh, and their errors.
 #include "core/graph/op.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
@@ -26,7 +26,7 @@ std::string of(const Types& types, const Application& apply) {
 
 Tensor normed(const Tensors& in) { return rms_norm(in[0], in[1], "embed", 1e-6); }
 
-TEST_CASE("A norm keeps its layout, along a split axis too, and refuses what is pending") {
+TEST_CASE("A norm keeps its layout, also along a split axis, and refuses partials") {
   const std::string scale = "f32[\"embed=8\"]";
   REQUIRE(of({"bf16[\"batch/data=4 seq/mdl=4 embed=8\"]", scale}, normed) ==
           "bf16[\"batch/data seq/mdl embed\"]");
@@ -48,12 +48,12 @@ TEST_CASE("A norm keeps its layout, along a split axis too, and refuses what is 
           }) == "layer_norm: y is f32, z is bf16; cast one");
 }
 
-TEST_CASE("A norm over an axis that is not the last gives the operand's order back") {
+TEST_CASE("A norm over an inner axis keeps the axis order of its operand") {
   REQUIRE(of({"f32[\"embed=8 batch/data=4\"]", "f32[\"embed=8\"]"}, normed) ==
           "f32[\"embed batch/data\"]");
 }
 
-TEST_CASE("The gradient of a norm's scale is partial over what splits the rows") {
+TEST_CASE("The gradient of a norm's scale is partial over the mesh axes that split the rows") {
   Trial trial(kMesh, {"f32[\"batch/data=4 seq/mdl=4 embed=8\"]", "bf16[\"embed=8\"]"});
   normed(trial.inputs());
   const Tensors cotangents = traced_gradient(trial.graph(), Node(trial.graph().nodes().back()));
@@ -67,7 +67,8 @@ TEST_CASE("Softmax refuses a split axis") {
           }) == "softmax: embed of x is split over mdl; reshard it to unsplit embed");
 }
 
-TEST_CASE("Cross-entropy on a whole vocabulary is one op, on a split one two reshards besides") {
+TEST_CASE(
+    "Cross-entropy over an unsplit vocabulary is one op; a split vocabulary adds two reshards") {
   const Types whole = {"bf16[\"batch/data=4 vocab=8\"]", "i32[\"batch/data=4\"]"};
   const Types split = {"bf16[\"batch/data=4 vocab/mdl=8\"]", "i32[\"batch/data=4\"]"};
   const Application loss = [](const Tensors& in) {
@@ -86,10 +87,10 @@ TEST_CASE("Cross-entropy on a whole vocabulary is one op, on a split one two res
   REQUIRE(count(whole, "reshard") == 0);
   REQUIRE(count(split, "cross_entropy") == 0);
   REQUIRE(count(split, "cross_entropy_shard") == 1);
-  REQUIRE(count(split, "reshard") == 2);  // Of the maximum, and of all sums together.
+  REQUIRE(count(split, "reshard") == 2);  // The maximum, and all sums together.
 }
 
-TEST_CASE("Cross-entropy refuses labels unlike its rows and pending logits") {
+TEST_CASE("Cross-entropy refuses labels that do not match its rows, and partial logits") {
   const Application loss = [](const Tensors& in) {
     return cross_entropy(in[0], in[1], "vocab").loss;
   };
@@ -102,7 +103,7 @@ TEST_CASE("Cross-entropy refuses labels unlike its rows and pending logits") {
           "cross_entropy is not linear; x is partial over mdl; place(x)");
 }
 
-TEST_CASE("Rotary embedding passes a pending sum and refuses odd and unknown axes") {
+TEST_CASE("Rotary embedding accepts a partial sum and refuses odd and unknown axes") {
   const Application turned = [](const Tensors& in) { return rotary(in[0], in[1], "head_dim"); };
   const std::string positions = "i32[\"batch/data=4 seq=4\"]";
   REQUIRE(of({"f32[\"batch/data=4 seq=4 head_dim=8\" + sum(mdl)]", positions}, turned) ==
@@ -128,7 +129,7 @@ TEST_CASE("Attention splits batch and heads") {
           "rules.activations");
 }
 
-TEST_CASE("One key head may serve split query heads; its gradient is then partial") {
+TEST_CASE("With split query heads a single key head is replicated and its gradient is partial") {
   const std::string kv = "f32[\"batch=4 key_seq=4 kv_heads=1 head_dim=8\"]";
   Trial trial(kMesh, {"f32[\"batch=4 seq=4 heads/mdl=4 head_dim=8\"]", kv, kv});
   attended(trial.inputs());
@@ -138,7 +139,7 @@ TEST_CASE("One key head may serve split query heads; its gradient is then partia
   REQUIRE(cotangents[2].type() == cotangents[1].type());
 }
 
-TEST_CASE("Attention refuses other names, orders, sizes and layouts") {
+TEST_CASE("Attention refuses mismatched names, orders, sizes and layouts") {
   const std::string q = "f32[\"batch=4 seq=4 heads=4 head_dim=8\"]";
   const std::string kv = "f32[\"batch=4 key_seq=4 kv_heads=2 head_dim=8\"]";
   const std::string split = "f32[\"batch=4 key_seq/mdl=4 kv_heads=2 head_dim=8\"]";
@@ -159,7 +160,7 @@ TEST_CASE("Attention refuses other names, orders, sizes and layouts") {
           }) == "attention: u is i32[\"batch=4 seq=3\"], expected i32[\"batch=4 seq=4\"]");
 }
 
-TEST_CASE("Dropout passes a pending sum, and vanishes at rate 0") {
+TEST_CASE("Dropout accepts a partial sum, and rate 0 adds no op") {
   const Application dropped = [](const Tensors& in) { return dropout(in[0], 0.1, in[1]); };
   REQUIRE(of({"f32[\"batch=4 embed/mdl=8\" + sum(data)]", "i32[\"\"]"}, dropped) ==
           "f32[\"batch embed/mdl\" + sum(data)]");
@@ -172,7 +173,7 @@ TEST_CASE("Dropout passes a pending sum, and vanishes at rate 0") {
   REQUIRE(dropout(trial.inputs()[0], 0.0, trial.inputs()[1]).id() == trial.inputs()[0].id());
 }
 
-TEST_CASE("Every use of a path draws its own numbers; layers of a stack share a path") {
+TEST_CASE("Each use of a path draws different numbers; layers of a stack share a path") {
   Trial trial(kMesh, {"i32[\"\"]"});
   const SeedScope seed(7);
   const auto stream_of = [&](const std::string& path) {
@@ -192,7 +193,7 @@ TEST_CASE("Every use of a path draws its own numbers; layers of a stack share a 
   REQUIRE(stream_of("lm.x[4].experts[2].drop") == Stream{"lm.x[].experts[2].drop", 4});
 }
 
-TEST_CASE("Adam's operands have one layout") {
+TEST_CASE("Adam's operands must have the same layout") {
   const std::string slot = "f32[\"embed/data=8\"]", scalar = "f32[\"\"]";
   const Application update = [](const Tensors& in) {
     return adam_update({in[0], in[1], in[1]}, in[2], in[3], in[3], in[3], in[4], {}).parameter;

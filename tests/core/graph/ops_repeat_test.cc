@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tracing of loops: what a body captures, the layout of the node, and what is refused.
+// Tracing of loops: captures, operands of the node, errors.
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"
@@ -45,7 +45,7 @@ TEST_CASE("A loop captures each tensor of the outer trace once, slices before co
   REQUIRE(node.bodies[0]->outputs().size() == 2);
 }
 
-TEST_CASE("Loops nest: the inner one reads what the outer one carries and what lies outside both") {
+TEST_CASE("Nested loops: the inner loop reads carries of the outer loop and tensors outside both") {
   Trial trial({}, {"f32[\"embed=4\"]", "f32[\"layers=3 embed=4\"]"});
   const Tensors& in = trial.inputs();
   const RepeatResult result =
@@ -66,7 +66,7 @@ TEST_CASE("Loops nest: the inner one reads what the outer one carries and what l
   REQUIRE(inner.attributes.get<int64_t>("constants") == 2);
 }
 
-TEST_CASE("A loop refuses carries that change, wrong stacks and no iterations") {
+TEST_CASE("A loop refuses carries whose type changes, wrong stacks and zero iterations") {
   Trial trial({}, {"f32[\"embed=4\"]", "f32[\"layers=2 embed=4\"]"});
   const Tensors& in = trial.inputs();
   const auto looped = [&](int64_t count, const Tensors& stacked, auto body) {
@@ -98,7 +98,9 @@ TEST_CASE("A loop refuses carries that change, wrong stacks and no iterations") 
                Contains("repeat: count is 0, expected at least 1"));
 }
 
-TEST_CASE("Random ops in a loop over layers take its index, in one over microbatches the example") {
+TEST_CASE(
+    "Random numbers depend on the index of a loop over layers and on the example in a loop over "
+    "microbatches") {
   Trial trial({}, {"f32[\"batch=2 embed=4\"]", "i32[\"\"]", "i32[\"\"]"});
   const Tensors& in = trial.inputs();
   const auto drop_in_layers = [&](const Tensor& x) {

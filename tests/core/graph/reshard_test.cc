@@ -12,7 +12,7 @@ namespace {
 
 using T = const std::vector<Tensor>&;
 
-// Layouts with sums, and the same with their sums made maxima.
+// Layouts with partial sums, and the same with partial maxima.
 std::vector<Type> layouts_with_maxima(const Type& type, const Mesh& mesh) {
   std::vector<Type> layouts = all_layouts(type, mesh, Partials::kSums);
   const std::vector<Type> sums = layouts;
@@ -24,7 +24,7 @@ std::vector<Type> layouts_with_maxima(const Type& type, const Mesh& mesh) {
   return layouts;
 }
 
-// Per mesh axis: a maximum stays or becomes replicated, and comes from nothing else.
+// Per mesh axis a maximum stays or becomes replicated; nothing else becomes a maximum.
 bool legal(const Type& from, const Type& to, const Mesh& mesh) {
   for (const MeshAxis& axis : mesh.axes()) {
     const auto is_max = [&](const Type& type) {
@@ -64,7 +64,7 @@ TEST_CASE("Reshard between all layouts of two axes on three mesh axes") {
   REQUIRE(check_all_pairs(mesh, type) > 10000);
 }
 
-TEST_CASE("Reshard refuses what is not a change of layout") {
+TEST_CASE("Reshard refuses changes other than of layout") {
   const Mesh mesh = Mesh::standard({1, 2, 4});
   const std::vector<std::string> x = {"f32[\"b=8 e=16\"]"};
   REQUIRE(outcome(mesh, x, [](T t) { return reshard(t[0], "e b"); }) ==
@@ -85,7 +85,7 @@ TEST_CASE("Reshard refuses what is not a change of layout") {
           "reshard: x is not a partial max over mdl; only reduce_max makes one");
 }
 
-TEST_CASE("A reshard to what a value is already makes no node") {
+TEST_CASE("A reshard to a value's own layout adds no node") {
   const Mesh mesh = Mesh::standard({1, 2, 4});
   Trial trial(mesh, {"f32[\"b/data=8\"]"});
   REQUIRE(reshard(trial.inputs()[0], "b/data").id() == trial.inputs()[0].id());

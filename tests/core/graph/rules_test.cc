@@ -15,7 +15,7 @@ std::string layout(const std::string& rules, const std::string& axes,
   return apply_rules(parse_rules(rules), mesh, parse_layout(axes), role).layout();
 }
 
-TEST_CASE("Rules read and print in one notation") {
+TEST_CASE("Rules print as they are parsed") {
   const std::string text =
       "embed -> data, batch -> (replica, data), head_dim -> (), residual: seq -> mdl";
   const std::vector<AxisRule> rules = parse_rules(text);
@@ -28,7 +28,7 @@ TEST_CASE("Rules read and print in one notation") {
   REQUIRE(parse_rules(" a->b ,c->( d ) ") == parse_rules("a -> b, c -> d"));
 }
 
-TEST_CASE("Bad rules are refused at a position") {
+TEST_CASE("Errors in rules give the position") {
   REQUIRE(error_of([] { parse_rules("embed = data"); }) ==
           "rules \"embed = data\": expected '->' at character 7, got '= data'");
   REQUIRE(error_of([] { parse_rules("embed -> "); }) ==
@@ -41,7 +41,7 @@ TEST_CASE("Bad rules are refused at a position") {
           "the mesh (replica=2 data=2 mdl=2) has no axis 'dta'; did you mean 'data'?");
 }
 
-TEST_CASE("A mesh axis serves the first rule that claims it") {
+TEST_CASE("A mesh axis goes to the first axis that claims it") {
   REQUIRE(layout("mlp -> mdl, heads -> mdl", "heads mlp") == "heads mlp/mdl");
   REQUIRE(layout("heads -> mdl, mlp -> mdl", "heads mlp") == "heads/mdl mlp");
   REQUIRE(layout("heads -> mdl, mlp -> mdl", "batch mlp") == "batch mlp/mdl");
@@ -51,7 +51,7 @@ TEST_CASE("A mesh axis serves the first rule that claims it") {
           "batch/replica embed/data");
 }
 
-TEST_CASE("The first rule of an axis speaks for it, and rules of a role come first") {
+TEST_CASE("The first rule of an axis applies, and rules of a role come first") {
   REQUIRE(layout("seq -> data, seq -> mdl", "seq") == "seq/data");
   REQUIRE(layout("heads -> mdl, residual: seq -> mdl", "seq heads", "residual") == "seq/mdl heads");
   REQUIRE(layout("heads -> mdl, residual: seq -> mdl", "seq heads") == "seq heads/mdl");
@@ -70,7 +70,7 @@ TEST_CASE("A layer's rules replace those of the same axis in the same role") {
           "residual: seq -> (), batch -> data, seq -> ()");
 }
 
-TEST_CASE("Rules replace splits and end partials") {
+TEST_CASE("Rules replace splits and remove partials") {
   REQUIRE(layout("embed -> data", "batch/mdl embed + sum(replica)") == "batch embed/data");
 }
 

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("A graph prints a line a node, under its layer") {
+TEST_CASE("A graph prints one line per node below its layer path") {
   Trial trial(Mesh::standard({1, 2, 4}),
               {"f32[\"batch/data=8 embed=16\"]", "f32[\"embed=16 mlp/mdl=32\"]"});
   const PathScope model("lm");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tracing: paths, phases, regions, and what a loop's body captures.
+// Tracing: paths, phases, remat regions, captures of loop bodies.
 #include "core/graph/trace.h"
 
 #include "core/base/error.h"
@@ -21,7 +21,7 @@ const Node& producer(const Tensor& tensor) {
   return tensor.graph()->node(tensor.graph()->value(tensor.id()).producer);
 }
 
-TEST_CASE("Nodes know their line, layer, phase and region") {
+TEST_CASE("Nodes have a source line, layer path, phase and remat region") {
   Trial trial(kMesh, {"f32[\"b=4\"]"});
   const Tensor x = trial.inputs()[0];
   const Tensor outside = tanh({x, SourceSite{"lm.cc", 12}});
@@ -46,16 +46,16 @@ TEST_CASE("Nodes know their line, layer, phase and region") {
   REQUIRE(producer(outside).remat_block == kNone);
   REQUIRE(producer(outside).site.text() == "lm.cc:12");
   REQUIRE(producer(inner).path == "lm.x_layers[1]");
-  REQUIRE(producer(inner).remat_block == 0);
-  REQUIRE(producer(nested).remat_block == 0);
-  REQUIRE(producer(later).remat_block == 1);
+  REQUIRE(producer(inner).remat_block == RematBlockId(0));
+  REQUIRE(producer(nested).remat_block == RematBlockId(0));
+  REQUIRE(producer(later).remat_block == RematBlockId(1));
   REQUIRE(producer(later).path == "lm");
   REQUIRE(producer(backward).phase == Phase::kBackward);
   REQUIRE(producer(backward).remat_block == kNone);
   REQUIRE(traced_path() == "lm");
 }
 
-TEST_CASE("Nodes traced to serve another take its line and layer") {
+TEST_CASE("Nodes traced in a ServeScope take its source line and layer path") {
   Trial trial(kMesh, {"f32[\"b=4\"]"});
   Tensor y;
   {
@@ -71,16 +71,16 @@ TEST_CASE("Nodes traced to serve another take its line and layer") {
                    Catch::Matchers::EndsWith("[in ffn]"));
 }
 
-TEST_CASE("A slip in a list of axes says the line of the op") {
+TEST_CASE("An error in a list of axes gives the line of the op") {
   Trial trial(kMesh, {"f32[\"b=4 c=4\"]"});
   const Operand x = {trial.inputs()[0], SourceSite{"up.cc", 7}};
   REQUIRE(error_of([&] { reduce_sum(x, "b b"); }) ==
-          "up.cc:7: layout \"b b\": axis 'b' is there twice");
+          "up.cc:7: layout \"b b\": axis 'b' is named twice");
   REQUIRE(error_of([&] { transpose(x, "c/mdl b"); }) ==
           "up.cc:7: axes \"c/mdl b\": plain names expected, got 'c/mdl'");
 }
 
-TEST_CASE("Values are described by name, else by op and layer") {
+TEST_CASE("Values are described by name, or else by op and layer") {
   Trial trial(kMesh, {"f32[\"b=4\"]"});
   const PathScope layer("ffn");
   const Tensor y = tanh(trial.inputs()[0]);
@@ -90,7 +90,7 @@ TEST_CASE("Values are described by name, else by op and layer") {
   REQUIRE(graph.describe(y.named("hidden").id()) == "hidden");
 }
 
-TEST_CASE("A body's captures become the loop's constants and slices, each once and in order") {
+TEST_CASE("Captures of a body become constants and slices of the loop, once each and in order") {
   Trial trial(kMesh, {"f32[\"b=4\"]", "f32[\"b=4\"]", "f32[\"layers=3 b=4\"]", "f32[\"b=4\"]"});
   const std::vector<Tensor>& in = trial.inputs();
   Graph body;
@@ -113,7 +113,7 @@ TEST_CASE("A body's captures become the loop's constants and slices, each once a
   verify(body, kMesh, "a body");
 }
 
-TEST_CASE("A body within a body captures through both") {
+TEST_CASE("A nested body captures through both bodies") {
   Trial trial(kMesh, {"f32[\"b=4\"]"});
   const Tensor x = trial.inputs()[0];
   Graph outer_body, inner_body;
@@ -131,17 +131,17 @@ TEST_CASE("A body within a body captures through both") {
   REQUIRE(innermost_body() == &outer);
 }
 
-TEST_CASE("A body has regions of its own, whatever encloses the loop") {
+TEST_CASE("Remat regions of a body are independent of those around the loop") {
   Trial trial(kMesh, {"f32[\"b=4\"]"});
   const RematScope around;
   Graph body;
   const BodyScope scope(body, "layers", 2);
   REQUIRE(producer(tanh(trial.inputs()[0])).remat_block == kNone);
   const RematScope region;
-  REQUIRE(producer(tanh(trial.inputs()[0])).remat_block == 0);
+  REQUIRE(producer(tanh(trial.inputs()[0])).remat_block == RematBlockId(0));
 }
 
-TEST_CASE("A slice needs the loop's axis leading and unsplit") {
+TEST_CASE("A slice requires the leading axis to be that of the loop, and unsplit") {
   const Mesh mesh({{"stage", 3}});
   Trial trial(mesh, {"f32[\"b=4\"]", "f32[\"layers/stage=3 b=4\"]", "f32[\"layers=4 b=4\"]"});
   Graph body;
@@ -149,7 +149,7 @@ TEST_CASE("A slice needs the loop's axis leading and unsplit") {
   REQUIRE(error_of([&] { scope.slice(trial.inputs()[0]); }) ==
           "repeat: x is f32[\"b=4\"], expected a leading axis layers=3");
   REQUIRE(error_of([&] { scope.slice(trial.inputs()[1]); }) ==
-          "repeat: layers/stage of y is split; a loop runs along an unsplit axis");
+          "repeat: layers/stage of y is split; the axis of a loop must not be split");
   REQUIRE(error_of([&] { scope.slice(trial.inputs()[2]); }) ==
           "repeat: z is f32[\"layers=4 b=4\"], expected a leading axis layers=3");
 }
@@ -158,15 +158,15 @@ TEST_CASE("Names of inputs, outputs and updates are unique") {
   Trial trial(kMesh, {"f32[\"b=4\"]"});
   const Tensor x = trial.inputs()[0];
   REQUIRE(error_of([&] { input("x", InputKind::kBatch, x.type()); }) ==
-          "the graph has an input 'x' already");
+          "the graph already has an input 'x'");
   output("y", x);
-  REQUIRE(error_of([&] { output("y", x); }) == "the graph has an output 'y' already");
+  REQUIRE(error_of([&] { output("y", x); }) == "the graph already has an output 'y'");
   REQUIRE(error_of([&] { input("w", InputKind::kBatch, parse_type("f32[\"b/dat=4\"]")); }) ==
           "w: f32[\"b/dat\"] uses 'dat', which the mesh (replica=1 data=1 mdl=1) lacks; did you "
           "mean 'data'?");
 }
 
-TEST_CASE("A miss in the table of ops suggests the nearest") {
+TEST_CASE("An unknown op name suggests the nearest") {
   REQUIRE(find_op("einsum").name == "einsum");
   REQUIRE(error_of([] { find_op("einsun"); }) == "no op 'einsun'; did you mean 'einsum'?");
 }

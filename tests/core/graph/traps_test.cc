@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mistakes that give wrong numbers on many devices and right ones on one, each of which must show
-// when the program is traced.
+// Mistakes that would give wrong numbers only on several devices must be errors at trace time.
 #include "core/graph/op.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -18,7 +17,7 @@ using T = const std::vector<Tensor>&;
 
 const Mesh kMesh = Mesh::standard({1, 2, 4});
 
-TEST_CASE("A bias added before the reduction would count once a rank") {
+TEST_CASE("A bias added to a partial sum would count once per device") {
   REQUIRE(outcome(kMesh, {"f32[\"b=8 m/mdl=16\"]", "f32[\"m/mdl=16 e=8\"]", "f32[\"e=8\"]"},
                   [](T t) { return einsum(t[0], t[1], over("m")).named("y") + t[2]; }) ==
           "add: y is a partial sum over mdl, z is not; z would count once for each device along "
@@ -26,17 +25,17 @@ TEST_CASE("A bias added before the reduction would count once a rank") {
           "adding");
 }
 
-TEST_CASE("The gradient of a mask is the whole cotangent, not the rank's part of it") {
+TEST_CASE("The gradient of a mask is the whole cotangent, not the device's part") {
   Trial trial(kMesh, {"f32[\"b=8\"]"});
   const Tensor x = trial.inputs()[0];
   const Tensor masked = reshard(x, "b + sum(mdl)");
-  const Node node = trial.graph().node(0);
+  const Node node = trial.graph().nodes().front();
   const Tensor dy = input("dy", InputKind::kBatch, parse_type("f32[\"b=8\"]"));
   const std::vector<Tensor> in = {x}, out = {masked}, cotangents = {dy};
   REQUIRE(node.op->vjp({node, in, out, cotangents})[0].id() == dy.id());
 }
 
-TEST_CASE("A gradient has its parameter's axis order, also where sizes are equal") {
+TEST_CASE("A gradient has the axis order of its parameter, also for equal sizes") {
   Trial trial(kMesh, {"f32[\"x=8 z=8\"]", "f32[\"z=8 x=8\"]"});
   const Tensor product = einsum("x z, z x -> z x", trial.inputs()[0], trial.inputs()[1]);
   const std::vector<Tensor> gradient = gradients(reduce_sum(product), trial.inputs());
@@ -44,7 +43,7 @@ TEST_CASE("A gradient has its parameter's axis order, also where sizes are equal
   REQUIRE(gradient[1].type().text() == "f32[\"z x\"]");
 }
 
-TEST_CASE("A parameter the loss does not reach has zeros in its own layout") {
+TEST_CASE("The gradient of an unused parameter is zeros in the parameter's layout") {
   Trial trial(kMesh, {"f32[\"b=8\"]", "f32[\"x/data=8 z/mdl=8\"]"});
   const std::vector<Tensor> gradient = gradients(reduce_sum(trial.inputs()[0]), trial.inputs());
   REQUIRE(gradient[1].type().text() == "f32[\"x/data z/mdl\"]");
@@ -53,7 +52,7 @@ TEST_CASE("A parameter the loss does not reach has zeros in its own layout") {
   REQUIRE(zeros.attributes.get<double>("value") == 0.0);
 }
 
-TEST_CASE("An unreduced quotient is legal to make and refused where it is fetched") {
+TEST_CASE("A partial quotient can be computed but not fetched") {
   Trial trial(kMesh, {"f32[\"b/data=8\"]", "f32[\"\"]"});
   const Tensor loss = reduce_sum(trial.inputs()[0]) / trial.inputs()[1];
   REQUIRE(loss.type().text() == "f32[\"\" + sum(data)]");
@@ -61,7 +60,7 @@ TEST_CASE("An unreduced quotient is legal to make and refused where it is fetche
           "loss is fetched but partial over data; place(loss)");
 }
 
-TEST_CASE("Sums of squares of split and of replicated gradients do not mix unmasked") {
+TEST_CASE("Sums of squares of split and replicated gradients cannot be added without a mask") {
   Trial trial(kMesh, {"f32[\"x/data=8\"]", "f32[\"x=8\"]"});
   const Tensor split = reduce_sum(square(trial.inputs()[0])).named("split");
   const Tensor whole = reduce_sum(square(trial.inputs()[1])).named("whole");
@@ -75,7 +74,7 @@ TEST_CASE("A partial gradient cannot be squared for a norm") {
           "square is not linear; x is partial over data; place(x)");
 }
 
-TEST_CASE("The mean square over a split axis is pending until it is placed") {
+TEST_CASE("The mean square over a split axis is partial until it is placed") {
   const std::vector<std::string> x = {"f32[\"b=8 e/mdl=16\"]"};
   REQUIRE(outcome(kMesh, x, [](T t) { return rsqrt(reduce_mean(square(t[0]), "e").named("m")); }) ==
           "rsqrt is not linear; m is partial over mdl; place(m)");
@@ -84,7 +83,7 @@ TEST_CASE("The mean square over a split axis is pending until it is placed") {
           }) == "f32[\"b e/mdl\"]");
 }
 
-TEST_CASE("A maximum over shards is no maximum until it is reduced") {
+TEST_CASE("A maximum over a split axis is partial until it is reduced") {
   const std::vector<std::string> x = {"f32[\"b=8 v/mdl=16\"]"};
   REQUIRE(outcome(kMesh, x, [](T t) { return t[0] - reduce_max(t[0], "v").named("m"); }) ==
           "sub: m is a partial max over mdl; reshard it to replicated");
@@ -92,7 +91,7 @@ TEST_CASE("A maximum over shards is no maximum until it is reduced") {
           "f32[\"b v/mdl\"]");
 }
 
-TEST_CASE("A maximum has no gradient; its operand is stopped") {
+TEST_CASE("A maximum has no gradient; stop_gradient its operand") {
   Trial trial(kMesh, {"f32[\"b=8\"]"});
   const Tensor x = trial.inputs()[0];
   REQUIRE_THAT(error_of([&] { gradients(reduce_max(x, "b"), {x}); }),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Types as text, and what is wrong with a type on a mesh.
+// Types as text, and illegal types on a mesh.
 #include "core/graph/type.h"
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("A type reads and prints in one notation") {
+TEST_CASE("A type prints as it is parsed") {
   const std::string text = "bf16[\"batch/replica/data=32 seq=128 embed/mdl=64\"]";
   const Type type = parse_type(text);
   REQUIRE(type.dtype == DType::kBF16);
@@ -28,7 +28,7 @@ TEST_CASE("A type reads and prints in one notation") {
   REQUIRE(parse_type("f32[\"\" + max(mdl)]").partial.kind == PartialKind::kMax);
 }
 
-TEST_CASE("Bad layouts are refused at a character") {
+TEST_CASE("Errors in layouts give the position") {
   const auto error = [](const char* text) { return error_of([&] { parse_layout(text); }); };
   REQUIRE(error("batch//data") ==
           "layout \"batch//data\": expected the name of a mesh axis at character 7, got '/'");
@@ -38,7 +38,7 @@ TEST_CASE("Bad layouts are refused at a character") {
           "layout \"/data\": expected the name of an axis at character 1, got '/'");
   REQUIRE(error("batch,seq") == "layout \"batch,seq\": unexpected ',' at character 6");
   REQUIRE(error("batch=x") == "layout \"batch=x\": expected the size of batch after '='");
-  REQUIRE(error("a b a") == "layout \"a b a\": axis 'a' is there twice");
+  REQUIRE(error("a b a") == "layout \"a b a\": axis 'a' is named twice");
   REQUIRE(error("a/mdl b/mdl") == "layout \"a/mdl b/mdl\": mesh axis 'mdl' is used twice");
   REQUIRE(error("a/mdl + sum(mdl)") ==
           "layout \"a/mdl + sum(mdl)\": mesh axis 'mdl' is used twice");
@@ -49,11 +49,11 @@ TEST_CASE("Bad layouts are refused at a character") {
   REQUIRE(error("a + sum(mdl) b") == "layout \"a + sum(mdl) b\": unexpected 'b' at character 14");
 }
 
-TEST_CASE("Axes and names allow less than layouts") {
+TEST_CASE("Axes and names accept less than layouts") {
   REQUIRE(parse_axes("batch/data seq").size() == 2);
   REQUIRE(parse_names("batch seq") == std::vector<std::string>{"batch", "seq"});
   REQUIRE(error_of([] { parse_axes("a + sum(mdl)"); }) ==
-          "axes \"a + sum(mdl)\": a partial has no place here");
+          "axes \"a + sum(mdl)\": a partial is not allowed here");
   REQUIRE(error_of([] { parse_names("a b/mdl"); }) ==
           "axes \"a b/mdl\": plain names expected, got 'b/mdl'");
   REQUIRE(error_of([] { parse_type("f32"); }) ==
@@ -70,7 +70,7 @@ TEST_CASE("A type knows its size and its axes") {
           "no axis 'embd' in bf16[\"batch/data embed\"]; did you mean 'embed'?");
 }
 
-TEST_CASE("What is wrong with a type on a mesh") {
+TEST_CASE("Illegal types on a mesh") {
   const Mesh mesh = Mesh::standard({1, 2, 4});
   const auto problem = [&](Type type) { return type_problem(type, mesh).value_or("none"); };
   REQUIRE(problem(parse_type("f32[\"a/data/mdl=16 b=3\" + sum(replica)]")) == "none");
@@ -97,13 +97,13 @@ TEST_CASE("What is wrong with a type on a mesh") {
   REQUIRE(problem(partial) == "the partial of f32[\"a\" + sum(mdl, data)] is not in mesh order");
 }
 
-TEST_CASE("One device's part has the shares of all splits") {
+TEST_CASE("The local type has the sizes divided by all splits") {
   const Mesh mesh = Mesh::standard({1, 2, 4});
   const Type type = parse_type("f32[\"a/mdl/data=16 b=3\" + sum(replica)]");
   REQUIRE(local_type(type, mesh).text_sized() == "f32[\"a=2 b=3\"]");
 }
 
-TEST_CASE("A mesh has named axes of a fast and a slow size") {
+TEST_CASE("A mesh has named axes with a fast and a slow size") {
   const Mesh mesh = Mesh::standard({1, 2, 4}, {2, 1, 1});
   REQUIRE(mesh.text() == "replica=2 data=2 mdl=4");
   REQUIRE(mesh.num_devices() == 16);

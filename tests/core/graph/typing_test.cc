@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The typing table (docs/graph.md), row by row: what each op accepts and gives, and every refusal
-// by its message; on a mesh of eight devices and, with equal messages, on one of a single device.
+// The typing table (docs/graph.md), row by row: accepted operands, results and error messages, on a
+// mesh of eight devices and, with the same messages, on a mesh of one.
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
@@ -104,7 +104,7 @@ TEST_CASE("einsum: equations") {
        {"", inputs, equation("b e, e m"), "einsum \"b e, e m\": expected \"a b, b c -> a c\""}});
 }
 
-TEST_CASE("einsum: an equation that writes layouts is held to them") {
+TEST_CASE("einsum: layouts written in an equation are checked") {
   const auto equation = [](const char* text) {
     return [text](T t) { return einsum(text, t[0], t[1]); };
   };
@@ -121,7 +121,7 @@ TEST_CASE("einsum: an equation that writes layouts is held to them") {
         "einsum \"b=8 e, e m -> b m\": sizes have no place here, got 'b=8'"}});
 }
 
-TEST_CASE("add and sub: all partial alike or none") {
+TEST_CASE("add and sub: the same partial in all operands or in none") {
   const Cases cases = {
       {{kWhole, kVector}, "f32[\"b e\"]"},
       {{kSplit, kSplitVector}, "f32[\"b e/mdl\"]"},
@@ -158,7 +158,7 @@ TEST_CASE("add and sub: all partial alike or none") {
       "sub", [](T t) { return t[0] - t[1]; }, sub_cases);
 }
 
-TEST_CASE("A number added to a partial sum would count once a rank") {
+TEST_CASE("A number added to a partial sum would count once per device") {
   run("x + 1", [](T t) { return t[0] + 1.0; },
       {{{kWhole}, "f32[\"b e\"]"},
        {{kSum},
@@ -167,7 +167,7 @@ TEST_CASE("A number added to a partial sum would count once a rank") {
         "adding"}});
 }
 
-TEST_CASE("mul: at most one operand partial over a mesh axis, the others whole") {
+TEST_CASE("mul: at most one operand is partial over a mesh axis, the others are replicated") {
   run("mul", [](T t) { return t[0] * t[1]; },
       {{{kSplit, kSplitVector}, "f32[\"b e/mdl\"]"},
        {{kSum, kVector}, "f32[\"b e\" + sum(mdl)]"},
@@ -191,7 +191,7 @@ TEST_CASE("div: a partial numerator, never a partial divisor") {
        {{"i32[\"b=8\"]", "i32[\"b=8\"]"}, "div: x is i32, expected a floating dtype; cast it"}});
 }
 
-TEST_CASE("Linear ops of one operand pass partial sums, not maxima") {
+TEST_CASE("Linear ops of one operand accept partial sums but not maxima") {
   const std::vector<std::pair<std::string, Application>> ops = {
       {"neg", [](T t) { return -t[0]; }},
       {"scale", [](T t) { return t[0] * 2.0; }},
@@ -207,7 +207,7 @@ TEST_CASE("Linear ops of one operand pass partial sums, not maxima") {
   }
 }
 
-TEST_CASE("cast: a partial only when asked") {
+TEST_CASE("cast: accepts a partial only on request") {
   run("cast", [](T t) { return cast(t[0], DType::kBF16); },
       {{{kSplit}, "bf16[\"b e/mdl\"]"},
        {{kSum},
@@ -218,7 +218,7 @@ TEST_CASE("cast: a partial only when asked") {
       {{{kSum}, "bf16[\"b e\" + sum(mdl)]"}});
 }
 
-TEST_CASE("Nonlinear ops of one operand take no partial") {
+TEST_CASE("Nonlinear ops of one operand refuse partials") {
   const std::vector<std::pair<std::string, Tensor (*)(Operand)>> ops = {{"exp", exp},
                                                                         {"log", log},
                                                                         {"sqrt", sqrt},
@@ -245,7 +245,7 @@ TEST_CASE("Nonlinear ops of one operand take no partial") {
   }
 }
 
-TEST_CASE("Nonlinear ops of two operands take no partial") {
+TEST_CASE("Nonlinear ops of two operands refuse partials") {
   const std::vector<std::pair<std::string, Tensor (*)(Operand, Operand)>> ops = {
       {"pow", pow},     {"maximum", maximum}, {"minimum", minimum},
       {"equal", equal}, {"less", less},       {"less_equal", less_equal}};
@@ -281,7 +281,7 @@ TEST_CASE("Logical ops and predicates") {
        {{kSum}, "is_finite is not linear; x is partial over mdl; place(x)"}});
 }
 
-TEST_CASE("where: a whole condition, linear in both branches together") {
+TEST_CASE("where: the condition is not partial; linear in both branches together") {
   run("where", [](T t) { return where(t[0], t[1], t[2]); },
       {{{"bool[\"b=8\"]", kWhole, kVector}, "f32[\"b e\"]"},
        {{"bool[\"b=8\"]", kSum, kSum}, "f32[\"b e\" + sum(mdl)]"},
@@ -319,7 +319,8 @@ TEST_CASE("Reductions over split axes are partial") {
       {{{kSplit}, "f32[\"b\" + sum(mdl)]"}});
 }
 
-TEST_CASE("broadcast: a new axis may be split over what is replicated") {
+TEST_CASE(
+    "broadcast: a new axis may be split over mesh axes along which the operand is replicated") {
   run("broadcast",
       [](T t) {
         return broadcast(t[0], {{"n", 8, {"mdl"}}});
@@ -391,7 +392,7 @@ TEST_CASE("pick: one element of an axis, by id") {
         "but for v"}});
 }
 
-TEST_CASE("Generators have the layout they are given") {
+TEST_CASE("Generators have the layout of their argument") {
   run("constant",
       [](T) {
         return constant(1.0, DType::kF32, {{"b", 8, {"data"}}, {"e", 4}});
@@ -418,7 +419,7 @@ TEST_CASE("Generators have the layout they are given") {
       {{{}, "constant: f32[\"b/mdl e/mdl\"] uses mdl for both b and e"}});
 }
 
-TEST_CASE("Layout ops keep splits and pass partial sums") {
+TEST_CASE("Layout ops keep splits and accept partial sums") {
   run("rename", [](T t) { return rename(t[0], "e", "k"); },
       {{{kSplit}, "f32[\"b k/mdl\"]"},
        {{kSum}, "f32[\"b k\" + sum(mdl)]"},
@@ -463,7 +464,7 @@ TEST_CASE("Layout ops keep splits and pass partial sums") {
       {{{kSum}, "shift_right is not linear; x is partial over mdl; place(x)"}});
 }
 
-TEST_CASE("A size the split does not divide is refused with the nearest that it does") {
+TEST_CASE("A size that the split does not divide is refused with the nearest one that it does") {
   const Mesh mesh = Mesh::standard({1, 2, 4});
   REQUIRE(outcome(mesh, {"f32[\"heads=4\"]"}, [](T t) {
             return reshard(t[0], "heads/mdl/data");
@@ -477,7 +478,7 @@ TEST_CASE("Fetched values are never partial") {
           "loss is fetched but partial over data; place(loss)");
 }
 
-TEST_CASE("Errors say the source line, the op and the layer path") {
+TEST_CASE("Errors give the source line, the op and the layer path") {
   const Mesh mesh = Mesh::standard({1, 2, 4});
   const Trial trial(mesh, {kSum});
   const PathScope model("lm");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the verifier accepts, and what it says of the rest.
+// Errors of the verifier.
 #include "core/graph/verify.h"
 
 #include <functional>
@@ -14,42 +14,42 @@
 namespace tessera {
 namespace {
 
-// A graph y = tanh(x), then broken in one way: what the verifier says, from "message" on.
-std::string problem(const std::function<void(Graph&)>& damage) {
+// The verifier's message, without its prefix, for the graph y = tanh(x) changed by `break_graph`.
+std::string problem(const std::function<void(Graph&)>& break_graph) {
   const Mesh mesh = Mesh::standard({1, 2, 4});
   Trial trial(mesh, {"f32[\"b/data=8\"]", "f32[\"b=8\" + sum(mdl)]"});
   tanh(tanh(trial.inputs()[0]));
-  damage(trial.graph());
+  break_graph(trial.graph());
   const std::string error = error_of([&] { verify(trial.graph(), mesh, "fuse"); });
   const size_t line = error.find(".cc:");
   return line == std::string::npos ? error : error.substr(error.find(": ", line) + 2);
 }
 
-TEST_CASE("The verifier names what is wrong, where, and after which stage") {
+TEST_CASE("Verifier errors name the problem, its place and the stage") {
   const std::string after = " [in the graph after fuse]";
   const std::string in_tanh = " [in tanh]" + after;
   REQUIRE(problem([](Graph&) {}) == "no error");
-  REQUIRE(problem([](Graph& graph) { graph.value(2).type.axes[0].size = 4; }) ==
-          "output 0 of tanh is f32[\"b/data=4\"], its type rule says f32[\"b/data=8\"]" + in_tanh);
-  REQUIRE(problem([](Graph& graph) { graph.value(0).type.axes[0].size = 7; }) ==
+  REQUIRE(problem([](Graph& graph) { graph.value(ValueId(2)).type.axes[0].size = 4; }) ==
+          "output 0 of tanh is f32[\"b/data=4\"], its type rule gives f32[\"b/data=8\"]" + in_tanh);
+  REQUIRE(problem([](Graph& graph) { graph.value(ValueId(0)).type.axes[0].size = 7; }) ==
           "x: b=7 cannot be split by data=2; the nearest size that can is 8" + after);
-  REQUIRE(problem([](Graph& graph) { graph.node(0).inputs[0] = 3; }) ==
-          "tanh reads tanh before it is there" + in_tanh);
-  REQUIRE(problem([](Graph& graph) { graph.node(0).inputs[0] = 9; }) ==
-          "tanh reads value 9, which is none" + in_tanh);
-  REQUIRE(problem([](Graph& graph) { graph.node(0).inputs[0] = 1; }) ==
+  REQUIRE(problem([](Graph& graph) { graph.node(NodeId(0)).inputs[0] = ValueId(3); }) ==
+          "tanh reads tanh before it is computed" + in_tanh);
+  REQUIRE(problem([](Graph& graph) { graph.node(NodeId(0)).inputs[0] = ValueId(9); }) ==
+          "tanh reads value 9, which does not exist" + in_tanh);
+  REQUIRE(problem([](Graph& graph) { graph.node(NodeId(0)).inputs[0] = ValueId(1); }) ==
           "tanh is not linear; y is partial over mdl; place(y)" + in_tanh);
-  REQUIRE(problem([](Graph& graph) { graph.value(3).producer = 0; }) ==
+  REQUIRE(problem([](Graph& graph) { graph.value(ValueId(3)).producer = NodeId(0); }) ==
           "output 0 of tanh does not name it as its producer" + in_tanh);
-  REQUIRE(problem([](Graph& graph) { graph.node(1).outputs.clear(); }) ==
-          "tanh has 0 outputs, its type rule says 1" + in_tanh);
-  REQUIRE(problem([](Graph& graph) { graph.add_output("loss", 1); }) ==
+  REQUIRE(problem([](Graph& graph) { graph.node(NodeId(1)).outputs.clear(); }) ==
+          "tanh has 0 outputs, its type rule gives 1" + in_tanh);
+  REQUIRE(problem([](Graph& graph) { graph.add_output("loss", ValueId(1)); }) ==
           "loss is fetched but partial over mdl; place(loss)" + after);
-  REQUIRE(problem([](Graph& graph) { graph.add_output("loss", 17); }) ==
-          "output 'loss' is value 17, which is none" + after);
+  REQUIRE(problem([](Graph& graph) { graph.add_output("loss", ValueId(17)); }) ==
+          "output 'loss' is value 17, which does not exist" + after);
 }
 
-TEST_CASE("Updates replace parameters and state, type for type") {
+TEST_CASE("Updates replace parameters and state of the same type") {
   const std::string after = " [in the graph after fuse]";
   const auto update = [](InputKind kind, ValueId value) {
     return problem([=](Graph& graph) {
@@ -57,14 +57,14 @@ TEST_CASE("Updates replace parameters and state, type for type") {
       graph.add_update("w", value);
     });
   };
-  REQUIRE(update(InputKind::kParameter, 2) == "no error");
-  REQUIRE(update(InputKind::kState, 0) == "no error");
-  REQUIRE(update(InputKind::kState, 1) ==
+  REQUIRE(update(InputKind::kParameter, ValueId(2)) == "no error");
+  REQUIRE(update(InputKind::kState, ValueId(0)) == "no error");
+  REQUIRE(update(InputKind::kState, ValueId(1)) ==
           "'w' is f32[\"b/data=8\"], its update is f32[\"b=8\" + sum(mdl)]" + after);
-  REQUIRE(update(InputKind::kBatch, 2) ==
+  REQUIRE(update(InputKind::kBatch, ValueId(2)) ==
           "'w' is updated but is neither a parameter nor state" + after);
-  REQUIRE(problem([](Graph& graph) { graph.add_update("v", 2); }) ==
-          "'v' is updated but is no input" + after);
+  REQUIRE(problem([](Graph& graph) { graph.add_update("v", ValueId(2)); }) ==
+          "'v' is updated but is not an input" + after);
 }
 
 TEST_CASE("Bodies of loops are verified with the loop") {
@@ -75,10 +75,10 @@ TEST_CASE("Bodies of loops are verified with the loop") {
   };
   repeat("layers", 3, trial.inputs(), {}, step);
   verify(trial.graph(), mesh);
-  Node& loop = trial.graph().node(0);
+  Node& loop = trial.graph().node(NodeId(0));
 
   Graph wrong_rule = *loop.bodies[0];
-  wrong_rule.node(0).inputs[0] = 0;  // The index, which tanh cannot take.
+  wrong_rule.node(NodeId(0)).inputs[0] = ValueId(0);  // The loop index, an integer.
   loop.bodies[0] = std::make_shared<const Graph>(wrong_rule);
   REQUIRE_THAT(error_of([&] { verify(trial.graph(), mesh); }),
                Catch::Matchers::Contains("tanh: index is i32, expected a floating dtype"));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of every accepted op is accepted: each op in every layout its type rule takes, with
-// every cotangent the rule of docs/graph.md allows. Values are tested elsewhere
-// (tests/core/backend).
+// The gradient of every accepted op is accepted: each op in every layout that its type rule
+// accepts, with every cotangent that docs/graph.md allows. Values are tested in tests/core/backend.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -193,7 +192,8 @@ std::vector<std::vector<Type>> operand_layouts(const Subject& subject, const Mes
   return combinations;
 }
 
-// Per mesh axis: split as the primal, whole where it is partial, whole or a sum where it is whole.
+// Per mesh axis: split if the primal is, replicated if it is partial, replicated or partial if it
+// is replicated.
 bool obeys_the_rule(const Type& cotangent, const Type& primal) {
   if (cotangent.axes != primal.axes || cotangent.dtype != primal.dtype) return false;
   for (const std::string& mesh_axis : cotangent.partial.mesh_axes) {
@@ -224,8 +224,8 @@ void check_gradient(Trial& trial, const Tensor& result, const Type& cotangent) {
   verify(trial.graph(), trial.mesh(), "the gradient");
 }
 
-// Autodiff keeps a cotangent pending only at what reshards, parameters and their linear views make,
-// so that the gradients of composite ops need take whole ones alone.
+// Autodiff keeps a cotangent partial only at reshards, parameters and their linear views, so
+// gradients of composite ops never see partial cotangents.
 enum class Cotangents { kAll, kWhole };
 
 // The number of layouts the op accepted.
@@ -246,7 +246,7 @@ int check_subject(const Subject& subject, const Mesh& mesh, Cotangents cotangent
       for (const std::string& type : types) UNSCOPED_INFO(type);
       Trial trial(mesh, types);
       const Tensor result = subject.apply(trial.inputs());
-      if (trial.graph().nodes().empty()) continue;  // A reshard to what it is already.
+      if (trial.graph().nodes().empty()) continue;  // A reshard to its own layout.
       check_gradient(trial, result, cotangent);
     }
   }
@@ -271,7 +271,7 @@ TEST_CASE("Gradients of accepted composite ops are accepted") {
   check(composite_subjects(), Cotangents::kWhole);
 }
 
-TEST_CASE("Every op with a gradient is a subject of this test") {
+TEST_CASE("This test covers every op with a gradient") {
   std::set<std::string_view> tried;
   for (const auto& subjects :
        {elementwise_subjects(), primitive_subjects(), composite_subjects()}) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// describe and diff, and where inherited values say they are from.
+// describe() and diff(), and the origin of inherited values.
 #include "core/hparams/describe.h"
 
 #include "core/hparams/path.h"
-#include "core/hparams/resolve.h"
+#include "core/hparams/tree.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 
@@ -21,7 +21,7 @@ struct Root {
   FIELDS(model)
 };
 
-TEST_CASE("describe prints a line for each value") {
+TEST_CASE("describe prints one line per value") {
   Root root;
   root.model = FeedForward::HParams{.hidden_dims = 8};
   const int line = __LINE__ - 1;
@@ -39,7 +39,7 @@ TEST_CASE("describe prints a line for each value") {
                                 padded("model.params_init = unset") + "  # default\n");
 }
 
-TEST_CASE("plain members can be said to come from the command line") {
+TEST_CASE("Plain members can be marked as set on the command line") {
   Root root;
   root.model = Leaky::HParams{};
   set_path(root, "model.slope", "0.5");
@@ -48,7 +48,7 @@ TEST_CASE("plain members can be said to come from the command line") {
   REQUIRE_THAT(describe(tree), Catch::Contains("# --set model.slope=0.5"));
 }
 
-TEST_CASE("diff names what differs, and nothing else") {
+TEST_CASE("diff lists differences only") {
   Root before;
   before.model = FeedForward::HParams{.hidden_dims = 8};
   Root after = before;
@@ -62,7 +62,7 @@ TEST_CASE("diff names what differs, and nothing else") {
                                    "model.activation_tpl.dtypes: absent -> unset"});
 }
 
-TEST_CASE("a value inherited over several levels names the struct that set it") {
+TEST_CASE("A value inherited through several levels cites the struct that set it") {
   Model::HParams p{.vocab_size = 3};
   p.ffn_tpl.as<FeedForward::HParams>().activation_tpl = Leaky::HParams{};
   p.dtypes = DTypePolicy{};
@@ -74,7 +74,7 @@ TEST_CASE("a value inherited over several levels names the struct that set it") 
   REQUIRE(missing_fields(tree) == std::vector<std::string>{"model.ffn_tpl.hidden_dims"});
 }
 
-TEST_CASE("a required field may be inherited") {
+TEST_CASE("A required field may be inherited") {
   Tree tree = Tree::table("Outer");
   Tree set = Tree::of(int64_t{4});
   set.role = Tree::Role::kField;
@@ -86,7 +86,7 @@ TEST_CASE("a required field may be inherited") {
   tree.add("inner", Tree::table("Inner")).add("width", required);
   REQUIRE(missing_fields(tree) == std::vector<std::string>{"inner.width"});
   REQUIRE(missing_fields(resolved(tree)).empty());
-  // Another type of the same name is another thing.
+  // A field with the same name and another type is not inherited.
   tree.find("inner")->find("width")->type = &typeid(double);
   REQUIRE(missing_fields(resolved(tree)) == std::vector<std::string>{"inner.width"});
 }

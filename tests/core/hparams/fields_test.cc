@@ -12,7 +12,7 @@ namespace {
 using sample::error_of;
 using sample::Model;
 
-// The macro must hold far more names than any layer has.
+// Far more members than any layer has.
 struct Wide {
   static constexpr std::string_view kName = "Wide";
   int64_t a0 = 0, a1 = 1, a2 = 2, a3 = 3, a4 = 4, a5 = 5, a6 = 6, a7 = 7, a8 = 8, a9 = 9;
@@ -90,7 +90,7 @@ constexpr size_t listed() {
   return detail::count_names(P::field_names());
 }
 
-TEST_CASE("an aggregate's members are counted, so that one left out is noticed") {
+TEST_CASE("Members of an aggregate are counted, so that an omission is noticed") {
   // visit_fields checks that these are equal; for Forgetful it would not compile.
   STATIC_REQUIRE(detail::arity<Wide>() == listed<Wide>());
   STATIC_REQUIRE(detail::arity<Everything>() == listed<Everything>());
@@ -99,12 +99,12 @@ TEST_CASE("an aggregate's members are counted, so that one left out is noticed")
   STATIC_REQUIRE(detail::arity<Forgetful>() == listed<Forgetful>() + 1);
 }
 
-TEST_CASE("a member that FIELDS omits is found by its name") {
+TEST_CASE("A member missing in FIELDS is found by name") {
   STATIC_REQUIRE(detail::first_unlisted<Forgetful>() == "forgotten");
   STATIC_REQUIRE(detail::first_unlisted<Last>() == "last_one");
 }
 
-TEST_CASE("a derived struct's fields follow those of its base") {
+TEST_CASE("Fields of a derived struct follow those of its base") {
   std::vector<std::string> names;
   MoreKnobs knobs;
   visit_fields(knobs, [&](std::string_view name, int64_t&) { names.emplace_back(name); });
@@ -130,7 +130,7 @@ TEST_CASE("a Field knows whether and where it was set") {
   REQUIRE(rate.get_or(2.5) == 2.5);
   REQUIRE(error_of([&] { rate.get(); }) ==
           "a field that is unset was read; set it, or read it with get_or(…)");
-  rate = 1;  // An integer for a double is welcome.
+  rate = 1;  // An integer may be assigned to a double.
   const uint32_t line = __LINE__ - 1;
   REQUIRE(rate.get() == 1.0);
   REQUIRE(rate.provenance().origin == Origin::kExperiment);
@@ -141,7 +141,7 @@ TEST_CASE("a Field knows whether and where it was set") {
   STATIC_REQUIRE_FALSE(std::is_convertible_v<double, Field<int64_t>>);
 }
 
-TEST_CASE("a Field set by a designated initialiser cites that line") {
+TEST_CASE("A Field set by a designated initialiser cites that line") {
   const Model::HParams p{.vocab_size = 7, .dtypes = DTypePolicy{.compute = DType::kBF16}};
   REQUIRE(p.vocab_size.provenance().site.line == __LINE__ - 1);
   REQUIRE(p.dtypes.get().compute == DType::kBF16);

@@ -2,7 +2,7 @@
 // --set: values by dotted path from text, typed and checked.
 #include "core/hparams/path.h"
 
-#include "core/hparams/integer_text.h"
+#include "core/hparams/convert.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 
@@ -22,7 +22,7 @@ std::string error_for(std::string_view path, std::string_view text) {
   return error_of([&] { set_path(p, path, text); });
 }
 
-TEST_CASE("text becomes what the field holds") {
+TEST_CASE("Text is parsed as the type of the field") {
   Model::HParams p;
   set_path(p, "title", "a = [b], c");
   REQUIRE(p.title == "a = [b], c");
@@ -55,7 +55,7 @@ TEST_CASE("text becomes what the field holds") {
   REQUIRE_FALSE(p.epsilon.has());
 }
 
-TEST_CASE("lists are set whole, with or without brackets, or by element") {
+TEST_CASE("Lists are set as a whole, with or without brackets, or by element") {
   Model::HParams p;
   set_path(p, "shape", "[2,2,1]");
   REQUIRE(p.shape == std::vector<int64_t>{2, 2, 1});
@@ -75,7 +75,7 @@ TEST_CASE("lists are set whole, with or without brackets, or by element") {
   REQUIRE(p.rules[1].pattern == "b");
 }
 
-TEST_CASE("structs are set in part, as a table or as name=value") {
+TEST_CASE("Structs are set in part, as a table or as name=value") {
   Model::HParams p;
   set_path(p, "rule.times", "7");
   REQUIRE(p.rule.times == 7);
@@ -87,11 +87,11 @@ TEST_CASE("structs are set in part, as a table or as name=value") {
   set_path(p, "dtypes.output", "bf16");
   REQUIRE(p.dtypes.get().output == DType::kBF16);
   REQUIRE(p.dtypes.get().compute == DType::kBF16);
-  set_path(p, "params_init.scale", "0.02");  // Was unset: begins with the defaults.
+  set_path(p, "params_init.scale", "0.02");  // It was unset and starts with the defaults.
   REQUIRE(p.params_init.get() == WeightInit{InitKind::kXavier, 0.02});
 }
 
-TEST_CASE("a struct set in part begins as what it inherited") {
+TEST_CASE("A struct set in part starts with its inherited value") {
   Model::HParams p;
   p.dtypes = DTypePolicy{.compute = DType::kBF16};
   set_path(p, "ffn_tpl.dtypes.output", "bf16");
@@ -100,7 +100,7 @@ TEST_CASE("a struct set in part begins as what it inherited") {
   REQUIRE(policy.output == DType::kBF16);
 }
 
-TEST_CASE("whole numbers may be written with an exponent or underscores") {
+TEST_CASE("Integers may have an exponent or underscores") {
   REQUIRE(parse_integer("1e3") == 1000);
   REQUIRE(parse_integer("2.5E+3") == 2500);
   REQUIRE(parse_integer("1_000") == 1000);
@@ -114,27 +114,27 @@ TEST_CASE("whole numbers may be written with an exponent or underscores") {
   REQUIRE(p.shape == std::vector<int64_t>{10, 2});
 }
 
-TEST_CASE("maps take new keys") {
+TEST_CASE("Maps accept new keys") {
   Model::HParams p;
   set_path(p, "weights.main", "2");
   set_path(p, "weights.\"dotted.name\"", "0.5");
   REQUIRE(p.weights == std::map<std::string, double>{{"main", 2.0}, {"dotted.name", 0.5}});
 }
 
-TEST_CASE("paths reach into templates") {
+TEST_CASE("Paths may lead into templates") {
   Model::HParams p;
   set_path(p, "ffn_tpl.hidden_dims", "64");
   REQUIRE(p.ffn_tpl.as<FeedForward::HParams>().hidden_dims.get() == 64);
 }
 
-TEST_CASE("a template is exchanged by name and keeps what both classes have") {
+TEST_CASE("A template replaced by name keeps the fields that both classes have") {
   Model::HParams p;
   set_path(p, "ffn_tpl.activation_tpl", "Leaky");
   const auto activation = [&p]() -> Template<Unary>& {
     return p.ffn_tpl.as<FeedForward::HParams>().activation_tpl;
   };
   REQUIRE(activation().as<Leaky::HParams>().slope == 0.01);
-  // A default stays behind: the new class has its own.
+  // Defaults are not kept: the new class has its own.
   set_path(p, "ffn_tpl.activation_tpl", "Clipped");
   REQUIRE(activation().as<Clipped::HParams>().slope == 0.5);
   set_path(p, "ffn_tpl.activation_tpl.slope", "0.25");
@@ -152,7 +152,7 @@ TEST_CASE("a template is exchanged by name and keeps what both classes have") {
   REQUIRE(p.heads[1].as<Leaky::HParams>().slope == 2.0);
 }
 
-TEST_CASE("text of the wrong type is an error with the path") {
+TEST_CASE("Text of the wrong type is an error with the path") {
   REQUIRE(error_for("num_layers", "ten") == "num_layers: got ten, expected an integer");
   REQUIRE(error_for("num_layers", "1.5") == "num_layers: got 1.5, expected an integer");
   REQUIRE(error_for("num_layers", "99999999999999999999") ==
@@ -173,7 +173,7 @@ TEST_CASE("text of the wrong type is an error with the path") {
           "dtypes: got bf16, expected name=value, … or {name = value, …}");
 }
 
-TEST_CASE("a name that does not exist is an error with the nearest path") {
+TEST_CASE("An unknown name is an error with the nearest path") {
   REQUIRE(error_for("num_layer", "3") ==
           "no field 'num_layer' in Model; did you mean 'num_layers'?");
   REQUIRE(error_for("ffn_tpl.hiden_dims", "3") ==
@@ -189,10 +189,11 @@ TEST_CASE("a name that does not exist is an error with the nearest path") {
   REQUIRE(error_for("ffn_tpl.activation_tpl", "Laeky") ==
           "ffn_tpl.activation_tpl: no sample::Unary is called 'Laeky'; did you mean 'Leaky'?");
   REQUIRE(error_for("weights.a.b", "3") == "no field 'weights.a' in this map (it has )");
-  REQUIRE(error_for("", "3") == "an empty path; expected one such as task.train.num_train_steps");
+  REQUIRE(error_for("", "3") ==
+          "the path is empty; expected one such as task.train.num_train_steps");
 }
 
-TEST_CASE("a path that goes too deep or beyond a list is an error") {
+TEST_CASE("A path that goes too deep or beyond a list is an error") {
   REQUIRE(error_for("num_layers.x", "3") == "num_layers is a value (2) and has no field 'x'");
   REQUIRE(error_for("shape[3]", "3") ==
           "shape[3]: the list has 3 elements; set the whole list to change its length");

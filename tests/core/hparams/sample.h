@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small family of configurable classes for the tests of core/hparams: a block of a norm and a
-// feed-forward layer, in a model.
+// Configurable classes for the tests of core/hparams: a block of a norm and a feed-forward layer,
+// in a model.
 #pragma once
 
 #include <array>
@@ -12,10 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/hparams/dtype_policy.h"
 #include "core/hparams/fields.h"
+#include "core/hparams/layer_params.h"
 #include "core/hparams/template.h"
-#include "core/hparams/weight_init.h"
 
 namespace tessera::sample {
 
@@ -135,14 +134,14 @@ class Model final : public Unary {
   std::unique_ptr<Unary> ffn_;
 };
 
-// Registered once for the whole program, as a layer's .cc would.
+// Registered once per program, as in the .cc of a layer.
 inline const TemplateRegistrar<Unary, ReLU> kRegisterReLU;
 inline const TemplateRegistrar<Unary, Leaky> kRegisterLeaky;
 inline const TemplateRegistrar<Unary, Clipped> kRegisterClipped;
 inline const TemplateRegistrar<Unary, FeedForward> kRegisterFeedForward;
 inline const TemplateRegistrar<Unary, Model> kRegisterModel;
 
-// What the error thrown by `action` says; "no error" if it threw none.
+// The message of the error thrown by `action`, or "no error".
 template <typename Action>
 std::string error_of(Action action) {
   try {

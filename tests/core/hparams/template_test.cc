@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Template: value semantics, typed access, making objects, required fields, the registry.
+// Template: value semantics, typed access, instantiation, required fields, the registry.
 #include "core/hparams/template.h"
 
 #include "core/hparams/path.h"
@@ -12,7 +12,7 @@ namespace sample {
 struct Twin : Unary {
   struct HParams {
     using Instance = Twin;
-    static constexpr std::string_view kName = "ReLU";  // Taken.
+    static constexpr std::string_view kName = "ReLU";  // Already registered.
     FIELDS()
   };
   explicit Twin(const HParams&) {}
@@ -35,7 +35,7 @@ Model::HParams model() {
   return {.vocab_size = 100, .ffn_tpl = FeedForward::HParams{.hidden_dims = 8}};
 }
 
-TEST_CASE("a template copies deeply and compares by value") {
+TEST_CASE("A template copies deeply and compares by value") {
   Template<Unary> a = model();
   Template<Unary> b = a;
   REQUIRE(a == b);
@@ -46,7 +46,7 @@ TEST_CASE("a template copies deeply and compares by value") {
   REQUIRE(a == b);
 }
 
-TEST_CASE("templates of different classes differ, and an unset one equals only itself") {
+TEST_CASE("Templates of different classes differ, and an unset template equals only unset ones") {
   const Template<Unary> unset;
   const Template<Unary> relu = ReLU::HParams{};
   const Template<Unary> leaky = Leaky::HParams{};
@@ -57,7 +57,7 @@ TEST_CASE("templates of different classes differ, and an unset one equals only i
   REQUIRE(relu.name() == "ReLU");
 }
 
-TEST_CASE("as<P>() gives the HParams held, and an error that names both classes otherwise") {
+TEST_CASE("as<P>() gives the HParams, or an error that names both classes") {
   Template<Unary> leaky = Leaky::HParams{.slope = 0.2};
   REQUIRE(leaky.holds<Leaky::HParams>());
   REQUIRE_FALSE(leaky.holds<ReLU::HParams>());
@@ -67,32 +67,32 @@ TEST_CASE("as<P>() gives the HParams held, and an error that names both classes 
           "the template is unset, not ReLU");
 }
 
-TEST_CASE("instantiate makes the object, and its children") {
+TEST_CASE("instantiate makes the object and its children") {
   Template<Unary> tpl = model();
   REQUIRE(tpl.instantiate()->text() == "ffn(8, f32, relu)");
 }
 
-TEST_CASE("an object's unset fields come from the enclosing HParams") {
+TEST_CASE("Unset fields of an object come from the enclosing HParams") {
   Model::HParams p = model();
   p.dtypes = DTypePolicy{.compute = DType::kBF16};
   p.ffn_tpl.as<FeedForward::HParams>().activation_tpl = Leaky::HParams{};
   const Template<Unary> tpl = p;
   REQUIRE(tpl.instantiate()->text() == "ffn(8, bf16, leaky(0.01, bf16))");
-  // The template itself is not changed by making something from it.
+  // Instantiation does not change the template.
   REQUIRE_FALSE(tpl.as<Model::HParams>().ffn_tpl.as<FeedForward::HParams>().dtypes.has());
 }
 
-TEST_CASE("a value that is set below is not overridden from above") {
+TEST_CASE("A value set in an inner struct is not overridden by an outer one") {
   Model::HParams p = model();
   p.dtypes = DTypePolicy{.compute = DType::kBF16};
   FeedForward::HParams& ffn = p.ffn_tpl.as<FeedForward::HParams>();
   ffn.dtypes = DTypePolicy{};
   ffn.activation_tpl = Leaky::HParams{};
-  // The activation inherits from the nearest that has it set, the feed-forward layer.
+  // The activation inherits from the nearest struct that sets it, the feed-forward layer.
   REQUIRE(Template<Unary>(p).instantiate()->text() == "ffn(8, f32, leaky(0.01, f32))");
 }
 
-TEST_CASE("all required fields that are missing are reported at once, by path") {
+TEST_CASE("All missing required fields are reported together, by path") {
   const Template<Unary> tpl = Model::HParams{};
   REQUIRE(error_of([&] { tpl.instantiate(); }) ==
           "Model: 2 required fields are not set: vocab_size, ffn_tpl.hidden_dims; set them in the "
@@ -103,14 +103,14 @@ TEST_CASE("all required fields that are missing are reported at once, by path") 
           "--set");
 }
 
-TEST_CASE("an unset template cannot be instantiated") {
+TEST_CASE("An unset template cannot be instantiated") {
   REQUIRE(
       error_of([] { Template<Unary>().instantiate(); }) ==
       "the template of some sample::Unary is unset; give it one of Clipped, FeedForward, Leaky, "
       "Model, ReLU");
 }
 
-TEST_CASE("a name registered twice is reported, and the first stays") {
+TEST_CASE("A name registered twice is reported, and the first class is used") {
   REQUIRE(template_clashes().empty());
   const TemplateRegistrar<Unary, Twin> again;
   REQUIRE(template_clashes() ==
@@ -120,7 +120,7 @@ TEST_CASE("a name registered twice is reported, and the first stays") {
   REQUIRE(tpl.instantiate()->text() == "relu");
 }
 
-TEST_CASE("names that can be read for a base are listed") {
+TEST_CASE("The names registered for a base are listed") {
   REQUIRE(template_names(typeid(Unary)) ==
           std::vector<std::string>{"Clipped", "FeedForward", "Leaky", "Model", "ReLU"});
 }

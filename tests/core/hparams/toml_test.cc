@@ -31,7 +31,7 @@ std::string error_reading(std::string_view text) {
   return error_of([&] { from_tree(parse_toml(text, "hparams.toml"), read); });
 }
 
-TEST_CASE("a dump says where values came from") {
+TEST_CASE("A dump gives the origin of values") {
   Rule rule;
   rule.times = 2;
   Template<Unary> ffn = FeedForward::HParams{.hidden_dims = 8};
@@ -78,7 +78,7 @@ type = "ReLU"
                                                          line - 3));
 }
 
-TEST_CASE("a dump reads back to the same configuration") {
+TEST_CASE("A dump reads back to the same configuration") {
   Model::HParams p{.title = "quote \" backslash \\ newline \n tab \t bell \a del \x7f é 世界",
                    .num_layers = std::numeric_limits<int64_t>::min(),
                    .rate = 0.1 + 0.2,
@@ -94,7 +94,7 @@ TEST_CASE("a dump reads back to the same configuration") {
                    .ffn_tpl = Leaky::HParams{.slope = -0.0},
                    .spare_tpl = Leaky::HParams{.slope = 5e-324},
                    .params_init = WeightInit{InitKind::kGaussian, 0.02}};
-  p.epsilon.reset();  // Its default is a value.
+  p.epsilon.reset();  // Its default is set.
   const Template<Unary> tpl = p;
   const Template<Unary> read = reload(tpl);
   REQUIRE(read == tpl);
@@ -102,7 +102,7 @@ TEST_CASE("a dump reads back to the same configuration") {
   REQUIRE(to_tree(reload(read)).value_text() == to_tree(tpl).value_text());
 }
 
-TEST_CASE("special and extreme numbers read back exactly") {
+TEST_CASE("Special and extreme numbers read back exactly") {
   for (const double value :
        {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
         std::nan(""), 0.0, -0.0, 1.0, 1e22, 1e23, 5e-324, 1.7976931348623157e308, 1.0 / 3.0,
@@ -113,20 +113,20 @@ TEST_CASE("special and extreme numbers read back exactly") {
   }
 }
 
-TEST_CASE("a double that is whole stays a double, and an integer field refuses one") {
+TEST_CASE("An integral double stays a double, and an integer field refuses it") {
   REQUIRE(double_text(3.0) == "3.0");
   REQUIRE(double_text(1e22) == "1e+22");
   REQUIRE(error_reading("type = \"Model\"\nnum_layers = 2.0\n") ==
           "num_layers: got 2.0, expected an integer");
 }
 
-TEST_CASE("values read from a file say so") {
+TEST_CASE("Values read from a file cite the file") {
   Template<Unary> read;
   from_tree(parse_toml("type = \"FeedForward\"\nhidden_dims = 4\n", "run/hparams.toml"), read);
   REQUIRE(read.as<FeedForward::HParams>().hidden_dims.provenance().text() == "run/hparams.toml");
 }
 
-TEST_CASE("inherited values are inherited again after reading back") {
+TEST_CASE("Inherited values are inherited again after reading") {
   Model::HParams p{.vocab_size = 3, .ffn_tpl = FeedForward::HParams{.hidden_dims = 8}};
   p.dtypes = DTypePolicy{.compute = DType::kBF16};
   const Template<Unary> read = reload(p);
@@ -135,7 +135,7 @@ TEST_CASE("inherited values are inherited again after reading back") {
   REQUIRE(read.instantiate()->text() == "ffn(8, bf16, relu)");
 }
 
-TEST_CASE("what a file gets wrong is an error that says where") {
+TEST_CASE("Errors in a file give the line") {
   REQUIRE(error_reading("type = \"Leaky\"\nslope = = 3\n").starts_with("hparams.toml:2: "));
   REQUIRE(error_reading("type = \"Leaky\"\nslop = 3\n") ==
           "no field 'slop' in Leaky; did you mean 'slope'?");
@@ -148,7 +148,7 @@ TEST_CASE("what a file gets wrong is an error that says where") {
   REQUIRE(error_reading("type = \"Model\"\ntitle = 3\n") ==
           "title: got 3, expected text in quotes");
   REQUIRE(error_reading("type = \"Model\"\ntitle = 1979-05-27\n") ==
-          "hparams.toml:2: dates and times are not values of a configuration");
+          "hparams.toml:2: a configuration cannot contain dates and times; write a string");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of whole small graphs, loops included, against finite differences.
+// Gradients of small graphs, with loops, against finite differences.
 #include "core/passes/autodiff/autodiff.h"
 
 #include "core/check/numeric_gradient.h"
@@ -26,7 +26,7 @@ double error_in(const std::map<std::string, std::string>& parameters, const Loss
   return gradient_error(graph);
 }
 
-TEST_CASE("a value used twice receives both contributions") {
+TEST_CASE("The cotangent of a value used twice is the sum of both contributions") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor h = tanh(p.at("x"));
     return reduce_sum(h * h + exp(h) * p.at("x"));
@@ -34,7 +34,7 @@ TEST_CASE("a value used twice receives both contributions") {
   REQUIRE(error_in({{"x", "f32[\"row=2 column=3\"]"}}, loss) < kTolerance);
 }
 
-TEST_CASE("broadcast operands are summed over the axes they lack") {
+TEST_CASE("Cotangents of broadcast operands are summed over the axes they lack") {
   const auto loss = [](const NamedTensors& p) {
     return reduce_sum(tanh(p.at("x") * p.at("b") + p.at("c")));
   };
@@ -43,7 +43,7 @@ TEST_CASE("broadcast operands are summed over the axes they lack") {
                loss) < kTolerance);
 }
 
-TEST_CASE("a two-layer network has the gradients of finite differences") {
+TEST_CASE("Gradients of a two-layer network agree with finite differences") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor h = gelu(einsum(p.at("x"), p.at("up"), over("embed")));
     const Tensor y = einsum(h, p.at("down"), over("mlp"));
@@ -55,7 +55,7 @@ TEST_CASE("a two-layer network has the gradients of finite differences") {
                    loss) < kTolerance);
 }
 
-TEST_CASE("a parameter the loss does not depend on has zeros for its gradient") {
+TEST_CASE("The gradient of a parameter that the loss does not depend on is zero") {
   const auto loss = [](const NamedTensors& p) {
     return reduce_sum(square(p.at("x"))) + reduce_sum(stop_gradient(p.at("y")));
   };
@@ -70,7 +70,7 @@ TEST_CASE("a parameter the loss does not depend on has zeros for its gradient") 
   REQUIRE(graph.type(graph.find_output("gradient of y")->value).text() == "bf16[\"column\"]");
 }
 
-// x <- tanh(x·w[layer] + b), the shared b, with the layers' results also added up.
+// x <- tanh(x·w[layer] + b) with a shared b; the sum of all layers' results is also used.
 Tensor looped_network(const NamedTensors& p) {
   const RepeatResult result =
       repeat("layers", 3, {p.at("x")}, {p.at("w")},
@@ -82,7 +82,7 @@ Tensor looped_network(const NamedTensors& p) {
   return reduce_sum(square(result.carries[0])) + reduce_sum(result.stacked[0] * p.at("s"));
 }
 
-TEST_CASE("a loop's carries, slices, constants and stacked results are differentiated") {
+TEST_CASE("Carries, slices, constants and stacked results of a loop are differentiated") {
   REQUIRE(error_in({{"x", "f32[\"batch=2 embed=3\"]"},
                     {"w", "f32[\"layers=3 embed=3 out=3\"]"},
                     {"b", "f32[\"embed=3\"]"},
@@ -90,7 +90,7 @@ TEST_CASE("a loop's carries, slices, constants and stacked results are different
                    looped_network) < kTolerance);
 }
 
-TEST_CASE("a loop within a loop is differentiated") {
+TEST_CASE("Nested loops are differentiated") {
   const auto loss = [](const NamedTensors& p) {
     const RepeatResult outer =
         repeat("block", 2, {p.at("x")}, {p.at("w")},
@@ -110,7 +110,7 @@ TEST_CASE("a loop within a loop is differentiated") {
                    loss) < kTolerance);
 }
 
-TEST_CASE("gradients taken inside a loop add up over microbatches") {
+TEST_CASE("Gradients computed inside a loop accumulate over microbatches") {
   const auto loss_of = [](const Tensor& x, const Tensor& w) {
     const RepeatResult layers =
         repeat("layers", 2, {x}, {}, [&](Tensor, std::vector<Tensor> h, std::vector<Tensor>) {
@@ -138,7 +138,7 @@ TEST_CASE("gradients taken inside a loop add up over microbatches") {
   REQUIRE(gradient_error(graph) < kTolerance);
 }
 
-TEST_CASE("an op without a gradient is named with its line") {
+TEST_CASE("The error for an op without a gradient gives its line") {
   const std::string message = error_of([] {
     trace_gradients({{"x", "f32[\"row=2\"]"}},
                     [](const NamedTensors& p) { return reduce_max(p.at("x"), "row"); });
@@ -147,7 +147,7 @@ TEST_CASE("an op without a gradient is named with its line") {
   REQUIRE_THAT(message, Catch::Contains("reduce_max has no gradient; stop_gradient its operand"));
 }
 
-TEST_CASE("a loss that is no f32 scalar is refused") {
+TEST_CASE("A loss that is not an f32 scalar is refused") {
   const std::string message = error_of([] {
     trace_gradients({{"x", "f32[\"row=2\"]"}}, [](const NamedTensors& p) { return p.at("x"); });
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where cotangents are summed over the mesh: the reshards of the backward pass in the layouts that
-// large models use, by hand. Sizes of the mesh do not matter, so each case runs on one device too.
+// Where cotangents are reduced over the mesh: the reshards of the backward pass for common layouts,
+// written by hand. The size of the mesh does not matter, so each case also runs on one device.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -19,8 +19,8 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/loop.h"
 #include "core/passes/remat/remat.h"
+#include "core/passes/rewrite.h"
 #include "core/passes/simplify.h"
 #include "tests/support/catch.h"
 
@@ -70,7 +70,7 @@ Tensor total(const Tensor& x) {
   return sum.type().partial ? reshard(sum, "") : sum;
 }
 
-TEST_CASE("the gradient of a gathered weight is reduced and scattered in one step") {
+TEST_CASE("The gradient of a gathered weight is reduce-scattered") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor w = reshard(p.at("w"), "embed mlp");
     return total(tanh(einsum(p.at("x"), w, over("embed"))));
@@ -80,7 +80,7 @@ TEST_CASE("the gradient of a gathered weight is reduced and scattered in one ste
               loss) == Lines{R"(f32["embed mlp" + sum(data)] -> f32["embed/data mlp"])"});
 }
 
-TEST_CASE("a cast between parameter and gather lets the sum through") {
+TEST_CASE("A cast between parameter and gather keeps the gradient partial") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor w = reshard(scale(p.at("w"), 2.0), "embed mlp");
     const Tensor up = rename(w, "mlp", "out");
@@ -91,7 +91,7 @@ TEST_CASE("a cast between parameter and gather lets the sum through") {
               loss) == Lines{R"(f32["embed mlp" + sum(data)] -> f32["embed/data mlp"])"});
 }
 
-TEST_CASE("query, key and value share one reduction of their input's cotangent") {
+TEST_CASE("Query, key and value projections share one reduction of their input's cotangent") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor h = tanh(p.at("x"));
     Tensor sum;
@@ -107,7 +107,7 @@ TEST_CASE("query, key and value share one reduction of their input's cotangent")
               loss) == Lines{R"(f32["batch embed" + sum(mdl)] -> f32["batch embed"])"});
 }
 
-TEST_CASE("a residual's whole cotangent is added after the branch's is reduced") {
+TEST_CASE("The cotangent of a residual is added after that of the branch is reduced") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor x = tanh(p.at("x"));
     const Tensor h = gelu(einsum(x, p.at("up"), over("embed")));
@@ -121,7 +121,9 @@ TEST_CASE("a residual's whole cotangent is added after the branch's is reduced")
           Lines{R"(f32["batch embed" + sum(mdl)] -> f32["batch embed"])"});
 }
 
-TEST_CASE("sequence parallelism gathers where it scattered and scatters where it gathered") {
+TEST_CASE(
+    "With sequence parallelism the backward pass gathers where the forward pass scatters, and "
+    "conversely") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor x = tanh(p.at("x"));
     const Tensor whole = reshard(x, "batch seq embed");
@@ -137,7 +139,7 @@ TEST_CASE("sequence parallelism gathers where it scattered and scatters where it
                 R"(f32["batch seq/mdl embed"] -> f32["batch seq embed"])"});
 }
 
-TEST_CASE("a replicated parameter used twice is reduced once") {
+TEST_CASE("The gradient of a replicated parameter used twice is reduced once") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor h = tanh(p.at("x") * p.at("s"));
     return total(square(h * p.at("s")));
@@ -146,7 +148,7 @@ TEST_CASE("a replicated parameter used twice is reduced once") {
                             loss) == Lines{R"(f32["embed" + sum(data)] -> f32["embed"])"});
 }
 
-TEST_CASE("a tied table is gathered once and scattered once") {
+TEST_CASE("A tied table is gathered once and its gradient scattered once") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor table = reshard(p.at("table"), "vocab embed");
     const Tensor ids = iota(Axis{"batch", 4, {"data"}});
@@ -157,7 +159,7 @@ TEST_CASE("a tied table is gathered once and scattered once") {
           Lines{R"(f32["vocab embed" + sum(data)] -> f32["vocab embed/data"])"});
 }
 
-TEST_CASE("a tied table that each reader places for itself is scattered once, too") {
+TEST_CASE("The gradient of a tied table that each reader places itself is scattered once") {
   const auto loss = [](const NamedTensors& p) {
     const auto table = [&] { return reshard(cast(p.at("table"), DType::kBF16), "vocab embed"); };
     const Tensor ids = iota(Axis{"batch", 4, {"data"}});
@@ -168,7 +170,7 @@ TEST_CASE("a tied table that each reader places for itself is scattered once, to
           Lines{R"(bf16["vocab embed" + sum(data)] -> bf16["vocab embed/data"])"});
 }
 
-TEST_CASE("a matrix stored with others is reduced where they are stored, all at once") {
+TEST_CASE("Gradients of matrices stored in one parameter are reduced together") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor both = reshard(p.at("both"), "pair embed mlp");
     const auto nth = [&](int64_t i) { return reduce_sum(slice(both, "pair", i, i + 1), "pair"); };
@@ -181,7 +183,7 @@ TEST_CASE("a matrix stored with others is reduced where they are stored, all at 
           loss) == Lines{R"(f32["pair embed mlp" + sum(data)] -> f32["pair embed mlp/data"])"});
 }
 
-TEST_CASE("at a boundary a whole cotangent joins a pending one by a free mask") {
+TEST_CASE("At a boundary a replicated cotangent is masked and added to a partial one") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor w = reshard(p.at("w"), "embed");
     return total(tanh(p.at("x") * w)) + total(square(w));
@@ -192,7 +194,7 @@ TEST_CASE("at a boundary a whole cotangent joins a pending one by a free mask") 
                 R"(f32["embed"] -> f32["embed" + sum(data)])"});
 }
 
-TEST_CASE("sums pending over different mesh axes are joined before they are carried out") {
+TEST_CASE("Partial sums over different mesh axes are added before they are reduced") {
   const auto loss = [](const NamedTensors& p) {
     const Tensor h = tanh(p.at("h"));
     const Tensor y = einsum(h, p.at("w"), over("embed"));  // Pending over mdl in the backward pass.
@@ -207,8 +209,9 @@ TEST_CASE("sums pending over different mesh axes are joined before they are carr
                 R"(f32["embed" + sum(mdl)] -> f32["embed" + sum(data, mdl)])"});
 }
 
-// Layers of tensor parallelism in a loop: the carry's cotangent is whole in every iteration, the
-// stacked weights' comes back sharded, the shared bias is reduced once, outside.
+// Tensor-parallel layers in a loop: the cotangent of the carry is replicated in every iteration,
+// that of the stacked weights is sharded, and that of the shared bias is reduced once after the
+// loop.
 Tensor looped(const NamedTensors& p) {
   const Tensor bias = reshard(p.at("bias"), "embed");
   const RepeatResult result = repeat(
@@ -221,7 +224,9 @@ Tensor looped(const NamedTensors& p) {
   return total(square(result.carries[0]));
 }
 
-TEST_CASE("in a loop the carry's cotangent is a fixed point and constants are reduced once") {
+TEST_CASE(
+    "In a loop the cotangent of a carry has a fixed type, and those of constants are reduced "
+    "once") {
   REQUIRE(backward_reshards({{"x", "f32[\"batch/data=2 embed=2\"]"},
                              {"bias", "f32[\"embed/data=2\"]"},
                              {"up", "f32[\"layers=3 embed/data=2 mlp/mdl=4\"]"},
@@ -230,11 +235,11 @@ TEST_CASE("in a loop the carry's cotangent is a fixed point and constants are re
           Lines{R"(f32["batch/data embed" + sum(mdl)] -> f32["batch/data embed"])",
                 R"(f32["embed mlp/mdl" + sum(data)] -> f32["embed/data mlp/mdl"])",
                 R"(f32["embed" + sum(data)] -> f32["embed/data"])",
-                R"(f32["embed"] -> f32["embed" + sum(data)])",  // The running sum's first zeros.
+                R"(f32["embed"] -> f32["embed" + sum(data)])",  // Zeros to start the sum.
                 R"(f32["layers mlp/mdl embed" + sum(data)] -> f32["layers mlp/mdl embed"])"});
 }
 
-TEST_CASE("rematerialized layers gather their weights again and keep their gradients") {
+TEST_CASE("Rematerialised layers gather their weights again and have the same gradients") {
   const Mesh mesh = Mesh::standard({2, 2, 2});
   const auto parameters =
       std::map<std::string, std::string>{{"x", "f32[\"batch/data=2 embed=2\"]"},

@@ -12,13 +12,13 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("a product costs two operations a term, an elementwise op one an element") {
+TEST_CASE("A contraction costs two operations per term, an elementwise op one per element") {
   Trial trial(Mesh(), {"f32[\"row=4 inner=8\"]", "f32[\"inner=8 column=16\"]"});
   output("y", exp(einsum(trial.inputs()[0], trial.inputs()[1], over("inner"))));
   REQUIRE(graph_flops(trial.graph()) == 2 * 4 * 8 * 16 + 4 * 16);
 }
 
-TEST_CASE("loops count every iteration, and fusion changes no count") {
+TEST_CASE("Loops count every iteration, and fusion does not change counts") {
   Trial trial(Mesh(), {"f32[\"row=4\"]"});
   const RepeatResult result = repeat("layers", 5, {trial.inputs()[0]}, {},
                                      [](Tensor, std::vector<Tensor> x, std::vector<Tensor>) {

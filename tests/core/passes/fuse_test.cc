@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-// The lowered and fused graph of `build`, whose values are checked against the trace's.
+// The lowered and fused graph of `build`; its results are compared with those of the trace.
 template <typename Build>
 Graph fused(Build build) {
   const Mesh mesh;
@@ -58,13 +58,13 @@ std::vector<std::string> launches(const Graph& graph) {
 
 using Names = std::vector<std::string>;
 
-TEST_CASE("a chain of elementwise ops is one launch") {
+TEST_CASE("A chain of elementwise ops is one launch") {
   const Graph graph = fused([](Tensor x, Tensor y) { output("z", exp(x * y) - x); });
   REQUIRE(launches(graph) == Names{"fused(mul exp sub)"});
-  REQUIRE(graph.nodes()[0].inputs.size() == 2);
+  REQUIRE(graph.nodes().front().inputs.size() == 2);
 }
 
-TEST_CASE("what others read leaves the loop as a further output") {
+TEST_CASE("Values with other readers are further outputs of the fused loop") {
   const Graph graph = fused([](Tensor x, Tensor y) {
     const Tensor h = x * y;
     output("z", exp(h));
@@ -72,10 +72,10 @@ TEST_CASE("what others read leaves the loop as a further output") {
     output("s", reduce_sum(h));
   });
   REQUIRE(launches(graph) == Names{"fused(mul exp)", "reduce_sum"});
-  REQUIRE(graph.nodes()[0].outputs.size() == 2);
+  REQUIRE(graph.nodes().front().outputs.size() == 2);
 }
 
-TEST_CASE("generators and broadcasts are folded in, into each loop that reads them") {
+TEST_CASE("Generators and broadcasts are computed in each fused loop that reads them") {
   const Graph graph = fused([](Tensor x, Tensor y) {
     const Tensor two = constant(2.0, DType::kF32);
     const Tensor row = cast(iota(Axis{"column", 3, {}}), DType::kF32);
@@ -88,7 +88,7 @@ TEST_CASE("generators and broadcasts are folded in, into each loop that reads th
                                    "reduce_sum", "fused(constant mul)"});
 }
 
-TEST_CASE("loops that read the same array read it once") {
+TEST_CASE("Loops that read the same array are merged") {
   const Graph graph = fused([](Tensor x, Tensor y) {
     output("a", exp(x));
     output("b", x * y);
@@ -96,16 +96,16 @@ TEST_CASE("loops that read the same array read it once") {
   REQUIRE(launches(graph) == Names{"fused(exp mul)"});
 }
 
-TEST_CASE("no group reads what a node between its members makes of it") {
+TEST_CASE("A group does not span a node that depends on it and feeds it") {
   const Graph graph = fused([](Tensor x, Tensor y) {
     const Tensor h = exp(x * y);
-    const Tensor mean = reduce_mean(h, "column");  // Between them, and read by the second.
+    const Tensor mean = reduce_mean(h, "column");  // Depends on the first and feeds the second.
     output("z", h - mean);
   });
   REQUIRE(launches(graph) == Names{"fused(mul exp)", "reduce_sum", "scale", "sub"});
 }
 
-TEST_CASE("two groups that each would wait for the other stay apart") {
+TEST_CASE("Groups that would depend on each other are not merged") {
   const Graph graph = fused([](Tensor x, Tensor y) {
     const Tensor a = exp(x), b = sin(y);
     const Tensor from_a = reduce_sum(a), from_b = reduce_sum(b);
@@ -116,7 +116,7 @@ TEST_CASE("two groups that each would wait for the other stay apart") {
   REQUIRE(launches(graph).size() >= 4);
 }
 
-TEST_CASE("other iteration spaces, orders of axes and phases are not mixed") {
+TEST_CASE("Different iteration spaces, axis orders and phases are not fused") {
   const Graph graph = fused([](Tensor x, Tensor y) {
     const Tensor turned = transpose(x, "column row");
     output("a", exp(turned));
@@ -127,7 +127,7 @@ TEST_CASE("other iteration spaces, orders of axes and phases are not mixed") {
   REQUIRE(launches(graph) == Names{"transpose", "exp", "add", "sin"});
 }
 
-TEST_CASE("bodies of loops are fused in themselves") {
+TEST_CASE("Bodies of loops are fused separately") {
   const Graph graph = fused([](Tensor x, Tensor y) {
     const RepeatResult result =
         repeat("layers", 2, {x}, {}, [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor>) {
@@ -136,7 +136,7 @@ TEST_CASE("bodies of loops are fused in themselves") {
     output("z", result.carries[0]);
   });
   REQUIRE(launches(graph) == Names{"repeat"});
-  REQUIRE(launches(*graph.nodes()[0].bodies[0]) == Names{"fused(mul tanh)"});
+  REQUIRE(launches(*graph.nodes().front().bodies[0]) == Names{"fused(mul tanh)"});
 }
 
 }  // namespace

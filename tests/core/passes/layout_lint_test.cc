@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts that cost more than they need are warned of with what to write instead; good ones are
-// silent.
+// Warnings about layouts that cost more than necessary; good layouts give none.
 #include "core/passes/spmd/layout_lint.h"
 
 #include "core/ops/einsum.h"
@@ -33,17 +32,17 @@ std::vector<std::string> of_weight(const std::string& stored, const std::string&
   return warnings;
 }
 
-TEST_CASE("A weight whose splits are in the dear order is warned of, with the better one") {
+TEST_CASE("A weight whose order of splits is expensive gives a warning with the better order") {
   REQUIRE(of_weight("mlp/data/mdl=32 embed=16", "mlp/mdl embed") ==
           std::vector<std::string>{
-              "w lies as mlp/data/mdl embed and is used as mlp/mdl embed, which permutes it first "
-              "(256 bytes a device); mlp/mdl/data embed would take 128: mesh axes that stay go "
-              "outermost [in ffn]"});
+              "w is stored as mlp/data/mdl embed and used as mlp/mdl embed, which needs a permute "
+              "(256 bytes per device); mlp/mdl/data embed would need 128 bytes: put the mesh axes "
+              "that stay outermost [in ffn]"});
   REQUIRE(of_weight("mlp/mdl/data=32 embed=16", "mlp/mdl embed").empty());
   REQUIRE(of_weight("mlp/mdl=32 embed/data=16", "mlp/mdl embed").empty());
 }
 
-TEST_CASE("On a mesh of one device no order costs anything") {
+TEST_CASE("On a mesh of one device no order gives a warning") {
   REQUIRE(
       of_weight("mlp/data/mdl=32 embed=16", "mlp/mdl embed", Mesh::standard({1, 1, 1})).empty());
 }
@@ -60,18 +59,18 @@ std::vector<std::string> of_product(const std::string& weight, const std::string
   return warnings;
 }
 
-TEST_CASE("A product that every rank computes and then slices is warned of") {
+TEST_CASE("A product that every device computes whole and then slices gives a warning") {
   REQUIRE(of_product("f32[\"embed=16 heads=4\"]", "batch/data heads/mdl") ==
           std::vector<std::string>{
-              "every rank of mdl computes all of q, batch/data heads, and keeps its part of "
-              "heads/mdl: 4 times the work; split what it is computed from [in attention]"});
+              "every device along mdl computes all of q, batch/data heads, and keeps its part of "
+              "heads/mdl: 4 times the work; split its operands [in attention]"});
   REQUIRE(of_product("f32[\"embed=16 heads/mdl=4\"]", "batch/data heads/mdl").empty());
   REQUIRE(of_product("f32[\"embed=16 heads=4\"]", "batch/data heads").empty());
   REQUIRE(of_product("f32[\"embed=16 heads=4\"]", "batch/data heads/mdl", Mesh::standard({1, 2, 1}))
               .empty());
 }
 
-TEST_CASE("Slices of what costs nothing, and sums scattered, are no waste") {
+TEST_CASE("Slices of inexpensive values and scattered sums give no warning") {
   Trial trial(kMesh, {"f32[\"batch/data=8 embed/mdl=16\"]", "f32[\"embed/mdl=16 heads=4\"]"});
   const Tensor sum = einsum(trial.inputs()[0], trial.inputs()[1], over("embed"));
   reshard(sum, "batch/data heads/mdl");
@@ -79,7 +78,7 @@ TEST_CASE("Slices of what costs nothing, and sums scattered, are no waste") {
   REQUIRE(layout_lint(trial.graph(), kMesh).empty());
 }
 
-TEST_CASE("Loops are looked into, and layers of a stack are warned of once") {
+TEST_CASE("Loop bodies are checked, and layers of a stack give one warning") {
   Trial trial(kMesh, {"f32[\"batch/data=8 embed=32\"]"});
   const Tensor w =
       input("w", InputKind::kParameter, parse_type("f32[\"layers=3 embed/data/mdl=32 mlp=8\"]"));
@@ -100,8 +99,8 @@ TEST_CASE("Loops are looked into, and layers of a stack are warned of once") {
     use(v.named("v"), reshard(trial.inputs()[0], "batch/data embed/mdl"));
   }
   const std::vector<std::string> warnings = layout_lint(trial.graph(), kMesh);
-  REQUIRE(warnings.size() == 3);  // The loop's, and one for each of two weights of two names.
-  REQUIRE_THAT(warnings[0], Catch::Contains("w lies as embed/data/mdl mlp") &&
+  REQUIRE(warnings.size() == 3);  // One for the loop, and one for each of two weights.
+  REQUIRE_THAT(warnings[0], Catch::Contains("w is stored as embed/data/mdl mlp") &&
                                 Catch::EndsWith("[in x_layers[]]"));
 }
 

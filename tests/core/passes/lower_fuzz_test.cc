@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs in random layouts, with their gradients: all devices of a mesh together compute
-// what one device computes.
+// Random programs with gradients in random layouts: the devices of a mesh compute what one device
+// computes.
 #include <cmath>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "core/graph/verify.h"
+#include "core/passes/cost.h"
 #include "core/passes/fusion/fuse.h"
 #include "core/passes/schedule/schedule.h"
-#include "core/passes/spmd/collectives.h"
 #include "tests/support/catch.h"
 #include "tests/support/random_layouts.h"
 #include "tests/support/simulated_mesh.h"
@@ -55,11 +55,11 @@ size_t run(uint64_t first_seed, uint64_t count) {
   return communicating;
 }
 
-TEST_CASE("all devices together compute what one does, for random programs") {
+TEST_CASE("A mesh computes what one device computes, for random programs") {
   REQUIRE(run(0, 100) >= 95);
 }
 
-TEST_CASE("all devices together compute what one does, for many random programs", "[full]") {
+TEST_CASE("A mesh computes what one device computes, for many random programs", "[full]") {
   REQUIRE(run(5000, 3000) >= 2900);
 }
 

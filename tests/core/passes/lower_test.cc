@@ -14,9 +14,9 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/loop.h"
 #include "core/passes/remat/remat.h"
-#include "core/passes/views.h"
+#include "core/passes/rewrite.h"
+#include "core/passes/schedule/flatten.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
@@ -32,7 +32,7 @@ int64_t count(const Graph& graph, std::string_view op) {
   return found;
 }
 
-TEST_CASE("types become local, and what only concerns layouts vanishes") {
+TEST_CASE("Lowering makes types local and removes nodes that only concern layouts") {
   const Mesh mesh = Mesh::standard({1, 1, 1});
   Trial trial(mesh, {"f32[\"batch/data=4 embed/mdl=2\"]"});
   const Tensor x = save_for_backward(trial.inputs()[0], "x");
@@ -46,7 +46,7 @@ TEST_CASE("types become local, and what only concerns layouts vanishes") {
   REQUIRE(lowered.type(lowered.find_input("x")->value).text() == "f32[\"batch embed\"]");
 }
 
-TEST_CASE("devices differ in attributes alone, and where a shard begins is no place in memory") {
+TEST_CASE("Devices differ only in attributes, and a slice over mesh axes is not a view") {
   const Mesh mesh({{"data", 2}, {"mdl", 2}});
   Trial trial(mesh, {"f32[\"batch=8\"]"});
   output("a", reshard(trial.inputs()[0], "batch/data"));
@@ -54,14 +54,14 @@ TEST_CASE("devices differ in attributes alone, and where a shard begins is no pl
   const Graph first = lower(trial.graph(), mesh, 0), last = lower(trial.graph(), mesh, 3);
   REQUIRE(count(first, "slice") == 2);  // On device 0 both begin at 0.
   REQUIRE(count(last, "slice") == 2);
-  for (NodeId id = 0; id < 2; ++id) {
+  for (const NodeId id : {NodeId(0), NodeId(1)}) {
     REQUIRE(first.node(id).attributes.get<int64_t>("begin") == 0);
     REQUIRE(last.node(id).attributes.get<int64_t>("begin") == 4);
     REQUIRE(!view_offset(last, last.node(id)));
   }
 }
 
-TEST_CASE("equal nodes are one, but the backward pass does not read back cheap forward work") {
+TEST_CASE("Equal nodes are merged, except elementwise work of different passes") {
   Trial trial(Mesh(), {"f32[\"row=4\"]"});
   const Tensor x = trial.inputs()[0];
   output("a", exp(x) + exp(x));
@@ -76,7 +76,7 @@ TEST_CASE("equal nodes are one, but the backward pass does not read back cheap f
   REQUIRE(count(lowered, "reduce_sum") == 1);
 }
 
-TEST_CASE("a recomputed value is not merged with its original") {
+TEST_CASE("A recomputed value is not merged with its original") {
   Trial trial(Mesh(), {"f32[\"row=4\"]"});
   const Tensor x = trial.inputs()[0];
   Tensor loss;
@@ -92,7 +92,7 @@ TEST_CASE("a recomputed value is not merged with its original") {
   REQUIRE(count(again, "exp") == count(kept, "exp") + 1);
 }
 
-TEST_CASE("dead nodes go, in loops also carries, results and operands nobody reads") {
+TEST_CASE("Dead nodes, and unread carries, results and operands of loops, are removed") {
   Trial trial(Mesh(), {"f32[\"layers=3 row=4\"]", "f32[\"layers=3 row=4\"]", "f32[\"row=4\"]",
                        "f32[\"row=4\"]"});
   const std::vector<Tensor>& in = trial.inputs();
@@ -100,7 +100,7 @@ TEST_CASE("dead nodes go, in loops also carries, results and operands nobody rea
   const RepeatResult result =
       repeat("layers", 3, {in[2], in[3], in[3]}, {in[0], in[1]},
              [&](Tensor, std::vector<Tensor> carries, std::vector<Tensor> slices) {
-               // Carry 1 is needed by carry 0; carry 2 and the second slice only by themselves.
+               // Carry 0 reads carry 1; carry 2 and the second slice are read only by themselves.
                return RepeatBody{
                    {carries[0] + carries[1] * slices[0], sin(carries[1]), carries[2] * slices[1]},
                    {exp(carries[0]), cos(carries[1])}};
@@ -110,14 +110,14 @@ TEST_CASE("dead nodes go, in loops also carries, results and operands nobody rea
   const Graph lowered = lower(trial.graph(), Mesh());
   verify(lowered, Mesh());
   REQUIRE(lowered.nodes().size() == 1);
-  const Loop loop(lowered.nodes()[0]);
+  const Loop loop(lowered.nodes().front());
   REQUIRE(loop.carries() == 2);
   REQUIRE(loop.slices() == 1);
   REQUIRE(loop.results() == 1);
   REQUIRE(count(loop.body(), "exp") == 0);
 }
 
-TEST_CASE("a loop's results that equal one another or an operand are one") {
+TEST_CASE("Results of a loop that equal each other or an operand are merged") {
   Trial trial(Mesh(), {"f32[\"layers=3 row=4\"]", "f32[\"row=4\"]"});
   const std::vector<Tensor>& in = trial.inputs();
   const RepeatResult result =
@@ -129,7 +129,7 @@ TEST_CASE("a loop's results that equal one another or an operand are one") {
   output("sum", result.stacked[0] + result.stacked[1] + result.stacked[2]);
   const Graph lowered = lower(trial.graph(), Mesh());
   verify(lowered, Mesh());
-  REQUIRE(Loop(lowered.nodes()[0]).results() == 1);
+  REQUIRE(Loop(lowered.nodes().front()).results() == 1);
 }
 
 }  // namespace

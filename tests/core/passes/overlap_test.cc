@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives beside compute: every order that the pass makes is legal, the same on all devices,
-// hides what can be hidden, and costs no more memory than it says.
+// Overlap of collectives and computation: the order of launches is legal, equal on all devices,
+// hides collectives behind computation and respects its memory bounds.
 #include "core/passes/schedule/overlap.h"
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
+#include "core/passes/memory/memory_plan.h"
 #include "core/passes/remat/remat.h"
 #include "core/passes/schedule/schedule.h"
 #include "core/passes/spmd/lower.h"
@@ -96,23 +97,23 @@ bool touches(const FlatProgram& program, FlatValue a, FlatValue b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-// What is read has been written and, if by a start, waited for; other starts excepted. Every start
-// has one wait, and waits come in the order of their starts.
+// Inputs of a launch have been written and, if by a collective, waited for; a start may read
+// results of earlier starts. Every start has one wait, and waits are in the order of their starts.
 void check_legal(const FlatProgram& program) {
-  std::vector<FlatValue> written, under_way;
-  std::vector<int32_t> started, waited;
+  std::vector<FlatValue> written, in_flight;
+  std::vector<LaunchId> started, waited;
   const auto reads = [&](const std::vector<FlatValue>& values, FlatValue value) {
     return std::any_of(values.begin(), values.end(),
                        [&](FlatValue each) { return touches(program, each, value); });
   };
-  for (size_t i = 0; i < program.launches.size(); ++i) {
+  for (const LaunchId i : program.launches.ids()) {
     const FlatLaunch& launch = program.launches[i];
     if (launch.kind == LaunchKind::kWait) {
       waited.push_back(launch.waits_for);
-      const FlatLaunch& start = program.launches[static_cast<size_t>(launch.waits_for)];
+      const FlatLaunch& start = program.launches[launch.waits_for];
       REQUIRE((start.kind == LaunchKind::kStart && start.node == launch.node));
       for (const FlatValue& value : start.outputs) {
-        std::erase_if(under_way, [&](FlatValue each) {
+        std::erase_if(in_flight, [&](FlatValue each) {
           return each.buffer == value.buffer && each.offset == value.offset;
         });
         written.push_back(value);
@@ -121,16 +122,15 @@ void check_legal(const FlatProgram& program) {
     }
     REQUIRE(is_collective(node_of(launch)) == (launch.kind == LaunchKind::kStart));
     for (const FlatValue& value : launch.inputs) {
-      INFO("launch " << i << ", " << node_of(launch).op->name);
-      const bool is_input =
-          program.buffers[static_cast<size_t>(program.root(value).buffer)].is_input;
+      INFO("launch " << i.value() << ", " << node_of(launch).op->name);
+      const bool is_input = program.buffers[program.root(value).buffer].is_input;
       const bool may_chain = launch.kind == LaunchKind::kStart;
-      REQUIRE((is_input || reads(written, value) || (may_chain && reads(under_way, value))));
-      if (!may_chain) REQUIRE(!reads(under_way, value));
+      REQUIRE((is_input || reads(written, value) || (may_chain && reads(in_flight, value))));
+      if (!may_chain) REQUIRE(!reads(in_flight, value));
     }
-    if (launch.kind == LaunchKind::kStart) started.push_back(static_cast<int32_t>(i));
+    if (launch.kind == LaunchKind::kStart) started.push_back(i);
     for (const FlatValue& value : launch.outputs)
-      (launch.kind == LaunchKind::kStart ? under_way : written).push_back(value);
+      (launch.kind == LaunchKind::kStart ? in_flight : written).push_back(value);
   }
   REQUIRE(started == waited);
 }
@@ -139,13 +139,13 @@ std::vector<Mesh> meshes() {
   return {Mesh({{"data", 4}}), Mesh({{"replica", 2}, {"data", 4}}), Mesh({{"data", 2}, {"x", 2}})};
 }
 
-TEST_CASE("starts and waits are legal, and no collective is left between them") {
+TEST_CASE("Starts and waits are legal, and every collective is split") {
   for (const Mesh& mesh : meshes())
     for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled})
       check_legal(overlapped(mesh, layers));
 }
 
-TEST_CASE("every device starts and waits in the same order") {
+TEST_CASE("Starts and waits have the same order on every device") {
   const Mesh mesh({{"data", 4}});
   const auto order = [&](int64_t device) {
     std::vector<std::pair<NodeId, LaunchKind>> result;
@@ -156,32 +156,32 @@ TEST_CASE("every device starts and waits in the same order") {
   REQUIRE(order(0) == order(3));
 }
 
-// For each collective of this name, how many products of matrices run beside it.
+// For each collective of this op, the number of matrix products between its start and its wait.
 std::vector<int64_t> products_beside(const FlatProgram& program, std::string_view op) {
-  std::map<int32_t, int64_t> since;
+  std::map<LaunchId, int64_t> since;
   std::vector<int64_t> result;
   int64_t products = 0;
-  for (size_t i = 0; i < program.launches.size(); ++i) {
+  for (const LaunchId i : program.launches.ids()) {
     const FlatLaunch& launch = program.launches[i];
     products += node_of(launch).op->name == "einsum" ? 1 : 0;
     if (node_of(launch).op->name != op) continue;
-    if (launch.kind == LaunchKind::kStart) since[static_cast<int32_t>(i)] = products;
+    if (launch.kind == LaunchKind::kStart) since[i] = products;
     if (launch.kind == LaunchKind::kWait) result.push_back(products - since.at(launch.waits_for));
   }
   return result;
 }
 
-TEST_CASE("the next layer's weights are gathered while this layer computes") {
+TEST_CASE("Weights of the next layer are gathered while a layer computes") {
   for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
     const std::vector<int64_t> beside =
         products_beside(overlapped(Mesh({{"data", 4}}), layers), "all_gather");
-    // In both passes each weight of each layer; the first layer's have nothing to hide behind.
+    // Each weight of each layer in both passes; nothing precedes the first layer.
     REQUIRE(beside.size() == 4 * kLayers);
     for (size_t i = 2; i < beside.size(); ++i) REQUIRE(beside[i] >= 1);
   }
 }
 
-TEST_CASE("gradients are scattered while the layers before them compute") {
+TEST_CASE("Gradients are scattered while earlier layers compute") {
   for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
     const std::vector<int64_t> beside =
         products_beside(overlapped(Mesh({{"data", 4}}), layers), "reduce_scatter");
@@ -190,20 +190,22 @@ TEST_CASE("gradients are scattered while the layers before them compute") {
   }
 }
 
-TEST_CASE("overlap takes at most a layer's gathered weights and two layers' gradients more") {
+TEST_CASE(
+    "Overlap needs at most one layer's gathered weights and two layers' gradients more memory") {
   const Mesh mesh({{"data", 4}});
   for (const Layers layers : {Layers::kRepeated, Layers::kUnrolled}) {
     const int64_t plain = plan_memory(lowered(mesh, layers, 0), {}).arena_bytes;
     const int64_t overlapped_bytes =
         plan_memory(lowered(mesh, layers, 0), {}, {}, Communication::kOverlapped).arena_bytes;
-    // Gradients cross as f32: twice a layer's gathered bytes, and a quarter of that comes out.
+    // Gradients are reduced in f32: twice a layer's gathered bytes, and the result is a quarter of
+    // that.
     const int64_t gradients = 2 * kLayerBytes + kLayerBytes / 2;
     REQUIRE(overlapped_bytes > plain);
     REQUIRE(overlapped_bytes <= plain + kLayerBytes + 2 * gradients);
   }
 }
 
-TEST_CASE("a program that does not communicate stays as it is") {
+TEST_CASE("A program without collectives is not changed") {
   const Mesh mesh({{"data", 1}});
   FlatProgram program =
       flatten(std::make_shared<const Graph>(lowered(mesh, Layers::kRepeated, 0)), {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No pass changes what a program computes: random programs before and after each, in double
-// precision.
+// Passes do not change what a program computes: random programs before and after each pass, in
+// double precision.
 #include <cmath>
 
 #include "core/check/numeric_gradient.h"
@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// Passes may reorder a sum of cotangents' views, nothing else: double rounding.
+// Passes may only reorder sums of cotangents, which changes the rounding of doubles.
 constexpr double kRounding = 1e-12;
 
 double difference(const Graph& before, const Graph& after, const ReferenceInputs& inputs) {
@@ -27,7 +27,7 @@ double difference(const Graph& before, const Graph& after, const ReferenceInputs
   return worst;
 }
 
-TEST_CASE("remat, lowering, fusion and scheduling change no result of random programs") {
+TEST_CASE("Remat, lowering, fusion and scheduling do not change results of random programs") {
   const Mesh mesh;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const char* policies[] = {"save_everything", "save_nothing", "save_dot_only", "kept"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision on a mesh: weights are gathered in the dtype they are used in, their gradients
-// are summed over devices in the policy's reduce dtype and not rounded again after that.
+// Mixed precision on a mesh: weights are gathered in the compute dtype; gradients are reduced in
+// the policy's reduce dtype and not rounded afterwards.
 #include <string>
 #include <vector>
 
@@ -17,7 +17,7 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/spmd/collectives.h"
+#include "core/passes/cost.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 
@@ -38,7 +38,7 @@ Tensor loss_of(const Tensor& w, const Tensor& x, const Policy& policy) {
   return reduce_sum(square(cast(einsum(x, placed, over("embed")), DType::kF32)), "batch mlp");
 }
 
-// The gradient of a weight at rest in this layout, on examples split over replica and data.
+// The gradient of a weight stored in this layout, with examples split over replica and data.
 Graph gradient_graph(const std::string& layout, const Policy& policy) {
   Graph graph;
   const AxisRules rules;
@@ -62,7 +62,7 @@ std::vector<std::string> weight_traffic(const Graph& traced) {
   return lines;
 }
 
-// Casts that a lowered gradient went through after the first collective over `mesh_axis`.
+// The number of casts of a lowered gradient after its reduce-scatter.
 int64_t casts_after_reduction(const Graph& traced) {
   const Graph graph = lower(traced, mesh(), 0, LinkCosts::bytes_only());
   int64_t casts = 0;
@@ -77,19 +77,19 @@ int64_t casts_after_reduction(const Graph& traced) {
 using Lines = std::vector<std::string>;
 constexpr DType kWide = DType::kF32, kNarrow = DType::kBF16;
 
-TEST_CASE("a bf16 weight is gathered as bf16 and its gradient is scattered as f32") {
+TEST_CASE("A bf16 weight is gathered in bf16 and its gradient is scattered in f32") {
   const Graph graph = gradient_graph("embed/data=4 mlp=16", {kWide, kNarrow, kWide});
   REQUIRE(weight_traffic(graph) ==
           Lines{"all_gather(data) bf16", "reduce_scatter(data) f32", "all_reduce(replica) f32"});
   REQUIRE(casts_after_reduction(graph) == 0);
 }
 
-TEST_CASE("a bf16 weight that every device holds has its gradient summed as f32") {
+TEST_CASE("The gradient of a replicated bf16 weight is reduced in f32") {
   REQUIRE(weight_traffic(gradient_graph("embed=4 mlp=16", {kWide, kNarrow, kWide})) ==
           Lines{"all_reduce(replica,data) f32"});
 }
 
-TEST_CASE("gradients cross in bf16 where the policy says so") {
+TEST_CASE("Gradients are reduced in bf16 if the policy says so") {
   REQUIRE(weight_traffic(gradient_graph("embed/data=4 mlp=16", {kWide, kNarrow, kNarrow})) ==
           Lines{"all_gather(data) bf16", "reduce_scatter(data) bf16", "all_reduce(replica) bf16"});
   REQUIRE(weight_traffic(gradient_graph("embed=4 mlp=16", {kWide, kNarrow, kNarrow})) ==
@@ -98,14 +98,14 @@ TEST_CASE("gradients cross in bf16 where the policy says so") {
           Lines{"all_reduce(replica,data) bf16"});
 }
 
-TEST_CASE("gradients of weights kept in bf16 are summed as f32 too") {
+TEST_CASE("Gradients of weights stored in bf16 are reduced in f32") {
   REQUIRE(weight_traffic(gradient_graph("embed=4 mlp=16", {kNarrow, kNarrow, kWide})) ==
           Lines{"all_reduce(replica,data) f32"});
   REQUIRE(weight_traffic(gradient_graph("embed/data=4 mlp=16", {kNarrow, kNarrow, kWide})) ==
           Lines{"all_gather(data) bf16", "reduce_scatter(data) f32", "all_reduce(replica) f32"});
 }
 
-TEST_CASE("a repeated layer's gradients are summed as f32 in each iteration, and stay so") {
+TEST_CASE("Gradients of a repeated layer are reduced in f32 in each iteration and not rounded") {
   Graph graph;
   {
     const AxisRules rules;
@@ -129,12 +129,12 @@ TEST_CASE("a repeated layer's gradients are summed as f32 in each iteration, and
     if (use.bytes > 16)  // Not the loss.
       lines.push_back(fmt::format("{} x {}({}) {}", use.count, use.op,
                                   fmt::join(use.mesh_axes, ","), dtype_name(use.dtype)));
-  // Over replicas all layers' gradients go at once.
+  // Gradients of all layers are reduced over replicas together.
   REQUIRE(lines == Lines{"3 x all_gather(data) bf16", "3 x reduce_scatter(data) f32",
                          "1 x all_reduce(replica) f32"});
 }
 
-TEST_CASE("a policy of one dtype casts nothing") {
+TEST_CASE("A policy with one dtype adds no casts") {
   const Graph graph = gradient_graph("embed/data=4 mlp=16", {kWide, kWide, kWide});
   for (const Node& node : graph.nodes()) REQUIRE(!node.attributes.has("reduce"));
   REQUIRE(weight_traffic(graph) ==

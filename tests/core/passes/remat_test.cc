@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-// A block of two products with a mark on the first.
+// A block of two einsums; the result of the first is marked.
 Tensor block(const Tensor& x, const Tensor& up, const Tensor& down) {
   const PathScope path("block");
   const Tensor h = save_for_backward(einsum(x, up, over("embed")), "ffn1");
@@ -64,7 +64,7 @@ std::vector<std::string> saved_names(const std::map<std::string, std::string>& p
   return names;
 }
 
-// Nodes of the backward pass that compute this op again.
+// The number of recomputed nodes of this op.
 int64_t recomputed(const Graph& graph, std::string_view op) {
   int64_t found = 0;
   for (const Node& node : graph.nodes()) {
@@ -76,7 +76,7 @@ int64_t recomputed(const Graph& graph, std::string_view op) {
 
 using Names = std::vector<std::string>;
 
-TEST_CASE("a policy decides what regions of unrolled layers keep") {
+TEST_CASE("A policy decides what regions of unrolled layers save") {
   REQUIRE(saved_names(kUnrolled, unrolled, "save_nothing") == Names{"add", "add"});
   REQUIRE(saved_names(kUnrolled, unrolled, "ffn1") == Names{"ffn1", "add", "ffn1", "add"});
   REQUIRE(saved_names(kUnrolled, unrolled, "save_dot_only") ==
@@ -84,14 +84,14 @@ TEST_CASE("a policy decides what regions of unrolled layers keep") {
   REQUIRE(saved_names(kUnrolled, unrolled, "save_everything").size() > 6);
 }
 
-TEST_CASE("a policy decides what every iteration of a loop keeps") {
+TEST_CASE("A policy decides what every iteration of a loop saves") {
   REQUIRE(saved_names(kLooped, looped, "save_nothing") == Names{"add", "carry 0"});
   const Names kept = saved_names(kLooped, looped, "ffn1");
   REQUIRE(std::count(kept.begin(), kept.end(), "ffn1") == 1);
   REQUIRE(kept.size() == 3);
 }
 
-TEST_CASE("what is saved is reported with its layer and the bytes of all iterations") {
+TEST_CASE("Saved values are reported with their layer and the bytes of all iterations") {
   std::vector<SavedValue> saved;
   rematerialize(trace_gradients(kLooped, looped), parse_remat_policy("ffn1"), &saved);
   const auto ffn1 = std::find_if(saved.begin(), saved.end(),
@@ -100,10 +100,10 @@ TEST_CASE("what is saved is reported with its layer and the bytes of all iterati
   REQUIRE(ffn1->type.bytes() == 2 * 2 * 4 * 4);  // layers x batch x mlp x bytes.
 }
 
-TEST_CASE("saved names stop recomputation") {
+TEST_CASE("Saved names are not recomputed") {
   for (const auto& [parameters, loss] :
        {std::pair(kUnrolled, &unrolled), std::pair(kLooped, &looped)}) {
-    const int64_t layers = parameters == kUnrolled ? 2 : 1;  // A loop's body is there once.
+    const int64_t layers = parameters == kUnrolled ? 2 : 1;  // A loop has one body.
     const auto einsums = [&](const char* policy) {
       const Graph graph = trace_gradients(parameters, *loss);
       return recomputed(rematerialize(graph, parse_remat_policy(policy)), "einsum");
@@ -115,13 +115,14 @@ TEST_CASE("saved names stop recomputation") {
   }
 }
 
-// A gated activation: silu(gate) is read by the backward pass beside gate itself, in one loop.
+// A gated activation: the backward pass reads silu(gate) and gate in one fused loop.
 Tensor gated(const Tensor& x, const Tensor& up, const Tensor& gate, const Tensor& down) {
   const Tensor h = silu(einsum(x, gate, over("embed"))) * einsum(x, up, over("embed"));
   return x + einsum(h, down, over("mlp"));
 }
 
-TEST_CASE("what a fused loop makes on the way from what is there is not kept under any policy") {
+TEST_CASE(
+    "Values that a fused loop recomputes from available operands are not saved under any policy") {
   const std::string wide = "f32[\"embed=3 mlp=4\"]", stacked = "f32[\"layers=2 embed=3 mlp=4\"]";
   const auto once = [](const NamedTensors& p) {
     return reduce_sum(square(gated(p.at("x"), p.at("up"), p.at("gate"), p.at("down"))));
@@ -151,7 +152,7 @@ TEST_CASE("what a fused loop makes on the way from what is there is not kept und
   }
 }
 
-TEST_CASE("a mark whose result nobody uses names its operand all the same") {
+TEST_CASE("A mark names its operand even if nobody reads the result of the mark") {
   const auto loss = [](const NamedTensors& p) {
     const RematScope region;
     const Tensor h = einsum(p.at("x"), p.at("up"), over("embed"));
@@ -163,7 +164,7 @@ TEST_CASE("a mark whose result nobody uses names its operand all the same") {
   REQUIRE(saved_names(parameters, loss, "ffn1") == Names{"ffn1"});
 }
 
-TEST_CASE("every policy gives the gradients of finite differences") {
+TEST_CASE("Gradients agree with finite differences under every policy") {
   for (const char* policy : {"save_nothing", "ffn1", "save_dot_only", "save_everything"}) {
     INFO(policy);
     for (const auto& [parameters, loss] :
@@ -173,7 +174,7 @@ TEST_CASE("every policy gives the gradients of finite differences") {
   }
 }
 
-TEST_CASE("policies are read by Pax's names or as a list, and write themselves back") {
+TEST_CASE("Policies are parsed from Pax's names or a list, and print as they are parsed") {
   for (const char* text : {"save_nothing", "save_everything", "save_context_and_out_proj",
                            "save_dot_with_no_batch_dims", "query_proj,ffn1"})
     REQUIRE(parse_remat_policy(text).text() == text);

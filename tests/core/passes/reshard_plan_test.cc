@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans from layout to layout: every pair does what it should to the numbers, and none costs more
-// than what one would write by hand.
+// Plans between layouts: every plan computes the right array and costs no more than one written by
+// hand.
 #include "core/passes/spmd/reshard_plan.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 #include "core/graph/trace.h"
 #include "core/ops/reshard.h"
-#include "core/passes/spmd/collectives.h"
+#include "core/passes/cost.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/simulated_mesh.h"
@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-// "reduce_scatter(data) x; all_reduce(replica)", the steps one would read in a plan.
+// The steps of a plan: "reduce_scatter(data) x; all_reduce(replica)".
 std::string plan_text(const Mesh& mesh, const std::string& from, const std::string& to,
                       const LinkCosts& costs = LinkCosts::bytes_only()) {
   std::string text;
@@ -84,22 +84,22 @@ void check_all_pairs(const Mesh& mesh, const Type& type, size_t step) {
   }
 }
 
-TEST_CASE("every layout becomes every other on a mesh of two unequal axes") {
+TEST_CASE("Plans between all layouts on a mesh of two axes of different size") {
   const Mesh mesh({{"a", 2}, {"b", 3}});
   check_all_pairs(mesh, parse_type("f32[\"x=6 y=12 z=1\"]"), 1);
 }
 
-TEST_CASE("every layout becomes every other on three axes, two of them equal: a part of all") {
+TEST_CASE("Plans between a sample of layouts on three mesh axes, two of them of equal size") {
   const Mesh mesh({{"a", 2}, {"b", 2}, {"c", 3}});
   check_all_pairs(mesh, parse_type("f32[\"x=12 y=24\"]"), 23);
 }
 
-TEST_CASE("every layout becomes every other on three axes", "[full]") {
+TEST_CASE("Plans between all layouts on three mesh axes", "[full]") {
   check_all_pairs(Mesh({{"a", 2}, {"b", 2}, {"c", 3}}), parse_type("f32[\"x=12 y=24\"]"), 1);
   check_all_pairs(Mesh({{"a", 2}, {"b", 3}, {"c", 4}}), parse_type("f32[\"x=24 y=48\"]"), 7);
 }
 
-TEST_CASE("a pending maximum becomes whole, whatever else changes beside it") {
+TEST_CASE("A partial maximum becomes replicated, whatever else changes") {
   const Mesh mesh({{"a", 2}, {"b", 3}});
   const Mesh others({{"b", 3}});
   const std::vector<Type> layouts =
@@ -107,14 +107,14 @@ TEST_CASE("a pending maximum becomes whole, whatever else changes beside it") {
   for (Type from : layouts) {
     from.partial = {PartialKind::kMax, {"a"}};
     for (Type to : layouts) {
-      check_pair(mesh, from, to);  // Put together,
+      check_pair(mesh, from, to);  // Reduced,
       to.partial = from.partial;
-      check_pair(mesh, from, to);  // or left pending.
+      check_pair(mesh, from, to);  // or kept.
     }
   }
 }
 
-TEST_CASE("an outer split that leaves is permuted inwards before it is gathered") {
+TEST_CASE("An outer split that is removed is permuted inwards before it is gathered") {
   const Mesh mesh({{"a", 2}, {"b", 4}});
   const char *from = "f32[\"x/a/b=64\"]", *to = "f32[\"x/b=64\"]";
   REQUIRE(plan_text(mesh, from, to) == "permute(a,b); all_gather(a) x");
@@ -122,7 +122,7 @@ TEST_CASE("an outer split that leaves is permuted inwards before it is gathered"
   REQUIRE(plan_bytes(mesh, parse_type(from), parse_type(to)) == 4 * (8 + 8));
 }
 
-TEST_CASE("plans shrink first and gather last, and fuse mesh axes that follow one another") {
+TEST_CASE("Plans shrink arrays first, gather last, and combine adjacent mesh axes") {
   const Mesh mesh = Mesh::standard({2, 4, 2});
   const std::string sum = "f32[\"x=64\" + sum(replica, data)]";
   REQUIRE(plan_text(mesh, sum, "f32[\"x/data=64\"]") ==
@@ -137,7 +137,7 @@ TEST_CASE("plans shrink first and gather last, and fuse mesh axes that follow on
           "all_reduce(mdl)");
 }
 
-TEST_CASE("what costs nothing sends nothing") {
+TEST_CASE("Free steps send nothing") {
   const Mesh mesh = Mesh::standard({2, 4, 2});
   REQUIRE(plan_text(mesh, "f32[\"x=64\"]", "f32[\"x/data=64\"]") == "slice(data) x");
   REQUIRE(plan_text(mesh, "f32[\"x=64\"]", "f32[\"x=64\" + sum(data, mdl)]") ==
@@ -147,7 +147,7 @@ TEST_CASE("what costs nothing sends nothing") {
   REQUIRE(plan_text(one, "f32[\"x/data=64\" + sum(mdl)]", "f32[\"x/mdl=64\"]") == "");
 }
 
-TEST_CASE("a split moves from axis to axis by one exchange") {
+TEST_CASE("A split moves between axes by one all-to-all") {
   const Mesh mesh = Mesh::standard({2, 4, 2});
   REQUIRE(plan_text(mesh, "f32[\"x/data=64 y=64\"]", "f32[\"x=64 y/data=64\"]") ==
           "all_to_all(data) x->y");
@@ -156,7 +156,7 @@ TEST_CASE("a split moves from axis to axis by one exchange") {
                      parse_type("f32[\"x=64 y/data=64\"]")) == 4 * 1024 * 3 / 4);
 }
 
-TEST_CASE("at rest the axes that stay go outermost, those that vanish innermost") {
+TEST_CASE("Stored weights are cheapest with the mesh axes that stay outermost") {
   const Mesh mesh = Mesh::standard({1, 4, 2});
   const Type compute = parse_type("f32[\"mlp/mdl=64\"]");
   REQUIRE(plan_text(mesh, "f32[\"mlp/mdl/data=64\"]", "f32[\"mlp/mdl=64\"]") ==
@@ -165,14 +165,14 @@ TEST_CASE("at rest the axes that stay go outermost, those that vanish innermost"
           plan_bytes(mesh, parse_type("f32[\"mlp/mdl/data=64\"]"), compute));
 }
 
-TEST_CASE("latency and slow links decide between plans of equal bytes") {
+TEST_CASE("Latency and slow links decide between plans of equal bytes") {
   const Mesh mesh({{"replica", 1, 2}, {"data", 4}});
   const std::string small = "f32[\"x=64\" + sum(replica, data)]", split = "f32[\"x/data=64\"]";
-  // One slow collective of everything beats a fast and a slow one where bytes do not count.
+  // For small arrays one slow collective beats a fast one and a slow one.
   REQUIRE(plan_text(mesh, small, split, LinkCosts{}) == "all_reduce(replica,data); slice(data) x");
   REQUIRE(plan_text(mesh, "f32[\"x=6400000\" + sum(replica, data)]", "f32[\"x/data=6400000\"]",
                     LinkCosts{}) == "reduce_scatter(data) x; all_reduce(replica)");
-  // Of a sum over both, only a slice's share crosses the slow links.
+  // In a sum over both only a slice's share crosses the slow links.
   ReshardPlanner planner(mesh);
   const LinkUse use = planner.plan(parse_type(small), parse_type("f32[\"x=64\"]")).use;
   REQUIRE(use.ici_bytes == 2 * 256 * 3 / 4);
@@ -180,7 +180,7 @@ TEST_CASE("latency and slow links decide between plans of equal bytes") {
   REQUIRE(use.dcn_collectives == 1);
 }
 
-TEST_CASE("the same plan comes out each time") {
+TEST_CASE("Plans are deterministic") {
   const Mesh mesh({{"a", 2}, {"b", 2}, {"c", 3}});
   const char *from = "f32[\"x/a/b/c=12 y=24\"]", *to = "f32[\"x/c=12 y/b/a=24\"]";
   const std::string first = plan_text(mesh, from, to);

@@ -38,7 +38,7 @@ class StateTrial : public Trial {
   std::vector<Tensor> states_;
 };
 
-TEST_CASE("an update runs as soon as its gradient is there, so that the gradient dies") {
+TEST_CASE("An update runs as soon as its gradient is computed, which frees the gradient") {
   StateTrial trial({"f32[\"row=4\"]", "f32[\"row=4\"]"});
   const Tensor first = sin(exp(trial.inputs()[0])), second = cos(exp(trial.inputs()[1]));
   const PhaseScope update(Phase::kUpdate);
@@ -48,7 +48,7 @@ TEST_CASE("an update runs as soon as its gradient is there, so that the gradient
   REQUIRE(ops(scheduled) == Names{"exp", "sin", "sub", "exp", "cos", "mul"});
 }
 
-TEST_CASE("an update waits for all that reads what it replaces, and is then done in place") {
+TEST_CASE("An update runs in place after all readers of the value it replaces") {
   StateTrial trial({"f32[\"row=4\"]"});
   const Tensor gradient = sin(exp(trial.inputs()[0]));
   const Tensor reader = reduce_sum(trial.state(0));
@@ -62,15 +62,15 @@ TEST_CASE("an update waits for all that reads what it replaces, and is then done
   REQUIRE(plan_memory(scheduled, facts).launches.size() == 4);  // No copy.
 }
 
-TEST_CASE("every node runs once, also an update that waits for a conversion") {
+TEST_CASE("Every node runs once, also an update that needs a delayed cast") {
   StateTrial trial({"f32[\"row=4\"]"});
-  const Tensor gradient = exp(trial.inputs()[0]);  // Put off until the update reads it.
+  const Tensor gradient = exp(trial.inputs()[0]);  // Delayed until the update reads it.
   const PhaseScope update(Phase::kUpdate);
   trial.graph().add_update("p", (trial.state(0) - gradient).id());
   REQUIRE(ops(schedule(trial.graph())) == Names{"exp", "sub"});
 }
 
-TEST_CASE("conversions of weights run just before they are read") {
+TEST_CASE("Casts of weights run just before their first reader") {
   StateTrial trial({"f32[\"row=4\"]"});
   const Tensor weight = cast(trial.state(0), DType::kBF16);
   const Tensor early = exp(trial.inputs()[0]);

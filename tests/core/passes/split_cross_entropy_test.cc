@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy over a split vocabulary: the numbers of the unsplit op, and what crosses the mesh.
+// Cross-entropy over a split vocabulary: the values of the unsplit op, and the communication.
 #include <algorithm>
 #include <cmath>
 
@@ -47,7 +47,7 @@ ReferenceInputs inputs_with(const std::vector<double>& logits) {
   return inputs;
 }
 
-// Each row's largest logit is in another place, `height` above numbers between -3 and 3.
+// The largest logit of each row is at a different position, `height` above values in [-3, 3].
 std::vector<double> logits_of(double height) {
   std::vector<double> logits;
   for (int64_t row = 0; row < kRows; ++row) {
@@ -59,7 +59,7 @@ std::vector<double> logits_of(double height) {
   return logits;
 }
 
-TEST_CASE("Cross-entropy over a split vocabulary has the numbers of the unsplit one") {
+TEST_CASE("Cross-entropy over a split vocabulary has the values of the unsplit one") {
   const Mesh mesh = Mesh::standard({2, 2, 2});
   const std::string axes =
       GENERATE("batch/data=8 vocab/mdl=24", "batch/replica=8 vocab/mdl/data=24",
@@ -86,7 +86,9 @@ TEST_CASE("Cross-entropy over a split vocabulary has the numbers of the unsplit 
   }
 }
 
-TEST_CASE("A maximum and one sum cross the mesh for a split vocabulary, and nothing comes back") {
+TEST_CASE(
+    "A split vocabulary needs one maximum and one sum over the mesh, and nothing in the backward "
+    "pass") {
   const Mesh mesh = Mesh::standard({1, 1, 4});
   const double smoothing = GENERATE(0.0, 0.1);
   const Graph graph = traced(mesh, "bf16[\"batch=8 vocab/mdl=24\"]", "i32[\"batch=8\"]",

@@ -52,10 +52,11 @@ ReferenceInputs inputs_of(const Graph& graph) {
   return inputs;
 }
 
-TEST_CASE("Query heads split further than key heads attend to the heads they would unsplit") {
+TEST_CASE("Query heads split further than key heads attend to the same key heads as unsplit") {
   const std::string kv_heads = GENERATE("kv_heads=1", "kv_heads=2", "kv_heads=4", "kv_heads/mdl=4");
   const std::string heads = GENERATE("heads/mdl=8", "heads/mdl/replica=8");
-  if (kv_heads == "kv_heads=4" && heads == "heads/mdl=8") return;  // Could be split, so must.
+  if (kv_heads == "kv_heads=4" && heads == "heads/mdl=8")
+    return;  // The keys must be split, because they can be.
   if (kv_heads == "kv_heads/mdl=4" && heads != "heads/mdl=8") return;
   CAPTURE(kv_heads, heads);
   const Mesh mesh = Mesh::standard({2, 2, 4});
@@ -73,7 +74,7 @@ TEST_CASE("Query heads split further than key heads attend to the heads they wou
   }
 }
 
-TEST_CASE("Key heads that query heads' devices cannot share are refused with legal sizes") {
+TEST_CASE("Key heads that the devices cannot share are refused with legal sizes") {
   const Mesh mesh = Mesh::standard({1, 1, 4});
   const Application attend = [](const std::vector<Tensor>& in) {
     return attention(in[0], in[1], in[1], {});

@@ -128,18 +128,18 @@ TEST_CASE("stop wakes all waiting devices with its reason") {
   const CommunicatorTrial trial{Mesh({{"a", 3}}), {"a"}, "all_reduce", parse_type("f32[\"x=4\"]")};
   const auto communicators = make_communicators(3, 1);
   const auto begin = steady_clock::now();
-  const auto errors =
-      on_all_devices(communicators, [&](int64_t device, Communicator& communicator) {
-        if (device == 2) {
-          std::this_thread::sleep_for(milliseconds(50));
-          communicator.stop("the user asked for it");
-        }
-        const Graph graph = trial_graph(trial, device);
-        std::vector<float> x(4), y(4);
-        const auto* in = reinterpret_cast<const std::byte*>(x.data());
-        auto* out = reinterpret_cast<std::byte*>(y.data());
-        communicator.prepare(device, graph, graph.node(0))->run({{&in, 1}, {&out, 1}, nullptr});
-      });
+  const auto errors = on_all_devices(communicators, [&](int64_t device,
+                                                        Communicator& communicator) {
+    if (device == 2) {
+      std::this_thread::sleep_for(milliseconds(50));
+      communicator.stop("the user asked for it");
+    }
+    const Graph graph = trial_graph(trial, device);
+    std::vector<float> x(4), y(4);
+    const auto* in = reinterpret_cast<const std::byte*>(x.data());
+    auto* out = reinterpret_cast<std::byte*>(y.data());
+    communicator.prepare(device, graph, graph.nodes().front())->run({{&in, 1}, {&out, 1}, nullptr});
+  });
   for (const std::string& error : errors)
     REQUIRE(error == "the run was stopped: the user asked for it");
   REQUIRE(seconds_since(begin) < 20.0);
@@ -173,7 +173,8 @@ std::vector<std::string> errors_with_hanging(int64_t hangs, int processes) {
     const std::byte* const in = bytes.data();
     std::byte* const out = bytes.data() + 1024;
     for (int i = 0; i < 3; ++i)
-      communicator.prepare(device, graph, graph.node(0))->run({{&in, 1}, {&out, 1}, out + 1024});
+      communicator.prepare(device, graph, graph.nodes().front())
+          ->run({{&in, 1}, {&out, 1}, out + 1024});
   });
 }
 
@@ -236,8 +237,8 @@ void check_delays(int first, int runs) {
     const auto errors =
         on_all_devices(communicators, [&](int64_t device, Communicator& communicator) {
           const Graph sums = trial_graph(sum, device), gathers = trial_graph(gather, device);
-          const auto reduce = communicator.prepare(device, sums, sums.node(0));
-          const auto collect = communicator.prepare(device, gathers, gathers.node(0));
+          const auto reduce = communicator.prepare(device, sums, sums.nodes().front());
+          const auto collect = communicator.prepare(device, gathers, gathers.nodes().front());
           Bytes x(333 * 4), y(333 * 4), z(444 * 4), scratch(65536);
           for (size_t i = 0; i < 333; ++i) {
             const float value = std::sin(static_cast<float>(device * 333) + static_cast<float>(i));

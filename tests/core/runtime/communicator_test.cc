@@ -160,7 +160,8 @@ TEST_CASE("devices send the textbook number of bytes") {
           for (int64_t i = 0; i < communicator->local_devices(); ++i) {
             const int64_t device = communicator->first_device() + i;
             const Graph graph = trial_graph(trial, device);
-            REQUIRE(communicator->bytes_sent(device) == collective_bytes(graph, graph.node(0)));
+            REQUIRE(communicator->bytes_sent(device) ==
+                    collective_bytes(graph, graph.nodes().front()));
           }
         }
       }

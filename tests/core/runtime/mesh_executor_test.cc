@@ -14,7 +14,7 @@
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/spmd/collectives.h"
+#include "core/passes/cost.h"
 #include "core/runtime/executor/executor.h"
 #include "core/runtime/executor/launch_trace.h"
 #include "tests/support/catch.h"

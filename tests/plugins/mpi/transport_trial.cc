@@ -186,7 +186,7 @@ int run_trial(const std::string& what) {
     plain_bandwidth();
     return 0;
   }
-  const auto transport = join_processes(find_launch());
+  const auto transport = join_processes(find_launch_environment());
   ProcessGroup processes(transport, 60s);
   try {
     if (what == "messages") messages(transport, processes);

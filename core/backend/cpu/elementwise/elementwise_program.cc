@@ -103,6 +103,8 @@ const CodeRow* find_code(std::string_view op) {
   return nullptr;
 }
 
+constexpr int32_t kNoSlot = -1;
+
 class Compiler {
  public:
   TileProgram compile(const Graph& graph, const Node& node);
@@ -114,7 +116,7 @@ class Compiler {
   int32_t constant(uint32_t bits);
   int32_t coordinate(const Node& node, const Type& type, int64_t axis);
   // An instruction of fewer operands repeats the first.
-  int32_t emit(Opcode code, int32_t a, int32_t b = kNone, int32_t c = kNone);
+  int32_t emit(Opcode code, int32_t a, int32_t b = kNoSlot, int32_t c = kNoSlot);
   int32_t of(ValueId id) const { return values_.at(id); }
   void finish(const Graph& graph, const std::vector<ValueId>& outputs);
   void place_slots();
@@ -155,7 +157,7 @@ int32_t Compiler::coordinate(const Node& node, const Type& type, int64_t axis) {
 
 int32_t Compiler::emit(Opcode code, int32_t a, int32_t b, int32_t c) {
   program_.instructions.push_back(
-      {code, program_.slots, a, b == kNone ? a : b, c == kNone ? a : c});
+      {code, program_.slots, a, b == kNoSlot ? a : b, c == kNoSlot ? a : c});
   return program_.slots++;
 }
 
@@ -223,7 +225,7 @@ void Compiler::add_node(const Graph& graph, const Node& node) {
       fail("{}: the CPU backend has no {} for {}", node.site.text(), op->name,
            dtype_name(graph.type(node.inputs[0]).dtype));
     }
-    const auto operand = [&](size_t i) { return i < node.inputs.size() ? in(i) : kNone; };
+    const auto operand = [&](size_t i) { return i < node.inputs.size() ? in(i) : kNoSlot; };
     values_[result] = emit(*code, operand(0), operand(1), operand(2));
     program_.cost += row->cost;
   }

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <system_error>
+#include <utility>
+
+#include "core/base/error.h"
+
+extern char** environ;
+
+namespace tessera {
+namespace {
+
+// Opens a closed standard descriptor on /dev/null. `flags` are those of the opposite direction, so
+// that using the descriptor is an error.
+void occupy_descriptor(int descriptor, int flags) {
+  if (::fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) return;
+  const int opened = ::open("/dev/null", flags);
+  if (opened < 0 || opened == descriptor) return;
+  ::dup2(opened, descriptor);
+  ::close(opened);
+}
+
+// Whether the other end of a pipe or socket is closed.
+bool reader_has_left(int descriptor) {
+  pollfd state{.fd = descriptor, .events = POLLOUT, .revents = 0};
+  return ::poll(&state, 1, 0) == 1 && (state.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+// Threads of this process; 0 if the kernel does not tell.
+int64_t running_threads() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("Threads:")) return std::strtoll(line.c_str() + 8, nullptr, 10);
+  return 0;
+}
+
+constexpr uint64_t kTimeSliceNanoseconds = 100000;      // The minimum of Linux.
+constexpr unsigned long kTimerSlackNanoseconds = 1000;  // NOLINT: prctl's type.
+
+// The kernel's struct sched_attr in its first version, which glibc does not declare.
+struct SchedulerSetting {
+  uint32_t size = sizeof(SchedulerSetting);
+  uint32_t policy = SCHED_OTHER;
+  uint64_t flags = 0;
+  int32_t nice = 0;
+  uint32_t priority = 0;
+  uint64_t runtime = 0;  // The time slice, since Linux 6.12.
+  uint64_t deadline = 0;
+  uint64_t period = 0;
+};
+
+}  // namespace
+
+void prepare_standard_streams() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  occupy_descriptor(STDIN_FILENO, O_WRONLY);
+  occupy_descriptor(STDOUT_FILENO, O_RDONLY);
+  occupy_descriptor(STDERR_FILENO, O_RDONLY);
+}
+
+std::string flush_standard_output() {
+  errno = 0;
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0 && std::cout.good() && std::ferror(stdout) == 0;
+  if (flushed || errno == EPIPE) return "";
+  const std::string reason = errno == 0 ? "a write failed" : std::strerror(errno);
+  return reader_has_left(STDOUT_FILENO) ? "" : reason;
+}
+
+std::thread start_thread(std::function<void()> work) {
+  try {
+    return std::thread(std::move(work));
+  } catch (const std::system_error& error) {
+    fail(
+        "the system refuses to start another thread ({}); this process has {}. Use fewer with "
+        "--threads=N or --devices=N, or raise the limit (ulimit -u, ulimit -v, or the container's "
+        "pids.max)",
+        error.code().message(), running_threads());
+  }
+}
+
+void make_thread_prompt() {
+  ::prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds);
+  const int policy = ::sched_getscheduler(0);
+  if (policy == SCHED_FIFO || policy == SCHED_RR) {  // As the program was started (chrt).
+    sched_param parameters{};
+    if (::sched_getparam(0, &parameters) != 0) return;
+    ++parameters.sched_priority;
+    ::sched_setscheduler(0, policy, &parameters);
+    return;
+  }
+  if (policy != SCHED_OTHER) return;
+  SchedulerSetting setting;
+  setting.nice = ::getpriority(PRIO_PROCESS, 0);
+  setting.runtime = kTimeSliceNanoseconds;
+  ::syscall(SYS_sched_setattr, 0, &setting, 0);
+}
+
+bool program_exists(std::string_view name) {
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "" : path;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    const std::string file = fmt::format("{}/{}", rest.substr(0, end), name);
+    std::error_code ignored;
+    if (end > 0 && std::filesystem::is_regular_file(file, ignored) &&
+        ::access(file.c_str(), X_OK) == 0)
+      return true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return false;
+}
+
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
+  std::vector<char*> pointers;
+  for (const std::string& argument : arguments)
+    pointers.push_back(const_cast<char*>(argument.c_str()));
+  pointers.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    posix_spawn_file_actions_addopen(&files, descriptor, "/dev/null", O_RDWR, 0);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  const int error =
+      ::posix_spawnp(&pid_, pointers[0], &files, &attributes, pointers.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  if (error != 0) fail("cannot start the program {}: {}", arguments[0], std::strerror(error));
+}
+
+ChildProcess::~ChildProcess() {
+  if (status_) return;
+  ::kill(-pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+std::optional<int> ChildProcess::wait(std::chrono::steady_clock::time_point deadline) {
+  while (!status_) {
+    int status = 0;
+    const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
+    if (ended == pid_) {
+      status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    } else if (ended < 0 && errno != EINTR) {
+      status_ = -1;  // Somebody else has reaped it.
+    } else if (std::chrono::steady_clock::now() >= deadline) {
+      break;
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  return status_;
+}
+
+}  // namespace tessera

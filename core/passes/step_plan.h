@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step as a backend runs it: launches of kernels and collectives over one arena.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph.h"
+
+namespace tessera {
+
+// A collective may be split into a start and a wait, between which other launches run.
+enum class LaunchKind { kRun, kStart, kWait };
+
+using LaunchId = Id<struct LaunchTag>;
+
+struct Launch {
+  const Graph* graph = nullptr;  // The (body) graph of the node; kept alive by the StepPlan.
+  NodeId node;
+  std::vector<int64_t> inputs;  // Byte offsets in the arena.
+  std::vector<int64_t> outputs;
+  int64_t scratch = 0;
+  LaunchKind kind = LaunchKind::kRun;
+  LaunchId waits_for;  // kWait: the launch of the start, which has the same node.
+};
+
+// Where a graph input or output is.
+struct Placement {
+  std::string name;
+  InputKind kind = InputKind::kBatch;
+  Type type;
+  int64_t offset = 0;
+};
+
+// Bytes in the arena at the moment of most use, by class. `activations` were computed by the
+// forward pass and are read by the backward pass, `gradients` are read by the update; `temporaries`
+// is the rest of the peak, including gaps between blocks.
+struct MemoryUse {
+  int64_t parameters = 0, state = 0, batch = 0;
+  int64_t activations = 0, gradients = 0, temporaries = 0;
+  int64_t peak = 0;
+};
+
+// A flat list of launches with concrete offsets; loops are unrolled. Persistent inputs (parameters
+// and state) are in [0, persistent_bytes). Batch inputs and outputs keep their memory for the whole
+// step.
+struct StepPlan {
+  // Launches point into these graphs and their bodies.
+  std::shared_ptr<const Graph> graph;    // Lowered and fused.
+  std::shared_ptr<const Graph> helpers;  // Copies and loop indices added by planning.
+  IndexedVector<LaunchId, Launch> launches;
+  std::vector<Placement> inputs;
+  std::vector<Placement> outputs;  // Without updates, which are at the offset of their input.
+  int64_t persistent_bytes = 0;
+  int64_t arena_bytes = 0;
+  MemoryUse use;
+};
+
+// What planning needs to know about kernels. Unset: no scratch memory, and outputs may not
+// overwrite inputs.
+struct KernelFacts {
+  std::function<int64_t(const Graph&, const Node&)> scratch_bytes;
+  std::function<bool(const Graph&, const Node&, int64_t output, int64_t input)> may_overwrite;
+};
+
+// Whether collectives are split into starts and waits (schedule/overlap.h) or run in place.
+enum class Communication { kInline, kOverlapped };
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/run_directory/graph_drawing.h"
+
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/graph/text.h"
+#include "core/io/file.h"
+
+namespace tessera {
+
+GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem,
+                           std::chrono::seconds time_limit)
+    : part_(stem.string() + ".svg.part"), deadline_(std::chrono::steady_clock::now() + time_limit) {
+  const std::string text_file = stem.string() + ".dot", drawing = stem.string() + ".svg";
+  write_file_atomically(text_file, graph_dot(graph));
+  std::error_code ignored;
+  std::filesystem::remove(drawing, ignored);  // It may be of an earlier graph.
+  if (!program_exists("dot")) {
+    note_ = fmt::format(
+        "{} is not drawn because graphviz is not installed; install it (apt install graphviz), "
+        "then run: dot -Tsvg {} -o {}",
+        text_file, text_file, drawing);
+    return;
+  }
+  try {
+    // File names are arguments of the script, not part of its text.
+    dot_.emplace(std::vector<std::string>{
+        "sh", "-c", "nice -n 19 dot -Tsvg -o \"$2\" \"$1\" && mv -f \"$2\" \"$3\"", "sh",
+        std::filesystem::absolute(text_file).string(), std::filesystem::absolute(part_).string(),
+        std::filesystem::absolute(drawing).string()});
+  } catch (const Error& error) {
+    note_ = fmt::format("{} is not drawn: {}", text_file, error.what());
+  }
+}
+
+GraphDrawing::~GraphDrawing() {
+  if (!dot_) return;
+  dot_->wait(deadline_);
+  dot_.reset();  // Kills `dot` if it still runs.
+  std::error_code ignored;
+  std::filesystem::remove(part_, ignored);
+}
+
+}  // namespace tessera

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drawings of graphs, with stand-ins for graphviz's `dot`.
+#include "tasks/run_directory/graph_drawing.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "core/graph/trace.h"
+#include "core/ops/elementwise.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+Graph tanh_graph() {
+  const Mesh mesh;
+  const AxisRules rules;
+  Graph graph;
+  const TraceScope trace(graph, mesh, rules);
+  output("y", tanh(input("x", InputKind::kBatch, parse_type("f32[\"row=4\"]"))));
+  return graph;
+}
+
+// PATH while a drawing starts: a folder with a script as `dot`, or without one, before the
+// folders given.
+class PathWithDot {
+ public:
+  PathWithDot(const fs::path& folder, const std::string& script, const std::string& rest)
+      : old_(std::getenv("PATH")) {
+    fs::create_directories(folder);
+    if (!script.empty()) {
+      std::ofstream(folder / "dot") << "#!/bin/sh\n" << script;
+      fs::permissions(folder / "dot", fs::perms::owner_all);
+    }
+    ::setenv("PATH", (folder.string() + rest).c_str(), 1);
+  }
+  ~PathWithDot() { ::setenv("PATH", old_.c_str(), 1); }
+
+ private:
+  std::string old_;
+};
+
+constexpr const char* kSystem = ":/usr/bin:/bin";
+
+TEST_CASE("Without graphviz the DOT file is written and a note says how to draw it") {
+  const TemporaryDirectory run;
+  const PathWithDot path(run / "bin", "", "");
+  const GraphDrawing drawing(tanh_graph(), run / "graph");
+  REQUIRE(fs::exists(run / "graph.dot"));
+  REQUIRE_THAT(drawing.note(), Catch::Contains("apt install graphviz") &&
+                                   Catch::Contains((run / "graph.svg").string()));
+}
+
+TEST_CASE("dot draws in the background, also to paths with special characters") {
+  const TemporaryDirectory run;
+  const fs::path folder = run / "a b;\"$(touch x)'";
+  fs::create_directories(folder);
+  // Called as dot -Tsvg -o OUTPUT INPUT.
+  const PathWithDot path(run / "bin", "cp \"$4\" \"$3\"\n", kSystem);
+  { REQUIRE(GraphDrawing(tanh_graph(), folder / "graph").note().empty()); }
+  REQUIRE(fs::exists(folder / "graph.svg"));
+  REQUIRE(fs::file_size(folder / "graph.svg") == fs::file_size(folder / "graph.dot"));
+  REQUIRE_FALSE(fs::exists(folder / "graph.svg.part"));
+}
+
+TEST_CASE("A dot that fails or hangs leaves no drawing and is no error") {
+  const TemporaryDirectory run;
+  for (const char* script : {"echo half > \"$3\"; exit 1\n", "echo half > \"$3\"; sleep 1000\n"}) {
+    INFO(script);
+    const PathWithDot path(run / "bin", script, kSystem);
+    std::ofstream(run / "graph.svg") << "of an earlier graph";
+    { const GraphDrawing drawing(tanh_graph(), run / "graph", std::chrono::seconds(1)); }
+    REQUIRE(fs::exists(run / "graph.dot"));
+    REQUIRE_FALSE(fs::exists(run / "graph.svg"));
+    REQUIRE_FALSE(fs::exists(run / "graph.svg.part"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
