@@ -58,7 +58,7 @@ void check_same_data(const std::string& where, const std::vector<DataPart>& befo
 
 }  // namespace
 
-IndexedInput::IndexedInput(const Stream& stream)
+IndexedInput::IndexedInput(const ExampleStream& stream)
     : stream_(stream), rows_{{0, stream.global_batch_size}} {
   if (stream.global_batch_size < 1)
     fail("input '{}': global_batch_size is {}; expected at least 1", stream.name,

@@ -15,7 +15,7 @@
 namespace tessera {
 
 // How examples become a stream of batches.
-struct Stream {
+struct ExampleStream {
   std::string name;
   int64_t global_batch_size = 0;
   int64_t seq_len = 0;
@@ -47,7 +47,7 @@ class IndexedInput : public BaseInput {
   void restore(const InputState& state) override;
   void recycle(Batch batch) override;
 
-  const Stream& stream() const { return stream_; }
+  const ExampleStream& stream() const { return stream_; }
   // Examples per epoch; nullopt if unbounded.
   virtual std::optional<int64_t> num_examples() const = 0;
   // The fingerprint of the tokenizer that made the ids; "" if ids have no meaning outside the
@@ -62,7 +62,7 @@ class IndexedInput : public BaseInput {
                              int64_t examples) const;
 
  protected:
-  explicit IndexedInput(const Stream& stream);
+  explicit IndexedInput(const ExampleStream& stream);
   int64_t position() const { return position_; }
 
   virtual void open(const Infeed&) {}
@@ -78,7 +78,7 @@ class IndexedInput : public BaseInput {
   Batch make_batch(int64_t position);
   void make_row(int64_t number, const TokenRow& row) const;
 
-  Stream stream_;
+  ExampleStream stream_;
   std::vector<RowRange> rows_;  // This host's rows of the global batch.
   std::vector<DataPart> parts_;
   std::optional<RowOrder> order_;  // Set if examples can be counted.

@@ -19,7 +19,7 @@ constexpr int32_t kSeparator = 6;
 constexpr int32_t kFirstNumber = 7;
 constexpr int64_t kNumTasks = 5;  // Without kMixed.
 
-Stream synthetic_stream(const SyntheticInput::HParams& p) {
+ExampleStream synthetic_stream(const SyntheticInput::HParams& p) {
   return {.name = p.name,
           .global_batch_size = p.global_batch_size.get(),
           .seq_len = p.seq_len.get(),

@@ -76,7 +76,7 @@ bool is_constant(const Node& node) {
 }
 
 // A quoted DOT string. DOT treats backslashes in labels as escapes, so they are doubled.
-std::string quoted(std::string_view text) {
+std::string dot_quoted(std::string_view text) {
   std::string result = "\"";
   for (const char character : text) {
     if (character == '"' || character == '\\') result += '\\';
@@ -118,8 +118,8 @@ class Drawing {
     const Style& style = kStyles[static_cast<size_t>(look)];
     const bool round = look == Look::kParameter || look == Look::kInput;
     clusters_[cluster].boxes.push_back(fmt::format(
-        "n{} [label={}, tooltip={}, fillcolor=\"{}\", color=\"{}\"{}]", boxes_, quoted(label),
-        quoted(tooltip.empty() ? label : tooltip), style.fill, style.border,
+        "n{} [label={}, tooltip={}, fillcolor=\"{}\", color=\"{}\"{}]", boxes_, dot_quoted(label),
+        dot_quoted(tooltip.empty() ? label : tooltip), style.fill, style.border,
         look == Look::kOtherPhase ? ", style=\"filled,dashed\""
         : round                   ? ", style=\"filled,rounded\""
                                   : ""));
@@ -168,7 +168,7 @@ class Drawing {
     for (const std::string& box : cluster.boxes) text += indent + box + '\n';
     for (const size_t child : cluster.children) {
       text += fmt::format("{}subgraph cluster_{} {{\n{}  label={}\n", indent, child, indent,
-                          quoted(clusters_[child].label));
+                          dot_quoted(clusters_[child].label));
       print_cluster(text, child, indent + "  ");
       text += indent + "}\n";
     }

@@ -16,7 +16,7 @@ namespace {
 const TemplateRegistrar<BaseInput, FlatTokensInput> kRegisterFlatTokensInput;
 constexpr int64_t kDefaultOrderSeed = 1234;
 
-Stream token_stream(const FlatTokensInput::HParams& p) {
+ExampleStream token_stream(const FlatTokensInput::HParams& p) {
   return {.name = p.name.empty() ? p.split : p.name,
           .global_batch_size = p.global_batch_size.get(),
           .seq_len = p.seq_len.get(),
@@ -27,7 +27,7 @@ Stream token_stream(const FlatTokensInput::HParams& p) {
           .num_batches = p.num_batches};
 }
 
-RowOptions options_of(const FlatTokensInput::HParams& p, const Stream& stream) {
+RowOptions options_of(const FlatTokensInput::HParams& p, const ExampleStream& stream) {
   return {.packed = p.packed,
           .best_fit = p.best_fit,
           .labels = p.labels,

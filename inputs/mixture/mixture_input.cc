@@ -21,7 +21,7 @@ constexpr int64_t kDefaultMixtureSeed = 1234;
 constexpr int64_t kMostBlock = 65536;  // A block's order is computed as a whole.
 const std::string kGivenPrefix = "given/";
 
-Stream mixture_stream(const MixtureInput::HParams& p) {
+ExampleStream mixture_stream(const MixtureInput::HParams& p) {
   return {.name = p.name,
           .global_batch_size = p.global_batch_size.get(),
           .seq_len = p.seq_len.get(),
@@ -50,7 +50,7 @@ void MixtureInput::make_sources() {
           "tokens of "
           "it (flat_tokens build) and mix those",
           name(), source, input_tpl.name());
-    const Stream& stream = indexed->stream();
+    const ExampleStream& stream = indexed->stream();
     if (stream.seq_len != this->stream().seq_len)
       fail("mixture '{}': source '{}' has seq_len={}, the mixture {}", name(), source,
            stream.seq_len, this->stream().seq_len);
