@@ -10,7 +10,7 @@
 //
 // Omitting a member from the list of an aggregate does not compile; the message names the member
 // (fields_check.h). Members may be bool, int64_t, double, std::string, DType, enums with a name
-// table (enum_names.h), structs with FIELDS, Template<Base>, and Field, std::vector, std::optional
+// table (enum_names), structs with FIELDS, Template<Base>, and Field, std::vector, std::optional
 // and std::map<std::string, …> of those. The fields of a member whose struct has
 // `static constexpr bool kInlined = true` are inlined: no path and no file names the member itself.
 #pragma once
@@ -56,7 +56,7 @@ struct Provenance {
   SourceSite site;
   std::string note;
 
-  std::string text() const;  // "experiments/c4.cc:31", "inherited from task.model", …
+  std::string text() const;  // "experiments/c4/c4_spmd.cc:31", "inherited from task.model", …
 };
 
 // The name of an enumerator in TOML, --set and messages. The table of an enum stands beside it, in
