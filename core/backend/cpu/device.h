@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU device: a thread team, huge-page memory and the kernels of this folder.
+// The CPU device: a thread pool, huge-page memory and the kernels of this folder.
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,7 @@ TEST_CASE("an inconsistent header is refused with its place") {
   REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[-1]", "[0,0]") + "}", 0),
                Contains("a.shape[0] is -1, expected 0 or more"));
   REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[4294967296,4294967296]", "[0,0]") + "}", 0),
-               Contains("a.shape has more bytes than 64 bits count"));
+               Contains("a.shape: the number of bytes overflows 64 bits"));
   REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[2]", "[2,0]") + "}", 2),
                Contains("ends at 0, before it begins at 2"));
   REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[2]", "[0]") + "}", 2),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of elementwise ops, generators and `fused` nodes: tile programs over the team.
+// Kernels of elementwise ops, generators and `fused` nodes: tile programs over the thread pool.
 #include <string_view>
 #include <vector>
 
@@ -13,19 +13,19 @@ namespace {
 
 class ElementwiseKernel final : public HostKernel {
  public:
-  ElementwiseKernel(TileProgram program, ThreadPool& team)
-      : program_(std::move(program)), grid_(make_tile_grid(program_)), team_(team) {
+  ElementwiseKernel(TileProgram program, ThreadPool& pool)
+      : program_(std::move(program)), grid_(make_tile_grid(program_)), pool_(pool) {
     // Less than this many additions are not worth waking a thread for.
     constexpr double kGrain = 16384.0;
     const double tile = static_cast<double>(grid_.rows * grid_.columns) * (program_.cost + 1.0);
     grain_ = std::max<int64_t>(1, static_cast<int64_t>(kGrain / tile));
   }
 
-  int64_t scratch_bytes() const override { return team_.size() * slot_lanes() * 4; }
+  int64_t scratch_bytes() const override { return pool_.size() * slot_lanes() * 4; }
 
   void run(const HostArgs& args) override {
     float* const lanes = reinterpret_cast<float*>(args.scratch);
-    team_.parallel(grid_.tiles, grain_, [&](Range tiles, int thread) {
+    pool_.parallel(grid_.tiles, grain_, [&](Range tiles, int thread) {
       run_tiles(program_, grid_, tiles, args.inputs, args.outputs, lanes + thread * slot_lanes());
     });
   }
@@ -46,12 +46,12 @@ class ElementwiseKernel final : public HostKernel {
 
   TileProgram program_;
   TileGrid grid_;
-  ThreadPool& team_;
+  ThreadPool& pool_;
   int64_t grain_ = 1;
 };
 
-std::unique_ptr<Kernel> make_elementwise(const Graph& graph, const Node& node, ThreadPool& team) {
-  return std::make_unique<ElementwiseKernel>(compile_tiles(graph, node), team);
+std::unique_ptr<Kernel> make_elementwise(const Graph& graph, const Node& node, ThreadPool& pool) {
+  return std::make_unique<ElementwiseKernel>(compile_tiles(graph, node), pool);
 }
 
 const std::vector<KernelRegistrar> kRegisterElementwise = [] {
