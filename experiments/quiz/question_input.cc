@@ -15,7 +15,7 @@ namespace {
 
 const TemplateRegistrar<BaseInput, QuestionInput> kRegisterQuestionInput;
 
-Stream stream_of(const QuestionInput::HParams& p) {
+ExampleStream stream_of(const QuestionInput::HParams& p) {
   return {.name = "questions",
           .global_batch_size = p.global_batch_size.get(),
           .seq_len = 2 * p.question_length,

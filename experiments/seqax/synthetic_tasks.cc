@@ -21,7 +21,7 @@ constexpr int64_t kLetters = 10;
 constexpr int64_t kLargestDraw = 100;  // Of task 5.
 constexpr uint64_t kHeldOut = 0x76616c6964u;
 
-Stream stream_of(const SeqaxTasks::HParams& p) {
+ExampleStream stream_of(const SeqaxTasks::HParams& p) {
   return {.name = p.split,
           .global_batch_size = p.global_batch_size.get(),
           .seq_len = p.seq_len.get(),
