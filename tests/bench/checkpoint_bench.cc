@@ -9,20 +9,24 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <fmt/core.h>
 
+#include "core/backend/cpu/device.h"
 #include "core/base/error.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 
 namespace tessera {
 namespace {
 
+// In the memory of a CPU device, as in training.
 struct State {
   std::vector<CheckpointArray> arrays;
-  std::vector<std::vector<std::byte>> storage;
+  std::unique_ptr<Device> device = make_cpu_device(1);
+  std::vector<DeviceBuffer> storage;
   int64_t bytes = 0;
 };
 
@@ -30,14 +34,17 @@ void add(State* state, const std::string& path, const std::vector<int64_t>& shap
   int64_t elements = 1;
   for (const int64_t size : shape) elements *= size;
   for (const char* kind : {"params", "learner/m", "learner/v"}) {
-    std::vector<std::byte>& bytes = state->storage.emplace_back(4 * elements);
+    const DeviceBuffer& buffer = state->storage.emplace_back(
+        state->device.get(), state->device->allocate(4 * elements), 4 * elements);
     // Numbers that are all different; nothing on the way may find them easy.
-    uint32_t word = static_cast<uint32_t>(state->storage.size());
-    for (size_t i = 0; i < bytes.size(); i += 4) {
-      word = word * 1664525u + 1013904223u;
-      const uint32_t bits = (word >> 9) | 0x3f000000u;
-      std::memcpy(bytes.data() + i, &bits, 4);
-    }
+    auto word = static_cast<uint32_t>(state->storage.size());
+    buffer.map(HostAccess::kWrite, [&](std::span<std::byte> bytes) {
+      for (size_t i = 0; i < bytes.size(); i += 4) {
+        word = word * 1664525u + 1013904223u;
+        const uint32_t bits = (word >> 9) | 0x3f000000u;
+        std::memcpy(bytes.data() + i, &bits, 4);
+      }
+    });
     state->arrays.push_back({.path = fmt::format("{}/{}", kind, path), .shape = shape});
     state->bytes += 4 * elements;
   }
@@ -83,7 +90,9 @@ void read_all(const std::filesystem::path& directory, State* state) {
   const Checkpoint checkpoint = CheckpointStore(directory).open(1);
   for (size_t i = 0; i < state->arrays.size(); ++i) {
     const CheckpointArray& array = state->arrays[i];
-    checkpoint.read(array.path, array.dtype, array.shape, state->storage[i]);
+    state->storage[i].map(HostAccess::kWrite, [&](std::span<std::byte> bytes) {
+      checkpoint.read(array.path, array.dtype, array.shape, bytes);
+    });
   }
 }
 

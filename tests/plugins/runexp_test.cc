@@ -167,7 +167,7 @@ TEST_CASE("--mode=selfcheck passes on one processor with more threads, and needs
   REQUIRE_FALSE(std::filesystem::exists(folder / "runs"));
 }
 
-TEST_CASE("a plugin's kind of device trains, resumes, evaluates and decodes as the CPU does") {
+TEST_CASE("a plugin's kind of device trains, evaluates and decodes as the CPU does") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const std::string guarded =

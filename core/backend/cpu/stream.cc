@@ -38,6 +38,10 @@ class HostEvent final : public Event {
     const std::lock_guard lock(mutex_);
     return recorded_;
   }
+  bool has_happened(uint64_t recording) {
+    const std::lock_guard lock(mutex_);
+    return completed_ >= recording && !failure_;
+  }
   void complete(uint64_t recording, const std::exception_ptr& failure) {
     {
       const std::lock_guard lock(mutex_);
@@ -156,7 +160,9 @@ class ThreadStream final : public Stream {
   }
   void wait(Event& event, LaunchTime* time) override {
     auto& it = static_cast<HostEvent&>(event);
-    add({.time = time, .awaited = &it, .recording = it.last_recording()});
+    const uint64_t recording = it.last_recording();
+    if (time == nullptr && it.has_happened(recording)) return;  // Do not wake the thread.
+    add({.time = time, .awaited = &it, .recording = recording});
   }
   void synchronize() override {
     std::unique_lock lock(mutex_);

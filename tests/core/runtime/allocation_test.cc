@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing is allocated while a step runs: malloc of this program is our own and counts.
+// Nothing is allocated while a step runs: this program replaces malloc by one that counts.
 #include <malloc.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/reference_models.h"
 
-// Sanitizers bring their own malloc.
+// Sanitizers have their own malloc.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 namespace {
@@ -87,7 +87,7 @@ int posix_memalign(void** memory, size_t alignment, size_t bytes) {
 namespace tessera {
 namespace {
 
-// A training step of a small Llama with Adam, as the tasks trace it.
+// A training step of a small Llama with Adam.
 Graph training_step(DType compute) {
   LanguageModel::HParams p = small_llama();
   p.lm_tpl.as<TransformerLm::HParams>().dtypes = DTypePolicy{.compute = compute};
@@ -122,7 +122,7 @@ Graph training_step(DType compute) {
   return graph;
 }
 
-// A device whose kernels do nothing, in particular no allocation.
+// A device whose kernels do nothing.
 class IdleKernel final : public HostKernel {
  public:
   void run(const HostArgs&) override {}
@@ -153,7 +153,7 @@ Allocated allocated_by_a_step(Device& device, DType compute) {
 }
 
 TEST_CASE("the counter sees malloc and new") {
-  static void* volatile memory = nullptr;  // Or the compiler leaves both out.
+  static void* volatile memory = nullptr;  // Or the compiler removes both.
   const Allocated allocated = allocated_by([] {
     memory = std::malloc(8);
     std::free(memory);

@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// Owns what CheckpointArrays borrow. Content is a function of `step`, so that mixing up two
-// checkpoints shows.
+// Owns the arrays' bytes. They are a function of `step`, so that the checkpoints of two steps
+// differ.
 class CheckpointCase {
  public:
   explicit CheckpointCase(int64_t step, int64_t rows = 300) {
@@ -54,7 +54,7 @@ class CheckpointCase {
   std::map<std::string, std::vector<std::byte>> storage_;
 };
 
-// Whether a checkpoint holds exactly what this case saved.
+// Whether a checkpoint has exactly the contents of this case.
 inline bool holds(const Checkpoint& checkpoint, const CheckpointCase& saved) {
   const CheckpointInfo& info = checkpoint.info();
   if (info.step != saved.info.step || info.seed != saved.info.seed ||

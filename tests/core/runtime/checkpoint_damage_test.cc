@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damaged and hostile checkpoints: any flipped bit of any file is refused with what to remove,
-// whatever stands in place of a file is an error, and nothing ends the program.
+// Damaged and hostile checkpoints: a flipped bit in any file is an error that says what to remove,
+// and nothing in place of a file ends the program.
 #include <sys/stat.h>
 
 #include <functional>
@@ -23,7 +23,7 @@ namespace {
 using Catch::Contains;
 namespace fs = std::filesystem;
 
-// What is said of the checkpoint of a step when it is opened and read; "" if nothing is wrong.
+// The error when the checkpoint of a step is opened and read; "" if there is no error.
 std::string complaint(const CheckpointStore& store, int64_t step) {
   try {
     store.open(step).verify();
@@ -33,7 +33,7 @@ std::string complaint(const CheckpointStore& store, int64_t step) {
   return "";
 }
 
-// A checkpoint of two hosts, and of an earlier step one to fall back to.
+// A checkpoint of two hosts, and one of an earlier step to fall back to.
 class TwoHostStore {
  public:
   TwoHostStore() : store(directory_.path()) {
@@ -52,7 +52,7 @@ class TwoHostStore {
   std::vector<fs::path> files;  // Of step 20.
 };
 
-// Flips one bit of a byte and says what is said; the file is then as before.
+// The error when one bit of a byte is flipped. Restores the file.
 std::string complaint_of_flip(const TwoHostStore& stored, const fs::path& path, int64_t at,
                               int bit) {
   ByteFile file = ByteFile::open_to_write(path);
@@ -118,7 +118,7 @@ TEST_CASE("a file that is cut short, longer or empty is refused") {
   REQUIRE(complaint(stored.store, 20).empty());
 }
 
-TEST_CASE("what is not a regular file in place of one is refused at once") {
+TEST_CASE("a special file in place of a regular one is refused at once") {
   const TwoHostStore stored;
   const auto replace = [&](const fs::path& path, const std::function<void()>& make,
                            const std::string& expected) {
@@ -143,7 +143,7 @@ TEST_CASE("what is not a regular file in place of one is refused at once") {
   REQUIRE(complaint(stored.store, 20).empty());
 }
 
-TEST_CASE("a directory that loops in place of a checkpoint is named, and so is its remedy") {
+TEST_CASE("a symbolic link to itself in place of a checkpoint is named, with a remedy") {
   const TwoHostStore stored;
   fs::create_directory_symlink("step_0000000030", stored.store.path_of(30));
   REQUIRE_THROWS_WITH(stored.store.steps(), Contains("step_0000000030") &&
@@ -151,7 +151,7 @@ TEST_CASE("a directory that loops in place of a checkpoint is named, and so is i
                                                 Contains("remove it"));
 }
 
-TEST_CASE("a directory that bears another step's name is refused") {
+TEST_CASE("a directory with another step's name is refused") {
   const TwoHostStore stored;
   const fs::path a = stored.store.path_of(10), b = stored.store.path_of(20);
   fs::rename(a, b.parent_path() / "aside");
@@ -175,7 +175,7 @@ TEST_CASE("files of another checkpoint are refused, even if their names and size
   }
 }
 
-TEST_CASE("a checkpoint that a later version wrote is not called damaged") {
+TEST_CASE("a checkpoint of a later version is not called damaged") {
   const TwoHostStore stored;
   const fs::path table = stored.store.path_of(20) / "index.table";
   std::string text = read_bytes(table);
@@ -186,7 +186,7 @@ TEST_CASE("a checkpoint that a later version wrote is not called damaged") {
                       Contains("format 4; this build reads formats 1 to 3") && !Contains("remove"));
 }
 
-// Text that may say anything, under a checksum that is right.
+// Random text with the right checksum.
 std::string summed(const std::string& text) {
   return text + fmt::format("end {:08x}\n", crc32c(std::as_bytes(std::span(text))));
 }
@@ -232,7 +232,7 @@ void check_mutations(const std::string& table, int count, Parse parse) {
   REQUIRE(refused > count / 2);
 }
 
-TEST_CASE("tables that say anything at all are parsed or refused, and what is parsed is sound") {
+TEST_CASE("random tables are parsed or refused, and parsed tables are valid") {
   const TwoHostStore stored;
   check_mutations(read_bytes(stored.store.path_of(20) / "host_00000.table"), 20000,
                   [](const std::string& text) {
@@ -264,7 +264,7 @@ TEST_CASE("checkpoints of formats 1 and 2 are read") {
   }
 }
 
-// Copies of the kept checkpoints of step 120, in which an array may be damaged.
+// Copies of the stored checkpoints of step 120, in which an array may be damaged.
 class OldStore {
  public:
   explicit OldStore(const std::string& format) : store(directory_.path()) {
@@ -276,7 +276,7 @@ class OldStore {
 
  public:
   CheckpointStore store;
-  // The shard's file and where in it the first bytes of the array lie.
+  // The shard's file and the offset of the array's first bytes.
   std::pair<fs::path, size_t> place_of(std::string_view first_bytes) const {
     const fs::path shard = store.path_of(120) / "host_00000.h5";
     const size_t at = read_bytes(shard).find(first_bytes);
@@ -307,7 +307,7 @@ TEST_CASE("damage to an array of a checkpoint of format 1 or 2 is refused") {
 }
 
 TEST_CASE("damage to formats 1 and 2 that HDF5's own checksum does not see is refused") {
-  // Fletcher-32 takes a word of zeros for a word of ones.
+  // Fletcher-32 does not distinguish words of zeros and words of ones.
   const OldStore old(GENERATE("checkpoint_format_1", "checkpoint_format_2"));
   const CheckpointCase saved(120, 10);
   const std::string_view array = first_bytes_of(saved, "params/embedding/table");
@@ -322,12 +322,12 @@ TEST_CASE("damage to formats 1 and 2 that HDF5's own checksum does not see is re
                Contains("'params/embedding/table' is damaged: its checksum does not match"));
 }
 
-// What an old shard says of its only array, of four elements.
+// The description of the only array of an old shard, which has four elements.
 struct OldPiece {
   int64_t version = 2;
   int64_t offset = 0;
   std::vector<int64_t> chunk = {4};
-  std::optional<std::vector<int64_t>> checksums;  // Nothing: the right ones.
+  std::optional<std::vector<int64_t>> checksums;  // Unset: the right ones.
 };
 
 std::string complaint_of(const OldPiece& piece) {
@@ -362,7 +362,7 @@ std::string complaint_of(const OldPiece& piece) {
   return "";
 }
 
-TEST_CASE("old pieces with impossible places, chunks or numbers of checksums are refused") {
+TEST_CASE("old pieces with invalid offsets, chunks or numbers of checksums are refused") {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   for (const int64_t version : {1, 2}) {
     CAPTURE(version);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of several processes is killed while they save: what was saved before still loads, the others
-// end with an error of their own, and a new start goes on.
+// One of several processes is killed while they save: earlier checkpoints load, the other processes
+// end with an error, and a new start continues.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ constexpr int kGaveUp = 3;
 
 Mesh mesh() { return Mesh::standard({1, 3, 2}); }
 
-// The processes of a run that saves without end, keeping two.
+// The processes of a run that saves forever and keeps two checkpoints.
 std::vector<pid_t> save_for_ever(const fs::path& directory, int64_t first) {
   return fork_processes(kProcesses, [&](std::shared_ptr<Transport> transport) {
     const int rank = transport->rank();
@@ -54,7 +54,7 @@ void check_kills(int kills) {
   for (int i = 0; i < kills; ++i) {
     const std::vector<pid_t> children = save_for_ever(directory.path(), newest + 1);
     const auto begin = Clock::now();
-    // Each is let live to its first save, however busy the machine; then a random while more.
+    // Each run lives at least until its first save, then for a random time.
     while (store.newest().value_or(0) == newest) ::usleep(500);
     const double save_us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
     ::usleep(static_cast<useconds_t>(std::uniform_real_distribution<>(0.0, 2.0 * save_us)(random)));
@@ -72,7 +72,7 @@ void check_kills(int kills) {
     for (const auto& entry : fs::directory_iterator(directory.path()))
       leftovers += entry.path().filename().string().starts_with(".");
   }
-  if (kills > 20) REQUIRE(leftovers > 0);  // Process 0 was hit while saving, too.
+  if (kills > 20) REQUIRE(leftovers > 0);  // Process 0 was sometimes killed while saving.
   remove_temporaries(directory.path());
   for (const auto& entry : fs::directory_iterator(directory.path()))
     REQUIRE(entry.path().filename().string().starts_with("step_"));

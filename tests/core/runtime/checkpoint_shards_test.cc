@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of several devices and processes: saved on one mesh, loaded on any other; all or
-// nothing, and the same verdict in every process.
+// Checkpoints of several devices and processes: saved on one mesh and loaded on another; complete
+// or absent, with the same error in every process.
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
@@ -25,7 +25,7 @@ std::vector<Mesh> meshes() {
           Mesh::standard({1, 1, 8}), Mesh::standard({1, 2, 2}, {1, 2, 1})};
 }
 
-TEST_CASE("what any mesh of any number of processes saved loads on every other") {
+TEST_CASE("a checkpoint of any mesh and number of processes loads on every other") {
   for (const Mesh& saved_on : meshes()) {
     for (const int size : {1, 2, 4}) {
       if (saved_on.num_devices() % size != 0) continue;
@@ -43,7 +43,7 @@ TEST_CASE("what any mesh of any number of processes saved loads on every other")
   }
 }
 
-TEST_CASE("every element is written once, whoever holds copies") {
+TEST_CASE("every element is written once, although several devices hold it") {
   for (const Mesh& mesh : meshes()) {
     for (const ShardedArray& array : sharded_arrays()) {
       int64_t elements = 0;
@@ -68,7 +68,7 @@ TEST_CASE("savers of several processes save one checkpoint after another") {
   on_processes(4, [&](int rank, const std::shared_ptr<Transport>& transport) {
     CheckpointSaver saver(CheckpointStore(directory.path()), {.newest = 2},
                           std::make_unique<ProcessGroup>(transport, ProcessGroup::kTimeout, 1));
-    ProcessGroup training(transport);  // The training thread agrees on other things meanwhile.
+    ProcessGroup training(transport);  // The training thread uses its own channel at the same time.
     for (int64_t step = 1; step <= 5; ++step) {
       const ShardedProcess held(mesh, rank, 4, step);
       saver.save(held.info, held.pieces);
@@ -98,7 +98,7 @@ TEST_CASE("a failure in one process fails the save in all, and leaves nothing") 
     ProcessGroup processes(transport);
     const ShardedProcess held(mesh, rank, 4, 2);
     std::vector<CheckpointArray> pieces = held.pieces;
-    // HDF5 refuses two datasets of one name.
+    // HDF5 refuses two datasets with one name.
     if (rank == failing) pieces.push_back(pieces.front());
     try {
       CheckpointStore(directory / "checkpoints").add(held.info, pieces, processes);
@@ -118,7 +118,7 @@ TEST_CASE("a failure in one process fails the save in all, and leaves nothing") 
   REQUIRE(loads_on(CheckpointStore(directory / "checkpoints").open(1), mesh));
 }
 
-TEST_CASE("a process that does not come to a save is named, and nothing is saved") {
+TEST_CASE("a process that does not take part in a save is named, and nothing is saved") {
   const TemporaryDirectory directory;
   const Mesh mesh = Mesh::standard({1, 4, 1});
   std::mutex mutex;
@@ -138,7 +138,7 @@ TEST_CASE("a process that does not come to a save is named, and nothing is saved
   REQUIRE(fs::is_empty(directory.path()));
 }
 
-TEST_CASE("a damaged byte is found by whichever device reads it, and only by those") {
+TEST_CASE("a damaged byte is found by the devices that read it, and only by those") {
   const TemporaryDirectory directory;
   // 32 MiB, in tiles of 4: 2048 rows each.
   std::vector<float> values(16384 * 512);

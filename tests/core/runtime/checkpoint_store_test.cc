@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints of a run: they appear whole, survive kills and full disks, and go by a policy.
+// The checkpoints of a run: they appear complete, survive kills and full disks, and are removed by
+// a policy.
 #include "core/runtime/checkpoint/checkpoint_store.h"
 
 #include <signal.h>
@@ -40,7 +41,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-TEST_CASE("checkpoints are listed by step, and other names are passed over") {
+TEST_CASE("checkpoints are listed by step, and other names are ignored") {
   const TemporaryDirectory directory;
   const CheckpointStore store(directory / "checkpoints");
   REQUIRE(store.steps().empty());
@@ -57,7 +58,7 @@ TEST_CASE("checkpoints are listed by step, and other names are passed over") {
   REQUIRE_THROWS_WITH(store.open(31), Contains("no checkpoint of step 31") && Contains("30, 200"));
 }
 
-TEST_CASE("a file in the place of the directory of checkpoints is reported in plain words") {
+TEST_CASE("a file in place of the directory of checkpoints is reported") {
   const TemporaryDirectory directory;
   write_bytes(directory / "checkpoints", "a file");
   try {
@@ -80,7 +81,7 @@ TEST_CASE("a checkpoint of the same step is replaced") {
   REQUIRE(names_in(directory.path()) == std::vector<std::string>{"step_0000000005"});
 }
 
-TEST_CASE("a damaged checkpoint is an error that tells how to go on, never passed over") {
+TEST_CASE("a damaged checkpoint is an error with a remedy, and is never skipped") {
   const TemporaryDirectory directory;
   const CheckpointStore store(directory.path());
   add(store, 10);
@@ -111,7 +112,7 @@ TEST_CASE("the policy keeps the newest, the multiples and the best") {
           Steps{100, 300, 500});
 }
 
-TEST_CASE("a saver writes beside its caller, who keeps the arrays until they were read") {
+TEST_CASE("a saver writes in the background, and the arrays are kept until they are read") {
   const TemporaryDirectory directory;
   const CheckpointStore store(directory.path());
   CheckpointSaver saver(store, {.newest = 2});
@@ -120,7 +121,7 @@ TEST_CASE("a saver writes beside its caller, who keeps the arrays until they wer
     saver.save(saved.info, saved.arrays);
     saver.set_metric(step, 1.0);
     saver.reads()->await_all();
-  }  // What was borrowed is gone here.
+  }  // The arrays are destroyed here.
   saver.wait();
   REQUIRE(store.steps() == Steps{3, 4});
   REQUIRE(holds(store.open(3), CheckpointCase(3)));
@@ -133,7 +134,7 @@ TEST_CASE("a saver writes beside its caller, who keeps the arrays until they wer
   REQUIRE(saver.take_saved().empty());
 }
 
-TEST_CASE("a saver keeps the best by the metrics it is told") {
+TEST_CASE("a saver keeps the checkpoint with the best metric") {
   const TemporaryDirectory directory;
   const CheckpointStore store(directory.path());
   CheckpointSaver saver(store, {.newest = 1, .best = true});
@@ -147,7 +148,7 @@ TEST_CASE("a saver keeps the best by the metrics it is told") {
   REQUIRE(store.steps() == Steps{2, 4});
 }
 
-TEST_CASE("a save that fails says so once, and leaves nothing") {
+TEST_CASE("a failed save is reported once, and leaves no files") {
   const TemporaryDirectory directory;
   write_bytes(directory / "checkpoints", "a file where the folder should be");
   const CheckpointStore store(directory / "checkpoints");
@@ -158,10 +159,10 @@ TEST_CASE("a save that fails says so once, and leaves nothing") {
   write_bytes(directory / "none/step_0000000001/keep", "x");
   const CheckpointCase saved(1);
   saver.save(saved.info, saved.arrays);
-  REQUIRE_NOTHROW(saver.wait());  // Replaced: it was no checkpoint of ours, but had its name.
+  REQUIRE_NOTHROW(saver.wait());  // Replaced, as any file with the name of a checkpoint.
 }
 
-// A small file system of its own; false where the test may not mount one.
+// Mounts a small file system; false where the test has no right to.
 class SmallDisk {
  public:
   SmallDisk(const fs::path& path, const std::string& size) : path_(path) {
@@ -178,7 +179,7 @@ class SmallDisk {
   bool mounted_ = false;
 };
 
-TEST_CASE("a full disk is reported, and leaves the earlier checkpoints whole") {
+TEST_CASE("a full disk is reported, and leaves the earlier checkpoints intact") {
   const TemporaryDirectory directory;
   const SmallDisk disk(directory / "disk", "8m");
   if (!disk.mounted()) {
@@ -187,7 +188,7 @@ TEST_CASE("a full disk is reported, and leaves the earlier checkpoints whole") {
   }
   const CheckpointStore store(directory / "disk/checkpoints");
   CheckpointSaver saver(store, {.newest = 0});
-  // Large arrays run out in the middle of a chunk, small ones only when files are closed.
+  // With large arrays the disk is full in the middle of a chunk, with small ones when files close.
   const int64_t rows = GENERATE(2000, 8000, 200000);
   int64_t step = 1;
   std::string failure;
@@ -205,7 +206,7 @@ TEST_CASE("a full disk is reported, and leaves the earlier checkpoints whole") {
   REQUIRE(static_cast<int64_t>(steps.size()) == step - 2);
   for (int64_t kept : steps) REQUIRE(holds(store.open(kept), CheckpointCase(kept, rows)));
   REQUIRE(names_in(directory / "disk/checkpoints").size() == steps.size());
-  // With room again, it goes on.
+  // When there is space again, saves succeed.
   for (int64_t kept : steps) fs::remove_all(store.path_of(kept));
   const CheckpointCase saved(1000, 100);
   saver.save(saved.info, saved.arrays);
@@ -213,7 +214,7 @@ TEST_CASE("a full disk is reported, and leaves the earlier checkpoints whole") {
   REQUIRE(holds(store.open(1000), saved));
 }
 
-// Saves without end, keeping two; a fork of the test that is to be killed.
+// Saves forever and keeps two; runs in a fork of the test, to be killed.
 [[noreturn]] void save_for_ever(const fs::path& directory, int64_t first) {
   CheckpointSaver saver(CheckpointStore(directory), {.newest = 2});
   for (int64_t step = first;; ++step) {
@@ -237,7 +238,7 @@ void check_kills(int kills) {
   for (int i = 0; i < kills; ++i) {
     const pid_t child = ::fork();
     if (child == 0) save_for_ever(directory.path(), newest + 1);
-    // Every fourth child is let live to its first save, however busy the machine.
+    // Every fourth child lives at least until its first save.
     while (i % 4 == 0 && *store.newest() == newest) ::usleep(1000);
     ::usleep(static_cast<useconds_t>(saves(random) * one_save.count()));
     ::kill(child, SIGKILL);
@@ -249,9 +250,9 @@ void check_kills(int kills) {
     newest = *store.newest();
   }
   CAPTURE(newest, leftovers);
-  REQUIRE(newest > kills / 4);           // It did save between kills,
-  REQUIRE(leftovers > 0);                // was hit while saving,
-  remove_temporaries(directory.path());  // and cleans up after itself.
+  REQUIRE(newest > kills / 4);           // It saved between kills,
+  REQUIRE(leftovers > 0);                // was killed while saving,
+  remove_temporaries(directory.path());  // and temporary files are removed.
   REQUIRE(names_in(directory.path()).size() == store.steps().size());
 }
 

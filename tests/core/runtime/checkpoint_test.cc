@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One checkpoint: what was saved is read, in other pieces too, and damage is an error, never zeros.
+// One checkpoint: it is read in any pieces, and damage is an error, never zeros.
 #include "core/runtime/checkpoint/checkpoint.h"
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ void write(const fs::path& directory, const CheckpointCase& saved) {
   write_checkpoint_index(directory, saved.info);
 }
 
-TEST_CASE("what was saved is read, bit for bit") {
+TEST_CASE("saved arrays are read bit for bit") {
   const TemporaryDirectory directory;
   const CheckpointCase saved(120);
   write(directory.path(), saved);
@@ -89,7 +89,7 @@ class TwoHosts {
   std::list<std::vector<int32_t>> storage_;
 };
 
-TEST_CASE("pieces of several hosts are one array to readers, whatever block they want") {
+TEST_CASE("pieces of several hosts are read as one array, in any blocks") {
   const TemporaryDirectory directory;
   const TwoHosts hosts(directory.path());
   write_checkpoint_index(directory.path(), hosts.info, 3);
@@ -196,7 +196,7 @@ TEST_CASE("shards that leave a gap or overlap are an error") {
   }
 }
 
-TEST_CASE("asking for what is not there says what is") {
+TEST_CASE("an unknown array or another dtype or shape is an error with what there is") {
   const TemporaryDirectory directory;
   write(directory.path(), CheckpointCase(1));
   const Checkpoint checkpoint(directory.path());

@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/backend/cpu/host_kernel.h"
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
@@ -128,18 +129,19 @@ TEST_CASE("stop wakes all waiting devices with its reason") {
   const CommunicatorTrial trial{Mesh({{"a", 3}}), {"a"}, "all_reduce", parse_type("f32[\"x=4\"]")};
   const auto communicators = make_communicators(3, 1);
   const auto begin = steady_clock::now();
-  const auto errors = on_all_devices(communicators, [&](int64_t device,
-                                                        Communicator& communicator) {
-    if (device == 2) {
-      std::this_thread::sleep_for(milliseconds(50));
-      communicator.stop("the user asked for it");
-    }
-    const Graph graph = trial_graph(trial, device);
-    std::vector<float> x(4), y(4);
-    const auto* in = reinterpret_cast<const std::byte*>(x.data());
-    auto* out = reinterpret_cast<std::byte*>(y.data());
-    communicator.prepare(device, graph, graph.nodes().front())->run({{&in, 1}, {&out, 1}, nullptr});
-  });
+  const auto errors =
+      on_all_devices(communicators, [&](int64_t device, Communicator& communicator) {
+        if (device == 2) {
+          std::this_thread::sleep_for(milliseconds(50));
+          communicator.stop("the user asked for it");
+        }
+        const Graph graph = trial_graph(trial, device);
+        std::vector<float> x(4), y(4);
+        const auto* in = reinterpret_cast<const std::byte*>(x.data());
+        auto* out = reinterpret_cast<std::byte*>(y.data());
+        host_kernel(*communicator.prepare(device, graph, graph.nodes().front()))
+            .run({{&in, 1}, {&out, 1}, nullptr});
+      });
   for (const std::string& error : errors)
     REQUIRE(error == "the run was stopped: the user asked for it");
   REQUIRE(seconds_since(begin) < 20.0);
@@ -173,8 +175,8 @@ std::vector<std::string> errors_with_hanging(int64_t hangs, int processes) {
     const std::byte* const in = bytes.data();
     std::byte* const out = bytes.data() + 1024;
     for (int i = 0; i < 3; ++i)
-      communicator.prepare(device, graph, graph.nodes().front())
-          ->run({{&in, 1}, {&out, 1}, out + 1024});
+      host_kernel(*communicator.prepare(device, graph, graph.nodes().front()))
+          .run({{&in, 1}, {&out, 1}, out + 1024});
   });
 }
 
@@ -247,8 +249,8 @@ void check_delays(int first, int runs) {
           for (int step = 0; step < 20; ++step) {
             const std::byte *a = x.data(), *b = y.data();
             std::byte *c = y.data(), *d = z.data();
-            reduce->run({{&a, 1}, {&c, 1}, scratch.data()});
-            collect->run({{&b, 1}, {&d, 1}, scratch.data()});
+            host_kernel(*reduce).run({{&a, 1}, {&c, 1}, scratch.data()});
+            host_kernel(*collect).run({{&b, 1}, {&d, 1}, scratch.data()});
             std::memcpy(x.data(), z.data() + 4 * step, x.size());
           }
           results[static_cast<size_t>(device)] = z;

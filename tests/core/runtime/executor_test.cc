@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step programs, from trace to memory, against the interpreter's reading of the same trace.
+// Step programs, from trace to memory, compared with the reference interpreter.
 #include "core/runtime/executor/executor.h"
 
 #include <cmath>
@@ -111,7 +111,7 @@ Graph trace_step() {
   return graph;
 }
 
-TEST_CASE("a training step gives what the interpreter gives, step after step") {
+TEST_CASE("training steps agree with the interpreter") {
   REQUIRE(difference(trace_step(), {}) < kRounding);
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("every remat policy gives the same step") {
   }
 }
 
-TEST_CASE("scratch memory and kernels that may not overwrite change no result") {
+TEST_CASE("results depend neither on scratch memory nor on in-place kernels") {
   REQUIRE(difference(trace_step(), {}, {.scratch_bytes = 100}) < kRounding);
   REQUIRE(difference(trace_step(), {}, {.may_overwrite = false}) < kRounding);
 }
@@ -143,7 +143,7 @@ TEST_CASE("the node that makes a loop's indices has scratch memory of its own") 
   REQUIRE(difference(graph, {}, {.scratch_bytes = 100}) < kRounding);
 }
 
-TEST_CASE("states that swap, pass through a view or depend on each other update rightly") {
+TEST_CASE("states that swap, pass through a view or depend on each other are updated correctly") {
   Graph graph;
   const Mesh mesh;
   const AxisRules rules;
@@ -175,7 +175,7 @@ TEST_CASE("a state is updated in place when its old value dies with the update")
   REQUIRE(executor.plan(program).arena_bytes == 4096);
 }
 
-TEST_CASE("random programs compute what the interpreter reads in their traces") {
+TEST_CASE("random programs agree with the interpreter") {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const char* policies[] = {"save_everything", "save_nothing", "save_dot_only", "kept"};
     const CompileOptions options = {.remat = parse_remat_policy(policies[seed % 4])};
@@ -186,7 +186,7 @@ TEST_CASE("random programs compute what the interpreter reads in their traces") 
   }
 }
 
-TEST_CASE("the planned peak is what is allocated, and all that launches touch lies in it") {
+TEST_CASE("the planned peak is what is allocated, and all operands of launches lie in it") {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const auto device = make_reference_device({.scratch_bytes = 24});
     Executor executor(*device);
@@ -214,7 +214,7 @@ TEST_CASE("the planned peak is what is allocated, and all that launches touch li
   }
 }
 
-TEST_CASE("programs share their states, and each keeps its own inputs right") {
+TEST_CASE("programs share their states, and have their own inputs") {
   const Mesh mesh;
   const AxisRules rules;
   const Type type = parse_type("f32[\"row=4\"]");
@@ -248,7 +248,7 @@ TEST_CASE("programs share their states, and each keeps its own inputs right") {
   REQUIRE(executor.read_scalar(second, "sum") == (1 + 2) + (4 + 2) + 1);
 }
 
-TEST_CASE("a plan that does not fit is refused with both figures, before memory is touched") {
+TEST_CASE("a plan that does not fit is refused with both sizes, before memory is used") {
   Graph graph;
   const Mesh mesh;
   const AxisRules rules;
@@ -264,7 +264,7 @@ TEST_CASE("a plan that does not fit is refused with both figures, before memory 
   REQUIRE_THAT(message, Catch::Contains("are available"));
 }
 
-TEST_CASE("a misspelt input and a buffer of the wrong size are errors in the user's terms") {
+TEST_CASE("a misspelt input and a buffer of the wrong size are errors that say what is expected") {
   const auto device = make_reference_device();
   Executor executor(*device);
   const Graph graph = trace_step();

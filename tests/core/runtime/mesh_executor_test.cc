@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step programs on meshes: what all devices compute together is what one trace says.
+// Step programs on meshes: all devices together compute what one device computes.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -120,7 +120,7 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
 
 constexpr double kRounding = 1e-5;  // Of f32 sums of some dozen terms near 1.
 
-TEST_CASE("a step on a mesh is the step of one device, to rounding") {
+TEST_CASE("a step on a mesh agrees with one device, to rounding") {
   const Outcome expected = one_device();
   for (const Mesh& mesh : {Mesh({{"data", 2}, {"mdl", 2}}), Mesh({{"data", 4}, {"mdl", 1}}),
                            Mesh({{"data", 4}, {"mdl", 2}}), Mesh({{"data", 1}, {"mdl", 4}})}) {
@@ -133,12 +133,12 @@ TEST_CASE("a step on a mesh is the step of one device, to rounding") {
     REQUIRE(difference(got.y, expected.y) < kRounding);
     REQUIRE(difference(got.w, expected.w) < kRounding);
     REQUIRE(difference(got.v, expected.v) < kRounding);
-    // What was sent is what the plan says.
+    // The plan predicts what is sent.
     const int64_t planned = 3 * bytes_per_step(collectives(*executor.plan(0).graph));
     int64_t sent = 0;
     for (int64_t device = 0; device < mesh.num_devices(); ++device)
       sent += communicator->bytes_sent(device);
-    // The loss is a scalar, whose share of a device is not whole.
+    // A device's share of the scalar loss is a fraction of its bytes.
     REQUIRE(std::abs(sent - planned * mesh.num_devices()) <= 3 * 4 * 2 * mesh.num_devices());
   }
 }
@@ -177,7 +177,7 @@ MeshOutcome steps_of(int processes, std::optional<Communication> communication) 
   return outcome;
 }
 
-TEST_CASE("neither processes nor overlap change a bit") {
+TEST_CASE("results do not depend on processes or overlap, bit for bit") {
   const MeshOutcome one = steps_of(1, Communication::kInline);
   const auto check = [&](const MeshOutcome& other) {
     for (const float loss : other.losses) REQUIRE(loss == one.losses[0]);
@@ -220,7 +220,7 @@ TEST_CASE("shards say which part of an array each device holds, and which device
     const Shard& shard = shards[static_cast<size_t>(device)];
     REQUIRE(shard.device == device);
     REQUIRE(shard.block == Region{{device % 2 * 8, 0}, {8, 6}});
-    REQUIRE(shard.owned == (device < 2));  // Along data they are the same.
+    REQUIRE(shard.owned == (device < 2));  // Devices along data hold equal blocks.
     shard.memory.map(HostAccess::kRead, [&](std::span<const std::byte> bytes) {
       REQUIRE(decode_values(parse_type("f32[\"mlp=8 out=6\"]"), bytes.data()).at(0) ==
               static_cast<double>(device % 2 * 8 * 6));
@@ -232,7 +232,7 @@ TEST_CASE("shards say which part of an array each device holds, and which device
   REQUIRE(buffer->local.text_sized() == "f32[\"embed=6 mlp=8\"]");
 }
 
-TEST_CASE("a plan for more devices than there are is the plan of their first") {
+TEST_CASE("a plan without devices is the plan of the first device") {
   const Mesh mesh({{"data", 4}, {"mdl", 2}});
   const auto device = make_test_device(1);
   Executor planning = Executor::for_planning(*device);
@@ -250,7 +250,7 @@ TEST_CASE("a plan for more devices than there are is the plan of their first") {
   REQUIRE(planning.plan(0).use.peak == executor.plan(0).use.peak);
 }
 
-TEST_CASE("a mesh of another number of devices is refused with the way out") {
+TEST_CASE("a mesh of another number of devices is refused with a remedy") {
   const auto device = make_test_device(1);
   Executor executor(*device);
   CompileOptions options;
@@ -260,7 +260,7 @@ TEST_CASE("a mesh of another number of devices is refused with the way out") {
                                "ici_mesh_shape or --devices"));
 }
 
-TEST_CASE("rows of the wrong number are refused with both figures") {
+TEST_CASE("a wrong number of rows is refused with both numbers") {
   const Mesh mesh({{"data", 2}, {"mdl", 1}});
   const auto devices = make_test_devices(2, 1);
   const auto communicator = make_test_communicator({.local_devices = 2});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint is of one step although it is written while the next one runs: no launch writes to
-// bytes that are still to be read.
+// bytes that the save still has to read.
 #include "core/runtime/checkpoint/pending_reads.h"
 
 #include <algorithm>
@@ -26,14 +26,14 @@ DeviceBuffer part(int64_t begin, int64_t bytes) {
   return {nullptr, DeviceAddress(1000) + begin, bytes};
 }
 
-TEST_CASE("whoever changes bytes that are to be read waits for that read and no other") {
+TEST_CASE("a change of bytes that are to be read waits for that read and for no other") {
   PendingReads reads;
   reads.await(part(0, 300));  // Nothing is pending.
   reads.begin({part(0, 100), part(100, 100)});
   reads.await(part(200, 100));  // Not to be read.
   reads.await(part(50, 0));
   std::atomic<int> done = 0;
-  // What `done` is when the change may happen.
+  // The value of `done` when the change may happen.
   const auto changer = [&](int64_t begin, int64_t size) {
     return std::async(std::launch::async, [&, begin, size] {
       reads.await(part(begin, size));
@@ -71,7 +71,7 @@ TEST_CASE("a wait for a read is reported while it lasts") {
   REQUIRE(reads.stalled(milliseconds(0)).empty());
 }
 
-TEST_CASE("a save that fails keeps nobody waiting") {
+TEST_CASE("a failed save keeps nothing waiting") {
   PendingReads reads;
   reads.begin({part(0, 10)});
   auto changer = std::async(std::launch::async, [&] { reads.await_all(); });
@@ -105,7 +105,7 @@ Graph trace_updates() {
   return graph;
 }
 
-TEST_CASE("every write of a program to what persists is announced before it happens") {
+TEST_CASE("every write of a program to parameters and state is announced before it happens") {
   const auto device = make_reference_device({});
   Executor executor(*device);
   const int program = executor.add_program(trace_updates(), {});
@@ -153,7 +153,7 @@ TEST_CASE("every write of a program to what persists is announced before it happ
   REQUIRE(executor.persistent()[fixed].name == "fixed");
   REQUIRE(std::count(announced[fixed].begin(), announced[fixed].end(), true) == 0);
 
-  // So is a host's write.
+  // write_state is announced, too.
   std::fill(announced[fixed].begin(), announced[fixed].end(), false);
   executor.write_state("fixed", Bytes(before[fixed].size()));
   REQUIRE(std::count(announced[fixed].begin(), announced[fixed].end(), true) ==

@@ -26,12 +26,12 @@ TEST_CASE("the first rule that matches a whole name gives its source, with group
                                                             "lm/layer_1/ffn <- model/block_1/mlp"});
 }
 
-TEST_CASE("a rule may keep the name, and ignored names stay as initialised") {
+TEST_CASE("a rule may keep the name, and ignored names keep their initial values") {
   const NameRules rules{.rules = {{".*", "$0"}}, .ignore = {"lm/head", "lm/layer_.*"}};
   REQUIRE(pairs(match_names(kHere, kHere, rules)) == Names{"lm/embedding <- lm/embedding"});
 }
 
-TEST_CASE("slips in load rules are errors that say which") {
+TEST_CASE("mistakes in load rules are errors that name the rule") {
   REQUIRE_THROWS_WITH(match_names(kHere, kThere, {.rules = {{"lm/embedding", "model/embeding"}}}),
                       Contains("'model/embeding'") && Contains("did you mean 'model/embedding'"));
   REQUIRE_THROWS_WITH(match_names(kHere, kThere, {.rules = {{"lm/hed", "model/embedding"}}}),

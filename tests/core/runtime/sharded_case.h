@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run's arrays on a mesh, for checkpoint tests: every element is a function of the array, its
-// index and the step, so that a block in the wrong place or of another step shows.
+// index and the step, so that a misplaced block, or one of another step, is found.
 #pragma once
 
 #include <cstring>
@@ -20,7 +20,7 @@ struct ShardedArray {
   Type type;  // Global.
 };
 
-// Weights at rest under FSDP and tensor parallelism, in each axis order, and what is replicated.
+// Stored weights under FSDP and tensor parallelism, in each axis order, and replicated ones.
 inline std::vector<ShardedArray> sharded_arrays() {
   const auto array = [](const char* path, DType dtype, std::vector<Axis> axes) {
     return ShardedArray{path, make_type(dtype, std::move(axes))};
@@ -67,7 +67,7 @@ inline int64_t salt_of(const ShardedArray& array, int64_t step) {
   return 100000 * step + static_cast<int64_t>(array.path.size()) * 131;
 }
 
-// What one process of a run holds and owns, and lives as long as this.
+// The pieces that one process of a run owns, with their memory.
 class ShardedProcess {
  public:
   ShardedProcess(const Mesh& mesh, int rank, int size, int64_t step)

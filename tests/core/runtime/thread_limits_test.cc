@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners of threads where the system refuses one of them: an Error, and those that were started
-// have ended. Each case runs in a forked process whose address space has room for a few stacks
-// only.
+// When the system refuses a thread, its owner throws an Error and ends the threads that were
+// started. Each case runs in a forked process whose address space has room for only a few stacks.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,7 +43,7 @@ void leave_room_for_few_threads() {
   CHECK(::setrlimit(RLIMIT_AS, &limit) == 0);
 }
 
-// 0: the action threw the Error and left no thread; else what was wrong. Of the child process.
+// In the child process: 0 if the action threw the Error and left no thread.
 int outcome_of(const std::function<void()>& action) {
   const int64_t before = number_in_status("Threads:");
   leave_room_for_few_threads();
@@ -59,7 +58,7 @@ int outcome_of(const std::function<void()>& action) {
   return number_in_status("Threads:") == before ? 0 : 4;
 }
 
-// What the action returns in a forked process, which may take a minute; negative for a signal.
+// The result of the action in a forked process, within a minute; negative for a signal.
 int code_of_child(const std::function<int()>& action) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -75,7 +74,7 @@ int in_child(const std::function<void()>& action) {
   return code_of_child([&] { return outcome_of(action); });
 }
 
-// As many threads as there is room for; while they live, no other starts.
+// As many threads as possible; while they live, no other can start.
 std::vector<std::unique_ptr<Stream>> exhaust_threads() {
   leave_room_for_few_threads();
   std::vector<std::unique_ptr<Stream>> threads;
