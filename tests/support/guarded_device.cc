@@ -15,6 +15,7 @@
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/stream.h"
 #include "core/base/error.h"
+#include "core/runtime/comm/cpu_communicator.h"
 #include "core/runtime/executor/device_kinds.h"
 
 namespace tessera {
