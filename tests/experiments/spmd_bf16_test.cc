@@ -51,7 +51,7 @@ TEST_CASE("a mesh that computes in bf16 is as close to f32 as one device") {
 }
 
 TEST_CASE("every strategy in bf16 is as close to f32 as one device", "[full][levels]") {
-  for (const SpmdStrategy& each : strategies())
+  for (const TrialRules& each : strategies())
     for (const TrialModel model : {kGpt2, kLlama, kPax})
       for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 2, 2}, {1, 2, 4}})
         require_near({.model = model,

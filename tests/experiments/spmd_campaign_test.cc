@@ -78,7 +78,7 @@ SpmdCase drawn_case(uint32_t seed) {
                  .steps = 3};
   chance.draw_mesh(trial);
   const auto [weights, activations] = chance.draw_rules();
-  trial.own_rules = SpmdStrategy{"rules of its own", weights, activations};
+  trial.own_rules = TrialRules{"rules of its own", weights, activations};
   return trial;
 }
 

@@ -42,7 +42,7 @@ TEST_CASE("random delays of devices change no bit of a run") {
 }
 
 TEST_CASE("random delays change no bit, on eight devices, with each strategy", "[full]") {
-  for (const SpmdStrategy& each : strategies())
+  for (const TrialRules& each : strategies())
     require_same_bits_under_delays({.model = TrialModel::kGpt2,
                                     .ici = {2, 2, 2},
                                     .strategy = each.name,

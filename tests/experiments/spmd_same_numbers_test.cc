@@ -49,14 +49,14 @@ TEST_CASE("a model has one device's numbers on a mesh, with each strategy") {
 }
 
 // Whether a strategy uses exactly the axes that a shape splits.
-bool suits(const SpmdStrategy& rules, const std::vector<int64_t>& shape) {
+bool suits(const TrialRules& rules, const std::vector<int64_t>& shape) {
   const std::string text = rules.weights + rules.activations;
   return (shape[2] == 1 || text.find("mdl") != text.npos) &&
          (shape[1] == 1 || shape[2] > 1 || rules.weights.find("mdl") == std::string::npos);
 }
 
 // Cycles through options at different periods, so that all combinations occur.
-SpmdCase numbered_case(const std::vector<int64_t>& shape, const SpmdStrategy& rules, size_t number) {
+SpmdCase numbered_case(const std::vector<int64_t>& shape, const TrialRules& rules, size_t number) {
   const std::vector<std::string> policies = {"save_everything", "save_nothing",
                                              "save_context_and_out_proj", "save_dot_only",
                                              "query_proj,ffn1"};
@@ -78,7 +78,7 @@ TEST_CASE("fifty steps on twenty mesh shapes, with each suitable strategy", "[fu
   size_t number = 0;
   std::set<std::vector<int64_t>> met;
   for (const std::vector<int64_t>& shape : shapes()) {
-    for (const SpmdStrategy& rules : strategies()) {
+    for (const TrialRules& rules : strategies()) {
       if (!suits(rules, shape)) continue;
       require_same_numbers(numbered_case(shape, rules, number++));
       met.insert(shape);

@@ -39,7 +39,7 @@ const Mesh& mesh() {
 }
 
 // The forward pass of a model, traced.
-Graph forward(LanguageModel::HParams p, const SpmdStrategy& rules) {
+Graph forward(LanguageModel::HParams p, const TrialRules& rules) {
   TransformerLm::HParams& lm = p.lm_tpl.as<TransformerLm::HParams>();
   lm.vocab_size = 40;
   lm.num_layers = 1;
@@ -104,7 +104,7 @@ struct Outcome {
   std::vector<std::string> survivors;  // "lm.ffn.x: 1.20x the bytes"
 };
 
-Outcome try_all(const LanguageModel::HParams& model, const SpmdStrategy& rules) {
+Outcome try_all(const LanguageModel::HParams& model, const TrialRules& rules) {
   const Graph traced = forward(model, rules);
   const Graph complete = without(traced, kNone);
   const ReferenceInputs inputs = sample_inputs(complete);
@@ -147,9 +147,9 @@ Outcome try_all(const LanguageModel::HParams& model, const SpmdStrategy& rules) 
   return outcome;
 }
 
-std::vector<SpmdStrategy> all_rules() {
+std::vector<TrialRules> all_rules() {
   const std::string tensor = "mlp -> mdl, heads -> mdl, kv_heads -> mdl, vocab -> mdl";
-  std::vector<SpmdStrategy> all = strategies();
+  std::vector<TrialRules> all = strategies();
   all.push_back({"tensor, weights whole", "", "batch -> data, " + tensor});
   all.push_back({"tensor, activations whole", tensor, "batch -> data"});
   all.push_back({"embed of activations", "embed -> mdl", "batch -> data, embed -> mdl"});
@@ -161,7 +161,7 @@ TEST_CASE("a missing reshard is a trace error or changes only the cost of a step
                                                                    {"llama", small_llama()}};
   std::string text;
   for (const auto& [name, model] : models) {
-    for (const SpmdStrategy& rules : all_rules()) {
+    for (const TrialRules& rules : all_rules()) {
       const Outcome outcome = try_all(model, rules);
       text += fmt::format("{}, {}: {} of {} caught\n", name, rules.name, outcome.caught,
                           outcome.active);

@@ -25,7 +25,7 @@ std::string joined_words(std::string_view first, std::string_view second,
                        : fmt::format("{}, {}, {}", first, second, third);
 }
 
-std::vector<SpmdStrategy> all_strategies() {
+std::vector<TrialRules> all_strategies() {
   const std::string tensor = joined_words(kData, kTensor);
   const std::string sequence = joined_words(tensor, "residual: seq -> mdl");
   const std::string heads = "mlp -> mdl, heads -> mdl, kv_heads -> mdl";
@@ -124,20 +124,20 @@ void fill_row(std::mt19937& random, const SpmdCase& trial, size_t row, Batch& ba
 
 }  // namespace
 
-const std::vector<SpmdStrategy>& strategies() {
-  static const std::vector<SpmdStrategy> all = all_strategies();
+const std::vector<TrialRules>& strategies() {
+  static const std::vector<TrialRules> all = all_strategies();
   return all;
 }
 
-const SpmdStrategy& strategy(const std::string& name) {
+const TrialRules& strategy(const std::string& name) {
   const auto found = std::find_if(strategies().begin(), strategies().end(),
-                                  [&](const SpmdStrategy& each) { return each.name == name; });
+                                  [&](const TrialRules& each) { return each.name == name; });
   INFO("strategy " << name);
   REQUIRE(found != strategies().end());
   return *found;
 }
 
-const SpmdStrategy& SpmdCase::rules() const {
+const TrialRules& SpmdCase::rules() const {
   return own_rules ? *own_rules : tessera::strategy(strategy);
 }
 
@@ -192,7 +192,7 @@ Type spmd_tokens() {
 int64_t spmd_model_dims() { return TrialSizes{}.embed; }
 
 Graph traced_step(const SpmdCase& trial) {
-  const SpmdStrategy& rules = trial.rules();
+  const TrialRules& rules = trial.rules();
   Batch specification = spmd_batch(trial, 0);
   for (auto& [name, array] : specification) array.bytes.clear();
   return Template<BaseTask>(spmd_task(trial))

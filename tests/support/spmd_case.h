@@ -17,13 +17,13 @@
 namespace tessera {
 
 // How tensors are split, as an experiment's rules say it.
-struct SpmdStrategy {
+struct TrialRules {
   std::string name;
   std::string weights, activations;
 };
 // "replica", "fsdp", "tensor", "sequence", …; REQUIREs that there is one of this name.
-const SpmdStrategy& strategy(const std::string& name);
-const std::vector<SpmdStrategy>& strategies();
+const TrialRules& strategy(const std::string& name);
+const std::vector<TrialRules>& strategies();
 
 enum class TrialModel { kGpt2, kLlama, kPax };
 
@@ -37,9 +37,9 @@ struct SpmdCase {
   TrialModel model = TrialModel::kGpt2;
   std::vector<int64_t> ici = {1, 1, 1}, dcn = {};  // replica data mdl
   std::string strategy = "replica";
-  std::optional<SpmdStrategy> own_rules;  // In the place of a strategy by name.
-  bool repeated = false;              // One traced block in a loop.
-  bool packed = true;                 // Several documents a row.
+  std::optional<TrialRules> own_rules;  // In the place of a strategy by name.
+  bool repeated = false;                // One traced block in a loop.
+  bool packed = true;                   // Several documents a row.
   bool dropout = false;
   std::string remat = "save_everything";
   int64_t microbatches = 1;
@@ -51,7 +51,7 @@ struct SpmdCase {
   TrialSizes sizes;
 
   Mesh mesh() const { return Mesh::standard(ici, dcn); }
-  const SpmdStrategy& rules() const;
+  const TrialRules& rules() const;
   std::string text() const;        // For messages.
   SpmdCase on_one_device() const;  // The same without a mesh or rules.
 };

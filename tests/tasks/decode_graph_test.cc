@@ -30,7 +30,7 @@ std::unique_ptr<BaseTask> task_of(const SpmdCase& trial) {
 }
 
 DecodeSetting setting_of(const SpmdCase& trial, int64_t batch) {
-  const SpmdStrategy& rules = trial.rules();
+  const TrialRules& rules = trial.rules();
   return {.mesh = trial.mesh(),
           .rules = {parse_rules(rules.weights), parse_rules(rules.activations)},
           .batch = batch,

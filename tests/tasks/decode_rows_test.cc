@@ -116,7 +116,7 @@ TEST_CASE("Rows of a cache are exchanged, on meshes too") {
   const SpmdCase trial{
       .model = TrialModel::kLlama, .ici = ici, .strategy = strategy, .repeated = repeated};
   CAPTURE(trial.text());
-  const SpmdStrategy& rules = trial.rules();
+  const TrialRules& rules = trial.rules();
   DecodeTrial decoder(*task_of(trial),
                       {.mesh = trial.mesh(),
                        .rules = {parse_rules(rules.weights), parse_rules(rules.activations)},
