@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "inputs/flat_tokens/build_journal.h"
 #include "inputs/validation_split.h"
 #include "tests/support/build_tokens.h"
 #include "tests/support/compress.h"

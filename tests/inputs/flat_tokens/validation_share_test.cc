@@ -3,6 +3,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "inputs/flat_tokens/build_journal.h"
 #include "inputs/validation_split.h"
 #include "tests/support/build_tokens.h"
 #include "tests/support/temporary_directory.h"
