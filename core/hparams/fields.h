@@ -3,9 +3,11 @@
 // and copies follow from it:
 //
 //   struct HParams {
-//     using Instance = Linear;                             // The class it configures,
-//     static constexpr std::string_view kName = "Linear";  // and that class's name in TOML and
-//     --set. Required<int64_t> output_dims; bool use_bias = true; FIELDS(output_dims, use_bias)
+//     using Instance = Linear;                             // The configured class,
+//     static constexpr std::string_view kName = "Linear";  // and its name in TOML and --set.
+//     Required<int64_t> output_dims;
+//     bool use_bias = true;
+//     FIELDS(output_dims, use_bias)
 //   };
 //
 // Omitting a member from the list of an aggregate does not compile; the message names the member

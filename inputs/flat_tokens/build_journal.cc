@@ -15,7 +15,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json.h"
 
 namespace tessera {
 namespace {

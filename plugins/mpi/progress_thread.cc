@@ -11,7 +11,6 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
-#include "core/base/process.h"
 #include "plugins/mpi/progress_thread_internal.h"
 
 namespace tessera::mpi {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
-#include "layers/feed_forward/activations.h"
 #include "layers/embeddings/position_embedding.h"
+#include "layers/feed_forward/activations.h"
 
 namespace tessera {
 

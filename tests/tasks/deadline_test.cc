@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/shutdown/stop_signal.h"
-
 #include <atomic>
 
+#include "tasks/shutdown/stop_signal.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

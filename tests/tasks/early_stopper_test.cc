@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/train/loop_state.h"
-
 #include <cmath>
 
+#include "tasks/train/loop_state.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/eval/evaluation.h"
-
 #include <cmath>
 
 #include "core/base/error.h"
 #include "tasks/eval/eval_table.h"
+#include "tasks/eval/evaluation.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

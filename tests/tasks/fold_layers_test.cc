@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of equal layers become one; whatever differs stays apart.
-#include "tasks/logging/weight_table.h"
-
 #include <algorithm>
 
+#include "tasks/logging/weight_table.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

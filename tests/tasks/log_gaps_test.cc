@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/logging/jsonl_writer.h"
-
 #include <string>
 
 #include <fmt/format.h>
 
+#include "tasks/logging/jsonl_writer.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

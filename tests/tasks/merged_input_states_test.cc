@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What processes know of their rows becomes one state, and batches go on until nobody has rows.
-#include "tasks/train/loop_state.h"
-
 #include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
+#include "tasks/train/loop_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run_directory/run_directory.h"
-
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -8,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "tasks/run_directory/run_directory.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 

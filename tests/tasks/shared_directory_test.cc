@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hosts that each have a directory of their own under a run's name are found out.
-#include "tasks/run_directory/run_directory.h"
-
 #include <filesystem>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
+#include "tasks/run_directory/run_directory.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"

@@ -47,7 +47,7 @@ ReferenceInputs inputs_of(const Graph& graph) {
     for (int64_t i = 0; i < graph.type(each.value).elements(); ++i)
       values.push_back(each.kind == InputKind::kBatch
                            ? static_cast<double>(i % 5 > 2)
-                           : std::sin(static_cast<double>(7 * i + each.value * 5)));
+                           : std::sin(static_cast<double>(7 * i + each.value.value() * 5)));
   }
   return inputs;
 }
