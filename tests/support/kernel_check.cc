@@ -11,7 +11,7 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/host_kernel.h"
-#include "core/backend/reference/encoding.h"
+#include "core/backend/reference/array.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
@@ -154,8 +154,7 @@ std::string kernel_mismatch(const Graph& graph, const KernelCheck& check) {
         given != check.given.end() ? given->second : drawn(graph.type(input.value), check, random);
   }
   Graph watched = graph;
-  for (const ValueId id : graph.values().ids())
-    watched.add_output(value_name(id), id);
+  for (const ValueId id : graph.values().ids()) watched.add_output(value_name(id), id);
   const std::map<std::string, ReferenceArray> values = evaluate(watched, inputs);
 
   const std::unique_ptr<Device> device = make_cpu_device(check.threads);
