@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/graph/trace.h"
-#include "core/ops/cast.h"
 #include "core/ops/layout.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"

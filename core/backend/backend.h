@@ -113,7 +113,7 @@ class Device {
 
   // A kernel for a node of a lowered graph. Error naming the op if this backend has none.
   virtual std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) = 0;
-  virtual bool has_kernel(std::string_view op) const = 0;
+  virtual bool has_kernel(const OpDef& op) const = 0;
 
   virtual std::unique_ptr<Stream> make_stream(StreamUse use) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

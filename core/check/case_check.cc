@@ -11,7 +11,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/backend/reference/encoding.h"
+#include "core/backend/reference/array.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
 #include "core/check/run_graph.h"
@@ -29,7 +29,7 @@ struct Comparison {
   int64_t element = -1;  // Where it is.
 };
 
-// The element that is furthest off. NaN agrees with NaN alone.
+// The element with the largest error. NaN equals only NaN.
 Comparison compare(const std::vector<double>& got, const std::vector<double>& expected,
                    double tolerance) {
   double largest = 1e-3;
@@ -57,7 +57,7 @@ std::string element_text(const Comparison& at, const std::vector<double>& got,
                      got[i], expected[i], at.error);
 }
 
-// Memory of a device for the operands of one launch; each begins at a multiple of 64 bytes.
+// Device memory of the operands of one launch, each aligned to 64 bytes.
 class LaunchMemory {
  public:
   LaunchMemory(Device& device, const std::vector<int64_t>& sizes) : device_(device) {
@@ -125,8 +125,8 @@ std::string kernel_name(const Node& node) {
   return fmt::format("{} ({})", node.op->name, fmt::join(inner, ", "));
 }
 
-// What the kernel of this node does wrong when it gets what the interpreter computed, rounded to
-// the operands' dtypes; empty if nothing.
+// How the kernel's results differ from the interpreter's on the interpreter's operands, rounded to
+// their dtypes; empty if within tolerance.
 std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& row, DType dtype,
                           Device& device, const std::map<std::string, ReferenceArray>& values) {
   std::vector<std::vector<double>> operands;
@@ -154,13 +154,13 @@ std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& ro
   return "";
 }
 
-// The first kernel of a compiled case that is wrong by itself; empty if all are right.
+// The first kernel of a compiled case that is wrong on correct operands; empty if there is none.
 std::string wrong_kernel(Graph compiled, const ReferenceInputs& inputs, const OpCase& row,
                          DType dtype, Device& device) {
   for (const ValueId id : compiled.values().ids()) compiled.add_output(fmt::format("{}", id), id);
   const std::map<std::string, ReferenceArray> values = evaluate(compiled, inputs);
   for (const Node& node : compiled.nodes()) {
-    if (node.op->op_class == OpClass::kView || !device.has_kernel(node.op->name)) continue;
+    if (node.op->op_class == OpClass::kView || !device.has_kernel(*node.op)) continue;
     std::string problem = node_mismatch(compiled, node, row, dtype, device, values);
     if (!problem.empty()) return problem;
   }
@@ -177,7 +177,7 @@ bool takes_floats(const OpCase& row) {
 std::string case_name(const OpCase& row, DType dtype) {
   std::vector<std::string> types;
   for (const std::string& type : row.inputs) types.push_back(type_with(type, dtype_name(dtype)));
-  return fmt::format("{} of {}", row.op,
+  return fmt::format("{} of {}", row.op->name,
                      types.empty() ? "nothing" : fmt::format("{}", fmt::join(types, ", ")));
 }
 

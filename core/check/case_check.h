@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one op case on a device, through passes and memory plan as a training step is run, and
-// compares its results with the reference interpreter's.
+// Compiles and runs one op case on a device, like a training step, and compares the results with
+// the reference interpreter's.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-// Whether the case can be run in several floating dtypes.
+// Whether the case runs in several floating dtypes.
 bool takes_floats(const OpCase& row);
 
 // "add of f32["row=5"], f32["row=5"]".
@@ -24,11 +24,11 @@ Graph traced_case(const OpCase& row, DType dtype, const Mesh& mesh);
 
 struct CaseReport {
   double error = 0.0;  // The largest of any element, in units of its tolerance.
-  // Empty if all are within it; else which kernel is wrong, and an element of its result.
+  // Empty if all are within tolerance; else the kernel that is wrong and an element of its result.
   std::string mismatch;
 };
 
-// `dtype` (f32 or bf16) is that of the case's floating operands.
+// `dtype` of the floating operands: f32 or bf16.
 CaseReport check_case(const OpCase& row, DType dtype, Device& device);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traced gradients against finite differences, both in double precision by the reference
+// Compares traced gradients with finite differences, both in double precision on the reference
 // interpreter.
 #pragma once
 
@@ -18,12 +18,12 @@ namespace tessera {
 using NamedTensors = std::map<std::string, Tensor>;
 using LossFunction = std::function<Tensor(const NamedTensors&)>;
 
-// A graph with one parameter an entry of `parameters` (name to type in words), output "loss" and
-// an output "gradient of <name>" each.
+// A graph with the given parameters (name to type in words), output "loss" and one output
+// "gradient of <name>" per parameter.
 Graph trace_gradients(const std::map<std::string, std::string>& parameters,
                       const LossFunction& loss, const Mesh& mesh = {});
 
-// An element of a gradient: as traced, and as a finite difference.
+// One element of a gradient, traced and by finite differences.
 struct GradientDifference {
   std::string name;  // Of the input.
   size_t element = 0;
@@ -34,13 +34,13 @@ struct GradientDifference {
   double relative_size() const;  // To the scale, or to 1 if that is greater.
 };
 
-// The difference between the outputs "gradient of …" and central differences of the output "loss",
-// at these inputs, that is greatest relative to its gradient's scale; the first that is NaN if any
-// is. Two evaluations of the loss for each element.
+// The largest difference, relative to the gradient's scale, between the outputs "gradient of …" and
+// central differences of the output "loss" at these inputs; the first NaN if there is any.
+// Evaluates the loss twice per element.
 GradientDifference worst_gradient(const Graph& graph, const ReferenceInputs& inputs,
                                   const Mesh& mesh = {});
 
-// The greatest absolute difference, at sample inputs; NaN if any is.
+// The largest absolute difference at sample inputs; NaN if there is any.
 double gradient_error(const Graph& graph, const Mesh& mesh = {});
 
 }  // namespace tessera

@@ -3,7 +3,17 @@
 
 #include <iterator>
 
-#include "core/graph/op.h"
+#include "core/ops/attention.h"
+#include "core/ops/cache.h"
+#include "core/ops/collective.h"
+#include "core/ops/cross_entropy.h"
+#include "core/ops/gather.h"
+#include "core/ops/layout.h"
+#include "core/ops/norm.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/random.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
 
 namespace tessera {
 
@@ -17,27 +27,32 @@ std::vector<OpCase> all_op_cases() {
 }
 
 std::string family_of(const OpCase& row) {
-  std::string op = row.op;
-  if (op.ends_with("_grad")) op.resize(op.size() - 5);
-  static const std::map<std::string, std::string> kFamilies = {
-      {"gather", "gather"},
-      {"rms_norm", "norm"},
-      {"softmax", "softmax"},
-      {"layer_norm", "norm"},
-      {"cross_entropy_shard", "cross_entropy"},
-      {"cache_update", "cached_attention"},
-      {"scatter_add", "gather"},
-      {"pick", "gather"},
-      {"random_uniform", "random"},
-      {"dropout", "random"},
-      {"adam_update", "optimizer"}};
-  const auto found = kFamilies.find(op);
+  static const std::map<const OpDef*, std::string> kFamilies = {
+      {&kGatherOp, "gather"},
+      {&kScatterAddOp, "gather"},
+      {&kPickOp, "gather"},
+      {&kRmsNormOp, "norm"},
+      {&kRmsNormGradOp, "norm"},
+      {&kLayerNormOp, "norm"},
+      {&kLayerNormGradOp, "norm"},
+      {&kSoftmaxOp, "softmax"},
+      {&kSoftmaxGradOp, "softmax"},
+      {&kCrossEntropyGradOp, "cross_entropy"},
+      {&kCrossEntropyShardOp, "cross_entropy"},
+      {&kCrossEntropyShardGradOp, "cross_entropy"},
+      {&kAttentionGradOp, "attention"},
+      {&kCacheUpdateOp, "cached_attention"},
+      {&kRandomUniformOp, "random"},
+      {&kDropoutOp, "random"},
+      {&kAdamUpdateOp, "optimizer"}};
+  const auto found = kFamilies.find(row.op);
   if (found != kFamilies.end()) return found->second;
-  switch (find_op(row.op).op_class) {
+  switch (row.op->op_class) {
     case OpClass::kElementwise:
       return "elementwise";
     case OpClass::kReduction:
-      return "reduction";
+      return row.op == &kReduceSumOp || row.op == &kReduceMaxOp ? "reduction"
+                                                                : std::string(row.op->name);
     case OpClass::kView:
     case OpClass::kDataMovement:
     case OpClass::kReshard:
@@ -48,20 +63,21 @@ std::string family_of(const OpCase& row) {
     case OpClass::kCollective:
     case OpClass::kLoop:
     case OpClass::kOther:
-      return op;
+      break;
   }
-  return op;
+  return std::string(row.op->name);
 }
 
-std::map<std::string, std::string> ops_without_cases() {
-  return {{"copy", "made by passes only; tests/core/passes"},
-          {"all_gather", "made by lowering; tests/core/passes"},
-          {"reduce_scatter", "made by lowering; tests/core/passes"},
-          {"all_reduce", "made by lowering; tests/core/passes"},
-          {"all_to_all", "made by lowering; tests/core/passes"},
-          {"permute", "made by lowering; tests/core/passes"},
-          {"mask_to_owner", "made by lowering; tests/core/passes"},
-          {"fused", "made by the fuse pass of elementwise ops that have rows; tests/core/passes"}};
+std::map<const OpDef*, std::string> ops_without_cases() {
+  const std::string lowering = "made by lowering; tests/core/passes";
+  return {{&kCopyOp, "made by memory planning; tests/core/passes"},
+          {&kAllGatherOp, lowering},
+          {&kReduceScatterOp, lowering},
+          {&kAllReduceOp, lowering},
+          {&kAllToAllOp, lowering},
+          {&kPermuteOp, lowering},
+          {&kMaskToOwnerOp, lowering},
+          {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/passes"}};
 }
 
 std::string type_with(std::string_view type, std::string_view dtype) {

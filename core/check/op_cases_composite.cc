@@ -7,14 +7,12 @@
 #include "core/ops/attention.h"
 #include "core/ops/cache.h"
 #include "core/ops/cross_entropy.h"
-#include "core/ops/cross_entropy_shard.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/random.h"
 #include "core/ops/rotary.h"
-#include "core/ops/softmax.h"
 
 namespace tessera {
 namespace {
@@ -23,29 +21,28 @@ const std::string kHidden = "float[\"batch=2 seq=3 embed=6\"]";
 const std::string kEmbed = "float[\"embed=6\"]";
 
 void add_norms(std::vector<OpCase>& rows) {
-  rows.push_back({"rms_norm", {kHidden, kEmbed}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kRmsNormOp, {kHidden, kEmbed}, [](const Tensors& in) -> Tensors {
                     return {rms_norm(in[0], in[1], "embed", 1e-6)};
                   }});
-  rows.push_back({"rms_norm", {kHidden}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kRmsNormOp, {kHidden}, [](const Tensors& in) -> Tensors {
                     return {rms_norm(in[0], {}, "seq", 1e-2)};
                   }});
-  rows.push_back({"layer_norm", {kHidden, kEmbed, kEmbed}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kLayerNormOp, {kHidden, kEmbed, kEmbed}, [](const Tensors& in) -> Tensors {
                     return {layer_norm(in[0], in[1], in[2], "embed", 1e-5)};
                   }});
   rows.push_back(
-      {"layer_norm",
+      {&kLayerNormOp,
        {"float[\"seq=5 embed=3\"]", "float[\"embed=3\"]"},
        [](const Tensors& in) -> Tensors { return {layer_norm(in[0], in[1], {}, "embed", 1e-1)}; }});
-  rows.push_back({"softmax", {kHidden}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kSoftmaxOp, {kHidden}, [](const Tensors& in) -> Tensors {
                     return {softmax(in[0], "embed"), softmax(in[0] * 3.0, "seq")};
                   }});
 }
 
-// The gradient of a composite op, called as a gradient rule does: every kernel of its own is
-// reached through the ops themselves; here it stands alone.
-OpCase gradient_of(const OpCase& forward) {
+// The gradient op of a composite op alone, called as its vjp calls it.
+OpCase gradient_of(const OpCase& forward, const OpDef& gradient) {
   OpCase row = forward;
-  row.op += "_grad";
+  row.op = &gradient;
   row.differentiable = false;
   row.build = [build = forward.build](const Tensors& in) -> Tensors {
     const Tensors results = build(in);
@@ -70,30 +67,30 @@ OpCase gradient_of(const OpCase& forward) {
   return row;
 }
 
-// Of a vocabulary that is split, if over one device: the whole loss, and the shard's part alone.
+// A vocabulary that is split (over one device): the whole loss, and the op of one shard alone.
 void add_split_cross_entropies(std::vector<OpCase>& rows,
                                const std::vector<CrossEntropyOptions>& options) {
   const std::string logits = "float[\"batch=2 seq=3 vocab/mdl=7\"]";
   const std::string labels = "i32[\"batch=2 seq=3\"]";
   for (const CrossEntropyOptions& each : options) {
-    rows.push_back({.op = "cross_entropy_shard",
+    rows.push_back({.op = &kCrossEntropyShardOp,
                     .inputs = {logits, labels},
                     .build = [each](const Tensors& in) -> Tensors {
                       return {cross_entropy(in[0], in[1], "vocab", each).loss};
                     },
                     .ids = 7});
     const OpCase alone{
-        .op = "cross_entropy_shard",
+        .op = &kCrossEntropyShardOp,
         .inputs = {"float[\"batch=2 seq=3 vocab=7\"]", labels, "f32[\"batch=2 seq=3\"]"},
         .build = [each](const Tensors& in) -> Tensors {
           return {cross_entropy_shard(
               in[0], in[1], in[2] + 1.0, "vocab", each.soft_cap,
               each.label_smoothing > 0.0 ? ShardTotal::kOfLogits : ShardTotal::kNone)};
         },
-        .differentiable = false,  // Not by the maximum, which only keeps the range.
-        .ids = 9};                // Some with another shard.
+        .differentiable = false,  // The maximum has no gradient.
+        .ids = 9};                // Some are in another shard.
     rows.push_back(alone);
-    rows.push_back(gradient_of(alone));
+    rows.push_back(gradient_of(alone, kCrossEntropyShardGradOp));
   }
 }
 
@@ -105,7 +102,7 @@ void add_cross_entropies(std::vector<OpCase>& rows) {
       {.soft_cap = 2.0},
       {.label_smoothing = 0.1, .z_loss = 0.05, .soft_cap = 3.0}};
   for (const CrossEntropyOptions& each : options) {
-    OpCase row{.op = "cross_entropy",
+    OpCase row{.op = &kCrossEntropyOp,
                .inputs = {"float[\"batch=2 seq=3 vocab=7\"]", "i32[\"batch=2 seq=3\"]"},
                .build = [each](const Tensors& in) -> Tensors {
                  return {cross_entropy(in[0], in[1], "vocab", each).loss};
@@ -116,7 +113,7 @@ void add_cross_entropies(std::vector<OpCase>& rows) {
       const CrossEntropy result = cross_entropy(in[0], in[1], "vocab", each);
       return {result.loss, result.log_likelihood, result.correct};
     };
-    row.differentiable = false;  // What is only reported has no gradient.
+    row.differentiable = false;  // Reported values have no gradient.
     rows.push_back(row);
   }
   add_split_cross_entropies(rows, options);
@@ -132,7 +129,7 @@ void add_attentions(std::vector<OpCase>& rows) {
                        bool segments) {
     std::vector<std::string> types = {q, kv, kv};
     if (segments) types.push_back("i32[\"batch=2 seq=5\"]");
-    rows.push_back({.op = "attention",
+    rows.push_back({.op = &kAttentionOp,
                     .inputs = types,
                     .build = [options](const Tensors& in) { return attend(in, options); },
                     .ids = 2});
@@ -155,15 +152,15 @@ void add_rotaries(std::vector<OpCase>& rows) {
   for (const RotaryStyle style : {RotaryStyle::kHalf, RotaryStyle::kInterleaved}) {
     const std::string x = "float[\"batch=2 seq=5 heads=3 head_dim=4\"]";
     for (const std::string positions : {"i32[\"seq=5\"]", "i32[\"batch=2 seq=5\"]"})
-      rows.push_back({.op = "rotary",
+      rows.push_back({.op = &kRotaryOp,
                       .inputs = {x, positions},
                       .build = [style](const Tensors& in) -> Tensors {
                         return {rotary(in[0], in[1], "head_dim", 100.0, 0.5, style)};
                       },
                       .ids = 40});
-    // One pair keeps its angle, and the other is in between.
+    // One pair keeps its angle, the other is interpolated.
     const RotaryStretch stretch{.factor = 8.0, .length = 60.0};
-    rows.push_back({.op = "rotary",
+    rows.push_back({.op = &kRotaryOp,
                     .inputs = {x, "i32[\"seq=5\"]"},
                     .build = [=](const Tensors& in) -> Tensors {
                       return {rotary(in[0], in[1], "head_dim", 100.0, 0.5, style, stretch)};
@@ -173,7 +170,7 @@ void add_rotaries(std::vector<OpCase>& rows) {
 }
 
 void add_random(std::vector<OpCase>& rows) {
-  rows.push_back({.op = "random_uniform",
+  rows.push_back({.op = &kRandomUniformOp,
                   .inputs = {"i32[\"\"]"},
                   .build = [](const Tensors& in) -> Tensors {
                     const PathScope path("x_layers[2].noise");
@@ -182,7 +179,7 @@ void add_random(std::vector<OpCase>& rows) {
                   },
                   .differentiable = false,
                   .tolerance_f32 = 0.0});
-  rows.push_back({"dropout", {kHidden, "i32[\"\"]"}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kDropoutOp, {kHidden, "i32[\"\"]"}, [](const Tensors& in) -> Tensors {
                     const PathScope path("dropout");
                     return {dropout(in[0], 0.4, in[1])};
                   }});
@@ -196,7 +193,7 @@ void add_optimizers(std::vector<OpCase>& rows) {
   for (const AdamOptions& each : options) {
     for (const bool apply : {true, false}) {
       const std::string slot = "f32[\"row=3 column=5\"]", scalar = "f32[\"\"]";
-      rows.push_back({.op = "adam_update",
+      rows.push_back({.op = &kAdamUpdateOp,
                       .inputs = {slot, slot, slot, slot, scalar, scalar},
                       .build = [each, apply](const Tensors& in) -> Tensors {
                         // Second moments and counts are never negative.
@@ -212,11 +209,11 @@ void add_optimizers(std::vector<OpCase>& rows) {
   }
 }
 
-// Longer rows and sequences than the small ones: several blocks of each kernel.
+// Rows and sequences of several blocks of each kernel.
 void add_large_composites(std::vector<OpCase>& rows) {
-  const auto add = [&](const std::string& op, std::vector<std::string> types,
+  const auto add = [&](const OpDef& op, std::vector<std::string> types,
                        std::function<Tensors(const Tensors&)> build) {
-    rows.push_back({.op = op,
+    rows.push_back({.op = &op,
                     .inputs = std::move(types),
                     .build = std::move(build),
                     .differentiable = false,
@@ -224,20 +221,20 @@ void add_large_composites(std::vector<OpCase>& rows) {
                     .tolerance_f32 = 3e-5});
   };
   const std::string x = "float[\"batch=3 seq=29 embed=131\"]", embed = "float[\"embed=131\"]";
-  // Rows enough for several blocks of the sums over rows.
+  // Several blocks of the sums over rows.
   const std::string rows_of_norms = "float[\"batch=5 seq=61 embed=131\"]";
-  add("rms_norm", {rows_of_norms, embed},
+  add(kRmsNormOp, {rows_of_norms, embed},
       [](const Tensors& in) -> Tensors { return {rms_norm(in[0], in[1], "embed", 1e-6)}; });
-  add("layer_norm", {rows_of_norms, embed, embed}, [](const Tensors& in) -> Tensors {
+  add(kLayerNormOp, {rows_of_norms, embed, embed}, [](const Tensors& in) -> Tensors {
     return {layer_norm(in[0], in[1], in[2], "embed", 1e-5)};
   });
-  add("softmax", {x}, [](const Tensors& in) -> Tensors { return {softmax(in[0], "embed")}; });
-  add("cross_entropy", {"float[\"batch=3 seq=29 vocab=517\"]", "i32[\"batch=3 seq=29\"]"},
+  add(kSoftmaxOp, {x}, [](const Tensors& in) -> Tensors { return {softmax(in[0], "embed")}; });
+  add(kCrossEntropyOp, {"float[\"batch=3 seq=29 vocab=517\"]", "i32[\"batch=3 seq=29\"]"},
       [](const Tensors& in) -> Tensors {
         return {
             cross_entropy(in[0], in[1], "vocab", {.label_smoothing = 0.1, .z_loss = 0.01}).loss};
       });
-  add("attention",
+  add(kAttentionOp,
       {"float[\"batch=2 seq=133 heads=4 head_dim=16\"]",
        "float[\"batch=2 key_seq=133 kv_heads=2 head_dim=16\"]",
        "float[\"batch=2 key_seq=133 kv_heads=2 head_dim=16\"]", "i32[\"batch=2 seq=133\"]"},
@@ -245,20 +242,24 @@ void add_large_composites(std::vector<OpCase>& rows) {
 }
 
 void add_composite_gradients(std::vector<OpCase>& rows) {
+  const std::vector<std::pair<const OpDef*, const OpDef*>> gradients = {
+      {&kRmsNormOp, &kRmsNormGradOp},
+      {&kLayerNormOp, &kLayerNormGradOp},
+      {&kSoftmaxOp, &kSoftmaxGradOp},
+      {&kCrossEntropyOp, &kCrossEntropyGradOp},
+      {&kAttentionOp, &kAttentionGradOp}};
   const size_t forward_rows = rows.size();
   for (size_t i = 0; i < forward_rows; ++i) {
     const OpCase forward = rows[i];
-    for (const std::string op : {"rms_norm", "layer_norm", "softmax", "cross_entropy", "attention"})
-      if (forward.op == op) rows.push_back(gradient_of(forward));
+    for (const auto& [op, gradient] : gradients)
+      if (forward.op == op) rows.push_back(gradient_of(forward, *gradient));
   }
 }
 
-}  // namespace
-
-// Starts beyond either end of the cache among them; one query and several, few keys and many runs.
+// Starts before and after the cache too; one and several queries; few keys, and several blocks.
 void add_caches(std::vector<OpCase>& rows) {
   rows.push_back(
-      {.op = "cache_update",
+      {.op = &kCacheUpdateOp,
        .inputs = {"float[\"batch=3 kv_heads=2 key_seq=5 head_dim=3\"]",
                   "float[\"batch=3 seq=2 kv_heads=2 head_dim=3\"]", "i32[\"batch=3\"]"},
        .build = [](const Tensors& in) -> Tensors {
@@ -274,7 +275,7 @@ void add_caches(std::vector<OpCase>& rows) {
       for (const CachedAttentionOptions& each :
            {CachedAttentionOptions{.scale = 0.4}, CachedAttentionOptions{.logit_cap = 2.0}}) {
         rows.push_back(
-            {.op = "cached_attention",
+            {.op = &kCachedAttentionOp,
              .inputs = {fmt::format("float[\"batch=2 seq={} heads=4 head_dim=20\"]", seq), kv, kv,
                         "i32[\"batch=2\"]"},
              .build = [each](const Tensors& in) -> Tensors {
@@ -287,6 +288,8 @@ void add_caches(std::vector<OpCase>& rows) {
     }
   }
 }
+
+}  // namespace
 
 std::vector<OpCase> composite_cases() {
   std::vector<OpCase> rows;

@@ -1,16 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/base/error.h"
 #include "core/check/op_cases.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
-#include "core/ops/generator.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
 
-// Odd sizes, so that vector loops have tails; and a size of 1.
-const std::string kMatrix = "float[\"row=5 column=7\"]";
-const std::string kRow = "float[\"column=7\"]";
-const std::string kThin = "float[\"row=1 column=3\"]";
-const std::string kMask = "bool[\"row=5 column=7\"]";
+using Shapes = std::vector<std::string>;
+
+// Odd sizes, so that vector loops have remainders; and an axis of size 1.
+const std::string kMatrix = "[\"row=5 column=7\"]";
+const std::string kColumns = "[\"column=7\"]";
+const std::string kThin = "[\"row=1 column=3\"]";
+
+// The shapes on which an op of this many operands is tested: equal ones, and operands broadcast
+// to the other's axes, to both operands' axes, or from a scalar.
+std::vector<Shapes> shapes_for(size_t operands) {
+  switch (operands) {
+    case 1:
+      return {{kMatrix}, {kThin}};
+    case 2:
+      return {{kMatrix, kMatrix},
+              {kMatrix, kColumns},
+              {"[\"row=5\"]", kMatrix},
+              {kMatrix, "[\"\"]"},
+              {"[\"row=3\"]", "[\"column=4\"]"}};
+    case 3:
+      return {{kMatrix, kMatrix, kColumns}, {"[\"row=5\"]", kMatrix, "[\"\"]"}};
+  }
+  CHECK(false, "elementwise ops have one to three operands, got {}", operands);
+}
 
 // Large enough for several threads and many vectors; too large for finite differences.
 OpCase large(OpCase row) {
@@ -23,134 +45,67 @@ OpCase large(OpCase row) {
   return row;
 }
 
-// An op of one operand, on x and on thin operands.
-void add_unary(std::vector<OpCase>& rows, const std::string& op, Tensor (*call)(Operand)) {
-  for (const std::string& type : {kMatrix, kThin})
-    rows.push_back({op, {type}, [call](const Tensors& in) -> Tensors { return {call(in[0])}; }});
+// The op on operands of its domains: x² + ½ where they must be positive.
+Tensors call_on_domains(const OpDef& op, const Tensors& inputs) {
+  Tensors operands;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool positive = op.element.operands[i] == Domain::kPositive;
+    operands.push_back(positive ? square(inputs[i]) + 0.5 : inputs[i]);
+  }
+  return {trace_op(op, operands, {}, SourceSite::current())};
 }
 
-// An op defined for positive numbers only: on x² + ½.
-void add_positive(std::vector<OpCase>& rows, const std::string& op, Tensor (*call)(Operand)) {
-  rows.push_back({op, {kMatrix}, [call](const Tensors& in) -> Tensors {
-                    return {call(square(in[0]) + 0.5)};
-                  }});
+// The cases of an op that is a scalar function.
+void add_function(std::vector<OpCase>& rows, const OpDef& op) {
+  size_t operands = 0;
+  while (operands < op.element.operands.size() && op.element.operands[operands] != Domain::kAbsent)
+    ++operands;
+  for (const Shapes& shapes : shapes_for(operands)) {
+    OpCase row{.op = &op,
+               .inputs = shapes,
+               .build = [&op](const Tensors& in) { return call_on_domains(op, in); },
+               .differentiable = op.vjp != nullptr};
+    for (size_t i = 0; i < operands; ++i)
+      row.inputs[i].insert(0, op.element.operands[i] == Domain::kBool ? "bool" : "float");
+    rows.push_back(row);
+    if (shapes.front() == kMatrix) rows.push_back(large(row));
+  }
 }
 
-// An op of two operands: alike, broadcast either way, and with a scalar.
-void add_binary(std::vector<OpCase>& rows, const std::string& op,
-                Tensor (*call)(Operand, Operand)) {
-  const std::vector<std::vector<std::string>> operands = {
-      {kMatrix, kMatrix},
-      {kMatrix, kRow},
-      {"float[\"row=5\"]", kMatrix},
-      {kMatrix, "float[\"\"]"},
-      {"float[\"row=3\"]", "float[\"column=4\"]"}};
-  for (const auto& types : operands)
-    rows.push_back(
-        {op, types, [call](const Tensors& in) -> Tensors { return {call(in[0], in[1])}; }});
-}
-
-// Comparisons have no gradient; they are seen through a choice between numbers.
-void add_comparison(std::vector<OpCase>& rows, const std::string& op,
-                    Tensor (*call)(Operand, Operand)) {
-  for (const std::string& type : {kMatrix, std::string("i32[\"row=5 column=7\"]")})
-    rows.push_back({.op = op,
-                    .inputs = {type, type},
+// Ops that also take integers, and ops with attributes.
+void add_integers(std::vector<OpCase>& rows) {
+  const auto add = [&](const OpDef& op, Tensor (*call)(Operand, Operand)) {
+    rows.push_back({.op = &op,
+                    .inputs = {"i32[\"row=5 column=7\"]", "i32[\"column=7\"]"},
                     .build = [call](const Tensors& in) -> Tensors { return {call(in[0], in[1])}; },
                     .differentiable = false});
+  };
+  add(kAddOp, tessera::add);
+  add(kEqualOp, equal);
+  add(kLessOp, less);
+  add(kLessEqualOp, less_equal);
 }
 
-void add_functions(std::vector<OpCase>& rows) {
-  add_unary(rows, "neg", neg);
-  add_unary(rows, "exp", exp);
-  add_positive(rows, "log", log);
-  add_positive(rows, "sqrt", sqrt);
-  add_positive(rows, "rsqrt", rsqrt);
-  add_unary(rows, "square", square);
-  add_unary(rows, "abs", abs);
-  add_unary(rows, "sign", sign);
-  add_unary(rows, "sin", sin);
-  add_unary(rows, "cos", cos);
-  add_unary(rows, "erf", erf);
-  add_unary(rows, "tanh", tanh);
-  add_unary(rows, "sigmoid", sigmoid);
-  add_unary(rows, "relu", relu);
-  add_unary(rows, "softplus", softplus);
-  add_unary(rows, "silu", silu);
-  add_unary(rows, "gelu", gelu);
-  add_unary(rows, "gelu_tanh", gelu_tanh);
-  add_unary(rows, "stop_gradient", stop_gradient);
+void add_others(std::vector<OpCase>& rows) {
+  const std::string matrix = "float" + kMatrix;
   rows.push_back(
-      {"scale", {kMatrix}, [](const Tensors& in) -> Tensors { return {scale(in[0], -1.7)}; }});
-  rows.push_back({"cast", {kMatrix}, [](const Tensors& in) -> Tensors {
+      {&kScaleOp, {matrix}, [](const Tensors& in) -> Tensors { return {scale(in[0], -1.7)}; }});
+  rows.push_back(large(rows.back()));
+  rows.push_back({&kCastOp, {matrix}, [](const Tensors& in) -> Tensors {
                     return {cast(cast(in[0] * 2.0, DType::kF32), DType::kBF16)};
                   }});
-  rows.push_back({.op = "cast",
-                  .inputs = {kMatrix, "i32[\"row=5\"]", "bool[\"row=5\"]"},
+  rows.push_back(large(rows.back()));
+  rows.push_back({.op = &kCastOp,
+                  .inputs = {matrix, "i32[\"row=5\"]", "bool[\"row=5\"]"},
                   .build = [](const Tensors& in) -> Tensors {
                     return {cast(in[0] * 3.0, DType::kI32), cast(in[1], DType::kF32),
                             cast(in[2], DType::kF32), cast(in[2], DType::kI32)};
                   },
                   .differentiable = false});
-}
-
-void add_pairs(std::vector<OpCase>& rows) {
-  add_binary(rows, "add", add);
-  add_binary(rows, "sub", sub);
-  add_binary(rows, "mul", mul);
-  add_binary(rows, "maximum", maximum);
-  add_binary(rows, "minimum", minimum);
-  rows.push_back({"div", {kMatrix, kRow}, [](const Tensors& in) -> Tensors {
-                    return {in[0] / (square(in[1]) + 0.5)};
-                  }});
-  rows.push_back({"pow", {kMatrix, kRow}, [](const Tensors& in) -> Tensors {
-                    return {pow(square(in[0]) + 0.5, in[1])};
-                  }});
-  rows.push_back({.op = "add",
-                  .inputs = {"i32[\"row=5 column=7\"]", "i32[\"column=7\"]"},
-                  .build = [](const Tensors& in) -> Tensors { return {in[0] + in[1]}; },
-                  .differentiable = false});
-}
-
-// What the gradients of the functions above are made of, each alone.
-void add_gradient_ops(std::vector<OpCase>& rows) {
-  const std::vector<std::pair<std::string, Tensor (*)(Operand, Operand)>> ops = {
-      {"tanh_grad", tanh_grad}, {"sigmoid_grad", sigmoid_grad}, {"relu_grad", relu_grad},
-      {"silu_grad", silu_grad}, {"gelu_grad", gelu_grad},       {"gelu_tanh_grad", gelu_tanh_grad}};
-  for (const auto& [op, call] : ops)
-    rows.push_back(
-        {.op = op,
-         .inputs = {kMatrix, kMatrix},
-         .build = [call = call](const Tensors& in) -> Tensors { return {call(in[0], in[1])}; },
-         .differentiable = false});
-}
-
-void add_choices(std::vector<OpCase>& rows) {
-  rows.push_back({"where", {kMask, kMatrix, kRow}, [](const Tensors& in) -> Tensors {
-                    return {where(in[0], in[1], in[2])};
-                  }});
-  rows.push_back({"mask", {kMatrix, "bool[\"row=5\"]"}, [](const Tensors& in) -> Tensors {
-                    return {mask(in[0], in[1])};
-                  }});
-  add_comparison(rows, "equal", equal);
-  add_comparison(rows, "less", less);
-  add_comparison(rows, "less_equal", less_equal);
-  rows.push_back({.op = "logical_and",
-                  .inputs = {kMask, "bool[\"column=7\"]"},
-                  .build = [](const Tensors& in) -> Tensors { return {logical_and(in[0], in[1])}; },
-                  .differentiable = false});
-  rows.push_back({.op = "logical_or",
-                  .inputs = {kMask, "bool[\"column=7\"]"},
-                  .build = [](const Tensors& in) -> Tensors { return {logical_or(in[0], in[1])}; },
-                  .differentiable = false});
-  rows.push_back({.op = "logical_not",
-                  .inputs = {kMask},
-                  .build = [](const Tensors& in) -> Tensors { return {logical_not(in[0])}; },
-                  .differentiable = false});
-  rows.push_back({.op = "is_finite",
-                  .inputs = {kMatrix},
+  rows.push_back({.op = &kIsFiniteOp,
+                  .inputs = {matrix},
                   .build = [](const Tensors& in) -> Tensors {
-                    // Some are infinite: 1 over 0, where the sign's square less 1 is 0.
+                    // Infinite where x is positive: x - |x| is 0 there.
                     return {is_finite(in[0] / (in[0] - abs(in[0])))};
                   },
                   .differentiable = false});
@@ -160,13 +115,10 @@ void add_choices(std::vector<OpCase>& rows) {
 
 std::vector<OpCase> elementwise_cases() {
   std::vector<OpCase> rows;
-  add_functions(rows);
-  add_pairs(rows);
-  add_gradient_ops(rows);
-  add_choices(rows);
-  const size_t small = rows.size();
-  for (size_t i = 0; i < small; ++i)
-    if (rows[i].inputs.front() == kMatrix) rows.push_back(large(rows[i]));
+  for (const OpDef* op : all_ops())
+    if (op->element.apply != nullptr) add_function(rows, *op);
+  add_integers(rows);
+  add_others(rows);
   return rows;
 }
 

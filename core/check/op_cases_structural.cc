@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/check/op_cases.h"
+#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
@@ -19,59 +20,59 @@ namespace {
 const std::string kCube = "float[\"a=3 b=4 c=5\"]";
 
 void add_layout(std::vector<OpCase>& rows) {
-  rows.push_back({"rename", {kCube}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kRenameOp, {kCube}, [](const Tensors& in) -> Tensors {
                     return {rename(in[0], "b", "d") * 2.0};
                   }});
   for (const std::string order : {"c a b", "b a c", "a c b"})
-    rows.push_back({"transpose", {kCube}, [order](const Tensors& in) -> Tensors {
+    rows.push_back({&kTransposeOp, {kCube}, [order](const Tensors& in) -> Tensors {
                       return {transpose(in[0], order)};
                     }});
-  rows.push_back({"split_axis", {kCube}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kSplitAxisOp, {kCube}, [](const Tensors& in) -> Tensors {
                     return {split_axis(in[0], "b", {"outer", 2, {}}, {"inner", 2, {}}) * 2.0};
                   }});
-  rows.push_back({"merge_axes", {kCube}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kMergeAxesOp, {kCube}, [](const Tensors& in) -> Tensors {
                     return {merge_axes(in[0], "b", "c", "d") * 2.0};
                   }});
   rows.push_back(
-      {"slice", {kCube}, [](const Tensors& in) -> Tensors {
+      {&kSliceOp, {kCube}, [](const Tensors& in) -> Tensors {
          return {slice(in[0], "a", 1, 3), slice(in[0], "b", 1, 3), slice(in[0], "c", 4, 5)};
        }});
-  rows.push_back({"pad", {kCube}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kPadOp, {kCube}, [](const Tensors& in) -> Tensors {
                     return {pad(in[0], "a", 1, 0), pad(in[0], "b", 0, 3), pad(in[0], "c", 1, 2)};
                   }});
-  rows.push_back({"concat", {kCube, "float[\"a=3 b=1 c=5\"]"}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kConcatOp, {kCube, "float[\"a=3 b=1 c=5\"]"}, [](const Tensors& in) -> Tensors {
                     return {concat({in[0], in[1], in[0]}, "b")};
                   }});
   rows.push_back(
-      {"concat", {"float[\"a=3 c=2\"]", "float[\"a=3 c=3\"]"}, [](const Tensors& in) -> Tensors {
+      {&kConcatOp, {"float[\"a=3 c=2\"]", "float[\"a=3 c=3\"]"}, [](const Tensors& in) -> Tensors {
          return {concat({in[0], in[1]}, "c")};
        }});
-  rows.push_back({"shift_right", {kCube}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kShiftRightOp, {kCube}, [](const Tensors& in) -> Tensors {
                     return {shift_right(in[0], "b", 0.0), shift_right(in[0], "c", 1.5)};
                   }});
-  rows.push_back({"reshard", {kCube}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kReshardOp, {kCube}, [](const Tensors& in) -> Tensors {
                     return {reshard(in[0] * 2.0, "a/data b c")};
                   }});
-  rows.push_back({"save_for_backward", {kCube}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kSaveForBackwardOp, {kCube}, [](const Tensors& in) -> Tensors {
                     return {save_for_backward(tanh(in[0]), "h") * in[0]};
                   }});
 }
 
 void add_sums(std::vector<OpCase>& rows) {
   for (const std::string axes : {"a", "b", "c", "a c", "a b c"})
-    rows.push_back({"reduce_sum", {kCube}, [axes](const Tensors& in) -> Tensors {
+    rows.push_back({&kReduceSumOp, {kCube}, [axes](const Tensors& in) -> Tensors {
                       return {reduce_sum(in[0], axes)};
                     }});
-  rows.push_back({"reduce_sum", {"float[\"a=1 b=1\"]"}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kReduceSumOp, {"float[\"a=1 b=1\"]"}, [](const Tensors& in) -> Tensors {
                     return {reduce_sum(in[0], "a")};
                   }});
   for (const std::string axes : {"a", "c", "a b c"})
     rows.push_back(
-        {.op = "reduce_max",
+        {.op = &kReduceMaxOp,
          .inputs = {kCube},
          .build = [axes](const Tensors& in) -> Tensors { return {reduce_max(in[0], axes)}; },
          .differentiable = false});
-  rows.push_back({"broadcast", {"float[\"b=4\"]"}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kBroadcastOp, {"float[\"b=4\"]"}, [](const Tensors& in) -> Tensors {
                     return {broadcast(in[0], {{"a", 3, {}}, {"c", 5, {}}}, "a b c")};
                   }});
 }
@@ -93,16 +94,16 @@ void add_einsums(std::vector<OpCase>& rows) {
       {"m k, k n -> m n", {"float[\"m=1 k=1\"]", "float[\"k=1 n=1\"]"}},
   };
   for (const auto& [equation, types] : equations)
-    rows.push_back({"einsum", types, [equation = equation](const Tensors& in) -> Tensors {
+    rows.push_back({&kEinsumOp, types, [equation = equation](const Tensors& in) -> Tensors {
                       return {einsum(equation, in[0], in[1])};
                     }});
 }
 
 // Of sizes that libraries and blocking treat differently from small ones.
 void add_large(std::vector<OpCase>& rows) {
-  const auto add = [&](const std::string& op, std::vector<std::string> types,
+  const auto add = [&](const OpDef& op, std::vector<std::string> types,
                        std::function<Tensors(const Tensors&)> build) {
-    rows.push_back({.op = op,
+    rows.push_back({.op = &op,
                     .inputs = std::move(types),
                     .build = build,
                     .differentiable = false,
@@ -115,57 +116,57 @@ void add_large(std::vector<OpCase>& rows) {
       return fmt::format("float[\"{}={} {}={}\"]", names[0], sizes.at(names[0]), names[2],
                          sizes.at(names[2]));
     };
-    add("einsum", {sized(a), sized(b)},
+    add(kEinsumOp, {sized(a), sized(b)},
         [equation](const Tensors& in) -> Tensors { return {einsum(equation, in[0], in[1])}; });
   }
-  add("einsum", {"float[\"b=3 s=40 h=4 d=16\"]", "float[\"b=3 t=40 h=4 d=16\"]"},
+  add(kEinsumOp, {"float[\"b=3 s=40 h=4 d=16\"]", "float[\"b=3 t=40 h=4 d=16\"]"},
       [](const Tensors& in) -> Tensors {
         return {einsum("b s h d, b t h d -> b h s t", in[0], in[1])};
       });
   for (const std::string axes : {"a", "b", "c", "a c", "a b c"})
-    add("reduce_sum", {"float[\"a=37 b=41 c=43\"]"},
+    add(kReduceSumOp, {"float[\"a=37 b=41 c=43\"]"},
         [axes](const Tensors& in) -> Tensors { return {reduce_sum(in[0], axes)}; });
   for (const std::string order : {"c a b", "b a c", "a c b", "c b a"})
-    add("transpose", {"float[\"a=37 b=41 c=43\"]"},
+    add(kTransposeOp, {"float[\"a=37 b=41 c=43\"]"},
         [order](const Tensors& in) -> Tensors { return {transpose(in[0], order)}; });
 }
 
 void add_selections(std::vector<OpCase>& rows) {
   rows.push_back(
-      {.op = "gather",
+      {.op = &kGatherOp,
        .inputs = {"float[\"vocab=5 embed=3\"]", "i32[\"batch=2 seq=4\"]"},
        .build = [](const Tensors& in) -> Tensors { return {gather(in[0], in[1], "vocab")}; },
        .ids = 5});
-  rows.push_back({.op = "scatter_add",
+  rows.push_back({.op = &kScatterAddOp,
                   .inputs = {"float[\"batch=2 seq=4 embed=3\"]", "i32[\"batch=2 seq=4\"]"},
                   .build = [](const Tensors& in) -> Tensors {
                     return {scatter_add(in[0], in[1], {"vocab", 6, {}})};
                   }});
   rows.push_back(
-      {.op = "pick",
+      {.op = &kPickOp,
        .inputs = {"float[\"batch=2 seq=4 vocab=5\"]", "i32[\"batch=2 seq=4\"]"},
        .build = [](const Tensors& in) -> Tensors { return {pick(in[0], in[1], "vocab")}; },
        .ids = 5});
 }
 
 void add_generators(std::vector<OpCase>& rows) {
-  rows.push_back({"constant", {kCube}, [](const Tensors& in) -> Tensors {
+  rows.push_back({&kConstantOp, {kCube}, [](const Tensors& in) -> Tensors {
                     return {in[0] * constant(2.5, in[0].dtype(), {{"b", 4, {}}}),
                             constant(-1.0, DType::kF32, {{"d", 2, {}}})};
                   }});
-  rows.push_back({.op = "iota",
+  rows.push_back({.op = &kIotaOp,
                   .inputs = {},
                   .build = [](const Tensors&) -> Tensors {
                     return {iota({"a", 11, {}})};
                   },
                   .differentiable = false});
-  rows.push_back({.op = "causal_mask",
+  rows.push_back({.op = &kCausalMaskOp,
                   .inputs = {},
                   .build = [](const Tensors&) -> Tensors {
                     return {causal_mask({"query", 3, {}}, {"key", 5, {}})};
                   },
                   .differentiable = false});
-  rows.push_back({.op = "one_hot",
+  rows.push_back({.op = &kOneHotOp,
                   .inputs = {"i32[\"a=5\"]"},
                   .build = [](const Tensors& in) -> Tensors {
                     return {one_hot(in[0], {"class", 3, {}}, DType::kF32),
@@ -177,7 +178,7 @@ void add_generators(std::vector<OpCase>& rows) {
 // x = tanh(x·w + b), with w of its own in each iteration; each x is collected.
 void add_loops(std::vector<OpCase>& rows) {
   rows.push_back(
-      {"repeat",
+      {&kRepeatOp,
        {"float[\"batch=2 embed=3\"]", "float[\"layers=4 embed=3 mlp=3\"]", "float[\"embed=3\"]"},
        [](const Tensors& in) -> Tensors {
          const RepeatResult result =

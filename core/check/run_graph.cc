@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/backend/reference/encoding.h"
+#include "core/backend/reference/array.h"
 
 namespace tessera {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of a traced graph through passes, memory plan and a device, from doubles to doubles.
+// Compiles a traced graph and runs it once on a device, from doubles to doubles.
 #pragma once
 
 #include <map>
@@ -13,8 +13,7 @@
 
 namespace tessera {
 
-// Every output by name, updates included, as the device left them. Inputs are rounded to their
-// dtypes first.
+// Every output by name, updates included. Inputs are rounded to their dtypes first.
 std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
                                                      const ReferenceInputs& inputs, Device& device,
                                                      const CompileOptions& options = {});
@@ -23,7 +22,7 @@ std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
 // from 0, modulo `ids` (bools: modulo 2).
 ReferenceInputs sample_inputs(const Graph& graph, int ids = 3);
 
-// The inputs as their dtypes hold them.
+// The inputs rounded to their dtypes.
 ReferenceInputs rounded(const Graph& graph, ReferenceInputs inputs);
 
 }  // namespace tessera

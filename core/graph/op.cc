@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// In a function, so that it exists before the first registrar of any file.
+// In a function, so that it exists before the first op of any file.
 std::map<std::string_view, const OpDef*>& registry() {
   static std::map<std::string_view, const OpDef*> ops;
   return ops;
@@ -17,18 +17,10 @@ std::map<std::string_view, const OpDef*>& registry() {
 
 }  // namespace
 
-OpRegistrar::OpRegistrar(const OpDef& op) {
-  CHECK(op.infer != nullptr, "op {} has no type rule", op.name);
-  const bool added = registry().emplace(op.name, &op).second;
-  CHECK(added, "op {} is registered twice", op.name);
-}
-
-OpRegistrar::OpRegistrar(std::span<const OpDef> ops) {
-  for (const OpDef& op : ops) OpRegistrar one(op);
-}
-
-OpRegistrar::OpRegistrar(std::initializer_list<const OpDef*> ops) {
-  for (const OpDef* op : ops) OpRegistrar one(*op);
+Op::Op(const OpDef& definition) : OpDef(definition) {
+  CHECK(infer != nullptr, "op {} has no type rule", name);
+  const bool added = registry().emplace(name, this).second;
+  CHECK(added, "op {} is registered twice", name);
 }
 
 const OpDef& find_op(std::string_view name) {

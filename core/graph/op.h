@@ -3,7 +3,7 @@
 // in the file of its family under ops/. Kernels live in the backends, by name.
 #pragma once
 
-#include <initializer_list>
+#include <array>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -63,6 +63,17 @@ struct AxisSizeAttribute {
   std::string_view size = "";
 };
 
+// The values that an operand of a scalar function takes; kAbsent: there is no such operand.
+enum class Domain { kAbsent, kReal, kPositive, kBool };
+
+// An elementwise op as a function of one element of each operand. The reference interpreter runs
+// it, the CPU backend too where it has no vector code for the op, and test cases follow from it.
+struct ElementFunction {
+  std::array<Domain, 3> operands = {};
+  double (*apply)(const double* x) = nullptr;  // x[i] is operand i; bools are 0 and 1.
+  double cost = 1.0;                           // Time on vectors, in units of an addition.
+};
+
 struct OpDef {
   std::string_view name;
   OpClass op_class = OpClass::kOther;
@@ -74,6 +85,9 @@ struct OpDef {
   // one, except for inputs that are not floating. The Error says what to do instead.
   std::vector<Tensor> (*vjp)(const VjpContext&) = nullptr;
   std::string_view instead_of_gradient = "stop_gradient its operand";
+
+  // Elementwise ops without attributes.
+  ElementFunction element = {};
 
   // For composite ops: the same outputs from primitive ops. Tests compare kernels with it, the
   // reference interpreter runs it. Null: a primitive.
@@ -87,6 +101,8 @@ struct OpDef {
   bool linear_view = false;
   // The result is the operand, bit for bit, where both have the same dtype. Lowering removes it.
   bool identity = false;
+  // Changes the dtype or the layout only. Equal ones of a value in a remat region are traced once.
+  bool conversion = false;
   // Autodiff treats the result as a constant.
   bool stops_gradient = false;
 
@@ -100,12 +116,12 @@ struct OpDef {
   AxisSizeAttribute axis_size = {};
 };
 
-// Defined at namespace scope beside each op or table of ops, which must outlive the program:
-// `const OpRegistrar kRegister{kEinsumOp};`
-struct OpRegistrar {
-  explicit OpRegistrar(const OpDef& op);
-  explicit OpRegistrar(std::span<const OpDef> ops);
-  OpRegistrar(std::initializer_list<const OpDef*> ops);
+// An op that registers itself. Ops are constants at namespace scope, declared in the header of
+// their family, so that `node.op == &kSliceOp` asks which op a node is.
+struct Op : OpDef {
+  explicit Op(const OpDef& definition);
+  Op(const Op&) = delete;
+  Op& operator=(const Op&) = delete;
 };
 
 const OpDef& find_op(std::string_view name);  // Error with the nearest name.

@@ -245,8 +245,7 @@ std::vector<Tensor> trace_node(const OpDef& op, std::vector<Tensor> inputs, Attr
 // Equal reshards and casts of a value in a remat region are traced once.
 Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
                 SourceSite site) {
-  if (op.name != "reshard" && op.name != "cast")
-    return trace_node(op, std::move(inputs), std::move(attributes), site).front();
+  if (!op.conversion) return trace_node(op, std::move(inputs), std::move(attributes), site).front();
   const Tensor from = imported(inputs.front());
   if (const Tensor same = converted_before(op, from, attributes)) return same;
   const Tensor result = trace_node(op, {from}, std::move(attributes), site).front();

@@ -2,6 +2,7 @@
 #include "core/ops/attention.h"
 
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -11,20 +12,23 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
+#include "core/ops/activation.h"
 #include "core/ops/composite.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/gather.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/op_helpers.h"
 #include "core/ops/reduce.h"
-#include "core/ops/shared_heads.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
 
-// Operands: q, k, v, [segment_ids, key_segment_ids]; of the gradient then out, lse and out's
-// cotangent. Results: out, lse (the logarithm of the softmax's denominator, kept for the gradient;
-// 0 for a query that may attend to nothing).
+// Operands: q, k, v, [segment_ids, key_segment_ids]; for the gradient also out, lse and out's
+// cotangent. Results: out and lse (the logarithm of the softmax's denominator, saved for the
+// gradient; 0 for a query that may attend to no key).
 enum : size_t { kQuery, kKey, kValue, kSegments, kKeySegments };
 
 struct AttentionAttributes {
@@ -72,8 +76,8 @@ void check_attention_operands(const InferContext& context) {
   check_same_axes(context, kKeySegments, {q.axes[0], context.inputs[kKey].axes[1]});
 }
 
-// Multiplications and additions of `products` matrix products over the scores, half of them if
-// causal. What a gradient recomputes is not counted: MFU is to measure the model, not the method.
+// FLOPs of `products` matrix products over the scores, half of that if causal. Recomputation in the
+// gradient is not counted, as usual for MFU.
 double score_flops(const Graph& graph, const Node& node, double products) {
   const Type& q = graph.type(node.inputs[kQuery]);
   const double scores = static_cast<double>(q.elements()) *
@@ -81,8 +85,8 @@ double score_flops(const Graph& graph, const Node& node, double products) {
   return products * 2.0 * scores * (AttentionAttributes(node.attributes).causal ? 0.5 : 1.0);
 }
 
-// Scores["batch kv_heads group seq key_seq"] in f32: capped, but not masked; and the mask (invalid:
-// everything may be seen). Query heads are grouped by the key head they read.
+// Scores["batch kv_heads group seq key_seq"] in f32, capped but not masked, and the mask (invalid:
+// no mask). Query heads are grouped by the key head they read.
 struct Scores {
   Tensor grouped_query, values, mask;
 };
@@ -132,14 +136,14 @@ std::vector<Type> infer_attention_grad(const InferContext& context) {
   check_same_axes(context, context.inputs.size() - 1, context.inputs[kQuery].axes);
   const Type& q = context.inputs[kQuery];
   Type dk = context.inputs[kKey];
-  // One key head for all query heads: each device has the part of its own heads.
+  // One key head for all query heads: each device has the gradient of its own heads.
   const std::vector<std::string>& split = q.axis("heads").split;
   if (dk.axis("kv_heads").split != split)
     dk.partial = {PartialKind::kSum, mesh_union(context.mesh, split, {})};
   return {q, dk, dk};
 }
 
-std::vector<Tensor> plain_attention_grad(const Node& node, std::span<const Tensor> inputs) {
+std::vector<Tensor> decompose_attention_grad(const Node& node, std::span<const Tensor> inputs) {
   const AttentionAttributes attention(node.attributes);
   const Tensor key = widened(inputs[kKey]);
   const Tensor out = widened(inputs[attention.operands()]);
@@ -185,10 +189,10 @@ std::vector<Type> infer_attention(const InferContext& context) {
   return {q, make_type(wide_dtype(q.dtype), {q.axes[0], q.axes[2], q.axes[1]})};
 }
 
-std::vector<Tensor> plain_attention(const Node& node, std::span<const Tensor> inputs) {
+std::vector<Tensor> decompose_attention(const Node& node, std::span<const Tensor> inputs) {
   const AttentionAttributes attention(node.attributes);
   const Scores scores = scores_of(attention, inputs);
-  // A row that may see nothing has the maximum kLowest and the sum 0: its results are 0.
+  // A fully masked row has the maximum kLowest and the sum 0: its results are 0.
   constexpr double kLowest = -1e30;
   const Tensor maximum = reduce_max(masked(scores, scores.values, kLowest), "key_seq");
   const Tensor weights = masked(scores, exp(scores.values - maximum), 0.0);
@@ -220,18 +224,17 @@ double flops_attention(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-const OpDef kAttentionGradOp{.name = "attention_grad",
-                             .op_class = OpClass::kContraction,
-                             .infer = infer_attention_grad,
-                             .decomposition = plain_attention_grad,
-                             .flops = flops_attention_grad};
-const OpDef kAttentionOp{.name = "attention",
-                         .op_class = OpClass::kContraction,
-                         .infer = infer_attention,
-                         .vjp = vjp_attention,
-                         .decomposition = plain_attention,
-                         .flops = flops_attention};
-static const OpRegistrar kRegisterAttention{&kAttentionGradOp, &kAttentionOp};
+const Op kAttentionGradOp{{.name = "attention_grad",
+                           .op_class = OpClass::kContraction,
+                           .infer = infer_attention_grad,
+                           .decomposition = decompose_attention_grad,
+                           .flops = flops_attention_grad}};
+const Op kAttentionOp{{.name = "attention",
+                       .op_class = OpClass::kContraction,
+                       .infer = infer_attention,
+                       .vjp = vjp_attention,
+                       .decomposition = decompose_attention,
+                       .flops = flops_attention}};
 
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options) {
   const Attributes attributes = {{"causal", int64_t{options.mask == AttentionMask::kCausal}},
@@ -239,7 +242,7 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
                                  {"scale", options.scale},
                                  {"logit_cap", options.logit_cap}};
   std::vector<Tensor> operands = {q.tensor, k.tensor, v.tensor};
-  // One key head serves all as it is; several must be given out.
+  // MQA replicates K and V; GQA repeats kv heads per device.
   for (const size_t i : {kKey, kValue})
     if (q.tensor.has("heads") && operands[i].has("kv_heads") && operands[i].size("kv_heads") > 1)
       operands[i] = shared_heads({operands[i], q.site}, q.tensor.type().axis("heads"));
@@ -252,6 +255,45 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
                            : rename({options.segment_ids, q.site}, "seq", "key_seq"));
   }
   return trace_node(kAttentionOp, operands, attributes, q.site)[0];
+}
+
+void check_heads(const InferContext& context, size_t query, size_t key) {
+  const Axis& heads = context.inputs[query].axis("heads");
+  const Axis& kv_heads = context.inputs[key].axis("kv_heads");
+  if (heads.size % kv_heads.size != 0)
+    refuse(context, fmt::format("heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
+                                context.names[query], kv_heads.size, context.names[key]));
+  const bool shared = kv_heads.size == 1 && kv_heads.split.empty();
+  if (heads.split != kv_heads.split && !shared)
+    refuse(context,
+           fmt::format("{} has {}, {} has {}; split both alike with rules.activations",
+                       context.names[query], heads.text(), context.names[key], kv_heads.text()));
+}
+
+Tensor shared_heads(Operand x, const Axis& heads) {
+  const Type& type = x.tensor.type();
+  const Axis& kv_heads = type.axis("kv_heads");
+  if (heads.split.empty() || !kv_heads.split.empty()) return x.tensor;
+  const int64_t devices = traced_mesh().size_along(heads.split);
+  if (kv_heads.size % devices == 0) return x.tensor;
+  if (devices % kv_heads.size != 0) {
+    fail(
+        "{}: attention: heads are split by {}={}, which kv_heads={} can neither be split by nor "
+        "divide; the nearest legal kv_heads is {}, or leave heads unsplit",
+        x.site.text(), fmt::join(heads.split, "*"), devices, kv_heads.size,
+        std::gcd(kv_heads.size, devices));
+  }
+  const std::vector<std::string> names = type.names();
+  std::vector<std::string> order = names;
+  std::erase(order, "kv_heads");
+  order.insert(order.begin(), "kv_heads");
+  const Tensor table = names == order ? x.tensor : transpose(x, joined(order));
+  // Device d of n reads head ⌊d·kv_heads/n⌋.
+  const Tensor number = cast(iota({"shared", devices, heads.split}), DType::kF32);
+  const double share = static_cast<double>(kv_heads.size) / static_cast<double>(devices);
+  const Tensor ids = cast((number + 0.5) * share, DType::kI32);
+  const Tensor repeated = rename({gather(table, ids, "kv_heads"), x.site}, "shared", "kv_heads");
+  return names == order ? repeated : transpose({repeated, x.site}, joined(names));
 }
 
 }  // namespace tessera

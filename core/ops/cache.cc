@@ -11,14 +11,15 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
+#include "core/ops/activation.h"
+#include "core/ops/attention.h"
 #include "core/ops/composite.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/op_helpers.h"
 #include "core/ops/reduce.h"
-#include "core/ops/shared_heads.h"
-#include "core/ops/vjp.h"
 
 namespace tessera {
 namespace {
@@ -65,14 +66,14 @@ std::vector<Type> infer_cache_update(const InferContext& context) {
   return {cache};
 }
 
-// i32["batch key_seq"]: by how much key positions lie behind each row's start.
+// i32["batch key_seq"]: key position minus the row's start.
 Tensor behind_start(const Axis& key_seq, const Tensor& starts) {
   const Tensor position = iota({.name = key_seq.name, .size = key_seq.size});
   return neg(sub(starts, position));
 }
 
-// A key position takes the row whose number is how far it lies behind the start, if there is one.
-std::vector<Tensor> plain_cache_update(const Node&, std::span<const Tensor> inputs) {
+// Key position start + i takes new row i, if that exists.
+std::vector<Tensor> decompose_cache_update(const Node&, std::span<const Tensor> inputs) {
   const Tensor& cache = inputs[kCache];
   const Tensor& rows = inputs[kRows];
   const Tensor number = behind_start(cache.type().axis("key_seq"), inputs[kUpdateStarts]);
@@ -105,7 +106,7 @@ std::vector<Type> infer_cached_attention(const InferContext& context) {
   return {q};
 }
 
-std::vector<Tensor> plain_cached_attention(const Node& node, std::span<const Tensor> inputs) {
+std::vector<Tensor> decompose_cached_attention(const Node& node, std::span<const Tensor> inputs) {
   const double scale = node.attributes.get<double>("scale");
   const double cap = node.attributes.get<double>("logit_cap");
   const Tensor &q = inputs[kCachedQuery], &starts = inputs[kCachedStarts];
@@ -120,7 +121,7 @@ std::vector<Tensor> plain_cached_attention(const Node& node, std::span<const Ten
   scores = scores * scale;
   if (cap > 0.0) scores = tanh(scores / cap) * cap;
 
-  // Seen: a key position is at most the start and the query's number.
+  // Visible: key position <= start + query index.
   const Tensor number = iota({.name = "seq", .size = q.size("seq")});
   const Tensor seen = less_equal(behind_start(key.type().axis("key_seq"), starts), number);
   const auto masked = [&](const Tensor& values, double otherwise) {
@@ -138,7 +139,7 @@ std::vector<Tensor> plain_cached_attention(const Node& node, std::span<const Ten
   return {as_dtype(merge_axes(out, "kv_heads", "group", "heads"), q.dtype())};
 }
 
-// Two products over all of the cache: what is seen of it is known only when it runs.
+// Two products over the whole cache: the visible part is known only at run time.
 double flops_cached_attention(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[kCachedQuery]);
   const Type& key = graph.type(node.inputs[kCachedKey]);
@@ -147,19 +148,18 @@ double flops_cached_attention(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-const OpDef kCacheUpdateOp{.name = "cache_update",
-                           .op_class = OpClass::kDataMovement,
-                           .infer = infer_cache_update,
-                           .instead_of_gradient = kTrain,
-                           .decomposition = plain_cache_update,
-                           .flops = no_flops};
-const OpDef kCachedAttentionOp{.name = "cached_attention",
-                               .op_class = OpClass::kContraction,
-                               .infer = infer_cached_attention,
-                               .instead_of_gradient = kTrain,
-                               .decomposition = plain_cached_attention,
-                               .flops = flops_cached_attention};
-static const OpRegistrar kRegisterCache{&kCacheUpdateOp, &kCachedAttentionOp};
+const Op kCacheUpdateOp{{.name = "cache_update",
+                         .op_class = OpClass::kDataMovement,
+                         .infer = infer_cache_update,
+                         .instead_of_gradient = kTrain,
+                         .decomposition = decompose_cache_update,
+                         .flops = no_flops}};
+const Op kCachedAttentionOp{{.name = "cached_attention",
+                             .op_class = OpClass::kContraction,
+                             .infer = infer_cached_attention,
+                             .instead_of_gradient = kTrain,
+                             .decomposition = decompose_cached_attention,
+                             .flops = flops_cached_attention}};
 
 Tensor cache_update(Operand cache, Operand rows, Operand starts) {
   return trace_op(kCacheUpdateOp, {cache.tensor, rows.tensor, starts.tensor}, {}, cache.site);

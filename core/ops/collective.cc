@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/typing.h"
-#include "core/ops/vjp.h"
+#include "core/ops/op_helpers.h"
 
 namespace tessera {
 namespace {
@@ -53,17 +53,15 @@ constexpr OpDef collective(std::string_view name, std::vector<Type> (*infer)(con
 
 }  // namespace
 
-const OpDef kAllGatherOp = collective("all_gather", infer_all_gather);
-const OpDef kReduceScatterOp = collective("reduce_scatter", infer_reduce_scatter);
-const OpDef kAllReduceOp = collective("all_reduce", infer_same);
-const OpDef kAllToAllOp = collective("all_to_all", infer_all_to_all);
-const OpDef kPermuteOp = collective("permute", infer_same);
-const OpDef kMaskToOwnerOp{.name = "mask_to_owner",
-                           .op_class = OpClass::kDataMovement,
-                           .infer = infer_same,
-                           .flops = no_flops};
-static const OpRegistrar kRegisterCollective{&kAllGatherOp, &kReduceScatterOp, &kAllReduceOp,
-                                             &kAllToAllOp,  &kPermuteOp,       &kMaskToOwnerOp};
+const Op kAllGatherOp{collective("all_gather", infer_all_gather)};
+const Op kReduceScatterOp{collective("reduce_scatter", infer_reduce_scatter)};
+const Op kAllReduceOp{collective("all_reduce", infer_same)};
+const Op kAllToAllOp{collective("all_to_all", infer_all_to_all)};
+const Op kPermuteOp{collective("permute", infer_same)};
+const Op kMaskToOwnerOp{{.name = "mask_to_owner",
+                         .op_class = OpClass::kDataMovement,
+                         .infer = infer_same,
+                         .flops = no_flops}};
 
 bool is_collective(const Node& node) { return node.op->op_class == OpClass::kCollective; }
 
@@ -77,7 +75,7 @@ int64_t collective_bytes(const Graph& graph, const Node& node) {
   }
   const int64_t devices = group_size(node.attributes);
   if (node.op == &kAllGatherOp) return out / devices * (devices - 1);
-  // What does not divide is sent in parts that differ by an element; the total is the same.
+  // Parts of an uneven division differ by one element; the total is the same.
   const int64_t times = node.op == &kAllReduceOp ? 2 : 1;
   return times * in * (devices - 1) / devices;
 }

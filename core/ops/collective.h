@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that lowering puts in the place of reshards. They stand in the graph of one device, have
-// that device's local types, and are never traced by layers. Those of the first group communicate;
-// the runtime runs them (core/runtime/comm/communicator.h). A shard's place in others is found in
-// attributes.
+// The ops that lowering replaces reshards by, in the graph of one device with its local types.
+// Layers never trace them. Collectives communicate; the runtime runs them.
 //
 // all_gather      x -> x with `axis` k times as long: the group's shards, in its order.
 // reduce_scatter  x -> x with `axis` k times shorter: this device's part of the group's sum.
@@ -12,10 +10,10 @@
 //
 // Attributes: mesh_axes (strings), group (device numbers, in the order of Mesh::group), index (this
 // device's place in it), reduction ("sum" or "max", of all_reduce); axis, split_axis, concat_axis;
-// of permute: to, from (device numbers; itself: stays).
+// of permute: to, from (device numbers, its own included).
 //
 // mask_to_owner    x -> x where attribute `keep` is 1, zeros where it is 0: a replicated value as a
-//                 pending sum. Slices and zero-pads of shards are the ops of layout.h.
+//                 partial sum. Slices and pads of shards are the ops of layout.h.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +26,19 @@
 
 namespace tessera {
 
-bool is_collective(const Node& node);  // Whether it communicates.
+bool is_collective(const Node& node);
 
 // Bytes a device sends in one execution with the best algorithm: (k-1)/k of the whole for a gather
 // or a scatter, twice that for an all_reduce, and so on.
 int64_t collective_bytes(const Graph& graph, const Node& node);
 
-// Ops whose result depends on where a shard lies in the global array carry, in graphs of more than
-// one device: `origin` (global index of the shard's first element along each axis) and `extent`
-// (global sizes) of one tensor, which OpDef::anchor names.
+// Attributes that lowering to several devices adds to ops that need the position of their shard in
+// the global array (OpDef::anchor): the global index of the shard's first element along each axis,
+// and the global sizes.
 inline constexpr std::string_view kOrigin = "origin";
 inline constexpr std::string_view kExtent = "extent";
 
-extern const OpDef kAllGatherOp, kReduceScatterOp, kAllReduceOp, kAllToAllOp, kPermuteOp,
+extern const Op kAllGatherOp, kReduceScatterOp, kAllReduceOp, kAllToAllOp, kPermuteOp,
     kMaskToOwnerOp;
 
 }  // namespace tessera

@@ -8,16 +8,123 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
+#include "core/ops/activation.h"
+#include "core/ops/collective.h"
 #include "core/ops/composite.h"
-#include "core/ops/cross_entropy_shard.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/op_helpers.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
+
+Tensor capped(const Tensor& logits, double cap) {
+  return cap > 0.0 ? tanh(logits / cap) * cap : logits;
+}
+
+const std::string& vocab_of(const Attributes& attributes) {
+  return attributes.get<std::string>("axis");
+}
+
+Axis terms_axis(const Attributes& attributes) {
+  return {"terms", attributes.get<int64_t>("total") != 0 ? 3 : 2, {}};
+}
+
+// The attributes with the shard position of the node, for a primitive on the same shard.
+Attributes placed(Attributes attributes, const Node& node) {
+  for (const std::string_view name : {kOrigin, kExtent}) {
+    if (!node.attributes.has(name)) continue;
+    attributes.set(name, node.attributes.get<std::vector<int64_t>>(name));
+  }
+  return attributes;
+}
+
+// Operands 0 to 2: logits, labels and maximum.
+void check_shard_operands(const InferContext& context) {
+  refuse_partial(context);
+  const std::string& axis = vocab_of(context.attributes);
+  const Type& logits = context.inputs[0];
+  axis_of(context, 0, axis);
+  if (logits.axes.back().name != axis)
+    refuse(context, fmt::format("{} is not the last axis of {}, which is {}; transpose it", axis,
+                                context.names[0], logits.text()));
+  check_dtype(context, 1, DType::kI32);
+  const DType wide = wide_dtype(logits.dtype);
+  const Type rows = without_axis(logits, axis, wide);
+  check_same_axes(context, 1, rows.axes);
+  check_dtype(context, 2, wide);
+  check_same_axes(context, 2, rows.axes);
+}
+
+Type terms_type(const InferContext& context) {
+  const Type& logits = context.inputs[0];
+  const std::string& axis = vocab_of(context.attributes);
+  Type type = without_axis(logits, axis, wide_dtype(logits.dtype));
+  type.axes.insert(type.axes.begin(), terms_axis(context.attributes));
+  return type;
+}
+
+std::vector<Type> infer_shard(const InferContext& context) {
+  check_shard_operands(context);
+  Type type = terms_type(context);
+  const std::vector<std::string>& split = context.inputs[0].axes.back().split;
+  if (!split.empty()) type.partial = {PartialKind::kSum, mesh_union(context.mesh, {}, split)};
+  return {type};
+}
+
+std::vector<Tensor> decompose_shard(const Node& node, std::span<const Tensor> inputs) {
+  const Attributes& attributes = node.attributes;
+  const std::string& axis = vocab_of(attributes);
+  const Tensor z = capped(widened(inputs[0]), attributes.get<double>("soft_cap"));
+  const Tensor picked =
+      trace_op(kPickOp, {widened(inputs[0]), inputs[1]}, placed({{"axis", axis}}, node), node.site);
+  std::vector<Tensor> terms = {reduce_sum(exp(z - inputs[2]), axis), picked};
+  if (attributes.get<int64_t>("total") != 0) terms.push_back(reduce_sum(z, axis));
+  for (Tensor& term : terms) term = broadcast(term, {{"terms", 1, {}}});
+  return {concat(terms, "terms")};
+}
+
+// Operands: logits, labels, maximum and the terms' cotangent.
+std::vector<Type> infer_shard_grad(const InferContext& context) {
+  check_shard_operands(context);
+  const Type terms = terms_type(context);
+  check_dtype(context, 3, terms.dtype);
+  check_same_axes(context, 3, terms.axes);
+  return {context.inputs[0]};
+}
+
+std::vector<Tensor> decompose_shard_grad(const Node& node, std::span<const Tensor> inputs) {
+  const Attributes& attributes = node.attributes;
+  const Tensor z = capped(widened(inputs[0]), attributes.get<double>("soft_cap"));
+  const auto cotangent = [&](int64_t term) {
+    return reduce_sum(slice(inputs[3], "terms", term, term + 1), "terms");
+  };
+  Tensor slope = exp(z - inputs[2]) * cotangent(0);
+  if (attributes.get<int64_t>("total") != 0) slope = slope + cotangent(2);
+  const double cap = attributes.get<double>("soft_cap");
+  if (cap > 0.0) slope = slope * (1.0 - square(z / cap));
+  const Axis& vocab = z.type().axis(vocab_of(attributes));
+  const Tensor chosen = trace_op(kOneHotOp, {inputs[1]},
+                                 placed({{"axis", vocab.name},
+                                         {"size", vocab.size},
+                                         {"split", vocab.split},
+                                         {"dtype", std::string(dtype_name(z.dtype()))}},
+                                        node),
+                                 node.site);
+  return {as_dtype(slope + chosen * cotangent(1), inputs[0].dtype())};
+}
+
+std::vector<Tensor> vjp_shard(const VjpContext& context) {
+  const Tensor dlogits =
+      trace_op(kCrossEntropyShardGradOp,
+               {context.inputs[0], context.inputs[1], context.inputs[2], context.cotangents[0]},
+               context.node.attributes, context.node.site);
+  return {dlogits, Tensor(), Tensor()};
+}
 
 struct Terms {
   Terms(const Attributes& attributes)  // NOLINT(google-explicit-constructor): the same in words.
@@ -30,11 +137,7 @@ struct Terms {
   double smoothing, z_loss, soft_cap;
 };
 
-Tensor capped(const Tensor& logits, double cap) {
-  return cap > 0.0 ? tanh(logits / cap) * cap : logits;
-}
-
-// A pending sum or maximum over the shards of the vocabulary, made whole; nothing where it is.
+// A partial sum or maximum, reduced over its mesh axes.
 Tensor whole(const Tensor& x) {
   Type type = x.type();
   if (!type.partial) return x;
@@ -42,8 +145,8 @@ Tensor whole(const Tensor& x) {
   return reshard(x, type);
 }
 
-// What a row of logits comes down to, after capping: the greatest, the sum of exp(z - maximum), the
-// label's, and the sum of all (where labels are smoothed).
+// Per row of capped logits z: the maximum, the sum of exp(z - maximum), the label's z, and the sum
+// of z (if labels are smoothed).
 struct Row {
   Tensor maximum, sum, picked, total;
 };
@@ -59,7 +162,7 @@ std::vector<Tensor> losses(const Terms& terms, const Row& row, int64_t vocab) {
   return {loss, row.picked - lse, correct, lse};
 }
 
-// On a split vocabulary: a maximum and one sum cross the mesh, nothing of the size of the logits.
+// On a split vocabulary: one maximum and one sum per row cross the mesh.
 std::vector<Tensor> split_losses(const Terms& terms, const Operand& logits, const Tensor& labels) {
   const double cap = terms.soft_cap;
   const Tensor largest = reduce_max({stop_gradient(logits), logits.site}, terms.axis);
@@ -93,7 +196,7 @@ std::vector<Type> infer_cross_entropy_grad(const InferContext& context) {
   return {context.inputs[0]};
 }
 
-std::vector<Tensor> plain_cross_entropy_grad(const Node& node, std::span<const Tensor> inputs) {
+std::vector<Tensor> decompose_cross_entropy_grad(const Node& node, std::span<const Tensor> inputs) {
   const Terms terms(node.attributes);
   const Tensor& lse = inputs[2];
   const Tensor z = capped(widened(inputs[0]), terms.soft_cap);
@@ -117,7 +220,7 @@ std::vector<Type> infer_cross_entropy(const InferContext& context) {
                            without_axis(logits, logits.axes.back().name, wide_dtype(logits.dtype)));
 }
 
-std::vector<Tensor> plain_cross_entropy(const Node& node, std::span<const Tensor> inputs) {
+std::vector<Tensor> decompose_cross_entropy(const Node& node, std::span<const Tensor> inputs) {
   const Terms terms(node.attributes);
   const Tensor z = capped(widened(inputs[0]), terms.soft_cap);
   Row row;
@@ -138,18 +241,40 @@ std::vector<Tensor> vjp_cross_entropy(const VjpContext& context) {
 
 }  // namespace
 
-const OpDef kCrossEntropyGradOp{.name = "cross_entropy_grad",
-                                .op_class = OpClass::kReduction,
-                                .infer = infer_cross_entropy_grad,
-                                .decomposition = plain_cross_entropy_grad,
-                                .flops = flops_cross_entropy};
-const OpDef kCrossEntropyOp{.name = "cross_entropy",
-                            .op_class = OpClass::kReduction,
-                            .infer = infer_cross_entropy,
-                            .vjp = vjp_cross_entropy,
-                            .decomposition = plain_cross_entropy,
-                            .flops = flops_cross_entropy};
-static const OpRegistrar kRegisterCrossEntropy{&kCrossEntropyGradOp, &kCrossEntropyOp};
+const Op kCrossEntropyShardGradOp{{.name = "cross_entropy_shard_grad",
+                                   .op_class = OpClass::kReduction,
+                                   .infer = infer_shard_grad,
+                                   .decomposition = decompose_shard_grad,
+                                   .flops = flops_cross_entropy,
+                                   .anchor = ShardAnchor::kFirstOperand}};
+const Op kCrossEntropyShardOp{{.name = "cross_entropy_shard",
+                               .op_class = OpClass::kReduction,
+                               .infer = infer_shard,
+                               .vjp = vjp_shard,
+                               .decomposition = decompose_shard,
+                               .flops = flops_cross_entropy,
+                               .anchor = ShardAnchor::kFirstOperand}};
+
+Tensor cross_entropy_shard(Operand logits, Operand labels, Operand maximum, std::string_view axis,
+                           double soft_cap, ShardTotal total) {
+  return trace_op(kCrossEntropyShardOp, {axis_last(logits, axis), labels.tensor, maximum.tensor},
+                  {{"axis", std::string(axis)},
+                   {"soft_cap", soft_cap},
+                   {"total", int64_t{total == ShardTotal::kOfLogits}}},
+                  logits.site);
+}
+
+const Op kCrossEntropyGradOp{{.name = "cross_entropy_grad",
+                              .op_class = OpClass::kReduction,
+                              .infer = infer_cross_entropy_grad,
+                              .decomposition = decompose_cross_entropy_grad,
+                              .flops = flops_cross_entropy}};
+const Op kCrossEntropyOp{{.name = "cross_entropy",
+                          .op_class = OpClass::kReduction,
+                          .infer = infer_cross_entropy,
+                          .vjp = vjp_cross_entropy,
+                          .decomposition = decompose_cross_entropy,
+                          .flops = flops_cross_entropy}};
 
 CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis,
                            const CrossEntropyOptions& options) {
@@ -157,7 +282,7 @@ CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis
                                  {"label_smoothing", options.label_smoothing},
                                  {"z_loss", options.z_loss},
                                  {"soft_cap", options.soft_cap}};
-  const SiteScope site(logits.site);  // Of what a split vocabulary needs.
+  const SiteScope site(logits.site);
   const bool split = logits.tensor.has(axis) && !logits.tensor.type().axis(axis).split.empty();
   const std::vector<Tensor> results =
       split ? split_losses(attributes, logits, labels.tensor)

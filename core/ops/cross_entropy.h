@@ -16,16 +16,26 @@ struct CrossEntropyOptions {
 };
 
 struct CrossEntropy {
-  Tensor loss;            // f32[…]: what is optimised, smoothing and z-loss included.
+  Tensor loss;            // f32[…]: the training loss, with smoothing and z-loss.
   Tensor log_likelihood;  // f32[…]: log p(label), without them; no gradient.
   Tensor correct;         // f32[…]: 1 where the label's logit is the largest; no gradient.
 };
 
-// logits["… vocab"], labels i32[…]. Where `axis` is split, a maximum and one sum are reduced over
-// its mesh axes, each with an entry a row.
+// logits["… vocab"], labels i32[…]. If `axis` is split, one maximum and one sum per row are reduced
+// over its mesh axes.
 CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis,
                            const CrossEntropyOptions& options = {});
 
-extern const OpDef kCrossEntropyGradOp, kCrossEntropyOp;
+// The part of one shard of a split vocabulary, for cross_entropy only. Returns terms along a
+// leading axis "terms": with z the capped logits, the sum of exp(z - maximum), the label's logit
+// before capping, and, if asked for, the sum of z. They are a partial sum over the mesh axes that
+// split the vocabulary, so that all terms cross in one reduction. `maximum` (f32, over all shards)
+// only keeps the numbers in range: it has no gradient.
+enum class ShardTotal { kNone, kOfLogits };
+Tensor cross_entropy_shard(Operand logits, Operand labels, Operand maximum, std::string_view axis,
+                           double soft_cap, ShardTotal total);
+
+extern const Op kCrossEntropyOp, kCrossEntropyGradOp, kCrossEntropyShardOp,
+    kCrossEntropyShardGradOp;
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/vjp.h"
+#include "core/ops/op_helpers.h"
 
 namespace tessera {
 namespace {
@@ -20,8 +20,8 @@ bool contains(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Attributes: "contracted", the axes summed over; "output", the result's axes in order. Together
-// they are all axes of the operands, and the contracted ones are in both.
+// Attributes: "contracted", the axes summed over, which both operands have; "output", all other
+// axes in the order of the result.
 void check_names(const InferContext& context, const Names& contracted, const Names& output) {
   for (const std::string& name : contracted) {
     axis_of(context, 0, name);
@@ -110,7 +110,7 @@ Type equation_part(const SourceSite& site, std::string_view equation, std::strin
   return type;
 }
 
-// An equation that writes layouts holds of all of them.
+// If any part of an equation writes layouts, all parts are checked.
 void check_layout(std::string_view equation, const Type& written, const Tensor& tensor) {
   Type sized = tensor.type();
   for (const Axis& axis : written.axes) {
@@ -131,12 +131,11 @@ void check_operand_axes(std::string_view equation, const Names& written, const T
 
 }  // namespace
 
-const OpDef kEinsumOp = {.name = "einsum",
-                         .op_class = OpClass::kContraction,
-                         .infer = infer_einsum,
-                         .vjp = einsum_vjp,
-                         .flops = einsum_flops};
-static const OpRegistrar kRegisterEinsum{&kEinsumOp};
+const Op kEinsumOp{{.name = "einsum",
+                    .op_class = OpClass::kContraction,
+                    .infer = infer_einsum,
+                    .vjp = einsum_vjp,
+                    .flops = einsum_flops}};
 
 Over over(std::string_view axes) { return {parse_names(axes)}; }
 

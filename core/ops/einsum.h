@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contraction by axis name. f32 accumulation whatever the operands' dtype.
+// Contraction by axis name, accumulated in f32 for every dtype.
 #pragma once
 
 #include <string>
@@ -18,14 +18,14 @@ struct Over {
 Over over(std::string_view axes);
 
 // Sums products over the named axes; other shared names are batch axes. The result has a's kept
-// axes in order, then b's own. One split axis contracted gives a partial sum.
+// axes in order, then b's own. A contraction over a split axis gives a partial sum.
 Tensor einsum(Operand a, Operand b, const Over& contracted);
-// The same with the result's axis order given: einsum("batch seq embed, embed mlp -> batch seq
+// The same with the result's axis order: einsum("batch seq embed, embed mlp -> batch seq
 // mlp", x, w). Names must match the operands' axes; unknown or missing ones are errors.
-// It may write layouts, "batch/data mlp/mdl, mlp/mdl embed -> batch/data embed + sum(mdl)": all of
-// them are then checked.
+// An equation may write layouts, "batch/data mlp/mdl, mlp/mdl embed -> batch/data embed +
+// sum(mdl)": all of them are then checked.
 Tensor einsum(std::string_view equation, Operand a, Operand b);
 
-extern const OpDef kEinsumOp;
+extern const Op kEinsumOp;
 
 }  // namespace tessera

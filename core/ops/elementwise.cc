@@ -10,14 +10,14 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/elementwise_rules.h"
 #include "core/ops/generator.h"
-#include "core/ops/vjp.h"
+#include "core/ops/op_helpers.h"
+#include "core/ops/reduce.h"
 
 namespace tessera {
 namespace {
 
-// Type rules beyond those of elementwise_rules.h.
+using X = const double*;
 
 Types aligned(const InferContext& context, DType dtype, const Partial& partial) {
   const Type result = {dtype, aligned_axes(context), partial};
@@ -166,7 +166,7 @@ Tensors div_vjp(const VjpContext& c) {
   return {match(div(dy, b), a), match(neg(div(mul(dy, c.outputs[0]), b)), b)};
 }
 
-// The exponent's gradient is zero where the base is not positive: its logarithm is none.
+// The exponent's gradient is 0 where the base is not positive, as its logarithm is not defined.
 Tensors pow_vjp(const VjpContext& c) {
   const Tensor &a = c.inputs[0], &b = c.inputs[1], &dy = c.cotangents[0];
   const Tensor slope = mul(b, pow(a, b - 1.0));
@@ -195,104 +195,143 @@ Tensors mask_vjp(const VjpContext& c) {
   return {match(mask(c.cotangents[0], c.inputs[1]), c.inputs[0]), Tensor()};
 }
 
-}  // namespace
+double truth(bool value) { return value ? 1.0 : 0.0; }
 
-const OpDef kScaleOp = linear_view(elementwise("scale", infer_scale, scale_vjp));
-const OpDef kStopGradientOp = [] {
-  OpDef op = elementwise("stop_gradient", infer_linear, no_vjp);
-  op.identity = op.stops_gradient = true;
-  return op;
-}();
-const OpDef kWhereOp = elementwise("where", infer_where, where_vjp);
-static const OpRegistrar kRegisterNamed{&kScaleOp, &kStopGradientOp, &kWhereOp};
-
-namespace {
-
-// One row an op: name, type rule, gradient.
-const OpDef kElementwiseOps[] = {
-    linear_view(elementwise("neg", infer_neg, neg_vjp)),
-
-    elementwise("exp", infer_nonlinear_floating, exp_vjp),
-    elementwise("log", infer_nonlinear_floating, log_vjp),
-    elementwise("sqrt", infer_nonlinear_floating, sqrt_vjp),
-    elementwise("rsqrt", infer_nonlinear_floating, rsqrt_vjp),
-    elementwise("square", infer_nonlinear_floating, square_vjp),
-    elementwise("abs", infer_numeric, abs_vjp),
-    elementwise("sign", infer_numeric, no_vjp),
-    elementwise("sin", infer_nonlinear_floating, sin_vjp),
-    elementwise("cos", infer_nonlinear_floating, cos_vjp),
-    elementwise("erf", infer_nonlinear_floating, erf_vjp),
-
-    elementwise("add", infer_add, add_vjp),
-    elementwise("sub", infer_add, sub_vjp),
-    elementwise("mul", infer_product, mul_vjp),
-    elementwise("div", infer_quotient, div_vjp),
-    elementwise("pow", infer_nonlinear_floating, pow_vjp),
-    elementwise("maximum", infer_numeric, maximum_vjp),
-    elementwise("minimum", infer_numeric, minimum_vjp),
-
-    elementwise("equal", infer_comparison),
-    elementwise("less", infer_order),
-    elementwise("less_equal", infer_order),
-    elementwise("logical_and", infer_logical),
-    elementwise("logical_or", infer_logical),
-    elementwise("logical_not", infer_logical),
-    elementwise("is_finite", infer_is_finite),
-
-    elementwise("mask", infer_mask, mask_vjp),
-};
-const OpRegistrar kRegisterElementwise{std::span<const OpDef>(kElementwiseOps)};
-
-Tensor unary(std::string_view op, const Operand& x) {
-  return trace_op(find_op(op), {x.tensor}, {}, x.site);
-}
-Tensor binary(std::string_view op, const Operand& a, const Operand& b) {
-  return trace_op(find_op(op), {a.tensor, b.tensor}, {}, a.site);
-}
-// A number beside a tensor.
+// A number as a scalar of the operand's dtype.
 Operand scalar_like(const Operand& x, double value) {
   return {constant(value, x.tensor.dtype(), {}, x.site).named(fmt::format("{}", value)), x.site};
 }
 
 }  // namespace
 
-Tensor neg(Operand x) { return unary("neg", x); }
+using enum Domain;
+
+const Op kScaleOp{linear_view(elementwise("scale", infer_scale, scale_vjp))};
 Tensor scale(Operand x, double factor) {
   return trace_op(kScaleOp, {x.tensor}, {{"factor", factor}}, x.site);
 }
-Tensor stop_gradient(Operand x) { return trace_op(kStopGradientOp, {x.tensor}, {}, x.site); }
 
-Tensor exp(Operand x) { return unary("exp", x); }
-Tensor log(Operand x) { return unary("log", x); }
-Tensor sqrt(Operand x) { return unary("sqrt", x); }
-Tensor rsqrt(Operand x) { return unary("rsqrt", x); }
-Tensor square(Operand x) { return unary("square", x); }
-Tensor abs(Operand x) { return unary("abs", x); }
-Tensor sign(Operand x) { return unary("sign", x); }
-Tensor sin(Operand x) { return unary("sin", x); }
-Tensor cos(Operand x) { return unary("cos", x); }
-Tensor erf(Operand x) { return unary("erf", x); }
+const Op kStopGradientOp{[] {
+  OpDef op =
+      elementwise("stop_gradient", infer_linear, no_vjp, {{kReal}, [](X x) { return x[0]; }});
+  op.identity = op.stops_gradient = true;
+  return op;
+}()};
+Tensor stop_gradient(Operand x) { return trace_unary(kStopGradientOp, x); }
 
-Tensor add(Operand a, Operand b) { return binary("add", a, b); }
-Tensor sub(Operand a, Operand b) { return binary("sub", a, b); }
-Tensor mul(Operand a, Operand b) { return binary("mul", a, b); }
-Tensor div(Operand a, Operand b) { return binary("div", a, b); }
-Tensor pow(Operand a, Operand b) { return binary("pow", a, b); }
-Tensor maximum(Operand a, Operand b) { return binary("maximum", a, b); }
-Tensor minimum(Operand a, Operand b) { return binary("minimum", a, b); }
+const Op kNegOp{
+    linear_view(elementwise("neg", infer_neg, neg_vjp, {{kReal}, [](X x) { return -x[0]; }}))};
+Tensor neg(Operand x) { return trace_unary(kNegOp, x); }
 
-Tensor equal(Operand a, Operand b) { return binary("equal", a, b); }
-Tensor less(Operand a, Operand b) { return binary("less", a, b); }
-Tensor less_equal(Operand a, Operand b) { return binary("less_equal", a, b); }
-Tensor logical_and(Operand a, Operand b) { return binary("logical_and", a, b); }
-Tensor logical_or(Operand a, Operand b) { return binary("logical_or", a, b); }
-Tensor logical_not(Operand a) { return unary("logical_not", a); }
-Tensor is_finite(Operand x) { return unary("is_finite", x); }
+const Op kExpOp{elementwise("exp", infer_nonlinear_floating, exp_vjp,
+                            {{kReal}, [](X x) { return std::exp(x[0]); }, 12})};
+Tensor exp(Operand x) { return trace_unary(kExpOp, x); }
 
+const Op kLogOp{elementwise("log", infer_nonlinear_floating, log_vjp,
+                            {{kPositive}, [](X x) { return std::log(x[0]); }, 15})};
+Tensor log(Operand x) { return trace_unary(kLogOp, x); }
+
+const Op kSqrtOp{elementwise("sqrt", infer_nonlinear_floating, sqrt_vjp,
+                             {{kPositive}, [](X x) { return std::sqrt(x[0]); }, 6})};
+Tensor sqrt(Operand x) { return trace_unary(kSqrtOp, x); }
+
+const Op kRsqrtOp{elementwise("rsqrt", infer_nonlinear_floating, rsqrt_vjp,
+                              {{kPositive}, [](X x) { return 1.0 / std::sqrt(x[0]); }, 10})};
+Tensor rsqrt(Operand x) { return trace_unary(kRsqrtOp, x); }
+
+const Op kSquareOp{elementwise("square", infer_nonlinear_floating, square_vjp,
+                               {{kReal}, [](X x) { return x[0] * x[0]; }})};
+Tensor square(Operand x) { return trace_unary(kSquareOp, x); }
+
+const Op kAbsOp{
+    elementwise("abs", infer_numeric, abs_vjp, {{kReal}, [](X x) { return std::abs(x[0]); }})};
+Tensor abs(Operand x) { return trace_unary(kAbsOp, x); }
+
+const Op kSignOp{
+    elementwise("sign", infer_numeric, no_vjp,
+                {{kReal}, [](X x) { return static_cast<double>((x[0] > 0) - (x[0] < 0)); }})};
+Tensor sign(Operand x) { return trace_unary(kSignOp, x); }
+
+const Op kSinOp{elementwise("sin", infer_nonlinear_floating, sin_vjp,
+                            {{kReal}, [](X x) { return std::sin(x[0]); }, 20})};
+Tensor sin(Operand x) { return trace_unary(kSinOp, x); }
+
+const Op kCosOp{elementwise("cos", infer_nonlinear_floating, cos_vjp,
+                            {{kReal}, [](X x) { return std::cos(x[0]); }, 20})};
+Tensor cos(Operand x) { return trace_unary(kCosOp, x); }
+
+const Op kErfOp{elementwise("erf", infer_nonlinear_floating, erf_vjp,
+                            {{kReal}, [](X x) { return std::erf(x[0]); }, 20})};
+Tensor erf(Operand x) { return trace_unary(kErfOp, x); }
+
+const Op kAddOp{
+    elementwise("add", infer_add, add_vjp, {{kReal, kReal}, [](X x) { return x[0] + x[1]; }})};
+Tensor add(Operand a, Operand b) { return trace_binary(kAddOp, a, b); }
+
+const Op kSubOp{
+    elementwise("sub", infer_add, sub_vjp, {{kReal, kReal}, [](X x) { return x[0] - x[1]; }})};
+Tensor sub(Operand a, Operand b) { return trace_binary(kSubOp, a, b); }
+
+const Op kMulOp{
+    elementwise("mul", infer_product, mul_vjp, {{kReal, kReal}, [](X x) { return x[0] * x[1]; }})};
+Tensor mul(Operand a, Operand b) { return trace_binary(kMulOp, a, b); }
+
+const Op kDivOp{elementwise("div", infer_quotient, div_vjp,
+                            {{kReal, kPositive}, [](X x) { return x[0] / x[1]; }, 4})};
+Tensor div(Operand a, Operand b) { return trace_binary(kDivOp, a, b); }
+
+const Op kPowOp{elementwise("pow", infer_nonlinear_floating, pow_vjp,
+                            {{kPositive, kReal}, [](X x) { return std::pow(x[0], x[1]); }, 200})};
+Tensor pow(Operand a, Operand b) { return trace_binary(kPowOp, a, b); }
+
+const Op kMaximumOp{elementwise("maximum", infer_numeric, maximum_vjp,
+                                {{kReal, kReal}, [](X x) { return std::fmax(x[0], x[1]); }})};
+Tensor maximum(Operand a, Operand b) { return trace_binary(kMaximumOp, a, b); }
+
+const Op kMinimumOp{elementwise("minimum", infer_numeric, minimum_vjp,
+                                {{kReal, kReal}, [](X x) { return std::fmin(x[0], x[1]); }})};
+Tensor minimum(Operand a, Operand b) { return trace_binary(kMinimumOp, a, b); }
+
+const Op kEqualOp{elementwise("equal", infer_comparison, nullptr,
+                              {{kReal, kReal}, [](X x) { return truth(x[0] == x[1]); }})};
+Tensor equal(Operand a, Operand b) { return trace_binary(kEqualOp, a, b); }
+
+const Op kLessOp{elementwise("less", infer_order, nullptr,
+                             {{kReal, kReal}, [](X x) { return truth(x[0] < x[1]); }})};
+Tensor less(Operand a, Operand b) { return trace_binary(kLessOp, a, b); }
+
+const Op kLessEqualOp{elementwise("less_equal", infer_order, nullptr,
+                                  {{kReal, kReal}, [](X x) { return truth(x[0] <= x[1]); }})};
+Tensor less_equal(Operand a, Operand b) { return trace_binary(kLessEqualOp, a, b); }
+
+const Op kLogicalAndOp{
+    elementwise("logical_and", infer_logical, nullptr,
+                {{kBool, kBool}, [](X x) { return truth(x[0] != 0 && x[1] != 0); }})};
+Tensor logical_and(Operand a, Operand b) { return trace_binary(kLogicalAndOp, a, b); }
+
+const Op kLogicalOrOp{
+    elementwise("logical_or", infer_logical, nullptr,
+                {{kBool, kBool}, [](X x) { return truth(x[0] != 0 || x[1] != 0); }})};
+Tensor logical_or(Operand a, Operand b) { return trace_binary(kLogicalOrOp, a, b); }
+
+const Op kLogicalNotOp{elementwise("logical_not", infer_logical, nullptr,
+                                   {{kBool}, [](X x) { return truth(x[0] == 0); }})};
+Tensor logical_not(Operand x) { return trace_unary(kLogicalNotOp, x); }
+
+const Op kIsFiniteOp{elementwise("is_finite", infer_is_finite, nullptr,
+                                 {{kReal}, [](X x) { return truth(std::isfinite(x[0])); }})};
+Tensor is_finite(Operand x) { return trace_unary(kIsFiniteOp, x); }
+
+const Op kMaskOp{elementwise("mask", infer_mask, mask_vjp,
+                             {{kReal, kBool}, [](X x) { return x[1] != 0 ? x[0] : 0.0; }})};
+Tensor mask(Operand x, Operand condition) { return trace_binary(kMaskOp, x, condition); }
+
+const Op kWhereOp{elementwise("where", infer_where, where_vjp, {{kBool, kReal, kReal}, [](X x) {
+                                                                  return x[0] != 0 ? x[1] : x[2];
+                                                                }})};
 Tensor where(Operand condition, Operand a, Operand b) {
   return trace_op(kWhereOp, {condition.tensor, a.tensor, b.tensor}, {}, condition.site);
 }
-Tensor mask(Operand x, Operand condition) { return binary("mask", x, condition); }
 
 Tensor operator+(Operand a, double b) { return add(a, scalar_like(a, b)); }
 Tensor operator-(Operand a, double b) { return add(a, scalar_like(a, -b)); }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise ops. Operands align axes by name; an operand may lack axes of the other (it is then
-// broadcast). The result has the axes of the operand that has them all, else the left one's and
-// then the right one's own. Which split and partial operands are accepted: docs/graph.md ("What ops
-// accept"). Results have the operands' dtype; two floating operands of different dtypes are an
-// error (cast one).
+// broadcast). The result has the axes of the operand that has them all, else those of the left one
+// followed by the right one's others. docs/graph.md says what split and partial operands give.
+// Results have the operands' dtype; operands of different dtypes are an Error (cast one).
 #pragma once
 
 #include "core/graph/op.h"
 #include "core/graph/tensor.h"
-#include "core/ops/activation.h"
 
 namespace tessera {
 
@@ -16,9 +14,6 @@ namespace tessera {
 Tensor neg(Operand x);
 Tensor scale(Operand x, double factor);
 Tensor stop_gradient(Operand x);
-// Rounds before a pending sum is added up, so a partial needs `through_partial`.
-enum class CastPartial { kRefuse, kThrough };
-Tensor cast(Operand x, DType dtype, CastPartial partial = CastPartial::kRefuse);
 
 Tensor exp(Operand x);
 Tensor log(Operand x);
@@ -66,6 +61,9 @@ Tensor operator-(Operand a, double b);
 Tensor operator-(double a, Operand b);
 inline Tensor operator+(double a, Operand b) { return b + a; }
 
-extern const OpDef kScaleOp, kStopGradientOp, kWhereOp;
+extern const Op kNegOp, kScaleOp, kStopGradientOp, kExpOp, kLogOp, kSqrtOp, kRsqrtOp, kSquareOp,
+    kAbsOp, kSignOp, kSinOp, kCosOp, kErfOp;
+extern const Op kAddOp, kSubOp, kMulOp, kDivOp, kPowOp, kMaximumOp, kMinimumOp, kEqualOp, kLessOp,
+    kLessEqualOp, kLogicalAndOp, kLogicalOrOp, kLogicalNotOp, kIsFiniteOp, kWhereOp, kMaskOp;
 
 }  // namespace tessera

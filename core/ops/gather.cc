@@ -11,14 +11,15 @@
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
-#include "core/ops/vjp.h"
+#include "core/ops/op_helpers.h"
+#include "core/ops/reduce.h"
 
 namespace tessera {
 namespace {
 
 using Names = std::vector<std::string>;
 
-// Ids select, so they are never partial.
+// Ids must not be partial.
 void check_ids(const InferContext& context) {
   check_dtype(context, 1, DType::kI32);
   const Partial& partial = context.inputs[1].partial;
@@ -27,7 +28,7 @@ void check_ids(const InferContext& context) {
                               mesh_text(partial.mesh_axes), place_hint(context.names[1])));
 }
 
-// one_hot(ids, axis), which these ops are typed by, cannot use a mesh axis twice.
+// These ops are typed like one_hot(ids, axis), which cannot use a mesh axis twice.
 void check_one_hot(const InferContext& context, const Axis& axis) {
   for (const std::string& mesh_axis : axis.split) {
     for (const Axis& other : context.inputs[1].axes) {
@@ -40,7 +41,7 @@ void check_one_hot(const InferContext& context, const Axis& axis) {
   }
 }
 
-// The result is also partial over what splits the axis that was summed away.
+// The result is also partial over the mesh axes that split the summed axis.
 Partial plus_split(const InferContext& context, Partial partial, const Names& split) {
   if (split.empty()) return partial;
   return {PartialKind::kSum, mesh_union(context.mesh, partial.mesh_axes, split)};
@@ -67,7 +68,7 @@ std::vector<Type> infer_gather(const InferContext& context) {
   return {result};
 }
 
-// Attributes "axis", "size" and "split": the axis that takes the place of the ids' axes.
+// Attributes "axis", "size" and "split": the axis that replaces the axes of ids.
 std::vector<Type> infer_scatter_add(const InferContext& context) {
   const Type &updates = context.inputs[0], &ids = context.inputs[1];
   const Axis axis{context.attributes.get<std::string>("axis"),
@@ -136,26 +137,25 @@ double update_flops(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-const OpDef kGatherOp{.name = "gather",
-                      .op_class = OpClass::kDataMovement,
-                      .infer = infer_gather,
-                      .vjp = gather_vjp,
-                      .flops = no_flops,
-                      .anchor = ShardAnchor::kFirstOperand};
-const OpDef kScatterAddOp{.name = "scatter_add",
-                          .op_class = OpClass::kOther,
-                          .infer = infer_scatter_add,
-                          .vjp = scatter_add_vjp,
-                          .flops = update_flops,
-                          .anchor = ShardAnchor::kResult,
-                          .axis_size = {.axis = "axis", .size = "size"}};
-const OpDef kPickOp{.name = "pick",
+const Op kGatherOp{{.name = "gather",
                     .op_class = OpClass::kDataMovement,
-                    .infer = infer_pick,
-                    .vjp = pick_vjp,
+                    .infer = infer_gather,
+                    .vjp = gather_vjp,
                     .flops = no_flops,
-                    .anchor = ShardAnchor::kFirstOperand};
-static const OpRegistrar kRegisterGather{&kGatherOp, &kScatterAddOp, &kPickOp};
+                    .anchor = ShardAnchor::kFirstOperand}};
+const Op kScatterAddOp{{.name = "scatter_add",
+                        .op_class = OpClass::kOther,
+                        .infer = infer_scatter_add,
+                        .vjp = scatter_add_vjp,
+                        .flops = update_flops,
+                        .anchor = ShardAnchor::kResult,
+                        .axis_size = {.axis = "axis", .size = "size"}}};
+const Op kPickOp{{.name = "pick",
+                  .op_class = OpClass::kDataMovement,
+                  .infer = infer_pick,
+                  .vjp = pick_vjp,
+                  .flops = no_flops,
+                  .anchor = ShardAnchor::kFirstOperand}};
 
 Tensor gather(Operand table, Operand ids, std::string_view axis) {
   return trace_op(kGatherOp, {table.tensor, ids.tensor}, {{"axis", std::string(axis)}}, table.site);

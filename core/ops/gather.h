@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Table look-up by integer ids, and its gradient. Typed exactly as einsum(one_hot(ids), table).
+// Table lookup by integer ids, and its gradient. Typed like einsum(one_hot(ids), table).
 #pragma once
 
 #include <string_view>
@@ -10,16 +10,16 @@
 namespace tessera {
 
 // table["vocab embed"], ids["batch seq"] (i32) -> ["batch seq embed"]: rows of `axis` of the table.
-// Ids are checked on the host where batches are made; on a device an id outside the axis gives 0.
+// The host checks ids when it makes a batch; on a device an id outside the axis gives zeros.
 Tensor gather(Operand table, Operand ids, std::string_view axis);
 
-// The reverse: adds rows of `updates` ["batch seq embed"] at `ids` into zeros with `axis`, which
-// takes the place of the ids' axes. Sums in f32, in a fixed order.
+// The transpose of gather: adds rows of `updates` ["batch seq embed"] at `ids` to zeros, where
+// `axis` replaces the axes of ids. Sums in f32, in a fixed order.
 Tensor scatter_add(Operand updates, Operand ids, Axis axis);
 
-// x["… axis"], ids[…] -> […]: one element of `axis` for each id. Gradient: a one-hot product.
+// x["… axis"], ids[…] -> […]: the element of `axis` at each id.
 Tensor pick(Operand x, Operand ids, std::string_view axis);
 
-extern const OpDef kGatherOp, kScatterAddOp, kPickOp;
+extern const Op kGatherOp, kScatterAddOp, kPickOp;
 
 }  // namespace tessera

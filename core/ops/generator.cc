@@ -6,12 +6,12 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/vjp.h"
+#include "core/ops/op_helpers.h"
 
 namespace tessera {
 namespace {
 
-// constant, iota, causal_mask: attribute "type" is the result's.
+// constant, iota, causal_mask: attribute "type" is the result's type.
 std::vector<Type> infer_generator(const InferContext& context) {
   return {context.attributes.get<Type>("type")};
 }
@@ -34,31 +34,30 @@ std::vector<Type> infer_one_hot(const InferContext& context) {
 
 }  // namespace
 
-const OpDef kConstantOp{.name = "constant",
+const Op kConstantOp{{.name = "constant",
+                      .op_class = OpClass::kGenerator,
+                      .infer = infer_generator,
+                      .flops = no_flops,
+                      .foldable = true}};
+const Op kIotaOp{{.name = "iota",
+                  .op_class = OpClass::kGenerator,
+                  .infer = infer_generator,
+                  .flops = no_flops,
+                  .foldable = true,
+                  .anchor = ShardAnchor::kResult}};
+const Op kCausalMaskOp{{.name = "causal_mask",
                         .op_class = OpClass::kGenerator,
                         .infer = infer_generator,
                         .flops = no_flops,
-                        .foldable = true};
-const OpDef kIotaOp{.name = "iota",
+                        .foldable = true,
+                        .anchor = ShardAnchor::kResult}};
+const Op kOneHotOp{{.name = "one_hot",
                     .op_class = OpClass::kGenerator,
-                    .infer = infer_generator,
+                    .infer = infer_one_hot,
                     .flops = no_flops,
                     .foldable = true,
-                    .anchor = ShardAnchor::kResult};
-const OpDef kCausalMaskOp{.name = "causal_mask",
-                          .op_class = OpClass::kGenerator,
-                          .infer = infer_generator,
-                          .flops = no_flops,
-                          .foldable = true,
-                          .anchor = ShardAnchor::kResult};
-const OpDef kOneHotOp{.name = "one_hot",
-                      .op_class = OpClass::kGenerator,
-                      .infer = infer_one_hot,
-                      .flops = no_flops,
-                      .foldable = true,
-                      .anchor = ShardAnchor::kResult,
-                      .axis_size = {.axis = "axis", .size = "size"}};
-static const OpRegistrar kRegisterGenerator{&kConstantOp, &kIotaOp, &kCausalMaskOp, &kOneHotOp};
+                    .anchor = ShardAnchor::kResult,
+                    .axis_size = {.axis = "axis", .size = "size"}}};
 
 Tensor constant(double value, DType dtype, std::vector<Axis> axes, SourceSite site) {
   return trace_op(kConstantOp, {}, {{"value", value}, {"type", make_type(dtype, std::move(axes))}},

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generators: values made from nothing, in whatever layout their partner has. The layout is that
-// of the axes given (their splits are kept).
+// Generators: constants, positions and masks. The splits of the given axes are the result's layout.
 #pragma once
 
 #include "core/graph/op.h"
@@ -18,6 +17,6 @@ Tensor causal_mask(Axis query, Axis key, SourceSite site = SourceSite::current()
 // 1 where `ids` equals the position on the new axis, else 0; the axis comes last.
 Tensor one_hot(Operand ids, Axis axis, DType dtype);
 
-extern const OpDef kConstantOp, kIotaOp, kCausalMaskOp, kOneHotOp;
+extern const Op kConstantOp, kIotaOp, kCausalMaskOp, kOneHotOp;
 
 }  // namespace tessera

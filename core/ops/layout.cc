@@ -9,7 +9,7 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/vjp.h"
+#include "core/ops/op_helpers.h"
 
 namespace tessera {
 namespace {
@@ -23,7 +23,8 @@ int64_t number(const Attributes& attributes, std::string_view name) {
   return attributes.get<int64_t>(name);
 }
 
-// The operand's type, with a refusal if `name` is not one of its axes; `position` receives where.
+// The operand's type; sets `position` to that of axis `name`, or raises an Error if it lacks the
+// axis.
 Type with_axis(const InferContext& context, std::string_view name, size_t& position) {
   refuse_maximum(context);
   axis_of(context, 0, name);
@@ -148,7 +149,7 @@ std::vector<Type> infer_concat(const InferContext& context) {
 std::vector<Type> infer_shift(const InferContext& context) {
   refuse_maximum(context);
   unsplit_axis_of(context, 0, text(context.attributes, "axis"));
-  // A fill other than zero would be added once by each rank.
+  // Each rank would add a fill other than zero.
   if (context.attributes.get<double>("fill") != 0.0) refuse_partial(context, 0);
   return {context.inputs[0]};
 }
@@ -196,7 +197,7 @@ Tensors concat_vjp(const VjpContext& c) {
   return parts;
 }
 
-// Moved down by one; what was shifted out gets nothing.
+// Shifted left by one; the last element has no gradient.
 Tensors shift_vjp(const VjpContext& c) {
   const std::string& axis = text(c.node.attributes, "axis");
   const int64_t size = c.inputs[0].size(axis);
@@ -213,7 +214,7 @@ constexpr OpDef movement(std::string_view name, decltype(OpDef::infer) infer,
           .flops = no_flops};
 }
 
-// Takes or rearranges elements of its one operand, each once; a view moves nothing.
+// Selects or permutes elements of its operand; a view moves no data.
 constexpr OpDef selection(std::string_view name, decltype(OpDef::infer) infer,
                           decltype(OpDef::vjp) vjp) {
   OpDef op = movement(name, infer, vjp);
@@ -231,22 +232,19 @@ std::vector<Type> infer_copy(const InferContext& context) { return {context.inpu
 
 }  // namespace
 
-const OpDef kRenameOp = view("rename", infer_rename, rename_vjp);
-const OpDef kSplitAxisOp = [] {
+const Op kRenameOp{view("rename", infer_rename, rename_vjp)};
+const Op kSplitAxisOp{[] {
   OpDef op = view("split_axis", infer_split, split_vjp);
   op.axis_size = {.axis = "outer", .size = "outer_size"};
   return op;
-}();
-const OpDef kMergeAxesOp = view("merge_axes", infer_merge, merge_vjp);
-const OpDef kTransposeOp = selection("transpose", infer_transpose, transpose_vjp);
-const OpDef kSliceOp = selection("slice", infer_slice, slice_vjp);
-const OpDef kPadOp = movement("pad", infer_pad, pad_vjp);
-const OpDef kConcatOp = movement("concat", infer_concat, concat_vjp);
-const OpDef kShiftRightOp = movement("shift_right", infer_shift, shift_vjp);
-const OpDef kCopyOp = movement("copy", infer_copy, nullptr);
-static const OpRegistrar kRegisterLayout{&kRenameOp,    &kSplitAxisOp,  &kMergeAxesOp,
-                                         &kTransposeOp, &kSliceOp,      &kPadOp,
-                                         &kConcatOp,    &kShiftRightOp, &kCopyOp};
+}()};
+const Op kMergeAxesOp{view("merge_axes", infer_merge, merge_vjp)};
+const Op kTransposeOp{selection("transpose", infer_transpose, transpose_vjp)};
+const Op kSliceOp{selection("slice", infer_slice, slice_vjp)};
+const Op kPadOp{movement("pad", infer_pad, pad_vjp)};
+const Op kConcatOp{movement("concat", infer_concat, concat_vjp)};
+const Op kShiftRightOp{movement("shift_right", infer_shift, shift_vjp)};
+const Op kCopyOp{movement("copy", infer_copy, nullptr)};
 
 Tensor rename(Operand x, std::string_view from, std::string_view to) {
   return trace_op(kRenameOp, {x.tensor}, {{"from", std::string(from)}, {"to", std::string(to)}},

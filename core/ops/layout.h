@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that rearrange: nothing is computed. Rename, split and merge of neighbours move no data.
+// Ops that rearrange elements. rename, split_axis and merge_axes are views: they move no data.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@ Tensor transpose(Operand x,
                  std::string_view order);  // "heads batch seq": all axes, in a new order.
 // axis -> outer inner; the outer axis takes the axis's split ("heads/mdl" of 8x64).
 Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner);
-// Neighbours outer inner -> axis; the inner one must be unsplit.
+// Adjacent axes outer, inner -> axis; the inner one must be unsplit.
 Tensor merge_axes(Operand x, std::string_view outer, std::string_view inner, std::string_view axis);
 // Elements [begin, end) of an unsplit axis.
 Tensor slice(Operand x, std::string_view axis, int64_t begin, int64_t end);
@@ -22,13 +22,13 @@ Tensor slice(Operand x, std::string_view axis, int64_t begin, int64_t end);
 Tensor pad(Operand x, std::string_view axis, int64_t before, int64_t after);
 Tensor concat(const std::vector<Tensor>& parts, std::string_view axis,
               SourceSite site = SourceSite::current());
-// New values of `axis` are x's, moved up by one; the first is `fill`. Unsplit axis.
+// x shifted right by one along an unsplit axis; the first element is `fill`.
 Tensor shift_right(Operand x, std::string_view axis, double fill);
 
-extern const OpDef kRenameOp, kSplitAxisOp, kMergeAxesOp, kTransposeOp, kSliceOp, kPadOp, kConcatOp,
+extern const Op kRenameOp, kSplitAxisOp, kMergeAxesOp, kTransposeOp, kSliceOp, kPadOp, kConcatOp,
     kShiftRightOp;
 // A copy of its operand; never traced. Memory planning adds it where one value must be in two
 // places: a state's next value that could not be written in place, a carry that is also saved.
-extern const OpDef kCopyOp;
+extern const Op kCopyOp;
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm and LayerNorm are one family: LayerNorm also takes the mean off and may add a bias.
-// Operands x, [scale], [bias]; results y, 1/deviation, [mean], the latter two kept for the
-// gradient.
+// RMSNorm and LayerNorm are one family: LayerNorm also subtracts the mean and may add a bias.
+// Operands x, [scale], [bias]; results y, 1/deviation, [mean]; the gradient reads the latter two.
 #include "core/ops/norm.h"
 
 #include <string>
@@ -15,6 +14,7 @@
 #include "core/graph/typing.h"
 #include "core/ops/composite.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/op_helpers.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 
@@ -76,7 +76,7 @@ std::vector<Type> infer_norm_grad(const InferContext& context) {
   return types;
 }
 
-std::vector<Tensor> plain_norm_grad(const Node& node, std::span<const Tensor> inputs) {
+std::vector<Tensor> decompose_norm_grad(const Node& node, std::span<const Tensor> inputs) {
   const NormAttributes norm(node.attributes);
   const GradOperands operands(norm, inputs);
   Tensor normalised = widened(operands.x);
@@ -105,7 +105,7 @@ constexpr OpDef norm_grad(std::string_view name) {
   return {.name = name,
           .op_class = OpClass::kReduction,
           .infer = infer_norm_grad,
-          .decomposition = plain_norm_grad,
+          .decomposition = decompose_norm_grad,
           .flops = flops_norm_grad};
 }
 std::vector<Type> infer_norm(const InferContext& context) {
@@ -119,14 +119,14 @@ std::vector<Type> infer_norm(const InferContext& context) {
   return {x, statistic};
 }
 
-// A mean over a split axis is a pending sum; nothing happens to one that is not.
+// Reduces a mean over a split axis, which is a partial sum; others stay as they are.
 Tensor unsplit(const Tensor& x) {
   Type type = x.type();
   type.partial = {};
   return reshard(x, type);
 }
 
-// In primitive ops; the normalised axis may be split.
+// With primitive ops; the normalised axis may be split.
 std::vector<Tensor> normalised(const NormAttributes& norm, std::span<const Tensor> inputs) {
   Tensor x = widened(inputs[0]);
   Tensor mean;
@@ -143,7 +143,7 @@ std::vector<Tensor> normalised(const NormAttributes& norm, std::span<const Tenso
   return results;
 }
 
-std::vector<Tensor> plain_norm(const Node& node, std::span<const Tensor> inputs) {
+std::vector<Tensor> decompose_norm(const Node& node, std::span<const Tensor> inputs) {
   return normalised(NormAttributes(node.attributes), inputs);
 }
 
@@ -162,10 +162,10 @@ constexpr OpDef norm_op(std::string_view name) {
           .op_class = OpClass::kReduction,
           .infer = infer_norm,
           .vjp = vjp_norm,
-          .decomposition = plain_norm,
+          .decomposition = decompose_norm,
           .flops = flops_norm};
 }
-// Scale and bias lie as the axis they multiply does.
+// Scale and bias must be split like the axis they multiply.
 void check_split_alike(const OpDef& op, std::span<const Tensor> operands, std::string_view axis,
                        const SourceSite& site) {
   const ErrorPrefix where(site.text());
@@ -191,7 +191,7 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
                                  {"scale", int64_t{scale.valid()}},
                                  {"bias", int64_t{bias.valid()}}};
   if (x.tensor.has(axis) && !x.tensor.type().axis(axis).split.empty()) {
-    // Only the statistics cross devices, and they serve the caller's line.
+    // Only the statistics cross devices.
     const SiteScope site(x.site);
     check_split_alike(op, operands, axis, x.site);
     return in_order_of(normalised(NormAttributes(attributes), operands).front(), x.tensor.type());
@@ -200,14 +200,47 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
   return in_order_of({y, x.site}, x.tensor.type());
 }
 
+const std::string& axis_of(const Node& node) { return node.attributes.get<std::string>("axis"); }
+
+std::vector<Type> infer_softmax(const InferContext& context) {
+  refuse_partial(context);
+  check_floating(context);
+  check_same_dtype(context);
+  unsplit_last_axis_of(context, 0, context.attributes.get<std::string>("axis"));
+  for (size_t i = 1; i < context.inputs.size(); ++i)
+    check_same_axes(context, i, context.inputs[0].axes);
+  return {context.inputs[0]};
+}
+
+double flops_softmax(const Graph& graph, const Node& node) {
+  return 5.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
+}
+
+// Operands: the softmax and its cotangent.
+std::vector<Tensor> decompose_softmax_grad(const Node& node, std::span<const Tensor> inputs) {
+  const Tensor y = widened(inputs[0]);
+  const Tensor product = y * widened(inputs[1]);
+  const Tensor dx = product - y * reduce_sum(product, axis_of(node));
+  return {as_dtype(dx, inputs[0].dtype())};
+}
+
+std::vector<Tensor> decompose_softmax(const Node& node, std::span<const Tensor> inputs) {
+  const Tensor x = widened(inputs[0]);
+  const Tensor exponential = exp(x - reduce_max(x, axis_of(node)));
+  return {as_dtype(exponential / reduce_sum(exponential, axis_of(node)), inputs[0].dtype())};
+}
+
+std::vector<Tensor> vjp_softmax(const VjpContext& context) {
+  return trace_node(kSoftmaxGradOp, {context.outputs[0], context.cotangents[0]},
+                    context.node.attributes, context.node.site);
+}
+
 }  // namespace
 
-const OpDef kRmsNormGradOp = norm_grad("rms_norm_grad");
-const OpDef kLayerNormGradOp = norm_grad("layer_norm_grad");
-const OpDef kRmsNormOp = norm_op("rms_norm");
-const OpDef kLayerNormOp = norm_op("layer_norm");
-static const OpRegistrar kRegisterNorm{&kRmsNormGradOp, &kLayerNormGradOp, &kRmsNormOp,
-                                       &kLayerNormOp};
+const Op kRmsNormGradOp{norm_grad("rms_norm_grad")};
+const Op kLayerNormGradOp{norm_grad("layer_norm_grad")};
+const Op kRmsNormOp{norm_op("rms_norm")};
+const Op kLayerNormOp{norm_op("layer_norm")};
 
 Tensor rms_norm(Operand x, const Tensor& scale, std::string_view axis, double epsilon) {
   return trace_norm(kRmsNormOp, x, scale, {}, axis, epsilon);
@@ -216,6 +249,24 @@ Tensor rms_norm(Operand x, const Tensor& scale, std::string_view axis, double ep
 Tensor layer_norm(Operand x, const Tensor& scale, const Tensor& bias, std::string_view axis,
                   double epsilon) {
   return trace_norm(kLayerNormOp, x, scale, bias, axis, epsilon);
+}
+
+const Op kSoftmaxGradOp{{.name = "softmax_grad",
+                         .op_class = OpClass::kReduction,
+                         .infer = infer_softmax,
+                         .decomposition = decompose_softmax_grad,
+                         .flops = flops_softmax}};
+const Op kSoftmaxOp{{.name = "softmax",
+                     .op_class = OpClass::kReduction,
+                     .infer = infer_softmax,
+                     .vjp = vjp_softmax,
+                     .decomposition = decompose_softmax,
+                     .flops = flops_softmax}};
+
+Tensor softmax(Operand x, std::string_view axis) {
+  const Tensor y =
+      trace_op(kSoftmaxOp, {axis_last(x, axis)}, {{"axis", std::string(axis)}}, x.site);
+  return in_order_of({y, x.site}, x.tensor.type());
 }
 
 }  // namespace tessera

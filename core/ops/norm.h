@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm and LayerNorm over one axis; statistics and arithmetic in f32, result in x's dtype. A
-// split `axis` takes the plain path, whose means are summed across devices: scale and bias are then
-// split as it is.
+// RMSNorm, LayerNorm and softmax over one axis: statistics and arithmetic in f32, result in x's
+// dtype. Norms over a split axis run as their decomposition, whose means are summed across devices;
+// scale and bias must then be split like x.
 #pragma once
 
 #include <string_view>
@@ -11,14 +11,17 @@
 
 namespace tessera {
 
-// x·rsqrt(mean(x²) + epsilon)·scale. Zhang and Sennrich, 2019. `scale` has only `axis`; it may be
-// invalid (no scale).
+// x·rsqrt(mean(x²) + epsilon)·scale (Zhang and Sennrich, 2019). `scale` has only `axis`; invalid:
+// no scale.
 Tensor rms_norm(Operand x, const Tensor& scale, std::string_view axis, double epsilon);
 
-// (x - mean)·rsqrt(variance + epsilon)·scale + bias. Ba et al., 2016. `bias` may be invalid.
+// (x - mean)·rsqrt(variance + epsilon)·scale + bias (Ba et al., 2016). Invalid bias: none.
 Tensor layer_norm(Operand x, const Tensor& scale, const Tensor& bias, std::string_view axis,
                   double epsilon);
 
-extern const OpDef kRmsNormGradOp, kLayerNormGradOp, kRmsNormOp, kLayerNormOp;
+Tensor softmax(Operand x, std::string_view axis);
+
+extern const Op kRmsNormOp, kRmsNormGradOp, kLayerNormOp, kLayerNormGradOp, kSoftmaxOp,
+    kSoftmaxGradOp;
 
 }  // namespace tessera

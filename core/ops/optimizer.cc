@@ -10,6 +10,7 @@
 #include "core/ops/composite.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/op_helpers.h"
 
 namespace tessera {
 namespace {
@@ -31,7 +32,7 @@ std::vector<Type> infer_adam(const InferContext& context) {
   return {parameter, parameter, parameter};
 }
 
-// β^count, and what bias correction makes of a decay (Shazeer and Stern, 2018, §7.1).
+// β^count, and the bias-corrected decay (Shazeer and Stern, 2018, §7.1).
 Tensor power(double base, const Tensor& exponent) {
   return pow(constant(base, DType::kF32), exponent);
 }
@@ -39,7 +40,7 @@ Tensor corrected_decay(double beta, const Tensor& count) {
   return beta * (1.0 - power(beta, count)) / (1.0 - power(beta, count + 1.0));
 }
 
-std::vector<Tensor> plain_adam(const Node& node, std::span<const Tensor> inputs) {
+std::vector<Tensor> decompose_adam(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
   const double beta1 = attributes.get<double>("beta1");
   const double beta2 = attributes.get<double>("beta2");
@@ -71,9 +72,10 @@ double flops_adam(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-const OpDef kAdamUpdateOp{
-    .name = "adam_update", .infer = infer_adam, .decomposition = plain_adam, .flops = flops_adam};
-static const OpRegistrar kRegisterOptimizer{&kAdamUpdateOp};
+const Op kAdamUpdateOp{{.name = "adam_update",
+                        .infer = infer_adam,
+                        .decomposition = decompose_adam,
+                        .flops = flops_adam}};
 
 AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,
                       Operand count, Operand gradient_scale, Operand apply,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer updates as single fused ops, each with a decomposition. Scalars are f32 tensors
-// computed in the graph or fed by the host, so that one program serves every step.
+// Optimizer updates as single fused ops, each with a decomposition. Scalars are f32 tensors, so
+// that one program runs every step.
 #pragma once
 
 #include "core/graph/op.h"
@@ -13,7 +13,7 @@ struct AdamOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;              // Added outside the root.
   double epsilon_root = 0.0;          // Added inside the root.
-  double weight_decay = 0.0;          // Decoupled.
+  double weight_decay = 0.0;          // Decoupled (Loshchilov and Hutter, 2019).
   bool bias_corrected_decay = false;  // Pax: decays β(1-β^t)/(1-β^(t+1)); else the usual m̂, v̂.
 };
 
@@ -22,12 +22,12 @@ struct AdamState {
 };
 
 // One Adam step on f32 state. `count` (f32 scalar): steps taken before this one. `gradient_scale`
-// (f32 scalar) multiplies the gradient first (clipping). Where `apply` (bool scalar) is false all
-// three come back unchanged.
+// (f32 scalar) multiplies the gradient first (clipping). If `apply` (bool scalar) is false, the
+// state is returned unchanged.
 AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,
                       Operand count, Operand gradient_scale, Operand apply,
                       const AdamOptions& options);
 
-extern const OpDef kAdamUpdateOp;
+extern const Op kAdamUpdateOp;
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 #include "core/ops/composite.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/op_helpers.h"
 #include "core/ops/repeat.h"
 
 namespace tessera {
@@ -23,15 +24,15 @@ thread_local int64_t seed = 0;
 thread_local Tensor first_example;
 thread_local int64_t example_stride = 1;
 
-// Attributes "seed", "stream" (its path), "layer" (-1: none), "loop" (0/1: whether the operands go
-// on with the index of a loop over layers) and "part" (0: the whole batch; else the operands end in
-// the number of the first example, and this is how far apart the examples are).
+// Attributes: "seed"; "stream" (the layer path); "layer" (-1: none); "loop" (0/1: whether the index
+// of a loop over layers is an operand); "part" (0: the whole batch; else the distance of the
+// examples, and the number of the first one is the last operand).
 struct Stream {
   Attributes attributes;
   std::vector<Tensor> scalars;  // step, [loop index], [first example].
 };
 
-// How many random nodes of the trace draw from this path already.
+// The number of random nodes in the trace that use this path.
 int64_t uses_of(const StreamPath& stream) {
   int64_t uses = 0;
   for (const Node& node : traced_graph().nodes()) {
@@ -68,7 +69,7 @@ void check_scalars(const InferContext& context, size_t begin) {
   }
 }
 
-// A part of a batch is a run of its elements only if the batch leads.
+// The elements of an example are contiguous only if the batch axis is first.
 void check_batch_leads(const InferContext& context, const Type& type, std::string_view name) {
   if (context.attributes.get<int64_t>("part") == 0) return;
   if (type.axes.empty() || type.axes.front().name != "batch")
@@ -83,7 +84,7 @@ std::vector<Type> infer_random_uniform(const InferContext& context) {
   return {type};
 }
 
-// Linear in x; every device of a replica or of a pending sum draws the same mask.
+// Linear in x; replicas and the terms of a partial sum get the same mask.
 std::vector<Type> infer_dropout(const InferContext& context) {
   refuse_maximum(context);
   if (!is_floating(context.inputs[0].dtype))
@@ -94,7 +95,7 @@ std::vector<Type> infer_dropout(const InferContext& context) {
   return {context.inputs[0]};
 }
 
-std::vector<Tensor> plain_dropout(const Node& node, std::span<const Tensor> inputs) {
+std::vector<Tensor> decompose_dropout(const Node& node, std::span<const Tensor> inputs) {
   const Tensor x = widened(inputs[0]);
   const double keep = node.attributes.get<double>("keep");
   Attributes attributes = node.attributes;
@@ -105,7 +106,7 @@ std::vector<Tensor> plain_dropout(const Node& node, std::span<const Tensor> inpu
   return {as_dtype(mask(x / keep, kept), inputs[0].dtype())};
 }
 
-// The same mask, drawn again from the same counters.
+// The same mask, computed again from the same counters.
 std::vector<Tensor> vjp_dropout(const VjpContext& context) {
   std::vector<Tensor> operands(context.inputs.begin(), context.inputs.end());
   operands[0] = context.cotangents[0];
@@ -116,16 +117,15 @@ std::vector<Tensor> vjp_dropout(const VjpContext& context) {
 
 }  // namespace
 
-const OpDef kRandomUniformOp{.name = "random_uniform",
-                             .op_class = OpClass::kGenerator,
-                             .infer = infer_random_uniform,
-                             .anchor = ShardAnchor::kResult};
-const OpDef kDropoutOp{.name = "dropout",
-                       .infer = infer_dropout,
-                       .vjp = vjp_dropout,
-                       .decomposition = plain_dropout,
-                       .anchor = ShardAnchor::kFirstOperand};
-static const OpRegistrar kRegisterRandom{&kRandomUniformOp, &kDropoutOp};
+const Op kRandomUniformOp{{.name = "random_uniform",
+                           .op_class = OpClass::kGenerator,
+                           .infer = infer_random_uniform,
+                           .anchor = ShardAnchor::kResult}};
+const Op kDropoutOp{{.name = "dropout",
+                     .infer = infer_dropout,
+                     .vjp = vjp_dropout,
+                     .decomposition = decompose_dropout,
+                     .anchor = ShardAnchor::kFirstOperand}};
 
 SeedScope::SeedScope(int64_t value) : outer_(std::exchange(seed, value)) {}
 SeedScope::~SeedScope() { seed = outer_; }
@@ -164,7 +164,7 @@ Tensor dropout(Operand x, double rate, Operand step) {
     fail("dropout: rate is {}, expected a number from 0 (keep all) to below 1", rate);
   if (rate == 0.0) return x.tensor;
   Stream stream = stream_here(step.tensor);
-  // As kernels have it, so that every backend compares with the same number.
+  // Rounded to f32 like in kernels, so that every backend compares with the same number.
   stream.attributes.set("keep", static_cast<double>(static_cast<float>(1.0 - rate)));
   std::vector<Tensor> operands = {x.tensor};
   operands.insert(operands.end(), stream.scalars.begin(), stream.scalars.end());

@@ -11,15 +11,15 @@
 
 namespace tessera {
 
-// f32 uniform in [0, 1) of the given axes. The key is that of the traced path (a second use of a
-// path has "#1" after it, and so on); `step` is an i32 scalar. Inside `repeat` the loop's index is
-// mixed in as the logical layer index.
+// f32, uniform in [0, 1). The key comes from the traced path (later uses of a path append "#1", …);
+// `step` is an i32 scalar. Inside `repeat` the loop index is the layer index.
 Tensor random_uniform(std::vector<Axis> axes, Operand step);
 
-// x / keep where uniform < keep, else 0. Composite, fused; mask is recomputed in the backward pass.
+// x / keep where uniform < keep, else 0, with keep = 1 - rate. The backward pass recomputes the
+// mask.
 Tensor dropout(Operand x, double rate, Operand step);
 
-// The seed of random ops traced under it; 0 without one.
+// The seed of random ops traced in this scope; 0 outside.
 class SeedScope {
  public:
   explicit SeedScope(int64_t seed);
@@ -31,9 +31,10 @@ class SeedScope {
   int64_t outer_;
 };
 
-// Random ops traced under it serve a part of the batch: examples `first` (i32 scalar), first +
-// stride, … of the global one, so that masks do not depend on microbatching. Their tensors have the
-// batch leading. A loop it is opened in is one over microbatches, not over layers.
+// Random ops traced in this scope are for a part of the batch: examples first, first + stride, … of
+// the global batch (`first` is an i32 scalar), so that masks do not depend on microbatches. The
+// first axis of their tensors is the batch. A loop around the scope is over microbatches, not
+// layers.
 class ExampleScope {
  public:
   explicit ExampleScope(const Tensor& first, int64_t stride = 1);
@@ -46,7 +47,7 @@ class ExampleScope {
   int64_t outer_stride_;
 };
 
-// A layer path parted into what all layers of a stack share and the index of the outermost one:
+// A layer path without the index of its outermost stack, and that index:
 // "lm.x_layers[3].drop" -> {"lm.x_layers[].drop", 3}; no index -> {path, -1}.
 struct StreamPath {
   std::string path;
@@ -54,6 +55,6 @@ struct StreamPath {
 };
 StreamPath stream_path(std::string_view layer_path);
 
-extern const OpDef kRandomUniformOp, kDropoutOp;
+extern const Op kRandomUniformOp, kDropoutOp;
 
 }  // namespace tessera

@@ -9,15 +9,15 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/elementwise.h"
-#include "core/ops/vjp.h"
+#include "core/ops/layout.h"
+#include "core/ops/op_helpers.h"
 
 namespace tessera {
 namespace {
 
 using Names = std::vector<std::string>;
 
-// x without the axes of attribute "axes"; `split` receives the mesh axes those were split over.
+// x without the axes of attribute "axes"; adds the mesh axes that split them to `split`.
 Type without_reduced_axes(const InferContext& context, Names& split) {
   Type type = make_type(context.inputs[0].dtype, {});
   const Names& reduced = context.attributes.get<Names>("axes");
@@ -105,37 +105,27 @@ Tensor reduce(const OpDef& op, const Operand& x, const Names& axes) {
 
 }  // namespace
 
-const OpDef kReduceSumOp{.name = "reduce_sum",
-                         .op_class = OpClass::kReduction,
-                         .infer = infer_sum,
-                         .vjp = sum_vjp,
-                         .flops = reduction_flops};
-const OpDef kReduceMaxOp{.name = "reduce_max",
-                         .op_class = OpClass::kReduction,
-                         .infer = infer_max,
-                         .flops = reduction_flops};
-const OpDef kBroadcastOp{.name = "broadcast",
-                         .op_class = OpClass::kDataMovement,
-                         .infer = infer_broadcast,
-                         .vjp = broadcast_vjp,
-                         .flops = no_flops,
-                         .fusible = true};
-static const OpRegistrar kRegisterReduce{&kReduceSumOp, &kReduceMaxOp, &kBroadcastOp};
+const Op kReduceSumOp{{.name = "reduce_sum",
+                       .op_class = OpClass::kReduction,
+                       .infer = infer_sum,
+                       .vjp = sum_vjp,
+                       .flops = reduction_flops}};
+const Op kReduceMaxOp{{.name = "reduce_max",
+                       .op_class = OpClass::kReduction,
+                       .infer = infer_max,
+                       .flops = reduction_flops}};
+const Op kBroadcastOp{{.name = "broadcast",
+                       .op_class = OpClass::kDataMovement,
+                       .infer = infer_broadcast,
+                       .vjp = broadcast_vjp,
+                       .flops = no_flops,
+                       .fusible = true}};
 
 Tensor reduce_sum(Operand x, std::string_view axes) {
   return reduce(kReduceSumOp, x, names_at(x, axes));
 }
 
 Tensor reduce_sum(Operand x) { return reduce(kReduceSumOp, x, x.tensor.type().names()); }
-
-Tensor reduce_mean(Operand x, std::string_view axes) {
-  const Tensor sum = reduce_sum(x, axes);
-  double count = 1.0;
-  for (const std::string& name : parse_names(axes)) {
-    count *= static_cast<double>(x.tensor.size(name));
-  }
-  return scale({sum, x.site}, 1.0 / count);
-}
 
 Tensor reduce_max(Operand x, std::string_view axes) {
   return reduce(kReduceMaxOp, x, names_at(x, axes));
@@ -150,6 +140,17 @@ Tensor broadcast(Operand x, std::vector<Axis> new_axes, std::string_view order) 
   return trace_op(kBroadcastOp, {x.tensor},
                   {{"axes", make_type(x.tensor.dtype(), std::move(new_axes))}, {"order", names}},
                   x.site);
+}
+
+Tensor match(const Tensor& cotangent, const Tensor& primal) {
+  std::vector<std::string> extra;
+  for (const Axis& axis : cotangent.type().axes) {
+    if (!primal.has(axis.name)) extra.push_back(axis.name);
+  }
+  Tensor matched = extra.empty() ? cotangent : reduce_sum(cotangent, joined(extra));
+  const std::vector<std::string> order = primal.type().names();
+  if (matched.type().names() != order) matched = transpose(matched, joined(order));
+  return matched;
 }
 
 }  // namespace tessera

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// The number of operands of each kind; the gradient is autodiff's (core/passes).
+// The numbers of operands of each kind. Autodiff (core/passes) makes the gradient.
 struct Parts {
   explicit Parts(const Attributes& attributes)
       : axis(attributes.get<std::string>("axis")),
@@ -62,7 +62,6 @@ std::vector<Type> infer_repeat(const InferContext& context) {
   return types;
 }
 
-// Its cost is its body's, which passes count (core/passes/cost.h).
 // A fused node has the types of its body.
 std::vector<Type> infer_fused(const InferContext& context) {
   const Graph& body = *context.bodies[0];
@@ -81,9 +80,8 @@ void add_outputs(Graph& body, const std::vector<Tensor>& tensors, std::string_vi
 
 }  // namespace
 
-const OpDef kRepeatOp{.name = "repeat", .op_class = OpClass::kLoop, .infer = infer_repeat};
-const OpDef kFusedOp{.name = "fused", .op_class = OpClass::kElementwise, .infer = infer_fused};
-static const OpRegistrar kRegisterRepeat{&kRepeatOp, &kFusedOp};
+const Op kRepeatOp{{.name = "repeat", .op_class = OpClass::kLoop, .infer = infer_repeat}};
+const Op kFusedOp{{.name = "fused", .op_class = OpClass::kElementwise, .infer = infer_fused}};
 
 RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> carries,
                     std::vector<Tensor> stacked,

@@ -39,9 +39,9 @@ Tensor loop_slice(const Tensor& outer);
 // Inside a body: the loop index, i32 scalar; invalid outside any loop.
 Tensor loop_index();
 
-extern const OpDef kRepeatOp;
+extern const Op kRepeatOp;
 // A group of elementwise nodes that run as one loop; its body is the group. Never traced: the
 // fusion pass makes it.
-extern const OpDef kFusedOp;
+extern const Op kFusedOp;
 
 }  // namespace tessera

@@ -1,20 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ops/reshard.h"
 
+#include <optional>
+#include <string>
+
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/cast.h"
-#include "core/ops/elementwise_rules.h"
-#include "core/ops/vjp.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/op_helpers.h"
 
 namespace tessera {
 namespace {
 
-// Attribute "type": the result's. Same global array, so same dtype, axes, order and sizes.
+// Attributes: "dtype"; "through_partial" (0/1); "reduce", of cast_weight; "excess" (1): a rounding
+// that a cast back to the dtype before it removes.
+Types infer_cast(const InferContext& context) {
+  refuse_maximum(context);
+  Type type = context.inputs[0];
+  type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
+  const bool through = context.attributes.get<int64_t>("through_partial") != 0;
+  if (type.partial && !(through && is_floating(type.dtype))) {
+    refuse(context, fmt::format("{} is partial over {} and would be rounded before it is added up; "
+                                "{}, or ask for CastPartial::kThrough",
+                                context.names[0], mesh_text(type.partial.mesh_axes),
+                                place_hint(context.names[0])));
+  }
+  return {type};
+}
+
+Attributes cast_attributes(DType dtype, CastPartial partial) {
+  return {{"dtype", std::string(dtype_name(dtype))},
+          {"through_partial", int64_t{partial == CastPartial::kThrough}}};
+}
+
+const Node* producer(const Tensor& x) {
+  const NodeId id = x.graph()->value(x.id()).producer;
+  return id == kNone ? nullptr : &x.graph()->node(id);
+}
+
+std::optional<DType> reduce_dtype(const Node& node) {
+  if (node.op != &kCastOp || !node.attributes.has("reduce")) return std::nullopt;
+  return parse_dtype(node.attributes.get<std::string>("reduce"));
+}
+
+// x in a dtype, through partial sums; an excess rounding is removed instead.
+Tensor widened_back(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  if (const Node* node = producer(x); node != nullptr && node->attributes.has("excess")) {
+    const Tensor exact(x.graph(), node->inputs[0]);
+    if (exact.dtype() == dtype) return exact;
+  }
+  return cast(x, dtype, CastPartial::kThrough);
+}
+
+Tensor rounded_in_excess(const Tensor& x, DType dtype) {
+  Attributes attributes = cast_attributes(dtype, CastPartial::kThrough);
+  attributes.set("excess", int64_t{1});
+  return trace_op(kCastOp, {x}, std::move(attributes), {});
+}
+
+// A partial sum is summed here, in the reduce dtype, if that is not the weight's dtype, in which
+// the caller of autodiff sums it.
+Tensors cast_vjp(const VjpContext& c) {
+  const DType own = c.inputs[0].dtype();
+  if (!is_floating(own)) return {Tensor()};
+  Tensor cotangent = c.cotangents[0];
+  const DType reduce = reduce_dtype(c.node).value_or(own);
+  if (reduce != own && cotangent.type().partial) {
+    cotangent = widened_back(cotangent, reduce);
+    Type whole = cotangent.type();
+    whole.partial = {};
+    cotangent = reshard(cotangent, whole);
+  }
+  return {widened_back(cotangent, own)};
+}
+
+// Attribute "type": the result's type. The array stays the same: dtype, axes, order and sizes.
 void check_same_array(const InferContext& context, const Type& target) {
   const Type& x = context.inputs[0];
   if (x.dtype != target.dtype || x.names() != target.names()) {
@@ -29,7 +94,8 @@ void check_same_array(const InferContext& context, const Type& target) {
   }
 }
 
-// A maximum may stay pending or become replicated; a sum may come from anything but a maximum.
+// A partial maximum may stay partial or become replicated; a partial sum may come from anything
+// else.
 void check_partials(const InferContext& context, const Type& target) {
   const Partial &from = context.inputs[0].partial, &to = target.partial;
   if (from.kind == PartialKind::kMax) {
@@ -58,8 +124,29 @@ std::vector<Type> infer_reshard(const InferContext& context) {
   return {target};
 }
 
-// Per mesh axis: split as x where x is; whole where x is partial; where x is replicated, a split
-// cotangent is gathered, and a replicated or partial one stays as it is.
+// The cotangent of a reshard of `x` to `resharded`: `cotangent` resharded to `target`. If x is a
+// weight's cast, the sum is in its reduce dtype; the rounding after it is marked as excess, which a
+// cast back to the reduce dtype removes.
+Tensor reshard_gradient(const Tensor& cotangent, const Type& target, const Tensor& x,
+                        const Tensor& resharded) {
+  const Node* const made_by = producer(x);
+  const DType dtype = cotangent.dtype();
+  const DType reduce = made_by == nullptr ? dtype : reduce_dtype(*made_by).value_or(dtype);
+  const bool reduces = cotangent.type().partial && cotangent.type().partial != target.partial;
+  const auto named = [&](const Tensor& gradient) {
+    const std::string& name = resharded.graph()->value(resharded.id()).name;
+    if (!name.empty() && gradient.id() != cotangent.id()) gradient.named("gradient of " + name);
+    return gradient;
+  };
+  if (reduce == dtype || !reduces) return named(reshard(cotangent, target));
+  Type wide = target;
+  wide.dtype = reduce;
+  const Tensor summed = named(reshard(cast(cotangent, reduce, CastPartial::kThrough), wide));
+  return rounded_in_excess(summed, dtype);
+}
+
+// Per mesh axis: split like x where x is split; replicated where x is partial; where x is
+// replicated, a split cotangent is gathered, and a replicated or partial one stays as it is.
 Tensors reshard_vjp(const VjpContext& c) {
   const Type& x = c.inputs[0].type();
   Type target = x;
@@ -81,19 +168,36 @@ Tensor reshard_to(const Operand& x, Type type) {
 
 }  // namespace
 
-const OpDef kReshardOp{.name = "reshard",
-                       .op_class = OpClass::kReshard,
-                       .infer = infer_reshard,
-                       .vjp = reshard_vjp,
-                       .flops = no_flops};
-const OpDef kSaveForBackwardOp{.name = "save_for_backward",
-                               .op_class = OpClass::kView,
-                               .infer = infer_linear,
-                               .vjp = save_vjp,
-                               .flops = no_flops,
-                               .linear_view = true,
-                               .identity = true};
-static const OpRegistrar kRegisterReshard{&kReshardOp, &kSaveForBackwardOp};
+const Op kCastOp{[] {
+  OpDef op = linear_view(elementwise("cast", infer_cast, cast_vjp));
+  op.identity = op.conversion = true;
+  return op;
+}()};
+
+Tensor cast(Operand x, DType dtype, CastPartial partial) {
+  return trace_op(kCastOp, {x.tensor}, cast_attributes(dtype, partial), x.site);
+}
+
+Tensor cast_weight(Operand x, DType dtype, DType reduce) {
+  if (x.tensor.dtype() == dtype && reduce == dtype) return x.tensor;
+  Attributes attributes = cast_attributes(dtype, CastPartial::kRefuse);
+  attributes.set("reduce", std::string(dtype_name(reduce)));
+  return trace_op(kCastOp, {x.tensor}, std::move(attributes), x.site);
+}
+
+const Op kReshardOp{{.name = "reshard",
+                     .op_class = OpClass::kReshard,
+                     .infer = infer_reshard,
+                     .vjp = reshard_vjp,
+                     .flops = no_flops,
+                     .conversion = true}};
+const Op kSaveForBackwardOp{{.name = "save_for_backward",
+                             .op_class = OpClass::kView,
+                             .infer = infer_linear,
+                             .vjp = save_vjp,
+                             .flops = no_flops,
+                             .linear_view = true,
+                             .identity = true}};
 
 Tensor reshard(Operand x, const Type& type) { return reshard_to(x, type); }
 

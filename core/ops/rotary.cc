@@ -17,11 +17,13 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/op_helpers.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
 
-// Linear in x, so that a pending sum of x passes.
+// Linear in x: a partial sum stays partial.
 std::vector<Type> infer_rotary(const InferContext& context) {
   refuse_maximum(context);
   refuse_partial(context, 1);
@@ -42,7 +44,7 @@ std::vector<Type> infer_rotary(const InferContext& context) {
   return {x};
 }
 
-// The pairs' halves, and the pairs put together again.
+// Both elements of each pair, and their inverse.
 struct Pairs {
   Tensor first, second;
 };
@@ -64,7 +66,7 @@ Tensor joined(const Pairs& pairs, const std::string& axis, bool interleaved) {
   return merge_axes(concat({column(pairs.first), column(pairs.second)}, "of"), axis, "of", axis);
 }
 
-// The attributes of a stretch, which are there only if there is one.
+// Attributes of the stretch; absent without one.
 constexpr const char* kFactor = "stretch_factor";
 constexpr const char* kLow = "stretch_low";
 constexpr const char* kHigh = "stretch_high";
@@ -80,7 +82,7 @@ Tensor stretched(const Tensor& frequency, const Attributes& attributes) {
   return frequency * (kept * (1.0 - slowed) + slowed);
 }
 
-std::vector<Tensor> plain_rotary(const Node& node, std::span<const Tensor> inputs) {
+std::vector<Tensor> decompose_rotary(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
   const std::string& axis = attributes.get<std::string>("axis");
   const bool interleaved = attributes.get<int64_t>("interleaved") != 0;
@@ -105,7 +107,7 @@ double flops_rotary(const Graph& graph, const Node& node) {
   return 3.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
 }
 
-// A rotation's transpose is the rotation back.
+// The transpose of a rotation is its inverse.
 std::vector<Tensor> vjp_rotary(const VjpContext& context) {
   Attributes attributes = context.node.attributes;
   attributes.set("inverse", int64_t{attributes.get<int64_t>("inverse") == 0});
@@ -116,12 +118,11 @@ std::vector<Tensor> vjp_rotary(const VjpContext& context) {
 
 }  // namespace
 
-const OpDef kRotaryOp{.name = "rotary",
-                      .infer = infer_rotary,
-                      .vjp = vjp_rotary,
-                      .decomposition = plain_rotary,
-                      .flops = flops_rotary};
-static const OpRegistrar kRegisterRotary{&kRotaryOp};
+const Op kRotaryOp{{.name = "rotary",
+                    .infer = infer_rotary,
+                    .vjp = vjp_rotary,
+                    .decomposition = decompose_rotary,
+                    .flops = flops_rotary}};
 
 Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_timescale,
               double min_timescale, RotaryStyle style, const RotaryStretch& stretch) {

@@ -14,9 +14,9 @@ enum class RotaryStyle {
   kInterleaved  // Pairs (2i, 2i + 1): the paper, Llama's own release.
 };
 
-// Llama 3.1's way to longer sequences than a model was trained on at first: of pairs that turn less
-// than `low` times in `length` positions the angle is divided by `factor`, of those that turn more
-// than `high` times it is kept, and in between the two are mixed in proportion.
+// RoPE scaling of Llama 3.1 for longer sequences: pairs that turn less than `low` times in `length`
+// positions have their angle divided by `factor`, pairs that turn more than `high` times keep it,
+// and in between the two are interpolated.
 struct RotaryStretch {
   double factor = 1.0;  // 1: none.
   double low = 1.0;
@@ -30,6 +30,6 @@ Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_ti
               double min_timescale = 1.0, RotaryStyle style = RotaryStyle::kHalf,
               const RotaryStretch& stretch = {});
 
-extern const OpDef kRotaryOp;
+extern const Op kRotaryOp;
 
 }  // namespace tessera

@@ -7,7 +7,6 @@
 #include "core/ops/activation.h"
 #include "core/ops/attention.h"
 #include "core/ops/cache.h"
-#include "core/ops/cast.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"

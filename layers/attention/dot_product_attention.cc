@@ -5,15 +5,16 @@
 #include <numbers>
 
 #include "core/base/error.h"
+#include "core/ops/activation.h"
+#include "core/ops/attention.h"
 #include "core/ops/cache.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/norm.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/ops/shared_heads.h"
-#include "core/ops/softmax.h"
 #include "layers/dropout.h"
 #include "layers/fprop_scope.h"
 

@@ -58,10 +58,11 @@ std::string check_family(const std::vector<OpCase>& rows, Device& device, int64_
       ++*cases;
       try {
         const CaseReport report = check_case(row, dtype, device);
-        if (!report.mismatch.empty()) return fmt::format("op {}: {}", row.op, report.mismatch);
+        if (!report.mismatch.empty())
+          return fmt::format("op {}: {}", row.op->name, report.mismatch);
         *error = std::max(*error, report.error);
       } catch (const Error& problem) {
-        return fmt::format("op {}: {}: {}", row.op, case_name(row, dtype), problem.what());
+        return fmt::format("op {}: {}: {}", row.op->name, case_name(row, dtype), problem.what());
       }
     }
   }

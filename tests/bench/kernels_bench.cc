@@ -17,7 +17,7 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/host_kernel.h"
-#include "core/backend/reference/encoding.h"
+#include "core/backend/reference/array.h"
 #include "core/base/random.h"
 #include "core/graph/op.h"
 #include "core/ops/attention.h"

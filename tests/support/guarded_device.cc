@@ -61,7 +61,7 @@ class GuardedDevice final : public Device {
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     return cpu_->prepare(graph, node);
   }
-  bool has_kernel(std::string_view op) const override { return cpu_->has_kernel(op); }
+  bool has_kernel(const OpDef& op) const override { return cpu_->has_kernel(op); }
 
   std::unique_ptr<Stream> make_stream(StreamUse) override {
     return make_thread_stream(

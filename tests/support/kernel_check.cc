@@ -11,7 +11,7 @@
 
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/host_kernel.h"
-#include "core/backend/reference/encoding.h"
+#include "core/backend/reference/array.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"

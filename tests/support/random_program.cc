@@ -8,6 +8,8 @@
 #include <fmt/core.h>
 
 #include "core/graph/trace.h"
+#include "core/ops/activation.h"
+#include "core/ops/composite.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"

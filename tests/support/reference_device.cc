@@ -11,7 +11,7 @@
 #include "core/backend/cpu/arena.h"
 #include "core/backend/cpu/host_kernel.h"
 #include "core/backend/cpu/stream.h"
-#include "core/backend/reference/encoding.h"
+#include "core/backend/reference/array.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
@@ -87,7 +87,7 @@ class ReferenceDevice final : public Device {
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
     return std::make_unique<ReferenceKernel>(graph, node, options_);
   }
-  bool has_kernel(std::string_view) const override { return true; }
+  bool has_kernel(const OpDef&) const override { return true; }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return make_inline_stream(); }
   std::unique_ptr<Event> make_event() override { return make_host_event(); }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/graph/trace.h"
+#include "core/ops/activation.h"
 #include "core/ops/elementwise.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

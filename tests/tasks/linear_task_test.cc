@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/backend/reference/encoding.h"
+#include "core/backend/reference/array.h"
 #include "core/base/error.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"

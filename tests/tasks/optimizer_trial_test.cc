@@ -6,7 +6,7 @@
 #include <cmath>
 #include <span>
 
-#include "core/backend/reference/encoding.h"
+#include "core/backend/reference/array.h"
 #include "core/base/random.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"

@@ -11,7 +11,6 @@
 #include "core/backend/cpu/registry.h"
 #include "core/backend/cpu/shard_index_map.h"
 #include "core/ops/cross_entropy.h"
-#include "core/ops/cross_entropy_shard.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/cross_entropy.cc"

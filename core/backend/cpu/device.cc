@@ -44,14 +44,14 @@ class CpuDevice final : public Device {
   }
 
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
-    const KernelFactory factory = find_kernel(node.op->name);
+    const KernelFactory factory = find_kernel(*node.op);
     if (factory == nullptr) {
       fail("{}: the CPU backend has no kernel for op '{}' [in {}]", node.site.text(), node.op->name,
            node.path.empty() ? "the step" : node.path);
     }
     return factory(graph, node, pool_);
   }
-  bool has_kernel(std::string_view op) const override { return find_kernel(op) != nullptr; }
+  bool has_kernel(const OpDef& op) const override { return find_kernel(op) != nullptr; }
 
   // Compute is done by the caller. Collectives run beside it, on a thread of their own.
   std::unique_ptr<Stream> make_stream(StreamUse use) override {

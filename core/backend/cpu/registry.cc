@@ -2,34 +2,49 @@
 #include "core/backend/cpu/registry.h"
 
 #include <map>
+#include <vector>
 
 #include "core/base/error.h"
 
 namespace tessera {
 namespace {
 
-std::map<std::string_view, KernelFactory>& kernels() {
-  static std::map<std::string_view, KernelFactory> map;
+struct Family {
+  bool (*serves)(const OpDef& op);
+  KernelFactory factory;
+};
+
+// In functions, so that they exist before the first registrar of any file.
+std::map<const OpDef*, KernelFactory>& kernels() {
+  static std::map<const OpDef*, KernelFactory> map;
   return map;
+}
+std::vector<Family>& families() {
+  static std::vector<Family> list;
+  return list;
 }
 
 }  // namespace
 
-KernelRegistrar::KernelRegistrar(std::string_view op, KernelFactory factory) {
-  const bool added = kernels().emplace(op, factory).second;
-  CHECK(added, "two CPU kernels for op '{}'", op);
+KernelRegistrar::KernelRegistrar(const OpDef& op, KernelFactory factory) {
+  const bool added = kernels().emplace(&op, factory).second;
+  CHECK(added, "two CPU kernels for op '{}'", op.name);
 }
-
-KernelRegistrar::KernelRegistrar(const OpDef& op, KernelFactory factory)
-    : KernelRegistrar(op.name, factory) {}
 
 KernelRegistrar::KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory) {
   for (const OpDef* op : ops) KernelRegistrar(*op, factory);
 }
 
-KernelFactory find_kernel(std::string_view op) {
-  const auto found = kernels().find(op);
-  return found == kernels().end() ? nullptr : found->second;
+KernelRegistrar::KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory) {
+  families().push_back({serves, factory});
+}
+
+KernelFactory find_kernel(const OpDef& op) {
+  const auto found = kernels().find(&op);
+  if (found != kernels().end()) return found->second;
+  for (const Family& family : families())
+    if (family.serves(op)) return family.factory;
+  return nullptr;
 }
 
 }  // namespace tessera

@@ -5,7 +5,6 @@
 
 #include <initializer_list>
 #include <memory>
-#include <string_view>
 
 #include "core/backend/backend.h"
 #include "core/backend/cpu/host_kernel.h"
@@ -23,11 +22,12 @@ using KernelFactory = std::unique_ptr<Kernel> (*)(const Graph& graph, const Node
 struct KernelRegistrar {
   KernelRegistrar(const OpDef& op, KernelFactory factory);
   KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory);
-  KernelRegistrar(std::string_view op, KernelFactory factory);
+  // Every op of which `serves` is true and that has no kernel of its own.
+  KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory);
 };
 
-// Null if no kernel is registered.
-KernelFactory find_kernel(std::string_view op);
+// Null if there is none.
+KernelFactory find_kernel(const OpDef& op);
 
 template <typename T>
 const T* input_as(const HostArgs& args, size_t i) {

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// A global array of the reference interpreter: row-major doubles without layout.
+// A whole array of the reference interpreter: doubles in row-major order, without a layout.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/graph/type.h"
 
 namespace tessera {
 
 struct ReferenceArray {
   std::vector<Axis> axes;
-  std::vector<double> values;  // Integers and bools (0 or 1) too: 32 bits are exact.
+  std::vector<double> values;  // 32-bit integers and bools (0 or 1) are exact.
 };
 
 // The number of elements along these axes.
 int64_t element_count(const std::vector<Axis>& axes);
 
-// Strides of an array along each of `axes`, by name; 0 along axes that it lacks (broadcast).
+// Strides of an array along each of `axes`, by name; 0 along axes it lacks (it is broadcast).
 std::vector<int64_t> strides_along(const ReferenceArray& array, const std::vector<Axis>& axes);
 
 // Calls visit(position, offsets) for each index of `axes` in row-major order. `position` counts
@@ -27,5 +29,10 @@ std::vector<int64_t> strides_along(const ReferenceArray& array, const std::vecto
 void for_each_index(
     const std::vector<Axis>& axes, const std::vector<std::vector<int64_t>>& strides,
     const std::function<void(int64_t position, const std::vector<int64_t>& offsets)>& visit);
+
+// Elements of an array from and to the bytes of a device's tensor. Floats are rounded to the dtype;
+// bools take one byte.
+void encode_values(DType dtype, const std::vector<double>& values, std::byte* bytes);
+std::vector<double> decode_values(const Type& type, const std::byte* bytes);
 
 }  // namespace tessera

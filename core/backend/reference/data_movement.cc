@@ -3,14 +3,20 @@
 #include <algorithm>
 
 #include "core/backend/reference/primitives.h"
-#include "core/base/error.h"
+#include "core/base/random.h"
+#include "core/ops/collective.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/random.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
 
 std::vector<double> run_view(const ReferenceCall& call) { return call.input(0).values; }
 
-// Transpose by axis names, and broadcast along new axes.
+// By axis names: transpose, and broadcast along new axes.
 std::vector<double> run_aligned_copy(const ReferenceCall& call) {
   const ReferenceArray& x = call.input(0);
   std::vector<double> result(static_cast<size_t>(call.type.elements()));
@@ -21,7 +27,7 @@ std::vector<double> run_aligned_copy(const ReferenceCall& call) {
   return result;
 }
 
-// result[p] = operand[p + shift] along `axis`, or `fill` outside of the operand.
+// Position p of the result along `axis` is position p + shift of the operand, or `fill` outside it.
 std::vector<double> moved_along(const ReferenceCall& call, int64_t shift, double fill) {
   const ReferenceArray& x = call.input(0);
   const std::string& name = call.node.attributes.get<std::string>("axis");
@@ -106,26 +112,64 @@ std::vector<double> run_one_hot(const ReferenceCall& call) {
   return result;
 }
 
+// Operands: step; the loop index if attribute "loop" is set; the number of the first example if
+// attribute "part" is (core/ops/random.cc).
+std::vector<double> run_random_uniform(const ReferenceCall& call) {
+  const Attributes& attributes = call.node.attributes;
+  size_t operand = 0;
+  const auto next = [&] { return static_cast<int64_t>(call.input(operand++).values.front()); };
+  const int64_t step = next();
+  const int64_t layer =
+      attributes.get<int64_t>("loop") != 0 ? next() : attributes.get<int64_t>("layer");
+  const int64_t stride = attributes.get<int64_t>("part");
+  const int64_t first = stride != 0 ? next() : 0;
+  const uint64_t key = random_key(static_cast<uint64_t>(attributes.get<int64_t>("seed")),
+                                  attributes.get<std::string>("stream"), layer);
+  // Elements are counted in the global array: examples first, first + stride, …
+  const std::vector<Axis>& axes = call.type.axes;
+  std::vector<int64_t> extent;
+  for (const Axis& axis : axes) extent.push_back(axis.size);
+  extent = call.node.attributes.get_or(kExtent, extent);
+  std::vector<int64_t> strides(axes.size(), 1);
+  for (size_t i = axes.size(); i-- > 1;) strides[i - 1] = strides[i] * extent[i];
+  int64_t begin = 0;
+  if (stride != 0) {
+    begin = first * strides[0];
+    strides[0] *= stride;
+  }
+  for (size_t i = 0; i < axes.size(); ++i) begin += call.origin(i) * strides[i];
+  std::vector<double> result;
+  for_each_index(axes, {strides}, [&](int64_t, const std::vector<int64_t>& at) {
+    const int64_t element = begin + at[0];
+    const PhiloxBlock block =
+        philox(key, static_cast<uint64_t>(element / 4), static_cast<uint64_t>(step));
+    result.push_back(uniform_from_bits(block[static_cast<size_t>(element % 4)]));
+  });
+  return result;
+}
+
 const ReferenceOp kMovementOps[] = {
-    {"reshard", run_view},
-    {"rename", run_view},
-    {"split_axis", run_view},
-    {"merge_axes", run_view},
-    {"transpose", run_aligned_copy},
-    {"broadcast", run_aligned_copy},
-    {"slice", run_slice},
-    {"pad", run_pad},
-    {"shift_right", run_shift_right},
-    {"concat", run_concat},
-    {"mask_to_owner", run_mask_to_owner},
-    {"constant", run_constant},
-    {"iota", run_iota},
-    {"causal_mask", run_causal_mask},
-    {"one_hot", run_one_hot},
+    {&kReshardOp, run_view},
+    {&kSaveForBackwardOp, run_view},
+    {&kRenameOp, run_view},
+    {&kSplitAxisOp, run_view},
+    {&kMergeAxesOp, run_view},
+    {&kTransposeOp, run_aligned_copy},
+    {&kBroadcastOp, run_aligned_copy},
+    {&kSliceOp, run_slice},
+    {&kPadOp, run_pad},
+    {&kShiftRightOp, run_shift_right},
+    {&kConcatOp, run_concat},
+    {&kMaskToOwnerOp, run_mask_to_owner},
+    {&kConstantOp, run_constant},
+    {&kIotaOp, run_iota},
+    {&kCausalMaskOp, run_causal_mask},
+    {&kOneHotOp, run_one_hot},
+    {&kRandomUniformOp, run_random_uniform},
 };
 
 }  // namespace
 
-std::span<const ReferenceOp> reference_movement() { return kMovementOps; }
+std::span<const ReferenceOp> reference_data_movement() { return kMovementOps; }
 
 }  // namespace tessera

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise ops of the reference interpreter, as formulas on doubles.
+// Elementwise ops of the reference interpreter.
+#include "core/ops/elementwise.h"
+
 #include <cmath>
 
 #include "core/backend/reference/primitives.h"
-#include "core/base/error.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
@@ -25,17 +27,12 @@ std::vector<double> pointwise(const ReferenceCall& call, Formula formula) {
   return result;
 }
 
-template <double (*kFormula)(const double*)>
-std::vector<double> run(const ReferenceCall& call) {
-  return pointwise(call, kFormula);
-}
-
 std::vector<double> run_scale(const ReferenceCall& call) {
   const double factor = call.node.attributes.get<double>("factor");
   return pointwise(call, [factor](const double* x) { return x[0] * factor; });
 }
 
-// Exact to a floating dtype; towards zero to an integer; != 0 to bool.
+// To a floating dtype exactly; to an integer towards zero; to bool: whether it is not zero.
 std::vector<double> run_cast(const ReferenceCall& call) {
   const DType dtype = call.type.dtype;
   return pointwise(call, [dtype](const double* x) {
@@ -44,47 +41,13 @@ std::vector<double> run_cast(const ReferenceCall& call) {
   });
 }
 
-using X = const double*;
-double same(X x) { return x[0]; }
-double sigmoid_of(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-
-const ReferenceOp kElementwiseOps[] = {
-    {"neg", run<[](X x) { return -x[0]; }>},
-    {"scale", run_scale},
-    {"cast", run_cast},
-    {"stop_gradient", run<same>},
-    {"save_for_backward", run<same>},
-    {"exp", run<[](X x) { return std::exp(x[0]); }>},
-    {"log", run<[](X x) { return std::log(x[0]); }>},
-    {"sqrt", run<[](X x) { return std::sqrt(x[0]); }>},
-    {"rsqrt", run<[](X x) { return 1.0 / std::sqrt(x[0]); }>},
-    {"square", run<[](X x) { return x[0] * x[0]; }>},
-    {"abs", run<[](X x) { return std::abs(x[0]); }>},
-    {"sign", run<[](X x) { return static_cast<double>((x[0] > 0) - (x[0] < 0)); }>},
-    {"sin", run<[](X x) { return std::sin(x[0]); }>},
-    {"cos", run<[](X x) { return std::cos(x[0]); }>},
-    {"erf", run<[](X x) { return std::erf(x[0]); }>},
-    {"tanh", run<[](X x) { return std::tanh(x[0]); }>},
-    {"sigmoid", run<[](X x) { return sigmoid_of(x[0]); }>},
-    {"add", run<[](X x) { return x[0] + x[1]; }>},
-    {"sub", run<[](X x) { return x[0] - x[1]; }>},
-    {"mul", run<[](X x) { return x[0] * x[1]; }>},
-    {"div", run<[](X x) { return x[0] / x[1]; }>},
-    {"pow", run<[](X x) { return std::pow(x[0], x[1]); }>},
-    {"maximum", run<[](X x) { return std::fmax(x[0], x[1]); }>},
-    {"minimum", run<[](X x) { return std::fmin(x[0], x[1]); }>},
-    {"equal", run<[](X x) { return x[0] == x[1] ? 1.0 : 0.0; }>},
-    {"less", run<[](X x) { return x[0] < x[1] ? 1.0 : 0.0; }>},
-    {"less_equal", run<[](X x) { return x[0] <= x[1] ? 1.0 : 0.0; }>},
-    {"logical_and", run<[](X x) { return x[0] != 0 && x[1] != 0 ? 1.0 : 0.0; }>},
-    {"logical_or", run<[](X x) { return x[0] != 0 || x[1] != 0 ? 1.0 : 0.0; }>},
-    {"logical_not", run<[](X x) { return x[0] == 0 ? 1.0 : 0.0; }>},
-    {"is_finite", run<[](X x) { return std::isfinite(x[0]) ? 1.0 : 0.0; }>},
-    {"where", run<[](X x) { return x[0] != 0 ? x[1] : x[2]; }>},
-    {"mask", run<[](X x) { return x[1] != 0 ? x[0] : 0.0; }>},
-};
+const ReferenceOp kElementwiseOps[] = {{&kScaleOp, run_scale}, {&kCastOp, run_cast}};
 
 }  // namespace
+
+std::vector<double> run_elementwise(const ReferenceCall& call) {
+  return pointwise(call, call.node.op->element.apply);
+}
 
 std::span<const ReferenceOp> reference_elementwise() { return kElementwiseOps; }
 

@@ -13,11 +13,13 @@
 namespace tessera {
 namespace {
 
-const ReferenceOp* find_reference(std::string_view name) {
-  for (const auto table :
-       {reference_elementwise(), reference_sums(), reference_movement(), reference_random()}) {
+using ReferenceFunction = std::vector<double> (*)(const ReferenceCall&);
+
+ReferenceFunction find_reference(const OpDef& op) {
+  if (op.element.apply != nullptr) return run_elementwise;
+  for (const auto table : {reference_elementwise(), reference_sums(), reference_data_movement()}) {
     for (const ReferenceOp& row : table) {
-      if (row.name == name) return &row;
+      if (row.op == &op) return row.run;
     }
   }
   return nullptr;
@@ -27,7 +29,7 @@ class Interpreter {
  public:
   explicit Interpreter(const Mesh& mesh) : mesh_(mesh) {}
 
-  // Inputs and outputs are in the order of the graph.
+  // The graph's outputs, in order, from its inputs, in order.
   std::vector<ReferenceArray> run(const Graph& graph, std::vector<ReferenceArray> inputs) const {
     IndexedVector<ValueId, ReferenceArray> values(graph.values().size());
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -51,9 +53,9 @@ class Interpreter {
       for (const ReferenceArray* operand : operands) copies.push_back(*operand);
       return run(*node.bodies.front(), std::move(copies));
     }
-    if (const ReferenceOp* primitive = find_reference(node.op->name)) {
+    if (const ReferenceFunction primitive = find_reference(*node.op)) {
       const Type& type = graph.type(node.outputs.front());
-      return {{type.axes, primitive->run({node, operands, type})}};
+      return {{type.axes, primitive({node, operands, type})}};
     }
     if (node.op->decomposition != nullptr) return run_decomposition(graph, node, operands);
     fail("the reference interpreter has no op '{}', and the op has no decomposition",
@@ -67,7 +69,7 @@ class Interpreter {
     return type;
   }
 
-  // Traces the decomposition of a composite on global arrays and runs it.
+  // Traces the op's decomposition on whole arrays of the node's types, and runs it.
   std::vector<ReferenceArray> run_decomposition(
       const Graph& graph, const Node& node,
       const std::vector<const ReferenceArray*>& operands) const {
@@ -75,7 +77,7 @@ class Interpreter {
     Graph body;
     {
       const TraceScope trace(body, mesh_, no_rules);
-      const ServeScope serve(node);  // Random keys depend on the path of the node.
+      const ServeScope serve(node);  // Random keys come from the node's path.
       std::vector<Tensor> inputs;
       for (size_t i = 0; i < node.inputs.size(); ++i)
         inputs.push_back(input(fmt::format("{}", i), InputKind::kLoop,
@@ -89,7 +91,7 @@ class Interpreter {
     return run(body, std::move(copies));
   }
 
-  // Layout of inputs and outputs: core/ops/repeat.h.
+  // core/ops/repeat.h gives the order of inputs and outputs.
   std::vector<ReferenceArray> run_repeat(const Graph& graph, const Node& node,
                                          const std::vector<const ReferenceArray*>& operands) const {
     const Graph& body = *node.bodies.front();

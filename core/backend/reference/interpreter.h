@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference interpreter, the oracle of tests: runs a graph on global arrays in double
-// precision, one simple loop per op. Composite ops run as their decompositions. Not for training.
+// Reference implementation that tests compare with: runs a graph on whole arrays in double
+// precision, one simple loop per op. Composite ops run their decompositions.
 #pragma once
 
 #include <map>
@@ -14,12 +14,12 @@
 
 namespace tessera {
 
-// The elements of each graph input by name, row-major.
+// Elements of each graph input by name, row-major.
 using ReferenceInputs = std::map<std::string, std::vector<double>>;
 
-// All outputs by name, with updates. Floating arithmetic is in double for every dtype (a cast to
-// bf16 does not round); integers and bools are exact; random ops use the formulas of
-// core/base/random.h. Accepts traced graphs on any mesh, lowered graphs and fused graphs.
+// Every output by name, updates included. Floating arithmetic is in double whatever the dtypes are
+// (a cast to bf16 does not round); integers and bools are exact; random ops use the formulas of
+// core/base/random.h. Runs traced graphs, on any mesh, and lowered and fused graphs.
 std::map<std::string, ReferenceArray> evaluate(const Graph& graph, const ReferenceInputs& inputs,
                                                const Mesh& mesh = {});
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The primitive ops of the interpreter, one function per op, in tables by family. Internal to this
-// folder.
+// Primitive ops of the interpreter, in one table per family. Elementwise ops that have a scalar
+// function (OpDef::element) need no row. Internal to this folder.
 #pragma once
 
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "core/backend/reference/array.h"
-#include "core/graph/graph.h"
+#include "core/graph/op.h"
 #include "core/ops/collective.h"
 
 namespace tessera {
@@ -19,23 +18,25 @@ struct ReferenceCall {
   const Type& type;  // Of the result.
 
   const ReferenceArray& input(size_t i) const { return *inputs[i]; }
-  // The global index of the first element of the shard of the op's anchor along an axis
-  // (core/ops/collective.h); 0 without shards.
+  // The global index, along an axis, of the first element of the op's anchor (OpDef::anchor); 0 on
+  // one device.
   int64_t origin(size_t axis) const {
     const std::vector<int64_t> none(axis + 1, 0);
     return node.attributes.get_or(kOrigin, none)[axis];
   }
 };
 
-// A row of a table: computes the values of the only result of the op.
+// A row of a table; `run` returns the elements of the op's one result.
 struct ReferenceOp {
-  std::string_view name;
+  const OpDef* op;
   std::vector<double> (*run)(const ReferenceCall&);
 };
 
-std::span<const ReferenceOp> reference_elementwise();
-std::span<const ReferenceOp> reference_sums();      // einsum, reductions, gather and scatter.
-std::span<const ReferenceOp> reference_movement();  // Layout changes and generators.
-std::span<const ReferenceOp> reference_random();
+// An op with a scalar function.
+std::vector<double> run_elementwise(const ReferenceCall& call);
+
+std::span<const ReferenceOp> reference_elementwise();    // Those with attributes.
+std::span<const ReferenceOp> reference_sums();           // einsum, reductions, gather, pick.
+std::span<const ReferenceOp> reference_data_movement();  // Layout changes and generators.
 
 }  // namespace tessera

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// einsum, reductions, gather and scatter of the reference interpreter.
+// Sums and selections of the reference interpreter: einsum, reductions, gather, scatter_add, pick.
 #include <algorithm>
 #include <limits>
 
 #include "core/backend/reference/primitives.h"
-#include "core/base/error.h"
+#include "core/ops/einsum.h"
+#include "core/ops/gather.h"
+#include "core/ops/reduce.h"
 
 namespace tessera {
 namespace {
@@ -23,7 +25,7 @@ std::vector<Axis> axes_named(const std::vector<Axis>& axes, const Names& names) 
   return chosen;
 }
 
-// The axes of the result followed by the contracted axes, and the strides of the result along them.
+// All axes of the result followed by the summed axes, and the result's strides along them.
 struct SumSpace {
   std::vector<Axis> axes;
   std::vector<int64_t> result_strides;
@@ -70,7 +72,7 @@ std::vector<double> run_reduce_max(const ReferenceCall& call) {
                 [](double a, double b) { return std::max(a, b); });
 }
 
-// Rows of the first axis; a row outside of it is zero.
+// Rows of the first axis; an id outside it gives zeros.
 std::vector<double> run_gather(const ReferenceCall& call) {
   const ReferenceArray &table = call.input(0), &ids = call.input(1);
   const int64_t rows = table.axes.front().size;
@@ -119,8 +121,8 @@ std::vector<double> run_pick(const ReferenceCall& call) {
 }
 
 const ReferenceOp kSumsOps[] = {
-    {"einsum", run_einsum}, {"reduce_sum", run_reduce_sum},   {"reduce_max", run_reduce_max},
-    {"gather", run_gather}, {"scatter_add", run_scatter_add}, {"pick", run_pick},
+    {&kEinsumOp, run_einsum}, {&kReduceSumOp, run_reduce_sum},   {&kReduceMaxOp, run_reduce_max},
+    {&kGatherOp, run_gather}, {&kScatterAddOp, run_scatter_add}, {&kPickOp, run_pick},
 };
 
 }  // namespace

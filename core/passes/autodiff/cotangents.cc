@@ -11,9 +11,9 @@
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
+#include "core/ops/op_helpers.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/ops/vjp.h"
 
 namespace tessera {
 namespace {

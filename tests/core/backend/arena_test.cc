@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/backend/cpu/device.h"
+#include "core/graph/op.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -36,7 +37,7 @@ TEST_CASE("a device describes itself") {
   REQUIRE(device->kind() == "cpu");
   REQUIRE_THAT(device->description(), Catch::StartsWith("cpu: 2 threads, "));
   REQUIRE(device->peak_flops(DType::kF32) > 1e8);
-  REQUIRE_FALSE(device->has_kernel("no_such_op"));
+  REQUIRE_FALSE(device->has_kernel(OpDef{.name = "no_such_op"}));
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include <fmt/core.h>
 
 #include "core/ops/cross_entropy.h"
+#include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/random.h"
 #include "core/ops/rotary.h"
-#include "core/ops/softmax.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/trial.h"

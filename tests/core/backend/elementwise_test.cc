@@ -12,11 +12,13 @@
 #include <hwy/targets.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/elementwise/elementwise_program.h"
+#include "core/backend/cpu/elementwise/tile_interpreter.h"
 #include "core/backend/cpu/host_kernel.h"
 #include "core/graph/op.h"
+#include "core/ops/activation.h"
 #include "core/ops/generator.h"
 #include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_graph.h"
 #include "tests/support/trial.h"

@@ -6,12 +6,14 @@
 
 #include "core/base/error.h"
 #include "core/graph/trace.h"
+#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -7,7 +7,6 @@
 #include "core/ops/norm.h"
 #include "core/ops/random.h"
 #include "core/ops/rotary.h"
-#include "core/ops/softmax.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/trial.h"

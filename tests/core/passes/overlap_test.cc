@@ -10,7 +10,7 @@
 
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
-#include "core/ops/cast.h"
+#include "core/ops/activation.h"
 #include "core/ops/collective.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"

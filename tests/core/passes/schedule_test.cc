@@ -9,6 +9,7 @@
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 #include "core/passes/memory/memory_plan.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"

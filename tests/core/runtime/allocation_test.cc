@@ -140,7 +140,7 @@ class IdleDevice final : public Device {
   std::unique_ptr<Kernel> prepare(const Graph&, const Node&) override {
     return std::make_unique<IdleKernel>();
   }
-  bool has_kernel(std::string_view) const override { return true; }
+  bool has_kernel(const OpDef&) const override { return true; }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return make_inline_stream(); }
   std::unique_ptr<Event> make_event() override { return make_host_event(); }
 };

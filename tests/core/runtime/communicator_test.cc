@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 
-#include "core/backend/reference/encoding.h"
+#include "core/backend/reference/array.h"
 #include "core/base/random.h"
 #include "core/ops/collective.h"
 #include "tests/support/catch.h"

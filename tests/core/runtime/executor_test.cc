@@ -4,10 +4,11 @@
 
 #include <cmath>
 
-#include "core/backend/reference/encoding.h"
+#include "core/backend/reference/array.h"
 #include "core/base/error.h"
 #include "core/check/numeric_gradient.h"
 #include "core/graph/trace.h"
+#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tile at a time: sources are brought into slots of lanes (or pointed at where they lie as such
-// already), each instruction runs over all lanes, results are written out.
+// One tile at a time: sources are loaded into slots of lanes (or read in place where they have that
+// form), each instruction runs over all lanes, results are stored.
 #include "core/backend/cpu/elementwise/tile_interpreter.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
-#include "core/backend/cpu/elementwise/opcodes-inl.h"
+#include "core/backend/cpu/elementwise/lane_functions-inl.h"
 #include "core/backend/cpu/simd_convert-inl.h"
 #include "core/base/error.h"
 
@@ -104,7 +104,7 @@ int64_t row_stride(const Strides& strides) {
 bool everywhere_same(const Strides& strides) {
   return std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
 }
-// Whether the tile's elements lie one after another.
+// Whether the elements of a tile are contiguous.
 bool adjacent(const Strides& strides, const TileGrid& grid) {
   if (column_stride(strides) != 1 && grid.columns != 1) return false;
   return grid.rows == 1 || row_stride(strides) == grid.columns;
@@ -132,7 +132,7 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
   const int64_t column_tiles = (columns + grid.columns - 1) / grid.columns;
   const int64_t row_tiles = (rows + grid.rows - 1) / grid.rows;
 
-  // A fixed bound keeps this off the heap; programs are cut to it by the fusion pass's own limit.
+  // A fixed bound keeps this off the heap; the fusion pass keeps programs below it.
   constexpr size_t kMostSlots = 256, kMostRank = 16;
   CHECK(program.slots <= static_cast<int32_t>(kMostSlots) && rank <= kMostRank);
   float* home[kMostSlots];
@@ -190,7 +190,7 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
       const std::byte* const base = inputs[static_cast<size_t>(source.index)];
       if (adjacent(source.strides, grid)) {
         if (source.dtype == DType::kF32 || source.dtype == DType::kI32) {
-          // Never written: the compiler gives results slots of their own.
+          // Never written: results have slots of their own.
           slots[source.slot] = const_cast<float*>(reinterpret_cast<const float*>(base)) + first;
         } else {
           load_row(source.dtype, base, first, 1, count, lanes);
@@ -211,13 +211,13 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
         slots[result.slot] = reinterpret_cast<float*>(outputs[i]) + offset(result.strides);
       }
     }
-    for (const TileInstruction& code : program.instructions) run_instruction(code, slots, count);
+    for (const TileInstruction& code : program.instructions) code.loop(code, slots, count);
 
     for (size_t i = 0; i < program.results.size(); ++i) {
       const TileResult& result = program.results[i];
       const int64_t first = offset(result.strides);
       const float* const lanes = slots[result.slot];
-      // Computed in place. (Lanes elsewhere may by chance lie where a wider result would end.)
+      // Computed in place. A narrower result never is, even if the addresses are equal.
       const bool in_place = dtype_bytes(result.dtype) == static_cast<int64_t>(sizeof(float)) &&
                             lanes == reinterpret_cast<const float*>(outputs[i]) + first;
       if (in_place) continue;
@@ -242,6 +242,37 @@ HWY_AFTER_NAMESPACE();
 namespace tessera {
 
 HWY_EXPORT(run_tiles_on_target);
+HWY_EXPORT(lane_loops_on_target);
+HWY_EXPORT(conversion_loop_on_target);
+
+namespace {
+
+// An op without vector code. Instructions repeat the first operand in place of those an op lacks.
+void run_scalar(const TileInstruction& code, float* const* slots, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const double x[] = {slots[code.a][i], slots[code.b][i], slots[code.c][i]};
+    slots[code.result][i] = static_cast<float>(code.op->element.apply(x));
+  }
+}
+
+}  // namespace
+
+LaneLoops lane_loops(const OpDef& op) {
+  if (const LaneLoops* loops = HWY_DYNAMIC_DISPATCH(lane_loops_on_target)(op)) return *loops;
+  if (op.element.apply == nullptr) return {};
+  const bool on_truths = op.element.operands[0] == Domain::kBool;
+  return {.floats = run_scalar, .truths = on_truths ? run_scalar : nullptr};
+}
+
+LaneLoop conversion_loop(Conversion conversion) {
+  return HWY_DYNAMIC_DISPATCH(conversion_loop_on_target)(conversion);
+}
+
+int64_t TileProgram::elements() const {
+  int64_t product = 1;
+  for (const int64_t size : sizes) product *= size;
+  return product;
+}
 
 TileGrid make_tile_grid(const TileProgram& program) {
   // All slots together fit well inside the first-level cache.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of softmax and softmax_grad, dx = y·(dy - Σ y·dy): rows are divided among threads.
-#include "core/ops/softmax.h"
 
 #include <algorithm>
 #include <limits>
@@ -13,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "core/backend/cpu/simd-inl.h"
+#include "core/ops/norm.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

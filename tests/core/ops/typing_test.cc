@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The typing table (docs/graph.md), row by row: accepted operands, results and error messages, on a
 // mesh of eight devices and, with the same messages, on a mesh of one.
+#include "core/ops/activation.h"
+#include "core/ops/composite.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
@@ -485,7 +487,7 @@ TEST_CASE("Errors give the source line, the op and the layer path") {
   const PathScope layer("x_layers[3]");
   const PathScope ffn("ffn");
   REQUIRE(error_of([&] { silu(trial.inputs()[0]); }) ==
-          "tests/core/graph/typing_test.cc:" + std::to_string(__LINE__ - 1) +
+          "tests/core/ops/typing_test.cc:" + std::to_string(__LINE__ - 1) +
               ": silu is not linear; x is partial over mdl; place(x) [in lm.x_layers[3].ffn]");
 }
 

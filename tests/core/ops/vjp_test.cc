@@ -3,25 +3,21 @@
 // accepts, with every cotangent that docs/graph.md allows. Values are tested in tests/core/backend.
 #include <algorithm>
 #include <map>
+#include <regex>
 #include <set>
 
+#include "core/check/op_cases.h"
 #include "core/graph/op.h"
+#include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/graph/verify.h"
-#include "core/ops/attention.h"
-#include "core/ops/cross_entropy.h"
-#include "core/ops/cross_entropy_shard.h"
+#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
-#include "core/ops/generator.h"
 #include "core/ops/layout.h"
-#include "core/ops/norm.h"
-#include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/ops/rotary.h"
-#include "core/ops/softmax.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
@@ -49,38 +45,25 @@ Subject binary(const std::string& name, Function function) {
   return {name, {kX, kVector}, [function](T t) { return function(t[0], t[1]); }};
 }
 
+// Every scalar function; the operands after the first lack an axis.
 std::vector<Subject> elementwise_subjects() {
-  return {
-      unary("neg", neg),
+  std::vector<Subject> subjects = {
       unary("scale", [](const Tensor& x) { return scale(x, 2.0); }),
-      unary("stop_gradient", stop_gradient),
-      unary("cast", [](const Tensor& x) { return cast(x, DType::kBF16, CastPartial::kThrough); }),
-      unary("exp", exp),
-      unary("log", log),
-      unary("sqrt", sqrt),
-      unary("rsqrt", rsqrt),
-      unary("square", square),
-      unary("abs", abs),
-      unary("sign", sign),
-      unary("sin", sin),
-      unary("cos", cos),
-      unary("erf", erf),
-      unary("tanh", tanh),
-      unary("sigmoid", sigmoid),
-      unary("relu", relu),
-      unary("softplus", softplus),
-      unary("silu", silu),
-      unary("gelu", gelu),
-      unary("gelu_tanh", gelu_tanh),
-      binary("add", add),
-      binary("sub", sub),
-      binary("mul", mul),
-      binary("div", div),
-      binary("pow", pow),
-      binary("maximum", maximum),
-      binary("minimum", minimum),
-      {"where", {"bool[\"b=8\"]", kX, kVector}, [](T t) { return where(t[0], t[1], t[2]); }},
-      {"mask", {kX, "bool[\"b=8\"]"}, [](T t) { return mask(t[0], t[1]); }}};
+      unary("cast", [](const Tensor& x) { return cast(x, DType::kBF16, CastPartial::kThrough); })};
+  for (const OpDef* op : all_ops()) {
+    if (op->element.apply == nullptr || op->vjp == nullptr) continue;
+    Subject subject{std::string(op->name), {}, [op](T t) {
+                      return trace_op(*op, t, {}, SourceSite::current());
+                    }};
+    std::string numbers = kX;
+    for (const Domain domain : op->element.operands) {
+      if (domain == Domain::kAbsent) break;
+      subject.operands.push_back(domain == Domain::kBool ? "bool[\"b=8\"]" : numbers);
+      if (domain != Domain::kBool) numbers = kVector;
+    }
+    subjects.push_back(subject);
+  }
+  return subjects;
 }
 
 std::vector<Subject> primitive_subjects() {
@@ -124,30 +107,21 @@ std::vector<Subject> primitive_subjects() {
           unary("reshard", [](const Tensor& x) { return reshard(x, "b e"); })};
 }
 
+// The last test case of each composite op, with axes that the mesh divides.
 std::vector<Subject> composite_subjects() {
-  return {unary("softmax", [](const Tensor& x) { return softmax(x, "e"); }),
-          {"rms_norm", {kX, kVector}, [](T t) { return rms_norm(t[0], t[1], "e", 1e-6); }},
-          {"layer_norm",
-           {kX, kVector, kVector},
-           [](T t) { return layer_norm(t[0], t[1], t[2], "e", 1e-6); }},
-          {"rotary",
-           {"f32[\"b=8 s=8 d=8\"]", "i32[\"s=8\"]"},
-           [](T t) { return rotary(t[0], t[1], "d"); }},
-          {"cross_entropy",
-           {"f32[\"b=8 v=8\"]", "i32[\"b=8\"]"},
-           [](T t) { return cross_entropy(t[0], t[1], "v").loss; }},
-          {"cross_entropy_shard",
-           {"f32[\"b=8 v=8\"]", "i32[\"b=8\"]"},
-           [](T t) {
-             const Tensor maximum = constant(1.0, DType::kF32, t[1].type().axes);
-             return cross_entropy_shard(t[0], t[1], maximum, "v", 3.0, ShardTotal::kOfLogits);
-           }},
-          {"attention",
-           {"f32[\"batch=8 seq=8 heads=8 head_dim=8\"]",
-            "f32[\"batch=8 key_seq=8 kv_heads=8 head_dim=8\"]",
-            "f32[\"batch=8 key_seq=8 kv_heads=8 head_dim=8\"]"},
-           [](T t) { return attention(t[0], t[1], t[2], {}); }},
-          {"dropout", {kX, "i32[\"\"]"}, [](T t) { return dropout(t[0], 0.5, t[1]); }}};
+  std::map<const OpDef*, Subject> by_op;
+  for (const OpCase& row : composite_cases()) {
+    if (row.op->vjp == nullptr) continue;
+    Subject subject{
+        std::string(row.op->name), {}, [build = row.build](T t) { return build(t)[0]; }};
+    for (const std::string& type : row.inputs)
+      subject.operands.push_back(
+          std::regex_replace(type_with(type, "f32"), std::regex("=[0-9]+"), "=8"));
+    by_op[row.op] = subject;
+  }
+  std::vector<Subject> subjects;
+  for (const auto& [op, subject] : by_op) subjects.push_back(subject);
+  return subjects;
 }
 
 // Layouts of all operands together: all combinations for one or two operands, and for more the ones

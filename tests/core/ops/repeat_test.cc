@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tracing of loops: captures, operands of the node, errors.
+#include "core/ops/repeat.h"
+
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
-#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
