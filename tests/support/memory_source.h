@@ -26,7 +26,8 @@ class MemorySource final : public ByteSource {
   }
   void seek(int64_t offset) override {
     if (offset > static_cast<int64_t>(bytes_.size()))
-      fail("{}: has {} bytes, cannot resume at byte {}", where_, bytes_.size(), offset);
+      fail("{}: has {} bytes, cannot resume at byte {}; the file has been truncated", where_,
+           bytes_.size(), offset);
     at_ = static_cast<size_t>(offset);
   }
   int64_t bytes_read() const override { return static_cast<int64_t>(at_); }

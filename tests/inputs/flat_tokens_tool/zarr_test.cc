@@ -87,7 +87,7 @@ TEST_CASE("a store's tokenizer is recorded, and must have its ids") {
   REQUIRE(small.code == 1);
   REQUIRE_THAT(small.errors, Contains("name the tokenizer that made the store"));
   REQUIRE_THAT(import_store(kStores / "seqax", directory / "u.h5", {"--tokenizer=bytes"}).errors,
-               Contains("but bytes has 257"));
+               Contains("the vocabulary of bytes has 257"));
   REQUIRE(!fs::exists(directory / "u.h5"));
 }
 
