@@ -35,7 +35,7 @@ TEST_CASE("an unsupported feature is named") {
   const auto with = [](const std::string& members) { return file_of(kVocabulary, members + ","); };
   REQUIRE_THROWS_WITH(read(with(R"("normalizer": {"type": "BertNormalizer"})")),
                       Contains("t.json: normalizer: a normalizer of type 'BertNormalizer' is not "
-                               "supported; there are: NFC"));
+                               "supported; supported are: NFC"));
   REQUIRE_THROWS_WITH(read(with(R"("pre_tokenizer": {"type": "UnicodeScripts"})")),
                       Contains("a pre-tokenizer of type 'UnicodeScripts' is not supported"));
   REQUIRE_THROWS_WITH(read(with(R"("decoder": {"type": "CTC"})")),
