@@ -25,13 +25,13 @@ struct NormAttributes {
   explicit NormAttributes(const Attributes& attributes)
       : axis(attributes.get<std::string>("axis")),
         epsilon(attributes.get<double>("epsilon")),
-        centred(attributes.get<int64_t>("centred") != 0),
+        centered(attributes.get<int64_t>("centered") != 0),
         has_scale(attributes.get<int64_t>("scale") != 0),
         has_bias(attributes.get<int64_t>("bias") != 0) {}
 
   const std::string& axis;
   double epsilon;
-  bool centred, has_scale, has_bias;
+  bool centered, has_scale, has_bias;
 };
 
 // The operands of the gradient: x, [scale], 1/deviation, [mean], and y's cotangent.
@@ -40,7 +40,7 @@ struct GradOperands {
       : x(inputs[0]),
         scale(norm.has_scale ? inputs[1] : Tensor()),
         rstd(inputs[norm.has_scale ? 2 : 1]),
-        mean(norm.centred ? inputs[norm.has_scale ? 3 : 2] : Tensor()),
+        mean(norm.centered ? inputs[norm.has_scale ? 3 : 2] : Tensor()),
         cotangent(inputs.back()) {}
   Tensor x, scale, rstd, mean, cotangent;
 };
@@ -80,13 +80,13 @@ std::vector<Tensor> decompose_norm_grad(const Node& node, std::span<const Tensor
   const NormAttributes norm(node.attributes);
   const GradOperands operands(norm, inputs);
   Tensor normalised = widened(operands.x);
-  if (norm.centred) normalised = normalised - operands.mean;
+  if (norm.centered) normalised = normalised - operands.mean;
   normalised = normalised * operands.rstd;
   const Tensor cotangent = widened(operands.cotangent);
   const Tensor scaled = norm.has_scale ? cotangent * widened(operands.scale) : cotangent;
 
   Tensor dx = scaled - normalised * reduce_mean(scaled * normalised, norm.axis);
-  if (norm.centred) dx = dx - reduce_mean(scaled, norm.axis);
+  if (norm.centered) dx = dx - reduce_mean(scaled, norm.axis);
   std::vector<Tensor> results = {as_dtype(dx * operands.rstd, operands.x.dtype())};
   if (norm.has_scale) {
     results.push_back(
@@ -115,7 +115,7 @@ std::vector<Type> infer_norm(const InferContext& context) {
   const Type& x = context.inputs[0];
   check_weights(context, 1, context.inputs.size(), unsplit_last_axis_of(context, 0, norm.axis));
   const Type statistic = without_axis(x, norm.axis, wide_dtype(x.dtype));
-  if (norm.centred) return {x, statistic, statistic};
+  if (norm.centered) return {x, statistic, statistic};
   return {x, statistic};
 }
 
@@ -130,7 +130,7 @@ Tensor unsplit(const Tensor& x) {
 std::vector<Tensor> normalised(const NormAttributes& norm, std::span<const Tensor> inputs) {
   Tensor x = widened(inputs[0]);
   Tensor mean;
-  if (norm.centred) {
+  if (norm.centered) {
     mean = unsplit(reduce_mean(x, norm.axis));
     x = x - mean;
   }
@@ -139,7 +139,7 @@ std::vector<Tensor> normalised(const NormAttributes& norm, std::span<const Tenso
   if (norm.has_scale) y = y * widened(inputs[1]);
   if (norm.has_bias) y = y + widened(inputs[2]);
   std::vector<Tensor> results = {as_dtype(y, inputs[0].dtype()), rstd};
-  if (norm.centred) results.push_back(mean);
+  if (norm.centered) results.push_back(mean);
   return results;
 }
 
@@ -153,7 +153,7 @@ std::vector<Tensor> vjp_norm(const VjpContext& context) {
   if (norm.has_scale) operands.push_back(context.inputs[1]);
   operands.insert(operands.end(), context.outputs.begin() + 1, context.outputs.end());
   operands.push_back(context.cotangents[0]);
-  return trace_node(norm.centred ? kLayerNormGradOp : kRmsNormGradOp, operands,
+  return trace_node(norm.centered ? kLayerNormGradOp : kRmsNormGradOp, operands,
                     context.node.attributes, context.node.site);
 }
 
@@ -187,7 +187,7 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
   if (bias) operands.push_back(bias);
   const Attributes attributes = {{"axis", std::string(axis)},
                                  {"epsilon", epsilon},
-                                 {"centred", int64_t{&op == &kLayerNormOp}},
+                                 {"centered", int64_t{&op == &kLayerNormOp}},
                                  {"scale", int64_t{scale.valid()}},
                                  {"bias", int64_t{bias.valid()}}};
   if (x.tensor.has(axis) && !x.tensor.type().axis(axis).split.empty()) {

@@ -41,9 +41,9 @@ Moments moments_of(const std::vector<float>& values) {
   for (const float value : values) moments.mean += value / count;
   double second = 0, fourth = 0;
   for (const float value : values) {
-    const double centred = value - moments.mean;
-    second += centred * centred / count;
-    fourth += centred * centred * centred * centred / count;
+    const double centered = value - moments.mean;
+    second += centered * centered / count;
+    fourth += centered * centered * centered * centered / count;
     moments.largest = std::max(moments.largest, std::abs(static_cast<double>(value)));
   }
   moments.deviation = std::sqrt(second);

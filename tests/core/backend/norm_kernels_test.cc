@@ -16,10 +16,10 @@ TEST_CASE("norm kernels agree with their decompositions") {
   const std::string weights = GENERATE("f32", "bf16");
   const int width = GENERATE(3, 7, 16, 33, 1024);
   const int threads = GENERATE(1, 3);
-  const bool centred = GENERATE(false, true);
+  const bool centered = GENERATE(false, true);
   const int operands = GENERATE(0, 1, 2);
-  CAPTURE(dtype, weights, width, threads, centred, operands);
-  if (operands == 2 && !centred) return;
+  CAPTURE(dtype, weights, width, threads, centered, operands);
+  if (operands == 2 && !centered) return;
 
   Trial trial({}, {fmt::format("{}[\"batch=3 seq=5 embed={}\"]", dtype, width),
                    fmt::format("{}[\"embed={}\"]", weights, width),
@@ -27,7 +27,7 @@ TEST_CASE("norm kernels agree with their decompositions") {
   const std::vector<Tensor>& in = trial.inputs();
   const Tensor scale = operands > 0 ? in[1] : Tensor();
   const Tensor bias = operands > 1 ? in[2] : Tensor();
-  if (centred) {
+  if (centered) {
     layer_norm(in[0], scale, bias, "embed", 1e-5);
   } else {
     rms_norm(in[0], scale, "embed", 1e-5);

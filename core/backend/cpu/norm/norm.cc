@@ -157,7 +157,7 @@ struct NormShape {
       : dtype(vector_dtype(graph, node, 0)),
         width(graph.type(node.inputs[0]).axes.back().size),
         count(graph.type(node.inputs[0]).elements() / width),
-        centered(flag_attribute(node, "centred")),
+        centered(flag_attribute(node, "centered")),
         has_scale(flag_attribute(node, "scale")),
         has_bias(flag_attribute(node, "bias")),
         weights(has_scale ? vector_dtype(graph, node, 1) : DType::kF32) {}
