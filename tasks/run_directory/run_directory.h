@@ -12,6 +12,7 @@
 
 #include "core/graph/graph.h"
 #include "core/runtime/comm/process_group.h"
+#include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
 
 namespace tessera {

@@ -11,6 +11,7 @@
 
 #include "tasks/config/strategies.h"
 #include "tasks/plan/plan_report.h"
+#include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
