@@ -12,7 +12,6 @@
 #include <hwy/targets.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/elementwise/tile_interpreter.h"
 #include "core/backend/cpu/host_kernel.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
@@ -63,6 +62,7 @@ std::string difference(const std::vector<std::string>& types, const Application&
   return difference(Mesh(), types, apply, tolerance);
 }
 
+using Unary = Tensor (*)(Operand);
 using Binary = Tensor (*)(Operand, Operand);
 
 struct UnaryRow {

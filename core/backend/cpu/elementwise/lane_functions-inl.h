@@ -6,7 +6,7 @@
 
 #include <hwy/highway.h>
 
-#include "core/backend/cpu/elementwise/tile_interpreter.h"
+#include "core/backend/cpu/elementwise/tile_program.h"
 #include "core/backend/cpu/simd_convert-inl.h"
 #include "core/backend/cpu/simd_math-inl.h"
 #include "core/ops/activation.h"

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile program computes an elementwise node, or the body of a fused node, a few hundred elements
+// at a time, so that intermediate values stay in the first-level cache. elementwise.cc compiles
+// programs, tile_interpreter.h runs them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/backend/cpu/iteration_space.h"
+#include "core/graph/op.h"
+
+namespace tessera {
+
+struct TileInstruction;
+
+// Runs one instruction on `count` lanes of each slot. A lane has 32 bits: a float, an integer, or a
+// truth value as the float 0 or 1.
+using LaneLoop = void (*)(const TileInstruction& code, float* const* slots, size_t count);
+
+struct TileInstruction {
+  LaneLoop loop = nullptr;
+  const OpDef* op = nullptr;  // Null: a conversion.
+  int32_t result = 0;         // Slots.
+  int32_t a = 0, b = 0, c = 0;
+};
+
+// The loops of an elementwise op, by what its operands' lanes are; null where it has none.
+struct LaneLoops {
+  LaneLoop floats = nullptr, integers = nullptr, truths = nullptr;
+};
+
+enum class Conversion { kRoundToBF16, kFloatToInt, kIntToFloat, kFloatToTruth, kIntToTruth };
+
+// The lanes that a slot has at the start of each tile.
+struct TileSource {
+  enum class Kind {
+    kInput,       // Of the node: `index`, walked by `strides`.
+    kConstant,    // `constant`, everywhere.
+    kCoordinate,  // The position on an axis, as an integer, from `constant` walked by `strides`.
+  } kind = Kind::kInput;
+  int32_t slot = 0;
+  int32_t index = 0;
+  DType dtype = DType::kF32;
+  uint32_t constant = 0;  // The bits of the lane.
+  Strides strides;
+};
+
+struct TileResult {
+  int32_t slot = 0;
+  DType dtype = DType::kF32;
+  Strides strides;
+  // Whether an instruction may write the output's memory directly: no input is read after it.
+  bool in_place = false;
+};
+
+struct TileProgram {
+  std::vector<int64_t> sizes;  // The collapsed iteration space.
+  std::vector<TileSource> sources;
+  std::vector<TileInstruction> instructions;
+  std::vector<TileResult> results;
+  int32_t slots = 0;
+  int64_t elements() const;
+  double cost = 0.0;  // Of one element, in units of an addition.
+};
+
+}  // namespace tessera
