@@ -81,7 +81,7 @@ Graph without(const Graph& traced, NodeId left_out) {
     const bool unchanged =
         node.op->name == "reshard" && inputs[0].type() == node.attributes.get<Type>("type");
     const std::vector<Tensor> results =
-        id == skipped || unchanged
+        id == left_out || unchanged
             ? inputs
             : trace_node(*node.op, inputs, node.attributes, node.site, node.bodies);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
