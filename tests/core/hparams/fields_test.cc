@@ -129,7 +129,7 @@ TEST_CASE("a Field knows whether and where it was set") {
   REQUIRE_FALSE(rate.has());
   REQUIRE(rate.get_or(2.5) == 2.5);
   REQUIRE(error_of([&] { rate.get(); }) ==
-          "a field that is unset was read; set it, or read it with get_or(…)");
+          "an unset field was read; set it, or read it with get_or(…)");
   rate = 1;  // An integer may be assigned to a double.
   const uint32_t line = __LINE__ - 1;
   REQUIRE(rate.get() == 1.0);

@@ -26,7 +26,7 @@ std::vector<std::string> of_weight(const std::string& stored, const std::string&
   }
   std::vector<std::string> warnings = layout_lint(trial.graph(), mesh);
   for (std::string& each : warnings) {
-    REQUIRE_THAT(each, Catch::Contains("layout_warnings_test.cc:"));
+    REQUIRE_THAT(each, Catch::Contains("layout_lint_test.cc:"));
     each = each.substr(each.find(": ") + 2);
   }
   return warnings;
