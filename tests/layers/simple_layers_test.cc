@@ -154,7 +154,7 @@ TEST_CASE("Dropout refuses a rate of 1, and training without a step") {
   const Template<UnaryLayer> half = Dropout::HParams{.rate = 0.5};
   const FpropScope no_step({}, Features{});
   REQUIRE_THROWS_WITH((*half.instantiate())(trial.in("x", "f32[\"embed=1\"]", {1})),
-                      Catch::Contains("dropout needs the step"));
+                      Catch::Contains("dropout derives its mask from the step"));
 }
 
 TEST_CASE("FeedForward computes down(activation(up)), with biases") {
