@@ -6,6 +6,7 @@
 // with others. Linked into the test programs, and a plugin of its own for runexp.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -28,6 +29,9 @@ void delay_at_random() {
   if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
 }
 
+// An arena may be empty, a mapping may not.
+size_t fence_bytes(int64_t bytes) { return static_cast<size_t>(std::max<int64_t>(bytes, 1)); }
+
 class GuardedDevice final : public Device {
  public:
   explicit GuardedDevice(std::unique_ptr<Device> cpu) : cpu_(std::move(cpu)) {}
@@ -40,7 +44,7 @@ class GuardedDevice final : public Device {
   DeviceAddress allocate(int64_t bytes) override {
     const DeviceAddress real = cpu_->allocate(bytes);
     if (real.is_null()) return real;
-    void* const fence = mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
+    void* const fence = mmap(nullptr, fence_bytes(bytes), PROT_NONE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(fence != MAP_FAILED);
     const DeviceAddress address = address_of(static_cast<std::byte*>(fence));
@@ -54,7 +58,7 @@ class GuardedDevice final : public Device {
     const Memory& block = blocks_.at(memory);
     CHECK(block.bytes == bytes, "{} bytes were allocated, {} are released", block.bytes, bytes);
     cpu_->release(block.real, bytes);
-    munmap(pointer_to(memory), static_cast<size_t>(bytes));
+    munmap(pointer_to(memory), fence_bytes(bytes));
     blocks_.erase(memory);
   }
 
