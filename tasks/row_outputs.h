@@ -3,8 +3,8 @@
 // dataset, source and tag, in f64 and in a fixed order.
 #pragma once
 
-#include "layers/models/base_model.h"
 #include "layers/fprop_scope.h"
+#include "layers/models/base_model.h"
 
 namespace tessera {
 

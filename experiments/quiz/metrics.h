@@ -39,10 +39,10 @@ class ExactMatch final : public PredictMetric {
   int64_t any_matches_ = 0;
 };
 
-// Accuracy of multiple choice: the model answers with the answer that it finds most likely. The rows
-// of a question are consecutive in the dataset, the correct answer first; only labels of the answer
-// have weight. A tie with the correct answer counts as wrong. A question with rows beyond the end of
-// the evaluation is not counted.
+// Accuracy of multiple choice: the model answers with the answer that it finds most likely. The
+// rows of a question are consecutive in the dataset, the correct answer first; only labels of the
+// answer have weight. A tie with the correct answer counts as wrong. A question with rows beyond
+// the end of the evaluation is not counted.
 class MultipleChoice final : public ScoreMetric {
  public:
   struct HParams {

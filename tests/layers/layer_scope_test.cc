@@ -86,7 +86,8 @@ namespace {
 
 std::vector<std::string> nodes_with_paths(const Graph& graph) {
   std::vector<std::string> nodes;
-  for (const Node& node : graph.nodes()) nodes.push_back(fmt::format("{}: {}", node.path, node.op->name));
+  for (const Node& node : graph.nodes())
+    nodes.push_back(fmt::format("{}: {}", node.path, node.op->name));
   return nodes;
 }
 

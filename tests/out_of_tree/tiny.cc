@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// elsewhere.Tiny: a one-layer model of synthetic sequences, with its own activation, which --set can
-// name, and its own metric. elsewhere.Sharded: the same with other mesh axes.
+// elsewhere.Tiny: a one-layer model of synthetic sequences, with its own activation, which --set
+// can name, and its own metric. elsewhere.Sharded: the same with other mesh axes.
 #include <algorithm>
 
 #include "core/ops/elementwise.h"

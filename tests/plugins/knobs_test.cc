@@ -45,7 +45,9 @@ TEST_CASE("every experiment of ours has the knob strategy, which sets its rules"
     ++ours;
     std::vector<std::string> sets = {"strategy=fsdp_sequence"};
     if (entry.name == "hf.Pretrained")
-      sets.push_back(std::string("path=") + TESSERA_SOURCE_DIR + "/tests/golden/hugging_face/gpt2");
+      sets.insert(sets.end(),
+                  {std::string("path=") + TESSERA_SOURCE_DIR + "/tests/golden/hugging_face/gpt2",
+                   "seq_len=16"});
     if (entry.name == "quickstart.CharLm") sets.push_back("input.path=text.txt");
     const RulesConfig rules = configure(entry, sets).config.rules;
     const RulesConfig expected = strategy_rules(Strategy::kFullyShardedSequence);
