@@ -264,9 +264,11 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
 
 void check_flags_of_selfcheck(const options::variables_map& values) {
   for (const auto& [flag, value] : values)
-    if (flag != "mode" && flag != "threads" && flag != "device")
-      fail("--{} does not go with --mode=selfcheck, which takes --threads and --device alone",
-           flag);
+    if (flag != "mode" && flag != "threads" && flag != "device" && flag != "plugin_path")
+      fail(
+          "--{} does not go with --mode=selfcheck, which takes only --threads, --device and "
+          "--plugin_path",
+          flag);
 }
 
 void check_together(const CommandLine& line, const options::variables_map& values) {

@@ -136,9 +136,11 @@ TEST_CASE("values that cannot be are errors") {
 
 TEST_CASE("the self-check runs no experiment") {
   REQUIRE(error_for({"--mode=selfcheck", "--exp=a"}) ==
-          "--exp does not go with --mode=selfcheck, which takes --threads and --device alone");
+          "--exp does not go with --mode=selfcheck, which takes only --threads, --device and "
+          "--plugin_path");
   REQUIRE(error_for({"--mode=selfcheck", "--dry_run"}) ==
-          "--dry_run does not go with --mode=selfcheck, which takes --threads and --device alone");
+          "--dry_run does not go with --mode=selfcheck, which takes only --threads, --device and "
+          "--plugin_path");
   REQUIRE_THAT(error_for({"--mode=selfchek"}), Catch::Contains("did you mean 'selfcheck'?"));
 }
 
