@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hostile command lines: flags as --help lists them and fields as --describe lists them, with
-// values and files that nobody expects. Whatever is given, a program ends by itself, in time,
-// within its memory, with a message of ours and one of its exit codes.
+// Fuzz test of command lines: flags from --help and fields from --describe, with random values and
+// files. Every program must exit in time and within its memory limit, with one of the documented
+// exit codes and an error message.
 #include <sys/stat.h>
 
 #include <cstdint>
@@ -29,7 +29,7 @@ const std::string& one_of(const std::vector<std::string>& all, Random& random) {
   return all[random() % all.size()];
 }
 
-// What stands before and after a flag's '=' in a help text: "--exp=", "--list".
+// The text before and after a flag's '=' in the help text: "--exp=", "--list".
 std::vector<std::string> flags_of_help(const std::string& program, const fs::path& directory) {
   const std::string help = run_limited(program, {"--help"}, directory).output;
   std::set<std::string> flags;
@@ -50,7 +50,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// The first words of the lines of --list.
+// The first word of each line of --list.
 std::vector<std::string> experiments_of(const std::string& list) {
   std::vector<std::string> names;
   for (const std::string& line : lines_of(list)) names.push_back(line.substr(0, line.find(' ')));
@@ -62,7 +62,7 @@ struct Field {
   std::string value;
 };
 
-// "path = value  # where it is from", as --describe prints it.
+// "path = value  # source", as --describe prints it.
 std::vector<Field> fields_of(const std::string& description) {
   std::vector<Field> fields;
   for (const std::string& line : lines_of(description)) {
@@ -168,8 +168,8 @@ std::vector<std::string> hostile_values() {
           ":"};
 }
 
-// Values of a field's own type, so that they get past its check: by how --describe prints the
-// value.
+// Values of a field's own type, which pass its type check. The type is inferred from the value that
+// --describe prints.
 std::vector<std::string> values_like(const std::string& value) {
   if (value.starts_with('[')) return {"[]", "[1,1,1]", "[2,2,2]", "[1048576,1,16]", "[0]", "[-1]"};
   if (value.find_first_not_of("-0123456789") == std::string::npos)
@@ -192,8 +192,8 @@ std::vector<std::string> values_like(const std::string& value) {
   return hostile_values();
 }
 
-// Files to stumble on. Devices are reached by links alone: a program that replaced its output would
-// else replace the device.
+// Special files as inputs and outputs. Devices are only reachable through links, because a program
+// that replaces its output file would replace the device itself.
 void make_files(const fs::path& directory) {
   fs::create_directories(directory / "folder");
   REQUIRE(::mkfifo((directory / "fifo").c_str(), 0666) == 0);
@@ -231,7 +231,7 @@ class Grammar {
     }
   }
 
-  // A field or two of an experiment, planned, started without a step, or trained for one.
+  // One or two fields of an experiment: planned, started without a step, or trained for one step.
   std::vector<std::string> settings(Random& random) const {
     const size_t which = random() % experiments_.size();
     std::vector<std::string> words = {"--exp=" + experiments_[which]};
@@ -278,10 +278,10 @@ class Grammar {
 
   std::vector<std::string> values_ = hostile_values();
   std::vector<std::string> flags_, build_flags_, experiments_;
-  std::vector<std::vector<Field>> fields_;  // By experiment.
+  std::vector<std::vector<Field>> fields_;  // One list per experiment.
 };
 
-// What is wrong with how a program ended, or "".
+// Describes what is wrong with how a program ended, or "".
 std::string problem_of(const RunResult& result) {
   if (result.timed_out) return "did not end in time";
   if (result.exit_code < 0) return fmt::format("was ended by signal {}", -result.exit_code);
@@ -294,7 +294,7 @@ std::string problem_of(const RunResult& result) {
   return "";
 }
 
-// Runs command lines number `first` to `first + count`, the same for the same numbers.
+// Runs the command lines `first` to `first + count`. A number always gives the same command line.
 void run_command_lines(uint64_t first, uint64_t count) {
   const TemporaryDirectory directory;
   const Grammar grammar(directory.path());
@@ -313,7 +313,7 @@ void run_command_lines(uint64_t first, uint64_t count) {
     const std::string problem = problem_of(result);
     if (!problem.empty()) FAIL_CHECK(problem);
     if (result.exit_code != 0) ++refused;
-    // Special files are still what they were.
+    // The special files still have their types.
     if (fs::status(place / "fifo").type() != fs::file_type::fifo || !fs::is_symlink(place / "full"))
       FAIL_CHECK("a special file was replaced");
     std::error_code ignored;
@@ -322,9 +322,11 @@ void run_command_lines(uint64_t first, uint64_t count) {
   REQUIRE(refused > static_cast<int64_t>(count / 4));
 }
 
-TEST_CASE("forty hostile command lines end with a message") { run_command_lines(0, 40); }
+TEST_CASE("40 random command lines exit cleanly or with an error message") {
+  run_command_lines(0, 40);
+}
 
-TEST_CASE("a thousand hostile command lines end with a message", "[full]") {
+TEST_CASE("1000 random command lines exit cleanly or with an error message", "[full]") {
   run_command_lines(1000, 1000);
 }
 

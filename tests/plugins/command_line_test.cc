@@ -14,7 +14,7 @@ std::string error_for(const Words& words) {
   return error_of([&] { parse_command_line(words); });
 }
 
-TEST_CASE("flags are read") {
+TEST_CASE("flags are parsed") {
   const CommandLine line = parse_command_line(
       {"--exp=a.B", "--set", "x=1", "--set=y=[1,2]", "--threads=3", "--mode=eval", "--job_log_dir",
        "/tmp/run", "--profile=10:3", "--dump_graph=lower", "--restart", "--allow_config_change",
@@ -33,7 +33,7 @@ TEST_CASE("flags are read") {
   REQUIRE(line.plugin_path == std::vector<std::filesystem::path>{"p", "q"});
 }
 
-TEST_CASE("what to do is one of a few things") {
+TEST_CASE("each action is parsed") {
   using Action = CommandLine::Action;
   REQUIRE(parse_command_line({"--help"}).action == Action::kHelp);
   REQUIRE(parse_command_line({"--list"}).action == Action::kList);
@@ -45,7 +45,7 @@ TEST_CASE("what to do is one of a few things") {
   REQUIRE(parse_command_line({"--mode=selfcheck", "--threads=3"}).action == Action::kSelfcheck);
 }
 
-TEST_CASE("values are understood as people write them") {
+TEST_CASE("common spellings of values are accepted") {
   const auto step_of = [](const std::string& text) {
     return parse_command_line({"--exp=a", "--mode=eval", "--checkpoint=" + text}).run.checkpoint;
   };
@@ -68,7 +68,7 @@ TEST_CASE("values are understood as people write them") {
               .run.max_shard_bytes == 5'000'000'000);
 }
 
-TEST_CASE("unknown and misused flags are errors with the nearest") {
+TEST_CASE("unknown and misused flags are errors that suggest the nearest flag") {
   REQUIRE(error_for({"--expp=a"}) == "no flag --expp; did you mean --exp?");
   REQUIRE(error_for({"--exp=a", "--dryrun"}) == "no flag --dryrun; did you mean --dry_run?");
   REQUIRE(error_for({"--zzzzzzzz"}) == "no flag --zzzzzzzz; --help lists them");
@@ -86,7 +86,7 @@ TEST_CASE("unknown and misused flags are errors with the nearest") {
       "which experiment? Give --exp=FAMILY.Name; --list shows what there is, --help how to go on");
 }
 
-TEST_CASE("values that cannot be are errors") {
+TEST_CASE("invalid values are errors") {
   REQUIRE(error_for({"--exp=a", "--threads=0"}) ==
           "--threads=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--threads=two"}) ==
@@ -134,7 +134,7 @@ TEST_CASE("values that cannot be are errors") {
   REQUIRE(error_for({"--exp=a", "--prompt=hello"}) == "--prompt goes with --mode=decode");
 }
 
-TEST_CASE("the self-check runs no experiment") {
+TEST_CASE("the self-check takes no experiment") {
   REQUIRE(error_for({"--mode=selfcheck", "--exp=a"}) ==
           "--exp does not go with --mode=selfcheck, which takes only --threads, --device and "
           "--plugin_path");
@@ -144,7 +144,7 @@ TEST_CASE("the self-check runs no experiment") {
   REQUIRE_THAT(error_for({"--mode=selfchek"}), Catch::Contains("did you mean 'selfcheck'?"));
 }
 
-TEST_CASE("help names every flag") {
+TEST_CASE("the help text lists every flag") {
   for (const char* flag :
        {"--exp",     "--mode",    "--list",        "--describe",    "--diff",
         "--dry_run", "--set",     "--job_log_dir", "--restart",     "--allow_config_change",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the compiler says of a mistake in a plugin: its first error names the struct and what it
-// lacks, with little before it.
+// Compiler errors for mistakes in a plugin: the first error names the struct and what is missing,
+// with few lines before it.
 #include <chrono>
 #include <string>
 
@@ -69,7 +69,7 @@ REGISTER_EXPERIMENT(mine, Large)
 }
 )";
 
-// The code with one thing changed.
+// The code with one replacement.
 std::string changed(std::string_view code, std::string_view from, std::string_view to) {
   std::string text(code);
   const size_t at = text.find(from);
@@ -77,8 +77,8 @@ std::string changed(std::string_view code, std::string_view from, std::string_vi
   return text.replace(at, from.size(), to);
 }
 
-// The first error of the compiler, without its place; "" if it compiles. At most a few lines may
-// stand before it.
+// The compiler's first error without its location, or "" if the code compiles. At most a few lines
+// may precede it.
 std::string first_error(const std::string& code) {
   const TemporaryDirectory scratch;
   write_bytes(scratch / "code.cc", code);
@@ -91,13 +91,13 @@ std::string first_error(const std::string& code) {
   REQUIRE(at < 1000);
   const size_t begin = at + std::string_view("error: ").size();
   std::string line = said.substr(begin, said.find('\n', begin) - begin);
-  for (const std::string quote : {"\u2018", "\u2019"})  // Of a locale that has them.
+  for (const std::string quote : {"\u2018", "\u2019"})  // Quotes in UTF-8 locales.
     for (size_t i = line.find(quote); i != line.npos; i = line.find(quote))
       line.replace(i, quote.size(), "'");
   return line;
 }
 
-TEST_CASE("an HParams that is not in order is refused in one line that names it") {
+TEST_CASE("an invalid HParams is a compile error of one line that names it") {
   if (!kCompilerIsGnu) return skip_test(kOtherCompiler);
   REQUIRE(first_error(std::string(kLayer)).empty());
   REQUIRE(first_error(changed(kLayer, "FIELDS(width, rate)", "")) ==
@@ -120,7 +120,7 @@ TEST_CASE("an HParams that is not in order is refused in one line that names it"
           "HParams = {anonymous}::Ffn::HParams]'");
 }
 
-TEST_CASE("a layer whose fprop has another signature is refused in one line that names it") {
+TEST_CASE("a wrong fprop signature is a compile error of one line that names the layer") {
   if (!kCompilerIsGnu) return skip_test(kOtherCompiler);
   const std::string right =
       changed(kAbstract, "tessera::Tensor x, tessera::Tensor", "tessera::Tensor x");
@@ -130,7 +130,7 @@ TEST_CASE("a layer whose fprop has another signature is refused in one line that
           "mine::Ffn::HParams]'");
 }
 
-TEST_CASE("an experiment without its base or its FIELDS is refused in one line that names it") {
+TEST_CASE("an experiment without a base or FIELDS is a compile error of one line that names it") {
   if (!kCompilerIsGnu) return skip_test(kOtherCompiler);
   REQUIRE(first_error(std::string(kExperiment)).empty());
   REQUIRE(first_error(changed(kExperiment, "using Base = Small;", "")) ==

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Knobs and overrides: what --set reaches, and what is said of names that nothing has.
+// Knobs and overrides: which names --set accepts, and the errors for unknown names.
 #include "plugins/configure.h"
 
 #include "core/hparams/describe.h"
@@ -18,7 +18,7 @@ std::string configure_error(const std::string& name, const std::string& given) {
   return error_of([&] { configure(entry(name), {given}); });
 }
 
-TEST_CASE("--set reaches knobs before build, and fields after it") {
+TEST_CASE("--set changes knobs before build and fields after build") {
   const ConfiguredExperiment configured =
       configure(entry("zoo.FastCat"), {"num_legs=6", "input.seq_len=16", "ici_mesh_shape=[1,2,1]"});
   const auto& input = configured.config.input.as<SyntheticInput::HParams>();
@@ -28,18 +28,18 @@ TEST_CASE("--set reaches knobs before build, and fields after it") {
   REQUIRE(configured.overrides == std::vector<std::string>{"input.seq_len=16"});
 }
 
-TEST_CASE("a variant's knobs are those of its base, with its own values") {
+TEST_CASE("a variant inherits the knobs of its base and overrides their values") {
   const std::string knobs = describe(configure(entry("zoo.FastCat"), {"num_legs=3"}).knobs);
   REQUIRE_THAT(knobs, Catch::Contains("speed = 9.0 ") && Catch::Contains("ici_mesh_shape = []"));
   REQUIRE_THAT(knobs, Catch::Contains("# --set num_legs=3"));
 }
 
-TEST_CASE("knobs may be templates, and are reached into") {
+TEST_CASE("knobs may be templates, and --set reaches their members") {
   const ConfiguredExperiment configured = configure(entry("zoo.Cat"), {"food.seq_len=5"});
   REQUIRE_THAT(describe(configured.knobs), Catch::Contains("food.seq_len = 5"));
 }
 
-TEST_CASE("a misspelt knob or field is an error with the nearest") {
+TEST_CASE("an unknown knob or field is an error that suggests the nearest name") {
   REQUIRE(configure_error("zoo.Cat", "num_leg=3") ==
           "--set num_leg=3: zoo.Cat has no knob or field 'num_leg'; did you mean 'num_legs'?");
   REQUIRE(configure_error("zoo.Cat", "inptu.seq_len=3") ==
@@ -56,7 +56,7 @@ TEST_CASE("a misspelt knob or field is an error with the nearest") {
           "--set num_legs: expected path=value, such as task.train.num_train_steps=100");
 }
 
-TEST_CASE("a class that is not registered is refused before the run, with what to add") {
+TEST_CASE("an unregistered class is rejected before the run, with the line to add") {
   REQUIRE(
       configure_error("farm.Unregistered", "num_layers=2") ==
       "--set num_layers=2: farm.Unregistered has no knob or field 'num_layers'; --describe shows "
@@ -69,12 +69,12 @@ TEST_CASE("a class that is not registered is refused before the run, with what t
       "tessera::farm::Moo> kRegister;");
 }
 
-TEST_CASE("a knob that FIELDS omits is refused before the run") {
+TEST_CASE("a knob missing from FIELDS is rejected before the run") {
   REQUIRE_THAT(configure_error("farm.Omitting", "listed=2"),
                Catch::Contains("a member that its FIELDS does not list, the next after 'listed'"));
 }
 
-TEST_CASE("every value that an experiment sets has a line of the experiment's") {
+TEST_CASE("every value set by an experiment is attributed to a line of the experiment") {
   const std::string text = describe(configure(entry("zoo.FastCat"), {}).config_tree());
   REQUIRE_THAT(text, Catch::Contains("input = SyntheticInput") &&
                          Catch::Contains("# tests/plugins/fixtures/zoo.cc:18\n"));
@@ -90,8 +90,7 @@ TEST_CASE("every value that an experiment sets has a line of the experiment's") 
   }
 }
 
-TEST_CASE(
-    "a shape that an experiment does not use, or of another length, is an error with its remedy") {
+TEST_CASE("an unused mesh shape or one of wrong length is an error that says how to fix it") {
   const std::string unused = configure_error("zoo.Grid", "ici_mesh_shape=[2,3]");
   REQUIRE(unused ==
           "ici_mesh_shape=[2,3] changes nothing: zoo.Grid builds a mesh of its own axes (rows, "
@@ -100,14 +99,14 @@ TEST_CASE(
                Catch::EndsWith("--set mesh.dcn_mesh_shape=[2,1]"));
   REQUIRE(configure_error("zoo.Cat", "ici_mesh_shape=[1,2]") ==
           "mesh.ici_mesh_shape has 2 sizes, expected one for each of the axes replica, data, mdl");
-  // The advice is followed.
+  // The suggested fix works.
   const std::string advice = unused.substr(unused.rfind(' ') + 1);
   REQUIRE(configure(entry("zoo.Grid"), {advice}).config.mesh.ici_mesh_shape ==
           std::vector<int64_t>{2, 3});
   REQUIRE(configure(entry("zoo.Cat"), {"ici_mesh_shape=[]"}).config.mesh.ici_mesh_shape.empty());
 }
 
-TEST_CASE("required fields that nobody set are all reported with their paths") {
+TEST_CASE("all unset required fields are reported with their paths") {
   REQUIRE(configure_error("farm.Forgetful", "listed=2") ==
           "farm.Forgetful: 2 required fields are not set: input.global_batch_size, input.seq_len; "
           "set them in the experiment or with --set");

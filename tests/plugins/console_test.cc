@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs whose output nobody reads, or whose files may not grow, as real processes: no signal
-// ends them, and the exit code is right.
+// Real processes whose output is closed or whose file size is limited: no signal ends them, and the
+// exit code is correct.
 #include <cstdlib>
 
 #include "core/base/error.h"
@@ -16,13 +16,13 @@ namespace {
 
 using Catch::Contains;
 
-// The exit code of the first program of a pipeline, or of a single one, above 128 if a signal ended
-// it; `script` is bash.
+// The exit code of the first program of a pipeline, or of a single program. It is above 128 if a
+// signal ended the program. `script` is bash.
 Outcome first_of(const TemporaryDirectory& folder, const std::string& script) {
   return bash(folder.path(), script + "\nexit ${PIPESTATUS[0]}");
 }
 
-TEST_CASE("a run goes on to its end without a console, and its log says so") {
+TEST_CASE("a run without a console completes, and its log reports the lost output") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const std::string run = tiny_command(200);
@@ -38,12 +38,12 @@ TEST_CASE("a run goes on to its end without a console, and its log says so") {
     REQUIRE_THAT(
         log, Contains("{\"event\": \"console_lost\", \"step\": ") && Contains("\"reason\": \""));
     REQUIRE_THAT(log, Catch::EndsWith("{\"event\": \"done\", \"step\": 200}\n"));
-    // What is printed went into no file of the run.
+    // Console output is not written to any file of the run.
     REQUIRE_THAT(log, !Contains("tokens/s"));
   }
 }
 
-TEST_CASE("a run that fails without a console ends with 1, and its log says why") {
+TEST_CASE("a run that fails without a console exits with 1, and its log has the error") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const std::string fails = tiny_command(50) + " --set learning_rate=1e30";
@@ -55,10 +55,10 @@ TEST_CASE("a run that fails without a console ends with 1, and its log says why"
   }
 }
 
-TEST_CASE("a run whose terminal is closed saves and ends well, and under nohup it goes on") {
+TEST_CASE("a run saves and exits with 0 on SIGHUP, and continues under nohup") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
-  // Once it is under way, it is told that the terminal is closed.
+  // SIGHUP is sent once the run has taken a step.
   const std::string script =
       " --restart >/dev/null &\n"
       "until [ -s run/metrics.jsonl ] && grep -q loss run/metrics.jsonl; do sleep 0.01; done\n"
@@ -67,13 +67,14 @@ TEST_CASE("a run whose terminal is closed saves and ends well, and under nohup i
   INFO(closed.errors);
   REQUIRE(closed.exit_code == 0);
   REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"), Contains("\"event\": \"preempt\""));
-  std::filesystem::remove_all(folder / "run");  // Its log would look as if the next were under way.
+  std::filesystem::remove_all(
+      folder / "run");  // Its log would make the next run look as if it had started already.
   REQUIRE(first_of(folder, "nohup " + tiny_command(400) + script).exit_code == 0);
   REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"),
                Catch::EndsWith("{\"event\": \"done\", \"step\": 400}\n"));
 }
 
-TEST_CASE("programs that print: a reader that leaves is no error, a full disk is one") {
+TEST_CASE("a closed pipe is no error for programs that print; a full disk is an error") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const std::string programs = fmt::format("'{}/bin/", TESSERA_BINARY_DIR);
@@ -93,7 +94,7 @@ TEST_CASE("programs that print: a reader that leaves is no error, a full disk is
   }
 }
 
-TEST_CASE("a limit on the size of files is an error that names the file") {
+TEST_CASE("exceeding the file size limit is an error that names the file") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const std::string run = tiny_command(60) + " --set task.train.save_interval_steps=20";
@@ -110,7 +111,7 @@ TEST_CASE("a limit on the size of files is an error that names the file") {
     REQUIRE_THAT(outcome.errors, Catch::StartsWith("runexp: ") && Contains("File too large"));
   }
   REQUIRE(one_ended_well);
-  // The same command goes on where nothing limits it any more.
+  // The same command succeeds without the limit.
   REQUIRE(first_of(folder, run + " >/dev/null").exit_code == 0);
   const std::string build = fmt::format(
       "ulimit -f 4\n'{}/bin/flat_tokens' build --output=t.h5 text.txt", TESSERA_BINARY_DIR);
@@ -119,7 +120,7 @@ TEST_CASE("a limit on the size of files is an error that names the file") {
   REQUIRE_THAT(built.errors, Contains("File too large"));
 }
 
-TEST_CASE("a resumed run tells in one line that its log lost lines") {
+TEST_CASE("a resumed run reports lost log lines in one line") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   REQUIRE(shell(folder.path(), tiny_command(20)).exit_code == 0);

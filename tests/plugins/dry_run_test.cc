@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What claims not to write writes nothing: the tree of files is the same before and after, with the
-// time of each file's last change.
+// Dry runs and read-only commands write nothing: the file tree and all modification times are the
+// same before and after.
 #include <map>
 
 #include "core/base/error.h"
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Each path below a folder: when it last changed, and its content or where it leads.
+// Each path below a folder, with its modification time and its content or link target.
 std::map<std::string, std::string> tree_of(const fs::path& folder) {
   std::map<std::string, std::string> tree;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -50,7 +50,7 @@ class Workplace {
     INFO(command << "\n" << outcome.errors);
     REQUIRE(outcome.exit_code == 0);
     REQUIRE(tree_of(folder_.path()) == before);
-    REQUIRE(fs::is_empty(temporary_ / "tmp"));  // Also of what is temporary nothing is left.
+    REQUIRE(fs::is_empty(temporary_ / "tmp"));  // No temporary files remain either.
   }
   const TemporaryDirectory& folder() const { return folder_; }
 
@@ -62,7 +62,7 @@ std::string program(const std::string& name) {
   return fmt::format("'{}/bin/{}' ", TESSERA_BINARY_DIR, name);
 }
 
-TEST_CASE("dry runs and what only looks leave all files as they are, before a run and after") {
+TEST_CASE("dry runs and read-only commands change no file, before and after a run") {
   const Workplace workplace;
   const std::string tiny = tiny_command(4);
   const auto require_all_unchanged = [&] {
@@ -90,7 +90,7 @@ TEST_CASE("dry runs and what only looks leave all files as they are, before a ru
   workplace.require_unchanged(program("flat_tokens") + "inspect run/corpus.h5");
 }
 
-TEST_CASE("dry imports and exports leave all files as they are") {
+TEST_CASE("dry imports and exports change no file") {
   const Workplace workplace;
   const std::string model = TESSERA_SOURCE_DIR "/tests/golden/hugging_face/llama";
   const std::string command = fmt::format(
@@ -100,7 +100,7 @@ TEST_CASE("dry imports and exports leave all files as they are") {
   workplace.require_unchanged(command + "--mode=export --dry_run --output=out");
 }
 
-TEST_CASE("a dry run refuses what the run would, and needs no lock") {
+TEST_CASE("a dry run rejects what the run would reject, and takes no lock") {
   const Workplace workplace;
   const std::string tiny = tiny_command(4);
   REQUIRE(workplace.run(tiny).exit_code == 0);
@@ -109,7 +109,7 @@ TEST_CASE("a dry run refuses what the run would, and needs no lock") {
   REQUIRE(refused.exit_code == 2);
   REQUIRE_THAT(refused.errors, Catch::Contains("task.train.seed: 1234 -> 7"));
   REQUIRE(tree_of(workplace.folder().path()) == before);
-  // A lock that leads elsewhere stops the run, but no dry run, and is not written through.
+  // A lock file that is a link is an error for the run but not for a dry run, and is not followed.
   fs::remove(workplace.folder() / "run/lock");
   fs::create_symlink("../text.txt", workplace.folder() / "run/lock");
   workplace.require_unchanged(tiny + " --dry_run");

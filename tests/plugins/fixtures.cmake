@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Small plugins, good and bad, that tests/plugins loads.
+# Small valid and invalid plugins that the tests in tests/plugins load.
 set(TESSERA_FIXTURES ${CMAKE_BINARY_DIR}/fixtures)
 function(tessera_fixture name folder)
   add_library(fixture_${name} MODULE ${CMAKE_SOURCE_DIR}/tests/plugins/fixtures/${name}.cc ${ARGN})
@@ -16,7 +16,7 @@ tessera_fixture(twin twin ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(hollow hollow ${TESSERA_PLUGIN_STAMP_SOURCE})
 tessera_fixture(stale stale)
 
-# A kind of device.
+# A device type.
 add_library(fixture_guarded MODULE ${CMAKE_SOURCE_DIR}/tests/support/guarded_device.cc
             ${TESSERA_PLUGIN_STAMP_SOURCE})
 target_link_libraries(fixture_guarded PRIVATE plugins)
@@ -25,5 +25,5 @@ add_dependencies(test_plugins fixture_guarded)
 set_target_properties(fixture_guarded PROPERTIES PREFIX "" OUTPUT_NAME guarded
                       LIBRARY_OUTPUT_DIRECTORY ${TESSERA_FIXTURES}/devices)
 
-# The tests run the program, with our own plugins.
+# The tests run the program with the plugins of this project.
 add_dependencies(test_plugins programs)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of plugins share: where the fixtures are, and errors as text.
+// Shared by the plugin tests: the paths of the fixtures, and errors as text.
 #pragma once
 
 #include <filesystem>

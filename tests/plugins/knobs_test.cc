@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every member of every experiment must be in its FIELDS, and every experiment has the common
-// knobs.
+// Every member of every experiment is in its FIELDS, and every experiment has the common knobs.
 #include "plugins/configure.h"
 #include "plugins/knob_check.h"
 #include "plugins/loader.h"
@@ -16,7 +15,7 @@ std::string knob_error(const std::string& name) {
   return error_of([&] { check_knobs(entry); });
 }
 
-TEST_CASE("an experiment with a member that FIELDS omits is refused") {
+TEST_CASE("an experiment with a member missing from FIELDS is rejected") {
   REQUIRE(knob_error("farm.Omitting") ==
           "tests/plugins/fixtures/farm.cc:32: farm.Omitting has a member that its FIELDS does not "
           "list, the next after 'listed'; list every member, or --set and hparams.toml do not know "
@@ -24,7 +23,7 @@ TEST_CASE("an experiment with a member that FIELDS omits is refused") {
   REQUIRE(knob_error("zoo.FastCat") == "no error");
 }
 
-TEST_CASE("no experiment of ours omits a knob") {
+TEST_CASE("no bundled experiment has a member missing from FIELDS") {
   const auto problems = load_plugins(find_plugins(plugin_path({})));
   REQUIRE(problems == std::vector<std::string>{});
   int64_t ours = 0;
@@ -36,7 +35,7 @@ TEST_CASE("no experiment of ours omits a knob") {
   REQUIRE(ours >= 2);
 }
 
-TEST_CASE("every experiment of ours has the knob strategy, which sets its rules") {
+TEST_CASE("every bundled experiment has the knob strategy, which sets its rules") {
   load_plugins(find_plugins(plugin_path({})));
   int64_t ours = 0;
   for (const ExperimentEntry& entry : registered_experiments()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugins are found, checked before any of their code runs, and opened; bad ones are one-line
-// errors.
+// Plugins are found, checked before any of their code runs, and opened. Invalid plugins give errors
+// of one line.
 #include "plugins/loader.h"
 
 #include <fstream>
@@ -23,9 +23,9 @@ std::string load_error(const filesystem::path& file) {
   return error_of([&] { load_plugin(file); });
 }
 
-TEST_CASE("a plugin that is loaded has registered its experiments") {
+TEST_CASE("loading a plugin registers its experiments") {
   load_plugin(fixture("good/zoo.so"));
-  load_plugin(fixture("good/zoo.so"));  // Opened once.
+  load_plugin(fixture("good/zoo.so"));  // Loading it again has no effect.
   std::vector<std::string> names;
   for (const ExperimentEntry& entry : registered_experiments())
     if (entry.name.starts_with("zoo.")) names.push_back(entry.name);
@@ -37,7 +37,7 @@ TEST_CASE("a missing plugin is an error that names the file") {
   REQUIRE(load_error("/nowhere/c4.so") == "/nowhere/c4.so: there is no such plugin");
 }
 
-TEST_CASE("a plugin of another build is refused before its code runs, and both are named") {
+TEST_CASE("a plugin of another build is rejected before its code runs, and both builds are named") {
   const filesystem::path stale = fixture("stale/stale.so");
   REQUIRE(
       load_error(stale) ==
@@ -46,10 +46,10 @@ TEST_CASE("a plugin of another build is refused before its code runs, and both a
                   filesystem::canonical(stale).string(), build_stamp()));
 }
 
-TEST_CASE("a shared library that is no plugin is refused") {
+TEST_CASE("a shared library that is not a plugin is rejected") {
   const TemporaryDirectory scratch;
   const filesystem::path foreign = scratch.path() / "foreign.so";
-  // Any shared library will do: the test program's own C library.
+  // The test program's C library serves as an example.
   filesystem::path libc;
   for (const char* place :
        {"/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6", "/lib64/libc.so.6"})
@@ -61,7 +61,7 @@ TEST_CASE("a shared library that is no plugin is refused") {
               ": not a Tessera plugin (it has no build stamp; make it with tessera_plugin())");
 }
 
-TEST_CASE("a file that is no library, or is empty, is refused") {
+TEST_CASE("a file that is not a shared library is rejected, also if it is empty") {
   const TemporaryDirectory scratch;
   const filesystem::path text = scratch.path() / "text.so";
   std::ofstream(text) << "not a library";
@@ -71,7 +71,7 @@ TEST_CASE("a file that is no library, or is empty, is refused") {
   REQUIRE(load_error(empty) == empty.string() + ": not a shared library");
 }
 
-TEST_CASE("a plugin cut short anywhere is an error, never a crash") {
+TEST_CASE("a truncated plugin is an error, never a crash") {
   const TemporaryDirectory scratch;
   const std::string whole = read_file(fixture("good/farm.so"));
   const filesystem::path cut = scratch.path() / "cut.so";
@@ -83,13 +83,14 @@ TEST_CASE("a plugin cut short anywhere is an error, never a crash") {
   }
 }
 
-TEST_CASE("a plugin that needs what is not there is an error that says what") {
+TEST_CASE("a plugin with an undefined symbol is an error that names the symbol") {
   const std::string error = load_error(fixture("hollow/hollow.so"));
   REQUIRE_THAT(error, Catch::Contains("hollow.so: the plugin cannot be loaded: ") &&
                           Catch::Contains("nobody_defines_this") && !Catch::Contains("\n"));
 }
 
-TEST_CASE("the plugin path is what was given, then the variable, then our own folder") {
+TEST_CASE(
+    "the plugin path is the given one, then the environment variable, then the default folder") {
   const TemporaryDirectory scratch;
   setenv("TESSERA_PLUGIN_PATH", (scratch.path().string() + "::/tmp").c_str(), 1);
   const auto path = plugin_path({fixture("good")});
@@ -103,7 +104,7 @@ TEST_CASE("the plugin path is what was given, then the variable, then our own fo
           "--plugin_path=/nowhere: there is no such folder or library");
 }
 
-TEST_CASE("an experiment is found by name or by any unique dotted end of it") {
+TEST_CASE("an experiment is found by its name or by any unique dotted suffix") {
   const std::vector<filesystem::path> path = {fixture("good")};
   REQUIRE(find_experiment("zoo.Cat", path).name == "zoo.Cat");
   REQUIRE(find_experiment("FastCat", path).name == "zoo.FastCat");
@@ -117,7 +118,7 @@ TEST_CASE("an experiment is found by name or by any unique dotted end of it") {
           "no experiment 'zoo.FastCta'; did you mean 'zoo.FastCat'?");
   REQUIRE(error_of([&] { find_experiment("zoo", path); }) ==
           "'zoo' is a family; its experiments are zoo.Cat, zoo.FastCat, zoo.Grid");
-  // However many other tests have loaded.
+  // Independent of which plugins other tests have loaded.
   REQUIRE(error_of([&] { find_experiment("zebra.Stripes", path); }) ==
           fmt::format("no experiment 'zebra.Stripes'; --list shows the {} there are",
                       registered_experiments().size()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `runexp new` refuses, and what it writes. tests/out_of_tree/new_project.sh builds it.
+// What `runexp new` rejects and what it writes. tests/out_of_tree/new_project.sh builds the result.
 #include "plugins/new_project.h"
 
 #include "core/io/file.h"
@@ -14,7 +14,7 @@ std::string error_for(const std::filesystem::path& folder) {
   return error_of([&] { write_new_project(folder, "runexp"); });
 }
 
-TEST_CASE("a project's files are those of the template, with its own name") {
+TEST_CASE("a new project has the files of the template with its own name") {
   const TemporaryDirectory scratch;
   const std::string next = write_new_project(scratch / "letters/", "/opt/my tools/runexp");
   REQUIRE_THAT(next, Catch::Contains("\n  cd " + (scratch / "letters").string() + "\n") &&
@@ -34,7 +34,7 @@ TEST_CASE("a project's files are those of the template, with its own name") {
                Catch::Contains("it exists already; choose another name or remove it"));
 }
 
-TEST_CASE("a name that a C++ namespace cannot have is refused, with one that it can") {
+TEST_CASE("a name that is not a valid C++ namespace is rejected with a valid suggestion") {
   const std::pair<const char*, const char*> cases[] = {{"my-project", "my_project"},
                                                        {"MyProject", "myproject"},
                                                        {"3d", "my_3d"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hparams.toml of every experiment rebuilds its configuration exactly.
+// The hparams.toml of every experiment rebuilds exactly the same configuration.
 #include "core/hparams/describe.h"
 #include "core/hparams/toml.h"
 #include "core/hparams/tree.h"
@@ -12,14 +12,14 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("every experiment's configuration reads back from its dump") {
+TEST_CASE("the configuration of every experiment reads back from its dump") {
   REQUIRE(load_plugins(find_plugins(plugin_path({}))).empty());
   int64_t experiments = 0;
   for (const ExperimentEntry& entry : registered_experiments()) {
     if (entry.plugin.find("/fixtures/") != std::string::npos) continue;
     ++experiments;
     std::vector<std::string> settings = {"task.train.seed=77"};
-    if (entry.name == "hf.Pretrained")  // Its model is read from a directory.
+    if (entry.name == "hf.Pretrained")  // Reads its model from a directory.
       settings.push_back("path=" TESSERA_SOURCE_DIR "/tests/golden/hugging_face/llama");
     const ConfiguredExperiment configured = configure(entry, settings);
     const Tree before = configured.config_tree();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program as people use it: what it prints, where, and with which exit code.
+// runexp from the command line: what it prints to which stream, and its exit codes.
 #include <sched.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 namespace tessera {
 namespace {
 
-// Runs runexp in a process of its own: what plugins register cannot be taken back. `prefix` goes
-// before it: variables for its environment, or a program that starts it.
+// Runs runexp in a separate process, because plugin registration cannot be undone. `prefix`
+// precedes the command: environment variables, or a program that starts it.
 Outcome runexp(const TemporaryDirectory& folder, const std::string& arguments,
                const std::string& prefix = "") {
   constexpr std::chrono::minutes kLimit(10);
@@ -40,7 +40,7 @@ void require_one_line_error(const Outcome& outcome, int exit_code, const std::st
 // A run of a second or less.
 const std::string kTiny = tiny_arguments(4);
 
-TEST_CASE("--list shows every experiment and what could not be loaded") {
+TEST_CASE("--list shows every experiment and every plugin that failed to load") {
   const TemporaryDirectory folder;
   const Outcome listed =
       runexp(folder, fmt::format("--list --plugin_path='{}'", fixture("stale").string()));
@@ -64,7 +64,7 @@ TEST_CASE("a name registered by two plugins is reported after loading") {
                          "experiment 'zoo.Cat' is registered twice");
 }
 
-TEST_CASE("bad usage and bad configuration are one line and exit code 2") {
+TEST_CASE("usage and configuration errors are one line with exit code 2") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   require_one_line_error(runexp(folder, "--exq=a"), 2, "no flag --exq; did you mean --exp?");
@@ -85,7 +85,7 @@ TEST_CASE("bad usage and bad configuration are one line and exit code 2") {
   require_one_line_error(runexp(folder, hollow), 2, "nobody_defines_this");
 }
 
-TEST_CASE("a processor level that does not exist, or is not here, is one line and exit code 2") {
+TEST_CASE("an unknown or unsupported processor level is one line with exit code 2") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const std::string misspelt = "TESSERA_CPU_LEVEL=avx22";
@@ -96,7 +96,7 @@ TEST_CASE("a processor level that does not exist, or is not here, is one line an
                            "avx512_bf16, amx; did you mean 'avx2'?");
   REQUIRE_FALSE(std::filesystem::exists(folder / "run"));
   const CpuLevel highest = machine_levels().back();
-  if (highest == CpuLevel::kAmx) return;  // It has them all.
+  if (highest == CpuLevel::kAmx) return;  // This processor supports every level.
   for (const std::string arguments : {kTiny, std::string("--mode=selfcheck")})
     require_one_line_error(
         runexp(folder, arguments, "TESSERA_CPU_LEVEL=amx"), 2,
@@ -104,7 +104,7 @@ TEST_CASE("a processor level that does not exist, or is not here, is one line an
                     level_name(highest)));
 }
 
-TEST_CASE("a run starts by saying its processor level and peak") {
+TEST_CASE("a run prints its processor level and peak when it starts") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const Outcome started = runexp(folder, kTiny + " --dry_run", "TESSERA_CPU_LEVEL=portable");
@@ -124,7 +124,7 @@ TEST_CASE("a run starts by saying its processor level and peak") {
                    !Catch::Contains("lowered"));
 }
 
-// The first processor that this process may use.
+// The first processor in this process's affinity mask.
 int first_processor() {
   cpu_set_t set;
   REQUIRE(sched_getaffinity(0, sizeof(set), &set) == 0);
@@ -133,7 +133,7 @@ int first_processor() {
   return 0;
 }
 
-TEST_CASE("one processor, or more threads than processors: the same losses") {
+TEST_CASE("one processor, or more threads than processors, gives the same losses") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const std::string run = kTiny + " --restart";
@@ -151,7 +151,7 @@ TEST_CASE("one processor, or more threads than processors: the same losses") {
   REQUIRE(losses(many, fmt::format("taskset -c {}", first_processor())) == expected);
 }
 
-TEST_CASE("--mode=selfcheck passes on one processor with more threads, and needs no experiment") {
+TEST_CASE("--mode=selfcheck passes with more threads than processors and needs no experiment") {
   const TemporaryDirectory folder;
   const Outcome checked = runexp(folder, "--mode=selfcheck --threads=3",
                                  fmt::format("taskset -c {}", first_processor()));
@@ -167,7 +167,7 @@ TEST_CASE("--mode=selfcheck passes on one processor with more threads, and needs
   REQUIRE_FALSE(std::filesystem::exists(folder / "runs"));
 }
 
-TEST_CASE("a plugin's kind of device trains, evaluates and decodes as the CPU does") {
+TEST_CASE("a plugin's device type trains, evaluates and decodes as the CPU does") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const std::string guarded =
@@ -194,7 +194,7 @@ TEST_CASE("a plugin's kind of device trains, evaluates and decodes as the CPU do
   REQUIRE(losses_on("guarded2", guarded + two) == losses_on("cpu2", two));
 }
 
-TEST_CASE("a run that fails is one line and exit code 1") {
+TEST_CASE("a failing run prints one line and exits with 1") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const Outcome failed = runexp(folder, kTiny +
@@ -203,7 +203,7 @@ TEST_CASE("a run that fails is one line and exit code 1") {
   require_one_line_error(failed, 1, "in a row");
 }
 
-TEST_CASE("a run trains, says when it is complete, and refuses another configuration") {
+TEST_CASE("a run trains, reports that it is complete, and rejects another configuration") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const Outcome trained = runexp(folder, kTiny);
@@ -222,12 +222,12 @@ TEST_CASE("a run trains, says when it is complete, and refuses another configura
   require_one_line_error(runexp(folder, changed), 2, "task.learner.ema_decay: 0.0 -> 0.5");
   REQUIRE(runexp(folder, changed + " --restart").exit_code == 0);
 
-  // The configuration in the run's directory is the one that was asked for.
+  // The configuration in the run's directory is the requested one.
   REQUIRE(runexp(folder, changed + " --diff=run").out == "quickstart.CharLm and run are alike\n");
   REQUIRE(runexp(folder, kTiny + " --diff=run").out == "task.learner.ema_decay: 0.0 -> 0.5\n");
 }
 
-TEST_CASE("--dump_graph writes text and a drawing, and --dry_run runs no step") {
+TEST_CASE("--dump_graph writes text and a drawing, and --dry_run takes no step") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const Outcome dumped = runexp(folder, kTiny + " --dry_run --dump_graph=lower");
@@ -245,7 +245,7 @@ TEST_CASE("--dump_graph writes text and a drawing, and --dry_run runs no step") 
   REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"), !Catch::Contains("\"loss\""));
 }
 
-TEST_CASE("--describe says who set what") {
+TEST_CASE("--describe shows where each value was set") {
   const TemporaryDirectory folder;
   const Outcome described =
       runexp(folder, "--exp=SourceLm --describe --set num_layers=6 --set task.train.seed=7");

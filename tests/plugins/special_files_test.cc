@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FIFOs, devices and links that form a loop where files are expected. Opening a FIFO blocks and a
-// device never ends: each command must end with a message that names the path.
+// FIFOs, devices and cyclic links where files are expected. Opening a FIFO blocks and reading a
+// device never ends, so each command must exit with an error that names the path.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Puts something that is no file at a path.
+// Creates a special file at a path.
 struct Obstacle {
   std::string kind;
   std::function<void(const fs::path&)> make;
@@ -62,7 +62,7 @@ std::vector<Reader> readers() {
   };
 }
 
-TEST_CASE("no special file hangs a command or fills its memory") {
+TEST_CASE("no special file hangs a command or exhausts its memory") {
   const TemporaryDirectory directory;
   int number = 0;
   for (const Reader& reader : readers())

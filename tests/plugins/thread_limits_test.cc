@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs in an address space with room for ever more threads: each ends with an error of one line
-// until there is room for all, and none aborts.
+// Programs in a limited address space that has room for only some of their threads: each exits with
+// an error of one line until all threads fit, and none aborts.
 #include <algorithm>
 
 #include "tests/plugins/tiny_command.h"
@@ -16,13 +16,13 @@ namespace {
 
 using Catch::Contains;
 
-// Every thread reserves a stack of 1 GiB, so that the limit counts them.
+// Every thread reserves a stack of 1 GiB, so that the limit bounds their number.
 Outcome limited(const TemporaryDirectory& folder, double gibibytes, const std::string& command) {
   return bash(folder.path(), fmt::format("ulimit -s 1048576\nulimit -v {}\n{}",
                                          static_cast<int64_t>(gibibytes * 1048576), command));
 }
 
-// Returns for how many of the limits a thread was refused.
+// Returns for how many of the limits starting a thread failed.
 int sweep(const TemporaryDirectory& folder, const std::string& command, double most) {
   int refused = 0;
   for (double gibibytes = 1.25; gibibytes <= most; gibibytes += 1.0) {
@@ -31,7 +31,8 @@ int sweep(const TemporaryDirectory& folder, const std::string& command, double m
     REQUIRE((outcome.exit_code == 0 || outcome.exit_code == 1 || outcome.exit_code == 2));
     if (outcome.exit_code == 0) continue;
     REQUIRE(std::count(outcome.errors.begin(), outcome.errors.end(), '\n') == 1);
-    // Between two threads the limit may refuse other memory, which is an error of its own.
+    // Near the size of a thread's stack, the limit can make another allocation fail, which is a
+    // different error.
     if (outcome.errors.find("the system refuses to start another thread") != std::string::npos)
       ++refused;
     REQUIRE_THAT(outcome.errors, !Contains("terminate"));
@@ -40,7 +41,7 @@ int sweep(const TemporaryDirectory& folder, const std::string& command, double m
   return refused;
 }
 
-TEST_CASE("where threads cannot be started a program says so and ends") {
+TEST_CASE("a program that cannot start its threads reports it and exits") {
   if (kSanitized) return skip_test("a sanitizer's address space cannot be limited");
   const TemporaryDirectory folder;
   write_small_text(folder.path());
@@ -48,7 +49,7 @@ TEST_CASE("where threads cannot be started a program says so and ends") {
   run.replace(run.find("--threads=1"), 11, "--threads=6");
   REQUIRE(sweep(folder, run + " >/dev/null", 12.0) >= 4);
   const std::string tool = fmt::format("'{}/bin/flat_tokens' ", TESSERA_BINARY_DIR);
-  // Fewer workers write the same file.
+  // With fewer workers the same file is written.
   REQUIRE(limited(folder, 3.5, tool + "build --threads=6 --output=few.h5 text.txt").exit_code == 0);
   REQUIRE(limited(folder, 12.0, tool + "build --threads=6 --output=all.h5 text.txt").exit_code ==
           0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training command of a second or less, to be run in a folder that has text.txt
+// A training command that takes a second or less. It runs in a folder that contains text.txt
 // (tests/support/small_text.h).
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Of runexp; it writes the run into `run`.
+// Arguments of runexp; the run is written to `run`.
 inline std::string tiny_arguments(int64_t num_train_steps) {
   return fmt::format(
       "--exp=quickstart.CharLm --threads=1 --job_log_dir=run --set input.path=text.txt "
