@@ -67,8 +67,7 @@ TEST_CASE("a run saves and exits with 0 on SIGHUP, and continues under nohup") {
   INFO(closed.errors);
   REQUIRE(closed.exit_code == 0);
   REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"), Contains("\"event\": \"preempt\""));
-  std::filesystem::remove_all(
-      folder / "run");  // Its log would make the next run look as if it had started already.
+  std::filesystem::remove_all(folder / "run");  // The script waits for a loss in the log.
   REQUIRE(first_of(folder, "nohup " + tiny_command(400) + script).exit_code == 0);
   REQUIRE_THAT(read_bytes(folder / "run/metrics.jsonl"),
                Catch::EndsWith("{\"event\": \"done\", \"step\": 400}\n"));
