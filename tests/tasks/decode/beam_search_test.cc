@@ -16,7 +16,7 @@ struct Scored {
   double score = 0.0;
 };
 
-// All continuations that end in the stop token or are `most` tokens long.
+// All continuations that end in the stop token or have length `most`.
 void enumerate(const std::vector<int32_t>& tokens, const Scored& so_far, int32_t stop,
                const DecodeHParams& p, const PrefixProgram::Sizes& sizes,
                std::vector<Scored>* all) {
@@ -58,7 +58,7 @@ DecodeHParams beam(int64_t size, int64_t best, int64_t most) {
   return p;
 }
 
-TEST_CASE("a beam wide enough finds the best continuations that there are, in their order") {
+TEST_CASE("a wide enough beam finds all the best continuations in order of score") {
   const PrefixProgram::Sizes sizes{.rows = 81, .vocab_size = 4};
   for (const double penalty : {0.0, 0.6, 1.0, 3.0})
     for (const int64_t least : {0, 2})
@@ -81,7 +81,7 @@ TEST_CASE("a beam wide enough finds the best continuations that there are, in th
       }
 }
 
-TEST_CASE("a narrow beam gives scores that are true, at least as good as greedy's") {
+TEST_CASE("a narrow beam gives exact scores that are at least as good as greedy decoding") {
   const PrefixProgram::Sizes sizes{.rows = 12, .vocab_size = 6, .sharpness = 3.0};
   int64_t better = 0;
   for (const auto& prompt : some_prompts(20)) {
@@ -124,7 +124,7 @@ TEST_CASE("a larger length penalty favours longer continuations") {
   REQUIRE(tokens(1.0) < tokens(4.0));
 }
 
-TEST_CASE("the search ends as soon as nothing unfinished can score better") {
+TEST_CASE("the search ends as soon as no unfinished continuation can score better") {
   PrefixProgram program({.rows = 4, .cache_length = 2000, .sharpness = 4.0});
   DecodeHParams p = beam(4, 4, 1000);
   p.length_penalty = 0.0;
@@ -133,7 +133,7 @@ TEST_CASE("the search ends as soon as nothing unfinished can score better") {
   REQUIRE(program.reorders > 0);
 }
 
-TEST_CASE("a beam ends before a stop string and goes on with the others") {
+TEST_CASE("a beam ends at a stop string and the other beams continue") {
   DecodeHParams p = beam(6, 6, 6);
   p.stop_tokens.clear();
   p.stop_strings = {"4 1"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts through a decoder over the model of prefix_program.h.
+// Decodes prompts with the test model of prefix_program.h.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ std::vector<std::vector<DecodedSample>> decode_with(PrefixProgram& program, cons
                                                     const Prompts& prompts);
 std::vector<std::vector<DecodedSample>> decode_with(const PrefixProgram::Sizes& sizes,
                                                     const DecodeHParams& p, const Prompts& prompts);
-// Of lengths from 1 on, some longer than a chunk; ids below the vocabulary.
+// Prompts of lengths from 1 up, some longer than a prefill chunk, with ids below vocab_size.
 Prompts some_prompts(int64_t count, int64_t vocab_size = 6);
 
 // log softmax

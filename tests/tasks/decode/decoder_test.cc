@@ -22,7 +22,7 @@ void require_same(const std::vector<DecodedSample>& a, const std::vector<Decoded
   }
 }
 
-// One token at a time with the whole prefix before it: what the decoder must come to.
+// The reference: decodes one token at a time, each from the whole prefix.
 DecodedSample by_hand(const std::vector<int32_t>& prompt, int64_t sample, const DecodeHParams& p,
                       const std::vector<int32_t>& stops, const PrefixProgram::Sizes& sizes) {
   Sampler sampler({p.strategy == DecodeStrategy::kGreedy ? 0.0 : p.temperature, p.top_k, p.top_p},
@@ -48,7 +48,7 @@ DecodedSample by_hand(const std::vector<int32_t>& prompt, int64_t sample, const 
   return result;
 }
 
-TEST_CASE("what is decoded in a batch is what each prompt gives by itself, token by token") {
+TEST_CASE("decoding in a batch gives the same tokens as decoding each prompt alone") {
   for (const DecodeStrategy strategy : {DecodeStrategy::kGreedy, DecodeStrategy::kSample})
     for (const int64_t rows : {1, 3, 8}) {
       INFO(enum_name(strategy) << " " << rows);
@@ -79,7 +79,7 @@ TEST_CASE("what is decoded in a batch is what each prompt gives by itself, token
     }
 }
 
-TEST_CASE("a sample depends on seed and prompt, not on its batch, its place or the other prompts") {
+TEST_CASE("a sample depends on seed and prompt, not on its batch, row or the other prompts") {
   const Prompts prompts = some_prompts(17);
   for (const DecodeStrategy strategy : {DecodeStrategy::kSample, DecodeStrategy::kBeam}) {
     INFO(enum_name(strategy));
@@ -97,7 +97,7 @@ TEST_CASE("a sample depends on seed and prompt, not on its batch, its place or t
       for (size_t i = 0; i < prompts.size(); ++i) require_same(results[i], expected[i]);
     }
     Prompts backwards(prompts.rbegin(), prompts.rend());
-    backwards.push_back(prompts[4]);  // Twice.
+    backwards.push_back(prompts[4]);  // This prompt occurs twice.
     const auto reversed = decode_with({.rows = 8}, p, backwards);
     for (size_t i = 0; i < prompts.size(); ++i)
       require_same(reversed[prompts.size() - 1 - i], expected[i]);
@@ -111,7 +111,7 @@ TEST_CASE("a sample depends on seed and prompt, not on its batch, its place or t
   }
 }
 
-TEST_CASE("samples of one prompt differ, and more of them leave the first as they are") {
+TEST_CASE("samples of one prompt differ, and num_samples does not change the first ones") {
   DecodeHParams p;
   p.temperature = 1.0;
   p.max_decode_steps = 16;
@@ -123,7 +123,7 @@ TEST_CASE("samples of one prompt differ, and more of them leave the first as the
   require_same({seven[0], seven[1]}, two);
 }
 
-TEST_CASE("finished rows take the next prompts, and reading waits until a few are free") {
+TEST_CASE("finished rows take the next prompts, and prefill waits until several rows are free") {
   PrefixProgram program({.rows = 8, .cache_length = 200});
   DecodeHParams p;
   p.strategy = DecodeStrategy::kSample;
@@ -137,13 +137,14 @@ TEST_CASE("finished rows take the next prompts, and reading waits until a few ar
     tokens += std::ssize(samples[0].ids);
     longest = std::max(longest, std::ssize(samples[0].ids));
   }
-  // In whole batches of eight, each takes as long as its longest.
+  // In static batches of eight, each batch would take as many steps as its longest sample.
   REQUIRE(program.steps < tokens / 8 * 2);
   REQUIRE(program.steps >= tokens / 8 - longest);
-  REQUIRE(program.prefills <= 3 * 64 / 2);  // Prompts take up to three chunks; read two by two.
+  REQUIRE(program.prefills <=
+          3 * 64 / 2);  // A prompt has up to three chunks, and at least two are read together.
 }
 
-TEST_CASE("stop tokens are suppressed until the least length, and shown in ids but not in text") {
+TEST_CASE("stop tokens are suppressed up to the minimum length, and are in ids but not in text") {
   DecodeHParams p;
   p.temperature = 1.5;
   p.stop_tokens = {"0", "3", "4"};
@@ -158,13 +159,13 @@ TEST_CASE("stop tokens are suppressed until the least length, and shown in ids b
       REQUIRE(stop - ids.begin() >= least);
       if (samples[0].finish == Finish::kLength) continue;
       REQUIRE(stop == ids.end() - 1);
-      // "1 2 5" without the last.
+      // "1 2 5" without the last token.
       REQUIRE(std::ssize(samples[0].text) == std::max<int64_t>(0, 2 * std::ssize(ids) - 3));
     }
   }
 }
 
-TEST_CASE("a stop string ends the text before it, also where it spans tokens") {
+TEST_CASE("a stop string ends the text before it, also if it spans tokens") {
   DecodeHParams p;
   p.temperature = 1.0;
   p.max_decode_steps = 40;
@@ -178,13 +179,14 @@ TEST_CASE("a stop string ends the text before it, also where it spans tokens") {
     REQUIRE((cut[i][0].finish == Finish::kStopString) == (at != std::string::npos));
     if (at == std::string::npos) continue;
     ++stopped;
-    // The ids hold what was drawn, and no more than that.
+    // The ids are exactly the drawn tokens.
     REQUIRE(std::ssize(cut[i][0].ids) == static_cast<int64_t>(at) / 2 + 2);
   }
   REQUIRE(stopped > 3);
 }
 
-TEST_CASE("a prompt as long as the cache allows is decoded; a longer one is refused or cut") {
+TEST_CASE(
+    "the longest prompt that fits the cache is decoded; a longer one is rejected or truncated") {
   const PrefixProgram::Sizes sizes{.rows = 2, .cache_length = 20};
   DecodeHParams p;
   p.temperature = 1.0;
@@ -204,7 +206,7 @@ TEST_CASE("a prompt as long as the cache allows is decoded; a longer one is refu
   require_same(decode_with(sizes, p, {longer}).front(), decode_with(sizes, p, {prompt}).front());
 }
 
-// As by_hand, but what lies before the window is forgotten, half a window at a time.
+// Like by_hand, with a window: when it is full, the older half is dropped.
 std::vector<int32_t> by_hand_forgetting(const std::vector<int32_t>& prompt, const DecodeHParams& p,
                                         const PrefixProgram::Sizes& sizes) {
   Sampler sampler({p.temperature, p.top_k, p.top_p},
@@ -220,7 +222,8 @@ std::vector<int32_t> by_hand_forgetting(const std::vector<int32_t>& prompt, cons
   return drawn;
 }
 
-TEST_CASE("a row that is full forgets its older half and goes on, whatever is decoded beside it") {
+TEST_CASE(
+    "a full row drops the older half of its window and continues, independent of other rows") {
   DecodeHParams p;
   p.temperature = 1.0;
   p.window = 6;
@@ -239,7 +242,7 @@ TEST_CASE("a row that is full forgets its older half and goes on, whatever is de
                       Catch::Contains("prompt 1 has 7 tokens, and a token looks back on 6"));
 }
 
-TEST_CASE("values of task.decode that can be none are refused by name") {
+TEST_CASE("invalid values of task.decode are rejected with the field's name") {
   const auto message = [](auto change) {
     DecodeHParams p;
     change(p);
@@ -253,7 +256,8 @@ TEST_CASE("values of task.decode that can be none are refused by name") {
   REQUIRE(message([](DecodeHParams& p) { p.top_p = 0.0; }) != "no error");
   REQUIRE(message([](DecodeHParams& p) { p.top_k = -1; }) ==
           "task.decode.top_k is -1; expected at least 0");
-  REQUIRE(message([](DecodeHParams& p) { p.beam_size = 9; }) == "no error");  // Not used.
+  REQUIRE(message([](DecodeHParams& p) { p.beam_size = 9; }) ==
+          "no error");  // Unused by this strategy.
   REQUIRE(message([](DecodeHParams& p) {
             p.beam_size = 9;
             p.strategy = DecodeStrategy::kBeam;

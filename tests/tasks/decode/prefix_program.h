@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that decoding is tested on without one: its logits are a function of the tokens before,
-// and it forgets and overwrites as a cache does, so that a decoder's slip shows in them.
+// A deterministic stand-in for a model in decoding tests: its logits are a function of the
+// preceding tokens, and it overwrites cache positions as a real cache does, so that a decoder's
+// mistakes change the logits.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ class PrefixProgram final : public BaseDecodeProgram {
     int64_t cache_length = 64;
     int64_t vocab_size = 6;
     int64_t prefill_chunk = 4;
-    double sharpness = 2.0;  // Logits are uniform in ± this.
+    double sharpness = 2.0;  // Logits are uniform in [-sharpness, sharpness].
   };
   explicit PrefixProgram(const Sizes& sizes);
 
@@ -30,7 +31,7 @@ class PrefixProgram final : public BaseDecodeProgram {
   std::span<const float> step(std::span<const RowTokens> rows) override;
   void reorder(std::span<const int32_t> parents) override;
 
-  // What any program of these sizes says after `tokens`.
+  // The logits after `tokens`, for any program of these sizes.
   static std::vector<float> logits_after(std::span<const int32_t> tokens, const Sizes& sizes);
 
   int64_t prefills = 0, steps = 0, reorders = 0;
@@ -39,7 +40,7 @@ class PrefixProgram final : public BaseDecodeProgram {
   std::span<const float> run(std::span<const RowTokens> rows, int64_t seq);
 
   Sizes sizes_;
-  std::vector<std::vector<int32_t>> cache_;  // Of each row; garbage is -1.
+  std::vector<std::vector<int32_t>> cache_;  // Cached ids of each row; -1 marks padding.
   std::vector<float> logits_;
 };
 

@@ -26,8 +26,8 @@ std::vector<float> PrefixProgram::logits_after(std::span<const int32_t> tokens,
   return logits;
 }
 
-// As in a cache, a call writes at all of its positions in every row, tokens or not, and what lies
-// beyond the end is dropped.
+// As in a real cache, a call writes all of its positions in every row, padding included, and drops
+// what lies beyond the end.
 std::span<const float> PrefixProgram::run(std::span<const RowTokens> rows, int64_t seq) {
   REQUIRE(static_cast<int64_t>(rows.size()) == sizes_.rows);
   for (size_t row = 0; row < rows.size(); ++row) {

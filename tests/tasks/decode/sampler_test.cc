@@ -24,7 +24,7 @@ std::vector<float> random_logits(int64_t count, double spread, uint64_t seed = 3
   return logits;
 }
 
-// What the sampler promises, by the book: sort everything, cut, normalise.
+// The reference distribution: sort all probabilities, cut, normalise.
 std::vector<double> distribution(const std::vector<float>& logits, const SamplerOptions& options,
                                  const DrawableIds& drawable) {
   std::vector<int32_t> order;
@@ -51,7 +51,7 @@ std::vector<double> distribution(const std::vector<float>& logits, const Sampler
   return probabilities;
 }
 
-// Wilson and Hilferty's normal approximation of chi-square, in standard deviations above its mean.
+// Wilson and Hilferty's normal approximation of chi-square, in standard deviations from its mean.
 double chi_square_deviation(const std::vector<int64_t>& counts,
                             const std::vector<double>& probabilities, int64_t draws) {
   double chi_square = 0.0, rest_expected = 0.0;
@@ -94,7 +94,7 @@ Counted count_draws(const std::vector<float>& logits, const SamplerOptions& opti
   return counted;
 }
 
-TEST_CASE("tokens are drawn as often as temperature, top-k and top-p say") {
+TEST_CASE("the frequencies of drawn tokens follow temperature, top-k and top-p") {
   const std::vector<float> logits = random_logits(50, 1.5);
   DrawableIds drawable(50, 1);
   drawable[0] = drawable[7] = 0;
@@ -109,12 +109,12 @@ TEST_CASE("tokens are drawn as often as temperature, top-k and top-p say") {
     const auto [counts, probabilities] = count_draws(logits, options, drawable, 40000);
     for (size_t i = 0; i < counts.size(); ++i)
       if (probabilities[i] == 0.0) REQUIRE(counts[i] == 0);
-    // Beyond four deviations comes once in thirty thousand times, and the draws are fixed.
+    // Four deviations are exceeded once in 30,000 tests; the draws are deterministic.
     REQUIRE(chi_square_deviation(counts, probabilities, 40000) < 4.0);
   }
 }
 
-TEST_CASE("the statistic tells a distribution that is a little off") {
+TEST_CASE("the chi-square statistic detects a slightly different temperature") {
   const std::vector<float> logits = random_logits(50, 1.5);
   const DrawableIds drawable(50, 1);
   const Counted counted = count_draws(logits, {1.0, 0, 1.0}, drawable, 40000);
@@ -122,7 +122,7 @@ TEST_CASE("the statistic tells a distribution that is a little off") {
   REQUIRE(chi_square_deviation(counted.counts, warmer, 40000) > 10.0);
 }
 
-TEST_CASE("a large vocabulary is drawn from as exactly") {
+TEST_CASE("the frequencies are right for a large vocabulary too") {
   const std::vector<float> logits = random_logits(50257, 2.0);
   const DrawableIds drawable(logits.size(), 1);
   for (const SamplerOptions& options :
@@ -137,7 +137,7 @@ TEST_CASE("a large vocabulary is drawn from as exactly") {
   }
 }
 
-TEST_CASE("equal scores are cut in the order of ids, and kept whole without a cut") {
+TEST_CASE("equal scores are cut in the order of ids, and all are kept without a cut") {
   const std::vector<float> logits(1000, 0.25f);
   const DrawableIds drawable(logits.size(), 1);
   Sampler by_k({1.0, 10, 1.0}, drawable), by_p({1.0, 0, 0.01}, drawable),
@@ -150,19 +150,20 @@ TEST_CASE("equal scores are cut in the order of ids, and kept whole without a cu
   }
 }
 
-TEST_CASE("temperature 0 takes the most probable id, of several the first, whatever is drawn") {
+TEST_CASE(
+    "temperature 0 takes the most probable id, the first one of equals, for any random number") {
   std::vector<float> logits = {9.0f, 1.0f, 3.0f, 3.0f};
   Sampler sampler({0.0, 0, 1.0}, {0, 1, 1, 1});
   for (const double uniform : {0.0, 0.5, 0.999999}) {
     REQUIRE(sampler.draw(logits, {}, uniform).id == 2);
     REQUIRE(sampler.draw(logits, std::vector<int32_t>{2}, uniform).id == 3);
-    // Too cold for its arithmetic, it is as good as 0.
+    // A temperature too small for the arithmetic acts as 0.
     Sampler cold({1e-12, 0, 0.9}, {0, 1, 1, 1});
     REQUIRE(cold.draw(logits, {}, uniform).id == 2);
   }
 }
 
-TEST_CASE("a draw's log-probability is the model's own, whatever is cut or may not be drawn") {
+TEST_CASE("a draw's log-probability is the model's own, independent of cuts and excluded ids") {
   const std::vector<float> logits = random_logits(300, 3.0);
   double total = 0.0;
   for (const float logit : logits) total += std::exp(static_cast<double>(logit));
@@ -177,7 +178,7 @@ TEST_CASE("a draw's log-probability is the model's own, whatever is cut or may n
   }
 }
 
-TEST_CASE("scores of -infinity are never drawn; none at all, NaN and infinity are errors") {
+TEST_CASE("scores of -infinity are never drawn; NaN, +infinity or no finite score is an error") {
   const float infinity = std::numeric_limits<float>::infinity();
   Sampler sampler({1.0, 0, 0.95}, {1, 1, 1});
   for (int i = 0; i < 100; ++i)
@@ -194,12 +195,12 @@ TEST_CASE("scores of -infinity are never drawn; none at all, NaN and infinity ar
                Catch::Contains("none may be drawn"));
 }
 
-TEST_CASE("the best ids are those that a full sort gives") {
+TEST_CASE("the best ids equal those of a full sort") {
   for (const int64_t size : {1, 3, 17, 1000, 50000})
     for (const int64_t k : {1, 2, 10, 999, 60000}) {
       INFO(size << " " << k);
       std::vector<float> scores = random_logits(size, 4.0, static_cast<uint64_t>(size));
-      for (float& score : scores) score = std::round(score);  // Many ties.
+      for (float& score : scores) score = std::round(score);  // Produces many ties.
       scores[0] = kNeverScore;
       std::vector<int32_t> expected(scores.size()), best;
       std::iota(expected.begin(), expected.end(), 0);
@@ -213,7 +214,7 @@ TEST_CASE("the best ids are those that a full sort gives") {
     }
 }
 
-TEST_CASE("random numbers of samples are uniform, and each sample's are its own") {
+TEST_CASE("the random numbers of samples are uniform, and differ between samples") {
   const std::vector<int32_t> prompt = {1, 2, 3}, other = {1, 2, 4};
   double sum = 0.0, squares = 0.0;
   for (int i = 0; i < 20000; ++i) {
@@ -222,7 +223,7 @@ TEST_CASE("random numbers of samples are uniform, and each sample's are its own"
     sum += uniform;
     squares += uniform * uniform;
   }
-  REQUIRE(sum / 20000 == Approx(0.5).margin(0.01));  // Five deviations of the mean.
+  REQUIRE(sum / 20000 == Approx(0.5).margin(0.01));  // Five standard deviations of the mean.
   REQUIRE(squares / 20000 == Approx(1.0 / 3.0).margin(0.011));
   const uint64_t key = sample_key(5, prompt, 0);
   REQUIRE(key == sample_key(5, std::vector<int32_t>{1, 2, 3}, 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an export writes where, and what it refuses.
+// The files that an export writes, and what it rejects.
 #include <cstdlib>
 
 #include "core/base/crc32c.h"
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
 
-// Every file of a directory: its text, or of weights the header and a checksum.
+// Every file of a directory: its text, or for weights the header and a checksum.
 std::string listing(const fs::path& directory) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(directory)) files.push_back(entry.path());
@@ -42,7 +42,7 @@ std::string listing(const fs::path& directory) {
   return text;
 }
 
-TEST_CASE("an export is these bytes") {
+TEST_CASE("an export matches the golden files byte for byte") {
   const TemporaryDirectory directory;
   std::string text;
   for (const std::string name : {"gpt2", "llama_scaled"}) {
@@ -57,7 +57,7 @@ TEST_CASE("an export is these bytes") {
   REQUIRE(golden_difference("hugging_face/exported.txt", text) == "");
 }
 
-TEST_CASE("a directory that holds other things is left alone, an earlier export is replaced") {
+TEST_CASE("a directory with other files is left alone, an earlier export is replaced") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = hf_experiment("llama");
   import_hf(config, hf_golden("llama"), directory / "run");
@@ -79,7 +79,7 @@ TEST_CASE("a directory that holds other things is left alone, an earlier export 
   REQUIRE(fs::exists(directory / "out/model.safetensors"));
   write_bytes(directory / "out/README.md", "mine");
   REQUIRE_THAT(message(), Contains("out holds 'README.md', which no export wrote"));
-  // Nothing unfinished is left beside it.
+  // No temporary files remain next to it.
   for (const auto& entry : fs::directory_iterator(directory.path()))
     REQUIRE_FALSE(entry.path().filename().string().starts_with('.'));
   write_bytes(directory / "file", "");
@@ -87,7 +87,7 @@ TEST_CASE("a directory that holds other things is left alone, an earlier export 
                Contains("file is no directory"));
 }
 
-TEST_CASE("what cannot be exported says why, and writes nothing") {
+TEST_CASE("what cannot be exported is rejected with a reason, and nothing is written") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = hf_experiment("llama");
   const auto message = [&](const ExperimentConfig& other, const RunOptions& options = {}) {
@@ -102,7 +102,7 @@ TEST_CASE("what cannot be exported says why, and writes nothing") {
   options = {};
   options.dry_run = true;
   REQUIRE(message(config, options) == "no error");
-  // Knobs that the run was not trained with.
+  // A field that differs from the trained run.
   ExperimentConfig other = config;
   block_of(other).ffn_tpl.as<FeedForward::HParams>().activation_tpl = ReLU::HParams{};
   REQUIRE_THAT(message(other),
@@ -112,9 +112,9 @@ TEST_CASE("what cannot be exported says why, and writes nothing") {
   REQUIRE_FALSE(fs::exists(directory / "out"));
 }
 
-// With TESSERA_PYTHON naming a Python that has transformers: the logits of models of ours, trained
-// for some steps and exported, are those that transformers computes from the files.
-TEST_CASE("transformers loads what is exported and scores it alike", "[full]") {
+// Needs TESSERA_PYTHON to name a Python that has transformers. The logits of trained and exported
+// models equal those that transformers computes from the exported files.
+TEST_CASE("transformers loads exported models and computes the same logits", "[full]") {
   const std::string python = python_with("transformers");
   if (python.empty()) {
     WARN("skipped: no Python with transformers (TESSERA_PYTHON)");

@@ -20,10 +20,10 @@ std::string golden(const std::string& name) {
 constexpr const char* kNames[] = {"gpt2",         "gpt2_untied",  "llama",
                                   "llama_biases", "llama_scaled", "llama_stretched"};
 
-TEST_CASE("what transformers writes is read") {
+TEST_CASE("config.json as written by transformers is read") {
   const HfConfig gpt2 = parse_hf_config(golden("gpt2"), "config.json");
   REQUIRE(gpt2.family == HfFamily::kGpt2);
-  REQUIRE(gpt2.hidden_dims == 64);  // n_inner is null.
+  REQUIRE(gpt2.hidden_dims == 64);  // n_inner is null in the file.
   REQUIRE(gpt2.activation == "gelu_new");
   REQUIRE(gpt2.tied);
   REQUIRE(gpt2.attention_dropout == 0.1);
@@ -36,11 +36,11 @@ TEST_CASE("what transformers writes is read") {
   REQUIRE(llama.stretch.length == 16.0);
   const HfConfig stretched = parse_hf_config(golden("llama_stretched"), "config.json");
   REQUIRE(stretched.rope_factor == 4.0);
-  // The two names of tanh's approximation are one activation.
+  // Both names of the tanh approximation of GELU map to one activation.
   REQUIRE(parse_hf_config(golden("llama_biases"), "config.json").activation == "gelu_new");
 }
 
-TEST_CASE("what earlier versions wrote is read alike") {
+TEST_CASE("config.json as written by earlier transformers versions is read alike") {
   const std::string sizes =
       R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 8, "intermediate_size": 4,
           "num_hidden_layers": 1, "num_attention_heads": 2, )";
@@ -55,7 +55,7 @@ TEST_CASE("what earlier versions wrote is read alike") {
   REQUIRE(config.norm_epsilon == 1e-6);
 }
 
-TEST_CASE("what is written reads back the same") {
+TEST_CASE("a written config.json reads back the same") {
   for (const char* name : kNames) {
     INFO(name);
     const HfConfig config = parse_hf_config(golden(name), "config.json");
@@ -67,15 +67,15 @@ TEST_CASE("what is written reads back the same") {
   }
 }
 
-TEST_CASE("two configurations differ in all their differences at once") {
+TEST_CASE("all differences of two configurations are reported at once") {
   const HfConfig file = parse_hf_config(golden("llama_scaled"), "config.json");
   HfConfig other = file;
   other.model_dims = 32;
   other.tied = false;
   other.norm_epsilon = 1e-5;
   other.stretch.low = 2.0;
-  other.max_positions = 7;        // Advice, in a Llama;
-  other.residual_dropout = 0.25;  // and of no account.
+  other.max_positions = 7;        // Informational in a Llama, and
+  other.residual_dropout = 0.25;  // unused: neither is a difference.
   REQUIRE(hf_differences(file, other) ==
           std::vector<std::string>{
               "hidden_size: 16 in config.json, 32 in the experiment",
@@ -87,7 +87,7 @@ TEST_CASE("two configurations differ in all their differences at once") {
           "model_type: gpt2 in config.json, llama in the experiment");
 }
 
-// A valid configuration with one member set to this.
+// The error for a valid configuration with one member replaced.
 std::string message_with(const std::string& name, const std::string& value,
                          const std::string& golden_name = "llama") {
   std::string text = golden(golden_name);
@@ -101,7 +101,7 @@ std::string message_with(const std::string& name, const std::string& value,
   return error_of([&] { parse_hf_config(text, "config.json"); });
 }
 
-TEST_CASE("a model that is none of the two is refused with the reason") {
+TEST_CASE("a model that is neither a GPT-2 nor a Llama is rejected with the reason") {
   REQUIRE_THAT(
       message_with("model_type", "\"lama\""),
       Contains("model_type is 'lama'; the architectures that are read and written are gpt2 "
@@ -145,13 +145,13 @@ std::vector<std::string> seeds() {
   return texts;
 }
 
-TEST_CASE("no config.json does worse than to be refused") {
+TEST_CASE("mutated config.json files are at worst rejected") {
   const FuzzReport report = fuzz("hf_config", seeds(), read_and_write, kFastFuzz);
   REQUIRE(report.refused > 0);
   REQUIRE(report.refused < report.inputs);
 }
 
-TEST_CASE("no config.json of a million does worse than to be refused", "[full]") {
+TEST_CASE("a million mutated config.json files are at worst rejected", "[full]") {
   fuzz("hf_config", seeds(), read_and_write, kFullFuzz);
 }
 

@@ -23,7 +23,7 @@ std::string reasons_of(const LanguageModel::HParams& model) {
   return error_of([&] { hf_model_of(hf_experiment(model)); });
 }
 
-TEST_CASE("what is made of a config.json is described as that config.json") {
+TEST_CASE("a model built from a config.json is described by the same config.json") {
   for (const std::string& name : hf_golden_names()) {
     for (const HfStack stack : {HfStack::kRepeated, HfStack::kUnrolled}) {
       INFO(name);
@@ -37,18 +37,18 @@ TEST_CASE("what is made of a config.json is described as that config.json") {
   }
 }
 
-TEST_CASE("known models are what they are called") {
+TEST_CASE("known models map to their Hugging Face family") {
   const HfConfig gpt2 = hf_model_of(hf_experiment(gpt2_124m())).config;
   REQUIRE(gpt2.family == HfFamily::kGpt2);
   REQUIRE(gpt2.max_positions == 1024);
   const HfConfig llama = hf_model_of(hf_experiment(llama2_7b())).config;
   REQUIRE(llama.family == HfFamily::kLlama);
   REQUIRE(llama.hidden_dims == 11008);
-  REQUIRE(llama.max_positions == 20);  // The input's.
+  REQUIRE(llama.max_positions == 20);  // The input's sequence length.
   REQUIRE_FALSE(llama.tied);
 }
 
-TEST_CASE("a model that is neither is told every reason at once") {
+TEST_CASE("all reasons why a model cannot be mapped are reported at once") {
   const std::string pax = reasons_of(c4_spmd_1b());
   for (const char* reason : {"this model is neither a GPT-2 nor a Llama as transformers has them",
                              "embeddings are multiplied by √model_dims (scale_sqrt_depth)",
@@ -97,7 +97,7 @@ TEST_CASE("a model that is neither is told every reason at once") {
   REQUIRE_THAT(grouped, Contains("final_ln_tpl is unset, expected LayerNorm (GPT-2) or RmsNorm"));
 }
 
-TEST_CASE("every weight has its place, and every tensor is whole") {
+TEST_CASE("tensors map to every weight, and cover each exactly") {
   for (const std::string& name : hf_golden_names()) {
     const ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);
     const std::unique_ptr<BaseTask> task = config.task.instantiate();
@@ -113,7 +113,7 @@ TEST_CASE("every weight has its place, and every tensor is whole") {
   }
 }
 
-TEST_CASE("a weight that no tensor holds is named") {
+TEST_CASE("a weight without a tensor is named") {
   const ExperimentConfig gpt2 = hf_experiment("gpt2");
   const HfModel model = hf_model_of(gpt2);
   ExperimentConfig more = gpt2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of models as Hugging Face has them, for the tests here: imported, exported and scored.
+// Helpers of these tests: models in Hugging Face format, imported, exported and scored.
 #pragma once
 
 #include <filesystem>
@@ -14,28 +14,28 @@
 
 namespace tessera {
 
-// tests/golden/hugging_face/<name>, made by tests/golden/hugging_face.py.
+// tests/golden/hugging_face/<name>, written by tests/golden/hugging_face.py.
 std::filesystem::path hf_golden(const std::string& name);
 std::vector<std::string> hf_golden_names();
 
-// An experiment with this model, on synthetic tokens of its vocabulary, in rows of 20.
+// An experiment with this model, on synthetic tokens of its vocabulary, with seq = 20.
 ExperimentConfig hf_experiment(const LanguageModel::HParams& model);
-// The same with the model of a golden's config.json.
+// The same with the model of a golden config.json.
 ExperimentConfig hf_experiment(const std::string& golden, HfStack stack = HfStack::kUnrolled);
 TransformerBlock::HParams& block_of(ExperimentConfig& config);
 TransformerLm::HParams& lm_of(ExperimentConfig& config);
 
-// A run of options.mode as one of several processes.
+// Runs options.mode as one of several processes.
 int run_hf(const ExperimentConfig& config, RunOptions options, ProcessGroup& processes);
-// --mode=import and export, on options.devices devices.
+// --mode=import and --mode=export, on options.devices devices.
 void import_hf(const ExperimentConfig& config, const std::filesystem::path& input,
                const std::filesystem::path& run, RunOptions options = {});
 void export_hf(const ExperimentConfig& config, const std::filesystem::path& run,
                const std::filesystem::path& output, RunOptions options = {});
-// Trains for so many steps and saves.
+// Trains for `steps` steps and saves a checkpoint.
 void train_hf(ExperimentConfig config, const std::filesystem::path& run, int64_t steps);
 
-// f32["batch seq vocab"] of these rows by the weights of a run's newest checkpoint.
+// Logits f32["batch seq vocab"] of `rows` with the weights of a run's newest checkpoint.
 std::vector<float> logits_of(const ExperimentConfig& config, const std::filesystem::path& run,
                              const std::vector<std::vector<int32_t>>& rows);
 
@@ -46,7 +46,7 @@ struct HfScores {
 HfScores read_scores(const std::filesystem::path& directory);
 void write_scores(const std::filesystem::path& directory, const HfScores& scores);
 
-// The largest difference of two lists of equal length.
+// The largest absolute difference of two lists of equal length.
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace tessera

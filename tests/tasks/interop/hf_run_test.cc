@@ -65,7 +65,7 @@ TransformerBlock::HParams& block_of(ExperimentConfig& config) {
 
 namespace {
 
-// Of one thread each.
+// CPU devices of one thread each.
 struct SmallDevices {
   explicit SmallDevices(int64_t count)
       : devices(make_test_devices(count, 1)), in_order(pointers(devices)) {}

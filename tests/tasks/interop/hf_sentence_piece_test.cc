@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece models as tokenizer.json: against `transformers`, where it is installed, against
-// our own reader of such files, and against files that were looked through once.
+// SentencePiece models as tokenizer.json: against `transformers` where it is installed, against our
+// own reader of such files, and against reviewed golden files.
 #include "tasks/interop/hf_sentence_piece.h"
 
 #include <cstdlib>
@@ -44,7 +44,7 @@ std::string numbers(const std::vector<int32_t>& ids) {
   return "[" + text + "]";
 }
 
-// Lines of a page of ours, and the tricky texts of the tokenizers' goldens.
+// Lines of our documentation, and the edge cases of the tokenizer goldens.
 std::vector<std::string> texts() {
   std::vector<std::string> all;
   for (const char* page : {"/docs/formats.md", "/docs/graph.md", "/README.md"}) {
@@ -66,7 +66,7 @@ std::vector<std::string> texts() {
   return all;
 }
 
-// What an export writes for a model, and our ids for texts.
+// Writes the exported files of a model, and our ids for the texts.
 void write_export(const std::string& model, const fs::path& folder) {
   write_bytes(folder / "source.model", model);
   const auto tokenizer = make_tokenizer((folder / "source.model").string());
@@ -94,13 +94,13 @@ std::string trained(SentencePieceModel kind, const fs::path& output) {
   return read_file(output);
 }
 
-TEST_CASE("transformers gives an exported SentencePiece tokenizer our ids") {
+TEST_CASE("transformers gives the same ids for an exported SentencePiece tokenizer") {
   const std::string python = python_with("transformers");
   if (python.empty()) return skip_test("no Python with transformers");
   const TemporaryDirectory directory;
   const std::string unigram = read_file(kModels + "unigram.model");
   const std::string bpe = read_file(kModels + "bpe.model");
-  const std::string plain = "\x1a\x04\x18";  // A normalizer's two flags follow.
+  const std::string plain = "\x1a\x04\x18";  // Followed by two flags of a NormalizerSpec.
   write_export(unigram, directory / "unigram");
   write_export(bpe, directory / "bpe");
   write_export(unigram + plain + std::string("\0\x20\1", 3), directory / "unigram_no_space");
@@ -120,8 +120,8 @@ TEST_CASE("transformers gives an exported SentencePiece tokenizer our ids") {
   REQUIRE(code == 0);
 }
 
-// Our own reader of tokenizer.json has BPE and all that these two need.
-TEST_CASE("an exported BPE model has its ids in our reader of tokenizer.json, too") {
+// Our reader of tokenizer.json supports BPE with everything that these two models need.
+TEST_CASE("an exported BPE model gives the same ids in our reader of tokenizer.json") {
   const TemporaryDirectory directory;
   for (const std::string& model : {read_file(kModels + "bpe.model"),
                                    trained(SentencePieceModel::kBpe, directory / "b.model")}) {
@@ -137,7 +137,7 @@ TEST_CASE("an exported BPE model has its ids in our reader of tokenizer.json, to
   }
 }
 
-// A few pieces of each type, scores that are exact in 32 bits.
+// A few pieces of each type, with scores that are exact in f32.
 std::string small_model() {
   std::string model = model_piece("<unk>", 0, 2) + model_piece("<s>", 0, 3) +
                       model_piece("</s>", 0, 3) + model_piece("a\"b", 0, 4);
@@ -151,7 +151,7 @@ void require_golden(const std::string& name, const std::string& text) {
   REQUIRE(golden_difference("sentence_piece_export/" + name, text).empty());
 }
 
-TEST_CASE("the files of an exported SentencePiece model are those that were looked through") {
+TEST_CASE("the exported files of a SentencePiece model match the goldens") {
   const std::string unigram = small_model();
   const std::string bpe = unigram + std::string("\x12\x02\x18\x02", 4);
   const std::string loose = unigram + std::string("\x1a\x04\x18\x00\x20\x00", 6);
@@ -163,7 +163,7 @@ TEST_CASE("the files of an exported SentencePiece model are those that were look
                  hf_tokenizer_of(*tokenizer).files.at("tokenizer_config.json"));
 }
 
-TEST_CASE("a SentencePiece model whose ids tokenizers cannot give is not exported silently") {
+TEST_CASE("a SentencePiece model that tokenizer.json cannot express is not exported silently") {
   const auto reason = [](const std::string& more) {
     const std::string model = small_model() + more;
     const HfSentencePiece made = hf_sentence_piece(model, "t");
@@ -197,7 +197,7 @@ TEST_CASE("an exported directory is read by its SentencePiece model") {
       write_bytes(folder / file, content);
     REQUIRE(make_tokenizer(folder.string())->fingerprint() == own->fingerprint());
   }
-  // Of others the model is taken where the file is of a kind that is not read.
+  // In other directories the model is used if the kind of tokenizer.json is not supported.
   fs::remove(directory / "unigram.model/tessera_export.json");
   REQUIRE(make_tokenizer((directory / "unigram.model").string())->fingerprint() ==
           make_tokenizer(kModels + "unigram.model")->fingerprint());

@@ -24,7 +24,7 @@ constexpr const char* kTokenizer = R"({"version": "1.0",
   "decoder": {"type": "ByteLevel"},
   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})";
 
-TEST_CASE("a tokenizer comes with the model and goes with it") {
+TEST_CASE("import keeps the tokenizer with the run, and export writes it unchanged") {
   const TemporaryDirectory directory;
   fs::copy(hf_golden("llama"), directory / "hf");
   write_bytes(directory / "hf/tokenizer.json", kTokenizer);
@@ -39,7 +39,7 @@ TEST_CASE("a tokenizer comes with the model and goes with it") {
   REQUIRE_THAT(read_bytes(directory / "out/tessera_export.json"), Contains("tokenizer.json"));
 }
 
-TEST_CASE("a tokenizer without settings is given some, so that it is read as what it is") {
+TEST_CASE("a tokenizer without tokenizer_config.json is exported with a default one") {
   const TemporaryDirectory directory;
   write_bytes(directory / "tokenizer.json", kTokenizer);
   const HfTokenizer tokenizer = hf_tokenizer_of(*make_tokenizer(directory.path().string()));
@@ -48,7 +48,7 @@ TEST_CASE("a tokenizer without settings is given some, so that it is read as wha
                Contains("\"tokenizer_class\": \"PreTrainedTokenizerFast\""));
 }
 
-TEST_CASE("that there is no tokenizer to write is said, and no reason to fail") {
+TEST_CASE("a missing tokenizer is reported and is not an error") {
   const TemporaryDirectory directory;
   const HfTokenizer bytes = hf_tokenizer_of(*make_tokenizer("bytes"));
   REQUIRE(bytes.files.empty());

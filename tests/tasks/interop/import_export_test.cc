@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models between Hugging Face's form and ours, both ways, against what transformers computes.
+// Import and export of Hugging Face models, against the logits that transformers computes.
 #include <algorithm>
 #include <sstream>
 #include <thread>
@@ -45,7 +45,7 @@ void require_same_tensors(const fs::path& a, const fs::path& b) {
   }
 }
 
-// The dtype that a golden was saved in, by our name.
+// The dtype of a golden's tensors, as our dtype name.
 std::string dtype_of(const std::string& golden) {
   const SafetensorsModel model(hf_golden(golden));
   switch (model.find(model.names()[0])->type) {
@@ -64,8 +64,7 @@ RunOptions in_dtype(const std::string& dtype) {
   return options;
 }
 
-TEST_CASE(
-    "imported models score as transformers does, stacked and unrolled, and go back the same") {
+TEST_CASE("imported models, stacked or unrolled, score as in transformers and export unchanged") {
   for (const std::string& name : hf_golden_names()) {
     for (const HfStack stack : {HfStack::kUnrolled, HfStack::kRepeated}) {
       INFO(name);
@@ -81,7 +80,7 @@ TEST_CASE(
   }
 }
 
-// Models of ours that lie otherwise than transformers' and compute the same.
+// Models with another weight layout than transformers' that compute the same function.
 struct Variant {
   std::string what, golden;
   void (*change)(ExperimentConfig& config);
@@ -114,7 +113,7 @@ const std::vector<Variant> kVariants = {
        lm_of(config).softmax_tpl = SharedEmbeddingSoftmax::HParams{};
      }}};
 
-TEST_CASE("weights that lie otherwise in ours arrive in their places") {
+TEST_CASE("weights in another layout are converted both ways") {
   for (const Variant& variant : kVariants) {
     INFO(variant.what);
     const TemporaryDirectory directory;
@@ -132,7 +131,7 @@ TEST_CASE("weights that lie otherwise in ours arrive in their places") {
   }
 }
 
-TEST_CASE("a mesh writes and reads the same weights") {
+TEST_CASE("export and import on a mesh give the same weights") {
   const TemporaryDirectory directory;
   for (const std::string name : {"gpt2", "llama"}) {
     ExperimentConfig config = hf_experiment(name, HfStack::kRepeated);
@@ -147,7 +146,7 @@ TEST_CASE("a mesh writes and reads the same weights") {
   }
 }
 
-TEST_CASE("processes import together, each what it holds") {
+TEST_CASE("processes import together, each its own shards") {
   const TemporaryDirectory directory;
   ExperimentConfig config = hf_experiment("llama", HfStack::kRepeated);
   config.mesh.ici_mesh_shape = {1, 2, 2};
@@ -179,7 +178,7 @@ TEST_CASE("processes import together, each what it holds") {
   require_same_tensors(hf_golden("llama"), directory / "out");
 }
 
-TEST_CASE("imported weights are decoded as whole forward passes would") {
+TEST_CASE("decoding from imported weights matches the argmax of whole forward passes") {
   for (const std::string name : {"gpt2", "llama_scaled"}) {
     INFO(name);
     const TemporaryDirectory directory;
@@ -214,7 +213,7 @@ TEST_CASE("imported weights are decoded as whole forward passes would") {
       REQUIRE(rows.back().size() == 16);
     }
     REQUIRE(rows.size() == 4);
-    // No other ids are the input's.
+    // The ids of the input's vocabulary, which are the only ones drawn.
     const int64_t drawn = config.input.instantiate()->vocab_size();
     const std::vector<float> logits = logits_of(config, directory / "run", rows);
     for (size_t row = 0; row < rows.size(); ++row) {
@@ -226,21 +225,21 @@ TEST_CASE("imported weights are decoded as whole forward passes would") {
   }
 }
 
-TEST_CASE("a model without a weight that transformers' has is exported with it at rest") {
+TEST_CASE("a weight that the model lacks is exported with its neutral value") {
   const TemporaryDirectory directory;
   ExperimentConfig config = hf_experiment("gpt2");
   attention_of(config).use_bias = false;
   block_of(config).ffn_tpl.as<FeedForward::HParams>().use_bias = false;
   block_of(config).norm_tpl.as<LayerNorm::HParams>().use_bias = false;
   block_of(config).norm_tpl.as<LayerNorm::HParams>().use_scale = false;
-  // The golden's biases are not zero.
+  // Importing non-zero biases into a model without biases is an error.
   REQUIRE_THAT(
       error_of([&] { import_hf(config, hf_golden("gpt2"), directory / "refused"); }),
       Contains("'transformer.h.0.ln_1.weight' has the value") &&
           Contains("as if it were 1 everywhere; give the model one (use_bias, use_scale)"));
   REQUIRE_FALSE(fs::exists(directory / "refused/checkpoints"));
 
-  // Weights of its own, exported and read back.
+  // A model trained without biases, exported and read back.
   train_hf(config, directory / "run", 1);
   export_hf(config, directory / "run", directory / "out");
   const SafetensorsModel model(directory / "out");
@@ -251,19 +250,19 @@ TEST_CASE("a model without a weight that transformers' has is exported with it a
   const HfScores scores = read_scores(hf_golden("gpt2"));
   REQUIRE(logits_of(config, directory / "run", scores.ids) ==
           logits_of(config, directory / "again", scores.ids));
-  // With the biases, the same logits.
+  // A model with biases gives the same logits.
   import_hf(hf_experiment("gpt2"), directory / "out", directory / "biased");
   REQUIRE(largest_difference(logits_of(config, directory / "run", scores.ids),
                              logits_of(hf_experiment("gpt2"), directory / "biased", scores.ids)) <
           kTolerance);
 }
 
-TEST_CASE("training goes on from imported weights, and its averages are what is exported") {
+TEST_CASE("training resumes from imported weights, and export writes the averaged weights") {
   const TemporaryDirectory directory;
   ExperimentConfig config = hf_experiment("llama");
   config.task.as<SingleTask::HParams>().learner.ema_decay = 0.9;
   import_hf(config, hf_golden("llama"), directory / "run");
-  // At step 0 averages are the weights.
+  // At step 0 the averages equal the weights.
   export_hf(config, directory / "run", directory / "start");
   require_same_tensors(hf_golden("llama"), directory / "start");
   train_hf(config, directory / "run", 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an import makes of directories that are not quite what transformers writes today.
+// Import of directories that differ from what current transformers versions write.
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
@@ -22,7 +22,7 @@ struct Tensor {
   std::vector<float> values;
 };
 
-// A golden's tensors, to be changed and written elsewhere.
+// The tensors of a golden, to be modified and written to another directory.
 class Edited {
  public:
   explicit Edited(const std::string& golden) : golden_(golden) {
@@ -59,7 +59,7 @@ class Edited {
   std::string golden_;
 };
 
-TEST_CASE("files of a bare model, with leftovers of old releases, are read") {
+TEST_CASE("files of a bare model with leftover tensors of old releases are read") {
   const TemporaryDirectory directory;
   Edited gpt2("gpt2");
   std::vector<std::string> names;
@@ -77,7 +77,7 @@ TEST_CASE("files of a bare model, with leftovers of old releases, are read") {
           1e-4);
 }
 
-TEST_CASE("tensors that are missing, too many or of another shape are all named") {
+TEST_CASE("missing, unexpected and wrongly shaped tensors are all named") {
   const TemporaryDirectory directory;
   Edited llama("llama");
   llama.rename("model.norm.weight", "model.nrom.weight");
@@ -91,10 +91,10 @@ TEST_CASE("tensors that are missing, too many or of another shape are all named"
   REQUIRE_THAT(message,
                Contains("'model.layers.1.mlp.down_proj.weight' is F32[40 16], expected [16 40]"));
   REQUIRE_THAT(message, Contains("'model.nrom.weight' is no tensor of such a model"));
-  REQUIRE_FALSE(fs::exists(directory / "run"));  // Nothing was begun.
+  REQUIRE_FALSE(fs::exists(directory / "run"));  // No run directory was created.
 }
 
-TEST_CASE("an experiment that is another model is told all differences") {
+TEST_CASE("all differences between the experiment and the imported model are reported") {
   const TemporaryDirectory directory;
   ExperimentConfig config = hf_experiment("llama");
   lm_of(config).vocab_size = 64;
@@ -110,11 +110,11 @@ TEST_CASE("an experiment that is another model is told all differences") {
       Contains("none has neither model.safetensors nor"));
 }
 
-TEST_CASE("weights come from one place, into a run that has not begun") {
+TEST_CASE("weights come from one source, and only into a run that has taken no step") {
   const TemporaryDirectory directory;
   ExperimentConfig config = hf_experiment("llama");
   import_hf(config, hf_golden("llama"), directory / "run");
-  // Again, as long as no step was taken; and as another run's beginning.
+  // Import may be repeated while no step was taken, and the run may initialise another run.
   import_hf(config, hf_golden("llama"), directory / "run");
   config.task.as<SingleTask::HParams>().train.init_from.directory = (directory / "run").string();
   REQUIRE_THAT(error_of([&] { import_hf(config, hf_golden("llama"), directory / "other"); }),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model passes between files and the run a piece at a time, however large it is.
+// Import and export hold one piece of a model in memory at a time, whatever its size.
 #include <cstdlib>
 #include <fstream>
 
@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-// Bytes of /proc/self/status; 0 where there is none.
+// A value of /proc/self/status in bytes; 0 if it is missing.
 int64_t status_bytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -28,11 +28,11 @@ int64_t status_bytes(const std::string& name) {
   return 0;
 }
 
-// How much more memory an action takes at its most than there was in use before it.
+// The peak resident memory during an action minus the resident memory before it.
 template <typename Action>
 int64_t growth_of(Action action) {
   const int64_t before = status_bytes("VmRSS");
-  std::ofstream("/proc/self/clear_refs") << "5";  // The peak begins anew.
+  std::ofstream("/proc/self/clear_refs") << "5";  // Resets the peak.
   if (before == 0 || status_bytes("VmHWM") > before + (8 << 20)) return -1;
   action();
   return status_bytes("VmHWM") - before;
@@ -72,10 +72,10 @@ void write_model(const HfConfig& config, const std::vector<HfTensor>& tensors,
 }
 
 struct Growth {
-  int64_t model = 0, import = 0, export_ = 0;  // In bytes; -1: the kernel does not say.
+  int64_t model = 0, import = 0, export_ = 0;  // In bytes; -1: not available.
 };
 
-// Writes such a model, imports and exports it.
+// Writes a model of this configuration, imports and exports it.
 Growth growth_with(const HfConfig& hf_config, HfStack stack) {
   const TemporaryDirectory directory;
   const ExperimentConfig config = hf_experiment(model_of_hf(hf_config, stack));
@@ -104,7 +104,7 @@ Growth growth_with(const HfConfig& hf_config, HfStack stack) {
     executor.allocate();
     for (const Parameter& each : table.parameters())
       executor.shards(each.path)[0].memory.map(HostAccess::kWrite, [](std::span<std::byte> bytes) {
-        std::fill(bytes.begin(), bytes.end(), std::byte{1});  // Paged in.
+        std::fill(bytes.begin(), bytes.end(), std::byte{1});  // Makes the pages resident.
       });
     const SafetensorsModel files(directory / "hf");
     growth.import = growth_of([&] { read_hf_weights(files, tensors, table, executor); });
@@ -123,7 +123,7 @@ Growth growth_with(const HfConfig& hf_config, HfStack stack) {
   return growth;
 }
 
-TEST_CASE("import and export take memory for a piece of the model, not for the model") {
+TEST_CASE("import and export hold a piece of the model in memory, not the whole model") {
   // 66 MiB in 16 layers, no tensor larger than 2 MiB.
   const Growth growth = growth_with(llama_of(16, 256), HfStack::kUnrolled);
   if (growth.import < 0 || growth.export_ < 0) {
@@ -135,7 +135,8 @@ TEST_CASE("import and export take memory for a piece of the model, not for the m
   REQUIRE(growth.export_ < growth.model / 3);
 }
 
-TEST_CASE("so they do for a model of a gigabyte in stacked weights", "[full]") {
+TEST_CASE("import and export of a stacked model of a gigabyte hold a piece of it in memory",
+          "[full]") {
   // HDF5 reads stacked weights in chunks of 16 MiB, and keeps some of its buffers.
   const Growth growth = growth_with(llama_of(16, 1024), HfStack::kRepeated);
   if (growth.import < 0 || growth.export_ < 0) return;
