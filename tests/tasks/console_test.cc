@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("the progress line shows step, loss, tokens a second, MFU and time left") {
+TEST_CASE("the progress line shows step, loss, tokens per second, MFU and time left") {
   const Progress progress{.step = 120,
                           .num_steps = 2000,
                           .loss = 2.10341,
@@ -21,12 +21,12 @@ TEST_CASE("the progress line shows step, loss, tokens a second, MFU and time lef
           "step  120/2000  loss 2.1034  12.3k tokens/s  MFU 41.0 %  0:34 left");
 }
 
-TEST_CASE("an unknown MFU is left out") {
+TEST_CASE("an unknown MFU is omitted") {
   const Progress progress{.step = 1, .num_steps = 9, .loss = 1.0, .mfu = -1.0};
   REQUIRE(progress_text(progress) == "step 1/9  loss 1.0000  0 tokens/s  0:00 left");
 }
 
-TEST_CASE("no number that is shown is -nan") {
+TEST_CASE("no number is printed as -nan") {
   const double negative_nan = -std::numeric_limits<double>::quiet_NaN();
   const Progress progress{.step = 1, .num_steps = 9, .loss = negative_nan, .mfu = -1.0};
   REQUIRE(progress_text(progress) == "step 1/9  loss nan  0 tokens/s  0:00 left");
@@ -38,7 +38,7 @@ TEST_CASE("no number that is shown is -nan") {
     REQUIRE_THAT(line, !Catch::Contains("nan"));
 }
 
-TEST_CASE("durations and counts are short") {
+TEST_CASE("durations and counts are abbreviated") {
   REQUIRE(duration_text(59.6) == "1:00");
   REQUIRE(duration_text(3723) == "1:02:03");
   REQUIRE(count_text(999) == "999");

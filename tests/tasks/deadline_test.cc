@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("a deadline that is met does nothing, and waits for nothing") {
+TEST_CASE("a deadline that is met calls nothing and does not wait") {
   std::atomic<int> missed = 0;
   const auto begin = std::chrono::steady_clock::now();
   {
@@ -17,7 +17,7 @@ TEST_CASE("a deadline that is met does nothing, and waits for nothing") {
   REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
 }
 
-TEST_CASE("a deadline that is missed does what it was told, once") {
+TEST_CASE("a missed deadline calls its callback once") {
   std::atomic<int> missed = 0;
   const Deadline deadline(std::chrono::milliseconds(5), [&] { ++missed; });
   while (missed == 0) std::this_thread::yield();

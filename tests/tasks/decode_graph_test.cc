@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoding token by token gives the logits of the whole forward pass: for each kind of model, for
-// prompts of different lengths taken in chunks of any size, on meshes, in f32 and bf16.
+// Decoding with a cache gives the logits of the whole forward pass: for each kind of model, for
+// prompts of different lengths in chunks of any size, on meshes, in f32 and bf16.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kLength = 16;  // Of the cases' position tables.
+constexpr int64_t kLength = 16;  // Also the size of the position tables.
 
 TokenRows random_rows(size_t count) {
   std::mt19937 random(7);
@@ -37,8 +37,8 @@ DecodeSetting setting_of(const SpmdCase& trial, int64_t batch) {
           .cache_length = kLength};
 }
 
-// The largest difference of logits over all positions from the prompts' ends on, relative to the
-// largest logit. Prompts have lengths 1, 4, 7, … and are taken in chunks.
+// The largest difference of logits over all positions from the end of each prompt, relative to the
+// largest logit. Prompts have lengths 1, 4, 7, … and are read in chunks.
 double worst_difference(const SpmdCase& trial, int64_t batch, int64_t chunk) {
   const auto task = task_of(trial);
   const TokenRows rows = random_rows(static_cast<size_t>(batch));
@@ -78,7 +78,7 @@ double worst_difference(const SpmdCase& trial, int64_t batch, int64_t chunk) {
   return worst / std::max(largest, 1.0);
 }
 
-TEST_CASE("Decoding token by token gives the logits of the whole forward pass") {
+TEST_CASE("decoding token by token gives the logits of the whole forward pass") {
   const TrialModel model = GENERATE(TrialModel::kGpt2, TrialModel::kLlama, TrialModel::kPax);
   const bool repeated = GENERATE(false, true);
   const int64_t chunk = GENERATE(1, 3, 16);
@@ -87,9 +87,9 @@ TEST_CASE("Decoding token by token gives the logits of the whole forward pass") 
   REQUIRE(worst_difference(trial, 4, chunk) < 1e-4);
 }
 
-// A cached key or value is rounded as it is in the whole pass; products are summed in another
-// order, which moves some roundings by one place (2^-8) of numbers of which a logit sums many.
-TEST_CASE("Decoding in bf16 stays within 2^-5 of the largest logit of the whole forward pass") {
+// Cached keys and values are rounded as in the whole pass. Products are summed in another order,
+// which changes some roundings by one unit (2^-8) in the many terms of a logit.
+TEST_CASE("decoding in bf16 stays within 2^-5 of the largest logit of the whole forward pass") {
   const TrialModel model = GENERATE(TrialModel::kGpt2, TrialModel::kLlama, TrialModel::kPax);
   const std::vector<int64_t> ici =
       GENERATE(std::vector<int64_t>{1, 1, 1}, std::vector<int64_t>{1, 2, 2});
@@ -102,7 +102,7 @@ TEST_CASE("Decoding in bf16 stays within 2^-5 of the largest logit of the whole 
   REQUIRE(worst_difference(trial, 4, 5) < 1.0 / 32.0);
 }
 
-TEST_CASE("Decoding on meshes gives the logits of one device's whole forward pass") {
+TEST_CASE("decoding on meshes gives the logits of the whole forward pass on one device") {
   const TrialModel model = GENERATE(TrialModel::kGpt2, TrialModel::kLlama, TrialModel::kPax);
   const auto [ici, strategy] =
       GENERATE(table<std::vector<int64_t>, std::string>({{{1, 2, 1}, "replica"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In double precision, by the reference interpreter, decoding in chunks and the whole forward pass
-// are the same function: no rounding hides a mistake of mask, position or place.
+// In double precision, evaluated by the reference interpreter, decoding in chunks and the whole
+// forward pass agree, so that rounding hides no error in masks, positions or cache rows.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -45,7 +45,7 @@ std::vector<double> whole(const BaseTask& task, ReferenceInputs inputs,
   return evaluate(graph, inputs).at("logits").values;
 }
 
-TEST_CASE("In double precision decoding in chunks is the whole forward pass") {
+TEST_CASE("in double precision decoding in chunks equals the whole forward pass") {
   const TrialModel model = GENERATE(TrialModel::kGpt2, TrialModel::kLlama, TrialModel::kPax);
   const bool repeated = GENERATE(false, true);
   const SpmdCase trial{.model = model, .repeated = repeated};
@@ -62,7 +62,7 @@ TEST_CASE("In double precision decoding in chunks is the whole forward pass") {
 
   ReferenceInputs cache;
   std::vector<size_t> lengths(kBatch, 0);
-  // Tokens that each row takes in a call; what is short of the longest is padded with rubbish.
+  // The number of tokens of each row in a call; shorter rows are padded with arbitrary ids.
   const std::vector<std::vector<size_t>> calls = {{3, 1}, {0, 2}, {4, 4}, {1, 1}, {2, 0}, {0, 2}};
   for (const std::vector<size_t>& counts : calls) {
     const size_t chunk = std::max(counts[0], counts[1]);

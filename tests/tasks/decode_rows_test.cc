@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a row's logits do not depend on when decoding: other rows' tokens, and how many rows there
-// are. And the cache: updated in place, its rows exchanged, and models that cannot use one.
+// The logits of a decoded row do not depend on other rows' tokens or the number of rows. The cache
+// is updated in place, its rows are reordered, and models without a cache are rejected.
 #include <algorithm>
 #include <cmath>
 
@@ -30,8 +30,8 @@ std::unique_ptr<BaseTask> task_of(const SpmdCase& trial) {
 
 DecodeSetting setting_of(int64_t batch) { return {.batch = batch, .cache_length = kLength}; }
 
-// Logits of row 0, whose own tokens are always the same, beside others of a kind: after a prompt
-// taken in chunks of three, the second of them short, and after two more tokens.
+// Logits of row 0 with fixed tokens, next to other rows: after a prompt in chunks of three, of
+// which the second is short, and after two more tokens.
 std::vector<std::vector<float>> logits_beside(const SpmdCase& trial, int64_t batch, int32_t others,
                                               bool others_idle = false, int threads = 1) {
   DecodeTrial decoder(*task_of(trial), setting_of(batch), {1, 3}, threads);
@@ -50,7 +50,7 @@ std::vector<std::vector<float>> logits_beside(const SpmdCase& trial, int64_t bat
   return result;
 }
 
-TEST_CASE("A row's logits are the same bits whatever its neighbours hold and however many",
+TEST_CASE("a row's logits have the same bits for any other rows and any number of rows",
           "[levels]") {
   const TrialModel model = GENERATE(TrialModel::kGpt2, TrialModel::kLlama, TrialModel::kPax);
   const DType compute = GENERATE(DType::kF32, DType::kBF16);
@@ -64,7 +64,7 @@ TEST_CASE("A row's logits are the same bits whatever its neighbours hold and how
   REQUIRE(expected == logits_beside(trial, 4, 1, false, 2));
 }
 
-TEST_CASE("Weights that are kept as cast give the bits of those that are cast in each step") {
+TEST_CASE("weights that are cast once give the same bits as weights cast in each step") {
   const TrialModel model = GENERATE(TrialModel::kGpt2, TrialModel::kLlama, TrialModel::kPax);
   const bool repeated = GENERATE(false, true);
   const SpmdCase trial{.model = model, .repeated = repeated, .compute = DType::kBF16};
@@ -90,7 +90,7 @@ TEST_CASE("Weights that are kept as cast give the bits of those that are cast in
   REQUIRE(plain->cast_weights_graph(setting, Weights::kTrained).outputs().empty());
 }
 
-TEST_CASE("A cache is written where it lies, through loops too") {
+TEST_CASE("a cache is updated in place, also inside loops") {
   const bool repeated = GENERATE(false, true);
   CAPTURE(repeated);
   DecodeTrial decoder(*task_of({.model = TrialModel::kLlama, .repeated = repeated}), setting_of(2),
@@ -109,7 +109,7 @@ TEST_CASE("A cache is written where it lies, through loops too") {
   }
 }
 
-TEST_CASE("Rows of a cache are exchanged, on meshes too") {
+TEST_CASE("rows of a cache are reordered, also on meshes") {
   const auto [ici, strategy] = GENERATE(table<std::vector<int64_t>, std::string>(
       {{{1, 1, 1}, "replica"}, {{1, 2, 2}, "fsdp and tensor"}}));
   const bool repeated = GENERATE(false, true);
@@ -139,7 +139,7 @@ TEST_CASE("Rows of a cache are exchanged, on meshes too") {
   REQUIRE(before[0] != before[2]);
 }
 
-TEST_CASE("A row that a cache has no room for any more leaves the others alone") {
+TEST_CASE("a row whose cache is full does not change other rows") {
   const SpmdCase trial{.model = TrialModel::kGpt2};
   const auto after_full = [&](int64_t steps) {
     DecodeTrial decoder(*task_of(trial), setting_of(2), {1, 8});
@@ -147,12 +147,12 @@ TEST_CASE("A row that a cache has no room for any more leaves the others alone")
     for (int64_t i = 0; i < steps; ++i) decoder.take(1, {{9}, {}});
     return decoder.take(1, {{}, {7}})[1];
   };
-  REQUIRE(after_full(2) == after_full(12));  // Eight fit.
+  REQUIRE(after_full(2) == after_full(12));  // The cache has room for eight.
 }
 
 }  // namespace
 
-// Attention that looks at the new tokens alone.
+// Attention over the new tokens only.
 class Forgetful final : public SequenceLayer {
  public:
   struct HParams {
@@ -188,7 +188,7 @@ std::string refusal(const SingleTask::HParams& p, const DecodeSetting& setting =
       [&] { Template<BaseTask>(p).instantiate()->decode_graph(setting, Weights::kTrained); });
 }
 
-TEST_CASE("Models that cannot decode token by token say so") {
+TEST_CASE("a model that cannot decode token by token is rejected with a reason") {
   using Catch::Contains;
   REQUIRE_THAT(refusal(with_attention(DotProductAttention::HParams{.causal = false})),
                Contains("x_layers[0].attention is not causal") && Contains("set causal=true"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=decode and samples in training, on a model of eight letters without a tokenizer.
+// --mode=decode and samples during training, for a model of eight letters without a tokenizer.
 #include "tasks/modes/decode_run.h"
 
 #include <chrono>
@@ -29,7 +29,7 @@ RunOptions decoding(std::vector<std::string> prompts = {}) {
   return options;
 }
 
-// A run of six steps that decodes the synthetic sequences: 4 tokens, then what follows.
+// A run of `steps` steps that decodes synthetic sequences from prompts of 4 tokens.
 ExperimentConfig decodable(int64_t steps = 6) {
   ExperimentConfig config = tiny_config(steps);
   config.decode_inputs["copies"] = SyntheticInput::HParams{.task = SyntheticTask::kCopy,
@@ -68,7 +68,7 @@ std::string message_of(const ExperimentConfig& config, const fs::path& directory
   return "no error";
 }
 
-// The same tokens, and scores to rounding.
+// Requires equal tokens, and equal scores up to rounding.
 void require_same(const std::vector<Json>& a, const std::vector<Json>& b) {
   REQUIRE(a.size() == b.size());
   for (size_t i = 0; i < a.size(); ++i) {
@@ -79,7 +79,7 @@ void require_same(const std::vector<Json>& a, const std::vector<Json>& b) {
   }
 }
 
-TEST_CASE("datasets are decoded to a file of each checkpoint, every document once") {
+TEST_CASE("datasets are decoded to one file per checkpoint, each document once") {
   const TemporaryDirectory directory;
   ExperimentConfig config = decodable();
   task_of(config).train.save_interval_steps = 3;
@@ -99,7 +99,7 @@ TEST_CASE("datasets are decoded to a file of each checkpoint, every document onc
     REQUIRE(lines[i].at("ids").as_array().size() == 8);
     REQUIRE(lines[i].at("log_probability").as_number() < 0.0);
     REQUIRE(lines[i].at("finish").as_string() == "length");
-    // Prompt and reference are the document, end to end.
+    // Prompt and reference together are the document.
     std::vector<int64_t> document;
     for (const char* part : {"prompt_ids", "reference_ids"})
       for (const Json& id : lines[i].at(part).as_array()) document.push_back(id.as_integer());
@@ -114,7 +114,7 @@ TEST_CASE("datasets are decoded to a file of each checkpoint, every document onc
   REQUIRE(decoded(directory.path(), 3).size() == 24);
   REQUIRE(decoded(directory.path(), 3)[0].at("log_probability").as_number() !=
           lines[0].at("log_probability").as_number());
-  // The run is as it was: nothing of training was touched.
+  // The training run is unchanged.
   REQUIRE(run_tiny(decodable(), directory.path(), [] {
             RunOptions options;
             options.allow_config_change = true;
@@ -122,7 +122,8 @@ TEST_CASE("datasets are decoded to a file of each checkpoint, every document onc
           }()) == 0);
 }
 
-TEST_CASE("beams, greedy and samples come out of one checkpoint, and beams score best") {
+TEST_CASE(
+    "one checkpoint is decoded by beam search, greedily and by sampling, and beams score best") {
   const TemporaryDirectory directory;
   ExperimentConfig config = decodable();
   REQUIRE(run_tiny(config, directory.path()) == 0);
@@ -140,7 +141,7 @@ TEST_CASE("beams, greedy and samples come out of one checkpoint, and beams score
   REQUIRE(totals[DecodeStrategy::kGreedy] > totals[DecodeStrategy::kSample]);
 }
 
-TEST_CASE("what is decoded does not depend on the mesh nor on the number of processes") {
+TEST_CASE("decoded text does not depend on the mesh or the number of processes") {
   const TemporaryDirectory directory;
   ExperimentConfig config = decodable();
   REQUIRE(run_tiny(config, directory.path()) == 0);
@@ -174,7 +175,7 @@ TEST_CASE("what is decoded does not depend on the mesh nor on the number of proc
   }
 }
 
-TEST_CASE("without decode datasets the documents of the eval datasets are gone on from") {
+TEST_CASE("without decode datasets the documents of the eval datasets are continued") {
   const TemporaryDirectory directory;
   ExperimentConfig config = decodable();
   REQUIRE(run_tiny(config, directory.path()) == 0);
@@ -188,7 +189,7 @@ TEST_CASE("without decode datasets the documents of the eval datasets are gone o
                    "Give --prompt=TEXT or --prompt_ids=IDS, or --set task.decode.prompt_length=N"));
 }
 
-TEST_CASE("samples are taken while training, and their lines do not outlive a crash") {
+TEST_CASE("samples are taken during training, and a resumed run does not repeat their lines") {
   const TemporaryDirectory directory;
   ExperimentConfig config = decodable(6);
   task_of(config).train.save_interval_steps = 4;
@@ -204,7 +205,7 @@ TEST_CASE("samples are taken while training, and their lines do not outlive a cr
     REQUIRE(lines[i].at("ids").as_array().size() == 5);
     REQUIRE(lines[i].find("reference") == nullptr);
   }
-  // Another number of prompts leaves each one's sample as it is.
+  // The number of prompts does not change the sample of a prompt.
   const TemporaryDirectory other;
   ExperimentConfig fewer = config;
   task_of(fewer).train.sample.prompts = {"10"};
@@ -217,7 +218,7 @@ TEST_CASE("samples are taken while training, and their lines do not outlive a cr
   REQUIRE(read_bytes(directory / "samples.jsonl") == whole);
 }
 
-TEST_CASE("samples leave training as it is, to the bit, and are in no checkpoint") {
+TEST_CASE("sampling changes no bit of training and adds nothing to checkpoints") {
   const TemporaryDirectory with, without;
   ExperimentConfig config = decodable(5);
   REQUIRE(run_tiny(config, without.path()) == 0);
@@ -228,7 +229,7 @@ TEST_CASE("samples leave training as it is, to the bit, and are in no checkpoint
   for (const auto& [path, entry] : checkpoint.entries()) REQUIRE(!path.starts_with("cache/"));
 }
 
-TEST_CASE("what cannot be decoded is told before anything is") {
+TEST_CASE("invalid decode requests are rejected before decoding starts") {
   const TemporaryDirectory directory;
   ExperimentConfig config = decodable();
   REQUIRE_THAT(message_of(config, directory.path(), decoding({"7"})),
@@ -239,7 +240,7 @@ TEST_CASE("what cannot be decoded is told before anything is") {
   };
   REQUIRE(of_prompt(" ") ==
           "--prompt number 2: the prompt is empty; give it at least a token to go on from");
-  REQUIRE(of_prompt("") == "no error");  // Begins a new text.
+  REQUIRE(of_prompt("") == "no error");  // Starts a new text.
   REQUIRE_THAT(of_prompt("7 eight"), Catch::Contains("'eight' is not a token id"));
   REQUIRE_THAT(of_prompt("7 99"), Catch::Contains("token id 99 is beyond the vocabulary"));
   RunOptions missing = decoding({"7"});
@@ -260,7 +261,7 @@ TEST_CASE("what cannot be decoded is told before anything is") {
                Catch::Contains("has room for 1"));
 }
 
-TEST_CASE("prompts are given as ids, and ids beyond the vocabulary are refused") {
+TEST_CASE("prompts may be given as ids, and ids beyond the vocabulary are rejected") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = decodable();
   run_tiny(config, directory / "run");
@@ -278,7 +279,7 @@ TEST_CASE("prompts are given as ids, and ids beyond the vocabulary are refused")
   refused(" ,", "no token ids are given");
 }
 
-TEST_CASE("a run without tokenizer and data is decoded by ids, and says so for text") {
+TEST_CASE("a run without a tokenizer is decoded from ids, and a text prompt is an error") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = decodable();
   run_tiny(config, directory / "run");

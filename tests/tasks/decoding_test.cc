@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoding by a model's cached graphs: what a prompt gives is its own, to the bit.
+// Decoding by a model's cached graphs: the result for a prompt is bit-identical in any batch.
 #include <chrono>
 
 #include "core/base/error.h"
@@ -21,7 +21,7 @@ using Results = std::vector<std::vector<DecodedSample>>;
 
 constexpr int64_t kVocab = 72;
 
-// Wide enough that products take the ways that those of real models do.
+// Wide enough that matrix products take the same code paths as in real models.
 ExperimentConfig wide_config(DType compute = DType::kF32) {
   ExperimentConfig config = tiny_config(1, compute);
   config.task.as<SingleTask::HParams>().model = LanguageModel::HParams{
@@ -69,7 +69,7 @@ void require_same_bits(const std::vector<DecodedSample>& a, const std::vector<De
   }
 }
 
-TEST_CASE("a prompt decodes to the same bits in any batch, order and company", "[levels]") {
+TEST_CASE("a prompt decodes to the same bits in any batch, order and cache size", "[levels]") {
   for (const DType compute : {DType::kF32, DType::kBF16})
     for (const DecodeStrategy strategy : {DecodeStrategy::kSample, DecodeStrategy::kBeam}) {
       INFO(dtype_name(compute) << " " << enum_name(strategy));
@@ -99,14 +99,14 @@ TEST_CASE("a prompt decodes to the same bits in any batch, order and company", "
       for (const size_t i : {1u, 5u}) {
         INFO("prompt " << i << " alone");
         require_same_bits(decode(config, p, {prompts[i]}).front(), expected[i]);
-        DecodeHParams longer = p;  // A cache with more room than it needs.
+        DecodeHParams longer = p;  // A larger cache than needed.
         longer.cache_length = 200;
         require_same_bits(decode(config, longer, {prompts[i]}).front(), expected[i]);
       }
     }
 }
 
-TEST_CASE("caches of other names and sizes lie side by side in a session") {
+TEST_CASE("a session holds caches of different names and sizes at the same time") {
   const ExperimentConfig config = wide_config();
   const Prompts prompts = wide_prompts(4);
   DecodeHParams sample, beam;
@@ -135,7 +135,7 @@ TEST_CASE("caches of other names and sizes lie side by side in a session") {
   }
 }
 
-TEST_CASE("a model that is no language model cannot decode, and says so") {
+TEST_CASE("decoding a model that is not a language model is an error") {
   ExperimentConfig config = tiny_config(1);
   config.task.as<SingleTask::HParams>().model = ClassificationModel::HParams{
       .network_tpl = Mlp::HParams{.input_dims = 4, .hidden_dims = {8}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mode=eval beside a run's directory: which checkpoints it scores, what it leaves there, and that
-// it disturbs nobody.
+// --mode=eval on a run's directory: which checkpoints it scores, what it writes, and that it does
+// not change the training run.
 #include "tasks/modes/eval_run.h"
 
 #include <atomic>
@@ -33,7 +33,7 @@ RunOptions eval_of(const CheckpointChoice& choice) {
   return options;
 }
 
-// Twelve steps, a checkpoint and an evaluation every third; both evaluators look often.
+// `steps` steps with a checkpoint and an evaluation every `interval` steps. Followers poll often.
 ExperimentConfig watched_config(int64_t steps = 12, int64_t interval = 3) {
   ExperimentConfig config = tiny_config(steps);
   task_of(config).train.save_interval_steps = interval;
@@ -44,7 +44,7 @@ ExperimentConfig watched_config(int64_t steps = 12, int64_t interval = 3) {
   return config;
 }
 
-// The number of `key` by step, in lines of JSON.
+// The value of `key` by step, from lines of JSON.
 std::map<int64_t, double> numbers(const fs::path& file, const std::string& key) {
   std::map<int64_t, double> values;
   if (!fs::exists(file)) return values;
@@ -70,7 +70,7 @@ int64_t lines_in(const fs::path& file) {
   return std::count(text.begin(), text.end(), '\n');
 }
 
-TEST_CASE("checkpoints are scored as they were in training: the newest, one, or all") {
+TEST_CASE("the newest, one, or all checkpoints get the same scores as in training") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = watched_config();
   const fs::path run = directory.path();
@@ -87,23 +87,23 @@ TEST_CASE("checkpoints are scored as they were in training: the newest, one, or 
   REQUIRE(scored(run) == expected);
   REQUIRE(lines_in(run / "eval_out/validation.jsonl") == 6);
   REQUIRE(fs::exists(run / "eval_out/summaries/validation"));
-  // Nothing of the training run's was touched.
+  // No file of the training run changed.
   REQUIRE(read_file(run / "metrics.jsonl") == log);
-  REQUIRE(run_tiny(config, run) == 0);  // It is complete, and says so.
+  REQUIRE(run_tiny(config, run) == 0);  // The run is complete, so this does nothing.
   REQUIRE(read_file(run / "metrics.jsonl") == log);
 
   REQUIRE_THROWS_WITH(run_tiny(config, run, eval_of({Kind::kStep, 7})),
                       Catch::Contains("no checkpoint of step 7; there are those of 3, 6, 9, 12"));
 }
 
-TEST_CASE("a running job is followed until it is done, though its checkpoints go") {
+TEST_CASE("a running job is followed until it is done, although checkpoints are removed") {
   const TemporaryDirectory directory;
   ExperimentConfig config = watched_config(60, 4);
   task_of(config).train.save_max_to_keep = 1;
   const fs::path run = directory.path();
   int followed = -1;
   {
-    // It begins before there is anything to see.
+    // The follower starts before the run directory has content.
     const std::jthread follower(
         [&] { followed = run_tiny(config, run, eval_of({Kind::kFollow})); });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -116,18 +116,18 @@ TEST_CASE("a running job is followed until it is done, though its checkpoints go
   for (const auto& [step, value] : found) REQUIRE(value == expected.at(step));
   REQUIRE(lines_in(run / "eval_out/validation.jsonl") == static_cast<int64_t>(found.size()));
 
-  // Whoever follows again scores nothing twice.
+  // Following again scores nothing twice.
   const std::string before = read_file(run / "eval_out/validation.jsonl");
   REQUIRE(run_tiny(config, run, eval_of({Kind::kFollow})) == 0);
   REQUIRE(read_file(run / "eval_out/validation.jsonl") == before);
 }
 
-TEST_CASE("a job that has stopped is followed for as long as patience lasts, or until a signal") {
+TEST_CASE("a stopped job is followed until the patience time or a signal ends it") {
   const TemporaryDirectory directory;
   ExperimentConfig config = watched_config(6);
   const fs::path run = directory.path();
   REQUIRE(run_tiny(config, run) == 0);
-  // As it is left by a job that was killed before its end.
+  // The log of a job that was killed before its end.
   const std::string log = read_file(run / "metrics.jsonl");
   const size_t last = log.rfind('\n', log.size() - 2) + 1;
   REQUIRE_THAT(log.substr(last), Catch::Contains("\"done\""));
@@ -139,7 +139,7 @@ TEST_CASE("a job that has stopped is followed for as long as patience lasts, or 
     REQUIRE(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(200));
     REQUIRE(scored(run) == in_training(run));
   }
-  SECTION("a signal") {
+  SECTION("signal") {
     std::atomic<bool> ended = false;
     const std::jthread killer([&] {
       while (scored(run).size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -155,7 +155,7 @@ TEST_CASE("a job that has stopped is followed for as long as patience lasts, or 
   }
 }
 
-TEST_CASE("a checkpoint that goes while others are scored is passed over") {
+TEST_CASE("a checkpoint removed during scoring is skipped") {
   const TemporaryDirectory directory;
   ExperimentConfig config = watched_config();
   config.eval_inputs["validation"] = TinyMixture::HParams{};
@@ -168,7 +168,7 @@ TEST_CASE("a checkpoint that goes while others are scored is passed over") {
   REQUIRE(scored(run).size() == 3);
   REQUIRE(scored(run).count(6) == 0);
 
-  // One that is there but damaged is an error.
+  // A damaged checkpoint is an error.
   fs::resize_file(run / "checkpoints/step_0000000009/host_00000.h5", 100);
   REQUIRE_THROWS_WITH(run_tiny(config, run, eval_of({Kind::kAll})),
                       Catch::Contains("step_0000000009"));
@@ -197,7 +197,7 @@ TEST_CASE("several processes follow a job together") {
   for (const auto& [step, value] : found) REQUIRE(value == Approx(expected.at(step)).epsilon(1e-5));
 }
 
-TEST_CASE("rolling evaluation goes on where a resumed run stopped, and where its checkpoint says") {
+TEST_CASE("rolling evaluation resumes at the position in the checkpoint") {
   const TemporaryDirectory directory;
   const auto config_of = [](int64_t steps) {
     ExperimentConfig config = watched_config(steps);
@@ -212,20 +212,20 @@ TEST_CASE("rolling evaluation goes on where a resumed run stopped, and where its
   REQUIRE(run_tiny(config_of(12), directory / "halves", longer) == 0);
   const auto expected = in_training(directory / "whole");
   REQUIRE(in_training(directory / "halves") == expected);
-  // Without the place, the third evaluation would be of the first rows again.
+  // With reset_for_eval, the third evaluation reads the first rows again.
   ExperimentConfig anew = config_of(12);
   anew.eval.datasets["validation"].reset_for_eval = true;
   REQUIRE(run_tiny(anew, directory / "anew") == 0);
   REQUIRE(in_training(directory / "anew").at(3) == expected.at(3));
   REQUIRE(in_training(directory / "anew").at(9) != expected.at(9));
 
-  // Evaluation alone takes the rows that training would take next.
+  // --mode=eval reads the rows that training would read next.
   REQUIRE(run_tiny(config_of(12), directory / "whole", eval_of({Kind::kStep, 6})) == 0);
   REQUIRE(run_tiny(config_of(12), directory / "halves", eval_of({Kind::kStep, 6})) == 0);
   REQUIRE(scored(directory / "whole") == scored(directory / "halves"));
 }
 
-TEST_CASE("evaluation needs datasets, and a checkpoint") {
+TEST_CASE("evaluation without datasets or without a checkpoint is an error") {
   const TemporaryDirectory directory;
   ExperimentConfig config = watched_config(3);
   REQUIRE_THROWS_WITH(run_tiny(config, directory.path(), eval_of({})),
@@ -236,7 +236,7 @@ TEST_CASE("evaluation needs datasets, and a checkpoint") {
                       Catch::Contains("has no eval_inputs, so there is nothing to score"));
 }
 
-TEST_CASE("lines of many writers are whole, and half a line of a killed one is cut off") {
+TEST_CASE("concurrent writers append whole lines, and a partial last line is removed") {
   const TemporaryDirectory directory;
   const fs::path file = directory / "deep/lines.jsonl";
   const std::string half = "{\"half\": " + std::string(10000, '1');
@@ -259,13 +259,13 @@ TEST_CASE("lines of many writers are whole, and half a line of a killed one is c
       REQUIRE(root.at("line").as_integer() == next[writer->as_integer()]++);
   }
   REQUIRE(next == std::map<int64_t, int64_t>{{0, 50}, {1, 50}, {2, 50}, {3, 50}});
-  // One that holds nothing but half a line.
+  // A file that holds only a partial line.
   write_file_atomically(directory / "half", half);
   append_shared_line(directory / "half", "{}");
   REQUIRE(read_file(directory / "half") == "{}\n");
 }
 
-TEST_CASE("a dry run refuses a damaged checkpoint, as scoring would") {
+TEST_CASE("a dry run rejects a damaged checkpoint, as scoring does") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = watched_config(3);
   REQUIRE(run_tiny(config, directory.path()) == 0);

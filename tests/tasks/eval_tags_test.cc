@@ -18,7 +18,7 @@ std::string message_of(const EvalTags& tags) {
   return "";
 }
 
-TEST_CASE("a tag averages labels alike, and members alike") {
+TEST_CASE("tag means weight labels equally, macro means weight members equally") {
   MetricMeans large, small, empty;
   large.add("loss", 300.0, 100.0);
   large.add("log_pplx", 300.0, 100.0);
@@ -37,7 +37,7 @@ TEST_CASE("a tag averages labels alike, and members alike") {
   REQUIRE(std::isnan(tag_values({empty}, names).at("macro_loss")));
 }
 
-TEST_CASE("tags name what there is, once") {
+TEST_CASE("a tag names existing datasets, each once") {
   using Catch::Contains;
   REQUIRE(message_of({{"all", {"books", "web"}}, {"talk", {"web/forums"}}}).empty());
   REQUIRE_THAT(message_of({{"all", {"boks"}}}),
@@ -49,7 +49,7 @@ TEST_CASE("tags name what there is, once") {
   REQUIRE_THAT(message_of({{"a/b", {"web"}}}), Contains("no name of a tag"));
 }
 
-TEST_CASE("scores are a table: datasets, their sources, tags last") {
+TEST_CASE("scores are printed as a table: datasets, their sources, then tags") {
   const std::vector<std::string> table = eval_table(1200, {{"eval/books/loss", 2.25},
                                                            {"eval/books/perplexity", 9.4877},
                                                            {"eval/books/weight", 123456},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What evaluation gives is what a plain computation from logits gives, for any batch size, number
-// of processes and mesh: by dataset, by source and by tag, and in the metrics of a user.
+// Evaluation gives the same metrics as a plain computation from logits, for any batch size, number
+// of processes and mesh: by dataset, by source and by tag, and for user-defined metrics.
 #include "tasks/eval/evaluation.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 using Metrics = std::map<std::string, double>;
 
-// Remembers what it was given, in any process of the test.
+// An example that a Collector received, in any process of the test.
 struct Seen {
   int64_t number = 0;
   std::string source;
@@ -33,7 +33,7 @@ struct Seen {
   double log_likelihood = 0.0;
 };
 std::mutex seen_mutex;
-std::vector<std::vector<Seen>> seen;  // By evaluation.
+std::vector<std::vector<Seen>> seen;  // One list per evaluation.
 
 }  // namespace
 
@@ -82,7 +82,7 @@ ExperimentConfig mixture_config(int64_t batch_size, const std::vector<int64_t>& 
   return config;
 }
 
-// The evaluation of freshly initialised weights.
+// Evaluates freshly initialised weights.
 Metrics evaluate(const ExperimentConfig& config, int64_t devices, ProcessGroup& processes,
                  int times = 1) {
   const TinyDevices owned(devices);
@@ -101,7 +101,7 @@ Metrics evaluate(const ExperimentConfig& config, int64_t devices = 1) {
   return evaluate(config, devices, alone);
 }
 
-// By each process's own account.
+// The metrics that each process returns.
 std::vector<Metrics> evaluate_in_processes(const ExperimentConfig& config, int count,
                                            int64_t devices) {
   const auto transports = make_loopback(count);
@@ -117,7 +117,7 @@ std::vector<Metrics> evaluate_in_processes(const ExperimentConfig& config, int c
   return metrics;
 }
 
-// Sums over labels that weigh something, from logits of one row at a time.
+// Sums over labels with non-zero weight, from the logits of one row at a time.
 struct Plain {
   double nats = 0.0, correct = 0.0, labels = 0.0, bytes = 0.0;
   void add(const Plain& other) {
@@ -128,7 +128,7 @@ struct Plain {
   }
 };
 
-// The logits of single rows, by a program of its own on the weights that evaluation has.
+// Logits of single rows, from a separate program with the same initial weights.
 class RowLogits {
  public:
   RowLogits(const ExperimentConfig& config, const TinyMixture& input)
@@ -141,7 +141,7 @@ class RowLogits {
     executor_.allocate();
     initialise_state(executor_, task_->model().parameters(), 7, 1);
   }
-  // Of each position, a score for each id.
+  // Returns the logits of a row, f32["seq vocab"].
   std::vector<float> of(const Batch& row) {
     write_batch(executor_, program_, row);
     executor_.run(program_);
@@ -193,7 +193,7 @@ void require_plain(const Metrics& metrics, const std::map<std::string, Plain>& p
   for (const auto& [group, scores] : plain) {
     INFO(group);
     const auto value = [&](const char* name) { return metrics.at("eval/" + group + "/" + name); };
-    // f32 sums of sixteen terms a row, against f64 throughout.
+    // Evaluation sums sixteen terms a row in f32; the expected values are computed in f64.
     REQUIRE(value("log_pplx") == Approx(scores.nats / scores.labels).epsilon(1e-5));
     REQUIRE(value("loss") == Approx(scores.nats / scores.labels).epsilon(1e-5));
     REQUIRE(value("perplexity") == Approx(std::exp(scores.nats / scores.labels)).epsilon(1e-4));
@@ -204,11 +204,11 @@ void require_plain(const Metrics& metrics, const std::map<std::string, Plain>& p
   }
 }
 
-TEST_CASE("evaluation gives what logits say row by row: whole, by source and by tag") {
+TEST_CASE("metrics match a computation from logits: for the whole set, by source and by tag") {
   const std::map<std::string, Plain> plain = plain_scores();
   const Metrics metrics = evaluate(mixture_config(4));
   require_plain(metrics, plain);
-  // Sources alike, however many labels they have.
+  // The macro mean weights sources equally.
   const auto mean = [&](const std::string& group) {
     return plain.at(group).nats / plain.at(group).labels;
   };
@@ -219,7 +219,7 @@ TEST_CASE("evaluation gives what logits say row by row: whole, by source and by 
           Approx(plain.at("mixture").nats).epsilon(1e-5));
 }
 
-TEST_CASE("batch size does not matter: padding weighs nothing, in rows and in metrics of a user") {
+TEST_CASE("metrics do not depend on the batch size, and padding has no weight") {
   const Metrics expected = evaluate(mixture_config(1));
   for (const int64_t batch_size : {2, 4, 8, 16}) {
     INFO("batches of " << batch_size);
@@ -244,7 +244,7 @@ TEST_CASE("batch size does not matter: padding weighs nothing, in rows and in me
   }
 }
 
-TEST_CASE("an example of sample weight 0 weighs nothing, whatever its labels weigh") {
+TEST_CASE("an example of sample weight 0 has no weight") {
   ExperimentConfig config = mixture_config(4), loud = mixture_config(4);
   auto& input = config.eval_inputs["mixture"].as<TinyMixture::HParams>();
   input.num_rows = 11 + 3;
@@ -256,7 +256,7 @@ TEST_CASE("an example of sample weight 0 weighs nothing, whatever its labels wei
     INFO(name);
     REQUIRE(metrics.at(name) == Approx(value).epsilon(1e-6));
   }
-  // The model's own totals, of which rows are the parts.
+  // The totals of the model equal the sums over its rows.
   const TinyDevices devices;
   ProcessGroup alone;
   Session session(config, {.trains = false}, devices.in_order(), alone);
@@ -279,7 +279,7 @@ TEST_CASE("an example of sample weight 0 weighs nothing, whatever its labels wei
   }
 }
 
-TEST_CASE("meshes and processes give the numbers of one device, the same in each process") {
+TEST_CASE("any mesh and number of processes gives the metrics of one device in every process") {
   const Metrics expected = evaluate(mixture_config(8));
   const auto require_expected = [&](const Metrics& metrics) {
     REQUIRE(metrics.size() == expected.size());
@@ -307,7 +307,7 @@ TEST_CASE("meshes and processes give the numbers of one device, the same in each
   }
 }
 
-TEST_CASE("the first N batches are the same each time; rolling N go on") {
+TEST_CASE("the first N batches are the same in each evaluation; rolling N continue") {
   ExperimentConfig config = mixture_config(2);
   EvalHParams& p = config.eval.datasets["mixture"];
   p.num_batches = 2;
@@ -344,7 +344,7 @@ std::string message_of(const ExperimentConfig& config) {
   return "";
 }
 
-TEST_CASE("what cannot be scored is said, and how to mend it") {
+TEST_CASE("invalid evaluation settings are errors that say how to fix them") {
   using Catch::Contains;
   ExperimentConfig config = mixture_config(4);
   auto& input = config.eval_inputs["mixture"].as<TinyMixture::HParams>();
@@ -354,18 +354,18 @@ TEST_CASE("what cannot be scored is said, and how to mend it") {
     REQUIRE_THAT(message_of(config),
                  Contains("'mixture' holds nothing to score (no label has weight)"));
   }
-  SECTION("rolling on over a set that ends") {
+  SECTION("rolling over a finite dataset") {
     p.reset_for_eval = false;
     p.num_batches = 2;
     REQUIRE_THAT(message_of(config), Contains("eval.datasets.mixture") &&
                                          Contains("but its input ends; let it repeat"));
   }
-  SECTION("rolling on over the whole set") {
+  SECTION("rolling over the whole dataset") {
     p.reset_for_eval = false;
     input.repeat = true;
     REQUIRE_THAT(message_of(config), Contains("takes num_batches of at least 1; it is -1"));
   }
-  SECTION("all of what never ends") {
+  SECTION("the whole of an infinite dataset") {
     input.repeat = true;
     REQUIRE_THAT(message_of(config), Contains("its input repeats for ever; set num_batches"));
   }
@@ -373,32 +373,32 @@ TEST_CASE("what cannot be scored is said, and how to mend it") {
     p.num_batches = 0;
     REQUIRE_THAT(message_of(config), Contains("num_batches is 0; expected at least 1, or -1"));
   }
-  SECTION("options of a dataset that there is not") {
+  SECTION("options of an unknown dataset") {
     config.eval.datasets["mixtur"] = {};
     REQUIRE_THAT(message_of(config), Contains("did you mean 'mixture'?"));
   }
-  SECTION("a tag of what there is not") {
+  SECTION("a tag of an unknown dataset") {
     config.eval.tags["code"] = {"mixture/cod"};
     REQUIRE_THAT(message_of(config), Contains("eval.tags.code") &&
                                          Contains("there is no dataset 'mixture/cod'; did you "
                                                   "mean 'mixture/code'?"));
   }
-  SECTION("a metric with the name of a source") {
+  SECTION("a metric named like a source") {
     p.score_metrics["code"] = Collector::HParams{};
     REQUIRE_THAT(message_of(config), Contains("a source of the dataset has that name"));
   }
-  SECTION("a metric that does not give what it names") {
+  SECTION("a metric that omits a value it declares") {
     p.score_metrics["collected"] = Collector::HParams{.breaks_its_word = true};
     REQUIRE_THAT(message_of(config),
                  Contains("score_metrics.collected") && Contains("gave no 'nats'"));
   }
-  SECTION("names that paths cannot hold") {
+  SECTION("names that are invalid in paths") {
     config.eval_inputs["a/b"] = config.eval_inputs["mixture"];
     REQUIRE_THAT(message_of(config), Contains("'a/b' is no name of a dataset"));
   }
 }
 
-TEST_CASE("more batches than there are: all are scored, which is remarked once") {
+TEST_CASE("if num_batches exceeds the dataset, all batches are scored with one warning") {
   ExperimentConfig config = mixture_config(4);
   config.eval.datasets["mixture"].num_batches = 50;
   const TinyDevices devices;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorBoard event files: their bytes by hand, and the real TensorBoard reading them.
+// TensorBoard event files: compared with bytes written by hand, and read by TensorBoard.
 #include "tasks/logging/event_file.h"
 
 #include <cstdlib>
@@ -21,7 +21,7 @@ uint32_t masked(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// The payloads of a file's records; fails on a checksum that does not match.
+// The payloads of a file's records; fails on a wrong checksum.
 std::vector<std::string> records(const std::filesystem::path& path) {
   const std::string bytes = read_bytes(path);
   std::vector<std::string> payloads;
@@ -39,7 +39,7 @@ std::vector<std::string> records(const std::filesystem::path& path) {
   return payloads;
 }
 
-TEST_CASE("events are the protocol buffers that TensorBoard expects, byte for byte") {
+TEST_CASE("events are encoded as the protocol buffers that TensorBoard expects") {
   const TemporaryDirectory directory;
   EventFile file(directory / "summaries/train", 301);
   file.scalar(300, "loss", 1.5);
@@ -73,7 +73,7 @@ TEST_CASE("TensorBoard reads the event files") {
     file.text(0, "parameters", "| a | b |\n|---|---|\n| 1 | é |");
   }
   {
-    EventFile resumed(directory / "train", 201);  // Steps 201 to 300 again, and on.
+    EventFile resumed(directory / "train", 201);  // Repeats steps 201 to 300 and continues.
     for (int64_t step = 201; step <= 310; ++step) resumed.scalar(step, "loss", 7.0);
   }
   write_bytes(directory / "read.py", R"(

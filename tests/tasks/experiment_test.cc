@@ -8,12 +8,12 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("without shapes all devices go to data") {
+TEST_CASE("without mesh shapes all devices are on axis data") {
   REQUIRE(make_mesh({}, 8).text() == "replica=1 data=8 mdl=1");
   REQUIRE(make_mesh({.dcn_mesh_shape = {2, 1, 1}}, 8).size("data") == 4);
 }
 
-TEST_CASE("shapes multiply, and must come to the devices there are") {
+TEST_CASE("mesh shapes multiply to the number of devices") {
   const MeshConfig config{.ici_mesh_shape = {1, 2, 2}, .dcn_mesh_shape = {2, 1, 1}};
   const Mesh mesh = make_mesh(config, 8);
   REQUIRE(mesh.size("replica") == 2);
@@ -30,7 +30,7 @@ TEST_CASE("shapes multiply, and must come to the devices there are") {
                       "the nearest number that can is 9"));
 }
 
-TEST_CASE("a mesh of another number of devices is refused with both ways to mend it") {
+TEST_CASE("a mesh of another number of devices is rejected with both ways to fix it") {
   const auto message = [](std::vector<int64_t> shape, const DevicesAtHand& devices) {
     try {
       make_mesh({.ici_mesh_shape = std::move(shape)}, devices);
@@ -56,7 +56,7 @@ TEST_CASE("a mesh of another number of devices is refused with both ways to mend
           "number of processes that divides 4, or --set ici_mesh_shape=[1,6,1]");
 }
 
-TEST_CASE("advice on a mesh of other axes names the field that shapes them, and works") {
+TEST_CASE("the advice for a mesh with other axes names the field to set, and following it works") {
   const MeshConfig axes{.axis_names = {"rows", "columns"}};
   const auto advised = [](MeshConfig config, int64_t devices) {
     try {
@@ -78,19 +78,19 @@ TEST_CASE("advice on a mesh of other axes names the field that shapes them, and 
   }
 }
 
-TEST_CASE("a mesh is planned with no such devices at hand") {
+TEST_CASE("a mesh is planned without the devices") {
   const MeshConfig config{.ici_mesh_shape = {1, 12, 16}, .dcn_mesh_shape = {8, 1, 1}};
   REQUIRE(planned_mesh(config, 1).num_devices() == 1536);
   REQUIRE(planned_mesh({}, 8).size("data") == 8);
 }
 
-TEST_CASE("axis rules come from their text") {
+TEST_CASE("axis rules are parsed from text") {
   const AxisRules rules = make_rules({.weights = "embed -> data"});
   REQUIRE(rules.weights.at(0).axis == "embed");
   REQUIRE(rules.activations.at(0).mesh == std::vector<std::string>{"replica", "data"});
 }
 
-TEST_CASE("options of evaluation follow the datasets that there are") {
+TEST_CASE("eval options for every dataset default, and unknown dataset names are kept") {
   ExperimentConfig config;
   config.eval_inputs["books"] = SyntheticInput::HParams{};
   config.eval.datasets["gone"];
@@ -98,7 +98,7 @@ TEST_CASE("options of evaluation follow the datasets that there are") {
   const auto datasets = with_all_evals(config).eval.datasets;
   REQUIRE(datasets.size() == 2);
   REQUIRE(datasets.contains("books"));
-  REQUIRE(datasets.contains("misspelt"));  // Whoever set it is told that there is no such dataset.
+  REQUIRE(datasets.contains("misspelt"));  // A later check reports that there is no such dataset.
 }
 
 }  // namespace

@@ -140,8 +140,8 @@ TEST_CASE("finished rows take the next prompts, and prefill waits until several 
   // In static batches of eight, each batch would take as many steps as its longest sample.
   REQUIRE(program.steps < tokens / 8 * 2);
   REQUIRE(program.steps >= tokens / 8 - longest);
-  REQUIRE(program.prefills <=
-          3 * 64 / 2);  // A prompt has up to three chunks, and at least two are read together.
+  // A prompt has up to three chunks, and at least two prompts are read together.
+  REQUIRE(program.prefills <= 3 * 64 / 2);
 }
 
 TEST_CASE("stop tokens are suppressed up to the minimum length, and are in ids but not in text") {
@@ -256,8 +256,7 @@ TEST_CASE("invalid values of task.decode are rejected with the field's name") {
   REQUIRE(message([](DecodeHParams& p) { p.top_p = 0.0; }) != "no error");
   REQUIRE(message([](DecodeHParams& p) { p.top_k = -1; }) ==
           "task.decode.top_k is -1; expected at least 0");
-  REQUIRE(message([](DecodeHParams& p) { p.beam_size = 9; }) ==
-          "no error");  // Unused by this strategy.
+  REQUIRE(message([](DecodeHParams& p) { p.beam_size = 9; }) == "no error");  // Unused.
   REQUIRE(message([](DecodeHParams& p) {
             p.beam_size = 9;
             p.strategy = DecodeStrategy::kBeam;

@@ -74,8 +74,8 @@ TEST_CASE("all differences of two configurations are reported at once") {
   other.tied = false;
   other.norm_epsilon = 1e-5;
   other.stretch.low = 2.0;
-  other.max_positions = 7;        // Informational in a Llama, and
-  other.residual_dropout = 0.25;  // unused: neither is a difference.
+  other.max_positions = 7;        // Not compared for Llama models.
+  other.residual_dropout = 0.25;  // Has no effect in them.
   REQUIRE(hf_differences(file, other) ==
           std::vector<std::string>{
               "hidden_size: 16 in config.json, 32 in the experiment",
