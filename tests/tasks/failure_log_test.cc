@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("failures are logged a line each, with the time") {
+TEST_CASE("each failure is logged as one line with the time") {
   const TemporaryDirectory directory;
   log_failure(directory.path(), "process 1 (host b) is missing");
   log_failure(directory.path(), "of two\nlines");
@@ -17,7 +17,7 @@ TEST_CASE("failures are logged a line each, with the time") {
                                               "of two lines\n"));
 }
 
-TEST_CASE("failures are not logged through a link, or where there is no directory") {
+TEST_CASE("no failure is logged through a link or into a missing directory") {
   const TemporaryDirectory directory;
   write_bytes(directory / "target", "as it was");
   std::filesystem::create_symlink("target", directory / "failures.log");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run does when its newest checkpoints are damaged: it stops and says what to remove, or, if
-// asked to, goes on from the newest that is good, all processes from the same.
+// Runs whose newest checkpoints are damaged: by default they stop and name what to remove. With
+// --checkpoint=auto-fallback all processes resume from the newest intact checkpoint.
 #include <functional>
 #include <thread>
 
@@ -35,7 +35,7 @@ RunOptions falling_back() {
 
 Steps steps_of(const fs::path& run) { return CheckpointStore(run / "checkpoints").steps(); }
 
-// Flips a bit in the middle of a file, which is in an array of a shard.
+// Flips a bit in the middle of a shard file, inside an array.
 void damage(const fs::path& run, int64_t step, const char* name = "host_00000.h5") {
   ByteFile file =
       ByteFile::open_to_write(CheckpointStore(run / "checkpoints").path_of(step) / name);
@@ -55,7 +55,7 @@ std::string refusal(const fs::path& run, const RunOptions& options = {}) {
   return "";
 }
 
-TEST_CASE("damage to an array of the newest checkpoint stops a run, and names what to remove") {
+TEST_CASE("a damaged newest checkpoint stops the run with an error that names what to remove") {
   const TemporaryDirectory run;
   REQUIRE(run_tiny(saving_config(), run.path()) == 0);
   damage(run.path(), 8);
@@ -65,7 +65,8 @@ TEST_CASE("damage to an array of the newest checkpoint stops a run, and names wh
   REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
 }
 
-TEST_CASE("on request a run goes on from the newest good checkpoint, to the same losses") {
+TEST_CASE(
+    "with auto-fallback a run resumes from the newest intact checkpoint with the same losses") {
   const TemporaryDirectory whole, run;
   REQUIRE(run_tiny(saving_config(), whole.path()) == 0);
   REQUIRE(run_tiny(saving_config(), run.path()) == 0);
@@ -74,19 +75,19 @@ TEST_CASE("on request a run goes on from the newest good checkpoint, to the same
   RunOptions dry = falling_back();
   dry.dry_run = true;
   REQUIRE(run_tiny(saving_config(), run.path(), dry) == 0);
-  REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});  // It writes nothing.
+  REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});  // The dry run writes nothing.
   REQUIRE(run_tiny(saving_config(), run.path(), falling_back()) == 0);
   REQUIRE(losses_of(run.path()) == losses_of(whole.path()));
   REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
   for (const int64_t step : {4, 6, 8})
     REQUIRE_NOTHROW(CheckpointStore(run / "checkpoints").open(step).verify());
-  // Set aside, not lost.
+  // Damaged checkpoints are renamed, not deleted.
   REQUIRE(fs::exists(run / "checkpoints/damaged_step_0000000006"));
   REQUIRE(fs::exists(run / "checkpoints/damaged_step_0000000008"));
   REQUIRE(values_of(run.path(), "damaged") == std::vector<std::string>{"2"});
 }
 
-TEST_CASE("a good newest checkpoint is used, and damaged ones before it do not matter") {
+TEST_CASE("an intact newest checkpoint is used, even if earlier ones are damaged") {
   const TemporaryDirectory run;
   REQUIRE(run_tiny(saving_config(), run.path()) == 0);
   damage(run.path(), 4);
@@ -94,7 +95,7 @@ TEST_CASE("a good newest checkpoint is used, and damaged ones before it do not m
   REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
 }
 
-TEST_CASE("if every checkpoint is damaged, a run says so and does not start over by itself") {
+TEST_CASE("if every checkpoint is damaged, the run fails and does not restart") {
   const TemporaryDirectory run;
   REQUIRE(run_tiny(saving_config(), run.path()) == 0);
   for (const int64_t step : steps_of(run.path())) damage(run.path(), step);
@@ -103,18 +104,18 @@ TEST_CASE("if every checkpoint is damaged, a run says so and does not start over
   REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
 }
 
-TEST_CASE("a checkpoint of another model is an error, not damage to fall back from") {
+TEST_CASE("auto-fallback does not treat a checkpoint of another model as damaged") {
   const TemporaryDirectory run;
   REQUIRE(run_tiny(saving_config(), run.path()) == 0);
   ExperimentConfig config = saving_config();
-  task_of(config).learner.ema_decay = 0.9;  // Averages that the checkpoint lacks.
+  task_of(config).learner.ema_decay = 0.9;  // Adds averaged weights, which the checkpoint lacks.
   RunOptions options = falling_back();
   options.allow_config_change = true;
   REQUIRE_THROWS_WITH(run_tiny(config, run.path(), options), Contains("no array"));
   REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
 }
 
-TEST_CASE("processes agree on the newest checkpoint that is good for all of them") {
+TEST_CASE("processes agree on the newest checkpoint that is intact for all of them") {
   const TemporaryDirectory run;
   ExperimentConfig config = saving_config();
   config.mesh.ici_mesh_shape = {1, 2, 1};
@@ -139,7 +140,7 @@ TEST_CASE("processes agree on the newest checkpoint that is good for all of them
   };
   REQUIRE(run_two({}) == std::vector<std::string>(2));
   const auto losses = losses_of(run.path());
-  // In a part of an array that process 1 alone reads.
+  // Damages a shard that only process 1 reads.
   damage(run.path(), 8, "host_00001.h5");
   REQUIRE(run_two(falling_back()) == std::vector<std::string>(2));
   REQUIRE(losses_of(run.path()) == losses);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of equal layers become one; whatever differs stays apart.
+// Rows of equal layers are folded into one; rows that differ stay separate.
 #include <algorithm>
 
 #include "tasks/logging/weight_table.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-// "path: kind" each. The folded paths, with how many rows each stands for.
+// Input: one "path: kind" per row. Returns the folded paths with their number of rows.
 Strings folded(const Strings& lines) {
   std::vector<PathRow> rows;
   for (const std::string& line : lines) {
@@ -24,14 +24,14 @@ Strings folded(const Strings& lines) {
     for (const size_t each : row.rows) REQUIRE(rows[each].kind == rows[row.rows[0]].kind);
     seen.insert(seen.end(), row.rows.begin(), row.rows.end());
   }
-  // Each row is in one folded row.
+  // Each row is in exactly one folded row.
   std::sort(seen.begin(), seen.end());
   REQUIRE(seen.size() == rows.size());
   for (size_t i = 0; i < seen.size(); ++i) REQUIRE(seen[i] == i);
   return result;
 }
 
-// Lines of layers "a[i]" whose only weight w has the kind given for each.
+// One line per layer "a[i]", whose only weight w has the given kind.
 Strings layers(const Strings& kinds) {
   Strings lines;
   for (size_t i = 0; i < kinds.size(); ++i)
@@ -39,7 +39,7 @@ Strings layers(const Strings& kinds) {
   return lines;
 }
 
-TEST_CASE("equal layers become one row a weight, in the order of the weights") {
+TEST_CASE("equal layers become one row per weight, in the order of the weights") {
   REQUIRE(folded({"emb.w: A", "x_layers[0].q: B", "x_layers[0].k: B", "x_layers[1].q: B",
                   "x_layers[1].k: B", "ln.scale: C"}) ==
           Strings{"emb.w x 1", "x_layers[0..1].q x 2", "x_layers[0..1].k x 2", "ln.scale x 1"});
@@ -51,36 +51,36 @@ TEST_CASE("a single layer keeps its index") {
   REQUIRE(folded({}).empty());
 }
 
-TEST_CASE("layers stay apart if a weight's type, name, number or place differs") {
+TEST_CASE("layers stay separate if a weight's kind, name, count or order differs") {
   REQUIRE(folded(layers({"A", "B"})) == Strings{"a[0].w x 1", "a[1].w x 1"});
   REQUIRE(folded({"a[0].w: A", "a[1].v: A"}) == Strings{"a[0].w x 1", "a[1].v x 1"});
   REQUIRE(folded({"a[0].w: A", "a[1].w: A", "a[1].bias: B"}) ==
           Strings{"a[0].w x 1", "a[1].w x 1", "a[1].bias x 1"});
   REQUIRE(folded({"a[0].w: A", "a[0].v: A", "a[1].v: A", "a[1].w: A"}) ==
           Strings{"a[0].w x 1", "a[0].v x 1", "a[1].v x 1", "a[1].w x 1"});
-  // The kinds of w and v are those of the other layer's v and w.
+  // The kinds of w and v are swapped.
   REQUIRE(folded({"a[0].w: A", "a[0].v: B", "a[1].w: B", "a[1].v: A"}).size() == 4);
 }
 
-TEST_CASE("of a stack with another kind in between each kind is folded") {
+TEST_CASE("equal layers are folded also if other layers lie between them") {
   REQUIRE(folded(layers({"A", "A", "B", "A", "A"})) == Strings{"a[0..1,3..4].w x 4", "a[2].w x 1"});
   REQUIRE(folded(layers({"A", "B", "A", "B"})) == Strings{"a[0,2].w x 2", "a[1,3].w x 2"});
   REQUIRE(folded(layers({"A", "A", "A", "B", "B", "B"})) ==
           Strings{"a[0..2].w x 3", "a[3..5].w x 3"});
 }
 
-TEST_CASE("indices that are missing are not spoken of") {
+TEST_CASE("missing indices are not listed") {
   REQUIRE(folded({"a[1].w: A", "a[2].w: A", "a[3].w: A", "a[8].w: A"}) ==
           Strings{"a[1..3,8].w x 4"});
   REQUIRE(folded({"a[0].w: A", "a[999999999].w: A"}) == Strings{"a[0,999999999].w x 2"});
 }
 
-TEST_CASE("layers that come in another order than their indices are sorted") {
+TEST_CASE("folded indices are sorted") {
   REQUIRE(folded({"a[10].w: A", "a[2].w: A", "a[9].w: A", "a[11].w: A"}) ==
           Strings{"a[2,9..11].w x 4"});
 }
 
-TEST_CASE("lists within lists are folded from within") {
+TEST_CASE("nested lists are folded") {
   REQUIRE(folded({"s[0].x[0].w: A", "s[0].x[1].w: A", "s[0].x[2].w: A", "s[1].x[0].w: A",
                   "s[1].x[1].w: A", "s[1].x[2].w: A"}) == Strings{"s[0..1].x[0..2].w x 6"});
   REQUIRE(folded({"s[0].x[0].w: A", "s[0].x[1].w: A", "s[1].x[0].w: A"}) ==
@@ -89,12 +89,12 @@ TEST_CASE("lists within lists are folded from within") {
           Strings{"m[0..1][0..1].w x 4"});
 }
 
-TEST_CASE("weights of a list's own are folded too") {
+TEST_CASE("a list of weights is folded") {
   REQUIRE(folded({"w[0]: A", "w[1]: A", "w[2]: A"}) == Strings{"w[0..2] x 3"});
   REQUIRE(folded({"a: A", "a[0]: A", "a[1]: A"}) == Strings{"a x 1", "a[0..1] x 2"});
 }
 
-TEST_CASE("numbers and brackets that are part of a name are no indices") {
+TEST_CASE("numbers and brackets inside a name are not indices") {
   REQUIRE(folded({"conv1.w: A", "conv2.w: A"}) == Strings{"conv1.w x 1", "conv2.w x 1"});
   REQUIRE(folded({"x_layers[].w: A", "x_layers[].v: A"}) ==
           Strings{"x_layers[].w x 1", "x_layers[].v x 1"});
@@ -107,13 +107,13 @@ TEST_CASE("numbers and brackets that are part of a name are no indices") {
           Strings{"layer1[0..1].ffn2.w x 2"});
 }
 
-TEST_CASE("rows of one path keep their order, and count towards being alike") {
+TEST_CASE("rows with the same path keep their order, and layers must match in their number") {
   REQUIRE(folded({"a[0].w: gather", "a[0].w: scatter", "a[1].w: gather", "a[1].w: scatter"}) ==
           Strings{"a[0..1].w x 2", "a[0..1].w x 2"});
   REQUIRE(folded({"a[0].w: gather", "a[0].w: scatter", "a[1].w: gather"}).size() == 3);
 }
 
-TEST_CASE("indices are written in the shortest way") {
+TEST_CASE("lists of indices are abbreviated") {
   REQUIRE(index_text({4}) == "4");
   REQUIRE(index_text({0, 1}) == "0..1");
   REQUIRE(index_text({0, 1, 2, 3}) == "0..3");

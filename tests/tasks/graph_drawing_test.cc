@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawings of graphs, with stand-ins for graphviz's `dot`.
+// Drawings of graphs, with scripts in place of graphviz's `dot`.
 #include "tasks/run_directory/graph_drawing.h"
 
 #include <cstdlib>
@@ -26,8 +26,8 @@ Graph tanh_graph() {
   return graph;
 }
 
-// PATH while a drawing starts: a folder with a script as `dot`, or without one, before the
-// folders given.
+// Sets PATH while a drawing starts: a folder with a script named `dot`, or without one, before the
+// given folders.
 class PathWithDot {
  public:
   PathWithDot(const fs::path& folder, const std::string& script, const std::string& rest)
@@ -47,7 +47,7 @@ class PathWithDot {
 
 constexpr const char* kSystem = ":/usr/bin:/bin";
 
-TEST_CASE("Without graphviz the DOT file is written and a note says how to draw it") {
+TEST_CASE("without graphviz the DOT file is written and a note says how to draw it") {
   const TemporaryDirectory run;
   const PathWithDot path(run / "bin", "", "");
   const GraphDrawing drawing(tanh_graph(), run / "graph");
@@ -56,7 +56,7 @@ TEST_CASE("Without graphviz the DOT file is written and a note says how to draw 
                                    Catch::Contains((run / "graph.svg").string()));
 }
 
-TEST_CASE("dot draws in the background, also to paths with special characters") {
+TEST_CASE("dot runs in the background and accepts paths with special characters") {
   const TemporaryDirectory run;
   const fs::path folder = run / "a b;\"$(touch x)'";
   fs::create_directories(folder);
@@ -68,7 +68,7 @@ TEST_CASE("dot draws in the background, also to paths with special characters") 
   REQUIRE_FALSE(fs::exists(folder / "graph.svg.part"));
 }
 
-TEST_CASE("A dot that fails or hangs leaves no drawing and is no error") {
+TEST_CASE("a dot process that fails or hangs leaves no drawing and is not an error") {
   const TemporaryDirectory run;
   for (const char* script : {"echo half > \"$3\"; exit 1\n", "echo half > \"$3\"; sleep 1000\n"}) {
     INFO(script);

@@ -10,7 +10,7 @@ namespace {
 
 using Catch::Contains;
 
-TEST_CASE("the step of a line is found, if the line is whole") {
+TEST_CASE("the step of a line is parsed if the line is complete") {
   REQUIRE(step_of_line(R"({"step": 12, "loss": 3})") == 12);
   REQUIRE(step_of_line(R"({"event": "save", "step":0})") == 0);
   REQUIRE_FALSE(step_of_line(R"({"steps": 12})"));
@@ -19,7 +19,7 @@ TEST_CASE("the step of a line is found, if the line is whole") {
   REQUIRE_FALSE(step_of_line(""));
 }
 
-TEST_CASE("a resumed log is cut after its step, and of what a kill left unfinished") {
+TEST_CASE("a resumed log drops lines after its step and a partial last line") {
   const TemporaryDirectory directory;
   const auto path = directory / "metrics.jsonl";
   {
@@ -43,7 +43,7 @@ TEST_CASE("a resumed log is cut after its step, and of what a kill left unfinish
 )");
 }
 
-TEST_CASE("the values a log gives for a key are found by step") {
+TEST_CASE("the values of a key in a log are returned by step") {
   const TemporaryDirectory directory;
   const auto path = directory / "metrics.jsonl";
   REQUIRE(values_in_log(path, "eval/v/loss").empty());
@@ -55,7 +55,7 @@ TEST_CASE("the values a log gives for a key are found by step") {
   REQUIRE(values_in_log(path, "eval/v/loss") == std::map<int64_t, double>{{5, 2.5}, {15, 1e-05}});
 }
 
-TEST_CASE("a log that is a link is refused, and what it leads to stays as it is") {
+TEST_CASE("a log that is a symbolic link is rejected, and its target is unchanged") {
   const TemporaryDirectory directory, elsewhere;
   write_bytes(elsewhere / "precious", "{\"step\": 7}\n");
   std::filesystem::create_symlink(elsewhere / "precious", directory / "metrics.jsonl");
@@ -65,7 +65,7 @@ TEST_CASE("a log that is a link is refused, and what it leads to stays as it is"
   REQUIRE(std::filesystem::is_symlink(directory / "metrics.jsonl"));
 }
 
-TEST_CASE("a log that cannot be written says why") {
+TEST_CASE("a log that cannot be opened is an error with the reason") {
   REQUIRE_THROWS_WITH(JsonlWriter("/nowhere/metrics.jsonl", 0), Contains("No such file"));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model whose gradient can be written down: weighted least squares, y ≈ x·matrix + bias. With it,
-// what a learner does to gradients is compared with double-precision arithmetic.
+// A model with a closed-form gradient: weighted least squares, y ≈ x·matrix + bias. Its training
+// steps are compared with double-precision arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct LinearExamples {
   Batch batch() const;
   int64_t size() const { return static_cast<int64_t>(weights.size()); }
 };
-// Repeatable; weights differ from example to example, one is zero.
+// Deterministic. Weights differ between examples, and one is zero.
 LinearExamples some_examples(int64_t count, uint64_t seed = 1);
 
 struct LinearWeights {
@@ -53,7 +53,7 @@ struct LinearStep {
 // Loss Σ weight·|y - prediction|² / Σ weight, and its gradient.
 LinearStep linear_step(const LinearExamples& examples, const LinearWeights& weights);
 
-// A task on the reference device, its weights starting at `start`.
+// A LinearModel task on the reference device with fixed initial weights.
 class LinearTrial {
  public:
   LinearTrial(const SingleTask::HParams& p, int64_t batch_size);
@@ -72,7 +72,7 @@ class LinearTrial {
   int64_t steps_ = 0;
 };
 
-// Its configuration, learning by plain gradient descent at rate 0.1 unless told otherwise.
+// The configuration of LinearTrial: plain gradient descent with rate 0.1.
 SingleTask::HParams linear_task();
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learner on a least-squares model, against arithmetic in double precision.
+// The learner on a least-squares model, compared with arithmetic in double precision.
 #include "tests/tasks/linear_task.h"
 
 #include <cmath>
@@ -165,7 +165,8 @@ TEST_CASE("a step descends the gradient of the weighted mean loss") {
   require_close(trial.read("bias"), minus(before.bias, expected.gradient.bias, 0.1));
 }
 
-TEST_CASE("accumulation over microbatches is the whole batch, however its weights fall") {
+TEST_CASE(
+    "accumulation over microbatches equals the whole batch, for any distribution of weights") {
   for (const int64_t microbatches : {2, 4, 8}) {
     INFO(microbatches << " microbatches");
     SingleTask::HParams p = linear_task();
@@ -184,14 +185,14 @@ TEST_CASE("accumulation over microbatches is the whole batch, however its weight
   }
 }
 
-TEST_CASE("a batch that does not divide into the microbatches is refused") {
+TEST_CASE("a batch that is not divisible into the microbatches is rejected") {
   SingleTask::HParams p = linear_task();
   p.train.num_microbatches = 3;
   REQUIRE_THROWS_WITH(LinearTrial(p, 8),
                       Catch::Contains("a batch of 8 does not divide into 3 microbatches"));
 }
 
-TEST_CASE("clipping by global norm scales every gradient alike") {
+TEST_CASE("clipping by global norm scales all gradients by one factor") {
   SingleTask::HParams p = linear_task();
   p.learner.clip_gradient_norm_to_value = 0.25;
   LinearTrial trial(p, 8);
@@ -205,7 +206,7 @@ TEST_CASE("clipping by global norm scales every gradient alike") {
   require_close(trial.read("bias"), minus(before.bias, expected.gradient.bias, 0.1 * scale));
 }
 
-TEST_CASE("a norm below the limit is left alone") {
+TEST_CASE("gradients with a norm below the limit are unchanged") {
   SingleTask::HParams p = linear_task();
   p.learner.clip_gradient_norm_to_value = 1e6;
   LinearTrial clipped(p, 8), free(linear_task(), 8);
@@ -214,7 +215,7 @@ TEST_CASE("a norm below the limit is left alone") {
   REQUIRE(clipped.read("matrix") == free.read("matrix"));
 }
 
-TEST_CASE("clipping by each tensor's norm leaves the small ones alone") {
+TEST_CASE("clipping by each tensor's norm leaves small tensors unchanged") {
   SingleTask::HParams p = linear_task();
   LinearTrial trial(p, 8);
   const LinearWeights before = trial.weights();
@@ -225,7 +226,7 @@ TEST_CASE("clipping by each tensor's norm leaves the small ones alone") {
     return std::sqrt(squares);
   };
   const double matrix = norm(expected.gradient.matrix), bias = norm(expected.gradient.bias);
-  const double limit = 0.5 * (matrix + bias);  // Between the two.
+  const double limit = 0.5 * (matrix + bias);  // Between the two norms.
   p.learner.clip_gradient_single_norm_to_value = limit;
   LinearTrial clipped(p, 8);
   clipped.step(some_examples(8));
@@ -235,7 +236,7 @@ TEST_CASE("clipping by each tensor's norm leaves the small ones alone") {
                 minus(before.bias, expected.gradient.bias, 0.1 * std::min(1.0, limit / bias)));
 }
 
-TEST_CASE("masks say which parameters decay and which are trained") {
+TEST_CASE("masks select the parameters that decay and those that are trained") {
   SingleTask::HParams p = linear_task();
   p.learner.optimizer_tpl = Sgd::HParams{.learning_rate = 0.1, .weight_decay = 0.5};
   const LinearExamples examples = some_examples(8);
@@ -244,27 +245,27 @@ TEST_CASE("masks say which parameters decay and which are trained") {
   plain.step(examples);
   const LinearWeights undecayed = plain.weights();
 
-  SECTION("decay takes everything") {
+  SECTION("decay applies to all parameters") {
     LinearTrial trial(p, 8);
     trial.step(examples);
     require_close(trial.read("bias"), minus(undecayed.bias, before.bias, 0.05));
     require_close(trial.read("matrix"), minus(undecayed.matrix, before.matrix, 0.05));
   }
-  SECTION("but what weight_decay_exclusion matches") {
+  SECTION("weight_decay_exclusion excludes parameters by name") {
     p.learner.weight_decay_exclusion = {"mat.*"};
     LinearTrial trial(p, 8);
     trial.step(examples);
     require_close(trial.read("bias"), minus(undecayed.bias, before.bias, 0.05));
     require_close(trial.read("matrix"), undecayed.matrix);
   }
-  SECTION("and vectors, if asked") {
+  SECTION("skip_lp_1d_vectors excludes vectors") {
     p.learner.skip_lp_1d_vectors = true;
     LinearTrial trial(p, 8);
     trial.step(examples);
     require_close(trial.read("bias"), undecayed.bias);
     require_close(trial.read("matrix"), minus(undecayed.matrix, before.matrix, 0.05));
   }
-  SECTION("a frozen parameter stays, has no state, and no part in the norm") {
+  SECTION("a frozen parameter has no update, no state, and no part in the norm") {
     p.learner.bprop_variable_exclusion = {"matrix"};
     p.learner.optimizer_tpl = AdamW::HParams{};
     LinearTrial trial(p, 8);
@@ -276,7 +277,7 @@ TEST_CASE("masks say which parameters decay and which are trained") {
     expected.gradient.matrix.clear();
     REQUIRE(result.grad_norm == Approx(expected.norm()).epsilon(kTolerance));
   }
-  SECTION("an inclusion freezes all others") {
+  SECTION("bprop_variable_inclusion freezes all other parameters") {
     p.learner.bprop_variable_inclusion = {"bias"};
     LinearTrial trial(p, 8);
     trial.step(examples);
@@ -285,7 +286,7 @@ TEST_CASE("masks say which parameters decay and which are trained") {
   }
 }
 
-TEST_CASE("a step whose gradient is no number changes nothing but the counters") {
+TEST_CASE("a step with a non-finite gradient changes only the counters") {
   for (const double poison :
        {std::nan(""), std::numeric_limits<double>::infinity(), 1e30 /* its square overflows */}) {
     INFO("poison " << poison);
@@ -317,7 +318,7 @@ TEST_CASE("a step whose gradient is no number changes nothing but the counters")
   }
 }
 
-TEST_CASE("a step is also skipped above a given gradient norm") {
+TEST_CASE("a step above the given gradient norm is skipped") {
   SingleTask::HParams p = linear_task();
   p.learner.skip_step_gradient_norm_value = 1e-3;
   LinearTrial trial(p, 8);
@@ -326,7 +327,7 @@ TEST_CASE("a step is also skipped above a given gradient norm") {
   REQUIRE(trial.read("matrix") == before.matrix);
 }
 
-TEST_CASE("without skipping, a gradient that is no number goes through") {
+TEST_CASE("with skip_nonfinite_steps off, a non-finite gradient is applied") {
   SingleTask::HParams p = linear_task();
   p.learner.skip_nonfinite_steps = false;
   LinearTrial trial(p, 8);
@@ -336,11 +337,11 @@ TEST_CASE("without skipping, a gradient that is no number goes through") {
   REQUIRE(std::isnan(trial.read("bias")[0]));
 }
 
-TEST_CASE("the average of weights follows them, and evaluation reads it") {
+TEST_CASE("averaged weights follow the weights, and evaluation reads them") {
   SingleTask::HParams p = linear_task();
   p.learner.ema_decay = 0.75;
   LinearTrial trial(p, 8);
-  LinearWeights average = trial.weights();  // It begins as the weights.
+  LinearWeights average = trial.weights();  // Initialised with the weights.
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     trial.step(some_examples(8, seed));
     const LinearWeights now = trial.weights();
@@ -357,7 +358,7 @@ TEST_CASE("the average of weights follows them, and evaluation reads it") {
           Approx(linear_step(examples, average).loss).epsilon(1e-5));
 }
 
-TEST_CASE("norms of each parameter and gradient are there on request") {
+TEST_CASE("norms of each parameter and gradient are computed on request") {
   SingleTask::HParams p = linear_task();
   LinearTrial without(p, 8);
   REQUIRE(without.step(some_examples(8)).parameter_norms.empty());
@@ -374,7 +375,7 @@ TEST_CASE("norms of each parameter and gradient are there on request") {
           Approx(std::hypot(before.bias[0], before.bias[1])).epsilon(kTolerance));
 }
 
-TEST_CASE("a learner refuses what cannot be meant") {
+TEST_CASE("a learner rejects invalid settings") {
   const auto message = [](const Learner::HParams& learner) {
     SingleTask::HParams p = linear_task();
     p.learner = learner;

@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("what a checkpoint keeps of the loop reads back, and keys of inputs stay apart") {
+TEST_CASE(
+    "the loop state in a checkpoint reads back, and keys of different inputs do not collide") {
   LoopState state;
   state.input = {7, {{"data", "corpus"}, {"eval", "a key of the input's own"}}};
   state.evals["books"] = {3, {{"data", "books"}, {"position", "of the input's own"}}};
@@ -30,7 +31,7 @@ TEST_CASE("what a checkpoint keeps of the loop reads back, and keys of inputs st
   REQUIRE(read.mesh == "data=2");
 }
 
-TEST_CASE("a position that is no number is refused") {
+TEST_CASE("a position that is not a number is rejected") {
   CheckpointInfo info;
   info.input_extra = {{"eval/books/position", "3x"}};
   REQUIRE_THROWS_WITH(loop_state_of(info), Catch::Contains("'eval/books/position' is '3x'"));

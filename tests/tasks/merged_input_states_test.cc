@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes know of their rows becomes one state, and batches go on until nobody has rows.
+// The input states of all processes are merged into one.
 #include <map>
 #include <string>
 #include <thread>
@@ -15,7 +15,7 @@ namespace {
 
 using Catch::Contains;
 
-// What each process gets, or its error.
+// The merged state of a process, or its error.
 struct Outcome {
   InputState state;
   std::string error;
@@ -38,7 +38,7 @@ std::vector<Outcome> unite(const std::vector<InputState>& states) {
   return outcomes;
 }
 
-TEST_CASE("a checkpoint holds what every process knows of its rows") {
+TEST_CASE("a merged state has the entries of every process") {
   const auto outcomes = unite({{7, {{"data", "x"}, {"lane/0", "a:b\n3:"}}},
                                {7, {{"data", "x"}, {"lane/1", std::string("\0é", 3)}}},
                                {5, {{"data", "x"}, {"lane/2", ""}, {"", "odd"}}}});
@@ -49,22 +49,23 @@ TEST_CASE("a checkpoint holds what every process knows of its rows") {
                                                   {"lane/2", ""}};
   for (const Outcome& outcome : outcomes) {
     REQUIRE(outcome.error.empty());
-    REQUIRE(outcome.state.position == 7);  // Of those that have not ended.
+    REQUIRE(outcome.state.position ==
+            7);  // The position of the processes whose input has not ended.
     REQUIRE(outcome.state.cursors == all);
   }
 }
 
-TEST_CASE("processes that read different data are not united") {
+TEST_CASE("processes that read different data are not merged") {
   for (const Outcome& outcome : unite({{1, {{"data", "x"}}}, {1, {{"data", "y"}}}}))
     REQUIRE_THAT(outcome.error, Contains("the input's 'data' is 'y' in process 1"));
 }
 
-TEST_CASE("broken documents are counted over all rows") {
+TEST_CASE("corrupt records are counted over all rows") {
   InputState state{3, {{"lane/0", "12"}}};
   REQUIRE(corrupt_records(state).count == 0);
   state.cursors["broken/4"] = corrupt_records_entry({2, "b.jsonl:7: no JSON"});
   state.cursors["broken/11"] = corrupt_records_entry({5, "a.jsonl:1: no field 'text'"});
-  state.cursors["broken/12"] = "many";  // From a file that is not ours.
+  state.cursors["broken/12"] = "many";  // Not written by corrupt_records_entry().
   REQUIRE(corrupt_records(state).count == 7);
   REQUIRE(corrupt_records(state).first == "a.jsonl:1: no field 'text'");
 }

@@ -9,23 +9,23 @@ namespace {
 
 using Hosts = std::vector<std::string>;
 
-TEST_CASE("devices are on the hosts of their processes", "[mesh_hosts]") {
+TEST_CASE("devices are assigned to the hosts of their processes", "[mesh_hosts]") {
   const auto transports = make_loopback(3, {"a", "a", "b"});
   const ProcessGroup processes(transports[1]);
   REQUIRE(hosts_of_devices(processes, 2) == Hosts{"a", "a", "a", "a", "b", "b"});
 }
 
-TEST_CASE("slow links between hosts fit a mesh that says so", "[mesh_hosts]") {
+TEST_CASE("a mesh with slices accepts slow links between hosts", "[mesh_hosts]") {
   const Mesh two_slices = Mesh::standard({1, 2, 1}, {1, 2, 1});
   REQUIRE(check_hosts(two_slices, {"a", "a", "b", "b"}).empty());
-  // A slice of several hosts joined by fast links, and several slices on one host.
+  // A slice may span hosts with fast links, and a host may hold several slices.
   REQUIRE(check_hosts(two_slices, {"a", "b", "c", "d"}).empty());
   REQUIRE(check_hosts(Mesh::standard({1, 1, 1}, {1, 4, 1}), {"a", "a", "b", "b"}).empty());
-  // Alone on a host, any mesh may be tried.
+  // On a single host any mesh is valid.
   REQUIRE(check_hosts(two_slices, {"a", "a", "a", "a"}).empty());
 }
 
-TEST_CASE("a mesh of one slice on several hosts is remarked on, with the shapes that fit",
+TEST_CASE("a mesh of one slice on several hosts gives a note with the shapes that fit",
           "[mesh_hosts]") {
   REQUIRE(check_hosts(Mesh::standard({1, 4, 1}), {"a", "a", "b", "b"}) ==
           "note: the mesh replica=1 data=4 mdl=1 is one slice, but its devices are on 2 hosts "
@@ -36,7 +36,7 @@ TEST_CASE("a mesh of one slice on several hosts is remarked on, with the shapes 
           "(a, b, c): links between hosts are taken for fast ones");
 }
 
-TEST_CASE("a slice that shares its hosts with another is refused", "[mesh_hosts]") {
+TEST_CASE("a slice that shares its hosts with another slice is rejected", "[mesh_hosts]") {
   const Mesh mesh = Mesh::standard({1, 2, 1}, {2, 1, 1});
   REQUIRE_THROWS_WITH(
       check_hosts(mesh, {"a", "b", "a", "b"}),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints between meshes: what one mesh saved is every other's state, bit for bit, and the
-// curve goes on whatever the number of devices and processes.
+// Checkpoints across meshes: a checkpoint saved on one mesh restores bit for bit on any other, and
+// the loss curve continues with any number of devices and processes.
 #include <map>
 #include <thread>
 
@@ -38,7 +38,7 @@ struct Machine {
                 {.run_directory = directory.path(), .devices = devices_of(shape)},
                 devices.in_order(), alone) {}
   const ParameterTable& table() const { return session.task().model().parameters(); }
-  // Everything that persists, whole.
+  // All persistent buffers, unsharded.
   std::map<std::string, std::vector<std::byte>> state() {
     std::map<std::string, std::vector<std::byte>> all;
     for (const Buffer& buffer : session.executor().persistent()) {
@@ -64,7 +64,7 @@ const std::pair<Shape, Strategy> kMeshes[] = {
     {{1, 2, 1}, Strategy::kFullySharded},       {{1, 1, 2}, Strategy::kTensor},
     {{1, 4, 2}, Strategy::kFullyShardedTensor}, {{2, 2, 2}, Strategy::kFullyShardedSequence}};
 
-TEST_CASE("initial weights, averages and state are the same bits on every mesh") {
+TEST_CASE("initial weights, averages and state have the same bits on every mesh") {
   Machine one({1, 1, 1}, Strategy::kReplicas);
   initialise_state(one.session.executor(), one.table(), 7, 1);
   const auto expected = one.state();
@@ -77,7 +77,7 @@ TEST_CASE("initial weights, averages and state are the same bits on every mesh")
   }
 }
 
-TEST_CASE("what one mesh saved every other restores, bit for bit") {
+TEST_CASE("a checkpoint of one mesh restores bit for bit on every other mesh") {
   for (const auto& [from, from_strategy] : kMeshes) {
     Machine saved(from, from_strategy);
     initialise_state(saved.session.executor(), saved.table(), 7, 1);
@@ -95,7 +95,7 @@ TEST_CASE("what one mesh saved every other restores, bit for bit") {
   }
 }
 
-TEST_CASE("another run's weights come to a mesh as to one device") {
+TEST_CASE("weights loaded from another run are the same on every mesh") {
   Machine source({1, 4, 2}, Strategy::kFullyShardedTensor);
   initialise_state(source.session.executor(), source.table(), 3, 1);
   const CheckpointStore store(source.directory / "checkpoints");
@@ -116,7 +116,8 @@ TEST_CASE("another run's weights come to a mesh as to one device") {
   }
 }
 
-// A run of 20 steps on `from`, which `to` continues to 30 steps with some processes.
+// Trains 20 steps on mesh `from`, then resumes on mesh `to` with `processes` processes up to step
+// 30. The losses must match a run on one device.
 void check_curve(const Shape& from, const Shape& to, int processes) {
   const TemporaryDirectory directory;
   REQUIRE(run_tiny(on_mesh({1, 1, 1}, Strategy::kReplicas, 30), directory / "one") == 0);
@@ -156,10 +157,10 @@ void check_curve(const Shape& from, const Shape& to, int processes) {
     REQUIRE(fs::exists(last.directory() / fmt::format("host_{:05}.h5", host)));
 }
 
-TEST_CASE("twenty steps on 4 x 2 devices go on on two, in two processes") {
+TEST_CASE("a run on 4 x 2 devices resumes on two devices in two processes") {
   check_curve({1, 4, 2}, {1, 2, 1}, 2);
 }
-TEST_CASE("twenty steps on 4 x 2 devices go on on every mesh and number of processes",
+TEST_CASE("a run on 4 x 2 devices resumes on every mesh and number of processes",
           "[full][levels]") {
   for (const Shape& to : {Shape{1, 1, 1}, Shape{1, 2, 1}, Shape{2, 2, 2}})
     for (const int processes : {1, 2, 4})

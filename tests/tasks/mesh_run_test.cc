@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same run on meshes of several devices: the numbers of one device, the memory and the traffic
-// of the plan.
+// The same run on meshes of several devices: its metrics match one device, and its memory and
+// traffic match the plan.
 #include <cmath>
 #include <csignal>
 #include <thread>
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tiny run on a mesh of replica, data, mdl.
+// The tiny run on a mesh of shape {replica, data, mdl}.
 ExperimentConfig on_mesh(ExperimentConfig config, const std::vector<int64_t>& shape,
                          Strategy strategy) {
   config.mesh.ici_mesh_shape = shape;
@@ -44,7 +44,7 @@ std::vector<double> numbers(const fs::path& directory, const std::string& key) {
   return values;
 }
 
-// Runs to the end and evaluates.
+// Evaluates at the last step.
 ExperimentConfig with_evaluation(int64_t steps) {
   ExperimentConfig config = tiny_config(steps);
   task_of(config).train.eval_interval_steps = steps;
@@ -92,7 +92,7 @@ TEST_CASE("a run gives the same losses and evaluation on 1, 2, 4 and 8 devices")
   }
 }
 
-TEST_CASE("a run on a mesh gives the same bits twice") {
+TEST_CASE("a run on a mesh gives the same bits when repeated") {
   const TemporaryDirectory directory;
   const ExperimentConfig config =
       on_mesh(tiny_config(5, DType::kBF16), {1, 2, 2}, Strategy::kFullyShardedTensor);
@@ -101,7 +101,7 @@ TEST_CASE("a run on a mesh gives the same bits twice") {
   REQUIRE(losses_of(directory / "a") == losses_of(directory / "b"));
 }
 
-TEST_CASE("a run goes on on another mesh") {
+TEST_CASE("a run resumes on another mesh") {
   const TemporaryDirectory directory;
   ExperimentConfig config = tiny_config(12);
   task_of(config).train.save_interval_steps = 6;
@@ -141,7 +141,7 @@ struct Machine {
   Session session;
 };
 
-TEST_CASE("devices send the bytes that the plan says") {
+TEST_CASE("devices send as many bytes as the plan predicts") {
   using enum Strategy;
   for (const auto& [shape, strategy] :
        {std::pair{std::vector<int64_t>{1, 4, 1}, kReplicas},
@@ -153,7 +153,8 @@ TEST_CASE("devices send the bytes that the plan says") {
     REQUIRE(planned > 0);
     for (int64_t step = 0; step < 3; ++step)
       machine.session.train_program().run(*machine.session.input().get_next(), step);
-    // Where a few numbers are not divisible among devices, one sends what another does not.
+    // If sizes are not divisible by the number of devices, some devices send slightly more than
+    // others.
     int64_t sent = 0;
     for (int64_t device = 0; device < devices_of(shape); ++device) {
       const int64_t each = machine.session.communicator()->bytes_sent(device);
@@ -164,7 +165,7 @@ TEST_CASE("devices send the bytes that the plan says") {
   }
 }
 
-TEST_CASE("a run's last line says what a device sent, as planned") {
+TEST_CASE("the last line of a run has the planned number of bytes sent per device") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = on_mesh(tiny_config(3), {1, 4, 1}, Strategy::kReplicas);
   REQUIRE(run_tiny(config, directory.path(), with_devices(4)) == 0);
@@ -173,7 +174,7 @@ TEST_CASE("a run's last line says what a device sent, as planned") {
           static_cast<double>(bytes_per_step(collectives(machine.lowered))));
 }
 
-TEST_CASE("all devices skip the steps that one device would skip") {
+TEST_CASE("all devices skip the same steps as a single device") {
   ExperimentConfig config = tiny_config(6);
   task_of(config).learner.optimizer_tpl = AdamW::HParams{
       .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {2}, .values = {1.0, 1e35}}};
@@ -212,7 +213,7 @@ TEST_CASE("samples of a run do not depend on the mesh") {
   }
 }
 
-TEST_CASE("SIGTERM saves a run of eight devices at a step boundary, and it goes on") {
+TEST_CASE("SIGTERM saves a run of eight devices at a step boundary, and the run resumes") {
   const ExperimentConfig config =
       on_mesh(tiny_config(400), {2, 2, 2}, Strategy::kFullyShardedTensor);
   const TemporaryDirectory directory;
@@ -235,7 +236,7 @@ TEST_CASE("SIGTERM saves a run of eight devices at a step boundary, and it goes 
   REQUIRE(static_cast<int64_t>(losses_of(directory.path()).size()) == saved[0] + 1);
 }
 
-TEST_CASE("a plan of any mesh needs no devices") {
+TEST_CASE("planning a mesh needs no devices") {
   const TemporaryDirectory directory;
   ExperimentConfig config = on_mesh(tiny_config(), {4, 192, 2}, Strategy::kFullyShardedTensor);
   config.input.as<SyntheticInput::HParams>().global_batch_size = 768;
@@ -257,7 +258,8 @@ std::string message_of(const ExperimentConfig& config, int64_t devices) {
   return "";
 }
 
-TEST_CASE("what a mesh cannot hold is refused before step 0, with what would fit") {
+TEST_CASE(
+    "a configuration that the mesh cannot split is rejected before step 0 with a valid size") {
   ExperimentConfig config = on_mesh(tiny_config(2), {1, 3, 1}, Strategy::kReplicas);
   REQUIRE_THAT(message_of(config, 3),
                Catch::Contains("global_batch_size: batch=8 cannot be split by replica*data=3; the "

@@ -8,17 +8,17 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("batches count for their weight, and padding for nothing") {
+TEST_CASE("batches are weighted by their labels, and padding has no weight") {
   MetricMeans means;
   means.add("loss", 30.0, 10.0);  // Mean 3 of ten tokens.
   means.add("loss", 2.0, 2.0);    // Mean 1 of two: a short last batch.
-  means.add("loss", 0.0, 0.0);    // Nothing but padding.
+  means.add("loss", 0.0, 0.0);    // Only padding.
   REQUIRE(means.means().at("loss") == Approx(32.0 / 12.0));
   REQUIRE(means.weight("loss") == 12.0);
   REQUIRE(means.weight("accuracy") == 0.0);
 }
 
-TEST_CASE("the mean of nothing is not a number") {
+TEST_CASE("the mean of no labels is NaN") {
   MetricMeans means;
   means.add("accuracy", 0.0, 0.0);
   REQUIRE(std::isnan(means.means().at("accuracy")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs an optimizer by itself: one parameter, gradients given from outside, any number of steps.
+// Runs an optimizer alone: one parameter, given gradients, any number of steps.
 #pragma once
 
 #include <string>
@@ -12,17 +12,17 @@ namespace tessera {
 struct OptimizerTrial {
   Template<BaseOptimizer> optimizer_tpl;
   Type type;                      // Of the parameter.
-  std::vector<double> parameter;  // Its values, updated by run().
+  std::vector<double> parameter;  // Updated by run().
   double weight_decay = 0.0;
   double gradient_scale = 1.0;
   double learning_rate = 0.1;
-  std::vector<std::vector<double>> slots;  // Filled by run().
+  std::vector<std::vector<double>> slots;  // Set by run().
 
-  // A step for each of the gradients; `apply` false: steps that are skipped.
+  // Takes one step per gradient; with `apply` false the steps are skipped.
   void run(const std::vector<std::vector<double>>& gradients, bool apply = true);
 };
 
-// `count` repeatable numbers in [-1, 1).
+// `count` deterministic numbers in [-1, 1).
 std::vector<double> some_numbers(int64_t count, uint64_t seed);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers against their published formulas, written out here in double precision.
+// Optimizers compared with their published formulas, implemented here in double precision.
 #include "tests/tasks/optimizer_trial.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
     executor.write_input(program, "gradient", bytes_of(type, gradients[step]));
     write("scale", gradient_scale);
     write("learning_rate", learning_rate);
-    // An input that nothing reads has no place.
+    // Inputs that the program does not read have no placement.
     for (const Placement& input : executor.plan(program).inputs)
       if (input.name == "count") write("count", static_cast<double>(step));
     write("apply", apply ? 1.0 : 0.0);
@@ -88,7 +88,7 @@ std::vector<double> some_numbers(int64_t count, uint64_t seed) {
 
 namespace {
 
-// State is kept in f32, so a few of its roundings are allowed for.
+// State is kept in f32, so the tolerance allows a few of its roundings.
 constexpr double kTolerance = 2e-6;
 
 void require_close(const std::vector<double>& got, const std::vector<double>& expected) {
@@ -111,7 +111,7 @@ std::vector<std::vector<double>> three_gradients(int64_t size) {
   return {some_numbers(size, 1), some_numbers(size, 2), some_numbers(size, 3)};
 }
 
-TEST_CASE("AdamW is Adam with corrected moments and decoupled decay") {
+TEST_CASE("AdamW is Adam with bias-corrected moments and decoupled weight decay") {
   OptimizerTrial trial{
       .optimizer_tpl = AdamW::HParams{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-3},
       .type = kMatrix,
@@ -135,7 +135,7 @@ TEST_CASE("AdamW is Adam with corrected moments and decoupled decay") {
   require_close(trial.slots[1], v);
 }
 
-// Praxis' ShardedAdam: decays corrected for bias, RMS cap, decay added to the update.
+// Praxis' ShardedAdam: bias-corrected decay rates, RMS cap, weight decay added to the update.
 std::vector<double> pax_adam(std::vector<double> w,
                              const std::vector<std::vector<double>>& gradients,
                              const Adam::HParams& p, double decay, double learning_rate) {
@@ -158,7 +158,7 @@ std::vector<double> pax_adam(std::vector<double> w,
   return w;
 }
 
-TEST_CASE("Adam is Pax's: corrected decays, then the cap on the update's RMS, then decay") {
+TEST_CASE("Adam follows Pax: bias-corrected decay rates, then the RMS cap, then weight decay") {
   for (const double clip_threshold : {0.0, 0.3}) {
     INFO("clip_threshold " << clip_threshold);
     const Adam::HParams p{.beta1 = 0.9,
@@ -177,7 +177,7 @@ TEST_CASE("Adam is Pax's: corrected decays, then the cap on the update's RMS, th
   }
 }
 
-TEST_CASE("the cap on a stacked weight's update is one for each layer") {
+TEST_CASE("the update of a stacked weight is capped separately for each layer") {
   const Adam::HParams p{.clip_threshold = 0.5};
   const Type stack = make_type(DType::kF32, {{std::string(kLayersAxis), 2, {}}, {"embed", 6, {}}});
   OptimizerTrial trial{.optimizer_tpl = p, .type = stack, .parameter = some_numbers(12, 7)};
@@ -197,7 +197,7 @@ TEST_CASE("the cap on a stacked weight's update is one for each layer") {
   require_close(trial.parameter, expected);
 }
 
-TEST_CASE("Sgd, with momentum, and looking ahead") {
+TEST_CASE("Sgd supports momentum and Nesterov momentum") {
   struct Case {
     double momentum;
     bool nesterov;
@@ -256,7 +256,7 @@ TEST_CASE("Adafactor keeps a matrix's second moment as row and column means") {
   require_close(trial.slots[1], column);
 }
 
-TEST_CASE("Adafactor keeps small tensors whole") {
+TEST_CASE("Adafactor keeps the full second moment of small tensors") {
   OptimizerTrial trial{.optimizer_tpl = Adafactor::HParams{.multiply_by_parameter_scale = false},
                        .type = kMatrix,
                        .parameter = some_numbers(12, 7)};
@@ -289,7 +289,7 @@ TEST_CASE("a step that is not applied changes neither parameter nor state") {
   }
 }
 
-TEST_CASE("optimizers refuse settings that make no sense") {
+TEST_CASE("optimizers reject inconsistent settings") {
   const auto message = [](const Template<BaseOptimizer>& optimizer_tpl) {
     try {
       optimizer_tpl.instantiate();
@@ -305,7 +305,7 @@ TEST_CASE("optimizers refuse settings that make no sense") {
                Catch::Contains("decay_exponent is 0"));
 }
 
-TEST_CASE("optimizers refuse numbers that are negative or not finite") {
+TEST_CASE("optimizers reject negative and non-finite settings") {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto message = [](const Template<BaseOptimizer>& optimizer_tpl) {
     try {

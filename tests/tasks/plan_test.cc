@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of any mesh: plan.json has the members that docs/formats.md promises, the text says the
-// same, and both say what adds up.
+// Plans of any mesh: plan.json has the members that docs/formats.md lists, the text has the same
+// content, and the totals add up.
 #include "tasks/plan/plan.h"
 
 #include <set>
@@ -70,7 +70,7 @@ TEST_CASE("plan.json has the members that the documentation lists, and no others
   REQUIRE(json.get<int64_t>("devices") == 8);
 }
 
-TEST_CASE("a plan adds up") {
+TEST_CASE("the memory and communication totals of a plan add up") {
   const Plan plan = fully_sharded();
   int64_t memory = 0;
   for (const auto& [name, bytes] : plan.memory) {
@@ -82,7 +82,7 @@ TEST_CASE("a plan adds up") {
   int64_t sent = 0, total = 0, slow = 0;
   for (const PlannedCollective& one : plan.collectives) {
     sent += one.bytes_per_step();
-    // `data` is two slices of two devices here, so what crosses it takes the slow links.
+    // `data` has two slices of two devices here, so its collectives use the slow links.
     const bool data =
         std::find(one.mesh_axes.begin(), one.mesh_axes.end(), "data") != one.mesh_axes.end();
     REQUIRE((one.link == Link::kDcn) == data);
@@ -97,7 +97,7 @@ TEST_CASE("a plan adds up") {
   REQUIRE(slow == 0);
 }
 
-TEST_CASE("every collective says which line of code it serves, and that line is no pass") {
+TEST_CASE("every collective names the source line it serves, which is never in a pass") {
   for (const Strategy strategy : {Strategy::kReplicas, Strategy::kFullySharded, Strategy::kSequence,
                                   Strategy::kFullyShardedSequence}) {
     const Plan plan = plan_of({.ici_mesh_shape = {1, 2, 2}}, strategy);
@@ -112,7 +112,8 @@ TEST_CASE("every collective says which line of code it serves, and that line is 
 
 TEST_CASE("FSDP's gathers and scatters are attributed to the layer that reads the weight") {
   const Plan plan = plan_of({.ici_mesh_shape = {1, 4, 1}}, Strategy::kFullySharded);
-  std::map<std::string, std::string> source;  // By op, of the feed-forward layer's up projection.
+  std::map<std::string, std::string>
+      source;  // By op, for the up projection of the feed-forward layer.
   for (const PlannedCollective& one : plan.collectives)
     if (one.value.ends_with("ffn.up")) source[one.op] = one.source;
   REQUIRE(source.size() == 2);
@@ -120,7 +121,7 @@ TEST_CASE("FSDP's gathers and scatters are attributed to the layer that reads th
   REQUIRE(source.at("reduce_scatter") == source.at("all_gather"));
 }
 
-TEST_CASE("text and JSON say the same, in 100 columns") {
+TEST_CASE("text and JSON of a plan have the same content, in 100 columns") {
   const Plan plan = fully_sharded();
   const std::string text = plan_text(plan);
   const Json json = parsed(plan_json(plan));
@@ -141,7 +142,7 @@ TEST_CASE("text and JSON say the same, in 100 columns") {
     REQUIRE(one.get<int64_t>("bytes") > 0);
     REQUIRE(one.get<int64_t>("count") > 0);
   }
-  // Beneath each source line stand as many rows as JSON has for it.
+  // Below each source line are as many rows as JSON has for it.
   std::map<std::string, int> printed;
   std::istringstream lines(text.substr(text.find("collectives of a device, by")));
   std::string source;
@@ -157,7 +158,7 @@ TEST_CASE("text and JSON say the same, in 100 columns") {
     says(total.get<std::string>("count") + " collectives");
 }
 
-TEST_CASE("one device communicates nothing, and its plan says so") {
+TEST_CASE("a plan for one device has no communication") {
   const Plan plan = plan_of({.ici_mesh_shape = {1, 1, 1}}, Strategy::kFullyShardedTensor);
   REQUIRE(plan.collectives.empty());
   REQUIRE_THAT(plan_text(plan), Catch::Contains("communication      none"));

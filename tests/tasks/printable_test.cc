@@ -6,24 +6,24 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("text of people is shown as it is") {
+TEST_CASE("printable text is unchanged") {
   const std::string text = "to be,\n\tor not: caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80";
   REQUIRE(printable(text) == text);
 }
 
-TEST_CASE("control characters and broken bytes are escaped for a terminal") {
+TEST_CASE("control characters and invalid bytes are escaped for a terminal") {
   REQUIRE(printable("a\x1b[31m\x07") == "a\\x1b[31m\\x07");
   REQUIRE(printable("a\rb\x7f") == "a\\x0db\\x7f");
-  REQUIRE(printable("\xc2\x9b") == "\\u009b");  // A control sequence in one.
+  REQUIRE(printable("\xc2\x9b") == "\\u009b");  // A control character of two bytes.
   REQUIRE(printable("\xff"
-                    "a\xc3") == "\\xffa\\xc3");             // No lead byte; cut short.
+                    "a\xc3") == "\\xffa\\xc3");  // A stray continuation byte; a truncated sequence.
   REQUIRE(printable("\xc0\xaf") == "\\xc0\\xaf");           // Overlong.
   REQUIRE(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");  // A surrogate.
   REQUIRE(printable("\xe2\x80\xae") == "\\u202e");          // Right-to-left override.
   REQUIRE(printable("\xe2\x80\x8b\xef\xbb\xbf") == "\\u200b\\ufeff");
 }
 
-TEST_CASE("files in UTF-8 have U+FFFD for bytes that are not UTF-8, and the rest as it is") {
+TEST_CASE("valid_utf8 replaces invalid bytes with U+FFFD and changes nothing else") {
   REQUIRE(valid_utf8("\x1b\xff"
                      "caf\xc3\xa9") ==
           "\x1b\xef\xbf\xbd"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run of several processes, which here are threads over a loopback transport: the numbers of one
-// process, one writer, one end.
+// Runs of several processes, simulated by threads with a loopback transport: the metrics match one
+// process, one process writes, and all end together.
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-// The synthetic input, but process `broken_host` cannot read its batch number `broken_batch`.
+// A synthetic input, but process `broken_host` fails to read its batch number `broken_batch`.
 class BreakingInput final : public BaseInput {
  public:
   struct HParams {
@@ -67,13 +67,13 @@ const TemplateRegistrar<BaseInput, BreakingInput> kRegister;
 
 namespace {
 
-// How each process ended: its exit code, or its error.
+// The exit code or the error of each process.
 struct Outcome {
   int exit_code = -1;
   std::string error;
 };
 
-// Whether a process that fails tells the others, as runexp does, or is gone as if killed.
+// Whether a failing process notifies the others, as runexp does, or vanishes as if killed.
 enum class Farewell { kNone, kSaid };
 
 std::vector<Outcome> run_processes(int count, const ExperimentConfig& config,
@@ -115,7 +115,7 @@ void require_same_losses(const fs::path& a, const fs::path& b) {
   }
 }
 
-TEST_CASE("processes train together as one would, and the first writes for all") {
+TEST_CASE("several processes train like one, and process 0 writes all files") {
   const TemporaryDirectory directory;
   RunOptions options;
   REQUIRE(run_tiny(on_mesh({1, 1, 1}), directory / "one") == 0);
@@ -128,7 +128,7 @@ TEST_CASE("processes train together as one would, and the first writes for all")
       REQUIRE(outcome.exit_code == 0);
     }
     require_same_losses(directory / "one", run);
-    REQUIRE(values_of(run, "loss").size() == 8);  // One line a step.
+    REQUIRE(values_of(run, "loss").size() == 8);  // One line per step.
     REQUIRE(values_of(run, "processes") == std::vector<std::string>{std::to_string(count)});
     REQUIRE(values_of(run, "devices") == std::vector<std::string>{"4"});
     REQUIRE(values_of(run, "eval/validation/weight") ==
@@ -138,7 +138,7 @@ TEST_CASE("processes train together as one would, and the first writes for all")
   }
 }
 
-TEST_CASE("a run goes on with another number of processes on another mesh") {
+TEST_CASE("a run resumes with another number of devices on another mesh") {
   const TemporaryDirectory directory;
   ExperimentConfig config = on_mesh({1, 1, 1}, 8);
   REQUIRE(run_tiny(config, directory / "one") == 0);
@@ -158,7 +158,7 @@ TEST_CASE("a run goes on with another number of processes on another mesh") {
   require_same_losses(directory / "one", directory / "moved");
 }
 
-TEST_CASE("an input that breaks in one process ends all, and nothing is saved") {
+TEST_CASE("an input error in one process ends all processes, and nothing is saved") {
   const TemporaryDirectory directory;
   ExperimentConfig config = on_mesh({1, 2, 1});
   config.input =
@@ -172,7 +172,8 @@ TEST_CASE("an input that breaks in one process ends all, and nothing is saved") 
 }
 
 TEST_CASE(
-    "a process that vanishes ends the others in time; nothing is saved, and the run goes on") {
+    "a vanished process ends the others within the timeout, and the run resumes from its "
+    "checkpoint") {
   const TemporaryDirectory directory;
   ExperimentConfig config = on_mesh({1, 2, 1});
   task_of(config).train.save_interval_steps = 2;
@@ -193,7 +194,7 @@ TEST_CASE(
   REQUIRE(losses_of(directory.path()).size() == 8);
 }
 
-TEST_CASE("a directory that is taken is refused to all processes") {
+TEST_CASE("a directory locked by another run is rejected by all processes") {
   const TemporaryDirectory directory;
   RunOptions options;
   options.job_log_dir = directory.path();
@@ -205,7 +206,7 @@ TEST_CASE("a directory that is taken is refused to all processes") {
     REQUIRE_THAT(outcome.error, Catch::Contains("process"));
 }
 
-TEST_CASE("a mesh that the processes do not come to is refused by all") {
+TEST_CASE("a mesh that does not match the number of processes is rejected by all") {
   const TemporaryDirectory directory;
   for (const Outcome& outcome : run_processes(2, on_mesh({1, 2, 2}), directory.path(), {}))
     REQUIRE_THAT(outcome.error,
