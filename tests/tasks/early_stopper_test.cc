@@ -18,8 +18,7 @@ TEST_CASE("a run stops once its metric has not improved for patience_evals evalu
   EarlyStopper stopper({.metric = kMetric, .patience_evals = 2, .min_improvement = 0.1});
   REQUIRE(stopper.observe({{kMetric, 3.0}}).empty());
   REQUIRE(stopper.observe({{kMetric, 2.0}}).empty());
-  REQUIRE(stopper.observe({{kMetric, 1.95}})
-              .empty());  // The improvement is smaller than min_improvement.
+  REQUIRE(stopper.observe({{kMetric, 1.95}}).empty());  // Improved by less than min_improvement.
   REQUIRE_THAT(stopper.observe({{kMetric, 1.92}}),
                Catch::Contains("has not improved on 2.0000 for 2 evaluations"));
 }

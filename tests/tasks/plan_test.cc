@@ -112,8 +112,7 @@ TEST_CASE("every collective names the source line it serves, which is never in a
 
 TEST_CASE("FSDP's gathers and scatters are attributed to the layer that reads the weight") {
   const Plan plan = plan_of({.ici_mesh_shape = {1, 4, 1}}, Strategy::kFullySharded);
-  std::map<std::string, std::string>
-      source;  // By op, for the up projection of the feed-forward layer.
+  std::map<std::string, std::string> source;  // By op, for the FFN's up projection.
   for (const PlannedCollective& one : plan.collectives)
     if (one.value.ends_with("ffn.up")) source[one.op] = one.source;
   REQUIRE(source.size() == 2);

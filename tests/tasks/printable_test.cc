@@ -16,8 +16,8 @@ TEST_CASE("control characters and invalid bytes are escaped for a terminal") {
   REQUIRE(printable("a\rb\x7f") == "a\\x0db\\x7f");
   REQUIRE(printable("\xc2\x9b") == "\\u009b");  // A control character of two bytes.
   REQUIRE(printable("\xff"
-                    "a\xc3") == "\\xffa\\xc3");  // A stray continuation byte; a truncated sequence.
-  REQUIRE(printable("\xc0\xaf") == "\\xc0\\xaf");           // Overlong.
+                    "a\xc3") == "\\xffa\\xc3");    // An invalid byte; a truncated sequence.
+  REQUIRE(printable("\xc0\xaf") == "\\xc0\\xaf");  // Overlong.
   REQUIRE(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");  // A surrogate.
   REQUIRE(printable("\xe2\x80\xae") == "\\u202e");          // Right-to-left override.
   REQUIRE(printable("\xe2\x80\x8b\xef\xbb\xbf") == "\\u200b\\ufeff");

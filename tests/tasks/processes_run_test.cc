@@ -171,9 +171,7 @@ TEST_CASE("an input error in one process ends all processes, and nothing is save
   REQUIRE(CheckpointStore(directory / "checkpoints").steps().empty());
 }
 
-TEST_CASE(
-    "a vanished process ends the others within the timeout, and the run resumes from its "
-    "checkpoint") {
+TEST_CASE("a vanished process ends the others within the timeout, and the run can be resumed") {
   const TemporaryDirectory directory;
   ExperimentConfig config = on_mesh({1, 2, 1});
   task_of(config).train.save_interval_steps = 2;

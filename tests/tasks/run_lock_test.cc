@@ -15,7 +15,7 @@ namespace {
 
 using Catch::Contains;
 
-TEST_CASE("a second writer is refused, with the first one's name") {
+TEST_CASE("a second writer is rejected with the process id of the first") {
   const TemporaryDirectory directory;
   {
     const RunLock lock(directory.path());
@@ -27,7 +27,7 @@ TEST_CASE("a second writer is refused, with the first one's name") {
   REQUIRE_THROWS_WITH(RunLock(directory / "none"), Contains("No such file"));
 }
 
-TEST_CASE("whoever gets the lock clears up after a killed writer, and nothing else") {
+TEST_CASE("taking the lock removes temporary files of a killed writer, and nothing else") {
   const TemporaryDirectory directory;
   const auto left = temporary_beside(directory / "corpus.h5", "new");
   for (const auto& path :
@@ -39,7 +39,7 @@ TEST_CASE("whoever gets the lock clears up after a killed writer, and nothing el
     REQUIRE(std::filesystem::exists(directory / kept));
 }
 
-TEST_CASE("a lock that is a link or a pipe is refused, and what it leads to stays as it is") {
+TEST_CASE("a lock that is a link or a FIFO is rejected, and its target is unchanged") {
   const TemporaryDirectory directory, elsewhere;
   write_bytes(elsewhere / "precious", "precious");
   std::filesystem::create_symlink(elsewhere / "precious", directory / "lock");
@@ -52,11 +52,11 @@ TEST_CASE("a lock that is a link or a pipe is refused, and what it leads to stay
   REQUIRE(::mkfifo((directory / "lock").c_str(), 0666) == 0);
   REQUIRE_THROWS_WITH(RunLock(directory.path()), Contains("is not a regular file"));
   std::filesystem::remove(directory / "lock");
-  REQUIRE_NOTHROW(RunLock(directory.path()));  // The advice is followed.
+  REQUIRE_NOTHROW(RunLock(directory.path()));  // The suggested fix works.
   REQUIRE(read_bytes(elsewhere / "precious") == "precious");
 }
 
-TEST_CASE("the lock of a killed process is free") {
+TEST_CASE("the lock of a killed process is released") {
   const TemporaryDirectory directory;
   int ready[2];
   REQUIRE(::pipe(ready) == 0);

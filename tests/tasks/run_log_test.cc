@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run leaves for programs to read, as docs/formats.md has it.
+// The machine-readable logs of a run, as documented in docs/formats.md.
 #include "tasks/logging/run_log.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ TrainLine line_of(int64_t step) {
           .parameter_norms = {}};
 }
 
-TEST_CASE("lines of metrics.jsonl are documented members, exact numbers and valid JSON") {
+TEST_CASE("lines of metrics.jsonl have the documented members with exact numbers as valid JSON") {
   const TemporaryDirectory directory;
   {
     RunLog log(directory.path(), 0);
@@ -46,7 +46,7 @@ TEST_CASE("lines of metrics.jsonl are documented members, exact numbers and vali
 )");
 }
 
-TEST_CASE("a resumed run's log goes on from the step it restored") {
+TEST_CASE("a resumed run's log continues from the restored step") {
   const TemporaryDirectory directory;
   {
     RunLog log(directory.path(), 0);
@@ -62,7 +62,7 @@ TEST_CASE("a resumed run's log goes on from the step it restored") {
   REQUIRE_THAT(text, Contains("\"step\": 3,") && !Contains("\"step\": 5,"));
 }
 
-TEST_CASE("summaries are kept apart by split") {
+TEST_CASE("summaries have one directory per split") {
   const TemporaryDirectory directory;
   RunLog log(directory.path(), 0);
   log.summarise(line_of(1));

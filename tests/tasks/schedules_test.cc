@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules against numbers worked out by hand.
+// Schedules compared with hand-computed numbers.
 #include "tasks/learner/schedules/schedules.h"
 
 #include <cmath>
@@ -14,12 +14,12 @@ double at(const Template<BaseSchedule>& schedule, int64_t step, int64_t num_trai
   return schedule.instantiate()->value(step, num_train_steps);
 }
 
-TEST_CASE("a constant schedule stays") {
+TEST_CASE("a constant schedule is constant") {
   REQUIRE(at(ConstantSchedule::HParams{}, 0) == 1.0);
   REQUIRE(at(ConstantSchedule::HParams{.value = 0.25}, 12345) == 0.25);
 }
 
-TEST_CASE("every warm-up rises linearly from zero and reaches max at warmup_steps") {
+TEST_CASE("every warm-up rises linearly from zero to max at warmup_steps") {
   const std::vector<Template<BaseSchedule>> schedules = {
       LinearRampupCosineDecay::HParams{.warmup_steps = 10, .max = 2.0},
       LinearRampupExponentialDecay::HParams{.warmup_steps = 10, .max = 2.0},
@@ -35,7 +35,7 @@ TEST_CASE("every warm-up rises linearly from zero and reaches max at warmup_step
   }
 }
 
-TEST_CASE("cosine decay halves midway and ends at min_ratio") {
+TEST_CASE("cosine decay is halfway at its midpoint and ends at min_ratio") {
   const LinearRampupCosineDecay::HParams p{.warmup_steps = 100, .min_ratio = 0.1};
   REQUIRE(at(p, 550) == Approx(0.55));
   REQUIRE(at(p, 325) == Approx(0.1 + 0.9 * 0.5 * (1.0 + std::sqrt(0.5))));
@@ -43,7 +43,7 @@ TEST_CASE("cosine decay halves midway and ends at min_ratio") {
   REQUIRE(at(p, 5000) == Approx(0.1));
 }
 
-TEST_CASE("a plateau lies between the warm-up and decay_start") {
+TEST_CASE("the schedule is constant between the warm-up and decay_start") {
   const LinearRampupLinearDecay::HParams p{
       .warmup_steps = 10, .decay_start = 100, .decay_end = 200, .min_ratio = 0.5};
   REQUIRE(at(p, 60) == 1.0);
@@ -53,7 +53,7 @@ TEST_CASE("a plateau lies between the warm-up and decay_start") {
   REQUIRE(at(p, 999) == Approx(0.5));
 }
 
-TEST_CASE("exponential decay is geometric: Pax's c4 schedule") {
+TEST_CASE("exponential decay is geometric, as in Pax's c4 schedule") {
   const LinearRampupExponentialDecay::HParams p{
       .warmup_steps = 4000, .decay_start = 4001, .decay_end = 300000, .min_ratio = 0.1};
   REQUIRE(at(p, 2000) == Approx(0.5));
@@ -64,13 +64,13 @@ TEST_CASE("exponential decay is geometric: Pax's c4 schedule") {
   REQUIRE(at(p, 400000) == Approx(0.1));
 }
 
-TEST_CASE("rsqrt decay falls with the root of the step and never ends") {
+TEST_CASE("rsqrt decay falls with the square root of the step and does not end") {
   const LinearRampupSqrtDecay::HParams p{.warmup_steps = 100};
   REQUIRE(at(p, 400) == Approx(0.5));
   REQUIRE(at(p, 10000) == Approx(0.1));
 }
 
-TEST_CASE("warm-up, stable, decay: the decay takes the last decay_steps of the run") {
+TEST_CASE("warmup-stable-decay decays in the last decay_steps of the run") {
   const WarmupStableDecay::HParams p{.warmup_steps = 10, .decay_steps = 200, .min_ratio = 0.2};
   REQUIRE(at(p, 799) == 1.0);
   REQUIRE(at(p, 900) == Approx(0.6));
@@ -91,7 +91,7 @@ TEST_CASE("piecewise values change at their boundaries") {
   REQUIRE(at(ramped, 20) == 0.1);
 }
 
-TEST_CASE("factors that are negative or not finite are refused") {
+TEST_CASE("negative and non-finite schedule values are rejected") {
   REQUIRE_THROWS_WITH(at(ConstantSchedule::HParams{.value = -0.5}, 0),
                       Catch::Equals("ConstantSchedule: value is -0.5, expected 0 or more"));
   REQUIRE_THROWS_WITH(at(LinearRampupCosineDecay::HParams{.max = std::nan("")}, 0),
@@ -110,7 +110,7 @@ TEST_CASE("factors that are negative or not finite are refused") {
                       Catch::Contains("expected a finite number (at most 3.4e38)"));
 }
 
-TEST_CASE("schedules refuse shapes that make no sense") {
+TEST_CASE("inconsistent schedule settings are rejected") {
   REQUIRE_THROWS_WITH(at(LinearRampupCosineDecay::HParams{.warmup_steps = 10, .decay_start = 5}, 0),
                       Catch::Contains("decay_start=5 is before the end of the warm-up"));
   REQUIRE_THROWS_WITH(at(LinearRampupLinearDecay::HParams{.warmup_steps = 10, .decay_end = 5}, 0),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The self-check passes on this machine, and finds a kernel that is wrong, whatever is wrong with
-// it.
+// The self-check on this machine: which errors of a faulty kernel it detects and how it reports
+// them.
 #include "tasks/modes/selfcheck.h"
 
 #include <cstring>
@@ -22,9 +22,9 @@ namespace {
 
 enum class Fault {
   kOneElement,  // The last element of the first result is wrong.
-  kNotANumber,  // It is NaN.
-  kUnserved,    // There is no such kernel.
-  kByThreads,   // It is wrong with more than one thread.
+  kNotANumber,  // The last element is NaN.
+  kUnserved,    // The op has no kernel.
+  kByThreads,   // The result is wrong with more than one thread.
 };
 
 class FaultyKernel final : public HostKernel {
@@ -58,7 +58,7 @@ class FaultyKernel final : public HostKernel {
   Fault fault_;
 };
 
-// The CPU device, one of whose kernels is wrong.
+// A CPU device with one faulty kernel.
 class FaultyDevice final : public Device {
  public:
   FaultyDevice(int threads, std::string op, Fault fault)
@@ -110,7 +110,7 @@ std::string check_with(const std::string& op, Fault fault,
 
 using Catch::Contains;
 
-TEST_CASE("the self-check names a wrong kernel, its case, the element and both values") {
+TEST_CASE("the self-check reports a wrong kernel with its case, the element and both values") {
   const std::string problem = check_with("tanh_grad", Fault::kOneElement);
   REQUIRE_THAT(problem, Catch::StartsWith("op tanh_grad: tanh_grad of f32[\"row=5 column=7\"], "));
   REQUIRE_THAT(problem, Contains("kernel tanh_grad of f32[") && Contains("element 34: got ") &&
@@ -122,12 +122,12 @@ TEST_CASE("the self-check stops at an op without a kernel") {
   REQUIRE_THAT(
       check_with("transpose", Fault::kUnserved, &lines),
       Catch::StartsWith("op transpose: transpose of ") && Contains("no kernel for op 'transpose'"));
-  REQUIRE(lines.size() == 2);  // The device, and the family that was right.
+  REQUIRE(lines.size() == 2);  // The device, and the family that passed.
   REQUIRE_THAT(lines[0], Catch::StartsWith("checking cpu: 2 threads, "));
   REQUIRE_THAT(lines[1], Catch::StartsWith("elementwise "));
 }
 
-// What the first case of `row` says of a device whose kernel of `op` is wrong.
+// The mismatch of the first case of `row` on a device with a faulty kernel of `op`.
 std::string mismatch_of(const std::string& row, const std::string& op, Fault fault) {
   FaultyDevice device(2, op, fault);
   for (const OpCase& each : all_op_cases())
@@ -135,7 +135,7 @@ std::string mismatch_of(const std::string& row, const std::string& op, Fault fau
   return "no such row";
 }
 
-TEST_CASE("a wrong kernel of each kind is named, in its own case and in another op's") {
+TEST_CASE("a wrong kernel of each kind is named, in its own case and in cases of other ops") {
   for (const std::string op :
        {"rms_norm", "rms_norm_grad", "layer_norm_grad", "einsum", "attention", "attention_grad",
         "cached_attention", "scatter_add", "gather", "reduce_sum", "adam_update", "cross_entropy",
@@ -146,11 +146,12 @@ TEST_CASE("a wrong kernel of each kind is named, in its own case and in another 
                Catch::StartsWith("softmax_grad of ") && Contains(": kernel softmax of "));
 }
 
-TEST_CASE("a result that is not a number is a mismatch") {
+TEST_CASE("a NaN result is a mismatch") {
   REQUIRE_THAT(mismatch_of("softmax", "softmax", Fault::kNotANumber), Contains("got nan"));
 }
 
-TEST_CASE("steps whose bits depend on the number of threads are told apart, and by what") {
+TEST_CASE(
+    "steps whose bits depend on the number of threads are detected with the first difference") {
   FaultyDevice one(1, "rms_norm_grad", Fault::kByThreads),
       two(2, "rms_norm_grad", Fault::kByThreads);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts that each have a directory of their own under a run's name are found out.
+// Detects hosts that each have a local directory under the run's path instead of a shared one.
 #include <filesystem>
 #include <mutex>
 #include <thread>
@@ -17,7 +17,7 @@ namespace {
 using Catch::Contains;
 namespace fs = std::filesystem;
 
-// What each of the processes says of the directory that it sees; "" if it is content.
+// The error of each process for the directory that it sees; "" if there is none.
 std::vector<std::string> verdicts(const std::vector<fs::path>& directories,
                                   std::chrono::milliseconds patience) {
   const auto transports =
@@ -38,7 +38,7 @@ std::vector<std::string> verdicts(const std::vector<fs::path>& directories,
   return verdicts;
 }
 
-TEST_CASE("a directory that all processes see is shared, and is left as it was") {
+TEST_CASE("a directory that all processes see passes the check and is left empty") {
   const TemporaryDirectory directory;
   const auto path = directory.path();
   REQUIRE(verdicts({path, path, path}, std::chrono::seconds(60)) ==
@@ -46,7 +46,7 @@ TEST_CASE("a directory that all processes see is shared, and is left as it was")
   REQUIRE(fs::is_empty(path));
 }
 
-TEST_CASE("a host with a directory of its own is named, in every process") {
+TEST_CASE("a host with a local directory is named in the error of every process") {
   const TemporaryDirectory ours;
   const TemporaryDirectory theirs;
   for (const fs::path& other : {theirs.path(), theirs / "none"}) {
@@ -62,10 +62,12 @@ TEST_CASE("a host with a directory of its own is named, in every process") {
   }
 }
 
-TEST_CASE("a file system that shows files late is given time") {
+TEST_CASE("the check waits for a file system that shows files late") {
   const TemporaryDirectory ours;
   const TemporaryDirectory theirs;
-  const fs::path view = theirs / "view";  // Process 1's, which becomes ours after a while.
+  const fs::path view =
+      theirs /
+      "view";  // The path of process 1, which becomes a link to the shared directory later.
   std::jthread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     fs::create_directory_symlink(ours.path(), view);
@@ -74,7 +76,7 @@ TEST_CASE("a file system that shows files late is given time") {
           std::vector<std::string>(2, ""));
 }
 
-TEST_CASE("a directory that process 0 cannot write is everybody's error") {
+TEST_CASE("if process 0 cannot write the directory, all processes fail") {
   const TemporaryDirectory directory;
   const auto said = verdicts({directory / "none", directory / "none"}, std::chrono::seconds(1));
   REQUIRE(said[0] == said[1]);

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-TEST_CASE("a stop that is asked for twice, as Slurm does at a time limit, is still a stop") {
+TEST_CASE("a repeated stop signal, as Slurm sends at a time limit, is one stop request") {
   const StopSignal stop;
   for (const int signal : {SIGTERM, SIGUSR1}) {
     for (int i = 0; i < 2; ++i) std::raise(signal);
@@ -16,7 +16,7 @@ TEST_CASE("a stop that is asked for twice, as Slurm does at a time limit, is sti
   }
 }
 
-TEST_CASE("a second Ctrl-C is left to the system") {
+TEST_CASE("a second Ctrl-C has the default action") {
   const StopSignal stop;
   std::raise(SIGINT);
   struct sigaction action = {};
@@ -24,7 +24,7 @@ TEST_CASE("a second Ctrl-C is left to the system") {
   REQUIRE(action.sa_handler == SIG_DFL);
 }
 
-TEST_CASE("who only reports a signal is no stop, and forgets one that was answered") {
+TEST_CASE("a handler that only reports does not stop, and handled signals are cleared") {
   const StopSignal reports(StopSignal::Answer::kReports);
   REQUIRE_FALSE(StopSignal::anybody_stops());
   {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TestedLayer, which tests layers: it passes right ones and finds what is wrong with others.
+// TestedLayer, the helper for layer tests: it accepts correct layers and detects errors in others.
 #include "tasks/testing/tested_layer.h"
 
 #include "core/ops/einsum.h"
@@ -17,7 +17,7 @@ namespace {
 const std::string kRow = "f32[\"batch=2 seq=4 embed=4\"]";
 const RulesConfig kTensorParallel{.weights = "mlp -> mdl", .activations = "mlp -> mdl"};
 
-// A product whose sum over a split axis is left pending.
+// The sum of this product over a split axis is left pending.
 class Unplaced final : public UnaryLayer {
  public:
   struct HParams {
@@ -39,7 +39,7 @@ class Unplaced final : public UnaryLayer {
   Weight up_, down_;
 };
 
-// Whose gradient is half of what it should be.
+// The gradient is half the correct one.
 class HalfSquare final : public UnaryLayer {
  public:
   struct HParams {
@@ -51,7 +51,7 @@ class HalfSquare final : public UnaryLayer {
   Tensor fprop(Tensor x) const override { return x * stop_gradient(x); }
 };
 
-// The absolute value; its gradient at 0 is 0 / 0.
+// The absolute value. Its gradient at 0 is 0 / 0.
 class NoNumberAtZero final : public UnaryLayer {
  public:
   struct HParams {
@@ -63,7 +63,7 @@ class NoNumberAtZero final : public UnaryLayer {
   Tensor fprop(Tensor x) const override { return sqrt(x * x); }
 };
 
-// A large right gradient for one weight and a wrong small one for the other.
+// A large correct gradient for one weight and a small wrong one for the other.
 class LargeAndSmall final : public UnaryLayer {
  public:
   struct HParams {
@@ -84,7 +84,7 @@ class LargeAndSmall final : public UnaryLayer {
   Weight large_, small_;
 };
 
-TEST_CASE("attention is tested with operands of its own") {
+TEST_CASE("attention is tested with additional operands") {
   const TestedLayer attention(
       Template<SequenceLayer>(DotProductAttention::HParams{.model_dims = 4, .num_heads = 2}),
       {{"x", "f32[\"batch=2 seq=4 embed=4\"]"}, {"segment_ids", "i32[\"batch=2 seq=4\"]"}},
@@ -95,7 +95,7 @@ TEST_CASE("attention is tested with operands of its own") {
   REQUIRE(attention.weights().size() == 4);
 }
 
-TEST_CASE("a feed-forward layer's result is computed from given numbers") {
+TEST_CASE("a feed-forward layer's result is computed from given values") {
   const TestedLayer layer(FeedForward::HParams{.model_dims = 1, .hidden_dims = 2},
                           "f32[\"batch=1 embed=1\"]",
                           {.values = {{"x", {2}}, {"up", {3, -1}}, {"down", {5, 7}}}});
@@ -103,23 +103,23 @@ TEST_CASE("a feed-forward layer's result is computed from given numbers") {
   REQUIRE(error_of([&] { expect_near(layer.result(), {31}); }) == "element 0 is 30, expected 31");
 }
 
-TEST_CASE("a wrong gradient is found, with its element") {
+TEST_CASE("a wrong gradient is detected and its element is named") {
   const TestedLayer layer(HalfSquare::HParams{}, "f32[\"embed=2\"]", {.values = {{"x", {1, 3}}}});
   REQUIRE_THAT(error_of([&] { layer.check_gradients(); }),
                Catch::StartsWith("element 1 of the gradient of 'x' is ") &&
                    Catch::Contains(", but a finite difference gives "));
 }
 
-TEST_CASE("a gradient that is no number is found, whatever follows") {
+TEST_CASE("a NaN gradient is detected, independent of later elements") {
   const TestedLayer layer(NoNumberAtZero::HParams{}, "f32[\"embed=3\"]",
                           {.values = {{"x", {0, 1, 3}}}});
   REQUIRE_THAT(error_of([&] { layer.check_gradients(); }),
                Catch::Contains("element 0 of the gradient of 'x' is ") && Catch::Contains("nan"));
 }
 
-TEST_CASE("a large gradient within its tolerance does not hide a wrong small one") {
-  // Finite differences have an error of 2e-5 for the large gradient, which is 1e4; the small one is
-  // wrong by 5e-6.
+TEST_CASE("a large gradient within tolerance does not hide a small wrong one") {
+  // Finite differences have an error of 2e-5 for the large gradient, which is 1e4. The small
+  // gradient is wrong by 5e-6.
   const TestedLayer layer(
       LargeAndSmall::HParams{}, "f32[\"embed=2\"]",
       {.values = {{"large", {0, 0}}, {"small", {0.5, 0.5}}, {"weights of the loss", {1, 1}}}});
@@ -127,13 +127,13 @@ TEST_CASE("a large gradient within its tolerance does not hide a wrong small one
                Catch::Contains("of the gradient of 'small' is "));
 }
 
-TEST_CASE("a sum that a layer leaves pending is refused, on one device too") {
+TEST_CASE("a layer that leaves a sum pending is rejected, also on one device") {
   const TestedLayer layer(Unplaced::HParams{}, kRow, {.rules = kTensorParallel});
   REQUIRE(error_of([&] { layer.result(); }) ==
           "result is fetched but partial over mdl; place(result)");
 }
 
-TEST_CASE("what another layer left pending is said with the line of that layer") {
+TEST_CASE("the error for a pending sum names the source line of the layer that left it") {
   const TransformerBlock::HParams block{
       .attention_tpl = DotProductAttention::HParams{.model_dims = 4, .num_heads = 2},
       .ffn_tpl = Unplaced::HParams{},
@@ -151,7 +151,7 @@ TEST_CASE("what another layer left pending is said with the line of that layer")
   }
 }
 
-TEST_CASE("values for what the layer has not are refused, with the nearest name") {
+TEST_CASE("values for unknown weights or operands are rejected with the nearest name") {
   const FeedForward::HParams ffn{.model_dims = 4, .hidden_dims = 8};
   REQUIRE(error_of([&] {
             TestedLayer(ffn, kRow, {.values = {{"upp", {1}}}}).result();
@@ -161,7 +161,7 @@ TEST_CASE("values for what the layer has not are refused, with the nearest name"
           }) == "'up' has 32 elements, got 1");
 }
 
-TEST_CASE("tests without a framework end with an exit code") {
+TEST_CASE("run_layer_tests returns an exit code") {
   const auto passes = [] {};
   const auto fails = [] { fail("the sky is green"); };
   REQUIRE(run_layer_tests({{"one", passes}, {"two", passes}}) == 0);

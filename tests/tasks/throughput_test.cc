@@ -16,10 +16,10 @@
 namespace tessera {
 namespace {
 
-// A batch of 8 rows of 16 tokens, 16 wide, two heads of 8, 32 hidden, 24 tokens in the vocabulary.
+// 8 rows of 16 tokens, model_dims 16, two heads of 8, hidden_dims 32, vocabulary of 24.
 constexpr double kTokens = 8 * 16;
 constexpr double kMatrices = 4 * 16 * 16 + 2 * 16 * 32 + 24 * 16;
-// A causal head sees half of the square: queries by keys, and the same by values.
+// Causal attention computes half of the score matrix and half of its product with the values.
 constexpr double kAttention = 2 * 8 * (8.0 * 2) * 16 * (16 + 1) / 2 * 2;
 
 Graph train_graph(ExperimentConfig config, const std::string& remat_policy, DType compute) {
@@ -31,15 +31,15 @@ Graph train_graph(ExperimentConfig config, const std::string& remat_policy, DTyp
       {make_mesh({}, 1), make_rules({}), input->specification()});
 }
 
-TEST_CASE("model FLOPs are six a weight and token, and three of the causal half of attention") {
+TEST_CASE("model FLOPs are six per weight and token, plus three times causal attention") {
   const auto flops = model_flops(train_graph(tiny_config(), "save_everything", DType::kF32));
   REQUIRE(flops.size() == 1);
-  // Attention counts whole or half a diagonal, whichever; that is one part in seventeen of it.
+  // The diagonal of the score matrix may count fully or half: 1/17 of attention.
   REQUIRE(flops.at(DType::kF32) ==
           Approx(6 * kMatrices * kTokens + 3 * kAttention).margin(3 * kAttention / 16));
 }
 
-TEST_CASE("what is recomputed is not counted") {
+TEST_CASE("recomputation does not count as model FLOPs") {
   REQUIRE(model_flops(train_graph(tiny_config(), "save_nothing", DType::kF32)) ==
           model_flops(train_graph(tiny_config(), "save_everything", DType::kF32)));
 }
@@ -56,7 +56,7 @@ TEST_CASE("a repeated stack counts each of its layers") {
   REQUIRE(flops_of(true) == Approx(flops_of(false)));
 }
 
-TEST_CASE("devices that share processors count as many as compute at once") {
+TEST_CASE("devices that share processors count only up to the number of processors") {
   const ProcessGroup alone;
   const auto at_once = [&](int64_t devices, int threads) {
     RunOptions options;
@@ -68,16 +68,16 @@ TEST_CASE("devices that share processors count as many as compute at once") {
   REQUIRE(at_once(1, 0) == 1);
   REQUIRE(at_once(1, 2 * usable_cpu_threads()) == 1);
   REQUIRE(at_once(64, 0) == std::min<int64_t>(64, processors));
-  // One thread each, whatever was asked for.
+  // With one thread each.
   REQUIRE(at_once(64, 1) == std::min<int64_t>(64, processors));
 }
 
-TEST_CASE("products count by the dtype they run in") {
+TEST_CASE("matrix products are counted by their dtype") {
   const auto flops = model_flops(train_graph(tiny_config(), "save_everything", DType::kBF16));
   REQUIRE(flops.at(DType::kBF16) > 0.99 * 6 * (kMatrices - 24 * 16) * kTokens);
 }
 
-TEST_CASE("MFU is the time a step would take at the peak over the time it took") {
+TEST_CASE("MFU is the step time at peak FLOP/s divided by the actual step time") {
   const std::unique_ptr<Device> device = make_reference_device();
   const double peak = device->peak_flops(DType::kF32);
   Throughput throughput(100, {{DType::kF32, 3.0 * peak}}, *device, 2);

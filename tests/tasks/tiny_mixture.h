@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A finite set of rows from three sources, of known bytes, for tests of evaluation: everything
-// about a row follows from its number.
+// A finite dataset from three sources with known byte counts, for evaluation tests. All content of
+// a row follows from its number.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ class TinyMixture final : public BaseInput {
     int64_t global_batch_size = 4;
     int64_t num_rows = 11;
     bool repeat = false;
-    bool has_weights = true;  // false: no label weighs anything.
-    int64_t num_silent = 0;   // The last rows so many have sample weight 0, and labels that weigh.
+    bool has_weights = true;  // false: all labels have weight 0.
+    int64_t num_silent = 0;   // The last rows, with sample weight 0 and non-zero label weights.
     FIELDS(global_batch_size, num_rows, repeat, has_weights, num_silent)
   };
   static constexpr int64_t kSeqLen = 16;
@@ -36,9 +36,9 @@ class TinyMixture final : public BaseInput {
 
   static int32_t source_of(int64_t row) { return static_cast<int32_t>(row * row % 7 % 3); }
   static float bytes_of(int64_t row) { return static_cast<float>(20 + row % 5); }
-  // One row alone, as a batch of one.
+  // A batch of this row only.
   Batch row(int64_t number) const;
-  // When set, called before each batch is made, in any run of this process.
+  // If set, called before each batch is made, in any run of this process.
   static std::function<void()> before_batch;
 
   const std::string& name() const override { return name_; }
@@ -59,7 +59,7 @@ class TinyMixture final : public BaseInput {
   HParams p_;
   std::string name_ = "mixture";
   SyntheticInput letters_;
-  std::unique_ptr<Tokenizer> tokenizer_ = make_tokenizer("bytes");  // So that bytes are known.
+  std::unique_ptr<Tokenizer> tokenizer_ = make_tokenizer("bytes");  // Needed for bits_per_byte.
   std::vector<RowRange> rows_;
   int64_t position_ = 0;
 };

@@ -79,7 +79,7 @@ std::optional<Batch> TinyMixture::get_next() {
 
 namespace {
 
-TEST_CASE("the tiny mixture gives each row once, and then padding that weighs nothing") {
+TEST_CASE("the tiny mixture gives each row once, then padding with weight 0") {
   TinyMixture input({});
   std::vector<int32_t> sources;
   while (const std::optional<Batch> batch = input.get_next())

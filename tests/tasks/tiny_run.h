@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run small enough to take by the dozen: one narrow transformer layer on a synthetic task, on the
-// CPU.
+// A run small enough to repeat many times in tests: one narrow transformer layer on a synthetic
+// task, on the CPU.
 #pragma once
 
 #include <filesystem>
@@ -16,11 +16,11 @@
 
 namespace tessera {
 
-// Copying at a distance of two from an alphabet of eight letters.
+// Copies letters from two positions earlier, with an alphabet of eight letters.
 ExperimentConfig tiny_config(int64_t num_train_steps = 6, DType compute = DType::kF32);
 SingleTask::HParams& task_of(ExperimentConfig& config);
 
-// Devices of one thread each, and what a Trainer takes of them.
+// CPU devices of one thread each.
 class TinyDevices {
  public:
   explicit TinyDevices(int64_t count = 1);
@@ -31,10 +31,10 @@ class TinyDevices {
   std::vector<Device*> in_order_;
 };
 
-// Constructs a Trainer of options.devices devices and runs it; returns its exit code.
+// Builds a run on options.devices devices and runs it; returns the exit code.
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
              RunOptions options = {});
-// The same as one of several processes.
+// The same, as one of several processes.
 int run_tiny(const ExperimentConfig& config, const std::filesystem::path& directory,
              RunOptions options, ProcessGroup& processes);
 

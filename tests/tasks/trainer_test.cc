@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs in a directory: what they write, how they stop and go on.
+// Runs in a run directory: the files they write, how they stop, and how they resume.
 #include "tasks/train/trainer.h"
 
 #include <chrono>
@@ -42,7 +42,7 @@ std::string message_of(const ExperimentConfig& config, const fs::path& directory
   return "";
 }
 
-TEST_CASE("a run's directory holds everything it promises") {
+TEST_CASE("a run's directory has all documented files") {
   const TemporaryDirectory directory;
   ExperimentConfig config = tiny_config(6);
   task_of(config).train.eval_interval_steps = 3;
@@ -58,7 +58,7 @@ TEST_CASE("a run's directory holds everything it promises") {
     INFO(name);
     REQUIRE(fs::exists(directory / name));
   }
-  // Every member of a train line that docs/formats.md names, on each of the six lines.
+  // Every member of a training line in docs/formats.md is on each of the six lines.
   for (const char* member : {"loss", "log_pplx", "accuracy", "learning_rate", "grad_norm", "tokens",
                              "tokens_per_sec", "step_time", "input_wait", "skipped"}) {
     INFO(member);
@@ -71,7 +71,7 @@ TEST_CASE("a run's directory holds everything it promises") {
           std::vector<std::string>{"\"start\"", "\"save\"", "\"done\""});
 }
 
-TEST_CASE("an interrupted run goes on bit for bit, in f32 and in bf16") {
+TEST_CASE("an interrupted run resumes bit for bit in f32 and bf16") {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     INFO(dtype_name(compute));
     ExperimentConfig config = tiny_config(12, compute);
@@ -80,13 +80,13 @@ TEST_CASE("an interrupted run goes on bit for bit, in f32 and in bf16") {
     const TemporaryDirectory whole, broken;
     REQUIRE(run_tiny(config, whole.path()) == 0);
     REQUIRE(run_tiny(config, broken.path()) == 0);
-    // As a kill after step 9 would leave it, with lines beyond the checkpoint of step 8.
+    // The state after a kill at step 9, with log lines beyond the checkpoint of step 8.
     fs::remove_all(broken / "checkpoints/step_0000000012");
     const auto expected = losses_of(whole.path());
     REQUIRE(expected.size() == 12);
     REQUIRE(run_tiny(config, broken.path()) == 0);
     REQUIRE(losses_of(broken.path()) == expected);
-    REQUIRE(values_of(broken.path(), "loss").size() == 12);  // None twice.
+    REQUIRE(values_of(broken.path(), "loss").size() == 12);  // No step is logged twice.
     REQUIRE(read_bytes(broken / "metrics.jsonl").find("\"event\": \"restore\", \"step\": 8") !=
             std::string::npos);
     const Checkpoint a = CheckpointStore(whole / "checkpoints").open(12);
@@ -104,7 +104,7 @@ TEST_CASE("an interrupted run goes on bit for bit, in f32 and in bf16") {
   }
 }
 
-TEST_CASE("a complete run says so and does nothing") {
+TEST_CASE("starting a complete run again changes nothing") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = tiny_config(2);
   REQUIRE(run_tiny(config, directory.path()) == 0);
@@ -113,7 +113,7 @@ TEST_CASE("a complete run says so and does nothing") {
   REQUIRE(read_bytes(directory / "metrics.jsonl") == before);
 }
 
-TEST_CASE("a changed configuration is refused with what differs, unless it is allowed") {
+TEST_CASE("a changed configuration is rejected with the differences, unless allowed") {
   const TemporaryDirectory directory;
   REQUIRE(run_tiny(tiny_config(2), directory.path()) == 0);
   ExperimentConfig changed = tiny_config(4);
@@ -126,10 +126,10 @@ TEST_CASE("a changed configuration is refused with what differs, unless it is al
   allowed.allow_config_change = true;
   REQUIRE(run_tiny(changed, directory.path(), allowed) == 0);
   REQUIRE(losses_of(directory.path()).size() == 4);
-  REQUIRE(run_tiny(changed, directory.path()) == 0);  // It is this run's configuration now.
+  REQUIRE(run_tiny(changed, directory.path()) == 0);  // The run's configuration is the new one now.
 }
 
-TEST_CASE("a finished run is given more steps without a flag, an unfinished one is not") {
+TEST_CASE("a finished run accepts more steps without a flag, an unfinished one does not") {
   const TemporaryDirectory directory;
   ExperimentConfig config = tiny_config(4);
   task_of(config).train.save_interval_steps = 2;
@@ -138,7 +138,8 @@ TEST_CASE("a finished run is given more steps without a flag, an unfinished one 
   REQUIRE(run_tiny(config, directory.path()) == 0);
   REQUIRE(losses_of(directory.path()).size() == 6);
 
-  fs::remove_all(directory / "checkpoints/step_0000000006");  // As if it had been killed before.
+  fs::remove_all(directory /
+                 "checkpoints/step_0000000006");  // As if the run had been killed before.
   task_of(config).train.num_train_steps = 8;
   REQUIRE_THAT(message_of(config, directory.path()),
                Catch::Contains("task.train.num_train_steps: 6 -> 8"));
@@ -147,7 +148,7 @@ TEST_CASE("a finished run is given more steps without a flag, an unfinished one 
                Catch::Contains("task.train.num_train_steps: 6 -> 3"));
 }
 
-TEST_CASE("a run whose log is lost is bound to its configuration by its checkpoints") {
+TEST_CASE("a run without a log still checks its configuration against its checkpoints") {
   const TemporaryDirectory directory;
   ExperimentConfig config = tiny_config(2);
   REQUIRE(run_tiny(config, directory.path()) == 0);
@@ -157,7 +158,7 @@ TEST_CASE("a run whose log is lost is bound to its configuration by its checkpoi
                Catch::Contains("task.train.seed: 1234 -> 77"));
 }
 
-TEST_CASE("a start that took no step binds nobody to its configuration") {
+TEST_CASE("a start that took no step does not fix the configuration") {
   const TemporaryDirectory directory;
   RunOptions dry;
   dry.dry_run = true;
@@ -169,7 +170,7 @@ TEST_CASE("a start that took no step binds nobody to its configuration") {
   REQUIRE(losses_of(directory.path()).size() == 3);
 }
 
-TEST_CASE("a checkpoint whose configuration this build cannot read is told, and the run goes on") {
+TEST_CASE("a checkpoint with an unreadable configuration is reported as a difference") {
   const std::string now = to_toml(to_tree(tiny_config(3)));
   REQUIRE(describe_change(now, now).empty());
   REQUIRE(describe_change(to_toml(to_tree(tiny_config(2))), now) ==
@@ -180,7 +181,7 @@ TEST_CASE("a checkpoint whose configuration this build cannot read is told, and 
                                                 Catch::Contains("from_the_future"));
 }
 
-TEST_CASE("--restart sets the earlier run aside") {
+TEST_CASE("--restart moves the earlier run aside") {
   const TemporaryDirectory directory;
   REQUIRE(run_tiny(tiny_config(2), directory.path()) == 0);
   RunOptions restart;
@@ -191,7 +192,7 @@ TEST_CASE("--restart sets the earlier run aside") {
   REQUIRE(fs::exists(directory / "before_restart_1/checkpoints/step_0000000002"));
 }
 
-TEST_CASE("a dry run does all but step, and writes nothing") {
+TEST_CASE("a dry run checks everything, takes no step and writes nothing") {
   const TemporaryDirectory directory;
   RunOptions dry;
   dry.dry_run = true;
@@ -207,19 +208,19 @@ TEST_CASE("checkpoints are kept by number, by multiples and by the best evaluati
   TrainHParams& train = task_of(config).train;
   train.save_interval_steps = 2;
   train.save_max_to_keep = 1;
-  SECTION("the newest") {
+  SECTION("newest") {
     const TemporaryDirectory directory;
     REQUIRE(run_tiny(config, directory.path()) == 0);
     REQUIRE(checkpoints_of(directory.path()) == std::vector<int64_t>{10});
   }
-  SECTION("and every fourth") {
+  SECTION("newest and every fourth") {
     train.save_keep_every_steps = 4;
     const TemporaryDirectory directory;
     REQUIRE(run_tiny(config, directory.path()) == 0);
     REQUIRE(checkpoints_of(directory.path()) == std::vector<int64_t>{4, 8, 10});
   }
-  SECTION("and the best") {
-    // From step 4 on the steps are so large that the loss is lowest there.
+  SECTION("newest and best") {
+    // After step 4 the learning rate is so large that the loss increases.
     train.save_keep_best = "eval/validation/log_pplx";
     train.eval_interval_steps = 2;
     task_of(config).learner.optimizer_tpl = AdamW::HParams{
@@ -231,7 +232,7 @@ TEST_CASE("checkpoints are kept by number, by multiples and by the best evaluati
   }
 }
 
-TEST_CASE("a run stops early, and is complete from then on") {
+TEST_CASE("a run that stops early is complete") {
   ExperimentConfig config = tiny_config(50);
   TrainHParams& train = task_of(config).train;
   train.eval_interval_steps = 2;
@@ -244,7 +245,7 @@ TEST_CASE("a run stops early, and is complete from then on") {
   REQUIRE(losses_of(directory.path()).size() == 2);
 }
 
-TEST_CASE("a run starts from another one's weights") {
+TEST_CASE("a run is initialised with the weights of another run") {
   const TemporaryDirectory first, second, third;
   REQUIRE(run_tiny(tiny_config(30), first.path()) == 0);
   const double learnt = std::stod(values_of(first.path(), "loss").back());
@@ -252,7 +253,7 @@ TEST_CASE("a run starts from another one's weights") {
   task_of(config).train.init_from = {.directory = first.path().string()};
   REQUIRE(run_tiny(config, second.path()) == 0);
   const double taken_up = std::stod(values_of(second.path(), "loss").front());
-  REQUIRE(taken_up < 0.5 * (learnt + 3.1));  // Far below a fresh start's.
+  REQUIRE(taken_up < 0.5 * (learnt + 3.1));  // Far below the loss of a fresh start.
 
   task_of(config).train.init_from.load_rules = {{".*ffn.*", "$0"}};
   REQUIRE(run_tiny(config, third.path()) == 0);
@@ -264,11 +265,11 @@ TEST_CASE("a run starts from another one's weights") {
                Catch::Contains("'lm.softmax.table', which the other run does not have"));
 }
 
-TEST_CASE("SIGTERM saves at a step boundary, and the same command goes on") {
+TEST_CASE("SIGTERM saves a checkpoint at a step boundary, and the same command resumes") {
   ExperimentConfig config = tiny_config(400);
   const TemporaryDirectory whole, stopped;
   std::jthread terminator([&] {
-    // Once it is under way: a signal before that would end this program.
+    // The signal is sent after three steps: before the handler exists it would end this program.
     while (losses_of(stopped.path()).size() < 3)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     std::raise(SIGTERM);
@@ -286,7 +287,7 @@ TEST_CASE("SIGTERM saves at a step boundary, and the same command goes on") {
   REQUIRE(losses_of(stopped.path()) == losses_of(whole.path()));
 }
 
-TEST_CASE("a run whose loss is no number skips, and fails after enough in a row") {
+TEST_CASE("steps with a non-finite loss are skipped, and too many in a row fail the run") {
   ExperimentConfig config = tiny_config(20);
   task_of(config).learner.optimizer_tpl = AdamW::HParams{
       .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {2}, .values = {1.0, 1e35}}};
@@ -302,7 +303,7 @@ TEST_CASE("a run whose loss is no number skips, and fails after enough in a row"
   REQUIRE_THAT(message_of(config, other.path()), Catch::Contains("skip_nonfinite_steps is off"));
 }
 
-// Steps from `first` on have a gradient that is not finite.
+// Steps from `first` on have a non-finite gradient.
 ExperimentConfig diverging_config(int64_t num_train_steps, int64_t first) {
   ExperimentConfig config = tiny_config(num_train_steps);
   task_of(config).learner.optimizer_tpl = AdamW::HParams{
@@ -312,9 +313,9 @@ ExperimentConfig diverging_config(int64_t num_train_steps, int64_t first) {
   return config;
 }
 
-TEST_CASE("a run that skips more than half of its steps fails, as soon as that is certain") {
+TEST_CASE("a run fails as soon as more than half of its steps are certain to be skipped") {
   const TemporaryDirectory half, most, short_run;
-  // Of 8 steps 4 are skipped, which is not more than half.
+  // 4 of 8 steps are skipped, which is not more than half.
   REQUIRE(run_tiny(diverging_config(8, 5), half.path()) == 0);
   REQUIRE(values_of(half.path(), "skipped").back() == "4");
   REQUIRE(message_of(diverging_config(9, 5), most.path()) ==
@@ -330,7 +331,7 @@ TEST_CASE("a run that skips more than half of its steps fails, as soon as that i
   REQUIRE(losses_of(three.path()).size() == 3);
 }
 
-TEST_CASE("steps skipped before a resume count, and every later start fails alike") {
+TEST_CASE("steps skipped before a resume count, and every later start fails the same way") {
   const TemporaryDirectory directory;
   ExperimentConfig config = diverging_config(9, 5);
   task_of(config).train.save_interval_steps = 6;
@@ -340,7 +341,7 @@ TEST_CASE("steps skipped before a resume count, and every later start fails alik
   }
 }
 
-TEST_CASE("an evaluation whose loss is not finite fails the run after its line is written") {
+TEST_CASE("an evaluation with a non-finite loss fails the run after its line is written") {
   const TemporaryDirectory directory;
   ExperimentConfig config = diverging_config(4, 3);
   config.eval_inputs = tiny_config().eval_inputs;
@@ -353,7 +354,7 @@ TEST_CASE("an evaluation whose loss is not finite fails the run after its line i
   REQUIRE(log.find("-nan") == std::string::npos);
 }
 
-TEST_CASE("--mode=eval scores all that it is asked to, then fails of a loss that is not finite") {
+TEST_CASE("--mode=eval scores all requested checkpoints, then fails if a loss is not finite") {
   const TemporaryDirectory directory;
   ExperimentConfig config = diverging_config(4, 3);
   task_of(config).train.save_interval_steps = 1;
@@ -369,7 +370,7 @@ TEST_CASE("--mode=eval scores all that it is asked to, then fails of a loss that
   REQUIRE(std::count(scores.begin(), scores.end(), '\n') == 3);  // The newest three are kept.
 }
 
-TEST_CASE("evaluation alone reads the newest checkpoint, and refuses to go without") {
+TEST_CASE("--mode=eval reads the newest checkpoint, and fails without one") {
   const TemporaryDirectory directory;
   RunOptions eval;
   eval.mode = RunMode::kEval;
@@ -381,7 +382,7 @@ TEST_CASE("evaluation alone reads the newest checkpoint, and refuses to go witho
   REQUIRE(read_bytes(directory / "metrics.jsonl") == before);
 }
 
-TEST_CASE("what cannot work is said before the first step") {
+TEST_CASE("invalid settings are rejected before the first step") {
   const TemporaryDirectory directory;
   SECTION("ids beyond the vocabulary") {
     ExperimentConfig config = tiny_config(2);
@@ -397,7 +398,7 @@ TEST_CASE("what cannot work is said before the first step") {
     REQUIRE_THAT(message_of(config, directory.path(), options),
                  Catch::Contains("takes 1 device, but there are 2"));
   }
-  SECTION("numbers that can be none") {
+  SECTION("numbers out of range") {
     ExperimentConfig config = tiny_config(2);
     TrainHParams& train = task_of(config).train;
     train.prefetch_batches = 0;
@@ -415,7 +416,7 @@ TEST_CASE("what cannot work is said before the first step") {
     train.eval_loop_num_batches = 0;
     REQUIRE_THAT(message_of(config, directory.path()), Catch::Contains("-1 (the whole set)"));
   }
-  SECTION("an unknown metric to stop by") {
+  SECTION("unknown early stopping metric") {
     ExperimentConfig config = tiny_config(2);
     task_of(config).train.early_stopping.metric = "eval/validation/los";
     REQUIRE_THAT(message_of(config, directory.path()),
@@ -424,7 +425,7 @@ TEST_CASE("what cannot work is said before the first step") {
   }
 }
 
-TEST_CASE("two runs in one directory: the second is refused") {
+TEST_CASE("a second run in the same directory is rejected") {
   const TemporaryDirectory directory;
   ExperimentConfig config = tiny_config(2);
   const fs::path path = directory.path();
@@ -438,7 +439,7 @@ TEST_CASE("two runs in one directory: the second is refused") {
   REQUIRE_THAT(message_of(config, path), Catch::Contains("process"));
 }
 
-TEST_CASE("a training input that ends too soon says so") {
+TEST_CASE("a training input that ends too early is an error") {
   ExperimentConfig config = tiny_config(5);
   config.input.as<SyntheticInput::HParams>().num_batches = 3;
   const TemporaryDirectory directory;

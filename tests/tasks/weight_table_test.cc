@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table that a run prints at its start.
+// The table of weights that a run prints when it starts.
 #include "tasks/logging/weight_table.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ ParameterTable table_of(const std::vector<Parameter>& parameters) {
   return table;
 }
 
-TEST_CASE("weights of equal layers stand below one line, with their number and total") {
+TEST_CASE("weights of equal layers are listed below one line with their number and total") {
   std::vector<Parameter> weights = {
       weight("lm.softmax.w", "f32[\"vocab=264 embed=128\"]", {InitKind::kGaussian, 0.02})};
   for (int i = 0; i < 4; ++i) {
@@ -42,7 +42,8 @@ lm.final_ln.scale  f32[embed=128]               128              constant 1
 )");
 }
 
-TEST_CASE("stacked layers count as one, and layers of another layout or initial value stay apart") {
+TEST_CASE(
+    "a stacked layer counts as one; layers with other layouts or initial values are listed apart") {
   Parameter ruled = weight("a[1].w", "f32[\"embed=8\"]");
   ruled.rules = parse_rules("embed -> mdl");
   Parameter laid_out = weight("a[2].w", "f32[\"embed=8\"]");
@@ -65,7 +66,9 @@ a[3]                         8
 )");
 }
 
-TEST_CASE("no weights make no lines") { REQUIRE(weight_table(ParameterTable()).empty()); }
+TEST_CASE("a model without weights has an empty table") {
+  REQUIRE(weight_table(ParameterTable()).empty());
+}
 
 }  // namespace
 }  // namespace tessera
