@@ -65,9 +65,7 @@ TEST_CASE("a host with a local directory is named in the error of every process"
 TEST_CASE("the check waits for a file system that shows files late") {
   const TemporaryDirectory ours;
   const TemporaryDirectory theirs;
-  const fs::path view =
-      theirs /
-      "view";  // The path of process 1, which becomes a link to the shared directory later.
+  const fs::path view = theirs / "view";  // Process 1's path, later a link to the shared one.
   std::jthread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     fs::create_directory_symlink(ours.path(), view);

@@ -26,7 +26,7 @@ class TinyMixture final : public BaseInput {
     int64_t num_rows = 11;
     bool repeat = false;
     bool has_weights = true;  // false: all labels have weight 0.
-    int64_t num_silent = 0;   // The last rows, with sample weight 0 and non-zero label weights.
+    int64_t num_silent = 0;  // Number of last rows with sample weight 0 and positive label weights.
     FIELDS(global_batch_size, num_rows, repeat, has_weights, num_silent)
   };
   static constexpr int64_t kSeqLen = 16;

@@ -138,8 +138,7 @@ TEST_CASE("a finished run accepts more steps without a flag, an unfinished one d
   REQUIRE(run_tiny(config, directory.path()) == 0);
   REQUIRE(losses_of(directory.path()).size() == 6);
 
-  fs::remove_all(directory /
-                 "checkpoints/step_0000000006");  // As if the run had been killed before.
+  fs::remove_all(directory / "checkpoints/step_0000000006");  // Makes the run unfinished.
   task_of(config).train.num_train_steps = 8;
   REQUIRE_THAT(message_of(config, directory.path()),
                Catch::Contains("task.train.num_train_steps: 6 -> 8"));

@@ -91,25 +91,25 @@ DotProductAttention::HParams& attention_of(ExperimentConfig& config) {
 }
 
 const std::vector<Variant> kVariants = {
-    {"one weight for queries, keys and values", "gpt2",
+    {"combined qkv weight", "gpt2",
      [](ExperimentConfig& config) { attention_of(config).combine_qkv = true; }},
-    {"one weight for them in a Llama", "llama_biases",
+    {"combined qkv weight in a Llama", "llama_biases",
      [](ExperimentConfig& config) { attention_of(config).combine_qkv = true; }},
-    {"neighbours are rotated", "llama_scaled",
+    {"interleaved rotary", "llama_scaled",
      [](ExperimentConfig& config) {
        attention_of(config).rotary_tpl.as<RotaryPositionEmbedding::HParams>().interleaved = true;
      }},
-    {"neighbours are rotated, with biases and one weight", "llama_biases",
+    {"interleaved rotary with biases and a combined qkv weight", "llama_biases",
      [](ExperimentConfig& config) {
        attention_of(config).rotary_tpl.as<RotaryPositionEmbedding::HParams>().interleaved = true;
        attention_of(config).combine_qkv = true;
      }},
-    {"scales of norms are kept less one", "llama",
+    {"norm scales stored minus one", "llama",
      [](ExperimentConfig& config) {
        block_of(config).norm_tpl.as<RmsNorm::HParams>().direct_scale = false;
        lm_of(config).final_ln_tpl.as<RmsNorm::HParams>().direct_scale = false;
      }},
-    {"a head that lies as a table", "llama", [](ExperimentConfig& config) {
+    {"output head stored as an embedding table", "llama", [](ExperimentConfig& config) {
        lm_of(config).softmax_tpl = SharedEmbeddingSoftmax::HParams{};
      }}};
 
