@@ -90,7 +90,7 @@ TEST_CASE("axis rules are parsed from text") {
   REQUIRE(rules.activations.at(0).mesh == std::vector<std::string>{"replica", "data"});
 }
 
-TEST_CASE("eval options for every dataset default, and unknown dataset names are kept") {
+TEST_CASE("eval options cover all datasets, and options set for unknown ones are kept") {
   ExperimentConfig config;
   config.eval_inputs["books"] = SyntheticInput::HParams{};
   config.eval.datasets["gone"];

@@ -289,7 +289,7 @@ TEST_CASE("masks select the parameters that decay and those that are trained") {
 TEST_CASE("a step with a non-finite gradient changes only the counters") {
   for (const double poison :
        {std::nan(""), std::numeric_limits<double>::infinity(), 1e30 /* its square overflows */}) {
-    INFO("poison " << poison);
+    INFO("value " << poison);
     SingleTask::HParams p = linear_task();
     p.learner.optimizer_tpl = AdamW::HParams{};
     p.learner.ema_decay = 0.9;

@@ -71,7 +71,7 @@ TEST_CASE("a wide enough beam finds all the best continuations in order of score
           const auto found = decode_with(sizes, p, {prompt}).front();
           REQUIRE(std::ssize(found) == wanted);
           for (size_t i = 0; i < found.size(); ++i) {
-            INFO("penalty " << penalty << " least " << least << " place " << i);
+            INFO("penalty " << penalty << " min length " << least << " rank " << i);
             REQUIRE(found[i].ids == best[i].ids);
             REQUIRE(found[i].score == Approx(best[i].score).margin(1e-6));
             REQUIRE(found[i].log_probability == Approx(best[i].log_probability).margin(1e-6));

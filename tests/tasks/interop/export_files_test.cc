@@ -87,7 +87,7 @@ TEST_CASE("a directory with other files is left alone, an earlier export is repl
                Contains("file is no directory"));
 }
 
-TEST_CASE("what cannot be exported is rejected with a reason, and nothing is written") {
+TEST_CASE("an invalid export is rejected with a reason and writes nothing") {
   const TemporaryDirectory directory;
   const ExperimentConfig config = hf_experiment("llama");
   const auto message = [&](const ExperimentConfig& other, const RunOptions& options = {}) {

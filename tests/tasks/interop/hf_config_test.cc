@@ -40,7 +40,7 @@ TEST_CASE("config.json as written by transformers is read") {
   REQUIRE(parse_hf_config(golden("llama_biases"), "config.json").activation == "gelu_new");
 }
 
-TEST_CASE("config.json as written by earlier transformers versions is read alike") {
+TEST_CASE("config.json as written by earlier transformers versions is read too") {
   const std::string sizes =
       R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 8, "intermediate_size": 4,
           "num_hidden_layers": 1, "num_attention_heads": 2, )";
