@@ -27,7 +27,7 @@ Background::Background(const std::filesystem::path& folder, const std::string& c
       fmt::format("cd '{}' && exec {} >out 2>errors </dev/null", folder.string(), command);
   pid_ = ::fork();
   CHECK(pid_ >= 0);
-  ::setpgid(pid_, pid_);  // In both, or the other may come too early.
+  ::setpgid(pid_, pid_);  // Set in parent and child, so no race.
   if (pid_ > 0) return;
   ::execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
   ::_exit(127);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shell command that runs while a test goes on: a launcher and its processes, to be struck.
+// A shell command that runs in the background of a test: a launcher and its processes, which the
+// test may signal or kill.
 #pragma once
 
 #include <chrono>
@@ -10,17 +11,17 @@
 
 namespace tessera {
 
-// Ended with all it started when it is destroyed.
+// The destructor ends the command and all processes that it started.
 class Background {
  public:
-  // Runs in `folder`; what it prints goes to files there, `output` and its errors.
+  // Runs in `folder`. Its standard output and errors go to files there.
   Background(const std::filesystem::path& folder, const std::string& command);
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
   int pid() const { return pid_; }
-  std::string output() const;  // What it has printed so far, with its errors.
+  std::string output() const;  // Standard output and errors so far.
   // The exit code, or -signal; nullopt if it does not end within `time`.
   std::optional<int> wait(std::chrono::seconds time);
 
@@ -30,7 +31,7 @@ class Background {
   bool ended_ = false;
 };
 
-// Whether the condition comes true within `time`.
+// Whether the condition becomes true within `time`.
 bool comes_true(const std::function<bool()>& condition,
                 std::chrono::seconds time = std::chrono::seconds(60));
 

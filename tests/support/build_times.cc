@@ -11,13 +11,13 @@
 namespace tessera {
 namespace {
 
-constexpr double kLeastSeconds = 3.0;  // Shorter steps are all noise.
+constexpr double kLeastSeconds = 3.0;  // Shorter steps are too noisy to compare.
 constexpr double kLeastExcess = 5.0;   // In the table's seconds.
 constexpr double kGrown = 2.0;
-constexpr double kHit = 0.1;         // Of its seconds: a compiler cache had the object.
-constexpr double kSameTime = 120.0;  // Seconds within which the machine was loaded alike.
+constexpr double kHit = 0.1;         // A step below this fraction was a compiler cache hit.
+constexpr double kSameTime = 120.0;  // Seconds during which the load is assumed constant.
 constexpr size_t kLeastNeighbours = 8;
-constexpr double kBusy = 1.4;  // A machine that only builds stays below.
+constexpr double kBusy = 1.4;  // An otherwise idle machine stays below this spread.
 
 struct Compared {
   const CompileStep* step = nullptr;
@@ -31,7 +31,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// How far the middle eight tenths are apart, as a factor.
+// The ratio between the 90th and the 10th percentile.
 double spread(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t tenth = values.size() / 10;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long each file of a build took to compile, by ninja's log, and whether one of them takes
-// twice as long as a committed table says. Machines and loads differ: only the ratio of a file to
-// the files that were compiled at about the same time counts.
+// How long each file of a build took to compile, from ninja's log, and whether a file takes twice
+// as long as in a committed table. Machines and loads differ, so a file is compared with the files
+// compiled at about the same time.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace tessera {
 
 struct CompileStep {
   std::string object;   // Below CMakeFiles/.
-  double seconds = 0;   // Of a clock on the wall, which is all that ninja keeps.
-  double began_at = 0;  // In seconds, the same for all builds in one folder.
-  int64_t lines = 0;    // Of the sources; 0 if they are not known.
+  double seconds = 0;   // Wall time; ninja records no other.
+  double began_at = 0;  // Seconds since a common start for all builds in one folder.
+  int64_t lines = 0;    // Of the sources; 0 if unknown.
 };
 
-// The last time that each object was compiled, slowest first; no lines yet.
+// The last compilation of each object, slowest first; `lines` is not set.
 std::vector<CompileStep> compile_steps(std::string_view ninja_log);
 
 struct CompileBudget {
@@ -27,17 +27,17 @@ struct CompileBudget {
   int64_t lines = 0;
 };
 
-// "seconds lines object" a line, and # for comments.
+// One "seconds lines object" per line; # starts a comment.
 std::map<std::string, CompileBudget> read_budgets(std::string_view text);
 std::string budget_text(const std::vector<CompileStep>& steps);
 
 struct BudgetReport {
-  std::string skipped;             // Why nothing was compared; empty if it was.
-  std::vector<std::string> grown;  // One sentence for each object that takes twice as long.
+  std::string skipped;             // Why nothing was compared; empty if something was.
+  std::vector<std::string> grown;  // One sentence per object that takes twice as long.
   int64_t compared = 0;
 };
 
-// A source that has grown may take longer in proportion.
+// The expected time grows in proportion to the source's lines.
 BudgetReport compare_with_budgets(const std::vector<CompileStep>& steps,
                                   const std::map<std::string, CompileBudget>& budgets);
 

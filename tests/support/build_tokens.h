@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small builds of token files, and what is in the files.
+// Builds small token files, and reads their contents.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-// Bytes, with an end token.
+// A byte tokenizer with an end token.
 class EndedBytes final : public Tokenizer {
  public:
   const std::string& name() const override { return name_; }
@@ -40,7 +40,7 @@ class EndedBytes final : public Tokenizer {
 
 inline const EndedBytes kEndedBytes;
 
-// Small portions, so that small corpora take many.
+// Small portions, so that small corpora need many.
 inline TokenBuild small_build_of(const std::vector<std::string>& paths,
                                  const std::filesystem::path& output,
                                  BuildInputOptions options = {}) {

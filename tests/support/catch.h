@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Catch2, without its CHECK: that name is ours (core/base/error.h). Tests use REQUIRE. Include it
+// Catch2 without its CHECK, which conflicts with core/base/error.h. Tests use REQUIRE. Include this
 // instead of <catch2/catch.hpp>, in any order.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another program run by a test: runexp as a user runs it, to be waited for, signalled or killed.
+// A program of the build as a child process of a test, which can wait for, signal or kill it.
 #pragma once
 
 #include <csignal>
@@ -11,14 +11,14 @@ namespace tessera {
 
 class Child {
  public:
-  // Starts bin/<program> of this build; what it prints goes to the file `output`.
+  // Starts bin/<program> of this build; its output goes to the file `output`.
   Child(const std::string& program, const std::vector<std::string>& arguments,
         std::filesystem::path output);
-  ~Child();  // Killed if it still runs.
+  ~Child();  // Kills it if it still runs.
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Its exit code, or -signal if it was ended by one.
+  // Its exit code, or -signal if a signal ended it.
   int wait();
   bool running();
   void send(int signal);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One collective run by all devices of a mesh, which are threads of one test however many
-// "processes" they are spread over; and what it should give.
+// Runs one collective on all devices of a mesh, which are threads of one test for any number of
+// simulated processes, and computes the expected result.
 #pragma once
 
 #include <cstddef>
@@ -19,42 +19,42 @@ namespace tessera {
 
 using Bytes = std::vector<std::byte>;
 
-// A collective over some mesh axes; every device has an operand of this type.
+// A collective over some mesh axes, and the type of each device's operand.
 struct CommunicatorTrial {
   Mesh mesh;
   std::vector<std::string> mesh_axes;
   std::string op;
   Type in;
   Attributes attributes = {};  // axis, split_axis, concat_axis, reduction.
-  int64_t shift = 1;           // Of a permute: by how many places of the group.
+  int64_t shift = 1;           // For a permute: the distance within the group.
   bool in_place = false;
 
   std::string text() const;
   Type out() const;
 };
 
-// Communicators that join the devices of a run of this many processes.
+// Communicators for a run of this many simulated processes.
 std::vector<std::unique_ptr<Communicator>> make_communicators(
     int64_t devices, int processes, const CommunicatorOptions& options = {});
 
-// work(device, communicator) on a thread for each device of all processes; the messages of the
-// errors thrown, by device, "" for none.
+// Runs work(device, communicator) on one thread per device of all processes. Returns the message of
+// the error that each device threw, or "".
 std::vector<std::string> on_all_devices(
     const std::vector<std::unique_ptr<Communicator>>& communicators,
     const std::function<void(int64_t device, Communicator& communicator)>& work);
 
-// The graph of one device: the collective alone.
+// The graph of one device, with the collective as its only op.
 Graph trial_graph(const CommunicatorTrial& trial, int64_t device);
 
-// Each device's result. REQUIREs that no device fails.
+// The result of each device. REQUIREs that no device fails.
 std::vector<Bytes> run_trial(const CommunicatorTrial& trial,
                              const std::vector<std::unique_ptr<Communicator>>& communicators,
                              const std::vector<Bytes>& operands);
-// What it should be, from the definitions, element by element.
+// The expected result, computed from the definition element by element.
 std::vector<std::vector<double>> expected_results(const CommunicatorTrial& trial,
                                                   const std::vector<std::vector<double>>& operands);
 
-// Small whole numbers, whose sums are exact in every dtype; each device's own.
+// Small integers, different on each device, whose sums are exact in every dtype.
 std::vector<std::vector<double>> whole_operands(const CommunicatorTrial& trial);
 
 }  // namespace tessera

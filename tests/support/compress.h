@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes compressed in one go, for tests of readers.
+// Compresses bytes in memory, for tests of readers.
 #pragma once
 
 #include <string>

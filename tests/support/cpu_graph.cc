@@ -17,7 +17,8 @@
 namespace tessera {
 namespace {
 
-// 64-byte aligned, and no larger than asked, so that sanitizers see a step over the end.
+// 64-byte aligned and exactly of the requested size, so that sanitizers detect accesses past the
+// end.
 struct Aligned {
   explicit Aligned(int64_t bytes)
       : data(static_cast<std::byte*>(::operator new (
@@ -51,7 +52,7 @@ std::vector<double> read_as(const std::byte* from, int64_t count) {
   return values;
 }
 
-struct Narrow {  // bf16 by way of float.
+struct Narrow {  // bf16, converted through float.
   BFloat16 value;
   Narrow() = default;
   explicit Narrow(double wide) : value(static_cast<float>(wide)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a graph node by node on the CPU kernels, each value in a buffer of its own, and compares it
-// with the reference interpreter. No planner, no fusion: it tests kernels alone.
+// Runs a graph node by node on the CPU kernels, each value in a separate buffer, and compares it
+// with the reference interpreter. It tests only kernels, without memory planning and fusion.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-// Values for each input, the same on every run: floats about N(0, 1) that their dtype can hold,
-// integers in [0, integers), truth values.
+// Deterministic values for each input: floats from about N(0, 1), rounded to their dtype, integers
+// in [0, integers), and bools.
 ReferenceInputs random_inputs(const Graph& graph, uint64_t seed, int64_t integers = 4);
 
 // The outputs by name, as doubles.
@@ -27,12 +27,12 @@ struct Tolerance {
   double absolute = 0.0;
 };
 
-// What differs most: "y[17]: got 1.5, expected 1.25", or "" if all is within tolerance. An output
-// in bf16 may be off by half a unit of its own besides. NaN equals NaN.
+// The largest difference, as "y[17]: got 1.5, expected 1.25", or "" if all are within tolerance. A
+// bf16 output may differ by another half unit in the last place. NaN equals NaN.
 std::string difference_from_reference(const Graph& graph, const ReferenceInputs& inputs,
                                       Device& device, Tolerance tolerance = {});
 
-// Puts the nodes of `graph` (all elementwise) into one `fused` node.
+// Moves the nodes of `graph` (all elementwise) into one `fused` node.
 Graph fuse_all(const Graph& graph);
 
 }  // namespace tessera

@@ -96,7 +96,7 @@ std::vector<std::vector<float>> whole_logits(const BaseTask& task, int64_t seq,
   for (const char* name : {"ids", "segment_ids", "segment_pos"})
     batch[name] = HostArray{DType::kI32, {"batch", "seq"}, {1, seq}, {}};
   CompileOptions options;
-  options.mesh = Mesh::standard({1, 1, 1});  // Models may write out layouts on its axes.
+  options.mesh = Mesh::standard({1, 1, 1});  // Models may name these axes in layouts.
   const int program = executor.add_program(
       task.logits_graph({options.mesh, {}, batch}, Weights::kTrained), options);
   executor.allocate();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model that decodes on a mesh of CPU devices, and the same model's logits of whole rows on
-// one device: what decoding token by token must give.
+// A small model that decodes on a mesh of CPU devices, and the same model's logits from a forward
+// pass over whole rows on one device, which incremental decoding must reproduce.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,18 @@ using TokenRows = std::vector<std::vector<int32_t>>;
 
 class DecodeTrial {
  public:
-  // `chunks`: the numbers of new tokens a call may take; a program each. Weights are drawn from the
-  // task's seed.
+  // `chunks`: the allowed numbers of new tokens per call; each has its own program. Weights are
+  // drawn from the task's seed.
   DecodeTrial(const BaseTask& task, const DecodeSetting& setting,
               const std::vector<int64_t>& chunks, int threads = 1);
 
-  // New tokens of each row (at most `chunk`; none: it is idle, and writes rubbish where it stands);
-  // logits of what follows the last of them, by row.
+  // Takes the new tokens of each row (at most `chunk`; a row without tokens is idle, and
+  // unspecified values are written at its position). Returns each row's logits for the token after
+  // its last one.
   std::vector<std::vector<float>> take(int64_t chunk, const TokenRows& tokens);
-  // Tokens a row has so far.
+  // The number of tokens that a row has so far.
   int64_t length(size_t row) const { return lengths_[row]; }
-  void forget();  // As if nothing had been taken. The cache keeps what it holds.
+  void forget();  // Resets the rows to zero tokens without clearing the cache.
   void reorder(const std::vector<int32_t>& parents);
   Executor& executor() { return *executor_; }
   int program(int64_t chunk) const { return programs_.at(chunk); }
@@ -44,7 +45,8 @@ class DecodeTrial {
   std::vector<int64_t> lengths_;
 };
 
-// f32["seq vocab"] of each row by the whole forward pass on one device, `seq` positions long.
+// The logits f32["seq vocab"] of each row, from one forward pass over `seq` positions on one
+// device.
 std::vector<std::vector<float>> whole_logits(const BaseTask& task, int64_t seq,
                                              const TokenRows& rows);
 

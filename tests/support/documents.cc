@@ -33,7 +33,7 @@ std::string dedented(const std::string& line, size_t indent) {
   return line.substr(std::min(indent, first));
 }
 
-// One line of a document after the other.
+// Collects the blocks of a document, which is read line by line.
 class BlockReader {
  public:
   explicit BlockReader(std::string document) : document_(std::move(document)) {}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMX's tile instructions, emulated after their pseudocode in Intel's "Architecture Instruction Set
-// Extensions": for core/backend/cpu/gemm/amx_microkernel.h on processors without them. Sums of even
-// and of odd elements are kept apart over a tile of k and then added to the destination; denormal
-// numbers are zero, before and after. Misuse throws: tiles that were not configured, or are read
-// before they are written.
+// Emulates AMX tile instructions on processors without them, to test
+// core/backend/cpu/gemm/amx_microkernel.h. It follows the pseudocode in Intel's "Architecture
+// Instruction Set Extensions": even and odd elements are summed separately over a tile of k and
+// then added to the destination; denormal inputs and results are treated as zero. Throws if a tile
+// is not configured or is read before it is written.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ class EmulatedTiles {
   }
   template <int kSums, int kA, int kB>
   static void multiply_add() {
-    static_assert(kSums != kA && kSums != kB && kA != kB);  // The instruction faults otherwise.
+    static_assert(kSums != kA && kSums != kB && kA != kB);  // Otherwise the instruction faults.
     const Tile &a = read(kA), &b = read(kB);
     Tile& sums = write_back(kSums);
     for (size_t row = 0; row < kRows; ++row) {

@@ -76,7 +76,7 @@ void require_losses(const fs::path& folder, const std::map<std::string, std::str
     REQUIRE(expected.count(step) == 1);
     REQUIRE(loss == expected.at(step));
   }
-  REQUIRE(values_of(folder / "run", "loss").size() == losses.size());  // No step twice.
+  REQUIRE(values_of(folder / "run", "loss").size() == losses.size());  // No step is logged twice.
 }
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLongest = 1 << 16;
 
-// Numbers at the edges of what parsers hold lengths in.
+// Boundary values of the integer types that parsers use for lengths.
 constexpr uint64_t kEdges[] = {0,          1,          0x7f,       0x80,       0xff,
                                0x7fff,     0x8000,     0xffff,     0x7fffffff, 0x80000000,
                                0xffffffff, 1ull << 62, ~0ull >> 1, ~0ull};
@@ -62,16 +62,16 @@ class Mutator {
       case 0:  // A flipped bit.
         if (at < bytes->size()) (*bytes)[at] = static_cast<char>((*bytes)[at] ^ (1 << below(8)));
         break;
-      case 1:  // Another byte.
+      case 1:  // A changed byte.
         if (at < bytes->size()) (*bytes)[at] = static_cast<char>(random_());
         break;
-      case 2:  // A number at an edge, little-endian, 1 to 8 bytes.
+      case 2:  // A boundary value, little-endian, 1 to 8 bytes.
         write_number(bytes, at, kEdges[below(std::size(kEdges))], size_t{1} << below(4));
         break;
       case 3:
         bytes->erase(at, length);
         break;
-      case 4:  // A piece, repeated.
+      case 4:  // A repeated piece.
         bytes->insert(at, bytes->substr(at, length));
         break;
       case 5:
@@ -85,7 +85,7 @@ class Mutator {
         bytes->insert(at, other.substr(below(other.size() + 1), below(64)));
         break;
       }
-      default:  // A digit, if there is one near.
+      default:  // Changes a nearby digit, if any.
         for (size_t i = at; i < std::min(bytes->size(), at + 64); ++i)
           if ((*bytes)[i] >= '0' && (*bytes)[i] <= '9') {
             (*bytes)[i] = static_cast<char>('0' + below(10));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that is compared with a committed file, line by line. Run with TESSERA_UPDATE_GOLDENS=1 to
-// rewrite the files; then read the diff.
+// Compares text with a committed file, line by line. Run with TESSERA_UPDATE_GOLDENS=1 to rewrite
+// the files, then check the diff.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-// "" if tests/golden/<name> holds this text; else what differs first, and how to update.
+// "" if tests/golden/<name> contains this text; else the first difference, and how to update the
+// file.
 std::string golden_difference(std::string_view name, std::string_view text);
 
 }  // namespace tessera

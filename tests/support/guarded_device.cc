@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kind of device, "guarded", that computes like the CPU but keeps its memory from the host, as a
-// GPU does. Its addresses lie where nothing may be read or written, so that using one as a pointer
-// is a segmentation fault; the device itself translates them. All its streams are threads, and
-// launches and copies are delayed at random, so that what does not wait for its operands computes
-// with others. Linked into the test programs, and a plugin of its own for runexp.
+// The device kind "guarded": it computes like the CPU, but the host cannot access its memory, as on
+// a GPU. Its addresses are in an inaccessible range, so dereferencing one on the host is a
+// segmentation fault; the device translates them. All streams are threads, and launches and copies
+// are delayed at random, so a missing wait gives wrong results. It is linked into the test programs
+// and is also a plugin for runexp.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-// Most launches start at once, or tests would take long.
+// Most launches are not delayed, to keep tests fast.
 void delay_at_random() {
   thread_local std::minstd_rand random(
       static_cast<unsigned>(std::hash<std::thread::id>()(std::this_thread::get_id())));
@@ -94,7 +94,7 @@ class GuardedDevice final : public Device {
 
   std::unique_ptr<Device> cpu_;
   mutable std::mutex mutex_;
-  std::map<DeviceAddress, Memory> blocks_;  // By the address that the host knows.
+  std::map<DeviceAddress, Memory> blocks_;  // By host-visible address.
 };
 
 std::vector<std::unique_ptr<Device>> make_guarded_devices(int64_t count, int threads) {

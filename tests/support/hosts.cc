@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// Copies a host's rows of an array to their places in the whole; rows that are there must agree.
+// Copies a host's rows of an array into the global array. Rows that another host has already copied
+// must be equal.
 void merge_rows(const HostArray& part, const std::vector<RowRange>& rows, HostArray& whole,
                 std::vector<bool>* present) {
   const size_t bytes = whole.bytes.size() / present->size();

@@ -22,7 +22,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-// Memory aligned as an arena's is, with a guard behind it.
+// Memory with an arena's alignment, followed by guard bytes.
 class Memory {
  public:
   explicit Memory(int64_t bytes)
@@ -48,7 +48,7 @@ Values drawn(const Type& type, const KernelCheck& check, std::mt19937_64& random
   std::uniform_int_distribution<int64_t> integer(0, check.max_integer - 1);
   for (double& value : values)
     value = is_floating(type.dtype) ? normal(random) : static_cast<double>(integer(random));
-  Memory memory(type.bytes());  // A round trip rounds.
+  Memory memory(type.bytes());  // The round trip rounds to the dtype.
   encode_values(type.dtype, values, memory.data());
   return decode_values(type, memory.data());
 }
@@ -71,7 +71,8 @@ std::string mismatch(const Node& node, size_t result, const Type& type, const Va
   return "";
 }
 
-// Runs one node on its reference inputs; `in_place`: each output in the first input that allows it.
+// Runs one node on its reference inputs. `in_place`: each output overwrites the first input that
+// allows it.
 class NodeRun {
  public:
   NodeRun(const Graph& graph, const Node& node, Device& device,

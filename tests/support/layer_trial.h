@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer made from its template and run on given numbers by the reference interpreter.
+// Builds a layer from its template and runs it on given values with the reference interpreter.
 #pragma once
 
 #include <map>
@@ -17,10 +17,10 @@ class LayerTrial {
  public:
   explicit LayerTrial(Mode mode = Mode::kEval, Mesh mesh = {}, AxisRules rules = {});
 
-  // An input of the trace and its values; the same tensor when asked again.
+  // Adds an input with its values, or returns the existing input of this name.
   Tensor in(const std::string& name, const std::string& type, const std::vector<double>& values);
 
-  // Makes the layer, declares its weights and calls `call(layer)` for the result.
+  // Builds the layer, declares its weights and returns the result of `call(layer)`.
   template <typename Base, typename Call>
   ReferenceArray run(const Template<Base>& layer_tpl, const ReferenceInputs& weights, Call call) {
     const std::unique_ptr<Base> layer = layer_tpl.instantiate();
@@ -28,7 +28,7 @@ class LayerTrial {
     const FpropScope scope(parameters_, features_);
     return evaluated(call(*layer));
   }
-  // Of a layer of one operand; the values alone.
+  // For a layer of one operand: only the values.
   std::vector<double> apply(const Template<UnaryLayer>& layer_tpl, const Tensor& x,
                             const ReferenceInputs& weights = {}) {
     return run(layer_tpl, weights, [&](const UnaryLayer& layer) { return layer(x); }).values;
@@ -50,7 +50,7 @@ class LayerTrial {
   std::vector<Tensor> parameters_;
 };
 
-// "path type initialiser scale", one a weight, as the layer declares them.
+// "path type initialiser scale" of each weight, in the order of declaration.
 std::vector<std::string> weight_list(const ParameterTable& table);
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ void limit(int resource, int64_t most) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &limits);
 }
 
-// In the child: only calls that are safe after fork.
+// In the child, where only async-signal-safe calls are allowed after fork.
 [[noreturn]] void become(char** words, const char* directory, const RunLimits& limits) {
   if (::chdir(directory) != 0) ::_exit(126);
   ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of the build run under limits of time and memory, for tests with hostile arguments.
+// Runs a program of the build with limits on time and memory, for tests with hostile arguments.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 namespace tessera {
 
 struct RunLimits {
-  double seconds = 60;                       // Of wall time; the program is then killed.
-  int64_t memory_bytes = int64_t{12} << 30;  // Of address space; none under a sanitizer.
-  int64_t file_bytes = int64_t{64} << 20;    // Of one file.
+  double seconds = 60;                       // Wall time after which the program is killed.
+  int64_t memory_bytes = int64_t{12} << 30;  // Address space; unlimited under a sanitizer.
+  int64_t file_bytes = int64_t{64} << 20;    // Size of one file.
 };
 
 struct RunResult {
   int exit_code = 0;       // -signal if a signal ended it.
-  bool timed_out = false;  // And was killed.
+  bool timed_out = false;  // It was killed after `seconds`.
   std::string output;
   std::string errors;
 };
 
-// Runs bin/<program> in `directory`, with nothing on its standard input.
+// Runs bin/<program> in `directory` with empty standard input.
 RunResult run_limited(const std::string& program, const std::vector<std::string>& arguments,
                       const std::filesystem::path& directory, const RunLimits& limits = {});
 

@@ -20,7 +20,7 @@ struct Transfer {
   bool done = false;
 };
 
-// The unmatched sends or receives of one (from, to, tag).
+// Unmatched sends or receives with the same (from, to, tag).
 struct Channel {
   std::deque<std::shared_ptr<Transfer>> sends;
   std::deque<std::shared_ptr<Transfer>> receives;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport between "processes" that are threads of one test. A send is done only once it is
-// received: nothing is buffered, so code that relies on buffering hangs here.
+// A transport between simulated processes, which are threads of one test. A send completes only
+// when it is received. Nothing is buffered, so code that relies on buffering hangs.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace tessera {
 
-// Thrown by abort(), since there is no process to end.
+// Thrown by abort(), because there is no process to end.
 struct LoopbackAborted {
   int exit_code = 0;
 };
 
-// The transports of `size` processes by rank. The host of a process is hosts[rank], by default
+// The transports of `size` processes, by rank. hosts[rank] is the host of a process, by default
 // "host".
 std::vector<std::shared_ptr<Transport>> make_loopback(int size,
                                                       std::vector<std::string> hosts = {});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes in memory as the source of readers.
+// A source for readers that returns bytes in memory.
 #pragma once
 
 #include <algorithm>

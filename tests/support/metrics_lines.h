@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run's metrics.jsonl says, as text, so that equal means equal to the last bit.
+// Values in a run's metrics.jsonl as text, so that comparisons are exact.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// The value of `key` in each line that has it, as it stands there.
+// The text of the value of `key` in each line that has it.
 std::vector<std::string> values_of(const std::filesystem::path& directory, const std::string& key);
 // Loss by step.
 std::map<std::string, std::string> losses_of(const std::filesystem::path& directory);

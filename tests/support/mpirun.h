@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of this build run by a test as several processes.
+// Runs programs of this build as several processes under mpirun.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-// Why nothing can be run by mpirun here ("mpirun is not installed"); empty if it can. Tests that
-// need it return skip_test(reason).
+// Why mpirun cannot be used here ("mpirun is not installed"); empty if it can. Tests that need it
+// return skip_test(reason).
 std::string why_no_mpirun();
 
-// Why there cannot be two hosts besides (tests/support/two_hosts.sh); empty if there can.
+// Why mpirun on two hosts (tests/support/two_hosts.sh) cannot be used here; empty if it can.
 std::string why_no_two_hosts();
 
-// `mpirun <options> bin/<program> <arguments>`; more processes than processors are fine.
+// `mpirun <options> bin/<program> <arguments>`. There may be more processes than processors.
 std::string mpirun_command(const std::string& options, const std::string& program,
                            const std::string& arguments);
 

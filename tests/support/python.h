@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real clients of our file formats (h5py, TensorBoard) run in Python, where there is one that has
-// them; a test that finds none says that it was skipped.
+// Runs independent readers of the file formats (h5py, TensorBoard) in a Python that has them.
+// Without one the test is skipped.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// A Python that can import the module: $TESSERA_PYTHON, or the system's; "" if none can.
+// A Python that can import the module: $TESSERA_PYTHON, or the system's; "" if neither can.
 inline std::string python_with(const std::string& module) {
   const char* chosen = std::getenv("TESSERA_PYTHON");
   for (const std::string python :

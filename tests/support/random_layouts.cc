@@ -25,8 +25,8 @@ constexpr int kNumInputs = 4;
 const std::vector<std::string> kNames = {"a", "b", "c", "d"};
 const std::vector<int64_t> kSizes = {4, 8, 12, 4};
 
-// True in the first places of an axis: conditions of values would make kinks, where differences
-// measure no slope.
+// A mask that is true at the first positions of an axis. A condition on values would make the
+// function non-differentiable, where finite differences are wrong.
 Tensor is_early(const Tensor& x, const std::string& axis) {
   const Axis along = x.has(axis) ? x.type().axis(axis) : Axis{axis, 4, {}};
   return less(iota(along), constant(2.0, DType::kI32));
@@ -196,11 +196,11 @@ Tensor RandomLayouts::composite(const Choice& choice) {
       return one_hot(ids_, {other, 4, {}}, DType::kF32) * x;
     case 27:
       return dropout(x, 0.5, step_);
-    case 28: {  // A logarithm of a sum of exponentials, whose value does not hang on the maximum.
+    case 28: {  // A log-sum-exp, whose value does not depend on the subtracted maximum.
       const Tensor maximum = whole(reduce_max(stop_gradient(x), axis));
       return maximum + log(whole(reduce_sum(exp(x - maximum), axis)));
     }
-    case 29: {  // What a table gets from its readers.
+    case 29: {  // The gradient of a lookup table.
       const Tensor rows = gather(x, ids_, axis);
       return scatter_add(rows, ids_, x.type().axis(axis));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs in random layouts: ops picked blindly and applied to what is there. What the type
-// rules accept becomes part of the program; what they refuse, they must refuse in words. For tests
-// of typing, differentiation and lowering.
+// Random programs with random layouts: random ops are applied to existing values. Ops that the type
+// rules accept become part of the program; the others must be rejected with an Error. For tests of
+// typing, differentiation and lowering.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// Draws that depend on the seed alone, not on the library.
+// Random draws that depend only on the seed, not on the standard library.
 class Draws {
  public:
   explicit Draws(uint64_t seed) : engine_(seed) {}
@@ -31,24 +31,24 @@ class Draws {
   std::mt19937_64 engine_;
 };
 
-// One program, drawn op by op on the mesh; open for tracing while it lives. Sizes of axes are
-// multiples of four, so that up to four devices an axis refuse nothing for its size.
+// One program, drawn op by op on the mesh. Its trace is open during its lifetime. Axis sizes are
+// multiples of four, so no op is rejected for its size on up to four devices per mesh axis.
 class RandomLayouts {
  public:
   RandomLayouts(uint64_t seed, const Mesh& mesh);
 
   Graph& graph() { return graph_; }
   const std::vector<Tensor>& inputs() const { return inputs_; }
-  // A digit a step: accepted or refused.
+  // One digit per step: accepted or rejected.
   const std::string& decisions() const { return decisions_; }
-  // Differentiates the mean of everything that was made, and fetches the loss, each "gradient of
-  // <input>", and what was made last.
+  // Differentiates the mean of all values, and outputs the loss, each "gradient of <input>" and the
+  // last value.
   void differentiate();
-  // Random numbers for all inputs.
+  // Random values for all inputs.
   ReferenceInputs sample(uint64_t seed) const;
 
  private:
-  // What one step draws.
+  // The random choices of one step.
   struct Choice {
     size_t op = 0, number = 0;
     Tensor x, y;

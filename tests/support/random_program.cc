@@ -57,7 +57,7 @@ class Program {
     return parameters_.back();
   }
 
-  // Adds `count` values; loops may nest `depth` deep.
+  // Adds `count` values; loops are nested at most `depth` deep.
   void grow(Tensors& pool, int count, int depth) {
     for (int i = 0; i < count; ++i) {
       if (depth > 0 && pick(6) == 0) {
@@ -85,7 +85,7 @@ class Program {
       case 2:
         return save_for_backward(sin(a), pick(2) == 0 ? "kept" : "other");
       case 3:
-        // A condition that rounding cannot turn.
+        // A condition that does not depend on rounding.
         return where(less(iota(Axis{"column", 4, {}}), constant(2, DType::kI32)), scale(a, 0.5), b);
       case 4:
         return reduce_mean(full(a), "row");

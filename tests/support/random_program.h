@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random training steps: a loss from random ops, loops and views, its gradients, and updates of
-// parameters and states. For tests of passes, which must not change what a program computes.
+// parameters and states. For tests that passes do not change a program's results.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// The same graph for the same seed. Parameters and states are f32 with values meant to lie in
-// [-1, 1]; all ops keep values of that order.
+// The same seed gives the same graph. Parameters and states are f32, with values in [-1, 1]
+// expected; all ops keep that magnitude.
 Graph random_program(uint64_t seed);
 
 }  // namespace tessera

@@ -41,7 +41,7 @@ class ReferenceKernel final : public HostKernel {
       single_.add_output(fmt::format("{}", single_.outputs().size()), value);
   }
 
-  // Copies have none, as in any backend: planning adds some without asking.
+  // Copies need no kernel: memory planning adds them for any backend.
   int64_t scratch_bytes() const override { return is_copy_ ? 0 : options_.scratch_bytes; }
 
   void run(const HostArgs& args) override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that runs every launch through the reference interpreter, rounding results to their
-// dtypes. Slow, but it needs no kernels: it tests planning and execution by themselves.
+// A device that runs every launch with the reference interpreter and rounds results to their
+// dtypes. It needs no kernels, so it tests planning and execution in isolation.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 namespace tessera {
 
 struct ReferenceDeviceOptions {
-  int64_t scratch_bytes = 0;  // Asked for by every kernel, and overwritten with rubbish.
-  bool may_overwrite = true;  // Whether elementwise results may lie over operands of their type.
+  int64_t scratch_bytes = 0;  // Requested by every kernel, and overwritten with arbitrary values.
+  bool may_overwrite = true;  // Whether an elementwise result may overwrite an operand of its type.
 };
 
-// Memory comes zeroed, as the interface says.
+// Allocated memory is zeroed, as the interface requires.
 std::unique_ptr<Device> make_reference_device(const ReferenceDeviceOptions& options = {});
 
 }  // namespace tessera

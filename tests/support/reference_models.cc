@@ -18,7 +18,8 @@ struct Sizes {
 
 WeightInit gaussian(double scale) { return {InitKind::kGaussian, scale}; }
 
-// GPT-2 (Radford et al., 2019): residual projections start smaller by the root of their number.
+// GPT-2 (Radford et al., 2019). The initial scale of residual projections is divided by the square
+// root of their number.
 LanguageModel::HParams gpt2(const Sizes& sizes) {
   const WeightInit residual_init =
       gaussian(0.02 / std::sqrt(2.0 * static_cast<double>(sizes.layers)));
@@ -66,7 +67,7 @@ LanguageModel::HParams llama(const Sizes& sizes, int64_t kv_heads, int64_t head_
               .params_init = gaussian(0.02)}};
 }
 
-// The recipe all of Pax's c4 models share, its unwritten defaults included.
+// The settings that all c4 models of Pax share, including implicit defaults.
 LanguageModel::HParams pax_c4(const Sizes& sizes, Template<Activation> activation) {
   const LayerNorm::HParams norm{.direct_scale = false};
   const TransformerBlock::HParams block{
@@ -132,15 +133,15 @@ LanguageModel::HParams c4_spmd_1b() {
 LanguageModel::HParams seqax_84m() {
   LanguageModel::HParams p = llama({32768, 512, 8, 8, 4096, 1024}, 8, 128);
   TransformerLm::HParams& lm = p.lm_tpl.as<TransformerLm::HParams>();
-  lm.segment_positions = false;  // Rotary positions run on through a packed row.
-  // Truncated normals of unit variance by fan in; a factor restores what the cut takes off.
+  lm.segment_positions = false;  // Rotary positions continue across documents of a packed row.
+  // Truncated normals with variance 1 / fan-in; a factor corrects the variance lost by truncation.
   const double restored = 1.0 / 0.87962566103423978;
   lm.params_init = WeightInit{InitKind::kTruncatedGaussianSqrtFanIn, restored};
   lm.separate_embedding_tpl.as<Embedding::HParams>().layer.params_init = gaussian(1.0);
   TransformerBlock::HParams& block = lm.stacked_transformer_tpl.as<StackedTransformer::HParams>()
                                          .block_tpl.as<TransformerBlock::HParams>();
   DotProductAttention::HParams& attention = block.attention_tpl.as<DotProductAttention::HParams>();
-  attention.query_scale = 1.0;  // In the queries' initial values instead.
+  attention.query_scale = 1.0;  // The scale is in the initial query weights instead.
   attention.query_init =
       WeightInit{InitKind::kTruncatedGaussianSqrtFanIn, restored / std::sqrt(128.0)};
   lm.stacked_transformer_tpl = Repeated::HParams{.block_tpl = block};

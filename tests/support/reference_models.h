@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known models as our layers express them: small twins of tests/golden/models.py, and published
-// sizes whose weights tests count.
+// Known models built from Tessera's layers: small versions equal to tests/golden/models.py, and
+// published sizes whose weights tests count.
 #pragma once
 
 #include "layers/models/language_model.h"
 
 namespace tessera {
 
-// Sizes every small model shares with tests/golden/models.py.
+// Sizes of all small models, the same as in tests/golden/models.py.
 struct SmallSizes {
   static constexpr int64_t kVocab = 37, kEmbed = 16, kHeads = 4, kLayers = 2, kSeq = 12, kBatch = 2;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the tests are built with a sanitizer, whose shadow memory leaves no room for limits on
-// the address space.
+// Whether the tests are built with a sanitizer. Its shadow memory makes address space limits
+// impossible.
 #pragma once
 
 namespace tessera {

@@ -15,12 +15,12 @@ struct Outcome {
   double seconds = 0;
 };
 
-// Runs a command of one program in `folder`, with nothing on its standard input. Killed after
-// `limit`: -1.
+// Runs a command of one program in `folder` with empty standard input. Killed after `limit`; the
+// exit code is then -1.
 Outcome shell(const std::filesystem::path& folder, const std::string& command,
               std::chrono::seconds limit = std::chrono::seconds(60));
 
-// The same of a bash script, which is written elsewhere than in `folder`.
+// The same for a bash script, which is stored outside `folder`.
 Outcome bash(const std::filesystem::path& folder, const std::string& script,
              std::chrono::seconds limit = std::chrono::seconds(60));
 

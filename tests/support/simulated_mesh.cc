@@ -15,9 +15,9 @@
 namespace tessera {
 namespace {
 
-using Arrays = std::vector<ReferenceArray>;  // One a device, or one a value.
+using Arrays = std::vector<ReferenceArray>;  // One per device, or one per value.
 
-// Calls visit(global, local) for the place of each element of a block in both.
+// Calls visit(global, local) with the global and the local position of each element of a block.
 template <typename Visit>
 void each_place(const Type& type, const Region& block, const Visit& visit) {
   std::vector<Axis> local = type.axes;
@@ -30,7 +30,7 @@ void each_place(const Type& type, const Region& block, const Visit& visit) {
   });
 }
 
-// Along `axis`, the rows [begin, end) of x.
+// The slice [begin, end) of x along `axis`.
 ReferenceArray rows_of(const ReferenceArray& x, const std::string& axis, int64_t begin,
                        int64_t end) {
   Region block;
@@ -84,7 +84,7 @@ int64_t size_along(const ReferenceArray& x, const std::string& axis) {
   fail("no axis {}", axis);
 }
 
-// What the device of `node` gets, when each device has `operands[device]`.
+// The collective's result on the device of `node`, where each device has `operands[device]`.
 ReferenceArray exchanged(const Node& node, const std::vector<const ReferenceArray*>& operands) {
   const Attributes& attributes = node.attributes;
   const std::string_view op = node.op->name;
@@ -110,7 +110,7 @@ ReferenceArray exchanged(const Node& node, const std::vector<const ReferenceArra
   return joined(pointers, attributes.get<std::string>("concat_axis"));
 }
 
-// All devices' graphs, node by node.
+// Interprets the graphs of all devices in step, node by node.
 class Lockstep {
  public:
   using PerDevice = std::vector<Arrays>;  // By device, then by operand or result.
@@ -210,7 +210,7 @@ class Lockstep {
   }
 };
 
-// The same nodes in the same order with the same types.
+// Whether both have the same nodes in the same order with the same types.
 void check_alike(const Graph& a, const Graph& b) {
   CHECK(a.nodes().size() == b.nodes().size() && a.values().size() == b.values().size());
   for (const NodeId id : a.nodes().ids()) {
@@ -240,7 +240,7 @@ std::vector<double> shard_of(const std::vector<double>& global, const Type& type
 
 std::vector<double> assembled(const std::vector<std::vector<double>>& parts, const Type& type,
                               const Mesh& mesh) {
-  // The terms of a block, each from the first device that holds it.
+  // The terms of a block, each from the first device that has it.
   struct Block {
     std::map<int64_t, const std::vector<double>*> terms;
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test cases that cannot run on this machine. A program all of whose test cases were skipped ends
+// Test cases that cannot run on this machine. If all test cases of a program were skipped, it exits
 // with the code that ctest shows as skipped (tests/main.cc).
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// Says why and counts the test case, which then returns.
+// Prints the reason and counts the test case as skipped; the test case must then return.
 void skip_test(const std::string& reason);
 int tests_skipped();
 

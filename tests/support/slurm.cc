@@ -15,9 +15,9 @@ std::string cluster_command(const std::string& command) {
   return fmt::format("'{}/tests/support/slurm_cluster.sh' {}", TESSERA_SOURCE_DIR, command);
 }
 
-constexpr int kCannotBeSetUp = 77;  // slurm_cluster.sh.
+constexpr int kCannotBeSetUp = 77;  // Exit code of slurm_cluster.sh.
 
-// How a cluster starts that is stopped at once.
+// Starts a cluster, stops it at once, and returns the result.
 Outcome try_cluster() {
   const TemporaryDirectory folder;
   return shell(folder.path(), cluster_command("srun --nodes=2 --mpi=pmix /bin/true"),
@@ -45,7 +45,7 @@ SlurmCluster::SlurmCluster() {
   pipe_ = ::popen(command.c_str(), "we");
   CHECK(pipe_ != nullptr);
   if (!comes_true([&] { return std::filesystem::exists(told); })) {
-    ::pclose(pipe_);  // There will be no destructor that does.
+    ::pclose(pipe_);  // The destructor will not run.
     fail("no cluster: {}", read_bytes(folder_ / "output"));
   }
   cluster_ = read_bytes(told);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Slurm cluster of two nodes on this machine, for as long as a test needs it
-// (tests/support/slurm_cluster.sh).
+// A temporary Slurm cluster of two nodes on this machine (tests/support/slurm_cluster.sh).
 #pragma once
 
 #include <cstdio>
@@ -12,7 +11,8 @@
 
 namespace tessera {
 
-// Why there can be no cluster here; empty if there can. Error if there can, but it does not work.
+// Why a cluster is not possible on this machine; empty if it is. Error if it should be possible but
+// fails to start.
 std::string why_no_slurm();
 
 class SlurmCluster {
@@ -22,10 +22,11 @@ class SlurmCluster {
   SlurmCluster(const SlurmCluster&) = delete;
   SlurmCluster& operator=(const SlurmCluster&) = delete;
 
-  // What runs a shell command in `folder` on a host, left or right; for Background and shell().
+  // The command line that runs a shell command in `folder` on a host, left or right, for Background
+  // and shell().
   std::string on(const std::string& host, const std::filesystem::path& folder,
                  const std::string& command);
-  // Runs it there.
+  // Runs the command on that host.
   Outcome run(const std::string& host, const std::filesystem::path& folder,
               const std::string& command);
   // The logs of the cluster's programs.
@@ -33,7 +34,7 @@ class SlurmCluster {
 
  private:
   TemporaryDirectory folder_;
-  std::FILE* pipe_ = nullptr;  // The cluster ends when this is closed, also by our death.
+  std::FILE* pipe_ = nullptr;  // The cluster ends when this is closed or this process ends.
   std::string cluster_;        // Its directory.
   int commands_ = 0;
 };

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # A Slurm cluster of two nodes, left and right, on one machine (two_hosts.sh makes the hosts):
 #   slurm_cluster.sh COMMAND…
-# runs COMMAND on left, where srun, sbatch and the rest speak to this cluster. $ON_HOST is a script:
-# `$ON_HOST right COMMAND…` runs a shell command on a host. Exits with COMMAND's code, with 77 and the
-# reason on stderr where there can be no cluster, or with 1 if one that there can be does not start. Configuration, keys, logs and state are in a
-# temporary directory ($CLUSTER); nothing is left behind, and nothing of the system is changed.
+# runs COMMAND on left, where srun, sbatch and the other clients use this cluster. $ON_HOST is a
+# script: `$ON_HOST right COMMAND…` runs a shell command on a host. Exits with COMMAND's code, with
+# 77 and the reason on stderr if a cluster is not possible on this machine, or with 1 if it does not
+# start. Configuration, keys, logs and state are in a temporary directory ($CLUSTER), which is
+# removed at exit. The system is not changed.
 set -uo pipefail
 
 skip() { echo "slurm_cluster.sh: $*" >&2; exit 77; }
@@ -16,13 +17,13 @@ if [[ -z ${CLUSTER-} ]]; then
     PATH=$PATH:/usr/sbin command -v "$program" >/dev/null ||
       skip "$program is not installed (Debian: slurm-wlm, munge)"
   done
-  # Sockets in it have names of at most 107 characters.
+  # Paths of sockets in it have at most 107 characters.
   CLUSTER=$(mktemp -d /tmp/slurm.XXXXXX) || skip "no temporary directory can be made"
   export CLUSTER
   chmod 755 "$CLUSTER"
   trap 'rm -rf "$CLUSTER"' EXIT
   trap 'trap "" TERM INT; kill -TERM "$child" 2>/dev/null; wait "$child"; exit 143' TERM INT
-  # So many slots as mpirun may want.
+  # Enough slots for mpirun.
   exec 3<&0
   "$here/two_hosts.sh" "$0" "$@" <&3 &
   child=$!
@@ -50,9 +51,8 @@ chmod +x "$CLUSTER/on"
 export ON_HOST=$CLUSTER/on SLURM_CONF=$CLUSTER/slurm.conf
 
 mkdir "$CLUSTER"/{state,left,right}
-# proctrack/linuxproc and task/none need no cgroups, but slurmd loads a plugin for them all the same;
-# the second version's would look for systemd. cred_expire is also how long a job that is requeued
-# waits.
+# proctrack/linuxproc and task/none need no cgroups, but slurmd loads a cgroup plugin anyway, and
+# that of cgroup v2 needs systemd. cred_expire is also the delay before a requeued job starts.
 echo 'CgroupPlugin=cgroup/v1' >"$CLUSTER/cgroup.conf"
 cat >"$SLURM_CONF" <<END
 ClusterName=tessera

@@ -83,7 +83,7 @@ class SocketRequest : public Request {
   std::shared_ptr<SocketReceive> receive_;
 };
 
-// Sends are done when they return, since the other side always reads.
+// Sends are synchronous, because the other side always reads.
 class Sent : public Request {
   bool wait_until(std::chrono::steady_clock::time_point) override { return true; }
 };
@@ -189,7 +189,7 @@ std::vector<pid_t> fork_processes(int size,
     if (child == 0) {
       for (size_t other = 0; other < count; ++other)
         for (const int socket : sockets[other])
-          if (other != rank && socket >= 0) ::close(socket);  // Otherwise its end is not noticed.
+          if (other != rank && socket >= 0) ::close(socket);  // To detect the exit of `other`.
       int code = 1;
       try {
         code = work(std::make_shared<SocketTransport>(static_cast<int>(rank), sockets[rank]));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport between processes that a test forks, over socket pairs. If one of them is killed, the
-// others notice at once, as over MPI or TCP.
+// A transport over socket pairs between processes that a test forks. If a process is killed, the
+// others detect it at once, as with MPI or TCP.
 #pragma once
 
 #include <sys/types.h>
@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-// Forks `size` processes; each runs `work` and exits with what it returns (1 if it throws an
-// Error). Called from a process without other threads. Returns their process ids by rank.
+// Forks `size` processes. Each runs `work` and exits with its result, or with 1 if it throws an
+// Error. The caller must have no other threads. Returns the process ids by rank.
 std::vector<pid_t> fork_processes(int size,
                                   const std::function<int(std::shared_ptr<Transport>)>& work);
 

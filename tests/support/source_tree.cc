@@ -35,7 +35,7 @@ size_t literal_end(const std::string& text, size_t at) {
       return i + 1;
     }
   }
-  return at + 1;  // An apostrophe in preprocessed-out text.
+  return at + 1;  // An apostrophe in text removed by the preprocessor.
 }
 
 struct Range {
@@ -43,7 +43,7 @@ struct Range {
   size_t end = 0;
 };
 
-// Without the markers, so that a sentence over several lines is words and spaces.
+// Without the comment markers, so that a sentence over several lines is only words and spaces.
 std::vector<Range> slash_comments(const std::string& text) {
   std::vector<Range> ranges;
   for (size_t i = 0; i < text.size();) {

@@ -61,7 +61,7 @@ LanguageModel::HParams model_of(const SpmdCase& trial) {
   lm.packed_input = trial.packed;
   if (trial.model == TrialModel::kGpt2)
     lm.position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = trial.sizes.seq};
-  // Small models learn little from the usual small weights, and would show little.
+  // With the usual small weights, small models learn too little to show differences.
   if (trial.model != TrialModel::kPax) lm.params_init = WeightInit{InitKind::kGaussian, 0.1};
 
   Template<SequenceLayer>& stack = lm.stacked_transformer_tpl;
@@ -95,8 +95,8 @@ HostArray array_of(const TrialSizes& sizes, DType dtype) {
   return array;
 }
 
-// One row: documents of chance lengths that follow a rule of their own, and padding after the last.
-// A document's last token predicts nothing.
+// One row: documents of random lengths, each with its own rule, followed by padding. A document's
+// last token has no label.
 void fill_row(std::mt19937& random, const SpmdCase& trial, size_t row, Batch& batch) {
   const bool packed = trial.packed;
   const auto seq = static_cast<size_t>(trial.sizes.seq);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What "the same numbers" means (spmd_trial.h).
+// Defines how close two runs must be (spmd_trial.h).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,11 +15,11 @@ double relative(double got, double expected) {
   return std::abs(got - expected) / std::abs(expected);
 }
 
-// A key's bias adds the same to all scores of a query, which softmax takes off again: what its
-// gradient holds is rounding, and has no digits to agree in.
+// A key bias adds the same constant to all scores of a query, which does not change the softmax.
+// Its gradient is therefore only rounding error and cannot be compared.
 bool vanishes(const std::string& path) { return path.ends_with(".key_bias"); }
 
-// The same weights, bit for bit, NaNs included.
+// Whether the weights are bitwise equal, including NaNs.
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -61,7 +61,7 @@ SpmdDifference difference(const SpmdRun& got, const SpmdRun& expected) {
       continue;
     }
     const double error = gradient_distance(other, gradient) / std::max(norm, 1e-6 * global);
-    if (!(error <= result.gradient)) {  // Also of NaN.
+    if (!(error <= result.gradient)) {  // Also true for NaN.
       result.gradient = error;
       result.worst = path;
     }
@@ -81,8 +81,8 @@ const SpmdRun& one_device_run(const SpmdCase& trial) {
   return found->second;
 }
 
-// In f32: sums of some ten thousand terms in another order differ by about 1e-6 of their size, and
-// fifty steps at a small learning rate multiply that by less than a hundred.
+// In f32, reordering a sum of about ten thousand terms changes it by about 1e-6 of its size. Fifty
+// steps at a small learning rate amplify that by less than a hundred.
 void require_same_numbers(const SpmdCase& trial) {
   INFO(trial.text());
   const SpmdRun& one = one_device_run(trial);
@@ -95,7 +95,7 @@ void require_same_numbers(const SpmdCase& trial) {
   REQUIRE(apart.gradient <= 1e-4);
   REQUIRE(apart.vanishing <= 1e-6);
   REQUIRE(apart.curve <= 1e-4);
-  // An all-reduce of fewer elements than devices is some devices' work; together they send as much.
+  // If an all-reduce has fewer elements than devices, not all devices send; the total is the same.
   const int64_t sent = std::accumulate(run.bytes_sent.begin(), run.bytes_sent.end(), int64_t{0});
   const int64_t device_steps = std::ssize(run.bytes_sent) * trial.steps;
   REQUIRE(sent >= run.planned_bytes * device_steps);

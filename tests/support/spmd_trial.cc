@@ -27,7 +27,7 @@ NamedFloats weights_of(const Executor& executor, const ParameterTable& table,
   return weights;
 }
 
-// After one step from zero Adam's first moment is the gradient, but for this factor.
+// After one step from zero, Adam's first moment is the gradient times this factor.
 NamedFloats gradients_of(const Executor& executor, const ParameterTable& table) {
   const double share = 1.0 - AdamW::HParams{}.beta1;
   NamedFloats gradients = weights_of(executor, table, "learner/m/");

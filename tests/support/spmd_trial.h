@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model trained on a mesh of CPU devices, and the numbers it gave: the same experiment must
-// give the same ones on every mesh.
+// Trains a small model on a mesh of CPU devices and compares the results, which must be the same on
+// every mesh.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,41 @@ namespace tessera {
 
 using NamedFloats = std::map<std::string, std::vector<float>>;  // By parameter path.
 
-// What a run gave. Arrays are whole, whatever the mesh.
+// The results of a run. Arrays are global on any mesh.
 struct SpmdRun {
   NamedFloats weights;                // Before the first step.
   NamedFloats gradients;              // Of the first step.
   NamedFloats trained;                // Weights after the last step.
   std::vector<double> losses, norms;  // Of each step.
-  std::vector<int64_t> bytes_sent;    // By each device, in all steps.
-  int64_t planned_bytes = 0;          // Of a device and step, by the plan; permutes apart…
-  int64_t planned_moves = 0;          // … which move the shards of some devices, not of all.
+  std::vector<int64_t> bytes_sent;    // Per device, in all steps.
+  int64_t planned_bytes = 0;          // Planned bytes per device and step, without permutes.
+  int64_t planned_moves = 0;  // Planned bytes of permutes, which move only some devices' shards.
 };
 
-// Called by each device before it joins a collective; see CommunicatorOptions.
+// Each device calls it before it joins a collective; see CommunicatorOptions.
 using BeforeJoining = std::function<void(int64_t device, int64_t number)>;
 
 SpmdRun run_spmd(const SpmdCase& trial, const BeforeJoining& before_joining = {});
 
-// How far a run is from another: relative to the other's, and of gradients by their worst
-// parameter.
+// Relative differences of a run from another. For gradients, the parameter with the largest
+// difference counts.
 struct SpmdDifference {
-  bool same_weights = false;  // Initial ones, bit for bit.
+  bool same_weights = false;  // Initial weights are bitwise equal.
   double loss = 0.0, norm = 0.0;
   double gradient = 0.0;   // ‖difference‖ / max(‖gradient‖, 1e-6 of the global norm).
-  std::string worst;       // The parameter it is of.
-  double vanishing = 0.0;  // ‖gradient‖ / global norm where mathematics says zero; of both runs.
-  double curve = 0.0;      // Of losses, the worst step's.
+  std::string worst;       // The parameter with this difference.
+  double vanishing = 0.0;  // ‖gradient‖ / global norm of gradients that are exactly zero.
+  double curve = 0.0;      // The largest difference of the losses of any step.
 };
 double gradient_norm(const std::vector<float>& gradient);
 double gradient_distance(const std::vector<float>& a, const std::vector<float>& b);
 bool same_bits(const NamedFloats& a, const NamedFloats& b);
 SpmdDifference difference(const SpmdRun& got, const SpmdRun& expected);
 
-// The run of the case on one device; made once a case.
+// The run of the case on one device; cached per case.
 const SpmdRun& one_device_run(const SpmdCase& trial);
 
-// REQUIREs of an f32 run what "the same numbers" means.
+// REQUIREs that an f32 run has the same numbers, within rounding.
 void require_same_numbers(const SpmdCase& trial);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory for one test, removed when it ends.
+// A temporary directory that the destructor removes.
 #pragma once
 
 #include <stdlib.h>

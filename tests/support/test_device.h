@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices that tests compute on: of the kind that the environment variable TESSERA_TEST_DEVICE
-// names, or CPU devices.
+// The devices that tests run on: the kind named by the environment variable TESSERA_TEST_DEVICE, by
+// default CPU devices.
 #pragma once
 
 #include <cstdint>

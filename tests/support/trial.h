@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trial trace: ops applied to inputs given by the text of their types, on a mesh, for the
-// result's type or the error's message.
+// A trace for tests of type rules: applies ops to inputs given by the text of their types, and
+// returns the result's type or the error message.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// A trace with the inputs x, y, z, … of these types, open while it lives.
+// A trace with the inputs x, y, z, … of these types. It is open during its lifetime.
 class Trial {
  public:
   Trial(const Mesh& mesh, const std::vector<std::string>& types);
@@ -31,24 +31,26 @@ class Trial {
 
 using Application = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// "f32[…]", the type of the result, sizes left out; or the message of the Error without its source
+// The type of the result as "f32[…]" without sizes, or the message of the Error without its source
 // line.
 std::string outcome(const Mesh& mesh, const std::vector<std::string>& types,
                     const Application& apply);
 
-// Every legal layout of these axes on the mesh: each mesh axis unused, splitting one axis (in every
-// order with others that do) or, where `partials` holds it, over a pending sum.
+// Every legal layout of these axes on the mesh. Each mesh axis is unused, shards one axis (in every
+// order with other mesh axes that do) or, if it is in `partials`, has a pending sum.
 enum class Partials { kNone, kSums };
 std::vector<Type> all_layouts(const Type& type, const Mesh& mesh, Partials partials);
 
-// Every layout the cotangent of a value of this type may have: per mesh axis split as it is,
-// replicated where it is partial, and replicated or a pending sum where it is replicated.
+// Every possible layout of the cotangent of a value of this type. Per mesh axis: sharded where the
+// value is sharded, replicated where it is partial, and replicated or a pending sum where it is
+// replicated.
 std::vector<Type> cotangent_layouts(const Type& type, const Mesh& mesh);
 
-// The message of the Error `action` throws, or "no error".
+// The message of the Error that `action` throws, or "no error".
 std::string error_of(const std::function<void()>& action);
 
-// `text` with each run of digits made '#': messages that differ in sizes alone become equal.
+// `text` with each run of digits replaced by '#', so that messages that differ only in sizes are
+// equal.
 std::string without_numbers(const std::string& text);
 
 }  // namespace tessera

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes two hosts, left and right, of one machine: two network namespaces joined by a virtual cable.
+# Simulates two hosts, left and right, on one machine: two network namespaces connected by a veth
+# pair.
 #   two_hosts.sh [--slots=N] [--rate=RATE] COMMAND…
-# runs COMMAND on left, where `mpirun` has N slots (default 1) on each. RATE (1gbit, as tc has it)
-# limits the cable each way. Exits with COMMAND's code, or with 77 and the reason on stderr where
-# namespaces cannot be made. Nothing is left behind.
+# runs COMMAND on left, where `mpirun` has N slots (default 1) on each host. RATE (1gbit, in tc's
+# format) limits the link in each direction. Exits with COMMAND's code, or with 77 and the reason on
+# stderr if namespaces cannot be created. Everything is removed at exit.
 set -uo pipefail
 
 slots=1
@@ -21,10 +22,10 @@ done
 tag=tessera$$
 folder=$(mktemp -d)
 
-# Also of earlier ones that were killed.
+# Also removes those of earlier runs that were killed.
 clean_up() {
   local name
-  trap '' INT TERM  # A second one must not keep it from its work.
+  trap '' INT TERM  # A second signal must not interrupt the cleanup.
   while read -r name _; do
     [[ $name =~ ^tessera([0-9]+)-(left|right)$ ]] || continue
     if [[ ${BASH_REMATCH[1]} != "$$" ]] && kill -0 "${BASH_REMATCH[1]}" 2>/dev/null; then continue; fi
@@ -60,7 +61,7 @@ done
 unshare --uts true 2>/dev/null || skip "hosts cannot have names of their own here (unshare --uts)"
 
 printf '10.213.0.1 slots=%d\n10.213.0.2 slots=%d\n' "$slots" "$slots" >"$folder/hosts"
-# What mpirun uses in the place of ssh: its first argument is the address, the rest a command.
+# mpirun uses this instead of ssh. The first argument is the address, the rest is the command.
 cat >"$folder/agent" <<END
 #!/bin/sh
 address=\$1
@@ -76,7 +77,7 @@ chmod +x "$folder/agent"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_default_hostfile=$folder/hosts
 export OMPI_MCA_oob_tcp_if_include=cable OMPI_MCA_btl_tcp_if_include=cable
-exec 3<&0  # Or the shell would give what runs beside it no input.
+exec 3<&0  # Otherwise the shell gives background commands no standard input.
 # shellcheck disable=SC2016  # The inner shell's arguments.
 ip netns exec "$tag-left" unshare --uts sh -c 'hostname left; exec "$@"' sh "$@" <&3 3<&- &
 child=$!
