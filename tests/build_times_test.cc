@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The budget of compile times: no file may take twice as long as it did, compared with the others
-// of the same build. That the comparison can fail is tested first.
+// The compile time budget: no file may take twice as long as in the committed table, relative to
+// the other files of the build. The comparison itself is tested first.
 #include "tests/support/build_times.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr int kFiles = 20;
 
 std::string object_name(int i) { return fmt::format("layers.dir/layers/layer_{}.cc.o", i); }
 
-// A build of kFiles files, one after another, on a machine that takes `slowness` times as long.
+// A build of kFiles files on a machine that is `slowness` times as slow as the table's.
 std::vector<CompileStep> steps_of_build(double slowness) {
   std::vector<CompileStep> steps;
   double now = 1e9;
@@ -42,7 +42,7 @@ std::map<std::string, CompileBudget> budgets_of_build() {
   return read_budgets(budget_text(steps_of_build(1.0)));
 }
 
-TEST_CASE("a file that takes twice as long as the others of its build is named") {
+TEST_CASE("a file that became twice as slow relative to the rest of its build is reported") {
   std::vector<CompileStep> steps = steps_of_build(3.0);
   REQUIRE(compare_with_budgets(steps, budgets_of_build()).grown.empty());
   steps[4].seconds *= 2.1;
@@ -55,12 +55,12 @@ TEST_CASE("a file that takes twice as long as the others of its build is named")
           "time");
 }
 
-TEST_CASE("a file may take longer as its source grows, and while the machine is busy") {
+TEST_CASE("a file may take longer if its source grows or the machine is busy") {
   std::vector<CompileStep> steps = steps_of_build(1.0);
   steps[4].seconds *= 2.1;
   steps[4].lines *= 2;
   REQUIRE(compare_with_budgets(steps, budgets_of_build()).grown.empty());
-  // An hour later the rest is compiled beside something else.
+  // An hour later, the rest is compiled on a busy machine.
   std::vector<CompileStep> later = steps_of_build(4.0);
   for (CompileStep& step : later) step.began_at += 3600.0;
   std::copy(later.begin() + kFiles / 2, later.end(), steps.begin() + kFiles / 2);
@@ -69,7 +69,7 @@ TEST_CASE("a file may take longer as its source grows, and while the machine is 
   REQUIRE(report.compared == kFiles);
 }
 
-TEST_CASE("what says nothing about compile times is not compared") {
+TEST_CASE("builds without usable compile times are not compared") {
   std::vector<CompileStep> steps = steps_of_build(1.0);
   for (CompileStep& step : steps) step.seconds = 0.05;
   REQUIRE(compare_with_budgets(steps, budgets_of_build()).skipped ==
@@ -80,7 +80,7 @@ TEST_CASE("what says nothing about compile times is not compared") {
           "too few files were compiled at one time");
 }
 
-TEST_CASE("nothing is said of a build beside which the machine did other work") {
+TEST_CASE("a build during which the machine did other work is not compared") {
   std::vector<CompileStep> steps = steps_of_build(1.0);
   for (int i = 0; i < kFiles; i += 3) steps[static_cast<size_t>(i)].seconds *= 2.5;
   const BudgetReport report = compare_with_budgets(steps, budgets_of_build());
@@ -89,7 +89,7 @@ TEST_CASE("nothing is said of a build beside which the machine did other work") 
           "the machine did other work meanwhile: times of alike files differ by a factor of 2.5");
 }
 
-TEST_CASE("ninja's log gives the last time that each object was compiled") {
+TEST_CASE("the last compilation of each object is read from ninja's log") {
   const std::vector<CompileStep> steps = compile_steps(
       "# ninja log v5\n"
       "0\t1500\t5000000000\tCMakeFiles/a.dir/a.cc.o\tf00\n"
@@ -108,7 +108,7 @@ int64_t lines_of(const filesystem::path& file) {
   return std::count(std::istreambuf_iterator<char>(stream), {}, '\n');
 }
 
-// Of the file, or of those that a unit of several files includes.
+// The lines of a file, or of all files that a unity file includes.
 int64_t source_lines(const std::string& object) {
   const std::string source = object.substr(0, object.size() - std::string(".o").size());
   const filesystem::path root = TESSERA_SOURCE_DIR, below = source.substr(source.find('/') + 1);

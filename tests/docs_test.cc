@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests every fenced block of README.md and docs/*.md: commands run, code compiles, data is read,
-// and quoted code is in its file. docs/testing.md, "The documents", has the rules for authors.
+// Tests every fenced block of README.md and docs/*.md: commands run, code compiles, data parses,
+// and quoted code matches its file. docs/testing.md, "The documents", has the rules for authors.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -36,7 +36,7 @@ const filesystem::path kPrograms = filesystem::path(TESSERA_BINARY_DIR) / "bin";
 
 enum class Tier { kFast, kFull };
 
-// Blocks of these languages in this tier that are neither skipped nor quoted.
+// Blocks in these languages and this tier that are neither skipped nor quoted.
 std::vector<DocumentBlock> tested_blocks(const std::vector<std::string>& languages, Tier tier) {
   std::vector<DocumentBlock> chosen;
   for (DocumentBlock& block : document_blocks(kRoot)) {
@@ -57,19 +57,19 @@ void furnish(const filesystem::path& folder) {
     if (name == "runs" || name == "runexp" || name == "flat_tokens" || name == "build") continue;
     filesystem::create_symlink(entry.path(), folder / name);
   }
-  // The programs themselves, not the launchers, which would build while the tests run.
+  // Links the programs, not the launchers, which would start a build.
   filesystem::create_symlink(kPrograms / "runexp", folder / "runexp");
   filesystem::create_symlink(kPrograms / "flat_tokens", folder / "flat_tokens");
 }
 
 // `out` has stdout and stderr.
 Outcome run_script(const TemporaryDirectory& folder, const std::string& script) {
-  constexpr std::chrono::minutes kLimit(30);  // Under a sanitizer some train for long.
+  constexpr std::chrono::minutes kLimit(30);  // Some commands train for long under a sanitizer.
   return bash(folder.path(), "exec 2>&1\nset -eo pipefail\n" + script, kLimit);
 }
 
-// Adds --dry_run to commands that train for long. Commands that set a few steps take them, because
-// later commands read their checkpoint.
+// Adds --dry_run to commands that train for long. Commands that set a small number of steps run
+// fully, because later commands read their checkpoint.
 std::string without_steps(const std::string& script) {
   static const std::regex kTrainsLong(
       R"(^(\w+=\S+ )*\./runexp\b(?! new )(?!.*--(list|describe|diff|help|version|mode|dry_run|set num_train_steps=20 )))");
@@ -80,7 +80,7 @@ std::string without_steps(const std::string& script) {
   return shortened;
 }
 
-// In one folder and in the order of the documents, because later blocks use the output of earlier
+// Runs all blocks in one folder in document order, because later blocks use the output of earlier
 // ones.
 void require_commands_run(Tier tier, size_t least) {
   const TemporaryDirectory folder;
@@ -94,7 +94,7 @@ void require_commands_run(Tier tier, size_t least) {
   }
 }
 
-TEST_CASE("every block of the documents is tested or has a reason why not") {
+TEST_CASE("every block of the documents is tested or has a reason for skipping it") {
   for (const DocumentBlock& block : document_blocks(kRoot)) {
     const std::string problem = block_problem(block, kRoot);
     INFO(block.place() << ": " << problem);
@@ -154,7 +154,7 @@ std::string includes() {
 }
 
 // One translation unit for all blocks, each in its own namespace, so headers are read once.
-TEST_CASE("C++ in the documents compiles") {
+TEST_CASE("C++ code in the documents compiles") {
   std::string source = includes();
   const std::vector<DocumentBlock> blocks = tested_blocks({"cpp"}, Tier::kFast);
   REQUIRE(blocks.size() >= 8);
@@ -192,7 +192,7 @@ std::string with_documented_run(std::string text) {
   return text;
 }
 
-TEST_CASE("Python in the documents runs on a run and its checkpoint") {
+TEST_CASE("Python code in the documents works on a run and its checkpoint") {
   const std::string python = python_with("h5py");
   if (python.empty()) return skip_test("no Python with h5py (Debian: python3-h5py)");
   const TemporaryDirectory folder;
@@ -266,7 +266,7 @@ TEST_CASE("unknown languages and annotations of blocks are errors") {
                       Contains("expected <!-- test: KEY"));
 }
 
-TEST_CASE("a quote may leave out parts but not change them") {
+TEST_CASE("a quote may omit text but not change it") {
   const auto quote = [](const std::string& text) {
     return blocks_of("x.md", "  ```cpp\n  // a/b.h\n  " + text + "\n  ```\n").at(0);
   };

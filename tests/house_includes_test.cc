@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which folder may include which, that no includes form a circle, and what public headers must not
-// include.
+// Rules for includes: the allowed dependencies between folders, no circular includes, and no
+// third-party libraries in public headers.
 #include <filesystem>
 #include <map>
 #include <queue>
@@ -19,8 +19,8 @@
 namespace tessera {
 namespace {
 
-// Lowest first. A folder may include these and itself. Layers see neither passes nor devices, and
-// devices never see passes.
+// Lowest first. A folder may include these folders and itself. Layers depend on neither passes nor
+// devices, and devices do not depend on passes.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"core/base", {}},
     {"core/io", {"core/base"}},
@@ -48,12 +48,12 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
       "plugins"}},
 };
 
-// Libraries that users of public headers must not need.
+// Libraries that users of public headers do not need to have.
 const std::vector<std::string> kPrivate = {"boost/", "hdf5", "H5", "toml", "cuda", "mpi"};
 
 const std::vector<std::string> kNothing;
 
-// "file includes what" for each include that breaks the order.
+// "file includes header" for each include that is not allowed.
 std::vector<std::string> order_breaks(const std::string& file, const std::string& text) {
   std::vector<std::string> breaks;
   const std::string folder = target_folder(file);
@@ -106,7 +106,7 @@ using NodeOf = std::string (*)(const std::string& file);
 std::string folder_node(const std::string& file) { return file.substr(0, file.rfind('/')); }
 std::string pair_node(const std::string& file) { return file.substr(0, file.rfind('.')); }
 
-// To each node the nodes it includes, with the text of one such include.
+// Maps each node to the nodes that it includes, with the text of one such include.
 using Edges = std::map<std::string, std::map<std::string, std::string>>;
 
 Edges edges_between(const Texts& texts, NodeOf node_of) {
@@ -121,7 +121,7 @@ Edges edges_between(const Texts& texts, NodeOf node_of) {
   return edges;
 }
 
-// By edge.
+// Keyed by edge.
 using Circles = std::map<std::string, std::string>;
 
 // The nodes of a shortest path, both ends included; empty if there is none.
@@ -180,7 +180,7 @@ void require_no_new_circle(const std::string& kind, NodeOf node_of) {
   REQUIRE(known.empty());
 }
 
-TEST_CASE("every folder includes only its allowed folders") {
+TEST_CASE("every folder includes only allowed folders") {
   REQUIRE(over_code(order_breaks, false) == kNothing);
   REQUIRE(order_breaks("layers/x.cc", "#include \"core/passes/autodiff.h\"\n").size() == 1);
   REQUIRE(order_breaks("core/backend/cpu/x.h", "#include \"core/hparams/field.h\"\n").size() == 1);
@@ -200,7 +200,7 @@ TEST_CASE("includes between pairs of a header and its source form no new circle"
   require_no_new_circle("pair", pair_node);
 }
 
-TEST_CASE("a circle of includes is found by each of its edges") {
+TEST_CASE("a circle of includes is reported for each of its edges") {
   const Texts texts = {{"a/x.h", ""},
                        {"a/x.cc", "#include \"a/x.h\"\n#include \"a/b/y.h\"\n#include <a/b/y.h>\n"},
                        {"a/b/y.h", ""},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names in texts: comments and documents name only files, sections and links that exist, and an op
-// is named by a string only where it is defined.
+// Names in comments and documents must refer to existing files, sections and links, and an op's
+// name is a string only where the op is defined.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -23,14 +23,14 @@ namespace {
 
 namespace filesystem = std::filesystem;
 
-// Files of other projects and of the reader, which comments and documents may name.
+// Files of other projects and of users, which comments and documents may name.
 const std::set<std::string> kElsewhere = {
     "/bits/stl_pair.h",             // libstdc++
     "paxml/tasks/lm/params/c4.py",  // Pax
     "dev/data/data_common.py",      // llm.c
     "env.py",                       // clearml, which seqax imports
     "my_project/ffn.cc",            // made by `runexp new my_project`
-    "experiments/mine/small.cc",    // the reader's own experiment
+    "experiments/mine/small.cc",    // an experiment of the user
 };
 
 const std::vector<std::string> kExtensions = {".h", ".cc", ".cu", ".cmake", ".md", ".py", ".sh"};
@@ -45,7 +45,7 @@ struct Token {
   size_t position = 0;
 };
 
-// What looks like the name of a file: "core/graph/op.h", "<family>.cc", "*_test.cc".
+// Whether text looks like the name of a file: "core/graph/op.h", "<family>.cc", "*_test.cc".
 std::vector<Token> file_names(const std::string& text) {
   std::vector<Token> tokens;
   for (const std::string& extension : kExtensions)
@@ -64,7 +64,7 @@ std::vector<Token> file_names(const std::string& text) {
   return tokens;
 }
 
-// `*`, `<any>` and a leading '-' stand for any part of one name; "./" and "../" do not count.
+// `*`, `<any>` and a leading '-' match any part of one name; "./" and "../" are ignored.
 std::regex pattern_of(std::string name) {
   name = std::regex_replace(name, std::regex(R"(^(\.{0,2}/)+)"), "");
   name = std::regex_replace(name, std::regex("<[^>]*>"), "*");
@@ -73,7 +73,7 @@ std::regex pattern_of(std::string name) {
   return std::regex(std::regex_replace(name, std::regex(R"(\*)"), "[^/]*"));
 }
 
-// Whether a path of the repository ends with this name, from the start of one of its parts.
+// Whether a path of the repository ends with this name at a component boundary.
 bool exists(const std::string& name) {
   static const std::vector<std::string> files = repository_files();
   static std::map<std::string, bool> known;
@@ -114,7 +114,7 @@ std::vector<std::string> headings_of(const std::string& document) {
   return headings;
 }
 
-// As GitHub makes them: lower case, without punctuation, '-' for a space.
+// Anchors as on GitHub: lower case, without punctuation, '-' for a space.
 std::string anchor_of(const std::string& heading) {
   std::string anchor;
   for (const char c : heading) {
@@ -126,7 +126,7 @@ std::string anchor_of(const std::string& heading) {
   return anchor;
 }
 
-// A section is named by the section sign and its number, or by its title.
+// A section is referenced by the section sign and its number, or by its title.
 bool has_section(const std::string& document, const std::string& section) {
   const std::string number =
       section.starts_with("§") ? section.substr(std::string("§").size()) : "";
@@ -135,8 +135,8 @@ bool has_section(const std::string& document, const std::string& section) {
   return false;
 }
 
-// Sections named in comments, by a document's path and the section, that the document lacks; and
-// section signs that follow neither a document's path nor a paper's year.
+// References in comments to sections that the named document does not have, and section signs that
+// follow neither a document's path nor a paper's year.
 std::vector<std::string> absent_sections(const std::string& file, const std::string& text) {
   static const std::regex kSection(R"re(([\w./-]+\.md)[\s,`()]+(§\d+|"([^"]+)"))re");
   static const std::regex kForeign(R"((19|20)\d\d[\s,)]*$|\.md[\s,`()]*$)");
@@ -200,8 +200,8 @@ std::vector<std::string> broken_links(const std::string& file, const std::string
   return found;
 }
 
-// Names of ops in code. The own files of an op are those that define it, by a row of a table or a
-// member `name`.
+// Names of ops in code. An op is defined in the files that have a table row or a member `name` for
+// it.
 struct OpNames {
   std::set<std::string> names;
   std::map<std::string, std::set<std::string>> files;
@@ -224,7 +224,7 @@ bool is_definition(const std::string& file, const std::string& before) {
           !std::regex_search(before, kUse));
 }
 
-// Whether it is a use: compared, looked up, returned, or one of a list of ops.
+// Whether it is a use: a comparison, a lookup, a returned value, or an element of a list of ops.
 bool is_use(const std::string& before, const std::string& after, const std::set<std::string>& ops) {
   static const std::regex kBefore(R"((==|!=|find_op\(|return)\s*$)");
   static const std::regex kAfter(R"(^\s*(==|!=))");
@@ -236,7 +236,7 @@ bool is_use(const std::string& before, const std::string& after, const std::set<
   return is_listed || std::regex_search(before, kBefore) || std::regex_search(after, kAfter);
 }
 
-// Kernels and cases are registered by names of ops; there a list is a registration.
+// Kernels and cases are registered by op name; in their files a list is a registration.
 bool registers_by_name(const std::string& file) {
   return file.starts_with("core/backend/") || file.starts_with("core/check/");
 }
@@ -332,7 +332,7 @@ TEST_CASE("comments and documents name only sections that exist") {
   REQUIRE(absent_sections("x.h", "// (Shazeer and Stern, 2018, §7.1)\n").empty());
 }
 
-TEST_CASE("links in the documents lead to files and headings that exist") {
+TEST_CASE("links in the documents refer to files and headings that exist") {
   require_none(documents(), broken_links);
   REQUIRE(broken_links("docs/x.md", "[a](testing.md#the-documents) [b](../README.md)").empty());
   REQUIRE(broken_links("docs/x.md", "[a](testing.md#no-such) [b](no_such.md)").size() == 2);
@@ -349,7 +349,7 @@ TEST_CASE("an op's name is a string only in the files that define or register it
   REQUIRE(found.empty());
 }
 
-TEST_CASE("a use of an op's name outside its files is found") {
+TEST_CASE("a use of an op's name outside its files is reported") {
   const OpNames ops = {.names = {"slice", "add"}, .files = {{"slice", {"core/ops/x.cc"}}}};
   const auto count = [&](const std::string& file, const std::string& text) {
     return foreign_op_names(file, text, ops).size();

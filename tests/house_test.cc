@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules for every source file: macros, length, the first lines, formatting; what git tracks at the
-// root; and that planted faults still apply.
+// Rules for source files: macros, length, the first lines and formatting. Also checks which files
+// git tracks at the root, and that planted faults still apply.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -29,7 +29,7 @@ namespace filesystem = std::filesystem;
 constexpr int64_t kLongestFile = 500;
 constexpr int64_t kLongestKernel = 600;  // Kernels start with an explanation of the algorithm.
 
-// Macros other than the allowed ones and those that Catch2, Highway and PCRE2 require.
+// Macros except the allowed ones and those that Catch2, Highway and PCRE2 require.
 std::vector<std::string> stray_macros(const std::string& file, const std::string& text) {
   static const std::regex kDefine(R"((?:^|\n)#define (\w+))");
   static const std::set<std::string> kKnown = {"FIELDS", "CHECK", "REGISTER_EXPERIMENT"};
@@ -61,7 +61,7 @@ TEST_CASE("no macros are defined besides FIELDS, CHECK and REGISTER_EXPERIMENT")
   REQUIRE(over_all(source_files(code_folders(), {".h", ".cc"}), stray_macros) == kNothing);
 }
 
-TEST_CASE("files are short") {
+TEST_CASE("no file exceeds the maximum length") {
   const Check is_long = [](const std::string& file, const std::string& text) {
     const int64_t lines = std::count(text.begin(), text.end(), '\n');
     std::vector<std::string> found;
@@ -73,7 +73,7 @@ TEST_CASE("files are short") {
   REQUIRE(over_all(source_files(code_and_test_folders(), {".h", ".cc"}), is_long) == kNothing);
 }
 
-TEST_CASE("every file starts with its licence, and every header with its purpose") {
+TEST_CASE("every file starts with its licence, and every header with a comment on its purpose") {
   const Check is_bare = [](const std::string& file, const std::string& text) {
     std::vector<std::string> found;
     const size_t first = text.starts_with("#!") ? text.find('\n') + 1 : 0;
@@ -98,8 +98,8 @@ TEST_CASE("every file starts with its licence, and every header with its purpose
     REQUIRE(is_bare(script, read_file(source_root() / script)) == kNothing);
 }
 
-// What git tracks at the root of the tree. Programs that write to their current directory leave
-// files there.
+// The names that git tracks at the root of the tree. Detects files that programs wrote to their
+// current directory.
 const std::set<std::string> kAtTheRoot = {".ci",
                                           ".clang-format",
                                           ".clang-tidy",
@@ -165,7 +165,7 @@ std::vector<std::string> stale_faults(const Tree& faults) {
   return found;
 }
 
-TEST_CASE("every planted fault replaces text that occurs once in its file") {
+TEST_CASE("every planted fault replaces text that occurs exactly once in its file") {
   const std::string file = "tests/planted_faults.toml";
   const Tree faults = parse_toml(read_file(source_root() / file), file);
   REQUIRE(faults.find("fault")->items.size() > 10);

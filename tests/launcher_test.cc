@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scripts that ./runexp and ./runtests share: which targets a command line needs, and what is
-// said while they are built. Nothing is built here.
+// The scripts that ./runexp and ./runtests share: which targets a command line needs, and the
+// progress messages during a build. These tests build nothing.
 #include <array>
 #include <cstdio>
 #include <fstream>
@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// What bash prints on both streams with cmake/launch.sh sourced.
+// Runs bash code after sourcing cmake/launch.sh; returns both output streams.
 std::string launcher_output(const std::string& script) {
   const std::string command = fmt::format("bash -c 'source {}/cmake/launch.sh; {}' runexp 2>&1",
                                           TESSERA_SOURCE_DIR, script);
@@ -26,7 +26,7 @@ std::string launcher_output(const std::string& script) {
   return text;
 }
 
-TEST_CASE("a command line that names one family of experiments needs that family alone") {
+TEST_CASE("a command line with one family of experiments needs only that family") {
   REQUIRE(launcher_output("family_of --exp=quickstart.SourceLm --dry_run") == "quickstart\n");
   REQUIRE(launcher_output("family_of --threads=2 --exp c4.Spmd1B") == "c4\n");
 }
@@ -46,13 +46,13 @@ TEST_CASE("a command line that may need other families needs all programs") {
   }
 }
 
-TEST_CASE("a new project needs runexp alone, and no experiments") {
+TEST_CASE("a new project needs only runexp and no experiments") {
   const std::string said = "is_stale() { true; }; build_targets() { echo \"$@\"; exit; }; ";
   REQUIRE(launcher_output(said + "launch runexp new letters") == "runexp build runexp\n");
   REQUIRE(launcher_output(said + "launch runexp --list") == "programs build programs\n");
 }
 
-TEST_CASE("progress is read from what ninja and apt say") {
+TEST_CASE("progress is parsed from the output of ninja and apt") {
   const TemporaryDirectory scratch;
   const std::string log = (scratch / "log").string();
   const auto steps = [&](const char* text) {
@@ -66,14 +66,14 @@ TEST_CASE("progress is read from what ninja and apt say") {
                 "Get:1 a\nGet:2 b\nUnpacking a\n") == "3 6\n");
 }
 
-TEST_CASE("progress says what is left once it can tell") {
+TEST_CASE("progress includes an estimate of the remaining time after the first steps") {
   REQUIRE(launcher_output("progress_text building 5 1 40") == "building: 1 of 40 steps, 5 s\n");
   REQUIRE(launcher_output("progress_text building 100 10 40") ==
           "building: 10 of 40 steps, 1 min 40 s, about 5 min 0 s left\n");
   REQUIRE(launcher_output("progress_text configuring 3") == "configuring: 3 s\n");
 }
 
-TEST_CASE("a command's output goes to the log, and its exit code is kept") {
+TEST_CASE("a command's output goes to the log, and its exit code is returned") {
   const TemporaryDirectory scratch;
   const std::string log = (scratch / "log").string();
   REQUIRE(launcher_output(fmt::format("with_progress building {} bash -c \"echo deep; exit 3\"; "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where our programs and libraries look for other libraries. The loader takes an empty or relative
-// entry of a run path from the current directory: whoever writes there could run code.
+// The run paths of programs and libraries. The loader resolves an empty or relative run path entry
+// in the current directory, so anyone who can write there could run code.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Entries of the run path in `dynamic`, what `readelf -d` prints of a file.
+// Entries of the run path in `dynamic`, the output of `readelf -d` for a file.
 std::vector<std::string> run_path_entries(const std::string& dynamic) {
   std::vector<std::string> entries;
   for (const std::string_view tag : {"(RUNPATH)", "(RPATH)"}) {
@@ -46,7 +46,7 @@ std::string dynamic_section(const fs::path& file) {
   return outcome.out;
 }
 
-TEST_CASE("an empty entry of a run path is found wherever it stands") {
+TEST_CASE("an empty run path entry is detected at any position") {
   const auto entries = [](const std::string& path) {
     return run_path_entries("0x1d (RUNPATH)  Library runpath: [" + path + "]\n");
   };
@@ -59,7 +59,7 @@ TEST_CASE("an empty entry of a run path is found wherever it stands") {
   REQUIRE_FALSE(is_absolute("$ORIGINAL/lib"));
 }
 
-TEST_CASE("no program or library of the build looks for libraries in the current directory") {
+TEST_CASE("no program or library of the build searches the current directory for libraries") {
   int files = 0;
   for (const char* folder : {"bin", "lib", "fixtures"})
     for (const auto& entry :
@@ -77,9 +77,9 @@ TEST_CASE("no program or library of the build looks for libraries in the current
   REQUIRE(files > 20);
 }
 
-TEST_CASE("a library planted in the current directory is not loaded") {
+TEST_CASE("a library in the current directory is not loaded") {
   const TemporaryDirectory directory;
-  // A constructor that leaves a file, under the names of what runexp needs.
+  // Libraries with the names that runexp needs, whose constructor writes a file.
   write_bytes(directory / "planted.c",
               "#include <stdio.h>\n"
               "__attribute__((constructor)) static void run(void) { fopen(\"ran\", \"w\"); }\n");

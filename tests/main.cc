@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Catch2's main, compiled once for all test programs. Where TESSERA_CPU_LEVEL names a processor
-// level that this machine lacks, or every test case that was asked for had to be skipped, the exit
-// code says so (cmake/TesseraFolder.cmake).
+// Catch2's main, compiled once for all test programs. If TESSERA_CPU_LEVEL names a processor level
+// that this machine lacks, or all selected test cases were skipped, the exit code says so
+// (cmake/TesseraFolder.cmake).
 #define CATCH_CONFIG_RUNNER
 #include <algorithm>
 #include <cstdio>
@@ -13,13 +13,13 @@
 #include "core/base/error.h"
 #include "tests/support/skip.h"
 
-// HDF5 is told not to clean up at exit (core/io/hdf5_library.cc); its caches are not leaks.
+// HDF5 does not clean up at exit (core/io/hdf5_library.cc); its caches are not leaks.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
 
 namespace {
 
-constexpr int kSkipped = 77;  // What ctest is told to show as skipped.
+constexpr int kSkipped = 77;  // The exit code that ctest shows as skipped.
 constexpr int kBadUsage = 2;
 
 bool machine_has(tessera::CpuLevel level) {
@@ -27,7 +27,7 @@ bool machine_has(tessera::CpuLevel level) {
   return std::find(levels.begin(), levels.end(), level) != levels.end();
 }
 
-// Counts the test cases that ran.
+// Counts the test cases that were run.
 struct Counter : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testCaseEnded(const Catch::TestCaseStats&) override { ++count; }

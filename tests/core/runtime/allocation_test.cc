@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing is allocated while a step runs: this program replaces malloc by one that counts.
+// A step allocates no host memory: this program replaces malloc with a version that counts calls.
 #include <malloc.h>
 
 #include <atomic>
@@ -35,7 +35,7 @@ void count(size_t bytes) {
   }
 }
 
-// What `action` allocates.
+// The number of allocations in `action`.
 struct Allocated {
   int64_t number = 0;
   size_t largest = 0;
@@ -152,8 +152,9 @@ Allocated allocated_by_a_step(Device& device, DType compute) {
   return allocated_by([&] { executor.run(program); });
 }
 
-TEST_CASE("the counter sees malloc and new") {
-  static void* volatile memory = nullptr;  // Or the compiler removes both.
+TEST_CASE("the allocation counter counts malloc and new") {
+  static void* volatile memory =
+      nullptr;  // Volatile, so that the compiler does not remove the allocations.
   const Allocated allocated = allocated_by([] {
     memory = std::malloc(8);
     std::free(memory);

@@ -54,7 +54,7 @@ class CheckpointCase {
   std::map<std::string, std::vector<std::byte>> storage_;
 };
 
-// Whether a checkpoint has exactly the contents of this case.
+// Whether a checkpoint has exactly this case's contents.
 inline bool holds(const Checkpoint& checkpoint, const CheckpointCase& saved) {
   const CheckpointInfo& info = checkpoint.info();
   if (info.step != saved.info.step || info.seed != saved.info.seed ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Damaged and hostile checkpoints: a flipped bit in any file is an error that says what to remove,
-// and nothing in place of a file ends the program.
+// and no replacement of a file crashes the program.
 #include <sys/stat.h>
 
 #include <functional>
@@ -143,7 +143,8 @@ TEST_CASE("a special file in place of a regular one is refused at once") {
   REQUIRE(complaint(stored.store, 20).empty());
 }
 
-TEST_CASE("a symbolic link to itself in place of a checkpoint is named, with a remedy") {
+TEST_CASE(
+    "a symbolic link to itself in place of a checkpoint is an error that names it and a remedy") {
   const TwoHostStore stored;
   fs::create_directory_symlink("step_0000000030", stored.store.path_of(30));
   REQUIRE_THROWS_WITH(stored.store.steps(), Contains("step_0000000030") &&
@@ -307,7 +308,7 @@ TEST_CASE("damage to an array of a checkpoint of format 1 or 2 is refused") {
 }
 
 TEST_CASE("damage to formats 1 and 2 that HDF5's own checksum does not see is refused") {
-  // Fletcher-32 does not distinguish words of zeros and words of ones.
+  // Fletcher-32 does not distinguish words of zero bits from words of one bits.
   const OldStore old(GENERATE("checkpoint_format_1", "checkpoint_format_2"));
   const CheckpointCase saved(120, 10);
   const std::string_view array = first_bytes_of(saved, "params/embedding/table");
@@ -362,7 +363,8 @@ std::string complaint_of(const OldPiece& piece) {
   return "";
 }
 
-TEST_CASE("old pieces with invalid offsets, chunks or numbers of checksums are refused") {
+TEST_CASE(
+    "pieces of old formats with invalid offsets, chunks or numbers of checksums are refused") {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   for (const int64_t version : {1, 2}) {
     CAPTURE(version);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of several processes is killed while they save: earlier checkpoints load, the other processes
-// end with an error, and a new start continues.
+// exit with an error, and a restart continues.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,7 +79,8 @@ void check_kills(int kills) {
 }
 
 TEST_CASE("a process killed while several save leaves checkpoints that load") { check_kills(5); }
-TEST_CASE("a process killed at any of many moments while several save", "[full]") {
+TEST_CASE("a process killed at any of many moments while several save leaves checkpoints that load",
+          "[full]") {
   check_kills(150);
 }
 

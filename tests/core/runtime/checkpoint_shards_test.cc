@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of several devices and processes: saved on one mesh and loaded on another; complete
-// or absent, with the same error in every process.
+// Checkpoints of several devices and processes: saved on one mesh and loaded on another. A save is
+// complete or leaves nothing, and its error is the same in every process.
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
@@ -170,7 +170,7 @@ TEST_CASE("a damaged byte is found by the devices that read it, and only by thos
   REQUIRE_THROWS_WITH(checkpoint.verify(), Contains("'params/w' is damaged"));
 }
 
-TEST_CASE("a shard of one host that is missing or short is an error for all") {
+TEST_CASE("a missing or short shard of one host is an error in all processes") {
   const TemporaryDirectory directory;
   save_sharded(directory.path(), Mesh::standard({1, 4, 1}), 4, 1);
   const CheckpointStore store(directory.path());
@@ -192,7 +192,7 @@ TEST_CASE("a shard of one host that is missing or short is an error for all") {
   }
 }
 
-TEST_CASE("h5py reads a sharded checkpoint whole") {
+TEST_CASE("h5py reads the whole arrays of a sharded checkpoint") {
   const std::string python = python_with("h5py");
   if (python.empty()) {
     WARN("skipped: no Python with h5py (Debian: python3-h5py)");

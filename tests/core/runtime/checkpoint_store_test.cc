@@ -81,7 +81,7 @@ TEST_CASE("a checkpoint of the same step is replaced") {
   REQUIRE(names_in(directory.path()) == std::vector<std::string>{"step_0000000005"});
 }
 
-TEST_CASE("a damaged checkpoint is an error with a remedy, and is never skipped") {
+TEST_CASE("a damaged checkpoint is an error that names a remedy, and is never skipped") {
   const TemporaryDirectory directory;
   const CheckpointStore store(directory.path());
   add(store, 10);
@@ -94,7 +94,7 @@ TEST_CASE("a damaged checkpoint is an error with a remedy, and is never skipped"
   REQUIRE_THROWS_WITH(store.open(10), Contains("to start from step 0, remove"));
 }
 
-TEST_CASE("the policy keeps the newest, the multiples and the best") {
+TEST_CASE("the retention policy keeps the newest, the multiples and the best") {
   const Steps steps = {100, 200, 300, 400, 500, 600};
   const auto removed = [&](const RetentionPolicy& policy,
                            const std::map<int64_t, double>& metrics = {}) {
@@ -121,7 +121,7 @@ TEST_CASE("a saver writes in the background, and the arrays are kept until they 
     saver.save(saved.info, saved.arrays);
     saver.set_metric(step, 1.0);
     saver.reads()->await_all();
-  }  // The arrays are destroyed here.
+  }  // Destroys the arrays.
   saver.wait();
   REQUIRE(store.steps() == Steps{3, 4});
   REQUIRE(holds(store.open(3), CheckpointCase(3)));
@@ -159,10 +159,10 @@ TEST_CASE("a failed save is reported once, and leaves no files") {
   write_bytes(directory / "none/step_0000000001/keep", "x");
   const CheckpointCase saved(1);
   saver.save(saved.info, saved.arrays);
-  REQUIRE_NOTHROW(saver.wait());  // Replaced, as any file with the name of a checkpoint.
+  REQUIRE_NOTHROW(saver.wait());  // The file is replaced, like any file with a checkpoint's name.
 }
 
-// Mounts a small file system; false where the test has no right to.
+// Mounts a small file system; false without permission.
 class SmallDisk {
  public:
   SmallDisk(const fs::path& path, const std::string& size) : path_(path) {
@@ -188,7 +188,8 @@ TEST_CASE("a full disk is reported, and leaves the earlier checkpoints intact") 
   }
   const CheckpointStore store(directory / "disk/checkpoints");
   CheckpointSaver saver(store, {.newest = 0});
-  // With large arrays the disk is full in the middle of a chunk, with small ones when files close.
+  // With large arrays the disk becomes full in the middle of a chunk, with small ones at file
+  // close.
   const int64_t rows = GENERATE(2000, 8000, 200000);
   int64_t step = 1;
   std::string failure;
@@ -206,7 +207,7 @@ TEST_CASE("a full disk is reported, and leaves the earlier checkpoints intact") 
   REQUIRE(static_cast<int64_t>(steps.size()) == step - 2);
   for (int64_t kept : steps) REQUIRE(holds(store.open(kept), CheckpointCase(kept, rows)));
   REQUIRE(names_in(directory / "disk/checkpoints").size() == steps.size());
-  // When there is space again, saves succeed.
+  // After space is freed, saves succeed.
   for (int64_t kept : steps) fs::remove_all(store.path_of(kept));
   const CheckpointCase saved(1000, 100);
   saver.save(saved.info, saved.arrays);
@@ -214,7 +215,7 @@ TEST_CASE("a full disk is reported, and leaves the earlier checkpoints intact") 
   REQUIRE(holds(store.open(1000), saved));
 }
 
-// Saves forever and keeps two; runs in a fork of the test, to be killed.
+// Saves forever and keeps two checkpoints; runs in a forked child, which is killed.
 [[noreturn]] void save_for_ever(const fs::path& directory, int64_t first) {
   CheckpointSaver saver(CheckpointStore(directory), {.newest = 2});
   for (int64_t step = first;; ++step) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One checkpoint: it is read in any pieces, and damage is an error, never zeros.
+// A single checkpoint: any block of an array can be read, and damage is an error, never zeros.
 #include "core/runtime/checkpoint/checkpoint.h"
 
 #include <cstdlib>
@@ -110,7 +110,7 @@ TEST_CASE("pieces of several hosts are read as one array, in any blocks") {
         }
 }
 
-TEST_CASE("the index shows arrays whole to any HDF5 client") {
+TEST_CASE("any HDF5 client reads whole arrays from the index") {
   const TemporaryDirectory directory;
   const TwoHosts hosts(directory.path());
   write_checkpoint_index(directory.path(), hosts.info, 3);
@@ -125,7 +125,7 @@ TEST_CASE("the index shows arrays whole to any HDF5 client") {
   REQUIRE(step == 5);
 }
 
-TEST_CASE("h5py reads a checkpoint as the documentation says") {
+TEST_CASE("h5py reads a checkpoint as documented") {
   const std::string python = python_with("h5py");
   if (python.empty()) {
     WARN("skipped: no Python with h5py (Debian: python3-h5py)");
@@ -196,7 +196,7 @@ TEST_CASE("shards that leave a gap or overlap are an error") {
   }
 }
 
-TEST_CASE("an unknown array or another dtype or shape is an error with what there is") {
+TEST_CASE("an unknown array or a wrong dtype or shape is an error that names what exists") {
   const TemporaryDirectory directory;
   write(directory.path(), CheckpointCase(1));
   const Checkpoint checkpoint(directory.path());

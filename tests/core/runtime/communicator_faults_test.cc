@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that hang, fail or are late: a run ends in time with a report that names them, or
-// continues with the same result.
+// Devices that hang, fail or are late: a run stops within the timeout with a report that names
+// them, or continues with the same result.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -110,8 +110,8 @@ TEST_CASE(
   REQUIRE_THAT(error, Catch::Contains("device 1 waits in collective 1, all_reduce over data"));
 }
 
-TEST_CASE("a run ends although a device hangs forever") {
-  // The thread of the device outlives the test, and so must all that it uses.
+TEST_CASE("a run stops although a device hangs forever") {
+  // The device's thread outlives the test, so everything that it uses must too.
   static auto* const run =
       new MeshRun(2, {.timeout = milliseconds(300), .before_joining = [](int64_t device, int64_t) {
                         if (device == 1) std::this_thread::sleep_for(std::chrono::hours(1));
@@ -122,10 +122,10 @@ TEST_CASE("a run ends although a device hangs forever") {
   REQUIRE(seconds_since(begin) < 20.0);
   REQUIRE_THAT(error_of([&] { run->result(); }),
                Catch::Contains("a device of this run hangs; nothing more can be run"));
-  run->executor.reset();  // Leaks what the thread uses.
+  run->executor.reset();  // Leaks the objects that the thread uses.
 }
 
-TEST_CASE("stop wakes all waiting devices with its reason") {
+TEST_CASE("stop wakes all waiting devices with an error that has its reason") {
   const CommunicatorTrial trial{Mesh({{"a", 3}}), {"a"}, "all_reduce", parse_type("f32[\"x=4\"]")};
   const auto communicators = make_communicators(3, 1);
   const auto begin = steady_clock::now();
@@ -162,7 +162,7 @@ std::vector<std::string> errors_with_hanging(int64_t hangs, int processes) {
     fail("released");
   };
   const auto communicators = make_communicators(4, processes, options);
-  // Buffers outlive the messages that are not answered.
+  // Buffers must outlive unanswered messages.
   static std::vector<std::unique_ptr<Bytes>> kept;
   std::vector<Bytes*> buffers;
   for (int i = 0; i < 4; ++i) {
@@ -183,11 +183,11 @@ std::vector<std::string> errors_with_hanging(int64_t hangs, int processes) {
 TEST_CASE("a device that hangs in another process is identified by the reports of the others") {
   const auto errors = errors_with_hanging(3, 2);
   REQUIRE(errors[3] == "released");
-  // The other device of its process knows.
+  // The other device of its process reports it.
   REQUIRE_THAT(errors[2], Catch::Contains("for device 3 (process 1, host host1), which has "
                                           "finished collective 0, reduce_scatter over a "
                                           "[lm.ffn, "));
-  // Each device of process 0 waits for one of process 1; the report of process 1 tells which hangs.
+  // Each device of process 0 waits for one of process 1; the report of process 1 says which hangs.
   for (const int device : {0, 1}) {
     INFO(errors[static_cast<size_t>(device)]);
     REQUIRE_THAT(errors[static_cast<size_t>(device)],
@@ -200,7 +200,7 @@ TEST_CASE("a device that hangs in another process is identified by the reports o
   }
 }
 
-TEST_CASE("a process that ended is named with its host") {
+TEST_CASE("a process that exited is reported with its host") {
   const auto errors = errors_with_hanging(3, 4);
   REQUIRE(errors[3] == "released");
   for (const int device : {0, 1, 2}) {
@@ -263,9 +263,7 @@ void check_delays(int first, int runs) {
 
 TEST_CASE("late devices do not change the bits of results") { check_delays(0, 8); }
 
-TEST_CASE("200 runs with random delays end with the same bits", "[full]") {
-  check_delays(100, 200);
-}
+TEST_CASE("200 runs with random delays give the same bits", "[full]") { check_delays(100, 200); }
 
 }  // namespace
 }  // namespace tessera

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives over devices that are threads of one or more "processes", against their definitions.
+// Collectives over devices, which are threads of simulated processes, compared with their
+// definitions.
 #include "core/runtime/comm/communicator.h"
 
 #include <algorithm>
@@ -140,14 +141,14 @@ TEST_CASE("sums are bitwise reproducible and, in f32, independent of the number 
 
 TEST_CASE("bf16 is summed in f32 and rounded once") {
   const CommunicatorTrial trial{Mesh({{"a", 8}}), {"a"}, "all_reduce", parse_type("bf16[\"x=1\"]")};
-  // Each term alone would be rounded away.
+  // Added one by one in bf16, the terms would be lost by rounding.
   std::vector<std::vector<double>> operands(8, {0.5});
   operands[0] = {256.0};
   const auto results = run_trial(trial, make_communicators(8, 1), encoded(DType::kBF16, operands));
   REQUIRE(decode_values(trial.in, results[0].data())[0] == 260.0);  // 259.5, rounded to even.
 }
 
-TEST_CASE("devices send the textbook number of bytes") {
+TEST_CASE("each device sends as many bytes as collective_bytes predicts") {
   const Mesh mesh({{"a", 2}, {"b", 4}});
   for (const int processes : {1, 2, 4, 8}) {
     for (const auto& axes : std::vector<std::vector<std::string>>{{"a"}, {"b"}, {"b", "a"}}) {
@@ -169,7 +170,7 @@ TEST_CASE("devices send the textbook number of bytes") {
   }
 }
 
-TEST_CASE("parts of uneven size add up to the textbook number of bytes") {
+TEST_CASE("parts of unequal size do not change the total number of bytes sent") {
   const Mesh mesh({{"a", 2}, {"b", 3}});
   for (const int processes : {1, 2, 3, 6}) {
     for (const CommunicatorTrial& trial : trials(mesh, {"b", "a"}, DType::kF32)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step programs, from trace to memory, compared with the reference interpreter.
+// Step programs, traced, compiled and executed, compared with the reference interpreter.
 #include "core/runtime/executor/executor.h"
 
 #include <cmath>
@@ -81,10 +81,10 @@ double difference(const Graph& graph, const CompileOptions& options,
   return worst;
 }
 
-// f32 rounding of values near 1, a few dozen operations deep.
+// f32 rounding of values near 1 after a few dozen operations.
 constexpr double kRounding = 1e-4;
 
-// A step of gradient descent with momentum on a looped network, its layers stacked.
+// A step of gradient descent with momentum on a network whose stacked layers run in a loop.
 Graph trace_step() {
   Graph graph;
   const Mesh mesh;
@@ -187,7 +187,7 @@ TEST_CASE("random programs agree with the interpreter") {
   }
 }
 
-TEST_CASE("the planned peak is what is allocated, and all operands of launches lie in it") {
+TEST_CASE("the allocated size is the planned peak, and all operands of launches are inside it") {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const auto device = make_reference_device({.scratch_bytes = 24});
     Executor executor(*device);
@@ -215,7 +215,7 @@ TEST_CASE("the planned peak is what is allocated, and all operands of launches l
   }
 }
 
-TEST_CASE("programs share their states, and have their own inputs") {
+TEST_CASE("programs share states and have separate inputs") {
   const Mesh mesh;
   const AxisRules rules;
   const Type type = parse_type("f32[\"row=4\"]");
@@ -265,7 +265,8 @@ TEST_CASE("a plan that does not fit is refused with both sizes, before memory is
   REQUIRE_THAT(message, Catch::Contains("are available"));
 }
 
-TEST_CASE("a misspelt input and a buffer of the wrong size are errors that say what is expected") {
+TEST_CASE(
+    "a misspelled input and a buffer of the wrong size are errors that say what is expected") {
   const auto device = make_reference_device();
   Executor executor(*device);
   const Graph graph = trace_step();

@@ -77,7 +77,7 @@ TEST_CASE("a trace shows steps, phases and layers around their launches") {
   REQUIRE(count(text, "launch_trace_test.cc:") == 6);
 }
 
-TEST_CASE("a trace that cannot be written says where") {
+TEST_CASE("an error of writing a trace names the file") {
   REQUIRE_THAT(error_of([] { LaunchTrace().write("/nowhere/trace.json.gz"); }),
                Catch::Contains("cannot write the trace /nowhere/trace.json.gz"));
   const TemporaryDirectory directory;

@@ -33,8 +33,8 @@ Bytes encoded(DType dtype, const std::vector<double>& values) {
   return bytes;
 }
 
-// A step of gradient descent of a product, FSDP times tensor parallel: every kind of collective
-// that training uses.
+// A step of gradient descent on a matrix product with FSDP and tensor parallelism, which uses every
+// kind of collective that training uses.
 Graph trace_step(const Mesh& mesh) {
   Graph graph;
   const AxisRules rules;
@@ -119,9 +119,9 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
   return worst;
 }
 
-constexpr double kRounding = 1e-5;  // Of f32 sums of some dozen terms near 1.
+constexpr double kRounding = 1e-5;  // For f32 sums of a few dozen terms near 1.
 
-TEST_CASE("a step on a mesh agrees with one device, to rounding") {
+TEST_CASE("a step on a mesh agrees with one device within rounding") {
   const Outcome expected = one_device();
   for (const Mesh& mesh : {Mesh({{"data", 2}, {"mdl", 2}}), Mesh({{"data", 4}, {"mdl", 1}}),
                            Mesh({{"data", 4}, {"mdl", 2}}), Mesh({{"data", 1}, {"mdl", 4}})}) {
@@ -134,17 +134,18 @@ TEST_CASE("a step on a mesh agrees with one device, to rounding") {
     REQUIRE(difference(got.y, expected.y) < kRounding);
     REQUIRE(difference(got.w, expected.w) < kRounding);
     REQUIRE(difference(got.v, expected.v) < kRounding);
-    // The plan predicts what is sent.
+    // The plan predicts the bytes sent.
     const int64_t planned = 3 * bytes_per_step(collectives(*executor.plan(0).graph));
     int64_t sent = 0;
     for (int64_t device = 0; device < mesh.num_devices(); ++device)
       sent += communicator->bytes_sent(device);
-    // A device's share of the scalar loss is a fraction of its bytes.
+    // The scalar loss is smaller than the number of devices, so the devices send unequal parts of
+    // it.
     REQUIRE(std::abs(sent - planned * mesh.num_devices()) <= 3 * 4 * 2 * mesh.num_devices());
   }
 }
 
-// The loss and each device's part of w after steps on eight devices in so many processes.
+// The loss and each device's part of w after steps on eight devices in this many processes.
 struct MeshOutcome {
   std::vector<float> losses;  // By process.
   std::vector<Bytes> parts;   // By device.
@@ -178,7 +179,7 @@ MeshOutcome steps_of(int processes, std::optional<Communication> communication) 
   return outcome;
 }
 
-TEST_CASE("results do not depend on processes or overlap, bit for bit") {
+TEST_CASE("results are bitwise independent of the number of processes and of overlap") {
   const MeshOutcome one = steps_of(1, Communication::kInline);
   const auto check = [&](const MeshOutcome& other) {
     for (const float loss : other.losses) REQUIRE(loss == one.losses[0]);
@@ -203,7 +204,7 @@ TEST_CASE("a trace shows what each device computes and communicates") {
     REQUIRE_THAT(json, Catch::Contains(part));
 }
 
-TEST_CASE("shards say which part of an array each device holds, and which device owns it") {
+TEST_CASE("shards list the part of an array that each device holds, and whether it owns the part") {
   const Mesh mesh({{"data", 2}, {"mdl", 2}});
   const auto devices = make_test_devices(4, 1);
   const auto communicator = make_test_communicator({.local_devices = 4});
@@ -251,7 +252,7 @@ TEST_CASE("a plan without devices is the plan of the first device") {
   REQUIRE(planning.plan(0).use.peak == executor.plan(0).use.peak);
 }
 
-TEST_CASE("a mesh of another number of devices is refused with a remedy") {
+TEST_CASE("a mesh with another number of devices is an error that names a remedy") {
   const auto device = make_test_device(1);
   Executor executor(*device);
   CompileOptions options;
@@ -261,7 +262,7 @@ TEST_CASE("a mesh of another number of devices is refused with a remedy") {
                                "ici_mesh_shape or --devices"));
 }
 
-TEST_CASE("a wrong number of rows is refused with both numbers") {
+TEST_CASE("a wrong number of rows is an error with both numbers") {
   const Mesh mesh({{"data", 2}, {"mdl", 1}});
   const auto devices = make_test_devices(2, 1);
   const auto communicator = make_test_communicator({.local_devices = 2});

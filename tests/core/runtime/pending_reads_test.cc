@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint is of one step although it is written while the next one runs: no launch writes to
+// A checkpoint is consistent although it is written while the next step runs: no launch writes to
 // bytes that the save still has to read.
 #include "core/runtime/checkpoint/pending_reads.h"
 
@@ -21,19 +21,19 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// Of some device's memory.
+// A part of a device's memory.
 DeviceBuffer part(int64_t begin, int64_t bytes) {
   return {nullptr, DeviceAddress(1000) + begin, bytes};
 }
 
-TEST_CASE("a change of bytes that are to be read waits for that read and for no other") {
+TEST_CASE("a write waits only for pending reads of the same bytes") {
   PendingReads reads;
   reads.await(part(0, 300));  // Nothing is pending.
   reads.begin({part(0, 100), part(100, 100)});
-  reads.await(part(200, 100));  // Not to be read.
+  reads.await(part(200, 100));  // No read of these bytes is pending.
   reads.await(part(50, 0));
   std::atomic<int> done = 0;
-  // The value of `done` when the change may happen.
+  // The value of `done` when the write may happen.
   const auto changer = [&](int64_t begin, int64_t size) {
     return std::async(std::launch::async, [&, begin, size] {
       reads.await(part(begin, size));
@@ -71,7 +71,7 @@ TEST_CASE("a wait for a read is reported while it lasts") {
   REQUIRE(reads.stalled(milliseconds(0)).empty());
 }
 
-TEST_CASE("a failed save keeps nothing waiting") {
+TEST_CASE("a failed save releases all waiting writers") {
   PendingReads reads;
   reads.begin({part(0, 10)});
   auto changer = std::async(std::launch::async, [&] { reads.await_all(); });
@@ -81,8 +81,8 @@ TEST_CASE("a failed save keeps nothing waiting") {
   reads.finish_all();
 }
 
-// Weights and a counter that a step updates, a stack that a loop updates in slices, and an array
-// that it only reads.
+// Weights and a counter that a step updates, a stack that a loop updates in slices, and a read-only
+// array.
 Graph trace_updates() {
   Graph graph;
   const Mesh mesh;
@@ -110,7 +110,7 @@ TEST_CASE("every write of a program to parameters and state is announced before 
   Executor executor(*device);
   const int program = executor.add_program(trace_updates(), {});
   executor.allocate();
-  // The announced bytes of each array; all of them must then still be what they were.
+  // The announced bytes of each array, which must still have their old values at that time.
   std::vector<Bytes> before;
   std::vector<std::vector<bool>> announced;
   for (const Buffer& buffer : executor.persistent()) {

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Runs `body` as each of `size` processes; returns what each throws, or "".
+// Runs `body` in each of `size` processes. Returns the message of each one's error, or "".
 std::vector<std::string> run_processes(int size, const std::function<void(ProcessGroup&)>& body,
                                        std::chrono::milliseconds timeout = 20s) {
   const auto transports = make_loopback(size, {"a", "a", "b", "b"});
@@ -144,7 +144,7 @@ TEST_CASE("a process that does not join a collective is named", "[processes]") {
   REQUIRE(thrown[2].empty());
 }
 
-TEST_CASE("a process that gets no answer from process 0 reports it", "[processes]") {
+TEST_CASE("a process without an answer from process 0 reports that", "[processes]") {
   const auto transports = make_loopback(2);
   ProcessGroup processes(transports[1], 50ms);
   REQUIRE_THROWS_WITH(processes.barrier("the start"),

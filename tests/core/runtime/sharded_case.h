@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run's arrays on a mesh, for checkpoint tests: every element is a function of the array, its
-// index and the step, so that a misplaced block, or one of another step, is found.
+// A run's arrays on a mesh, for checkpoint tests. Every element is a function of the array, its
+// index and the step, so a misplaced block or a block of another step is detected.
 #pragma once
 
 #include <cstring>
@@ -20,7 +20,7 @@ struct ShardedArray {
   Type type;  // Global.
 };
 
-// Stored weights under FSDP and tensor parallelism, in each axis order, and replicated ones.
+// Weights with FSDP and tensor parallelism, in each axis order, and replicated weights.
 inline std::vector<ShardedArray> sharded_arrays() {
   const auto array = [](const char* path, DType dtype, std::vector<Axis> axes) {
     return ShardedArray{path, make_type(dtype, std::move(axes))};
@@ -44,7 +44,7 @@ inline std::vector<int64_t> shape_of(const ShardedArray& array) {
   return shape;
 }
 
-// The bytes of a block: element i of the whole array holds salt + i, as far as its dtype can.
+// The bytes of a block. Element i of the whole array is salt + i, converted to the dtype.
 inline std::vector<std::byte> block_bytes(const ShardedArray& array, const Region& block,
                                           int64_t salt) {
   const auto width = static_cast<size_t>(dtype_bytes(array.type.dtype));
@@ -67,7 +67,7 @@ inline int64_t salt_of(const ShardedArray& array, int64_t step) {
   return 100000 * step + static_cast<int64_t>(array.path.size()) * 131;
 }
 
-// The pieces that one process of a run owns, with their memory.
+// The pieces that one process owns, and their memory.
 class ShardedProcess {
  public:
   ShardedProcess(const Mesh& mesh, int rank, int size, int64_t step)
@@ -92,7 +92,8 @@ class ShardedProcess {
   std::list<std::vector<std::byte>> storage_;
 };
 
-// Whether each device of a mesh finds its block of everything saved at the checkpoint's step.
+// Whether each device of a mesh reads its block of every array with the values of the checkpoint's
+// step.
 inline bool loads_on(const Checkpoint& checkpoint, const Mesh& mesh) {
   if (checkpoint.entries().size() != sharded_arrays().size()) return false;
   for (const ShardedArray& array : sharded_arrays()) {
@@ -109,7 +110,7 @@ inline bool loads_on(const Checkpoint& checkpoint, const Mesh& mesh) {
   return true;
 }
 
-// Runs work(rank, transport) for each of `size` processes, which here are threads.
+// Runs work(rank, transport) for each of `size` simulated processes, which are threads.
 template <typename Work>
 void on_processes(int size, Work work) {
   const auto transports = make_loopback(size);

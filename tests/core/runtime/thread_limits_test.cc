@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the system refuses a thread, its owner throws an Error and ends the threads that were
+// If the system cannot create a thread, its owner throws an Error and ends the threads that it
 // started. Each case runs in a forked process whose address space has room for only a few stacks.
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ namespace tessera {
 namespace {
 
 constexpr int kMany = 500;
-constexpr rlim_t kRoomBytes = 64 << 20;  // Of stacks of 8 MiB: seven, at most.
+constexpr rlim_t kRoomBytes = 64 << 20;  // At most seven stacks of 8 MiB.
 
 int64_t number_in_status(const std::string& key) {
   std::ifstream status("/proc/self/status");
@@ -43,7 +43,7 @@ void leave_room_for_few_threads() {
   CHECK(::setrlimit(RLIMIT_AS, &limit) == 0);
 }
 
-// In the child process: 0 if the action threw the Error and left no thread.
+// Runs in the child process: 0 if the action threw the Error and left no thread.
 int outcome_of(const std::function<void()>& action) {
   const int64_t before = number_in_status("Threads:");
   leave_room_for_few_threads();
@@ -58,7 +58,7 @@ int outcome_of(const std::function<void()>& action) {
   return number_in_status("Threads:") == before ? 0 : 4;
 }
 
-// The result of the action in a forked process, within a minute; negative for a signal.
+// The result of the action in a forked process, with a timeout of a minute; negative for a signal.
 int code_of_child(const std::function<int()>& action) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -74,7 +74,7 @@ int in_child(const std::function<void()>& action) {
   return code_of_child([&] { return outcome_of(action); });
 }
 
-// As many threads as possible; while they live, no other can start.
+// Starts as many threads as possible, so that no other can start.
 std::vector<std::unique_ptr<Stream>> exhaust_threads() {
   leave_room_for_few_threads();
   std::vector<std::unique_ptr<Stream>> threads;
@@ -95,7 +95,7 @@ bool refuses(const std::function<void()>& action) {
   return false;
 }
 
-TEST_CASE("an owner of threads that cannot start them all throws, and ends those it started") {
+TEST_CASE("an owner that cannot start all of its threads throws and ends those it started") {
   if (kSanitized) return skip_test("a sanitizer's address space cannot be limited");
   REQUIRE(in_child([] { const ThreadPool team(kMany); }) == 0);
   REQUIRE(in_child([] { const DeviceThreads threads(kMany, std::chrono::seconds(1)); }) == 0);

@@ -9,7 +9,7 @@ namespace {
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 
-TEST_CASE("a deadline expires after its timeout, and is nearly expired a little before") {
+TEST_CASE("a deadline expires after its timeout, and is nearly expired shortly before") {
   const WaitDeadline::Clock::time_point begin{};
   WaitDeadline deadline(10s, begin);
   for (auto time = 0ms; time < 10s; time += 50ms) {
@@ -25,7 +25,7 @@ TEST_CASE("a deadline does not expire because this process was suspended") {
   const WaitDeadline::Clock::time_point begin{};
   WaitDeadline deadline(10s, begin);
   REQUIRE_FALSE(deadline.poll(begin + 500ms));
-  // Suspended for 20 s; then the whole timeout is left.
+  // After a suspension of 20 s, the whole timeout is left.
   REQUIRE_FALSE(deadline.poll(begin + 20500ms));
   REQUIRE_FALSE(deadline.nearly_expired());
   for (auto time = 20550ms; time < 30500ms; time += 50ms)
@@ -34,7 +34,7 @@ TEST_CASE("a deadline does not expire because this process was suspended") {
   REQUIRE_THAT(deadline.suspension_note(), Contains("suspended for 20.0 s"));
 }
 
-TEST_CASE("work of this process between two waits is not taken for a suspension") {
+TEST_CASE("work between two waits is not counted as a suspension") {
   const WaitDeadline::Clock::time_point begin{};
   WaitDeadline deadline(10s, begin);
   REQUIRE_FALSE(deadline.poll(begin + 50ms));
@@ -54,7 +54,7 @@ TEST_CASE("short work between waits counts against the timeout") {
   REQUIRE(deadline.poll(begin + 10s));
 }
 
-TEST_CASE("the first registered stall probe that has something to report is heard") {
+TEST_CASE("the report is that of the first registered stall probe with something to report") {
   StallProbes probes;
   REQUIRE(probes.stalled(1s).empty());
   const auto first = probes.add([](auto least) { return least > 1s ? "" : "first"; });
