@@ -24,7 +24,7 @@ Graph traced_case(const OpCase& row, DType dtype, const Mesh& mesh);
 
 struct CaseReport {
   double error = 0.0;  // The largest of any element, in units of its tolerance.
-  // Empty if all are within tolerance; else the kernel that is wrong and an element of its result.
+  // Empty if all are within tolerance; else the wrong kernel and an element of its result.
   std::string mismatch;
 };
 

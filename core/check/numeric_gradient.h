@@ -18,20 +18,20 @@ namespace tessera {
 using NamedTensors = std::map<std::string, Tensor>;
 using LossFunction = std::function<Tensor(const NamedTensors&)>;
 
-// A graph with the given parameters (name to type in words), output "loss" and one output
+// A graph with the given parameters (name to text of the type), the output "loss" and one output
 // "gradient of <name>" per parameter.
 Graph trace_gradients(const std::map<std::string, std::string>& parameters,
                       const LossFunction& loss, const Mesh& mesh = {});
 
 // One element of a gradient, traced and by finite differences.
 struct GradientDifference {
-  std::string name;  // Of the input.
+  std::string name;  // Name of the input.
   size_t element = 0;
   double traced = 0.0;
   double numeric = 0.0;
   double scale = 0.0;  // The greatest absolute element of this gradient.
   double size() const;
-  double relative_size() const;  // To the scale, or to 1 if that is greater.
+  double relative_size() const;  // size() / max(scale, 1).
 };
 
 // The largest difference, relative to the gradient's scale, between the outputs "gradient of …" and

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test cases of ops: how to call an op, and on which operands. Tests compare gradients with finite
-// differences and kernels with the reference interpreter, and so does runexp --mode=selfcheck.
-// Cases of elementwise ops follow from their scalar functions (OpDef::element); other ops add
-// theirs to op_cases_*.cc.
+// Test cases of ops: how to call an op, and with which operands. Tests and runexp --mode=selfcheck
+// compare gradients with finite differences, and kernels with the reference interpreter. Cases of
+// elementwise ops are derived from their scalar functions (OpDef::element); cases of other ops are
+// in op_cases_*.cc.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ struct OpCase {
   std::vector<std::string> inputs;  // Types. "float[…]" takes each floating dtype under test.
   std::function<Tensors(const Tensors&)> build;
 
-  bool differentiable = true;  // By the floating inputs, at the sample points.
+  bool differentiable = true;  // With respect to the floating inputs, at the sample points.
   int ids = 3;                 // Integers are drawn from [0, ids).
   // Tolerances of a backend's results, relative to the largest element of a result.
   double tolerance_f32 = 1e-5;
@@ -41,7 +41,7 @@ std::vector<OpCase> all_op_cases();
 // Ops without cases, each with the reason.
 std::map<const OpDef*, std::string> ops_without_cases();
 
-// "float[\"a=2\"]" with the floating dtype filled in.
+// Replaces "float" in "float[\"a=2\"]" by a dtype.
 std::string type_with(std::string_view type, std::string_view dtype);
 
 }  // namespace tessera

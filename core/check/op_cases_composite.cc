@@ -39,7 +39,7 @@ void add_norms(std::vector<OpCase>& rows) {
                   }});
 }
 
-// The gradient op of a composite op alone, called as its vjp calls it.
+// Only the gradient op of a composite op, called as by its vjp.
 OpCase gradient_of(const OpCase& forward, const OpDef& gradient) {
   OpCase row = forward;
   row.op = &gradient;
@@ -49,7 +49,7 @@ OpCase gradient_of(const OpCase& forward, const OpDef& gradient) {
     Tensor output = results[0];
     Graph& graph = traced_graph();
     const Node* node = &graph.node(graph.value(output.id()).producer);
-    while (node->op->decomposition == nullptr) {  // Past the transpose that follows some.
+    while (node->op->decomposition == nullptr) {  // Skips a transpose after the gradient op.
       output = Tensor(&graph, node->inputs[0]);
       node = &graph.node(graph.value(output.id()).producer);
     }
@@ -67,7 +67,7 @@ OpCase gradient_of(const OpCase& forward, const OpDef& gradient) {
   return row;
 }
 
-// A vocabulary that is split (over one device): the whole loss, and the op of one shard alone.
+// A vocabulary that is sharded (over one device): the whole loss, and only the op of one shard.
 void add_split_cross_entropies(std::vector<OpCase>& rows,
                                const std::vector<CrossEntropyOptions>& options) {
   const std::string logits = "float[\"batch=2 seq=3 vocab/mdl=7\"]";
@@ -88,7 +88,7 @@ void add_split_cross_entropies(std::vector<OpCase>& rows,
               each.label_smoothing > 0.0 ? ShardTotal::kOfLogits : ShardTotal::kNone)};
         },
         .differentiable = false,  // The maximum has no gradient.
-        .ids = 9};                // Some are in another shard.
+        .ids = 9};                // Some ids are in another shard.
     rows.push_back(alone);
     rows.push_back(gradient_of(alone, kCrossEntropyShardGradOp));
   }
@@ -158,7 +158,7 @@ void add_rotaries(std::vector<OpCase>& rows) {
                         return {rotary(in[0], in[1], "head_dim", 100.0, 0.5, style)};
                       },
                       .ids = 40});
-    // One pair keeps its angle, the other is interpolated.
+    // One pair keeps its frequency, the other is interpolated.
     const RotaryStretch stretch{.factor = 8.0, .length = 60.0};
     rows.push_back({.op = &kRotaryOp,
                     .inputs = {x, "i32[\"seq=5\"]"},
@@ -209,7 +209,7 @@ void add_optimizers(std::vector<OpCase>& rows) {
   }
 }
 
-// Rows and sequences of several blocks of each kernel.
+// Sizes of several blocks of each kernel, in rows and sequence.
 void add_large_composites(std::vector<OpCase>& rows) {
   const auto add = [&](const OpDef& op, std::vector<std::string> types,
                        std::function<Tensors(const Tensors&)> build) {
@@ -256,7 +256,8 @@ void add_composite_gradients(std::vector<OpCase>& rows) {
   }
 }
 
-// Starts before and after the cache too; one and several queries; few keys, and several blocks.
+// Start positions before, inside and after the cache; one and several queries; few keys and several
+// blocks.
 void add_caches(std::vector<OpCase>& rows) {
   rows.push_back(
       {.op = &kCacheUpdateOp,

@@ -45,7 +45,7 @@ OpCase large(OpCase row) {
   return row;
 }
 
-// The op on operands of its domains: x² + ½ where they must be positive.
+// The op on operands in its domain: x² + ½ where they must be positive.
 Tensors call_on_domains(const OpDef& op, const Tensors& inputs) {
   Tensors operands;
   for (size_t i = 0; i < inputs.size(); ++i) {

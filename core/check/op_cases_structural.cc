@@ -78,7 +78,7 @@ void add_sums(std::vector<OpCase>& rows) {
 }
 
 void add_einsums(std::vector<OpCase>& rows) {
-  // Matrix products, each side transposed, batched, an outer and an inner product, sizes of 1.
+  // Matrix products: each operand transposed, batched, an outer and an inner product, sizes of 1.
   const std::vector<std::pair<std::string, std::vector<std::string>>> equations = {
       {"m k, k n -> m n", {"float[\"m=5 k=7\"]", "float[\"k=7 n=3\"]"}},
       {"m k, n k -> m n", {"float[\"m=5 k=7\"]", "float[\"n=3 k=7\"]"}},
@@ -99,7 +99,7 @@ void add_einsums(std::vector<OpCase>& rows) {
                     }});
 }
 
-// Of sizes that libraries and blocking treat differently from small ones.
+// Sizes that libraries and blocking handle differently from small ones.
 void add_large(std::vector<OpCase>& rows) {
   const auto add = [&](const OpDef& op, std::vector<std::string> types,
                        std::function<Tensors(const Tensors&)> build) {
@@ -175,7 +175,7 @@ void add_generators(std::vector<OpCase>& rows) {
                   .differentiable = false});
 }
 
-// x = tanh(x·w + b), with w of its own in each iteration; each x is collected.
+// x = tanh(x·w + b), with a different w in each iteration; every x is collected.
 void add_loops(std::vector<OpCase>& rows) {
   rows.push_back(
       {&kRepeatOp,

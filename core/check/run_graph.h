@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-// Every output by name, updates included. Inputs are rounded to their dtypes first.
+// Every output by name, including updates. Inputs are rounded to their dtypes first.
 std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
                                                      const ReferenceInputs& inputs, Device& device,
                                                      const CompileOptions& options = {});

@@ -71,7 +71,7 @@ std::vector<std::string> find_hosts(MPI_Comm comm, int rank) {
   return hosts;
 }
 
-// Open MPI ends a process that cannot find the others with a message that does not name a remedy.
+// If a process cannot find the others, Open MPI ends it with a message that names no remedy.
 void check_launcher() {
 #ifdef OPEN_MPI
   const auto is_set = [](const char* variable) { return ::getenv(variable) != nullptr; };
@@ -117,7 +117,7 @@ ProgressThread::~ProgressThread() {
   std::unique_lock lock(mutex_);
   closing_ = true;
   wake_.notify_one();
-  // MPI_Finalize may wait for processes that died; a bad exit makes the launcher end all.
+  // MPI_Finalize may wait for processes that died; a nonzero exit code makes the launcher end all.
   if (!changed_.wait_for(lock, kFinalizeTimeout, [this] { return state_ == State::kFinished; })) {
     std::fputs("runexp: the other processes did not end; ending without them\n", stderr);
     std::fflush(nullptr);
@@ -163,8 +163,8 @@ void ProgressThread::abort(int exit_code) {
 
 void ProgressThread::run() {
   make_thread_prompt();
-  // MPI_Init and MPI_Finalize poll; without this they take the processor from the processes that
-  // they wait for, where there are more processes than processors.
+  // MPI_Init and MPI_Finalize poll. With more processes than processors they would otherwise take
+  // processor time from the processes that they wait for.
   ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   std::string error;
   try {

@@ -58,7 +58,7 @@ class ProgressThread {
 
   // Error if the thread has stopped.
   void post(MpiRequest& request);
-  // Whether the request is done by then. Error if the thread has stopped before.
+  // Whether the request is done by the deadline. Error if the thread has stopped before.
   bool wait(MpiRequest& request, std::chrono::steady_clock::time_point deadline);
   // Stops the thread unless the request is done: MPI must not use its memory any more.
   void release(MpiRequest& request);

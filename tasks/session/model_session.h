@@ -29,7 +29,7 @@ class ModelSession {
   const TrainHParams& train() const { return task_->train(); }
   const Mesh& mesh() const { return mesh_; }
   const AxisRules& rules() const { return rules_; }
-  // A remark on how the mesh maps to its hosts; or "".
+  // A note on how the mesh maps to hosts; or "".
   const std::string& remark() const { return remark_; }
   Executor& executor() { return executor_; }
   const Communicator* communicator() const { return communicator_.get(); }

@@ -87,7 +87,7 @@ CheckpointInfo restore_step(Executor& executor, const CheckpointStore& store, in
   return checkpoint.info();
 }
 
-// Nullopt if any process finds damage in what it reads; then `damage` says what.
+// Nullopt if any process finds damage in what it reads; `damage` then describes it.
 std::optional<CheckpointInfo> restore_if_whole(Executor& executor, const CheckpointStore& store,
                                                ProcessGroup& processes, int64_t step,
                                                std::string* damage) {

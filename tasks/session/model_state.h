@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves parameters and state between the devices of this process and where they come from or go to:
-// initial values, checkpoints, another run's weights. Only the devices' own parts are made or read.
+// Initializes, loads and saves the parameters and state on this process's devices: initial values,
+// checkpoints, another run's weights. Only the devices' own parts are created or read.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ namespace tessera {
 // averages of weights become the weights.
 void initialise_state(Executor& executor, const ParameterTable& table, uint64_t seed, int threads);
 
-// The two parts of that: all state becomes zero; averages become the weights.
+// The two steps of initialise_state that set state: all state becomes zero; averages become the
+// weights.
 void clear_state(Executor& executor);
 void start_averages(Executor& executor, const ParameterTable& table);
 
@@ -56,8 +57,8 @@ struct RestoredState {
   int64_t damaged = 0;  // Newer checkpoints that were skipped.
 };
 
-// Reads the state into the executor, if there is a checkpoint. `say` gets what was skipped and why.
-// Error if all are damaged, or if one does not fit the model.
+// Reads the state into the executor, if there is a checkpoint. Calls `say` with what was skipped
+// and why. Error if all are damaged, or if one does not fit the model.
 std::optional<RestoredState> restore_newest(Executor& executor, const CheckpointStore& store,
                                             ProcessGroup& processes, OnDamage on_damage,
                                             const std::function<void(const std::string&)>& say);

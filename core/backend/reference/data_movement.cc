@@ -125,7 +125,7 @@ std::vector<double> run_random_uniform(const ReferenceCall& call) {
   const int64_t first = stride != 0 ? next() : 0;
   const uint64_t key = random_key(static_cast<uint64_t>(attributes.get<int64_t>("seed")),
                                   attributes.get<std::string>("stream"), layer);
-  // Elements are counted in the global array: examples first, first + stride, …
+  // Elements are numbered in the global array; its examples are first, first + stride, …
   const std::vector<Axis>& axes = call.type.axes;
   std::vector<int64_t> extent;
   for (const Axis& axis : axes) extent.push_back(axis.size);

@@ -32,7 +32,7 @@ std::vector<double> run_scale(const ReferenceCall& call) {
   return pointwise(call, [factor](const double* x) { return x[0] * factor; });
 }
 
-// To a floating dtype exactly; to an integer towards zero; to bool: whether it is not zero.
+// A cast to a floating dtype is exact, to an integer rounds toward zero, to bool tests for nonzero.
 std::vector<double> run_cast(const ReferenceCall& call) {
   const DType dtype = call.type.dtype;
   return pointwise(call, [dtype](const double* x) {

@@ -17,8 +17,8 @@ namespace tessera {
 // Elements of each graph input by name, row-major.
 using ReferenceInputs = std::map<std::string, std::vector<double>>;
 
-// Every output by name, updates included. Floating arithmetic is in double whatever the dtypes are
-// (a cast to bf16 does not round); integers and bools are exact; random ops use the formulas of
+// Every output by name, including updates. Floating-point arithmetic is in double for all dtypes (a
+// cast to bf16 does not round); integers and bools are exact; random ops use the formulas of
 // core/base/random.h. Runs traced graphs, on any mesh, and lowered and fused graphs.
 std::map<std::string, ReferenceArray> evaluate(const Graph& graph, const ReferenceInputs& inputs,
                                                const Mesh& mesh = {});

@@ -60,8 +60,8 @@ auto checked_for_damage(const std::string& remedy, Work work) {
 constexpr int64_t kAheadBytes = int64_t{8} << 20;
 constexpr int64_t kGapBytes = int64_t{64} << 10;
 
-// A shard file that remembers the end of the last read. A read that continues there is most likely
-// one of a whole file, so the bytes behind it are prefetched, across arrays too.
+// A shard file that remembers the end of the last read. A read that continues there is probably
+// sequential, so the following bytes are prefetched, across arrays too.
 class ShardFile {
  public:
   explicit ShardFile(ByteFile file) : file_(std::move(file)) {}
@@ -81,7 +81,7 @@ class ShardFile {
 
  private:
   ByteFile file_;
-  // Only for prefetching, so races between threads do no harm.
+  // Only for prefetching, so races between threads are harmless.
   mutable std::atomic<int64_t> end_ = 0, fetched_ = 0;
 };
 

@@ -34,7 +34,7 @@ class ArrayBytes {
   ArrayBytes(const DeviceBuffer& device) : device_(device) {}      // NOLINT
 
   size_t size() const;
-  // Calls `use` with the bytes [offset, offset + size), which it may look at only while it runs.
+  // Calls `use` with the bytes [offset, offset + size), which are valid only during the call.
   void read(int64_t offset, int64_t size,
             const std::function<void(std::span<const std::byte>)>& use) const;
   // Its device is null if the bytes are the host's.
@@ -99,7 +99,7 @@ class DamagedCheckpoint : public Error {
 
 // Reads a checkpoint that was written in any pieces. Every byte is checked against a checksum:
 // arrays when they are read, all else when the checkpoint is opened. A missing, short or damaged
-// file is a DamagedCheckpoint that names it; HDF5 itself would return zeros.
+// file is a DamagedCheckpoint error that names it; HDF5 alone would return zeros.
 class Checkpoint {
  public:
   // `remedy` is appended to messages about damage: what the user can do.
@@ -117,7 +117,7 @@ class Checkpoint {
 
   // Error if no array has this name (with the nearest), or if it has another dtype or shape.
   void expect(const std::string& path, DType dtype, const std::vector<int64_t>& shape) const;
-  // Reads a whole array, or a block of it, in tiles that are checked. Any thread.
+  // Reads a whole array, or a block of it, in tiles that are checked. Thread-safe.
   void read(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
             std::span<std::byte> bytes) const;
   void read_block(const std::string& path, const std::vector<int64_t>& offset,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves checkpoints while training continues: `save` returns at once, and a thread reads the arrays
-// from the devices and writes them. So that a checkpoint is of one step, training waits for
-// `reads()` before each launch that writes to a parameter or state (Executor::guard_writes). A step
-// only reads them for most of its time and updates them at its end, so that it seldom waits.
-// Written bytes wait for the disk in the operating system's cache, which bounds the memory. One
-// save is under way at a time; its failure is reported in all processes.
+// from the devices and writes them. All arrays of a checkpoint are of the same step: training waits
+// for `reads()` before each launch that writes to a parameter or state (Executor::guard_writes).
+// Most of a step only reads them and the update is at its end, so waits are rare. Written bytes
+// wait for the disk in the operating system's page cache, which bounds the memory. One save is
+// under way at a time; its failure is reported in all processes.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class CheckpointSaver {
   // for `reads`. Process 0 removes what killed saves left.
   CheckpointSaver(CheckpointStore store, const RetentionPolicy& policy,
                   std::unique_ptr<ProcessGroup> processes = nullptr);
-  ~CheckpointSaver();  // Waits. Prints a failure that was not thrown before.
+  ~CheckpointSaver();  // Waits for the save, and prints a failure that was not thrown before.
 
   // Waits for the previous save, whose failure it throws, then starts this one. The arrays must not
   // change while reads() has them pending.
@@ -58,7 +58,7 @@ class CheckpointSaver {
   RetentionPolicy policy_;
   std::unique_ptr<ProcessGroup> processes_;
   std::shared_ptr<PendingReads> reads_;
-  StallProbes::Registration stall_probe_;  // Says who waits for `reads_`.
+  StallProbes::Registration stall_probe_;  // Reports waits for `reads_`.
   std::thread thread_;
 
   std::mutex mutex_;  // Of what follows, and of the store's metrics.

@@ -70,7 +70,7 @@ std::vector<ShardBytes> parse_written(const std::vector<std::string>& written, i
   return shards;
 }
 
-// On network file systems a host may see another host's file some seconds late.
+// On network file systems a host may see another host's file with a delay of some seconds.
 constexpr std::chrono::seconds kPatience{60};
 
 void wait_for_file(const fs::path& file, int64_t bytes, size_t host,

@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// A checkpoint is kept if any of these says so. The newest is always kept.
+// A checkpoint is kept if any of these rules keeps it. The newest is always kept.
 struct RetentionPolicy {
   int64_t newest = 3;       // How many of the newest; 0: all.
   int64_t every_steps = 0;  // Multiples of it, forever; 0: none.

@@ -17,7 +17,7 @@ struct NameRule {
 
 struct NameRules {
   std::vector<NameRule> rules;      // The first that matches counts.
-  std::vector<std::string> ignore;  // Names that keep their initial values; goes before `rules`.
+  std::vector<std::string> ignore;  // Names that keep their initial values; checked before `rules`.
   bool safe = true;                 // A pattern that matches nothing is an Error.
 };
 

@@ -63,8 +63,8 @@ class Communicator {
   CommunicatorOptions options_;
 };
 
-// What the memory plan must know of a collective's kernel. It depends on the node alone, not on how
-// the devices are spread over processes, so that a plan made without devices is right.
+// What memory planning needs to know about a collective's kernel. It depends on the node alone, not
+// on how the devices are spread over processes, so that a plan made without devices is right.
 struct CollectiveNeeds {
   int64_t scratch_bytes = 0;
   bool may_overwrite = false;  // The result may lie in the operand's buffer.

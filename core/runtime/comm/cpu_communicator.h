@@ -10,7 +10,7 @@ namespace tessera {
 
 std::unique_ptr<Communicator> make_cpu_communicator(CommunicatorOptions options);
 
-// What the memory plan must know of its kernels.
+// What memory planning needs to know about its kernels.
 CollectiveNeeds cpu_collective_needs(const Graph& graph, const Node& node);
 
 }  // namespace tessera

@@ -21,7 +21,7 @@
 
 namespace tessera {
 
-// How a failed run ends; the same in each process.
+// The failure of a run; the same in each process.
 struct SharedFailure {
   std::vector<std::string> errors;  // By rank; empty for a process that had none of its own.
   int exit_code = 1;                // The largest that a failing process asked for.

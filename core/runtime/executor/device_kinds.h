@@ -22,7 +22,8 @@ struct DeviceKind {
   std::vector<std::unique_ptr<Device>> (*make_devices)(int64_t count, int threads);
   // Connects the devices of all processes of a run.
   std::unique_ptr<Communicator> (*make_communicator)(CommunicatorOptions options);
-  // What the memory plan must know of the communicator's kernel for a node, before there is one.
+  // What memory planning needs to know about the communicator's kernel for a node, before a
+  // communicator exists.
   CollectiveNeeds (*collective_needs)(const Graph& graph, const Node& node);
 };
 

@@ -267,8 +267,8 @@ Executor Executor::for_planning(Device& device) {
 }
 Executor::Executor(Executor&&) noexcept = default;
 Executor::~Executor() {
-  // After a failure a hanging thread may still use these objects, or a message may still arrive in
-  // the arena: they are never destroyed.
+  // After a failure, a hanging thread may still use these objects, or a message may still arrive in
+  // the arena, so they are never destroyed.
   const bool in_use =
       impl_ && (impl_->threads.is_lost() ||
                 (impl_->communicator != nullptr && impl_->communicator->is_stopped() &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be told of each launch, and a trace of when each launch of some steps ran, for Perfetto
+// Information about each launch, and a trace of when each launch of some steps ran, for Perfetto
 // and chrome://tracing: for each device a track of compute and one of communication; in both, steps
 // above phases above layer paths above launches.
 #pragma once

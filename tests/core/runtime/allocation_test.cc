@@ -153,8 +153,7 @@ Allocated allocated_by_a_step(Device& device, DType compute) {
 }
 
 TEST_CASE("the allocation counter counts malloc and new") {
-  static void* volatile memory =
-      nullptr;  // Volatile, so that the compiler does not remove the allocations.
+  static void* volatile memory = nullptr;  // Volatile prevents removal of the allocations.
   const Allocated allocated = allocated_by([] {
     memory = std::malloc(8);
     std::free(memory);

@@ -139,8 +139,7 @@ TEST_CASE("a step on a mesh agrees with one device within rounding") {
     int64_t sent = 0;
     for (int64_t device = 0; device < mesh.num_devices(); ++device)
       sent += communicator->bytes_sent(device);
-    // The scalar loss is smaller than the number of devices, so the devices send unequal parts of
-    // it.
+    // The loss is a scalar, so its all-reduce cannot be divided evenly among the devices.
     REQUIRE(std::abs(sent - planned * mesh.num_devices()) <= 3 * 4 * 2 * mesh.num_devices());
   }
 }
