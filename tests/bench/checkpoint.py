@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writing and reading checkpoints: Tessera beside torch.save, torch.distributed.checkpoint and dd.
+"""Writing and reading checkpoints: Tessera compared with torch.save, torch.distributed.checkpoint
+and dd.
 
     tests/bench/checkpoint.py --python=/path/to/python-with-torch --directory=DIR
         [--build=build/release] [--layers=12] [--rounds=5] [--under="chrt -r 1"]
 
-All write the same arrays, those of a GPT-2 with AdamW's moments in f32 (1.49 GB at 12 layers), and
-end when the bytes are on disk (fsync); dd writes as many zeros (conv=fsync). Reading is of what each
-has written, into memory that is there; the file is taken out of the page cache before
-(posix_fadvise) in `cold` and left in it in `warm`. Right before each measurement 2 GiB are filled
-and given back: the host of a virtual machine may have taken memory that was free for seconds.
+All write the same arrays, those of a GPT-2 with AdamW's moments in f32 (1.49 GB at 12 layers),
+until the bytes are on disk (fsync); dd writes as many zeros (conv=fsync). Each then reads its own
+file into existing memory. `cold` first removes the file from the page cache (posix_fadvise); `warm`
+leaves it there. Before each measurement 2 GiB are filled and freed, because the host of a virtual
+machine may have reclaimed free memory.
 
-Contenders are interleaved, so that a busy machine or disk disturbs all alike; the median of the
-rounds counts, in MB/s by the wall clock and in seconds of processor time (user and system, of the
-process during the write or read). On a tmpfs cold and warm are the same. `--under` is a command each
-is started by, such as chrt on a machine that others use as well. Needs `ninja bench_checkpoint`.
-docs/performance.md holds the results of this script.
+The programs are interleaved, so that other load affects all of them equally. Results are medians of
+the rounds, in MB/s of wall time and in seconds of processor time (user and system, of the process
+during the write or read). On a tmpfs cold and warm are the same. `--under` is a command that starts
+each program, such as chrt on a shared machine. Needs `ninja bench_checkpoint`. docs/performance.md
+has the results of this script.
 """
 import argparse
 import json
@@ -133,7 +134,7 @@ def remove(path):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-    os.sync()  # What the disk does about it is not the next one's.
+    os.sync()  # Pending writes must not slow down the next measurement.
 
 
 def main():

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times one write or one read of a checkpoint: bench_checkpoint write|read DIR [--layers=N]. The
 // arrays are those of a GPT-2 with AdamW's moments (124M weights at 12 layers, f32). One line of
-// JSON: bytes, wall seconds and processor seconds. What is cold or warm, and what it is compared
-// with, is up to tests/bench/checkpoint.py.
+// JSON: bytes, wall seconds and processor seconds. tests/bench/checkpoint.py controls the page
+// cache and the comparisons.
 #include <sys/resource.h>
 
 #include <chrono>
@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-// In the memory of a CPU device, as in training.
+// The arrays, in the memory of a CPU device as in training.
 struct State {
   std::vector<CheckpointArray> arrays;
   std::unique_ptr<Device> device = make_cpu_device(1);
@@ -36,7 +36,7 @@ void add(State* state, const std::string& path, const std::vector<int64_t>& shap
   for (const char* kind : {"params", "learner/m", "learner/v"}) {
     const DeviceBuffer& buffer = state->storage.emplace_back(
         state->device.get(), state->device->allocate(4 * elements), 4 * elements);
-    // Numbers that are all different; nothing on the way may find them easy.
+    // Different numbers, which cannot be compressed or deduplicated.
     auto word = static_cast<uint32_t>(state->storage.size());
     buffer.map(HostAccess::kWrite, [&](std::span<std::byte> bytes) {
       for (size_t i = 0; i < bytes.size(); i += 4) {
@@ -79,8 +79,8 @@ double processor_seconds() {
   return seconds(use.ru_utime) + seconds(use.ru_stime);
 }
 
-// The host of a virtual machine may have taken memory that was free for a while; getting it back is
-// no part of a checkpoint.
+// The host of a virtual machine may have reclaimed free memory. Getting it back must not be part of
+// the measurement.
 void fill_free_memory() {
   const std::vector<std::byte> memory(size_t{2} << 30, std::byte{1});
   CHECK(memory.back() == std::byte{1});

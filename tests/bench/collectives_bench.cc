@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rates of collectives between the devices of one process, against copying the same bytes:
-// bench_collectives [seconds a figure].
+// Rates of collectives between the devices of one process, compared with copying the same bytes:
+// bench_collectives [seconds per measurement].
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -25,7 +25,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The collective of `elements` f32 in its longer array, as the graph of one device.
+// The graph of one device: a collective whose longer array has `elements` f32.
 Graph collective(const std::string& op, int64_t devices, int64_t device, int64_t elements) {
   const Type whole = make_type(DType::kF32, {{"x", elements}});
   const Type part = make_type(DType::kF32, {{"x", elements / devices}});
@@ -42,7 +42,7 @@ Graph collective(const std::string& op, int64_t devices, int64_t device, int64_t
   return graph;
 }
 
-// Median seconds of a round in which every thread does work(thread), all beginning together.
+// Median seconds of a round in which all threads start work(thread) together.
 template <typename Work>
 double median_round(int64_t threads, double seconds, const Work& work) {
   std::vector<double> times;
@@ -91,7 +91,7 @@ void measure(const std::string& op, int64_t devices, int64_t bytes, double secon
     host_kernel(*kernels[static_cast<size_t>(device)])
         .run({{&in, 1}, {&out, 1}, own.scratch.data()});
   });
-  // The bound: each device copies as much as it takes from others, and nobody waits.
+  // The bound: each device copies as many bytes as it receives, without waiting.
   const int64_t share = bytes / devices * (devices - 1) * (op == "all_reduce" ? 2 : 1);
   const double bound = median_round(devices, seconds, [&](int64_t device) {
     const Buffers& next = buffers[static_cast<size_t>((device + 1) % devices)];

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of Tessera against PyTorch: same model, weights, batches and threads.
+"""Training steps of Tessera compared with PyTorch: same model, weights, batches and threads.
 
     tests/bench/compare.py --python=/path/to/python-with-torch-and-h5py [--build=build/release]
         [--models=tiny,small,base] [--dtypes=f32,bf16] [--threads=2] [--steps=20] [--rounds=3]
         [--under="chrt -r 1"]
 
-Runs of the contenders are interleaved, so that a busy machine disturbs all alike; a step's figure
+Runs of the programs are interleaved, so that other load affects all of them equally. A step's time
 is the median over all rounds without each run's first steps. Losses of the first steps are compared
-with PyTorch's. `--under` is a command each run is started by, such as chrt on a machine that others
-use as well. Needs `ninja runexp experiment_bench dump_batches`. PyTorch's allocator is tuned as described in docs/performance.md, which holds the
-results of this script.
+with PyTorch's. `--under` is a command that starts each run, such as chrt on a shared machine. Needs
+`ninja runexp experiment_bench dump_batches`. PyTorch's allocator is tuned as described in
+docs/performance.md, which has the results of this script.
 """
 import argparse
 import json

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding with a cache of keys and values, Tessera against PyTorch: same weights, tokens, threads.
+"""Decoding with a KV cache, Tessera compared with PyTorch: same weights, tokens, threads.
 
     tests/bench/decode.py --python=/path/to/python-with-torch [--build=build/release]
         [--batches=1,16] [--dtypes=f32,bf16] [--prompt=128] [--new=128] [--threads=2] [--rounds=3]
         [--under="chrt -r 1"]
 
-GPT-2 124M (experiments/bench). Runs of the two are interleaved; a token's figure is the median over
-all rounds. Needs `ninja decode_bench experiment_bench`. PyTorch's allocator is tuned as described in
-docs/performance.md, which holds the results of this script.
+GPT-2 124M (experiments/bench). Runs of both are interleaved; the time of a token is the median over
+all rounds. Needs `ninja decode_bench experiment_bench`. PyTorch's allocator is tuned as described
+in docs/performance.md, which has the results of this script.
 """
 import argparse
 import json

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times decoding token by token with a cache: decode_bench EXPERIMENT BATCH PROMPT NEW THREADS
 // FOLDER [path=value]... Prints one JSON line: milliseconds of the prompt and of each further
-// token. Where FOLDER is no "-", it leaves the weights there, one raw file each in the order of
-// parameters.txt, and the last logits: a twin in another framework can take the same weights and
-// compare. Tokens are given, not sampled: row r's number i is (7919·i + 31·r) mod the vocabulary.
+// token. Unless FOLDER is "-", writes the weights there, one raw file each in the order of
+// parameters.txt, and the last logits, so that an equal model in another framework can load the
+// weights and compare. Tokens are given, not sampled: token i of row r is (7919·i + 31·r) mod the
+// vocabulary.
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -120,7 +121,7 @@ void bench(const std::vector<std::string>& arguments) {
     if (each.type.has("vocab")) sizes.vocab = each.type.axis("vocab").size;
   Decoding decoding(*task, sizes, std::stoi(arguments[4]));
 
-  decoding.take(0, sizes.prompt);  // Touches all memory.
+  decoding.take(0, sizes.prompt);  // Warm-up: touches all memory.
   const auto begin = Clock::now();
   decoding.take(0, sizes.prompt);
   const double prompt = milliseconds_since(begin);

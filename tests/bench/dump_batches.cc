@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the first batches of an experiment's input as raw int32, ids and then labels of each, for
-// a twin in another framework: dump_batches EXPERIMENT COUNT FILE [path=value]...
+// Writes the first batches of an experiment's input as raw int32, first the ids and then the labels
+// of each batch, for an equal model in another framework: dump_batches EXPERIMENT COUNT FILE
+// [path=value]...
 #include <cstdio>
 #include <exception>
 #include <fstream>

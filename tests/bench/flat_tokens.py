@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Batches from token files: Tessera's flat tokens against nanoGPT's way, and against the memory.
+"""Batches from token files: Tessera's flat tokens compared with nanoGPT's method and with memory
+bandwidth.
 
     tests/bench/flat_tokens.py --python=/path/to/python-with-torch [--build=build/release]
         [--tokens=50000000] [--rounds=3] [--tokenizer=bytes] [--under="chrt -r 1"]
 
-nanoGPT's way is numpy.memmap over a file of 16-bit ids, a row at each of some random places, ids and
-labels stacked as 64-bit tensors: nothing else of a batch, no check, no order that can be resumed.
-Contenders are interleaved, one thread each, the files in the page cache; the median of the rounds
-counts. Needs `ninja bench_flat_tokens`. docs/performance.md holds the results of this script.
+nanoGPT's method is numpy.memmap over a file of 16-bit ids, with rows at random positions, and ids
+and labels stacked as 64-bit tensors. It has no other arrays of a batch, no checks and no resumable
+order. The programs are interleaved, with one thread each and the files in the page cache. Results
+are medians of the rounds. Needs `ninja bench_flat_tokens`. docs/performance.md has the results of
+this script.
 """
 import argparse
 import json

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times how fast batches come out of a flat-tokens file: bench_flat_tokens [--tokens=N] [--seq=N]
+// Measures the rate of batches from a flat-tokens file: bench_flat_tokens [--tokens=N] [--seq=N]
 // [--batch=N] [--tokenizer=NAME] [--json]. One thread, packed and shuffled, every array of a batch
-// filled, the file in the page cache. Timed by the thread's own processor time, so that a busy
-// machine does not matter much; the median of several passes counts. Beside it, what the memory can
-// do.
+// filled, the file in the page cache. Reports the median of several passes in processor time of the
+// thread, which depends little on other load. Also measures the memory bandwidth.
 #include <time.h>
 #include <unistd.h>
 
@@ -40,7 +39,7 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Documents of some hundred tokens, frequent ids more often, as in text.
+// Documents of a few hundred tokens with a skewed distribution of ids, as in text.
 void write_tokens(const std::filesystem::path& path, const Options& options) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(options.tokenizer);
   const auto vocab = static_cast<double>(tokenizer->vocab_size());
@@ -64,7 +63,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Bytes a second that are copied, read and written once each.
+// Copy rate in bytes per second; each byte is read and written once.
 double copy_rate() {
   std::vector<std::byte> from(size_t{256} << 20, std::byte{1}), to(from.size());
   std::vector<double> seconds;
@@ -77,8 +76,8 @@ double copy_rate() {
   return static_cast<double>(from.size()) / median(seconds);
 }
 
-// Tokens a second of passes over the file; the first one also finds where its chunks lie, and
-// checks their checksums.
+// Tokens per second of each pass over the file. The first pass also locates the chunks and verifies
+// their checksums.
 std::vector<double> pass_rates(const std::filesystem::path& path, const Options& options) {
   FlatTokensInput::HParams p;
   p.path = path.string();
@@ -137,7 +136,7 @@ void run(const Options& options) {
   fmt::print("{} tokens, rows of {}, batches of {}: million tokens a second and core\n",
              options.tokens, options.seq, options.batch);
   fmt::print("  first pass    {:8.0f}\n  later passes  {:8.0f}\n", rates[0] * 1e-6, later * 1e-6);
-  // 4 bytes of a token are read, 24 written.
+  // Per token, 4 bytes are read and 24 written.
   fmt::print("  {:.2f} GB/s of arrays, where memcpy moves {:.2f} GB/s\n", later * 28e-9,
              2 * copied * 1e-9);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times CPU kernels one by one: bench_kernels [--threads=N] [--json] [part of a case's name].
-// The best of several runs counts. One thread (the default) is timed by its own processor time, so
-// that a busy machine does not matter much; more are timed by the clock. Bytes are those of all
-// operands and results, once each.
+// Reports the best of several runs. One thread (the default) is measured in its processor time,
+// which depends little on other load; several threads in wall time. Bytes are those of all operands
+// and results, counted once each.
 #include <time.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct BenchCase {
   std::vector<std::string> inputs;
   std::function<void(const Tensors&)> trace;
   bool gradient = true;
-  int64_t integers = 1000;  // Integer inputs are below it.
+  int64_t integers = 1000;  // Exclusive bound of integer inputs.
 };
 
 void add_attention(std::vector<BenchCase>& cases, const std::string& dtype, int batch, int seq,
@@ -93,7 +93,7 @@ std::vector<BenchCase> bench_cases() {
   return cases;
 }
 
-// A buffer of a value, filled with small numbers that the dtype can hold.
+// A buffer for a value, filled with small numbers that the dtype represents exactly.
 class Buffer {
  public:
   Buffer(const Type& type, uint64_t key, int64_t integers)

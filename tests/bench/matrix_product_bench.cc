@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times matrix products of one thread: bench_matrix_product [part of a name] [cold]. Each figure is
-// GFLOP/s by the thread's own processor time, best of several calls. `cold` takes other operands in
-// each call, so that they are read from memory.
+// Times matrix products of one thread: bench_matrix_product [part of a name] [cold]. Reports
+// GFLOP/s in processor time of the thread, the best of several calls. `cold` uses different
+// operands in each call, so that they are read from memory.
 #include <sys/mman.h>
 #include <time.h>
 
@@ -25,7 +25,7 @@ struct BenchProduct {
   bool a_transposed = false, b_transposed = false;
 };
 
-// One of two threads' part of the products of tests/bench/compare.py's models.
+// The share of one of two threads in the products of tests/bench/compare.py's models.
 constexpr BenchProduct kProducts[] = {
     {"tiny forward", 4096, 128, 128},
     {"tiny up", 4096, 512, 128},
@@ -54,7 +54,7 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Zeroed large pages.
+// Zeroed memory in huge pages.
 class Pages {
  public:
   explicit Pages(int64_t bytes)

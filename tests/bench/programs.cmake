@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Built on request: what tests/bench/compare.py runs besides runexp (ninja dump_batches), and the
-# timing of single kernels (ninja bench_kernels).
+# Built on request: the program that tests/bench/compare.py needs besides runexp (ninja
+# dump_batches), and the timing of single kernels (ninja bench_kernels).
 add_executable(dump_batches EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/dump_batches.cc)
 target_link_libraries(dump_batches PRIVATE plugins)
 
@@ -25,11 +25,11 @@ target_link_libraries(bench_collectives PRIVATE core_runtime Threads::Threads)
 add_executable(bench_tokenizers EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/tokenizers_bench.cc)
 target_link_libraries(bench_tokenizers PRIVATE inputs Threads::Threads)
 
-# How fast batches are made out of shards of text (ninja bench_streaming).
+# The rate of batches from shards of text (ninja bench_streaming).
 add_executable(bench_streaming EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/streaming_bench.cc)
 target_link_libraries(bench_streaming PRIVATE inputs)
 
-# Speed of choosing tokens (ninja bench_sampler).
+# Speed of sampling tokens (ninja bench_sampler).
 add_executable(bench_sampler EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/sampler_bench.cc)
 target_link_libraries(bench_sampler PRIVATE tasks)
 

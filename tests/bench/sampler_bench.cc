@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long it takes to choose a token from the scores of a vocabulary (ninja bench_sampler). Scores
-// are normal with a deviation of 3, about as spread as those of a trained model.
+// Times the choice of a token from the scores of a vocabulary (ninja bench_sampler). Scores are
+// normal with a standard deviation of 3, similar to those of a trained model.
 #include <algorithm>
 #include <chrono>
 #include <vector>
@@ -22,7 +22,7 @@ std::vector<float> scores(int64_t count) {
   return values;
 }
 
-// Microseconds a draw: the best of several rounds.
+// Microseconds per draw, the best of several rounds.
 double measure(const SamplerOptions& options, const std::vector<float>& logits) {
   constexpr int kRounds = 300, kDraws = 2;
   Sampler sampler(options, DrawableIds(logits.size(), 1));

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of seqax.LocalSynthetic against seqax itself on JAX: same model, mesh and cores.
+"""Training steps of seqax.LocalSynthetic compared with seqax on JAX: same model, mesh and cores.
 
     tests/bench/seqax_jax.py --python=/path/to/python-with-jax --seqax=/path/to/seqax-checkout
         [--build=build/release] [--meshes=4x2,1x1] [--threads=2] [--steps=8] [--rounds=3]
         [--under="chrt -r 1"]
 
-seqax runs its own local_test_synthetic.yaml: 2.4 million weights, 64 rows of 64 tokens a step, bf16,
-on a mesh of 4×2 devices that JAX simulates on the processor, and on one device. Ours has the same
-number of CPU devices. Both may use the first --threads cores and no others. Both take their batches
-from their own copy of the same synthetic tasks; seqax's are loaded before its clock starts, ours
-while it runs. Runs are interleaved, so that a busy machine disturbs all alike; a step's figure is
-the median over all rounds without each run's first steps, and compilation is not in it. The two
-models must have as many weights and tokens a step, and about the same first loss.
+seqax runs its local_test_synthetic.yaml: 2.4 million weights, 64 rows of 64 tokens per step, bf16,
+on a mesh of 4×2 devices that JAX simulates on the processor, and on one device. Tessera uses the
+same number of CPU devices. Both may use only the first --threads cores. Both draw batches from the
+same synthetic tasks; seqax loads them before the measurement starts, Tessera during it. Runs are
+interleaved, so that other load affects both equally. A step's time is the median over all rounds
+without each run's first steps and without compilation. The two models must have the same numbers of
+weights and of tokens per step, and about the same first loss.
 
 Needs `ninja runexp experiment_seqax`, a checkout of https://github.com/MatX-inc/seqax, and a Python
 with jax==0.4.26 jaxlib==0.4.26 'numpy<2' 'scipy<1.13' zarr==2.17 'numcodecs<0.14' typeguard==4.1.5
-einops hydra-core fsspec. docs/performance.md holds the results.
+einops hydra-core fsspec. docs/performance.md has the results.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 WARMUP = 2
-LOSS_TOLERANCE = 0.5  # Of about 7.7: weights and batches are other draws of the same kind.
+LOSS_TOLERANCE = 0.5  # Of about 7.7: weights and batches are different random draws.
 
 
 def run(args, command):

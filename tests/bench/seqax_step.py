@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times training steps of a seqax checkout, for seqax_jax.py, which starts this in a Python with JAX.
+"""Times training steps of a seqax checkout; seqax_jax.py starts this in a Python with JAX.
 
     python seqax_step.py --seqax=CHECKOUT --config=local_test_synthetic --mesh=4,2 --steps=20
 
-Runs seqax's own compiled training step on seqax's own batches, which are loaded before the clock
-starts. Modules of seqax's imports that it does not use here (remote logging, Hugging Face's loader)
-are replaced by empty ones if they are not installed. Prints one JSON line with the number of
-weights, the tokens of a step and the time it took to compile, then one line a step with its loss
-and seconds. Other lines are seqax's own.
+Runs seqax's compiled training step on seqax's batches, which are loaded before the measurement
+starts. Modules that seqax imports but does not use here (remote logging, Hugging Face's loader) are
+replaced by empty ones if they are not installed. Prints one JSON line with the number of weights,
+the tokens of a step and the compile time, then one line per step with its loss and seconds. Other
+lines come from seqax.
 """
 import argparse
 import importlib
@@ -24,7 +24,7 @@ UNUSED = {"clearml": ["Task", "Logger"], "gcsfs": [], "transformers": ["AutoToke
 
 
 def replace_unused():
-    """Returns the names of the modules it made up."""
+    """Returns the names of the replaced modules."""
     replaced = []
     for name, attributes in UNUSED.items():
         try:
@@ -50,7 +50,7 @@ def report(**values):
 
 
 def measure(train, config, steps):
-    """As main_contained of train.py does it, without checkpoints and profiles."""
+    """Like main_contained of train.py, without checkpoints and profiles."""
     import jax
     from jax.experimental import mesh_utils
     jax.config.update("jax_threefry_partitionable", True)
@@ -91,7 +91,7 @@ def main():
     sys.path.insert(0, str(checkout))
     replaced = replace_unused()
     import train
-    for name in replaced:  # Libraries that look for others must not find empty ones.
+    for name in replaced:  # Libraries that look for optional ones must not find the empty modules.
         del sys.modules[name]
     config = train.jax_extra.make_dataclass_from_dict(train.Config,
                                                       settings(checkout, args.config, mesh))

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Communication beside compute: training steps of two hosts over a link of limited rate.
+"""Overlap of communication and compute: training steps of two hosts over a link of limited rate.
 
     tests/bench/slow_link.py [--build=build/release] [--rates=1gbit,2gbit] [--strategies=fsdp,dp]
         [--batch=8] [--steps=8] [--rounds=2] [--under="chrt -r 1"]
 
-Two network namespaces are the hosts (tests/support/two_hosts.sh, needs root), each with one process,
-one device and one thread. Four times are taken of the same model (GPT-2's, small vocabulary):
+The hosts are two network namespaces (tests/support/two_hosts.sh, needs root), each with one
+process, one device and one thread. Four times are measured or computed for the same model (GPT-2
+with a small vocabulary):
 
   step       over the limited link
-  compute    two processes side by side that do a host's share each and exchange nothing
-  traffic    as `step`, but with hardly any tokens: what the link alone costs
-  serial     what a step would take if nothing overlapped: compute + traffic
+  compute    two processes at the same time, each with a host's share and no communication
+  traffic    like `step`, but with very few tokens: the cost of the link alone
+  serial     the time of a step without overlap: compute + traffic
 
-and the goal is step <= max(compute, traffic) + 15 % of the smaller. All are medians of steps 3 on,
-rounds interleaved. Needs `ninja runexp experiment_bench tessera_mpi`.
+The goal is step <= max(compute, traffic) + 15 % of the smaller. All are medians over the steps from
+3, with rounds interleaved. Needs `ninja runexp experiment_bench tessera_mpi`.
 """
 import argparse
 import json
@@ -60,7 +61,7 @@ def over_link(args, strategy, rate, batch, length, folder):
 
 
 def side_by_side(args, strategy, batch, length, folder):
-    """Two runs of one device each, at the same time: what a host computes."""
+    """Two runs of one device each, at the same time: the compute time of a host."""
     runs = []
     for number in range(2):
         own = folder.with_name(f"{folder.name}_{number}")
@@ -89,7 +90,7 @@ def measure(args, strategy, rate, folder):
         samples["step"] += over_link(args, strategy, rate, args.batch, args.length, folder / "both")
         samples["traffic"] += over_link(args, strategy, rate, few, 8, folder / "few")
     times = {name: statistics.median(values) for name, values in samples.items()}
-    # The few tokens' own compute, the update of the weights above all, is not traffic.
+    # Compute for the few tokens, mainly the weight update, is not traffic.
     times["traffic"] -= times.pop("idle")
     return times
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of several devices against one, on the same processors with the same batches.
+"""Training steps of several devices compared with one, on the same processors with the same
+batches.
 
     tests/bench/spmd.py [--build=build/release] [--cases=replica-8,fsdp-8,tensor-2] [--tokens=16384]
         [--threads=2] [--steps=6] [--warmup=2] [--rounds=3] [--dtype=f32] [--under="chrt -r 1"]
 
-The model is bench.Gpt2Small (13.8M parameters). Runs are interleaved, so that a busy machine
-disturbs all alike; a step's figure is the median over all rounds without each run's first steps,
-and a ratio that of medians. "In collectives" is the share of the last step that the first device
-spends in them, waiting for the others included. Losses are compared as well: a case that computes
-something else is an error. Needs `ninja runexp experiment_bench`; docs/performance.md holds the
-results.
+The model is bench.Gpt2Small (13.8M parameters). Runs are interleaved, so that other load affects
+all of them equally. A step's time is the median over all rounds without each run's first steps;
+ratios are of medians. "In collectives" is the share of the last step that the first device spends
+in collectives, including waiting. Losses are compared too: different losses are an error. Needs
+`ninja runexp experiment_bench`; docs/performance.md has the results.
 """
 import argparse
 import gzip
@@ -34,7 +34,7 @@ CASES = {  # mesh, weights, activations
 }
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 SEQ_LEN = 256
-TOLERANCE = 1e-3  # Of losses: rounding, in bf16 too.
+TOLERANCE = 1e-3  # For losses: rounding, also in bf16.
 
 
 def run(args, name, folder):

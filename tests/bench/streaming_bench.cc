@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast StreamingTextInput makes batches out of shards (ninja bench_streaming):
+// Measures the rate at which StreamingTextInput makes batches from shards (ninja bench_streaming):
 //   bench_streaming SHARDS [TOKENIZER] [WORKERS] [SECONDS] [ROWS] [SEQ_LEN]
-// Rates are of the processor time that all threads took, so that other work beside it matters less.
+// Rates are per processor time of all threads, which depends little on other load.
 #include <ctime>
 #include <string>
 #include <vector>
@@ -39,7 +39,7 @@ void measure(const std::vector<std::string>& arguments) {
   p.seq_len = std::stoll(argument(5, "1024"));
   StreamingTextInput input(p);
   input.attach({});
-  input.get_next();  // Files are open and threads run.
+  input.get_next();  // Warm-up: opens files and starts threads.
   const double begin = processor_seconds();
   double taken = 0.0, bytes = 0.0;
   int64_t batches = 0;

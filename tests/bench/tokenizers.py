@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast we tokenise, beside `tokenizers` and `tiktoken`: the same text, documents and threads.
+"""Speed of Tessera's tokenizers compared with `tokenizers` and `tiktoken`: same text, documents and
+threads.
 
   tokenizers.py BENCH_TOKENIZERS TOKENIZER TEXT [--threads=1] [--rounds=3]
 
 BENCH_TOKENIZERS is the program (ninja bench_tokenizers); TOKENIZER is a tokenizer.json, or a
-directory with GPT-2's two files. Rounds are interleaved. Megabytes (10^6 bytes) a second of wall
-time, and a core by processor time: the best of all rounds.
+directory with GPT-2's two files. Rounds are interleaved. Reports megabytes (10^6 bytes) per second
+of wall time, and per core in processor time: the best of all rounds.
 """
 import argparse
 import json
@@ -20,7 +21,7 @@ sys.path = [p for p in sys.path if os.path.abspath(p or ".") != HERE]
 
 
 def documents_of(text):
-    """As the program parts them: at the first empty line after a thousand bytes."""
+    """Splits text like the program: at the first empty line after a thousand bytes."""
     documents = []
     while text:
         gap = text.find(b"\n\n", min(1000, len(text)))

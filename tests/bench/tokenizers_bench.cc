@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenizers from outside: how fast they are, and what ids they give for texts of a file, which
-// tests/golden/compare_tokenizers.py compares with other libraries' (ninja bench_tokenizers).
-//   bench_tokenizers speed TOKENIZER FILE [THREADS]     documents are parted by empty lines
+// Measures the speed of tokenizers, and writes their ids for the texts of a file, which
+// tests/golden/compare_tokenizers.py compares with those of other libraries (ninja
+// bench_tokenizers).
+//   bench_tokenizers speed TOKENIZER FILE [THREADS]     documents are separated by empty lines
 //   bench_tokenizers encode TOKENIZER RECORDS IDS [special]
-// RECORDS are texts, each after its length (u32); IDS are each record's after their count (u32).
+// RECORDS has texts, each preceded by its length (u32). IDS has the ids of each text, preceded by
+// their number (u32).
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -24,7 +26,7 @@
 namespace tessera {
 namespace {
 
-// About a kilobyte each, as documents of a corpus are.
+// Documents of about a kilobyte, as in a corpus.
 std::vector<std::string_view> documents_of(std::string_view text) {
   constexpr size_t kShortest = 1000;
   std::vector<std::string_view> documents;
@@ -62,7 +64,7 @@ void measure_speed(const std::string& name, const std::string& path, int threads
   const std::vector<std::string_view> documents = documents_of(text);
   const double megabytes = static_cast<double>(text.size()) / 1e6;
   double best = 0;
-  double best_a_core = 0;  // By processor time, which a busy machine does not lengthen as much.
+  double best_a_core = 0;  // In processor time, which depends less on other load.
   int64_t tokens = 0;
   for (int round = 0; round < 5; ++round) {
     const auto begin = std::chrono::steady_clock::now();

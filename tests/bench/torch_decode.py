@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The twin of experiments/bench that decodes in PyTorch: a static cache written by index,
-scaled_dot_product_attention over the part of it that is filled, one qkv product, inference mode.
+"""The model of experiments/bench decoding in PyTorch: a static cache written by index,
+scaled_dot_product_attention over its filled part, one qkv product, inference mode.
 
-Takes the weights that decode_bench left, feeds the same tokens, prints one JSON line with the times
-and the largest difference of the last logits.
+Loads the weights that decode_bench wrote, decodes the same tokens, and prints one JSON line with
+the times and the largest difference of the last logits.
 """
 import argparse
 import json

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The twin of experiments/bench in PyTorch: same weights, batches, optimizer and clipping.
+"""The model of experiments/bench in PyTorch: same weights, batches, optimizer and clipping.
 
-Reads initial weights from a checkpoint's index.h5 and batches from dump_batches' file; prints one
-JSON line a step with its loss and time. It is a fair peer: scaled_dot_product_attention, one qkv
-product, fused AdamW, loss without upcasting copies, and torch.compile or autocast when asked.
+Reads initial weights from a checkpoint's index.h5 and batches from dump_batches' file. Prints one
+JSON line per step with its loss and time. It uses PyTorch's fast paths for a fair comparison:
+scaled_dot_product_attention, one qkv product, fused AdamW, loss without upcasting copies, and
+optionally torch.compile or autocast.
 """
 import argparse
 import json
@@ -54,7 +55,7 @@ class Gpt2(nn.Module):
 
 
 def load(model, file):
-    """Weights by the names the experiment gives them; every one must be used."""
+    """Maps the experiment's names to weights; all of them must be used."""
     used = set()
     with h5py.File(file) as h5:
         params = {}
