@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Run by the build (cmake -P): writes OUTPUT, the stamp that plugins carry, from VERSION and what all
-# public headers under ROOT say. A plugin made against other headers is told from ours by it.
+# Run by the build (cmake -P): writes OUTPUT, the stamp in every plugin, from VERSION and the
+# contents of all public headers under ROOT. It detects plugins that were built with other headers.
 set(text "")
 foreach(folder core layers inputs tasks plugins)
   file(GLOB_RECURSE headers RELATIVE ${ROOT} ${ROOT}/${folder}/*.h)

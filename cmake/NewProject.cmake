@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `runexp new` writes: the files of cmake/new_project, compiled into a target so that every
-# runexp has them, installed or not (plugins/new_project.h).
+# The files that `runexp new` writes: those of cmake/new_project, compiled into a target so that
+# every runexp has them, installed or not (plugins/new_project.h).
 function(tessera_new_project target)
   set(folder ${CMAKE_SOURCE_DIR}/cmake/new_project)
   file(GLOB names CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*)

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# How long the compiler works for a target: how much it optimizes, and what it reads once for many
-# files. docs/performance.md, "Build time", has what each gains.
+# Settings that affect compile time: optimization levels, unity files and precompiled headers.
+# docs/performance.md, "Build time", has the gain of each.
 
-# The headers of std and fmt that many files include.
+# Headers of std and fmt that many files include.
 set(TESSERA_COMMON_HEADERS <algorithm> <array> <chrono> <cmath> <cstddef> <cstdint> <cstring>
     <filesystem> <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <string>
     <string_view> <utility> <vector> <fmt/format.h> <fmt/ranges.h>)
 
-# tessera_units(UNITS NAME SOURCE…): what to compile instead of the sources: by TESSERA_UNITY, files
-# of ours that include several of them. (CMake's own unity files name absolute paths, so that a
-# compiler cache would not know them in another clone.) Files that include themselves once for each
-# vector target, and those with instructions of one processor or flags of their own, stay alone.
+# tessera_units(UNITS NAME SOURCE…): the files to compile instead of the sources. With TESSERA_UNITY
+# these are generated files that include several sources. (CMake's unity files contain absolute
+# paths, so a compiler cache would miss in another clone.) Files that include themselves once per
+# vector target, and those with processor-specific instructions or their own flags, are compiled
+# separately.
 function(tessera_units result name)
   if(NOT TESSERA_UNITY)
     set(${result} ${ARGN} PARENT_SCOPE)
@@ -47,14 +48,15 @@ endfunction()
 function(tessera_unit result name count includes)
   set(unit ${CMAKE_BINARY_DIR}/units/${name}_${count}.cc)
   file(CONFIGURE OUTPUT ${unit} CONTENT "// Made by cmake/TesseraCompile.cmake.\n${includes}" @ONLY)
-  # A private class may have members of types that only its file sees: here its file is included.
-  # And g++ 12 takes lengths of inlined strings for huge (its bug 105329) where it sees more code.
+  # Suppresses two false warnings: a private class may have members of types in an anonymous
+  # namespace, because its file is included here; and g++ 12 reports wrong string lengths in inlined
+  # code (its bug 105329).
   set_source_files_properties(${unit} PROPERTIES COMPILE_OPTIONS
                               "-Wno-subobject-linkage;-Wno-stringop-overflow;-Wno-restrict")
   set(${result} ${unit} PARENT_SCOPE)
 endfunction()
 
-# tessera_headers(NAME HEADER…): precompiled headers, for targets whose flags are those of NAME.
+# tessera_headers(NAME HEADER…): precompiled headers for targets with the same flags as NAME.
 function(tessera_headers name)
   set(source ${CMAKE_BINARY_DIR}/generated/${name}.cc)
   file(CONFIGURE OUTPUT ${source} CONTENT "// Only there because CMake wants a file.\n")
@@ -67,8 +69,8 @@ if(TESSERA_PRECOMPILE)
   tessera_headers(common_headers ${TESSERA_COMMON_HEADERS})
 endif()
 
-# tessera_compile(TARGET [HOST]): by TESSERA_PRECOMPILE with precompiled headers. HOST: what has no
-# inner loop is optimized less in a release.
+# tessera_compile(TARGET [HOST]): uses precompiled headers with TESSERA_PRECOMPILE. HOST: code
+# without inner loops, which is optimized less in a release.
 function(tessera_compile target)
   cmake_parse_arguments(ARG "HOST" "" "" ${ARGN})
   if(ARG_HOST)
@@ -79,7 +81,7 @@ function(tessera_compile target)
   endif()
 endfunction()
 
-# Files with loops that matter, in a target that is otherwise HOST; each is compiled alone.
+# Files with performance-critical loops in a HOST target; each is compiled separately.
 function(tessera_optimize)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
 endfunction()

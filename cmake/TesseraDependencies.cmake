@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Everything comes from Debian's packages (docs/adr/0001-dependencies.md).
+# All dependencies are Debian packages (docs/adr/0001-dependencies.md).
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
@@ -19,7 +19,7 @@ target_include_directories(tessera_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
 target_link_libraries(tessera_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 add_library(Tessera::hdf5 ALIAS tessera_hdf5)
 
-# JSON; and what token files, text files and tokenizers of other tools are read with.
+# JSON, and libraries that read token files, text files and tokenizers of other tools.
 foreach(package simdjson sentencepiece libpcre2-8 libutf8proc libzstd blosc)
   pkg_check_modules(${package} REQUIRED IMPORTED_TARGET GLOBAL ${package})
 endforeach()

@@ -43,7 +43,7 @@ function(tessera_program name folder)
   set_property(GLOBAL APPEND PROPERTY TESSERA_PROGRAMS ${name})
 endfunction()
 
-# The stamp that tells plugins of one build from those of another; it follows the public headers.
+# The stamp that distinguishes plugins of different builds; it depends on the public headers.
 function(tessera_build_stamp)
   set(stamp ${CMAKE_BINARY_DIR}/generated/tessera_stamp.h)
   set(headers "")
@@ -58,7 +58,7 @@ function(tessera_build_stamp)
   add_custom_target(build_stamp DEPENDS ${stamp})
 endfunction()
 
-# Every folder of experiments/ is one plugin.
+# Each folder of experiments/ is one plugin.
 function(tessera_experiments)
   file(GLOB families CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/experiments/*)
   foreach(folder ${families})
@@ -74,7 +74,7 @@ function(tessera_experiments)
   endforeach()
 endfunction()
 
-# Where there is MPI: the plugin that joins processes by it, tessera/transports/mpi.so.
+# If MPI is found: the transport plugin tessera/transports/mpi.so.
 function(tessera_transports)
   find_package(MPI QUIET GLOBAL COMPONENTS C)
   if(NOT MPI_C_FOUND)
@@ -92,7 +92,8 @@ function(tessera_transports)
   set_property(GLOBAL APPEND PROPERTY TESSERA_TRANSPORTS tessera_mpi)
 endfunction()
 
-# What ./runexp and ./flat_tokens need built: the target `programs`; `transports` is a part of it.
+# The target `programs` builds everything that ./runexp and ./flat_tokens need; `transports` is a
+# part of it.
 function(tessera_all_programs)
   get_property(programs GLOBAL PROPERTY TESSERA_PROGRAMS)
   get_property(experiments GLOBAL PROPERTY TESSERA_EXPERIMENTS)
@@ -101,10 +102,10 @@ function(tessera_all_programs)
   add_custom_target(programs DEPENDS ${programs} ${experiments} ${transports})
 endfunction()
 
-# What ctest runs of a test program: its fast tests, and those tagged [full]. What is tagged [levels]
-# runs at each processor level; of kernels everything does. What is tagged [slurm] is an entry of
-# its own. What the machine lacks is shown as skipped (tests/main.cc). TESSERA_DEVICE_TESTS run once
-# more on devices of the kind "guarded" (tests/support/guarded_device.cc).
+# The ctest entries of a test program: its fast tests, and those tagged [full]. Tests tagged
+# [levels] and all kernel tests run at each processor level. Tests tagged [slurm] have a separate
+# entry. Tests that the machine cannot run are shown as skipped (tests/main.cc).
+# TESSERA_DEVICE_TESTS also run on devices of the kind "guarded" (tests/support/guarded_device.cc).
 function(tessera_test_entries name)
   set(levels portable avx2 avx512 avx512_bf16 amx)
   set(levelled "[levels]")
@@ -130,7 +131,7 @@ function(tessera_test_entries name)
   endif()
 endfunction()
 
-# One entry: which of a program's tests, with which variable in the environment (NAME=VALUE or
+# One entry: the tests of a program to run, and an environment variable to set (NAME=VALUE or
 # empty).
 function(tessera_test_entry entry label tests variable)
   string(REGEX MATCH "^[^.]+" program ${entry})
@@ -141,7 +142,7 @@ function(tessera_test_entry entry label tests variable)
   endif()
 endfunction()
 
-# What all test programs share, compiled once: Catch2's main, tests/support and their headers.
+# Shared code of all test programs, compiled once: Catch2's main, tests/support and their headers.
 function(tessera_test_support)
   add_library(tessera_test_libraries INTERFACE)
   target_link_libraries(tessera_test_libraries INTERFACE plugins core_backend Threads::Threads
@@ -160,13 +161,13 @@ function(tessera_test_support)
   if(TESSERA_PRECOMPILE)
     tessera_headers(test_headers ${TESSERA_COMMON_HEADERS} <fstream> <random> <sstream> <thread>
                     ${CMAKE_SOURCE_DIR}/tests/support/catch.h)
-    # As test programs are compiled.
+    # The flags of test programs.
     set_target_properties(test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(test_headers PRIVATE -fPIE $<$<CONFIG:Release>:-O0>)
   endif()
 endfunction()
 
-# tests/<folder>/*_test.cc make one Catch2 program per folder: test_core_graph and so on.
+# One Catch2 program per folder from tests/<folder>/*_test.cc: test_core_graph and so on.
 function(tessera_tests)
   set(TESSERA_LEVELLED_TESTS test_core_backend test_experiments test_tasks)
   set(TESSERA_DEVICE_TESTS test_core_runtime test_experiments test_tasks)
@@ -190,7 +191,7 @@ function(tessera_tests)
     endif()
     target_sources(${name} PRIVATE ${test})
   endforeach()
-  foreach(name test_inputs_flat_tokens_tool test_tasks_interop)  # Others do not need the tool.
+  foreach(name test_inputs_flat_tokens_tool test_tasks_interop)  # Only these run the tool.
     target_link_libraries(${name} PRIVATE inputs_flat_tokens_tool)
   endforeach()
   include(${CMAKE_SOURCE_DIR}/tests/plugins/fixtures.cmake)

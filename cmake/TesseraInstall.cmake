@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# `cmake --install` gives a package for find_package(Tessera): programs, libraries, headers and
-# tessera_plugin(). Our own experiments come along as plugins.
+# `cmake --install` installs a package for find_package(Tessera): programs, libraries, headers,
+# tessera_plugin(), and Tessera's experiments as plugins.
 include(CMakePackageConfigHelpers)
 
 get_property(folders GLOBAL PROPERTY TESSERA_FOLDERS)
@@ -34,7 +34,7 @@ install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
               ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake cmake/TesseraPlugin.cmake
         DESTINATION ${package})
 
-# The build folder is such a package as well: a project of `runexp new` needs no installation.
+# The build folder is such a package too: a project of `runexp new` needs no installation.
 set(here ${CMAKE_BINARY_DIR}/lib/cmake/Tessera)
 set(TESSERA_SHARE ${CMAKE_SOURCE_DIR}/cmake)
 configure_package_config_file(cmake/TesseraConfig.cmake.in ${here}/TesseraConfig.cmake

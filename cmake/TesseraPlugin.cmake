@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tessera_plugin(<family> <source>...): a plugin with the experiments of one family, <family>.so, in
-# tessera/experiments of the library folder. Used for experiments/ here and, through
-# find_package(Tessera), by anyone's own.
+# tessera/experiments of the library folder. Used for experiments/ and, through
+# find_package(Tessera), by users' projects.
 function(tessera_plugin family)
   add_library(experiment_${family} MODULE ${ARGN} ${TESSERA_PLUGIN_STAMP_SOURCE})
   target_link_libraries(experiment_${family} PRIVATE Tessera::plugins)

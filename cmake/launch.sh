@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by ./runexp, ./flat_tokens and ./runtests: installs what is missing, builds what is stale,
-# one process at a time. Says nothing and costs milliseconds when there is nothing to do.
+# Sourced by ./runexp, ./flat_tokens and ./runtests: installs missing packages and builds stale
+# targets, one process at a time. Prints nothing and takes milliseconds if there is nothing to do.
 
 root=${BASH_SOURCE[0]%/*}/..
 build=$root/build/release
@@ -11,12 +11,13 @@ source "$root/cmake/progress.sh"
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 give_up() { say "$*"; exit 2; }
 
-# What a stamp stands for is built: .launch_stamp.programs for all programs and plugins,
-# .launch_stamp.quickstart for runexp with the experiments of one family, and so on.
+# The time of a stamp is the start of the last build of a set of targets: .launch_stamp.programs for
+# all programs and plugins, .launch_stamp.quickstart for runexp with the experiments of one family,
+# and so on.
 stamp_of() { echo "$build/.launch_stamp.$1"; }
 
-# is_stale SET FILE…: whether the set may be out of date: a file is missing, or anything that it is
-# made from, folders included, is newer than the last build of the set or of all programs.
+# is_stale SET FILE…: whether the set may be out of date: a file is missing, or any source,
+# including folders, is newer than the last build of the set or of all programs.
 is_stale() {
   local set=$1 file newer stamp
   shift
@@ -36,16 +37,16 @@ under_mpirun() {
     [[ -n ${SLURM_STEP_ID-} && ${SLURM_STEP_NUM_TASKS:-1} -gt 1 ]]
 }
 
-# mpi_is_new STAMP: whether MPI was installed after that build, which did without it.
+# mpi_is_new STAMP: whether MPI was installed after that build, which did not use it.
 mpi_is_new() {
   [[ -e $build/lib/tessera/transports/mpi.so ]] && return 1
   local compiler
   compiler=$(command -v mpicc) && [[ -n $(find "$compiler" -cnewer "$1" 2>/dev/null) ]]
 }
 
-# Installs the packages of cmake/packages.txt of the kinds named ("build", "test").
+# Installs the packages of cmake/packages.txt of the given kinds ("build", "test").
 install_packages() {
-  command -v dpkg-query >/dev/null || return 0  # Not Debian: CMake will say what it misses.
+  command -v dpkg-query >/dev/null || return 0  # Not Debian: CMake will report what is missing.
   local kinds=" $* " kind package missing=()
   while read -r kind package; do
     [[ -n $package && $kinds == *" $kind "* ]] || continue
@@ -61,7 +62,7 @@ install_packages() {
       give_up "packages are missing; install them with: apt-get install ${missing[*]}"
     fi
   fi
-  # Asked for before the progress line, which would hide the question.
+  # Before the progress line, which would hide the password prompt.
   ((${#as_root[@]} == 0)) || sudo -v || give_up "sudo refused; as root: apt-get install ${missing[*]}"
   say "installing ${missing[*]}"
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600)
@@ -73,7 +74,7 @@ install_packages() {
   }
 }
 
-# As many compilers as there are processors and as memory (1.5 GB each) allows.
+# The number of parallel compilers, limited by processors and memory (1.5 GB each).
 compile_jobs() {
   local processors memory_kb=0
   processors=$(nproc)
@@ -83,13 +84,14 @@ compile_jobs() {
   echo $((by_memory > 0 ? by_memory : 1))
 }
 
-# run_logged WHAT LOG COMMAND…: with progress; what the log says of errors is shown if it fails.
+# run_logged WHAT LOG COMMAND…: runs the command with progress; shows the errors in the log if it
+# fails.
 run_logged() {
   with_progress "$@" || { grep -E -A3 'error|FAILED|CMake Error' "$2" | head -n 40 >&2; return 1; }
 }
 
-# first_build TARGET…: what is ahead, of a build folder without one. Processor seconds as measured
-# on a machine of 2023; docs/performance.md has them.
+# first_build TARGET…: announces the cost of the first build of a folder. Processor seconds were
+# measured on a machine of 2023; docs/performance.md has them.
 first_build() {
   local seconds=700
   [[ " $* " == *' programs '* ]] && seconds=450
@@ -97,7 +99,8 @@ first_build() {
   say "first time here: compiles what is needed, about $(minutes $((seconds / $(compile_jobs))))"
 }
 
-# build_targets SET KINDS TARGET…: under the lock, installs packages of these kinds and builds.
+# build_targets SET KINDS TARGET…: installs packages of these kinds and builds, while it holds the
+# lock.
 build_targets() {
   local set=$1 kinds=$2 begun stamp
   shift 2
@@ -108,7 +111,7 @@ build_targets() {
   install_packages $kinds
   stamp=$(stamp_of "$set")
   begun=$build/.launch_begun
-  touch "$begun"  # What changes while the build runs is for the next one.
+  touch "$begun"  # Changes during the build are for the next build.
   if [[ ! -e $build/build.ninja || $root/CMakePresets.json -nt $build/build.ninja ]] ||
     mpi_is_new "$build/build.ninja"; then
     [[ -e $build/build.ninja ]] || first_build "$@"
@@ -118,11 +121,11 @@ build_targets() {
   run_logged building "$build/build.log" ninja -C "$build" -j "$(compile_jobs)" "$@" ||
     give_up "building failed (all of it: $build/build.log)"
   mv "$begun" "$stamp"
-  exec 9>&-  # Or the program would hold the lock as long as it runs.
+  exec 9>&-  # Otherwise the program would hold the lock while it runs.
 }
 
-# family_of ARGUMENT…: the family of experiments that these arguments of runexp are about, if they
-# name one; other families need not be built to run it.
+# family_of ARGUMENT…: the family of the experiment in these arguments of runexp, if any. Other
+# families need not be built to run it.
 family_of() {
   local family='' argument previous=''
   for argument; do
@@ -138,20 +141,21 @@ family_of() {
   return 0
 }
 
-# What one family needs built. Plugins that are there already are kept up to date: runexp loads all
-# that it finds. `transports` is what joins processes; ./runexp does not build under mpirun.
+# The targets to build for one family. Existing plugins are kept up to date, because runexp loads
+# all that it finds. `transports` is needed for several processes; ./runexp does not build under
+# mpirun.
 targets_of_family() {
   local plugin family=$1
   echo "runexp transports experiment_$family"
   for plugin in "$build"/lib/tessera/experiments/*.so; do
-    [[ -e $plugin ]] || continue  # No plugin yet.
+    [[ -e $plugin ]] || continue  # No plugin exists yet.
     plugin=${plugin##*/} plugin=${plugin%.so}
     [[ $plugin != "$family" ]] && compgen -G "$root/experiments/$plugin/*.cc" >/dev/null &&
       echo "experiment_$plugin"
   done
 }
 
-# launch PROGRAM ARGUMENT…: becomes the program, after building it if need be.
+# launch PROGRAM ARGUMENT…: builds the program if needed, then replaces this process with it (exec).
 launch() {
   local program=$1 set=programs family='' targets=(programs) needed
   shift

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by launch.sh: says how far an installation or a build has come, by reading its log. On a
-# terminal one line that moves, elsewhere a line every half minute.
+# Sourced by launch.sh: shows the progress of an installation or a build, from its log. On a
+# terminal it updates one line; elsewhere it prints a line every 30 seconds.
 
 # minutes SECONDS: "45 s", "3 min 5 s".
 minutes() {
   if (($1 < 60)); then printf '%d s' "$1"; else printf '%d min %d s' $(($1 / 60)) $(($1 % 60)); fi
 }
 
-# steps_of LOG: "done all" by the last line of ninja that counts steps, or by what apt says it has
-# fetched, unpacked and set up of each new package. Nothing while there are none.
+# steps_of LOG: "done all" from the last line of ninja that counts steps, or from apt's messages
+# that it has fetched, unpacked and set up each new package. Nothing if there are none yet.
 steps_of() {
   awk '/^\[[0-9]+\/[0-9]+\] / { split(substr($1, 2), n, /[\/\]]/); done = n[1]; all = n[2] }
        / newly installed, / { for (i = 2; i <= NF; ++i) if ($i == "newly") packages = $(i - 1)
@@ -32,16 +32,17 @@ progress_text() {
     return
   fi
   local left=''
-  # The first steps say little about the others.
+  # The first steps are not representative.
   ((elapsed >= 10 && done * 10 >= all)) &&
     left=", about $(minutes $((elapsed * (all - done) / done))) left"
   echo "$what: $done of $all steps, $(minutes "$elapsed")$left"
 }
 
-# watch_progress WHAT LOG: until it is killed, or the script that started it has ended.
+# watch_progress WHAT LOG: shows progress until it is killed or the script that started it has
+# ended.
 watch_progress() {
   local what=$1 log=$2 begun=$SECONDS launcher=$$ said=0 columns text steps
-  # shellcheck disable=SC2064  # The process to end is the one of now.
+  # shellcheck disable=SC2064  # Expanded now, on purpose.
   trap 'kill "$nap" 2>/dev/null; exit 0' TERM
   while kill -0 "$launcher" 2>/dev/null; do
     sleep 1 &
@@ -74,9 +75,9 @@ with_progress() {
   local what=$1 log=$2 watcher result
   shift 2
   : >"$log"
-  watch_progress "$what" "$log" 9>&- &  # Without the lock: it may outlive this script by a second.
+  watch_progress "$what" "$log" 9>&- &  # Without the lock: it may end a second later.
   watcher=$!
-  # shellcheck disable=SC2064  # The process to end is the one of now.
+  # shellcheck disable=SC2064  # Expanded now, on purpose.
   trap "end_progress $watcher; say 'stopped'; exit 130" INT
   "$@" >"$log" 2>&1
   result=$?

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# new_project.sh RUNEXP: the project of `runexp new` builds with the commands of its README, its tests
-# pass, and it trains and decodes.
+# new_project.sh RUNEXP: tests that the project of `runexp new` builds with the commands of its
+# README, that its tests pass, and that it trains and decodes.
 set -euo pipefail
 runexp=$1
 work=$(mktemp -d)
@@ -13,7 +13,7 @@ grep -qF "  cd 'some where/letters'" next.txt
 cd 'some where/letters'
 if grep -r 'my_project\|SPDX\|/where/tessera' .; then exit 1; fi
 
-# The commands of its README, with few steps.
+# The commands of its README, with a small number of steps.
 commands=$(sed -n '/^```sh$/,/^```$/p' README.md | sed '/^```/d')
 [[ $(wc -l <<<"$commands") -eq 6 ]]
 commands=${commands//--exp=letters.Sorter/--exp=letters.Sorter --set num_train_steps=5}

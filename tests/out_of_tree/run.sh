@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh BUILD: installs this build, builds the plugin of this folder against it and trains with it,
-# also with other mesh axes. Then the plugin must be refused with the stamp of another build.
+# run.sh BUILD: installs this build, builds the plugin of this folder with it and trains, also with
+# other mesh axes. Then checks that the plugin is refused if it has the stamp of another build.
 set -euo pipefail
 build=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,14 +14,14 @@ cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
 cmake --build "$work/build"
 
 # No installed file and no plugin searches the current directory for libraries.
-# Separate commands: in a pipeline a failing readelf would make the test pass.
+# Not a pipeline, in which a failing readelf would make the test pass.
 find "$work/tessera" "$work/build" -type f \( -name '*.so*' -o -path '*/tessera/bin/*' \) \
   -exec env LC_ALL=C readelf -W -d {} + >"$work/paths.txt"
 for file in runexp flat_tokens; do grep -q "^File: .*/tessera/bin/$file$" "$work/paths.txt"; done
 grep -q RUNPATH "$work/paths.txt"
 if grep -E 'R(UN)?PATH.*\[([^]]*:)?[^/$]' "$work/paths.txt"; then exit 1; fi
 
-# Moved, so that no file of the build is found by accident.
+# Moves the installation, so that no file of the build is found by accident.
 mv "$work/tessera" "$work/moved"
 runexp=$work/moved/bin/runexp
 plugins=$work/build/lib/tessera/experiments
@@ -36,7 +36,7 @@ grep -q 'type = "SignedSquare"  *# --set' run/hparams.toml
 [[ $(grep -c '"loss"' run/metrics.jsonl) -ge 5 ]]
 grep -q '"eval/validation/worst/loss": [1-9]' run/metrics.jsonl
 
-# With the plugin's own mesh axes and rules the loss is that of one device.
+# With the plugin's mesh axes and rules, the loss equals that of one device.
 "$runexp" --exp=Sharded --plugin_path="$plugins" --devices=4 --set 'ici_mesh_shape=[2,2]' \
   --job_log_dir="$work/four"
 "$runexp" --exp=Tiny --plugin_path="$plugins" --job_log_dir="$work/one"
@@ -48,7 +48,7 @@ loss() { sed -n 's/.*"step": 5,.* "loss": \([0-9.]\{6\}\).*/\1/p' "$work/$1/metr
 (cd letters && cmake --preset release)
 grep -q "^Tessera_DIR.*=$work/moved/lib/cmake/Tessera$" letters/build/CMakeCache.txt
 
-# With one byte of its stamp changed, the plugin belongs to another build.
+# Changes one byte of the plugin's stamp, which simulates a plugin of another build.
 mkdir other
 sed 's/tessera-plugin-stamp:0\.1/tessera-plugin-stamp:0.0/' "$plugins/elsewhere.so" >other/elsewhere.so
 if "$runexp" --exp=elsewhere.Tiny --plugin_path=other --dry_run 2>error.txt; then exit 1; fi

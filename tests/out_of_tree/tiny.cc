@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// elsewhere.Tiny: a one-layer model of synthetic sequences, with its own activation, which --set
-// can name, and its own metric. elsewhere.Sharded: the same with other mesh axes.
+// elsewhere.Tiny: a one-layer model of synthetic sequences with a user-defined activation, which
+// --set can name, and a user-defined metric. elsewhere.Sharded: the same with other mesh axes.
 #include <algorithm>
 
 #include "core/ops/elementwise.h"
@@ -12,7 +12,7 @@
 
 namespace elsewhere {
 
-// x·|x|. A layer is a class with HParams and fprop.
+// The activation x·|x|.
 class SignedSquare final : public tessera::Activation {
  public:
   struct HParams {
@@ -27,7 +27,7 @@ class SignedSquare final : public tessera::Activation {
 };
 const tessera::TemplateRegistrar<tessera::Activation, SignedSquare> kRegister;
 
-// The greatest loss of an example: a metric of an eval dataset.
+// The largest loss of any example of an eval dataset.
 class Worst final : public tessera::ScoreMetric {
  public:
   struct HParams {
