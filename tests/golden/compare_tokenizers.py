@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares our ids with those of `tokenizers` and `tiktoken` on tricky and on fuzzed text.
+"""Compares Tessera's ids with those of `tokenizers` and `tiktoken` on difficult and random text.
 
   compare_tokenizers.py BENCH_TOKENIZERS [--bytes=1000000] [--seed=1] TOKENIZER...
 
 BENCH_TOKENIZERS is the program (ninja bench_tokenizers). A TOKENIZER is a tokenizer.json, a
-directory with GPT-2's two files, or a *.tiktoken-like file of ranks as NAME=PATH where NAME is one
-of tiktoken's (cl100k_base, o200k_base), for which a tokenizer.json is made. Every difference is
-printed; the exit code tells whether there was one.
+directory with GPT-2's two files, or NAME=PATH with a file of ranks in the .tiktoken format. NAME is
+one of tiktoken's (cl100k_base, o200k_base); a tokenizer.json is generated for it. Prints every
+difference; the exit code is nonzero if there is any.
 """
 import argparse
 import base64
@@ -57,7 +57,7 @@ SPECIAL = ["<|endoftext|>", "<|fim_prefix|>", "<EOT>", "<META>", "<|endofprompt|
 
 
 def assigned(code):
-    """Whether the references know the character: normalization there is of Unicode 13 or older."""
+    """Whether the references know the character: they normalize with Unicode 13 or older."""
     if unicodedata.category(chr(code)) in ("Cs", "Cn"):
         return False
     if code not in KNOWN:
@@ -68,7 +68,7 @@ def assigned(code):
 
 
 def fuzzed(rng):
-    """A text of a few to a few hundred characters, of runs from one pool after another."""
+    """A text of a few to a few hundred characters: a sequence of runs from random pools."""
     parts = []
     for _ in range(rng.randrange(1, 40)):
         kind = rng.random()
@@ -120,7 +120,7 @@ def bytes_to_unicode():
 
 
 def parts_of(ranks, token):
-    """The two tokens whose merge makes `token`: what it is just before the merge of its rank."""
+    """The two tokens whose merge makes `token`: its parts just before the merge of its rank."""
     parts = [bytes([b]) for b in token]
     while len(parts) > 2:
         best = min(range(len(parts) - 1), key=lambda i: ranks.get(parts[i] + parts[i + 1], 1 << 60))
@@ -131,7 +131,7 @@ def parts_of(ranks, token):
 
 
 def json_of_ranks(ranks, pattern, special):
-    """A tokenizer.json of a vocabulary of tiktoken."""
+    """A tokenizer.json for a vocabulary of tiktoken."""
     table = bytes_to_unicode()
     write = lambda token: "".join(table[b] for b in token)
     merges = []
@@ -148,11 +148,12 @@ def json_of_ranks(ranks, pattern, special):
             "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                       "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": True,
-                      # With special tokens: the library numbers those that are not in it by itself.
+                      # With special tokens, because the library assigns its own ids to missing
+                      # ones.
                       "vocab": {**{write(t): i for t, i in ranks.items()}, **special}, "merges": merges}}
 
 
-# As the files of tokenizers have them, and with the same meaning as tiktoken's.
+# The pattern in the files of `tokenizers`, with the same meaning as tiktoken's.
 CL100K = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
@@ -162,7 +163,7 @@ def read_ranks(path):
 
 
 def references(argument, folder):
-    """(what we are given, {name of a reference: (plain, with special)})"""
+    """(argument for the program, {name of a reference: (plain, with special)})"""
     import tiktoken
     import tiktoken_ext.openai_public as public
     from tokenizers import Tokenizer

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads exported tokenizers with `transformers` and compares their ids with ours, for
+"""Loads exported tokenizers with `transformers` and compares their ids with Tessera's, for
 tests/tasks/interop/hf_sentence_piece_test.cc.
 
-`python3 tests/golden/hf_sentence_piece.py DIR...`: DIR holds what an export wrote, and texts.json,
-a list of objects with `text`, `ids`, `with_special` (where names of special tokens stand for them)
-and `decoded`.
+`python3 tests/golden/hf_sentence_piece.py DIR...`: DIR has the files of an export and texts.json, a
+list of objects with `text`, `ids`, `with_special` (special tokens as names in the text are
+recognized) and `decoded`.
 
-The same ids in another order are a tie: the parts of a run of spaces or of equal digits score alike
-in every order, and SentencePiece, which adds in 32 bits, lets rounding choose. At most one text in
-a hundred may have one. Left out are texts with an accent behind a character that is normalized to
-others: `tokenizers` loses it.
+The same ids in another order are a tie: the parts of a run of spaces or of equal digits have the
+same score in every order, and SentencePiece adds scores in 32 bits, so rounding decides. At most
+one text in a hundred may have a tie. Texts with an accent after a character that is normalized to
+several characters are skipped, because `tokenizers` loses the accent.
 """
 import json
 import pathlib
@@ -18,7 +18,7 @@ import unicodedata
 
 from transformers import AutoTokenizer
 
-MARK = "\u2581"  # Spaces that are written as such are taken for spaces when they are decoded.
+MARK = "\u2581"  # A literal mark in the text would be decoded as a space.
 
 
 def is_tie(got, expected):

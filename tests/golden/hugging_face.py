@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small random GPT-2 and Llama models as `transformers` saves and scores them: the other side of
+"""Small random GPT-2 and Llama models, saved and evaluated by `transformers`, as references for
 tests/tasks/interop. `python3 tests/golden/hugging_face.py` rewrites hugging_face/<name>/ beside it:
 config.json, weights as safetensors (some in shards) and scores.safetensors (ids and f32 logits).
 
-`hugging_face.py --check DIR...` loads what Tessera exported with `transformers` and compares its
-logits with those in DIR/scores.safetensors, which are Tessera's.
+`hugging_face.py --check DIR...` loads Tessera's exports with `transformers` and compares the logits
+with Tessera's in DIR/scores.safetensors.
 """
 import pathlib
 import shutil
@@ -20,7 +20,7 @@ VOCAB, EMBED, HEADS, LAYERS, SEQ, BATCH = 48, 16, 4, 2, 20, 2
 
 
 def randomise(model):
-    """No weight is left at a value that would hide a slip: not biases at 0, nor scales at 1."""
+    """Randomizes all weights: biases of 0 or scales of 1 could hide errors."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -35,7 +35,7 @@ def ids():
 
 
 def logits_of(folder):
-    """In f32, from the weights as saved."""
+    """Logits in f32, from the weights as saved."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
         return model.eval()(ids()).logits.contiguous()
@@ -54,7 +54,7 @@ def llama(**changes):
     return LlamaForCausalLM(config)
 
 
-# Each: how to make it, the dtype it is saved in, and the size of a shard.
+# For each model: a factory, the dtype of its file, and the shard size.
 MODELS = {
     "gpt2": (lambda: gpt2(), torch.float32, "1GB"),
     "gpt2_untied": (lambda: gpt2(tie_word_embeddings=False, n_inner=40, activation_function="gelu",

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Goldens of tokenizers: what `tokenizers`, `tiktoken` and `sentencepiece` make of tricky text.
+"""Goldens of tokenizers: ids from `tokenizers`, `tiktoken` and `sentencepiece` for difficult text.
 
-  tests/golden/make_tokenizers.py            writes tokenizers/*.golden.json anew
-  tests/golden/make_tokenizers.py --train    makes the small vocabularies anew first, of our docs
+  tests/golden/make_tokenizers.py            rewrites tokenizers/*.golden.json
+  tests/golden/make_tokenizers.py --train    first retrains the small vocabularies on docs/
 
 Each golden has texts, or bytes in base64, and the ids without and with special tokens. Bytes that
-are no UTF-8 are split as if each were U+FFFD and then encoded as the bytes that they are.
+are not valid UTF-8 are split as if each were U+FFFD, and then encoded as the original bytes.
 """
 import base64
 import glob
@@ -58,7 +58,7 @@ def trained(model, pre_tokenizer, normalizer=None, size=600, alphabet=ALPHABET, 
     if pre_tokenizer is not None:
         tokenizer.pre_tokenizer = pre_tokenizer
     trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, special_tokens=list(special), show_progress=False, **arguments)
-    # Lines: without a pre-tokenizer each text is one word.
+    # Trained on lines: without a pre-tokenizer each text is one word.
     tokenizer.train_from_iterator(our_text().split("\n"), trainer)
     return tokenizer
 
@@ -88,7 +88,7 @@ def train_llama3():
     start = tokenizer.token_to_id("<|begin_of_text|>")
     tokenizer.post_processor = processors.TemplateProcessing(single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", start)])
     tokenizer.decoder = decoders.ByteLevel()
-    # The longest merges are left out, so that only whole words reach their tokens.
+    # Removes the longest merges, so that only whole words give their tokens.
     value = json.loads(tokenizer.to_str())["model"]
     save(tokenizer, "llama3", ignore_merges=True, merges=value["merges"][:-40])
 
@@ -165,7 +165,7 @@ def encoding_of(name, pattern, vocabulary, special):
 
 
 def of_bytes(encoding, pattern, raw):
-    """Words are those of the text with U+FFFD for each byte that is in no character."""
+    """Encodes bytes: words are split as if each invalid byte were U+FFFD."""
     shown, pieces = [], []
     for character in raw.decode("utf-8", "surrogateescape"):
         broken = 0xdc80 <= ord(character) <= 0xdcff

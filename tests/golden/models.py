@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three small language models in plain PyTorch, written from the papers and not from Tessera: the
-independent side of tests/layers/goldens_test.cc. `python3 tests/golden/models.py` rewrites
+"""Three small language models in plain PyTorch, written from the papers and independently of
+Tessera: the references of tests/layers/goldens_test.cc. `python3 tests/golden/models.py` rewrites
 gpt2.txt, llama.txt and pax.txt beside it: the loss and every gradient, computed in float64.
 
-Weights and batches come from integer formulas that the C++ test repeats.
+Weights and batches come from integer formulas that the C++ test also implements.
 """
 import math
 import pathlib
@@ -33,7 +33,7 @@ def noise(name, count):
 
 
 class Weights:
-    """Makes weights on demand: 'scale' weights about 1 (or about 0), matrices of a fair size."""
+    """Makes weights on demand: scales and biases near `centre`, and matrices of moderate size."""
 
     def __init__(self):
         self.table = {}
@@ -163,7 +163,7 @@ def sinusoids(positions):
 def pax(batch, w):
     """Pax's c4 recipe: sinusoids, LayerNorm as 1+scale, combined QKV, per-dim query scale, caps on
     attention (50) and softmax (30), embedding times √D, biases in FFN and softmax; with label
-    smoothing and z-loss besides."""
+    smoothing and z-loss."""
     head = EMBED // HEADS
     table = w("lm.softmax.w", VOCAB, EMBED)
     x = F.embedding(batch["ids"], table) * math.sqrt(EMBED) + sinusoids(batch["segment_pos"])

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/golden/zarr: small stores of seqax's flat tokens, by the zarr and numcodecs libraries.
+"""Writes tests/golden/zarr: small stores of seqax's flat tokens, with the libraries zarr and
+numcodecs.
 
     python tests/golden/zarr_stores.py        (zarr 2, numcodecs, numpy)
 
-`seqax` is written as seqax's flat_tokens.py does; the others differ in one thing each. The documents
-are a formula, which tests/inputs/zarr_test.cc knows, too.
+`seqax` is written like in seqax's flat_tokens.py; each of the others differs in one property. The
+documents are a formula, which tests/inputs/flat_tokens_tool/zarr_test.cc also implements.
 """
 import pathlib
 import shutil
@@ -59,7 +60,7 @@ def main():
     store("gzip", compressor=numcodecs.GZip(5), filters=delta)
     store("zstd", compressor=numcodecs.Zstd(3))
     store("plain", tokens_dtype="<u8", fill_value=None)
-    # Tokens of one document that are all 0 need not be stored.
+    # A chunk that is all zeros need not be stored.
     root = zarr.open_group(str(ROOT / "missing"), mode="w", )
     group = root.create_group("train")
     tokens = group.create_dataset("encoded_tokens", shape=(3000,), chunks=(1024,), dtype="<u4",
