@@ -176,7 +176,7 @@ TEST_CASE("C++ code in the documents compiles") {
   REQUIRE(ran.exit_code == 0);
 }
 
-// A run of 120 steps; "runs/…" in the documents stands for its directory.
+// A run of 120 steps, whose directory replaces "runs/…" in the documents.
 void make_documented_run(const TemporaryDirectory& folder) {
   write_small_text(folder.path());
   const Outcome ran =
@@ -218,7 +218,7 @@ TEST_CASE("an experiment's configuration accepts the TOML in the documents") {
   }
 }
 
-// "..." at the end of an object stands for further members.
+// "..." at the end of an object means further members.
 std::string without_ellipsis(const std::string& text) {
   static const std::regex kMore(R"(,?\s*\.\.\.\s*\})");
   return std::regex_replace(text, kMore, "}");

@@ -57,7 +57,7 @@ std::vector<std::string> over_all(const std::vector<std::string>& files, Check c
 
 const std::vector<std::string> kNothing;
 
-TEST_CASE("no macros are defined besides FIELDS, CHECK and REGISTER_EXPERIMENT") {
+TEST_CASE("no macros are defined except FIELDS, CHECK and REGISTER_EXPERIMENT") {
   REQUIRE(over_all(source_files(code_folders(), {".h", ".cc"}), stray_macros) == kNothing);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint: a directory with the arrays of a run at one step, which appears completely or not
-// at all (docs/formats.md). Each host writes what it owns to its own HDF5 file; index.h5 shows
-// every array whole to any HDF5 client; Tessera itself reads by tables beside them
+// at all (docs/formats.md). Each host writes what it owns to its own HDF5 file; index.h5 presents
+// whole arrays to any HDF5 client; Tessera reads with tables in separate files
 // (checkpoint_table.h). This file writes and reads one checkpoint; checkpoint_store.h manages those
 // of a run.
 #pragma once
@@ -56,7 +56,7 @@ struct CheckpointArray {
   ArrayBytes bytes;
 };
 
-// What a checkpoint holds besides arrays.
+// The contents of a checkpoint other than arrays.
 struct CheckpointInfo {
   int64_t step = 0;
   uint64_t seed = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of a checkpoint: text files that say where each piece lies in its HDF5 files, with
-// checksums for every byte of them (docs/formats.md). Tessera reads checkpoints only by these,
-// since HDF5 may crash on a damaged file before it checks anything. Pieces are read and checked in
-// tiles.
+// The tables of a checkpoint: text files with the position of each piece in the HDF5 files and
+// checksums of all their bytes (docs/formats.md). Tessera reads checkpoints only with these,
+// because HDF5 may crash on a damaged file before it checks anything. Pieces are read and checked
+// in tiles.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ struct CheckpointPiece {
   int64_t bytes() const;
 };
 
-// The table of one shard. Parsed tables are valid: blocks lie in their arrays, pieces lie in the
-// file and do not overlap, and each tile has a checksum.
+// The table of one shard. Parsed tables are valid: blocks are inside their arrays, pieces are
+// inside the file and do not overlap, and each tile has a checksum.
 struct ShardTable {
   int64_t step = 0;
   CheckpointHost host;

@@ -67,7 +67,7 @@ class Communicator {
 // on how the devices are spread over processes, so that a plan made without devices is right.
 struct CollectiveNeeds {
   int64_t scratch_bytes = 0;
-  bool may_overwrite = false;  // The result may lie in the operand's buffer.
+  bool may_overwrite = false;  // The result may overwrite the operand's buffer.
 };
 
 }  // namespace tessera

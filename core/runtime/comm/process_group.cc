@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each collective is one round: every process sends its contribution to process 0 (the leader),
 // which sends the result to all others (the peers). With short texts that is one message each way.
-// MPI's collectives would not do: a process that fails joins the round of whatever collective the
-// others are in, and the leader names the processes that are missing.
+// MPI's collectives are not sufficient: a process that fails must be able to join any collective of
+// the others, and the leader must report missing processes.
 #include "core/runtime/comm/process_group.h"
 
 #include <algorithm>

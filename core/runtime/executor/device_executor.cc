@@ -35,7 +35,7 @@ void append_signature(const Graph& graph, const Node& node, std::string& text) {
   }
 }
 
-// Pairs the graphs of a plan with this device's. CHECKs that they are alike.
+// Pairs the graphs of a plan with this device's. CHECKs that they have the same structure.
 void pair_graphs(const Graph& planned, const Graph& own,
                  std::map<const Graph*, const Graph*>& pairs) {
   pairs[&planned] = &own;
