@@ -87,7 +87,7 @@ GradientDifference worst_gradient(const Graph& graph, const ReferenceInputs& inp
     const bool is_number = !std::isnan(here.relative_size());
     if (worst.name.empty() || !is_number || here.relative_size() > worst.relative_size())
       worst = std::move(here);
-    return is_number;  // NaN counts as the largest difference.
+    return is_number;  // NaN counts as the largest error.
   });
   return worst;
 }

@@ -77,7 +77,6 @@ TraceScope::~TraceScope() { frames.pop_back(); }
 Graph& traced_graph() { return *innermost().graph; }
 const Mesh& traced_mesh() { return *innermost().mesh; }
 const AxisRules& traced_rules() { return *innermost().rules; }
-bool tracing() { return !frames.empty(); }
 
 PathScope::PathScope(std::string_view name)
     : outer_size_(state.path.size()),

@@ -30,7 +30,6 @@ class TraceScope {
 Graph& traced_graph();
 const Mesh& traced_mesh();
 const AxisRules& traced_rules();
-bool tracing();
 
 // Appends ".name" to the layer path. A name such as "x_layers[3]" contains the logical layer index.
 // Errors thrown inside include the path.

@@ -143,16 +143,21 @@ class Required : public Field<T> {
   using Field<T>::Field;
 };
 
+// Calls visitor(name, member) for every field in the order of FIELDS, after the fields of P::Base
+// if the struct is derived.
+template <typename P, typename Visitor>
+void visit_fields(P& p, Visitor&& visitor);
+
 namespace detail {
 
-// A struct of fields that stand among those of the struct it is a member of.
+// A struct whose fields are among those of the struct it is a member of.
 template <typename T>
 concept Inlined = T::kInlined;
 
 template <typename Visitor, typename Member>
 void visit_member(Visitor& visitor, std::string_view name, Member& member) {
   if constexpr (Inlined<std::remove_const_t<Member>>) {
-    member.fields(visitor);
+    visit_fields(member, visitor);
   } else {
     visitor(name, member);
   }
@@ -168,8 +173,6 @@ using WithConstOf = std::conditional_t<std::is_const_v<From>, const To, To>;
 
 }  // namespace detail
 
-// Calls visitor(name, member) for every field in the order of FIELDS, after the fields of P::Base
-// if the struct is derived.
 template <typename P, typename Visitor>
 void visit_fields(P& p, Visitor&& visitor) {
   using Plain = std::remove_const_t<P>;

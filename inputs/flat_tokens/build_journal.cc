@@ -164,8 +164,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSettingsName = "settings";
-constexpr const char* kJournalName = "journal.jsonl";
+// As earlier versions named them, so that their unfinished builds can be resumed.
+constexpr const char* kSettingsName = "terms";
+constexpr const char* kJournalName = "ledger.jsonl";
 
 fs::path folder_of(const fs::path& output) {
   const fs::path parent = output.has_parent_path() ? output.parent_path() : ".";

@@ -35,6 +35,23 @@ const tessera::Template<Base> ffn_tpl = Ffn::HParams{};
 }
 )";
 
+constexpr std::string_view kInlined = R"(
+#include "core/hparams/convert.h"
+namespace mine {
+struct Shared {
+  static constexpr bool kInlined = true;
+  double rate = 0.5;
+  int64_t width = 4;
+  FIELDS(rate, width)
+};
+struct Ffn {
+  Shared shared;
+  FIELDS(shared)
+};
+const tessera::Tree tree = tessera::to_tree(Ffn{});
+}
+)";
+
 constexpr std::string_view kAbstract = R"(
 #include "layers/layer.h"
 namespace mine {
@@ -118,6 +135,14 @@ TEST_CASE("an invalid HParams is a compile error of one line that names it") {
   REQUIRE(first_error(changed(kLayer, "namespace mine", "namespace")) ==
           "use of deleted function 'void tessera::HParams_are_in_an_anonymous_namespace() [with "
           "HParams = {anonymous}::Ffn::HParams]'");
+}
+
+TEST_CASE("an inlined struct whose FIELDS omits a member is a compile error of one line that names it") {
+  if (!kCompilerIsGnu) return skip_test(kOtherCompiler);
+  REQUIRE(first_error(std::string(kInlined)).empty());
+  REQUIRE(first_error(changed(kInlined, "FIELDS(rate, width)", "FIELDS(rate)")) ==
+          "use of deleted function 'void tessera::member_is_not_in_FIELDS() [with Struct = "
+          "mine::Shared; auto member = Name<6>{\"width\"}]'");
 }
 
 TEST_CASE("a wrong fprop signature is a compile error of one line that names the layer") {

@@ -176,10 +176,6 @@ OpenedCheckpoint opened_checkpoint(const std::filesystem::path& directory) {
 
 }  // namespace
 
-UnknownFormat::UnknownFormat(const std::string& where, int64_t version)
-    : Error(fmt::format("{}: a checkpoint of format {}; this build reads formats 1 to {}", where,
-                        version, kCheckpointVersion)) {}
-
 struct Checkpoint::Impl {
   std::filesystem::path directory;
   std::string remedy;

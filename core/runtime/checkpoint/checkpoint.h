@@ -18,11 +18,9 @@
 
 #include "core/backend/backend.h"
 #include "core/base/dtype.h"
-#include "core/base/error.h"
+#include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {
-
-constexpr int64_t kCheckpointVersion = 3;
 
 // The bytes of an array: in the host's memory, or in a device's, from which they are copied piece
 // by piece as they are written.
@@ -56,22 +54,6 @@ struct CheckpointArray {
   ArrayBytes bytes;
 };
 
-// The contents of a checkpoint other than arrays.
-struct CheckpointInfo {
-  int64_t step = 0;
-  uint64_t seed = 0;
-  int64_t input_position = 0;
-  std::map<std::string, std::string> input_extra;
-  std::string hparams;     // hparams.toml of the run.
-  std::string graph_hash;  // Of the unlowered training graph.
-};
-
-// This host's place among the hosts that save.
-struct CheckpointHost {
-  int64_t index = 0;
-  int64_t count = 1;
-};
-
 class PendingReads;
 
 // Sizes of the files that a host writes.
@@ -91,12 +73,6 @@ ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
 void write_checkpoint_index(const std::filesystem::path& directory, const CheckpointInfo& info,
                             int64_t num_hosts = 1);
 
-// A checkpoint whose files are missing, short, damaged or those of another checkpoint.
-class DamagedCheckpoint : public Error {
- public:
-  using Error::Error;
-};
-
 // Reads a checkpoint that was written in any pieces. Every byte is checked against a checksum:
 // arrays when they are read, all else when the checkpoint is opened. A missing, short or damaged
 // file is a DamagedCheckpoint error that names it; HDF5 alone would return zeros.
@@ -107,10 +83,7 @@ class Checkpoint {
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
 
-  struct Entry {
-    DType dtype = DType::kF32;
-    std::vector<int64_t> shape;
-  };
+  using Entry = CheckpointEntry;
   const std::filesystem::path& directory() const;
   const CheckpointInfo& info() const;
   const std::map<std::string, Entry>& entries() const;  // By path.

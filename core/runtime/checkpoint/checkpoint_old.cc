@@ -34,16 +34,16 @@ DType dtype_stored_as(std::string_view stored_name, const std::string& where) {
 }
 
 // The index's list of arrays: lines "f32 [300 64] path".
-std::map<std::string, Checkpoint::Entry> parse_list(const std::string& list,
-                                                    const std::string& where) {
-  std::map<std::string, Checkpoint::Entry> entries;
+std::map<std::string, CheckpointEntry> parse_list(const std::string& list,
+                                                  const std::string& where) {
+  std::map<std::string, CheckpointEntry> entries;
   std::istringstream lines(list);
   for (std::string line; std::getline(lines, line);) {
     const size_t open = line.find(" [");
     const size_t close = line.find("] ");
     if (open == std::string::npos || close == std::string::npos || close < open)
       fail("{}: cannot make sense of the line '{}'", where, line);
-    Checkpoint::Entry entry{dtype_stored_as(line.substr(0, open), where), {}};
+    CheckpointEntry entry{dtype_stored_as(line.substr(0, open), where), {}};
     std::istringstream sizes(line.substr(open + 2, close - open - 2));
     for (int64_t size = 0; sizes >> size;) entry.shape.push_back(size);
     entries[line.substr(close + 2)] = std::move(entry);
@@ -52,7 +52,7 @@ std::map<std::string, Checkpoint::Entry> parse_list(const std::string& list,
 }
 
 // Error unless the piece is a part of the array in the index.
-void check_block(const Hdf5Dataset& dataset, const Region& block, const Checkpoint::Entry& entry,
+void check_block(const Hdf5Dataset& dataset, const Region& block, const CheckpointEntry& entry,
                  const std::string& where) {
   const std::vector<int64_t>& whole = entry.shape;
   if (dataset.type() != stored_type(entry.dtype) || block.shape.size() != whole.size() ||

@@ -5,19 +5,13 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "core/runtime/checkpoint/checkpoint.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {
-
-// A checkpoint that a later version of Tessera has written. It is not damaged.
-class UnknownFormat : public Error {
- public:
-  explicit UnknownFormat(const std::string& where, int64_t version);
-};
 
 // Where the bytes of one piece are.
 class PieceBytes {
@@ -37,7 +31,7 @@ struct OpenedPiece {
 
 struct OpenedCheckpoint {
   CheckpointInfo info;
-  std::map<std::string, Checkpoint::Entry> entries;
+  std::map<std::string, CheckpointEntry> entries;
   std::map<std::string, std::vector<OpenedPiece>> pieces;  // By array.
 };
 

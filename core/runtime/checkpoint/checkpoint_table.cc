@@ -12,7 +12,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_files.h"
-#include "core/runtime/checkpoint/checkpoint_pieces.h"
 
 namespace tessera {
 namespace {
@@ -198,6 +197,10 @@ constexpr std::string_view kGraphHash = "graph_hash";
 constexpr std::string_view kInputExtra = "input_extra/";
 
 }  // namespace
+
+UnknownFormat::UnknownFormat(const std::string& where, int64_t version)
+    : Error(fmt::format("{}: a checkpoint of format {}; this build reads formats 1 to {}", where,
+                        version, kCheckpointVersion)) {}
 
 int64_t CheckpointPiece::bytes() const { return block.elements() * dtype_bytes(dtype); }
 

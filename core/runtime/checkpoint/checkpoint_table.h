@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of a checkpoint: text files with the position of each piece in the HDF5 files and
+// The contents of a checkpoint and its tables: text files with the position of each piece in the HDF5 files and
 // checksums of all their bytes (docs/formats.md). Tessera reads checkpoints only with these,
 // because HDF5 may crash on a damaged file before it checks anything. Pieces are read and checked
 // in tiles.
@@ -7,15 +7,53 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/dtype.h"
+#include "core/base/error.h"
 #include "core/base/region.h"
 #include "core/io/file.h"
-#include "core/runtime/checkpoint/checkpoint.h"
 
 namespace tessera {
+
+constexpr int64_t kCheckpointVersion = 3;
+
+// What a checkpoint holds besides arrays.
+struct CheckpointInfo {
+  int64_t step = 0;
+  uint64_t seed = 0;
+  int64_t input_position = 0;
+  std::map<std::string, std::string> input_extra;
+  std::string hparams;     // hparams.toml of the run.
+  std::string graph_hash;  // Of the unlowered training graph.
+};
+
+// This host's place among the hosts that save.
+struct CheckpointHost {
+  int64_t index = 0;
+  int64_t count = 1;
+};
+
+// An array of a checkpoint.
+struct CheckpointEntry {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+};
+
+// A checkpoint whose files are missing, short, damaged or those of another checkpoint.
+class DamagedCheckpoint : public Error {
+ public:
+  using Error::Error;
+};
+
+// A checkpoint that a later version of Tessera has written. It is not damaged.
+class UnknownFormat : public Error {
+ public:
+  explicit UnknownFormat(const std::string& where, int64_t version);
+};
 
 // The tiles of a piece, which are read and checked as a unit. A tile is a run of the piece's
 // row-major bytes, at most 16 MiB.

@@ -110,7 +110,7 @@ TEST_CASE("a truncated journal is resumed; other settings start over with a note
   REQUIRE_THROWS_WITH(run_build(build), Contains("9.jsonl:2: not valid JSON") &&
                                             Contains("progress is saved in") &&
                                             Contains("the same command resumes"));
-  const auto journal = directory / ".t.h5.parts/journal.jsonl";
+  const auto journal = directory / ".t.h5.parts/ledger.jsonl";
   const std::string lines = read_bytes(journal);
   REQUIRE(std::count(lines.begin(), lines.end(), '\n') > 3);
   write_bytes(journal, lines.substr(0, lines.size() - 7));
