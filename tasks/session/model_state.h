@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves parameters and state between the devices of this process and where they come from or go to:
-// initial values, checkpoints, another run's weights. Only the devices' own parts are made or read.
+// Initializes, saves and restores the parameters and state on this process's devices: from initial
+// values, checkpoints and another run's weights. Only the devices' own parts are made or read.
 #pragma once
 
 #include <cstdint>

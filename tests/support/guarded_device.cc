@@ -2,8 +2,8 @@
 // A kind of device, "guarded", that computes like the CPU but keeps its memory from the host, as a
 // GPU does. Its addresses lie where nothing may be read or written, so that using one as a pointer
 // is a segmentation fault; the device itself translates them. All its streams are threads, and
-// launches and copies are delayed at random, so that what does not wait for its operands computes
-// with others. Linked into the test programs, and a plugin of its own for runexp.
+// launches and copies are delayed at random, so that a launch that does not wait for its operands
+// reads wrong values. Linked into the test programs, and a plugin of its own for runexp.
 #include <sys/mman.h>
 
 #include <algorithm>

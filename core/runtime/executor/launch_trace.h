@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be told of each launch, and a trace of when each launch of some steps ran, for Perfetto
-// and chrome://tracing: for each device a track of compute and one of communication; in both, steps
+// The times of launches, and a trace of the launches of some steps for Perfetto and
+// chrome://tracing: for each device a track of compute and one of communication; in both, steps
 // above phases above layer paths above launches.
 #pragma once
 
