@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/io/hdf5_internal.h"
+#include "core/io/hdf5_library.h"
 
 namespace tessera::hdf5_library {
 
