@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A kind of device, "guarded", that computes like the CPU but keeps its memory from the host, as a
-// GPU does. Its addresses lie where nothing may be read or written, so that using one as a pointer
+// GPU does. Its addresses point to memory without access rights, so that using one as a pointer
 // is a segmentation fault; the device itself translates them. All its streams are threads, and
 // launches and copies are delayed at random, so that a launch that does not wait for its operands
 // reads wrong values. Linked into the test programs, and a plugin of its own for runexp.
