@@ -107,7 +107,8 @@ class Device {
 
   // How much can be allocated, beside what other devices of this process may take.
   virtual int64_t available_bytes() const = 0;
-  // Zeroed, page-friendly memory, for the one arena; null if there is not enough.
+  // Zeroed memory for the one arena, aligned to at least 64 bytes; null if there is not enough. Not
+  // null for 0 bytes, the arena of a program without operands.
   virtual DeviceAddress allocate(int64_t bytes) = 0;
   virtual void release(DeviceAddress memory, int64_t bytes) = 0;
 

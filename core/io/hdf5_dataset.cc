@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/io/hdf5.h"
-#include "core/io/hdf5_internal.h"
+#include "core/io/hdf5_library.h"
 
 namespace tessera {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/io/hdf5_internal.h"
+#include "core/io/hdf5_library.h"
 
 namespace tessera {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/io/hdf5_library.h"
+
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/io/hdf5_internal.h"
 
 namespace tessera::hdf5_library {
 

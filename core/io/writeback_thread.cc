@@ -14,7 +14,7 @@ constexpr int64_t kRequestBytes = int64_t{32} << 20;
 WritebackThread::WritebackThread(const ByteFile& file) : file_(file) {
   try {
     thread_ = start_thread([this] { run(); });
-  } catch (const Error&) {  // Not necessary.
+  } catch (const Error&) {  // The final sync then writes everything.
   }
 }
 

@@ -92,7 +92,7 @@ int64_t available_memory() {
   return std::min({system_available(), group_available(), address_space_available()});
 }
 
-std::byte* allocate_pages(int64_t bytes, ThreadPool& team) {
+std::byte* allocate_pages(int64_t bytes, ThreadPool& pool) {
   const int64_t size = std::max(round_up(bytes), kHugePage);
   if (size > available_memory()) return nullptr;
   // One huge page more than needed, to find a boundary inside; the rest is unmapped.
@@ -107,7 +107,7 @@ std::byte* allocate_pages(int64_t bytes, ThreadPool& team) {
   if (kHugePage - skip > 0) munmap(begin + skip + size, static_cast<size_t>(kHugePage - skip));
   std::byte* const memory = begin + skip;
   madvise(memory, static_cast<size_t>(size), MADV_HUGEPAGE);  // Small pages work too.
-  team.parallel(size / kHugePage, 1, [&](Range pages, int) {
+  pool.parallel(size / kHugePage, 1, [&](Range pages, int) {
     for (int64_t at = pages.begin * kHugePage; at < pages.end * kHugePage; at += 4096) {
       *reinterpret_cast<volatile std::byte*>(memory + at) = std::byte{0};
     }

@@ -22,7 +22,7 @@ class HostKernel : public Kernel {
   virtual void run(const HostArgs& args) = 0;
 };
 
-// What a device of the host has prepared.
+// A kernel that a device of the host has prepared; std::bad_cast for any other.
 inline HostKernel& host_kernel(Kernel& kernel) { return dynamic_cast<HostKernel&>(kernel); }
 
 }  // namespace tessera

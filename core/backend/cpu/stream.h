@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// Does its work in the calls themselves, on the caller's thread, and throws there. Addresses are
-// pointers.
+// Does its work in the calls themselves, on the caller's thread, and throws there; later calls and
+// synchronize() do not throw that failure again. Addresses are pointers.
 std::unique_ptr<Stream> make_inline_stream();
 
 struct ThreadStreamOptions {

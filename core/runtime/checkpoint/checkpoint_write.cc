@@ -45,8 +45,8 @@ std::string checkpoint_array_name(const std::string& piece_name) {
 namespace {
 
 constexpr int64_t kTileBytes = int64_t{4} << 20;
-constexpr int64_t kBlockBytes = int64_t{512}
-                                << 10;  // Checksummed and written at once; fits in a cache.
+// Checksummed and written at once; fits in a cache.
+constexpr int64_t kBlockBytes = int64_t{512} << 10;
 constexpr int64_t kPageBytes = 4096;
 
 CheckpointPiece piece_of(const CheckpointArray& array) {

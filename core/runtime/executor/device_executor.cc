@@ -69,9 +69,13 @@ DeviceExecutor::DeviceExecutor(Device& device, int64_t number, Communicator* com
     : device_(device), number_(number), communicator_(communicator), kernels_(device) {}
 
 DeviceExecutor::~DeviceExecutor() {
-  communication_.reset();  // They may still work in the arena.
-  compute_.reset();
+  end_streams();
   if (!arena_.is_null()) device_.release(arena_, bytes_);
+}
+
+void DeviceExecutor::end_streams() {
+  communication_.reset();
+  compute_.reset();
 }
 
 CollectiveNeeds DeviceExecutor::collective_needs(const Graph& graph, const Node& node) const {

@@ -60,8 +60,11 @@ class DeviceExecutor {
   void copy_to_host(std::span<std::byte> to, int64_t offset);
   void synchronize() { compute_->synchronize(); }
 
-  // Returns when all launches are done. Starts run on a second stream, for which waits wait.
+  // Returns when all launches are done. Starts run on a second stream, for which waits wait. After
+  // an Error, launches may still be under way until end_streams().
   void run(int program, const LaunchObserver& observer, const WriteGuard& guard);
+  // Waits for the launches that have begun and drops the others. Nothing can be run after that.
+  void end_streams();
 
  private:
   // One launch with its addresses resolved.

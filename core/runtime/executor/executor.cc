@@ -165,6 +165,10 @@ struct Executor::Impl {
           *device, first + static_cast<int64_t>(parts.size()), joined));
     }
   }
+  // Collectives read the arenas of other devices: none may be running when the first is released.
+  ~Impl() {
+    for (const auto& part : parts) part->end_streams();
+  }
 
   const Program& program(int number) const { return programs[static_cast<size_t>(number)]; }
 

@@ -14,7 +14,7 @@
 #include "core/ops/repeat.h"
 #include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"
-#include "tests/support/reference_device.h"
+#include "tests/support/test_device.h"
 
 namespace tessera {
 namespace {
@@ -106,7 +106,7 @@ Graph trace_updates() {
 }
 
 TEST_CASE("every write of a program to parameters and state is announced before it happens") {
-  const auto device = make_reference_device({});
+  const auto device = make_test_device(1);
   Executor executor(*device);
   const int program = executor.add_program(trace_updates(), {});
   executor.allocate();
