@@ -285,8 +285,9 @@ bool ProgressThread::complete_pieces() {
     MpiRequest& request = *piece.request;
     int bytes = piece.bytes;
     if (request.kind_ == MpiRequest::Kind::kReceive) MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes);
-    CHECK(bytes == piece.bytes, "a message of {} bytes matches a receive of {} (tag {})", bytes,
-          piece.bytes, request.tag_);
+    if (bytes != piece.bytes)
+      fail("a message of {} bytes matches a receive of {} (tag {})", bytes, piece.bytes,
+           request.tag_);
     piece.request = nullptr;
     if (--request.pieces_left_ > 0) continue;
     request.done_ = true;
