@@ -34,7 +34,8 @@ struct PrepareOptions {
 std::string prepare_config(const std::filesystem::path& run_directory,
                            const std::string& experiment, SourceSite site,
                            const ExperimentConfig& config,
-                           const std::vector<std::string>& overrides, const PrepareOptions& options);
+                           const std::vector<std::string>& overrides,
+                           const PrepareOptions& options);
 
 // The differences between two texts of hparams.toml, on one line; "" if there are none.
 std::string describe_change(const std::string& before, const std::string& now);
