@@ -152,7 +152,7 @@ options::variables_map parse_flags(const std::vector<std::string>& arguments) {
     const std::string name = error.get_option_name();
     if (error.kind() == options::invalid_command_line_syntax::extra_parameter)
       fail("{} takes no value", name);
-    fail("{} wants a value; --help says which", name);
+    fail("{} needs a value; --help says which", name);
   } catch (const options::error& error) {
     fail("{}", error.what());
   }

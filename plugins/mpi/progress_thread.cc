@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdio>
 #include <map>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/process.h"
@@ -208,16 +207,16 @@ void ProgressThread::join() {
 }
 
 void ProgressThread::progress() {
-  std::vector<MpiRequest*> posted;
   for (int idle_rounds = 0; pause(idle_rounds);) {
     {
       const std::lock_guard lock(mutex_);
-      posted.swap(posted_);
+      starting_.swap(posted_);
     }
-    for (MpiRequest* request : posted) start(*request);
-    const bool moved = complete_pieces() || !posted.empty();
-    posted.clear();
-    idle_rounds = moved ? 0 : idle_rounds + 1;
+    for (MpiRequest* request : starting_) start(*request);
+    const bool started = !starting_.empty();
+    starting_.clear();  // Requests may be destroyed once they are done.
+    const bool completed = complete_pieces();
+    idle_rounds = started || completed ? 0 : idle_rounds + 1;
   }
 }
 
@@ -283,11 +282,13 @@ bool ProgressThread::complete_pieces() {
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     Piece& piece = pieces_[static_cast<size_t>(completed_[i])];
-    MpiRequest& request = *std::exchange(piece.request, nullptr);
+    MpiRequest& request = *piece.request;
     int bytes = piece.bytes;
     if (request.kind_ == MpiRequest::Kind::kReceive) MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes);
-    CHECK(bytes == piece.bytes, "a message of {} bytes matches a receive of {} (tag {})", bytes,
-          piece.bytes, request.tag_);
+    if (bytes != piece.bytes)
+      fail("a message of {} bytes matches a receive of {} (tag {})", bytes, piece.bytes,
+           request.tag_);
+    piece.request = nullptr;
     if (--request.pieces_left_ > 0) continue;
     request.done_ = true;
     request.changed_.notify_all();
@@ -304,6 +305,7 @@ void ProgressThread::stop(const std::string& error) {
   changed_.notify_all();
   for (const Piece& piece : pieces_)
     if (piece.request != nullptr) piece.request->changed_.notify_all();
+  for (MpiRequest* request : starting_) request->changed_.notify_all();
   for (MpiRequest* request : posted_) request->changed_.notify_all();
 }
 

@@ -88,13 +88,14 @@ class ProgressThread {
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::vector<MPI_Request> requests_;
   std::vector<Piece> pieces_;
+  std::vector<MpiRequest*> starting_;  // Taken from posted_.
   std::vector<int> completed_;
   std::vector<MPI_Status> statuses_;
 
   std::mutex mutex_;                 // Guards the rest, and done_ of requests.
   std::condition_variable wake_;     // Notifies the thread,
   std::condition_variable changed_;  // and those that wait for its state.
-  std::vector<MpiRequest*> posted_;  // Not started yet.
+  std::vector<MpiRequest*> posted_;  // Not taken by the thread yet.
   State state_ = State::kJoining;
   std::string error_;  // Why no request can be done any more; or empty.
   bool closing_ = false;

@@ -68,7 +68,7 @@ std::string prepare_config(const std::filesystem::path& run_directory,
                            const std::string& experiment, SourceSite site,
                            const ExperimentConfig& config,
                            const std::vector<std::string>& overrides,
-                           const SettleOptions& options) {
+                           const PrepareOptions& options) {
   const std::filesystem::path file = run_directory / "hparams.toml";
   Tree wanted = to_tree(with_all_evals(config));
   wanted.provenance = {Origin::kExperiment, site, {}};

@@ -20,7 +20,7 @@ enum class ConfigChange { kRefuse, kAllow };
 // Parses the text of an hparams.toml. Errors begin with `name`, which says where the text is from.
 ExperimentConfig parse_config(std::string_view text, const std::string& name);
 
-struct SettleOptions {
+struct PrepareOptions {
   ConfigChange change = ConfigChange::kRefuse;
   bool starts_over = false;  // An existing run is (or, in a dry run, would be) set aside.
   bool writes = true;        // false: only check.
@@ -34,7 +34,8 @@ struct SettleOptions {
 std::string prepare_config(const std::filesystem::path& run_directory,
                            const std::string& experiment, SourceSite site,
                            const ExperimentConfig& config,
-                           const std::vector<std::string>& overrides, const SettleOptions& options);
+                           const std::vector<std::string>& overrides,
+                           const PrepareOptions& options);
 
 // The differences between two texts of hparams.toml, on one line; "" if there are none.
 std::string describe_change(const std::string& before, const std::string& now);

@@ -59,7 +59,6 @@ class RunLog {
 };
 
 // Reports records that were skipped because they could not be read.
-
 class CorruptRecordsReport {
  public:
   // Skips what was reported before the run was resumed.

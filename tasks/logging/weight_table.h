@@ -11,8 +11,7 @@
 
 namespace tessera {
 
-// Folding: layers with equal rows become one row, `x_layers[0..3].ffn.up`.
-
+// A row to fold: layers with equal rows become one row, `x_layers[0..3].ffn.up`.
 struct PathRow {
   std::string path;  // "lm.transformer.x_layers[3].ffn.up"
   std::string kind;  // Rows are alike if their kinds are equal.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/run_directory/graph_drawing.h"
 
+#include <exception>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -26,19 +27,29 @@ GraphDrawing::GraphDrawing(const Graph& graph, const std::filesystem::path& stem
     return;
   }
   try {
-    // File names are arguments of the script, not part of its text.
+    // The limit also ends a `dot` that survives this process. File names are arguments of the
+    // script, not part of its text.
     dot_.emplace(std::vector<std::string>{
-        "sh", "-c", "nice -n 19 dot -Tsvg -o \"$2\" \"$1\" && mv -f \"$2\" \"$3\"", "sh",
+        "sh", "-c",
+        "ulimit -t \"$4\"; nice -n 19 dot -Tsvg -o \"$2\" \"$1\" && mv -f \"$2\" \"$3\"", "sh",
         std::filesystem::absolute(text_file).string(), std::filesystem::absolute(part_).string(),
-        std::filesystem::absolute(drawing).string()});
+        std::filesystem::absolute(drawing).string(), std::to_string(time_limit.count())});
   } catch (const Error& error) {
     note_ = fmt::format("{} is not drawn: {}", text_file, error.what());
   }
 }
 
 GraphDrawing::~GraphDrawing() {
+  if (dot_ && std::uncaught_exceptions() == 0) dot_->wait(deadline_);
+  cancel();
+}
+
+bool GraphDrawing::is_done() {
+  return !dot_ || dot_->wait(std::chrono::steady_clock::time_point::min()).has_value();
+}
+
+void GraphDrawing::cancel() {
   if (!dot_) return;
-  dot_->wait(deadline_);
   dot_.reset();  // Kills `dot` if it still runs.
   std::error_code ignored;
   std::filesystem::remove(part_, ignored);

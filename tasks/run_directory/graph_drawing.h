@@ -12,13 +12,21 @@
 
 namespace tessera {
 
-// Writes STEM.dot and lets `dot` draw it to STEM.svg in the background, at low priority. A drawing
-// that fails or takes too long is dropped; it never fails the run.
+// Writes STEM.dot and lets `dot` draw it to STEM.svg in the background, at low priority and with at
+// most `time_limit` of processor time. A drawing that fails or takes too long is dropped; it never
+// fails the run.
 class GraphDrawing {
  public:
   GraphDrawing(const Graph& graph, const std::filesystem::path& stem,
                std::chrono::seconds time_limit = std::chrono::seconds(20));
-  ~GraphDrawing();  // Waits for `dot` until the time limit since the start.
+  // Waits for `dot` until the time limit since the start. Does not wait after cancel() or while an
+  // exception propagates: a failed process must not delay its report.
+  ~GraphDrawing();
+
+  // Whether `dot` has ended. A drawing in a long run is asked between steps: until then an ended
+  // `dot` remains a zombie process.
+  bool is_done();
+  void cancel();  // Stops `dot`, unless it has ended.
 
   // What the user must do to get the drawing, or "".
   const std::string& note() const { return note_; }

@@ -61,8 +61,6 @@ std::string holder(int descriptor) {
   return length > 0 ? std::string(text, static_cast<size_t>(length)) : "a process unknown";
 }
 
-namespace fs = std::filesystem;
-
 // Removes the token file in any case.
 class Token {
  public:

@@ -10,8 +10,7 @@
 namespace tessera {
 
 // Removed with its contents at the end. The processes of a host share one, which the first of them
-// creates. It links to the corpus snapshot of the run, if there is one; an empty `run_directory`
-// means that there is none.
+// creates. It links to the corpus snapshot in `run_directory`, if that is not empty and has one.
 class ScratchDirectory {
  public:
   ScratchDirectory(const std::filesystem::path& run_directory, ProcessGroup& processes);

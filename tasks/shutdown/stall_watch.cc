@@ -69,20 +69,20 @@ void StallWatch::note_look(Clock::time_point now) {
   last_look_ = now;
 }
 
-// The report for a signal noticed at `told`; "" while it is too early.
-std::string StallWatch::report(Clock::time_point now, Clock::time_point told) {
+// The report for a signal seen at `noticed`; "" while it is too early.
+std::string StallWatch::report(Clock::time_point now, Clock::time_point noticed) {
   if (woken_ != Clock::time_point() && now - woken_ < kResumeGrace)
     return fmt::format("after this process itself, {}, had been stopped for {:.1f} s", name_,
                        stopped_.count());
   if (processes_ == nullptr) return "while " + doing_;
   if (const std::string waits = processes_->stall_probes().stalled(kLongWait); !waits.empty())
     return "while " + waits;
-  return now - told < last_moment_ ? "" : "while " + processes_->status();
+  return now - noticed < last_moment_ ? "" : "while " + processes_->status();
 }
 
 void StallWatch::watch() {
   std::unique_lock lock(mutex_);
-  std::optional<Clock::time_point> told;
+  std::optional<Clock::time_point> noticed;
   while (!changed_.wait_for(lock, WaitDeadline::kPollInterval, [this] { return ended_; })) {
     const Clock::time_point now = Clock::now();
     note_look(now);
@@ -91,8 +91,8 @@ void StallWatch::watch() {
     // A signal that is not followed by a kill.
     if (signal == 0 || (stops && (signal == SIGUSR1 || StopSignal::is_heeded()))) continue;
     if (dismissed_) return StopSignal::end_by(signal);
-    if (!told) told = now;
-    const std::string text = report(now, *told);
+    if (!noticed) noticed = now;
+    const std::string text = report(now, *noticed);
     if (text.empty()) continue;
     const std::string line = fmt::format("{} came {}", StopSignal::name(signal), text);
     // Not fmt::print, which throws where standard error is closed.

@@ -47,7 +47,7 @@ class StallWatch {
  private:
   using Clock = std::chrono::steady_clock;
   void watch();
-  std::string report(Clock::time_point now, Clock::time_point told);
+  std::string report(Clock::time_point now, Clock::time_point noticed);
   void note_look(Clock::time_point now);
 
   const StopSignal stop_{StopSignal::Answer::kReports};

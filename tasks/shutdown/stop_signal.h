@@ -37,7 +37,6 @@ class StopSignal {
 };
 
 // Calls a function if it is not destroyed within a given time. It does not interrupt anything.
-
 class Deadline {
  public:
   // Calls `missed` on its own thread unless destroyed within `time`. If no thread can be started,

@@ -15,8 +15,8 @@ namespace tessera {
 bool most_are_skipped(int64_t skipped, int64_t steps);
 
 // The first dataset whose loss in an EvalReport is not finite although labels were scored, as
-// "eval/validation/loss is nan"; "" if there is none. User metrics and datasets without scored
-// labels may be NaN.
+// "eval/validation/loss is nan"; nullopt if all are finite. User metrics and datasets without
+// scored labels may be NaN.
 std::optional<std::string> undefined_loss(const std::map<std::string, double>& metrics);
 
 }  // namespace tessera

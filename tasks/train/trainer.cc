@@ -44,7 +44,7 @@ double seconds_since(Clock::time_point begin) {
 bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
 
 // The channel on which ProcessGroup agrees about saving; steps use channel 0.
-constexpr uint64_t kSavingChannel = 1;
+constexpr int kSavingChannel = 1;
 
 // Checks that evaluation gives the metric.
 void check_metric(const Evaluation& evaluation, std::string_view field, const std::string& metric) {
@@ -223,6 +223,7 @@ int Trainer::Impl::run() {
   try {
     return train();
   } catch (const std::exception& error) {
+    if (drawing_) drawing_->cancel();
     note_failure(error_text(error));
     throw;
   }
@@ -302,6 +303,7 @@ void Trainer::Impl::step_until_complete(const StopSignal& stop) {
       report_samples(*session_.samples(), step_, *log_, console_);
     report_saves();
     log_lost_console();
+    if (drawing_ && drawing_->is_done()) drawing_.reset();
   }
 }
 
@@ -326,6 +328,7 @@ void Trainer::Impl::leave(int signal) {
     if (processes_.transport()) processes_.transport()->abort(1);
     std::_Exit(1);
   });
+  if (drawing_) drawing_->cancel();
   save();
   saver_->wait();
   report_saves();

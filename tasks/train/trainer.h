@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=train: training steps with checkpoints, evaluation and metrics in the run's directory.
-// --mode=plan constructs it, too, and writes the plan in place of training. It knows neither the
+// --mode=plan constructs it, too, and prints the plan instead of training. It knows neither the
 // command line (plugins/main_runexp.cc) nor the mathematics of a step (tasks/single_task.h).
 #pragma once
 

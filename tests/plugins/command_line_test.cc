@@ -79,7 +79,7 @@ TEST_CASE("unknown and misused flags are errors that suggest the nearest flag") 
   for (const Words& words : {Words{"new"}, {"new", "a", "b"}, {"new", "--exp=a"}})
     REQUIRE(error_for(words) ==
             "new takes the name of a project and nothing else: runexp new my_project");
-  REQUIRE(error_for({"--exp"}) == "--exp wants a value; --help says which");
+  REQUIRE(error_for({"--exp"}) == "--exp needs a value; --help says which");
   REQUIRE(error_for({"--exp=a", "--exp=b"}) == "--exp is given more than once");
   REQUIRE(
       error_for({}) ==

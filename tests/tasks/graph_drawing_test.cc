@@ -2,11 +2,15 @@
 // Drawings of graphs, with scripts in place of graphviz's `dot`.
 #include "tasks/run_directory/graph_drawing.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <thread>
 
+#include "core/base/error.h"
 #include "core/graph/trace.h"
+#include "core/io/file.h"
 #include "core/ops/activation.h"
 #include "core/ops/elementwise.h"
 #include "tests/support/catch.h"
@@ -79,6 +83,35 @@ TEST_CASE("a dot process that fails or hangs leaves no drawing and is not an err
     REQUIRE_FALSE(fs::exists(run / "graph.svg"));
     REQUIRE_FALSE(fs::exists(run / "graph.svg.part"));
   }
+}
+
+TEST_CASE("A drawing has limited processor time and is found to be done while the run goes on") {
+  const TemporaryDirectory run;
+  const PathWithDot path(run / "bin", "ulimit -t > \"$3\"\n", kSystem);
+  GraphDrawing drawing(tanh_graph(), run / "graph", std::chrono::seconds(600));
+  while (!drawing.is_done()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  REQUIRE(read_file(run / "graph.svg") == "600\n");
+}
+
+TEST_CASE("A cancelled drawing, or one of a run that fails, is not waited for") {
+  const TemporaryDirectory run;
+  const PathWithDot path(run / "bin", "echo half > \"$3\"; sleep 1000\n", kSystem);
+  const auto begin = std::chrono::steady_clock::now();
+  constexpr std::chrono::seconds kLimit(600);
+  {
+    GraphDrawing drawing(tanh_graph(), run / "graph", kLimit);
+    REQUIRE_FALSE(drawing.is_done());
+    drawing.cancel();
+    REQUIRE(drawing.is_done());
+  }
+  try {
+    const GraphDrawing drawing(tanh_graph(), run / "graph", kLimit);
+    fail("the run failed");
+  } catch (const Error&) {
+  }
+  REQUIRE(std::chrono::steady_clock::now() - begin < kLimit);
+  REQUIRE_FALSE(fs::exists(run / "graph.svg"));
+  REQUIRE_FALSE(fs::exists(run / "graph.svg.part"));
 }
 
 }  // namespace

@@ -110,9 +110,9 @@ void silent(ProcessGroup& processes) {
   std::this_thread::sleep_for(60s);
 }
 
-// The receiver gets MPI's error; the result is not silently wrong, and nothing hangs.
-void mismatch(Transport& transport) {
-  std::vector<std::byte> bytes(transport.rank() == 0 ? 200 : 100);
+// The receiver gets an error; the result is not silently wrong, and nothing hangs.
+void mismatch(Transport& transport, size_t sent, size_t received) {
+  std::vector<std::byte> bytes(transport.rank() == 0 ? sent : received);
   const auto request =
       transport.rank() == 0 ? transport.send(1, 1000, bytes) : transport.receive(0, 1000, bytes);
   if (!request->wait_until(Clock::now() + 60s)) fail("the request was not done");
@@ -191,7 +191,8 @@ int run_trial(const std::string& what) {
   try {
     if (what == "messages") messages(transport, processes);
     if (what == "silent") silent(processes);
-    if (what == "mismatch") mismatch(*transport);
+    if (what == "too_long") mismatch(*transport, 200, 100);
+    if (what == "too_short") mismatch(*transport, 100, 200);
     if (what == "abandoned") abandoned(*transport);
     if (what == "bandwidth") bandwidth(processes);
     if (what == "abort") {
