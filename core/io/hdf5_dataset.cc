@@ -5,11 +5,11 @@
 
 #include "core/base/error.h"
 #include "core/io/hdf5.h"
-#include "core/io/hdf5_library.h"
+#include "core/io/hdf5_internal.h"
 
 namespace tessera {
 
-using namespace hdf5_library;
+using namespace hdf5_internal;
 
 std::string_view stored_type_name(StoredType type) {
   static constexpr std::string_view kNames[] = {"u8",  "u32", "u64", "i32",

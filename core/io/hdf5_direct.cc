@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/io/hdf5_library.h"
+#include "core/io/hdf5_internal.h"
 
 namespace tessera {
 
-using namespace hdf5_library;
+using namespace hdf5_internal;
 
 namespace {
 

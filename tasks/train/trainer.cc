@@ -176,18 +176,19 @@ void Trainer::Impl::go_on_from(const RestoredState& restored) {
   if (options_.mode == RunMode::kTrain) {
     const LoopState state = loop_state_of(info);
     const std::string mesh = session_.mesh().text();
+    const std::string change = describe_change(info.hparams, hparams_toml_);
     // The configuration may have changed what ends a run.
-    if (info.hparams == hparams_toml_) stop_reason_ = state.stop_reason;
+    if (change.empty()) stop_reason_ = state.stop_reason;
     if (!state.mesh.empty() && state.mesh != mesh) {
       console_.info(
           fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
                       info.step, state.mesh, mesh));
-    } else if (info.hparams == hparams_toml_ && info.graph_hash != graph_hash_) {
+    } else if (change.empty() && info.graph_hash != graph_hash_) {
       console_.info(
           "note: this build computes a step in another way than the one that saved step " +
           std::to_string(info.step) + "; losses may differ by rounding");
     }
-    if (const std::string change = describe_change(info.hparams, hparams_toml_); !change.empty())
+    if (!change.empty())
       console_.info(
           fmt::format("note: step {} was saved with another configuration: {}", info.step, change));
     early_stopper_.restore(state.early_stopper);

@@ -137,7 +137,8 @@ TEST_CASE("an invalid HParams is a compile error of one line that names it") {
           "HParams = {anonymous}::Ffn::HParams]'");
 }
 
-TEST_CASE("an inlined struct whose FIELDS omits a member is a compile error of one line that names it") {
+TEST_CASE(
+    "an inlined struct whose FIELDS omits a member is a compile error of one line that names it") {
   if (!kCompilerIsGnu) return skip_test(kOtherCompiler);
   REQUIRE(first_error(std::string(kInlined)).empty());
   REQUIRE(first_error(changed(kInlined, "FIELDS(rate, width)", "FIELDS(rate)")) ==

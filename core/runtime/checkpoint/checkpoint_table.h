@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contents of a checkpoint and its tables: text files with the position of each piece in the HDF5 files and
-// checksums of all their bytes (docs/formats.md). Tessera reads checkpoints only with these,
-// because HDF5 may crash on a damaged file before it checks anything. Pieces are read and checked
-// in tiles.
+// The contents of a checkpoint and its tables: text files with the position of each piece in the
+// HDF5 files and checksums of all their bytes (docs/formats.md). Tessera reads checkpoints only
+// with these, because HDF5 may crash on a damaged file before it checks anything. Pieces are read
+// and checked in tiles.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/io/hdf5_library.h"
+#include "core/io/hdf5_internal.h"
 
 #include <algorithm>
 
 #include "core/base/error.h"
 
-namespace tessera::hdf5_library {
+namespace tessera::hdf5_internal {
 
 void silence() {
   // Owners close everything. The clean-up of HDF5 at exit would crash on files that could not be
@@ -123,4 +123,4 @@ std::vector<int64_t> extent(hid_t space) {
   return {dims.begin(), dims.end()};
 }
 
-}  // namespace tessera::hdf5_library
+}  // namespace tessera::hdf5_internal

@@ -16,7 +16,7 @@
 #error "HDF5 must be built thread-safe: checkpoints are written and input is read on threads"
 #endif
 
-namespace tessera::hdf5_library {
+namespace tessera::hdf5_internal {
 
 static_assert(sizeof(hid_t) == sizeof(int64_t));
 
@@ -37,4 +37,4 @@ std::vector<hsize_t> sizes(const std::vector<int64_t>& shape);
 Hdf5Handle dataspace(const std::vector<int64_t>& shape);
 std::vector<int64_t> extent(hid_t space);
 
-}  // namespace tessera::hdf5_library
+}  // namespace tessera::hdf5_internal
