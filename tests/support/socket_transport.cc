@@ -48,6 +48,7 @@ bool write_all(int socket, const void* from, size_t bytes) {
 struct SocketReceive {
   std::span<std::byte> to;
   bool done = false;
+  bool abandoned = false;  // Its request was destroyed, so `to` may be gone.
 };
 
 // The connection to one process.
@@ -66,6 +67,11 @@ class SocketRequest : public Request {
   SocketRequest(std::mutex& mutex, std::condition_variable& moved, const Peer* peer, int from,
                 std::shared_ptr<SocketReceive> posted)
       : mutex_(mutex), moved_(moved), peer_(peer), from_(from), receive_(std::move(posted)) {}
+
+  ~SocketRequest() override {
+    const std::lock_guard lock(mutex_);
+    receive_->abandoned = true;
+  }
 
   bool wait_until(std::chrono::steady_clock::time_point deadline) override {
     std::unique_lock lock(mutex_);
@@ -139,10 +145,11 @@ class SocketTransport : public Transport {
     auto& arrived = peer.arrived[tag];
     auto& awaited = peer.awaited[tag];
     while (!arrived.empty() && !awaited.empty()) {
-      CHECK(arrived.front().size() == awaited.front()->to.size(), "a message of another size");
-      if (!arrived.front().empty())
-        std::memcpy(awaited.front()->to.data(), arrived.front().data(), arrived.front().size());
-      awaited.front()->done = true;
+      SocketReceive& receive = *awaited.front();
+      CHECK(arrived.front().size() == receive.to.size(), "a message of another size");
+      if (!arrived.front().empty() && !receive.abandoned)
+        std::memcpy(receive.to.data(), arrived.front().data(), arrived.front().size());
+      receive.done = true;
       arrived.pop_front();
       awaited.pop_front();
     }
