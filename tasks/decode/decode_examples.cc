@@ -138,7 +138,8 @@ ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptT
       fail("its batches have no '{}', so they hold no documents to decode", name);
   if (p.num_examples < 0 && input.repeats())
     fail(
-        "its input repeats for ever; set task.decode.num_examples, or repeat=false or num_batches "
+        "its input repeats without end; set task.decode.num_examples, or repeat=false or "
+        "num_batches "
         "of the input");
   ExampleReader reader(p, text);
   input.reset();

@@ -34,7 +34,7 @@ EvalDataset::EvalDataset(std::string name, const EvalHParams& p, int64_t num_bat
     fail("num_batches is {}; expected at least 1, or -1 (the whole set)", num_batches_);
   if (!p_.reset_for_eval && num_batches_ == -1)
     fail(
-        "reset_for_eval=false goes on from where the last evaluation stopped, which takes "
+        "reset_for_eval=false continues where the last evaluation stopped, which takes "
         "num_batches of at least 1; it is -1 (the whole set)");
   if (opened_.attached) {
     check_reach();
@@ -70,7 +70,7 @@ void EvalDataset::check_reach() const {
         name_);
   if (num_batches_ == -1 && input().repeats())
     fail(
-        "num_batches is -1 (the whole set), but its input repeats for ever; set num_batches, or "
+        "num_batches is -1 (the whole set), but its input repeats without end; set num_batches, or "
         "eval_inputs.{}.repeat=false",
         name_);
 }

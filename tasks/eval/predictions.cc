@@ -76,7 +76,7 @@ void Predictions::read(const std::string& dataset, const Template<BaseInput>& in
   input_->attach({.infeed_host_index = 0, .num_infeed_hosts = 1, .run_directory = run_directory});
   if (input_->repeats() && decode_.num_examples < 0)
     fail(
-        "predict_metrics read the whole set, but its input repeats for ever; set "
+        "predict_metrics read the whole set, but its input repeats without end; set "
         "eval.datasets.{}.decode.num_examples",
         dataset);
   text_.emplace(input_->tokenizer(), input_->vocab_size());

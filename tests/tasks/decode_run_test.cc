@@ -249,7 +249,7 @@ TEST_CASE("invalid decode requests are rejected before decoding starts") {
   ExperimentConfig endless = config;
   endless.decode_inputs["copies"].as<SyntheticInput::HParams>().num_batches = -1;
   REQUIRE_THAT(message_of(endless, directory.path(), decoding()),
-               Catch::Contains("its input repeats for ever; set task.decode.num_examples") &&
+               Catch::Contains("its input repeats without end; set task.decode.num_examples") &&
                    Catch::Contains("in decode_inputs.copies"));
   task_of(config).decode.stop_tokens = {"<eos>"};
   REQUIRE_THAT(

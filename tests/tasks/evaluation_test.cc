@@ -367,7 +367,7 @@ TEST_CASE("invalid evaluation settings are errors that say how to fix them") {
   }
   SECTION("the whole of an infinite dataset") {
     input.repeat = true;
-    REQUIRE_THAT(message_of(config), Contains("its input repeats for ever; set num_batches"));
+    REQUIRE_THAT(message_of(config), Contains("its input repeats without end; set num_batches"));
   }
   SECTION("no batches") {
     p.num_batches = 0;
