@@ -113,8 +113,8 @@ const DeviceKind& find_device(const std::string& name,
     if (file.stem() == name && !is_registered()) load_plugin(file);
   if (!is_registered()) {
     const std::vector<std::string> known = known_device_kinds();
-    fail("--device={}: there is no such kind of device{}; expected {}", name,
-         did_you_mean(name, known), fmt::join(known, " or "));
+    fail("--device={}: unknown kind of device{}; expected {}", name, did_you_mean(name, known),
+         fmt::join(known, " or "));
   }
   return find_device_kind(name);
 }

@@ -123,7 +123,7 @@ Edges edges_between(const Texts& texts, NodeOf node_of) {
 // Keyed by edge.
 using Circles = std::map<std::string, std::string>;
 
-// The nodes of a shortest path, both ends included; empty if there is none.
+// The nodes of a shortest path, both ends included; empty if no path exists.
 std::vector<std::string> shortest_path(const Edges& edges, const std::string& from,
                                        const std::string& to) {
   std::map<std::string, std::string> previous = {{from, from}};

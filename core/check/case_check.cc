@@ -154,7 +154,7 @@ std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& ro
   return "";
 }
 
-// The first kernel of a compiled case that is wrong on correct operands; empty if there is none.
+// The first kernel of a compiled case that is wrong on correct operands; empty if all are right.
 std::string wrong_kernel(Graph compiled, const ReferenceInputs& inputs, const OpCase& row,
                          DType dtype, Device& device) {
   for (const ValueId id : compiled.values().ids()) compiled.add_output(fmt::format("{}", id), id);

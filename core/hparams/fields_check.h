@@ -232,7 +232,7 @@ consteval auto first_unlisted_name() {
 template <typename P>
 using FieldsOwner = std::remove_pointer_t<decltype(std::declval<const P&>().fields_owner())>;
 
-// The first direct base that has FIELDS; void if there is none or the compiler cannot list bases.
+// The first direct base that has FIELDS; void if no base has, or the compiler cannot list bases.
 template <typename...>
 struct FirstWithFields : std::type_identity<void> {};
 template <typename First, typename... Rest>

@@ -24,6 +24,7 @@ constexpr std::string_view kSnapshotName = kCorpusSnapshot.substr(kRunDirectory.
 
 // The request that a snapshot was built for, stored at the beginning of the file's `source`. It
 // does not depend on the contents of the text files, so a run keeps its snapshot when they change.
+// The words are part of the file format: with others, existing snapshots would be rebuilt.
 std::string request_text(const TextInput::HParams& p) {
   const TextInput::HParams defaults;
   std::string text =

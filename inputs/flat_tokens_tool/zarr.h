@@ -55,7 +55,7 @@ class ZarrArray {
   ZarrMetadata metadata_;
 };
 
-// The groups of the store that hold tokens, `train` first. Error if there are none.
+// The groups of the store that hold tokens, `train` first. Error if the store has no such group.
 std::vector<std::string> zarr_splits(const std::filesystem::path& store);
 // The max_token_id attribute of the split's group.
 int64_t zarr_max_token_id(const std::filesystem::path& store, const std::string& split);

@@ -41,7 +41,7 @@ class MixtureSchedule {
   std::vector<Pick> block(int64_t index) const;
   // Rows of each source before a block.
   std::vector<int64_t> given_before(int64_t block) const;
-  // The stream row that is row `number` of the source; nullopt if there is none.
+  // The stream row that is row `number` of the source; nullopt if the stream has no such row.
   std::optional<int64_t> row_of(int64_t source, int64_t number) const;
 
  private:

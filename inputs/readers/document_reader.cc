@@ -97,7 +97,7 @@ class PieceReader {
     return got > 0;
   }
 
-  // Position of the next separator in the buffer; npos if there is none.
+  // Position of the next separator in the buffer; npos if the buffer has no separator.
   size_t find_separator(size_t from) const {
     if (separator_.empty()) return std::string::npos;
     const char* const start = buffer_.data() + from;

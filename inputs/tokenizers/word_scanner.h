@@ -18,7 +18,7 @@ enum class WordPattern {
   kO200k,   // o200k_base, gpt-oss
 };
 
-// The known pattern with exactly this source; nullopt if there is none.
+// The known pattern with exactly this source; nullopt if no known pattern matches.
 std::optional<WordPattern> known_pattern(std::string_view regular_expression);
 
 // Finds the ends of words. Stateless: scanning may start at any word.

@@ -37,7 +37,7 @@ std::string prepare_config(const std::filesystem::path& run_directory,
                            const std::vector<std::string>& overrides,
                            const PrepareOptions& options);
 
-// The differences between two texts of hparams.toml, on one line; "" if there are none.
+// The differences between two texts of hparams.toml, on one line; "" if they are equal.
 std::string describe_change(const std::string& before, const std::string& now);
 
 }  // namespace tessera

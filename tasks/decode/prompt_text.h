@@ -40,7 +40,7 @@ class PromptText {
   int64_t vocab_size_;
 };
 
-// Parses ids separated by spaces or commas. Error if there are none or one is not a valid id.
+// Parses ids separated by spaces or commas. Error if the text has no id, or one that is not valid.
 std::vector<int32_t> parse_token_ids(std::string_view text);
 // The ids separated by spaces.
 std::string token_ids_text(const std::vector<int32_t>& ids);

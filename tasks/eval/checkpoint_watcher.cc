@@ -26,7 +26,7 @@ void sleep_unless(const std::function<bool()>& stop, double seconds) {
   while (Clock::now() < end && !stop()) std::this_thread::sleep_for(kSlice);
 }
 
-// The last complete line within the last `kTail` bytes of a file; "" if there is none.
+// The last complete line within the last `kTail` bytes of a file; "" if it has no complete line.
 std::string last_line(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const auto size = static_cast<int64_t>(file ? static_cast<std::streamoff>(file.tellg()) : -1);

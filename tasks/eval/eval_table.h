@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// The table's lines from the metrics of an EvalReport; empty if there are none.
+// The table's lines from the metrics of an EvalReport; empty if the report has no metrics.
 std::vector<std::string> eval_table(int64_t step, const std::map<std::string, double>& metrics);
 
 // Prints the table and the report's remarks.

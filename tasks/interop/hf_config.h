@@ -66,6 +66,7 @@ std::vector<std::string> hf_differences(const HfConfig& file, const HfConfig& ex
 
 // Activations by Hugging Face's names; the first of several names is written.
 Template<Activation> hf_activation(const std::string& name, const std::string& where);
-std::string hf_activation_name(const Template<Activation>& activation);  // "" if there is none.
+std::string hf_activation_name(
+    const Template<Activation>& activation);  // "" if it has no name there.
 
 }  // namespace tessera

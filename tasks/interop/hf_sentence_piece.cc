@@ -241,7 +241,7 @@ bool is_one_character(std::string_view text) {
   return static_cast<size_t>(character_at(text, 0).length) == text.size();
 }
 
-// A character that occurs in pieces but is not a piece itself; "" if there is none. SentencePiece
+// A character that occurs in pieces but is not a piece itself; "" if all are. SentencePiece
 // scores such an unknown character differently from `tokenizers`.
 std::string missing_character(const SentencePieceFile& file) {
   std::set<std::string_view> single;

@@ -32,7 +32,7 @@ void each_line(std::string_view text, Visitor&& visit) {
   }
 }
 
-// The text after "key": in one of our lines, which are flat; "" if there is none.
+// The text after "key": in one of our lines, which are flat; "" if the key is missing.
 std::string_view after_key(std::string_view line, std::string_view key) {
   const std::string quoted = fmt::format("\"{}\":", key);
   const size_t at = line.find(quoted);

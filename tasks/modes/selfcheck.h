@@ -39,7 +39,7 @@ struct StepBits {
 // Runs the steps with compute dtype `compute`, always from the same weights and batches.
 StepBits selfcheck_steps(Device& device, DType compute);
 
-// The first difference: "the loss of step 2: got 5.7, expected 5.6"; "" if there is none.
+// The first difference: "the loss of step 2: got 5.7, expected 5.6"; "" if both are equal.
 std::string bit_difference(const StepBits& got, const StepBits& expected);
 
 }  // namespace tessera

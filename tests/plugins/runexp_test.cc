@@ -77,9 +77,9 @@ TEST_CASE("usage and configuration errors are one line with exit code 2") {
   require_one_line_error(runexp(folder, kTiny + " --plugin_path=nowhere"), 2,
                          "--plugin_path=nowhere: there is no such folder or library");
   require_one_line_error(runexp(folder, kTiny + " --device=cuda"), 2,
-                         "--device=cuda: there is no such kind of device; expected cpu");
+                         "--device=cuda: unknown kind of device; expected cpu");
   require_one_line_error(runexp(folder, "--mode=selfcheck --device=cpy"), 2,
-                         "--device=cpy: there is no such kind of device; did you mean 'cpu'?");
+                         "--device=cpy: unknown kind of device; did you mean 'cpu'?");
   const std::string hollow =
       fmt::format(" --exp=hollow.Any --plugin_path='{}'", fixture("hollow").string());
   require_one_line_error(runexp(folder, hollow), 2, "nobody_defines_this");

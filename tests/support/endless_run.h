@@ -26,8 +26,8 @@ void write_text(const std::filesystem::path& folder);
 std::optional<int> process_of(const std::filesystem::path& folder, int rank,
                               const std::string& variable = "OMPI_COMM_WORLD_RANK");
 
-int64_t last_step(const std::filesystem::path& folder);   // From its log; 0 if there is none.
-int64_t last_saved(const std::filesystem::path& folder);  // -1 if there is none.
+int64_t last_step(const std::filesystem::path& folder);   // From its log; 0 without a line.
+int64_t last_saved(const std::filesystem::path& folder);  // -1 without a checkpoint.
 
 // The losses of the same run on two processes without faults, for at least `steps` steps.
 std::map<std::string, std::string> losses_left_alone(const EndlessRun& run, int64_t steps);

@@ -17,7 +17,7 @@ namespace {
 using Catch::Contains;
 namespace fs = std::filesystem;
 
-// The error of each process for the directory that it sees; "" if there is none.
+// The error of each process for the directory that it sees; "" if it succeeds.
 std::vector<std::string> verdicts(const std::vector<fs::path>& directories,
                                   std::chrono::milliseconds patience) {
   const auto transports =

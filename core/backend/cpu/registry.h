@@ -26,7 +26,7 @@ struct KernelRegistrar {
   KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory);
 };
 
-// Null if there is none.
+// Null if no kernel is registered.
 KernelFactory find_kernel(const OpDef& op);
 
 template <typename T>

@@ -318,7 +318,7 @@ IndexedVector<ValueId, NodeId> first_readers(const Graph& graph, NodeId end) {
 }
 
 // The node whose source line and layer path the reduction of a target's gradient gets: the first
-// reader of the target, in the loop body if that is a loop. Null if there is none.
+// reader of the target, in the loop body if that is a loop. Null if nothing reads it.
 const Node* served(const Graph& graph, ValueId value,
                    const IndexedVector<ValueId, NodeId>& readers) {
   const NodeId reader = readers[value];

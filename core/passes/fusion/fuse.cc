@@ -145,7 +145,7 @@ bool FusionGroups::small_enough(const std::vector<NodeId>& nodes) const {
 }
 
 // The position of the last node in the group that follows all producers and precedes all readers of
-// the group; kNone if there is none.
+// the group; kNone if no position does both.
 NodeId FusionGroups::find_position(const std::vector<NodeId>& nodes) const {
   NodeId after, before = graph_.nodes().end_id();
   for (const NodeId id : nodes) {

@@ -44,7 +44,7 @@ const DeviceKind& find_device_kind(std::string_view name) {
   const std::lock_guard lock(registry().mutex);
   const auto found = registry().kinds.find(name);
   if (found == registry().kinds.end())
-    fail("there is no kind of device '{}'{}; expected {}", name, did_you_mean(name, names),
+    fail("unknown kind of device '{}'{}; expected {}", name, did_you_mean(name, names),
          fmt::join(names, ", "));
   return found->second;
 }
