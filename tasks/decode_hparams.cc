@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "core/base/check_number.h"
 #include "core/base/error.h"
 
 namespace tessera {
@@ -12,8 +13,8 @@ constexpr int64_t kMost = int64_t{1} << 24;  // Limit for counts that determine 
 
 void check_numbers(const DecodeHParams& p, std::string_view where) {
   const auto at_least = [&](std::string_view field, int64_t value, int64_t least) {
-    if (value < least) fail("{}.{} is {}; expected at least {}", where, field, value, least);
-    if (value > kMost) fail("{}.{} is {}; expected at most {}", where, field, value, kMost);
+    check_at_least(where, field, value, least);
+    if (value > kMost) fail("{}: {} is {}, expected at most {}", where, field, value, kMost);
   };
   at_least("top_k", p.top_k, 0);
   at_least("beam_size", p.beam_size, 1);

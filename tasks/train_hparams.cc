@@ -8,7 +8,7 @@ namespace tessera {
 
 void check(const TrainHParams& p) {
   const auto at_least = [](std::string_view field, int64_t value, int64_t least) {
-    if (value < least) fail("task.train.{} is {}; expected at least {}", field, value, least);
+    check_at_least("task.train", field, value, least);
   };
   at_least("num_train_steps", p.num_train_steps, 0);
   at_least("num_microbatches", p.num_microbatches, 1);

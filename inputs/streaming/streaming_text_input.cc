@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "core/base/check_number.h"
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "inputs/readers/text_files.h"
@@ -39,11 +40,6 @@ uint32_t hash_of_names(const std::vector<fs::path>& files, const fs::path& root)
   return hash;
 }
 
-void check_at_least(int64_t value, int64_t least, std::string_view field) {
-  if (value < least)
-    fail("StreamingTextInput: {} is {}; expected at least {}", field, value, least);
-}
-
 }  // namespace
 
 StreamingTextInput::StreamingTextInput(const HParams& p)
@@ -52,10 +48,10 @@ StreamingTextInput::StreamingTextInput(const HParams& p)
 }
 
 void StreamingTextInput::check() const {
-  check_at_least(p_.global_batch_size.get(), 1, "global_batch_size");
-  check_at_least(p_.seq_len.get(), 1, "seq_len");
-  check_at_least(p_.shuffle_documents, 1, "shuffle_documents");
-  check_at_least(p_.num_workers, 1, "num_workers");
+  check_at_least("StreamingTextInput", "global_batch_size", p_.global_batch_size.get(), 1);
+  check_at_least("StreamingTextInput", "seq_len", p_.seq_len.get(), 1);
+  check_at_least("StreamingTextInput", "shuffle_documents", p_.shuffle_documents, 1);
+  check_at_least("StreamingTextInput", "num_workers", p_.num_workers, 1);
   if (p_.num_batches < 1 && p_.num_batches != -1)
     fail("StreamingTextInput: num_batches is {}; expected -1 (all) or at least 1", p_.num_batches);
   check_validation_fraction(p_.validation_fraction);

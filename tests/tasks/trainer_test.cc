@@ -402,11 +402,11 @@ TEST_CASE("invalid settings are rejected before the first step") {
     TrainHParams& train = task_of(config).train;
     train.prefetch_batches = 0;
     REQUIRE_THAT(message_of(config, directory.path()),
-                 Catch::Contains("task.train.prefetch_batches is 0; expected at least 1"));
+                 Catch::Contains("task.train: prefetch_batches is 0, expected at least 1"));
     train.prefetch_batches = 1;
     train.collective_timeout_seconds = 0;
     REQUIRE_THAT(message_of(config, directory.path()),
-                 Catch::Contains("collective_timeout_seconds is 0; expected at least 1"));
+                 Catch::Contains("collective_timeout_seconds is 0, expected at least 1"));
     train.collective_timeout_seconds = 1;
     train.early_stopping.target = std::nan("");
     REQUIRE_THAT(message_of(config, directory.path()),

@@ -293,7 +293,7 @@ TEST_CASE("invalid settings are refused with a suggestion") {
     REQUIRE_THROWS_WITH(StreamingTextInput(p), Contains(message));
   };
   using P = StreamingTextInput::HParams;
-  refused([](P& p) { p.seq_len = 0; }, "seq_len is 0; expected at least 1");
+  refused([](P& p) { p.seq_len = 0; }, "seq_len is 0, expected at least 1");
   refused([](P& p) { p.num_workers = 0; }, "num_workers is 0");
   refused([](P& p) { p.shuffle_documents = 0; }, "shuffle_documents is 0");
   refused([](P& p) { p.num_batches = 0; }, "num_batches is 0; expected -1");

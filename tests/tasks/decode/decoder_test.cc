@@ -255,7 +255,7 @@ TEST_CASE("invalid values of task.decode are rejected with the field's name") {
           "task.decode.top_p is 1.5; expected above 0 and at most 1 (all)");
   REQUIRE(message([](DecodeHParams& p) { p.top_p = 0.0; }) != "no error");
   REQUIRE(message([](DecodeHParams& p) { p.top_k = -1; }) ==
-          "task.decode.top_k is -1; expected at least 0");
+          "task.decode: top_k is -1, expected at least 0");
   REQUIRE(message([](DecodeHParams& p) { p.beam_size = 9; }) == "no error");  // Unused.
   REQUIRE(message([](DecodeHParams& p) {
             p.beam_size = 9;
@@ -270,7 +270,7 @@ TEST_CASE("invalid values of task.decode are rejected with the field's name") {
   REQUIRE(message([](DecodeHParams& p) { p.min_decode_steps = 200; }) ==
           "task.decode.min_decode_steps is 200, more than max_decode_steps (128)");
   REQUIRE(message([](DecodeHParams& p) { p.max_decode_steps = 0; }) ==
-          "task.decode.max_decode_steps is 0; expected at least 1");
+          "task.decode: max_decode_steps is 0, expected at least 1");
   REQUIRE(message([](DecodeHParams& p) { p.cache_length = 100; }) ==
           "task.decode.max_decode_steps is 128, but a row's cache holds 100 tokens (cache_length), "
           "of its prompt and its continuation together");
