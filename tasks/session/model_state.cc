@@ -179,7 +179,7 @@ void restore_state(Executor& executor, const Checkpoint& checkpoint) {
 
 std::vector<std::string> load_weights(Executor& executor, const ParameterTable& table,
                                       const Checkpoint& checkpoint, const InitFrom& p) {
-  NameRules rules{{}, p.ignore_rules, p.safe_load};
+  RemappingRules rules{{}, p.ignore_rules, p.safe_load};
   for (const InitRule& rule : p.load_rules) rules.rules.push_back({rule.pattern, rule.source});
   std::vector<std::string> here, there, taken;
   for (const Parameter& parameter : table.parameters()) here.push_back(parameter.path);

@@ -47,9 +47,9 @@ void check_used(const std::vector<Pattern>& patterns, const std::vector<std::str
 
 std::vector<NameMatch> match_names(const std::vector<std::string>& destinations,
                                    const std::vector<std::string>& sources,
-                                   const NameRules& rules) {
+                                   const RemappingRules& rules) {
   std::vector<Pattern> patterns;
-  for (const NameRule& rule : rules.rules) patterns.emplace_back(rule.pattern);
+  for (const RemappingRule& rule : rules.rules) patterns.emplace_back(rule.pattern);
   std::vector<Pattern> ignored;
   for (const std::string& text : rules.ignore) ignored.emplace_back(text);
 

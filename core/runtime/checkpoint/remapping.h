@@ -10,13 +10,13 @@ namespace tessera {
 
 // `pattern` (ECMAScript) must match a whole name of this run. `source` is the name in the other
 // run, in which $1, $2, … are the pattern's groups and $0 is the whole match.
-struct NameRule {
+struct RemappingRule {
   std::string pattern;
   std::string source;
 };
 
-struct NameRules {
-  std::vector<NameRule> rules;      // The first that matches counts.
+struct RemappingRules {
+  std::vector<RemappingRule> rules;  // The first that matches counts.
   std::vector<std::string> ignore;  // Names that keep their initial values; checked before `rules`.
   bool safe = true;                 // A pattern that matches nothing is an Error.
 };
@@ -29,6 +29,7 @@ struct NameMatch {
 // The source of each of `destinations` that a rule matches, in order. Error if a source is not
 // among `sources` (with the nearest), or if a pattern is not a regular expression.
 std::vector<NameMatch> match_names(const std::vector<std::string>& destinations,
-                                   const std::vector<std::string>& sources, const NameRules& rules);
+                                   const std::vector<std::string>& sources,
+                                   const RemappingRules& rules);
 
 }  // namespace tessera

@@ -19,15 +19,15 @@ Names pairs(const std::vector<NameMatch>& matches) {
 }
 
 TEST_CASE("the first rule that matches a whole name gives its source, with groups filled in") {
-  const NameRules rules{.rules = {{"lm/layer_(\\d+)/ffn", "model/block_$1/mlp"},
-                                  {"lm/(embedding|layer_0)", "model/$1"}}};
+  const RemappingRules rules{.rules = {{"lm/layer_(\\d+)/ffn", "model/block_$1/mlp"},
+                                       {"lm/(embedding|layer_0)", "model/$1"}}};
   REQUIRE(pairs(match_names(kHere, kThere, rules)) == Names{"lm/embedding <- model/embedding",
                                                             "lm/layer_0/ffn <- model/block_0/mlp",
                                                             "lm/layer_1/ffn <- model/block_1/mlp"});
 }
 
 TEST_CASE("a rule may keep the name, and ignored names keep their initial values") {
-  const NameRules rules{.rules = {{".*", "$0"}}, .ignore = {"lm/head", "lm/layer_.*"}};
+  const RemappingRules rules{.rules = {{".*", "$0"}}, .ignore = {"lm/head", "lm/layer_.*"}};
   REQUIRE(pairs(match_names(kHere, kHere, rules)) == Names{"lm/embedding <- lm/embedding"});
 }
 
