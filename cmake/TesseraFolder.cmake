@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # One target per folder. `tessera_folder(core/base LINK …)` makes the shared library core_base
 # (libtessera_core_base.so) from every .cc below the folder, except programs' main files (main_*.cc)
-# and the subfolder EXCEPT, which has its own target.
+# and the subfolders EXCEPT (separated by |), which have targets of their own.
 function(tessera_folder folder)
   cmake_parse_arguments(ARG "HOST" "EXCEPT" "LINK" ${ARGN})
   string(REPLACE "/" "_" target ${folder})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main_[a-z_]+\\.cc$")
   if(ARG_EXCEPT)
-    list(FILTER sources EXCLUDE REGEX "/${folder}/${ARG_EXCEPT}/")
+    list(FILTER sources EXCLUDE REGEX "/${folder}/(${ARG_EXCEPT})/")
   endif()
   if(NOT sources)
     add_library(${target} INTERFACE)
@@ -98,8 +98,9 @@ function(tessera_all_programs)
   get_property(programs GLOBAL PROPERTY TESSERA_PROGRAMS)
   get_property(experiments GLOBAL PROPERTY TESSERA_EXPERIMENTS)
   get_property(transports GLOBAL PROPERTY TESSERA_TRANSPORTS)
+  get_property(devices GLOBAL PROPERTY TESSERA_DEVICES)
   add_custom_target(transports DEPENDS ${transports})
-  add_custom_target(programs DEPENDS ${programs} ${experiments} ${transports})
+  add_custom_target(programs DEPENDS ${programs} ${experiments} ${transports} ${devices})
 endfunction()
 
 # The ctest entries of a test program: its fast tests, and those tagged [full]. Tests tagged
@@ -169,10 +170,14 @@ endfunction()
 
 # One Catch2 program per folder from tests/<folder>/*_test.cc: test_core_graph and so on.
 function(tessera_tests)
+  tessera_virtual_gpu()
   set(TESSERA_LEVELLED_TESTS test_core_backend test_experiments test_tasks)
   set(TESSERA_DEVICE_TESTS test_core_runtime test_experiments test_tasks)
   tessera_test_support()
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.cc)
+  if(NOT TARGET virtual_gpu)
+    list(FILTER tests EXCLUDE REGEX "/(virtual_gpu|plugins/cuda)/")
+  endif()
   foreach(test ${tests})
     cmake_path(RELATIVE_PATH test BASE_DIRECTORY ${CMAKE_SOURCE_DIR}/tests OUTPUT_VARIABLE relative)
     get_filename_component(folder ${relative} DIRECTORY)
@@ -194,6 +199,9 @@ function(tessera_tests)
   foreach(name test_inputs_flat_tokens_tool test_tasks_interop)  # Only these run the tool.
     target_link_libraries(${name} PRIVATE inputs_flat_tokens_tool)
   endforeach()
+  if(TARGET virtual_gpu)
+    include(${CMAKE_SOURCE_DIR}/tests/plugins/cuda/programs.cmake)
+  endif()
   include(${CMAKE_SOURCE_DIR}/tests/plugins/fixtures.cmake)
   include(${CMAKE_SOURCE_DIR}/tests/plugins/mpi/programs.cmake)
   include(${CMAKE_SOURCE_DIR}/tests/bench/programs.cmake)

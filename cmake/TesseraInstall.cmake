@@ -7,6 +7,7 @@ get_property(folders GLOBAL PROPERTY TESSERA_FOLDERS)
 get_property(programs GLOBAL PROPERTY TESSERA_PROGRAMS)
 get_property(experiments GLOBAL PROPERTY TESSERA_EXPERIMENTS)
 get_property(transports GLOBAL PROPERTY TESSERA_TRANSPORTS)
+get_property(devices GLOBAL PROPERTY TESSERA_DEVICES)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 
 install(TARGETS ${folders} EXPORT TesseraTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -15,6 +16,9 @@ install(TARGETS ${programs} EXPORT TesseraTargets RUNTIME DESTINATION ${CMAKE_IN
 install(TARGETS ${experiments} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/experiments)
 if(transports)
   install(TARGETS ${transports} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/transports)
+endif()
+if(devices)
+  install(TARGETS ${devices} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/devices)
 endif()
 install(DIRECTORY core layers inputs tasks plugins
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h"

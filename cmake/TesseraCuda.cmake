@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+# Where nvcc is found: the device plugin tessera/devices/cuda.so. It needs the toolkit's headers
+# only; the driver and NVIDIA's libraries are loaded at run time.
+set(TESSERA_CUDA AUTO CACHE STRING "Build the CUDA device: AUTO (where nvcc is found), ON or OFF")
+set(TESSERA_CUDA_ARCHITECTURES "80;90a;100a;120a" CACHE STRING
+    "GPUs to compile kernels for; those that nvcc does not know are left out. PTX for compute_80 is always there")
+
+# Sets TESSERA_NVCC, or leaves it false.
+function(tessera_find_nvcc)
+  if(TESSERA_CUDA STREQUAL "OFF")
+    set(TESSERA_NVCC FALSE PARENT_SCOPE)
+    return()
+  endif()
+  find_program(TESSERA_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+  if(NOT TESSERA_NVCC)
+    if(TESSERA_CUDA STREQUAL "ON")
+      message(FATAL_ERROR "TESSERA_CUDA=ON needs nvcc, which was not found; install the CUDA toolkit (12.4 or newer) or set CUDA_HOME")
+    endif()
+    message(STATUS "No nvcc: --device=cuda needs the CUDA toolkit 12.4 or newer")
+  endif()
+endfunction()
+
+# tessera_fatbin(OUTPUT SOURCE): compiles one kernel file for all architectures, and as plain PTX.
+function(tessera_fatbin output source)
+  execute_process(COMMAND ${TESSERA_NVCC} --list-gpu-code OUTPUT_VARIABLE known)
+  string(REGEX MATCHALL "sm_[0-9]+[a-z]*" known "${known}")
+  set(targets -gencode arch=compute_80,code=compute_80)
+  foreach(architecture ${TESSERA_CUDA_ARCHITECTURES})
+    if("sm_${architecture}" IN_LIST known)
+      list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
+    endif()
+  endforeach()
+  cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE relative)
+  # The virtual GPU of the tests reads the PTX, so it is not compressed.
+  add_custom_command(OUTPUT ${output} DEPENDS ${source} DEPFILE ${output}.d
+    COMMAND ${TESSERA_NVCC} -std=c++20 -I${CMAKE_SOURCE_DIR} -lineinfo --fatbin --no-compress
+            -Wno-deprecated-gpu-targets ${targets} -MD -MF ${output}.d -o ${output} ${source}
+    COMMENT "Compiling ${relative} for GPUs" VERBATIM)
+endfunction()
+
+# Writes `output`, the table kernel_images() of plugins/cuda/device/images.h.
+function(tessera_kernel_images output)
+  set(declarations "")
+  set(rows "")
+  foreach(fatbin ${ARGN})
+    cmake_path(GET fatbin STEM name)
+    string(APPEND declarations
+      "asm(\".pushsection .rodata\\n.balign 64\\n.globl tessera_cuda_${name}\\n.hidden tessera_cuda_${name}\\ntessera_cuda_${name}:\\n\"\n    \".incbin \\\"${fatbin}\\\"\\n.popsection\\n\");\nextern \"C\" __attribute__((visibility(\"hidden\"))) const unsigned char tessera_cuda_${name}[];\n")
+    string(APPEND rows "    {\"${name}\", tessera_cuda_${name}},\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${output} CONTENT
+"// Made by cmake/TesseraCuda.cmake.
+#include \"plugins/cuda/device/images.h\"
+${declarations}
+namespace tessera::cuda {
+std::span<const Image> kernel_images() {
+  static const Image images[] = {
+${rows}  };
+  return images;
+}
+}  // namespace tessera::cuda
+" @ONLY)
+  set_source_files_properties(${output} PROPERTIES OBJECT_DEPENDS "${ARGN}")
+endfunction()
+
+function(tessera_cuda)
+  tessera_find_nvcc()
+  if(NOT TESSERA_NVCC)
+    return()
+  endif()
+  get_filename_component(toolkit ${TESSERA_NVCC} REALPATH)
+  cmake_path(GET toolkit PARENT_PATH toolkit)
+  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/cuda/*.cu)
+  set(fatbins "")
+  foreach(kernel ${kernels})
+    cmake_path(GET kernel STEM name)
+    set(fatbin ${CMAKE_BINARY_DIR}/generated/cuda/${name}.fatbin)
+    tessera_fatbin(${fatbin} ${kernel})
+    list(APPEND fatbins ${fatbin})
+  endforeach()
+  set(images ${CMAKE_BINARY_DIR}/generated/cuda/images.cc)
+  tessera_kernel_images(${images} ${fatbins})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/cuda/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/main_[a-z_]+\\.cc$")
+  tessera_units(units plugins_cuda ${sources})
+  # The plugin, and the tests of its parts.
+  add_library(plugins_cuda OBJECT ${units} ${images})
+  set_target_properties(plugins_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(plugins_cuda SYSTEM PUBLIC ${toolkit}/../include)
+  target_link_libraries(plugins_cuda PUBLIC plugins Threads::Threads ${CMAKE_DL_LIBS})
+  tessera_compile(plugins_cuda HOST)
+  add_dependencies(plugins_cuda build_stamp)
+  add_library(tessera_cuda MODULE $<TARGET_OBJECTS:plugins_cuda> ${TESSERA_PLUGIN_STAMP_SOURCE})
+  target_link_libraries(tessera_cuda PRIVATE plugins_cuda)
+  set_target_properties(tessera_cuda PROPERTIES PREFIX "" OUTPUT_NAME cuda
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/devices
+    INSTALL_RPATH "$ORIGIN/../..")
+  add_dependencies(tessera_cuda build_stamp)
+  set_property(GLOBAL APPEND PROPERTY TESSERA_DEVICES tessera_cuda)
+endfunction()
+
+# The stand-in driver of the tests (tests/virtual_gpu): build/…/lib/virtual_gpu/libcuda.so.1.
+function(tessera_virtual_gpu)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/virtual_gpu/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  if(NOT TARGET plugins_cuda OR NOT sources)
+    return()
+  endif()
+  add_library(virtual_gpu SHARED ${sources})
+  target_include_directories(virtual_gpu SYSTEM PUBLIC
+                             $<TARGET_PROPERTY:plugins_cuda,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_include_directories(virtual_gpu PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(virtual_gpu PRIVATE fmt::fmt Threads::Threads)
+  target_compile_options(virtual_gpu PRIVATE -O2)  # The tests run millions of instructions on it.
+  set_target_properties(virtual_gpu PROPERTIES OUTPUT_NAME cuda SOVERSION 1
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
+endfunction()

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/device/context.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "plugins/cuda/device/images.h"
+
+namespace tessera::cuda {
+
+Context::Context(int ordinal) : driver_(load_driver()), ordinal_(ordinal) {
+  int count = 0;
+  check(driver_.cuDeviceGetCount(&count), "counting GPUs");
+  if (ordinal >= count)
+    fail("--device=cuda: GPU {} was asked for, but the driver shows {}; use fewer --devices, or see "
+         "CUDA_VISIBLE_DEVICES",
+         ordinal, count);
+  check(driver_.cuDeviceGet(&device_, ordinal), "opening the GPU");
+  char name[256] = {};
+  check(driver_.cuDeviceGetName(name, sizeof(name), device_), "asking for its name");
+  name_ = name;
+  capability_ = 10 * attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  multiprocessors_ = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  if (capability_ < 80)
+    fail("--device=cuda: GPU {} ({}) has compute capability {}.{}, expected 8.0 or newer", ordinal,
+         name_, capability_ / 10, capability_ % 10);
+  check(driver_.cuDevicePrimaryCtxRetain(&context_, device_), "making a context");
+}
+
+Context::~Context() {
+  if (context_ == nullptr) return;
+  if (driver_.cuCtxSetCurrent(context_) == CUDA_SUCCESS)
+    for (const auto& [key, module] : modules_) driver_.cuModuleUnload(module);
+  driver_.cuDevicePrimaryCtxRelease(device_);
+}
+
+int Context::attribute(CUdevice_attribute attribute) const {
+  int value = 0;
+  check(driver_.cuDeviceGetAttribute(&value, attribute, device_), "asking for an attribute");
+  return value;
+}
+
+void Context::make_current() const { check(driver_.cuCtxSetCurrent(context_), "using the GPU"); }
+
+void Context::check(CUresult result, std::string_view what) const {
+  if (result != CUDA_SUCCESS) check_cuda(result, fmt::format("GPU {}: {}", ordinal_, what));
+}
+
+Function Context::load(const std::string& key, const void* image, std::string_view name) {
+  make_current();
+  const std::lock_guard lock(mutex_);
+  CUmodule& module = modules_[key];
+  if (module == nullptr) {
+    char log[4096] = {};
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void* values[] = {log, reinterpret_cast<void*>(sizeof(log))};
+    check(driver_.cuModuleLoadDataEx(&module, image, 2, options, values),
+          fmt::format("loading the kernels '{}' for compute capability {}.{} {}", key,
+                      capability_ / 10, capability_ % 10, log));
+  }
+  Function function{nullptr, fmt::format("{}.{}", key, name)};
+  check(driver_.cuModuleGetFunction(&function.handle, module, std::string(name).c_str()),
+        fmt::format("finding the kernel {}", function.name));
+  return function;
+}
+
+Function Context::function(std::string_view file, std::string_view name) {
+  const std::span<const Image> images = kernel_images();
+  const auto image = std::find_if(images.begin(), images.end(),
+                                  [&](const Image& each) { return each.file == file; });
+  CHECK(image != images.end(), "no kernel file {}", file);
+  return load(std::string(file), image->fatbin, name);
+}
+
+Function Context::compiled_function(const std::string& key, const std::string& ptx,
+                                    std::string_view name) {
+  return load(key, ptx.c_str(), name);
+}
+
+LaunchShape elementwise_shape(const Context& context, int64_t items) {
+  LaunchShape shape;
+  const int64_t most = 16LL * context.multiprocessors();
+  shape.blocks_x = std::min((items + shape.threads - 1) / shape.threads, most);
+  return shape;
+}
+
+void launch_function(const Context& context, CUstream stream, const Function& function,
+                     const LaunchShape& shape, void** arguments) {
+  if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
+  constexpr int kStaticLimit = 48 << 10;  // More needs to be asked for, once for each function.
+  if (shape.shared_bytes > kStaticLimit)
+    context.check(
+        context.driver().cuFuncSetAttribute(
+            function.handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shape.shared_bytes),
+        fmt::format("{} with {} bytes of shared memory", function.name, shape.shared_bytes));
+  context.check(context.driver().cuLaunchKernel(
+                    function.handle, static_cast<unsigned>(shape.blocks_x),
+                    static_cast<unsigned>(shape.blocks_y), static_cast<unsigned>(shape.blocks_z),
+                    static_cast<unsigned>(shape.threads), 1, 1,
+                    static_cast<unsigned>(shape.shared_bytes), stream, arguments, nullptr),
+                fmt::format("launching {}", function.name));
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// One GPU as this process uses it: its primary context, what it can do, and its kernels' code.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "plugins/cuda/device/driver.h"
+
+namespace tessera::cuda {
+
+// A device function and its name for error messages.
+struct Function {
+  CUfunction handle = nullptr;
+  std::string name;
+};
+
+// Blocks of a grid, threads of a block, and bytes of dynamic shared memory.
+struct LaunchShape {
+  int64_t blocks_x = 1, blocks_y = 1, blocks_z = 1;
+  int threads = 256;
+  int shared_bytes = 0;
+};
+
+class Context {
+ public:
+  // GPU `ordinal` of those that the driver shows. Error in terms of the user if there is none.
+  explicit Context(int ordinal);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const Driver& driver() const { return driver_; }
+  CUdevice device() const { return device_; }
+  CUcontext handle() const { return context_; }
+  int ordinal() const { return ordinal_; }
+  const std::string& name() const { return name_; }
+  int compute_capability() const { return capability_; }  // 90 is sm_90.
+  int multiprocessors() const { return multiprocessors_; }
+  int attribute(CUdevice_attribute attribute) const;
+
+  // Makes this GPU the calling thread's. Every driver call that uses it needs that.
+  void make_current() const;
+  // Throws an Error with the GPU's number unless `result` is CUDA_SUCCESS.
+  void check(CUresult result, std::string_view what) const;
+
+  // Function `name` of kernel file `file` ("norm" for kernels/norm.cu). Loaded once. Any thread.
+  Function function(std::string_view file, std::string_view name);
+  // Function `name` of PTX text that was compiled at run time; `key` identifies the text.
+  Function compiled_function(const std::string& key, const std::string& ptx,
+                             std::string_view name);
+
+ private:
+  Function load(const std::string& key, const void* image, std::string_view name);
+
+  const Driver& driver_;
+  int ordinal_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  std::string name_;
+  int capability_ = 0, multiprocessors_ = 0;
+  std::mutex mutex_;  // Of what follows.
+  std::map<std::string, CUmodule, std::less<>> modules_;
+};
+
+// For a loop over `items` in steps of the grid: a thread an item, up to a few waves of blocks.
+LaunchShape elementwise_shape(const Context& context, int64_t items);
+
+// Enqueues `function` with these arguments, each of exactly the type of the kernel's parameter.
+// Error with the function's name if the driver refuses the launch.
+void launch_function(const Context& context, CUstream stream, const Function& function,
+                     const LaunchShape& shape, void** arguments);
+
+template <typename... Arguments>
+void launch(const Context& context, CUstream stream, const Function& function,
+            const LaunchShape& shape, Arguments... arguments) {
+  void* pointers[] = {&arguments..., nullptr};
+  launch_function(context, stream, function, shape, pointers);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/device/device.h"
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/device/stream.h"
+
+namespace tessera::cuda {
+namespace {
+
+// Dense operations of a multiprocessor in a clock cycle (NVIDIA's tuning guides and CUDA's
+// programming guide, "arithmetic instructions"): bf16 on tensor cores, f32 on ordinary ones.
+double operations_per_cycle(int capability, DType dtype) {
+  if (dtype != DType::kBF16) return capability == 80 ? 128 : 256;
+  if (capability >= 100 && capability < 120) return 16384;
+  if (capability >= 90 && capability < 100) return 8192;
+  return capability == 80 ? 2048 : 1024;
+}
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int ordinal) : context_(ordinal) {}
+
+  Context& context() { return context_; }
+  std::string_view kind() const override { return "cuda"; }
+  std::string description() const override {
+    return fmt::format("cuda: GPU {}, {}, compute capability {}.{}", context_.ordinal(),
+                       context_.name(), context_.compute_capability() / 10,
+                       context_.compute_capability() % 10);
+  }
+  double peak_flops(DType dtype) const override {
+    const double hertz = 1e3 * context_.attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+    return hertz * context_.multiprocessors() *
+           operations_per_cycle(context_.compute_capability(), dtype);
+  }
+
+  int64_t available_bytes() const override {
+    context_.make_current();
+    size_t free = 0, total = 0;
+    context_.check(context_.driver().cuMemGetInfo(&free, &total), "asking for free memory");
+    return static_cast<int64_t>(free);
+  }
+  DeviceAddress allocate(int64_t bytes) override {
+    context_.make_current();
+    CUdeviceptr memory = 0;
+    const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+    const CUresult result = context_.driver().cuMemAlloc(&memory, size);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) return {};
+    context_.check(result, "allocating memory");
+    const std::unique_ptr<Stream> stream = make_stream(StreamUse::kCopy);
+    context_.check(context_.driver().cuMemsetD8Async(memory, 0, size, native(*stream)),
+                   "zeroing memory");
+    stream->synchronize();
+    return DeviceAddress(memory);
+  }
+  void release(DeviceAddress memory, int64_t) override {
+    if (memory.is_null()) return;
+    context_.make_current();
+    context_.check(context_.driver().cuMemFree(pointer_of(memory)), "releasing memory");
+  }
+
+  std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {
+    const KernelFactory factory = find_kernel(*node.op);
+    if (factory == nullptr)
+      fail("{}: the CUDA backend has no kernel for op '{}' [in {}]", node.site.text(),
+           node.op->name, node.path.empty() ? "the step" : node.path);
+    return factory(graph, node, context_);
+  }
+  bool has_kernel(const OpDef& op) const override { return find_kernel(op) != nullptr; }
+
+  std::unique_ptr<Stream> make_stream(StreamUse use) override {
+    return make_cuda_stream(context_, use);
+  }
+  std::unique_ptr<Event> make_event() override { return make_cuda_event(context_); }
+
+ private:
+  mutable Context context_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Device>> make_cuda_devices(int64_t count, int) {
+  std::vector<std::unique_ptr<Device>> devices;
+  for (int64_t i = 0; i < count; ++i)
+    devices.push_back(std::make_unique<CudaDevice>(static_cast<int>(i)));
+  return devices;
+}
+
+Context& context_of(Device& device) { return static_cast<CudaDevice&>(device).context(); }
+
+}  // namespace tessera::cuda

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA driver interface (libcuda.so.1), loaded at run time: Tessera builds with the toolkit's
+// headers alone, and starts where no driver is installed.
+#pragma once
+
+#include <string_view>
+
+#include <cuda.h>
+
+// The functions we call. <cuda.h> defines some of these names as macros for versioned symbols
+// (cuMemAlloc is cuMemAlloc_v2), so members and symbols have the versioned names too.
+#define TESSERA_CUDA_DRIVER_FUNCTIONS(X)                                                        \
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                         \
+  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)                 \
+  X(cuDeviceTotalMem) X(cuDeviceGetPCIBusId) X(cuDeviceCanAccessPeer)                           \
+  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent)                   \
+  X(cuCtxEnablePeerAccess)                                                                      \
+  X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)                 \
+  X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)           \
+  X(cuMemsetD8Async)                                                                            \
+  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)      \
+  X(cuStreamWaitEvent) X(cuStreamBeginCapture) X(cuStreamEndCapture)                            \
+  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)     \
+  X(cuEventElapsedTime)                                                                         \
+  X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphDestroy) X(cuGraphExecDestroy)       \
+  X(cuModuleLoadDataEx) X(cuModuleGetFunction) X(cuModuleUnload)                                \
+  X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)                                 \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+
+namespace tessera::cuda {
+
+struct Driver {
+#define TESSERA_MEMBER(name) decltype(&::name) name = nullptr;
+  TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_MEMBER)
+#undef TESSERA_MEMBER
+};
+
+// The file that load_driver() opens if this environment variable is set.
+inline constexpr const char* kDriverVariable = "TESSERA_CUDA_DRIVER";
+// The oldest driver that has all functions above (CUDA 12.4).
+inline constexpr int kOldestDriver = 12040;
+
+// The driver, initialised. Loaded once; Error, in terms of the user, if there is none, if it is too
+// old, or if it cannot start.
+const Driver& load_driver();
+
+// Error "<what>: <the driver's description> (<CUDA_ERROR_…>)" unless `result` is CUDA_SUCCESS.
+void check_cuda(CUresult result, std::string_view what);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/device/kernel.h"
+
+#include <map>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace tessera::cuda {
+namespace {
+
+struct Family {
+  bool (*serves)(const OpDef& op);
+  KernelFactory factory;
+};
+
+std::map<const OpDef*, KernelFactory>& kernels() {
+  static auto* instance = new std::map<const OpDef*, KernelFactory>;
+  return *instance;
+}
+
+std::vector<Family>& families() {
+  static auto* instance = new std::vector<Family>;
+  return *instance;
+}
+
+}  // namespace
+
+KernelRegistrar::KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory) {
+  for (const OpDef* op : ops) kernels()[op] = factory;
+}
+
+KernelRegistrar::KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory) {
+  families().push_back({serves, factory});
+}
+
+KernelFactory find_kernel(const OpDef& op) {
+  const auto found = kernels().find(&op);
+  if (found != kernels().end()) return found->second;
+  for (const Family& family : families())
+    if (family.serves(op)) return family.factory;
+  return nullptr;
+}
+
+std::string_view float_suffix(const Graph& graph, const Node& node, ValueId value) {
+  const DType dtype = graph.type(value).dtype;
+  if (dtype != DType::kF32 && dtype != DType::kBF16)
+    fail("{}: no CUDA kernel for {}; cast it to f32 or bf16", node.op->name, dtype_name(dtype));
+  return dtype_name(dtype);
+}
+
+}  // namespace tessera::cuda

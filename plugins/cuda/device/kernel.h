@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of the CUDA device, and their registry by op. The file of a kernel registers it:
+//   const KernelRegistrar kRegister{&kGatherOp, make_kernel<Gather>};
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+
+#include "core/backend/backend.h"
+#include "core/graph/graph.h"
+#include "core/graph/op.h"
+#include "plugins/cuda/device/context.h"
+
+namespace tessera::cuda {
+
+// A node made ready to run. enqueue() may be called while a stream is captured into a graph, so it
+// must not allocate, copy to or from host memory, or wait for the device.
+class CudaKernel : public Kernel {
+ public:
+  virtual void enqueue(CUstream stream, const LaunchArgs& args) = 0;
+};
+
+// Makes the kernel of a node with local types. Context and graph outlive the kernel; the node does
+// not. Error, in terms of the user, for a case that the kernel does not support.
+using KernelFactory = std::unique_ptr<Kernel> (*)(const Graph& graph, const Node& node,
+                                                  Context& context);
+
+struct KernelRegistrar {
+  KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory);
+  KernelRegistrar(const OpDef* op, KernelFactory factory) : KernelRegistrar({op}, factory) {}
+  // Every op of which `serves` is true and that has no kernel of its own.
+  KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory);
+};
+
+// Null if no kernel is registered.
+KernelFactory find_kernel(const OpDef& op);
+
+// A KernelFactory.
+template <typename K>
+std::unique_ptr<Kernel> make_kernel(const Graph& graph, const Node& node, Context& context) {
+  return std::make_unique<K>(graph, node, context);
+}
+
+// An address as kernels take it.
+template <typename T>
+T* pointer_as(DeviceAddress address) {
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(address.value()));
+}
+inline CUdeviceptr pointer_of(DeviceAddress address) { return address.value(); }
+
+// "f32" or "bf16", as in names of functions; Error naming the op for any other.
+std::string_view float_suffix(const Graph& graph, const Node& node, ValueId value);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/device/stream.h"
+
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "core/base/error.h"
+#include "plugins/cuda/device/kernel.h"
+
+namespace tessera::cuda {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent(Context& context, unsigned flags) : context_(context) {
+    context_.make_current();
+    context_.check(context_.driver().cuEventCreate(&event_, flags), "making an event");
+  }
+  ~CudaEvent() override {
+    if (context_.driver().cuCtxSetCurrent(context_.handle()) == CUDA_SUCCESS)
+      context_.driver().cuEventDestroy(event_);
+  }
+  CUevent get() const { return event_; }
+
+ private:
+  Context& context_;
+  CUevent event_ = nullptr;
+};
+
+// Page-locked host memory, from which copies run beside the host's work.
+class PinnedBuffer {
+ public:
+  PinnedBuffer(Context& context, size_t bytes) : context_(&context), bytes_(bytes) {
+    context.check(context.driver().cuMemHostAlloc(&memory_, bytes, 0),
+                  "allocating page-locked host memory");
+  }
+  ~PinnedBuffer() {
+    if (memory_ != nullptr) context_->driver().cuMemFreeHost(memory_);
+  }
+  PinnedBuffer(PinnedBuffer&& other) noexcept
+      : context_(other.context_), memory_(std::exchange(other.memory_, nullptr)),
+        bytes_(other.bytes_) {}
+  PinnedBuffer& operator=(PinnedBuffer&&) = delete;
+  void* data() const { return memory_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  Context* context_;
+  void* memory_ = nullptr;
+  size_t bytes_;
+};
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(Context& context, StreamUse use) : context_(context) {
+    context_.make_current();
+    // Lower numbers are higher priorities; the driver clamps to what it has.
+    const int priority = use == StreamUse::kCommunication ? -5 : 0;
+    context_.check(
+        driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority),
+        "making a stream");
+  }
+  ~CudaStream() override {
+    if (driver().cuCtxSetCurrent(context_.handle()) != CUDA_SUCCESS) return;
+    driver().cuStreamSynchronize(stream_);  // The staging buffers are in use until then.
+    driver().cuStreamDestroy(stream_);
+  }
+
+  void launch(Kernel& kernel, const LaunchArgs& args, LaunchTime* time) override {
+    context_.make_current();
+    timed(time, [&] { static_cast<CudaKernel&>(kernel).enqueue(stream_, args); });
+  }
+  void copy_from_host(DeviceAddress to, std::span<const std::byte> from) override {
+    if (from.empty()) return;
+    context_.make_current();
+    void* const staged = stage(from);
+    context_.check(driver().cuMemcpyHtoDAsync(pointer_of(to), staged, from.size(), stream_),
+                   "copying to the GPU");
+  }
+  void copy_to_host(std::span<std::byte> to, DeviceAddress from) override {
+    if (to.empty()) return;
+    context_.make_current();
+    context_.check(driver().cuMemcpyDtoHAsync(to.data(), pointer_of(from), to.size(), stream_),
+                   "copying from the GPU");
+  }
+  void record(Event& event) override {
+    context_.make_current();
+    context_.check(driver().cuEventRecord(native(event), stream_), "recording an event");
+  }
+  void wait(Event& event, LaunchTime* time) override {
+    context_.make_current();
+    timed(time, [&] {
+      context_.check(driver().cuStreamWaitEvent(stream_, native(event), 0), "waiting for an event");
+    });
+  }
+  void synchronize() override {
+    context_.make_current();
+    context_.check(driver().cuStreamSynchronize(stream_), "running the step");
+    staged_.clear();
+    for (const Timing& timing : timings_) {
+      timing.time->begin_ns = clock_ns(*timing.begin);
+      timing.time->end_ns = clock_ns(*timing.end);
+    }
+    timings_.clear();
+    base_.reset();
+  }
+
+  CUstream get() const { return stream_; }
+
+ private:
+  struct Timing {
+    LaunchTime* time;
+    std::unique_ptr<CudaEvent> begin, end;
+  };
+
+  const Driver& driver() const { return context_.driver(); }
+
+  void* stage(std::span<const std::byte> bytes) {
+    const PinnedBuffer& buffer = staged_.emplace_back(context_, bytes.size());
+    std::memcpy(buffer.data(), bytes.data(), bytes.size());
+    return buffer.data();
+  }
+
+  std::unique_ptr<CudaEvent> mark() {
+    auto event = std::make_unique<CudaEvent>(context_, CU_EVENT_DEFAULT);
+    record(*event);
+    return event;
+  }
+  template <typename Work>
+  void timed(LaunchTime* time, const Work& work) {
+    if (time == nullptr) return work();
+    if (!base_) {
+      base_ = mark();
+      context_.check(driver().cuEventSynchronize(base_->get()), "reading the GPU's clock");
+      base_ns_ = now_ns();
+    }
+    std::unique_ptr<CudaEvent> begin = mark();
+    work();
+    timings_.push_back({time, std::move(begin), mark()});
+  }
+  // On the host's clock.
+  int64_t clock_ns(const CudaEvent& event) const {
+    float milliseconds = 0;
+    context_.check(driver().cuEventElapsedTime(&milliseconds, base_->get(), event.get()),
+                   "reading the GPU's clock");
+    return base_ns_ + static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
+  }
+
+  Context& context_;
+  CUstream stream_ = nullptr;
+  std::vector<PinnedBuffer> staged_;  // Since the last synchronize().
+  std::vector<Timing> timings_;
+  std::unique_ptr<CudaEvent> base_;  // Of the timings: at base_ns_ of the host's clock.
+  int64_t base_ns_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Stream> make_cuda_stream(Context& context, StreamUse use) {
+  return std::make_unique<CudaStream>(context, use);
+}
+
+std::unique_ptr<Event> make_cuda_event(Context& context) {
+  return std::make_unique<CudaEvent>(context, CU_EVENT_DISABLE_TIMING);
+}
+
+CUstream native(Stream& stream) { return static_cast<CudaStream&>(stream).get(); }
+CUevent native(Event& event) { return static_cast<CudaEvent&>(event).get(); }
+
+}  // namespace tessera::cuda

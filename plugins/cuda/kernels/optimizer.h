@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of the kernels in optimizer.cu.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::cuda {
+
+struct AdamParameters {
+  const float *parameter, *first, *second, *gradient;
+  float *next_parameter, *next_first, *next_second;
+  const float *learning_rate, *count, *gradient_scale;  // Scalars.
+  const uint8_t* apply;
+  int64_t elements;
+  double beta1, beta2;
+  float epsilon, epsilon_root, weight_decay;
+  bool corrected;  // Bias-corrected decay rates, as in Pax.
+};
+
+}  // namespace tessera::cuda
