@@ -89,7 +89,7 @@ TEST_CASE("an unknown or unsupported processor level is one line with exit code 
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const std::string misspelt = "TESSERA_CPU_LEVEL=avx22";
-  for (const std::string arguments : {kTiny, kTiny + " --mode=plan", kTiny + " --dry_run",
+  for (const std::string& arguments : {kTiny, kTiny + " --mode=plan", kTiny + " --dry_run",
                                       kTiny + " --mode=eval", std::string("--mode=selfcheck")})
     require_one_line_error(runexp(folder, arguments, misspelt), 2,
                            "TESSERA_CPU_LEVEL=avx22: expected one of portable, avx2, avx512, "
@@ -97,7 +97,7 @@ TEST_CASE("an unknown or unsupported processor level is one line with exit code 
   REQUIRE_FALSE(std::filesystem::exists(folder / "run"));
   const CpuLevel highest = machine_levels().back();
   if (highest == CpuLevel::kAmx) return;  // This processor supports every level.
-  for (const std::string arguments : {kTiny, std::string("--mode=selfcheck")})
+  for (const std::string& arguments : {kTiny, std::string("--mode=selfcheck")})
     require_one_line_error(
         runexp(folder, arguments, "TESSERA_CPU_LEVEL=amx"), 2,
         fmt::format("TESSERA_CPU_LEVEL=amx: this processor has no amx; its highest level is {}",

@@ -11,6 +11,8 @@
 #include <sstream>
 #include <thread>
 
+#include <fmt/ranges.h>
+
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tests/support/background.h"
 #include "tests/support/catch.h"
