@@ -22,7 +22,7 @@
 
 namespace tessera {
 
-// What every layer with initialised weights configures. As a member `layer` of its HParams the
+// What a layer with initialised weights configures. As a member `layer` of its HParams the
 // fields are inlined: their paths are "ffn_tpl.dtypes", "ffn_tpl.params_init", "ffn_tpl.rules".
 struct LayerHParams {
   static constexpr std::string_view kName = "Layer";
@@ -33,6 +33,18 @@ struct LayerHParams {
   FIELDS(dtypes, params_init, rules)
 
   WeightInit init() const { return params_init.get_or(WeightInit{}); }
+};
+
+// The same without params_init, for layers whose weights start as zeros or ones.
+struct FixedInitLayerHParams {
+  static constexpr std::string_view kName = "Layer";
+  static constexpr bool kInlined = true;
+  Field<DTypePolicy> dtypes;
+  LayerRules rules;
+  FIELDS(dtypes, rules)
+
+  // NOLINTNEXTLINE(google-explicit-constructor): to be passed to Layer.
+  operator LayerHParams() const { return {.dtypes = dtypes, .rules = rules}; }
 };
 
 // A weight of a layer: its index in the model's ParameterTable.

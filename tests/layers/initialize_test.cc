@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initial weights: each distribution's moments, fans, and independence of stacking and threads.
-#include "layers/initialize.h"
+#include "layers/parameter.h"
 
 #include <algorithm>
 #include <bit>

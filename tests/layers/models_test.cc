@@ -11,7 +11,7 @@
 #include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "layers/initialize.h"
+#include "layers/parameter.h"
 #include "layers/models/classification_model.h"
 #include "layers/models/transformer.h"
 #include "tests/support/catch.h"

@@ -8,7 +8,6 @@
 #include "layers/dropout.h"
 #include "layers/feed_forward/activations.h"
 #include "layers/feed_forward/feed_forward.h"
-#include "layers/feed_forward/linear.h"
 #include "layers/norms/norms.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "layers/initialize.h"
+#include "layers/parameter.h"
 
 namespace tessera {
 namespace {

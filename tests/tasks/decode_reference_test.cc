@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/backend/reference/interpreter.h"
-#include "layers/initialize.h"
+#include "layers/parameter.h"
 #include "tests/support/catch.h"
 #include "tests/support/decode_trial.h"
 #include "tests/support/spmd_case.h"
