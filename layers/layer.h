@@ -116,6 +116,13 @@ class Layer {
   Tensor unplaced(Weight weight, DType dtype) const;
 
   friend class LayerScope;
+  // What a layer under construction takes from its parent.
+  struct Construction {
+    std::shared_ptr<ParameterTable> table;
+    std::string name;
+    int64_t stack = 0;
+  };
+  static Construction& construction();
   class ChildScope {
    public:
     ChildScope(const Layer& parent, std::string_view name, int64_t stack);
@@ -125,8 +132,7 @@ class Layer {
 
    private:
     PathScope path_;
-    struct Saved;
-    std::unique_ptr<Saved> saved_;
+    Construction outer_;
   };
 
   std::shared_ptr<ParameterTable> table_;

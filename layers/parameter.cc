@@ -378,14 +378,4 @@ void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
   });
 }
 
-void initialize(const Parameter& parameter, uint64_t seed, std::span<std::byte> destination,
-                int threads) {
-  Region whole;
-  for (const Axis& axis : parameter.type.axes) {
-    whole.origin.push_back(0);
-    whole.shape.push_back(axis.size);
-  }
-  initialize(parameter, seed, whole, destination, threads);
-}
-
 }  // namespace tessera

@@ -65,16 +65,13 @@ Type stored_type(const Parameter& parameter);
 std::vector<Tensor> parameter_inputs(const ParameterTable& table);
 
 // Fills `destination` with the initial values of this block of the weight, row-major in its dtype
-// (f32 or bf16), on up to `threads` threads (0: one per core). They are a pure function of the seed,
-// the weight's path and an element's global index, so that every mesh and number of hosts starts
-// with the same bits, and a stacked weight with those of the unrolled ones. The whole weight is
-// never materialised, except for an orthogonal one: there, one layer's matrix at a time. Error if
-// the initialiser does not suit the weight's axes.
+// (f32 or bf16), on up to `threads` threads (0: one per core). They are a pure function of the
+// seed, the weight's path and an element's global index, so that every mesh and number of hosts
+// starts with the same bits, and a stacked weight with those of the unrolled ones. The whole weight
+// is never materialised, except for an orthogonal one: there, one layer's matrix at a time. Error
+// if the initialiser does not suit the weight's axes.
 void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
                 std::span<std::byte> destination, int threads = 0);
-// The whole weight.
-void initialize(const Parameter& parameter, uint64_t seed, std::span<std::byte> destination,
-                int threads = 0);
 
 // An initialiser for a weight of these sizes (without the stack's axis): a standard distribution
 // and the factor that multiplies its draws.

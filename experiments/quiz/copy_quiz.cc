@@ -52,7 +52,7 @@ class QuestionInput final : public IndexedInput {
   HParams p_;
 };
 
-const TemplateRegistrar<BaseInput, QuestionInput> kRegisterQuestionInput;
+REGISTER_TEMPLATE(BaseInput, QuestionInput);
 
 QuestionInput::QuestionInput(const HParams& p)
     : IndexedInput({.name = "questions",
@@ -134,7 +134,7 @@ class ExactMatch final : public PredictMetric {
   int64_t any_matches_ = 0;
 };
 
-const TemplateRegistrar<PredictMetric, ExactMatch> kRegisterExactMatch;
+REGISTER_TEMPLATE(PredictMetric, ExactMatch);
 
 std::string ExactMatch::normalised(const std::string& text) const {
   constexpr const char* kSpace = " \t\r\n";
@@ -199,7 +199,7 @@ class MultipleChoice final : public ScoreMetric {
   std::map<int64_t, std::map<int64_t, Answer>> questions_;
 };
 
-const TemplateRegistrar<ScoreMetric, MultipleChoice> kRegisterMultipleChoice;
+REGISTER_TEMPLATE(ScoreMetric, MultipleChoice);
 
 MultipleChoice::MultipleChoice(const HParams& p) : p_(p) {
   if (p.num_choices < 2) fail("num_choices is {}; expected at least 2", p.num_choices);

@@ -11,11 +11,9 @@
 
 namespace tessera {
 
-template class HolderOf<BaseInput, SeqaxTasks::HParams>;
+REGISTER_TEMPLATE(BaseInput, SeqaxTasks);
 
 namespace {
-
-const TemplateRegistrar<BaseInput, SeqaxTasks> kRegisterSyntheticTasks;
 
 constexpr int64_t kLetters = 10;
 constexpr int64_t kLargestDraw = 100;  // Of task 5.

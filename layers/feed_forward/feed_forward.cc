@@ -10,19 +10,10 @@
 
 namespace tessera {
 
-template class HolderOf<UnaryLayer, FeedForward::HParams>;
-template class HolderOf<UnaryLayer, Mlp::HParams>;
-template class HolderOf<UnaryLayer, Linear::HParams>;
-template class HolderOf<UnaryLayer, Bias::HParams>;
-
-namespace {
-
-const TemplateRegistrar<UnaryLayer, FeedForward> kRegisterFeedForward;
-const TemplateRegistrar<UnaryLayer, Mlp> kRegisterMlp;
-const TemplateRegistrar<UnaryLayer, Linear> kRegisterLinear;
-const TemplateRegistrar<UnaryLayer, Bias> kRegisterBias;
-
-}  // namespace
+REGISTER_TEMPLATE(UnaryLayer, Linear);
+REGISTER_TEMPLATE(UnaryLayer, Bias);
+REGISTER_TEMPLATE(UnaryLayer, FeedForward);
+REGISTER_TEMPLATE(UnaryLayer, Mlp);
 
 Linear::Linear(const HParams& p) : UnaryLayer(p.layer), p_(p) {
   if (p.input_axis == p.output_axis)

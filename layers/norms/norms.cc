@@ -7,15 +7,8 @@
 
 namespace tessera {
 
-template class HolderOf<UnaryLayer, LayerNorm::HParams>;
-template class HolderOf<UnaryLayer, RmsNorm::HParams>;
-
-namespace {
-
-const TemplateRegistrar<UnaryLayer, LayerNorm> kRegisterLayerNorm;
-const TemplateRegistrar<UnaryLayer, RmsNorm> kRegisterRmsNorm;
-
-}  // namespace
+REGISTER_TEMPLATE(UnaryLayer, LayerNorm);
+REGISTER_TEMPLATE(UnaryLayer, RmsNorm);
 
 LayerNorm::LayerNorm(const HParams& p) : UnaryLayer(p.layer), p_(p) {
   const Axis axis{p.axis, p.model_dims.get(), {}};

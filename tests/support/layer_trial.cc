@@ -6,17 +6,20 @@
 #include "layers/parameter.h"
 
 namespace tessera {
-namespace {
 
-std::vector<double> initial_values(const Parameter& parameter) {
-  std::vector<float> values(static_cast<size_t>(parameter.type.elements()));
-  Parameter wide = parameter;
-  wide.type.dtype = DType::kF32;
-  initialize(wide, 1, std::as_writable_bytes(std::span(values)), 1);
-  return {values.begin(), values.end()};
+Region whole_of(const Parameter& parameter) {
+  std::vector<int64_t> sizes;
+  for (const Axis& axis : parameter.type.axes) sizes.push_back(axis.size);
+  return Region::whole(std::move(sizes));
 }
 
-}  // namespace
+std::vector<double> initial_values(Parameter parameter, uint64_t seed, int threads) {
+  parameter.type.dtype = DType::kF32;
+  std::vector<float> values(static_cast<size_t>(parameter.type.elements()));
+  initialize(parameter, seed, whole_of(parameter), std::as_writable_bytes(std::span(values)),
+             threads);
+  return {values.begin(), values.end()};
+}
 
 LayerTrial::LayerTrial(Mode mode, Mesh mesh, AxisRules rules)
     : mesh_(std::move(mesh)), rules_(std::move(rules)), trace_(graph_, mesh_, rules_) {

@@ -13,6 +13,11 @@
 
 namespace tessera {
 
+// All of the weight.
+Region whole_of(const Parameter& parameter);
+// The initial values of the whole weight, drawn in f32.
+std::vector<double> initial_values(Parameter parameter, uint64_t seed = 1, int threads = 1);
+
 class LayerTrial {
  public:
   explicit LayerTrial(Mode mode = Mode::kEval, Mesh mesh = {}, AxisRules rules = {});

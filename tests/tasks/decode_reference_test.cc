@@ -7,9 +7,9 @@
 #include <span>
 
 #include "core/backend/reference/interpreter.h"
-#include "layers/parameter.h"
 #include "tests/support/catch.h"
 #include "tests/support/decode_trial.h"
+#include "tests/support/layer_trial.h"
 #include "tests/support/spmd_case.h"
 
 namespace tessera {
@@ -19,11 +19,8 @@ constexpr int64_t kLength = 10, kBatch = 2;
 
 ReferenceInputs weights_of(const BaseTask& task) {
   ReferenceInputs weights;
-  for (const Parameter& each : task.model().parameters().parameters()) {
-    std::vector<float> values(static_cast<size_t>(each.type.elements()));
-    initialize(each, 1, std::as_writable_bytes(std::span(values)), 1);
-    weights[each.path] = {values.begin(), values.end()};
-  }
+  for (const Parameter& each : task.model().parameters().parameters())
+    weights[each.path] = initial_values(each);
   return weights;
 }
 

@@ -336,12 +336,7 @@ TEST_CASE("the first N batches are the same in each evaluation; rolling N contin
 }
 
 std::string message_of(const ExperimentConfig& config) {
-  try {
-    evaluate(config);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { evaluate(config); });
 }
 
 TEST_CASE("invalid evaluation settings are errors that say how to fix them") {

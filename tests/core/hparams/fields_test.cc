@@ -9,7 +9,6 @@
 namespace tessera {
 namespace {
 
-using sample::error_of;
 using sample::Model;
 
 // Far more members than any layer has.

@@ -40,7 +40,6 @@ struct Square {
 
 namespace {
 
-using sample::error_of;
 using sample::FeedForward;
 using sample::Leaky;
 using sample::Model;
