@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -30,9 +31,8 @@ void check_layer_rules(const ParameterTable& table) {
     std::vector<std::string> axes;
     for (const Parameter& each : table.parameters())
       if (!ruled.rules.empty() && layer_of(each) == layer)
-        for (const Axis& axis : each.type.axes)
-          if (std::find(axes.begin(), axes.end(), axis.name) == axes.end())
-            axes.push_back(axis.name);
+        for (const std::string& axis : each.type.names())
+          if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
     for (const AxisRule& rule : ruled.rules) {
       if (std::find(axes.begin(), axes.end(), rule.axis) != axes.end()) continue;
       const ErrorContext where(layer);
@@ -110,6 +110,9 @@ void draw_orthogonal(double factor, uint64_t key, const std::vector<Axis>& axes,
   draw_normal(key, {.length = rows * columns}, out);
   const bool by_rows = rows <= columns;
   const int64_t count = by_rows ? rows : columns, length = by_rows ? columns : rows;
+  const auto product = [](const std::vector<double>& a, const std::vector<double>& b) {
+    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+  };
   std::vector<std::vector<double>> basis;
   for (int64_t i = 0; i < count; ++i) {
     std::vector<double> vector(static_cast<size_t>(length));
@@ -119,14 +122,12 @@ void draw_orthogonal(double factor, uint64_t key, const std::vector<Axis>& axes,
     for (int64_t j = 0; j < length; ++j) vector[static_cast<size_t>(j)] = element(j);
     for (int pass = 0; pass < 2; ++pass) {
       for (const std::vector<double>& earlier : basis) {
-        double overlap = 0.0;
-        for (size_t j = 0; j < vector.size(); ++j) overlap += vector[j] * earlier[j];
+        const double overlap = product(vector, earlier);
         for (size_t j = 0; j < vector.size(); ++j) vector[j] -= overlap * earlier[j];
       }
     }
-    double square = 0.0;
-    for (const double value : vector) square += value * value;
-    for (double& value : vector) value /= std::sqrt(square);
+    const double norm = std::sqrt(product(vector, vector));
+    for (double& value : vector) value /= norm;
     for (int64_t j = 0; j < length; ++j)
       element(j) = static_cast<float>(factor * vector[static_cast<size_t>(j)]);
     basis.push_back(std::move(vector));
@@ -138,8 +139,8 @@ void store(std::span<const float> values, DType dtype, std::byte* destination) {
     std::memcpy(destination, values.data(), values.size_bytes());
     return;
   }
-  auto* narrow = reinterpret_cast<BFloat16*>(destination);
-  for (size_t i = 0; i < values.size(); ++i) narrow[i] = BFloat16(values[i]);
+  std::transform(values.begin(), values.end(), reinterpret_cast<BFloat16*>(destination),
+                 [](float value) { return BFloat16(value); });
 }
 
 // The part of one layer's block that a thread draws at a time.
@@ -303,6 +304,7 @@ Draw draw_of(const Parameter& parameter) {
     case InitKind::kTruncatedGaussian:
       return {kTruncatedNormal, scale};
     case InitKind::kXavier:
+    case InitKind::kUniformSqrtFanAvg:
       return {kUniform, scale * std::sqrt(3.0 / average)};
     case InitKind::kGaussianSqrtDim:
       return {kNormal, scale / std::sqrt(dim0)};
@@ -316,8 +318,6 @@ Draw draw_of(const Parameter& parameter) {
       return {kNormal, scale / std::sqrt(fans.out)};
     case InitKind::kGaussianSqrtFanAvg:
       return {kNormal, scale / std::sqrt(average)};
-    case InitKind::kUniformSqrtFanAvg:
-      return {kUniform, scale * std::sqrt(3.0 / average)};
     case InitKind::kTruncatedGaussianSqrtFanIn:
       return {kTruncatedNormal, scale / std::sqrt(fans.in)};
     case InitKind::kTruncatedGaussianSqrtFanOut:

@@ -22,6 +22,12 @@ REGISTER_TEMPLATE(BaseSoftmax, SharedEmbeddingSoftmax);
 
 namespace {
 
+// Rows of table["vocab embed"], multiplied by √embed if `scaled`.
+Tensor embedded(Tensor table, Tensor ids, bool scaled) {
+  const Tensor rows = place(gather(table, ids, "vocab"), "residual");
+  return scaled ? scale(rows, std::sqrt(static_cast<double>(rows.size("embed")))) : rows;
+}
+
 Tensor project(Tensor matrix, Tensor bias, Tensor x) {
   const Tensor logits = place(einsum(x, matrix, over("embed")));
   return bias.valid() ? logits + bias : logits;
@@ -45,14 +51,12 @@ Tensor join_chunks(Tensor parts) {
 
 Embedding::Embedding(const HParams& p)
     : LayerOf(p.layer),
-      p_(p),
+      scale_sqrt_depth_(p.scale_sqrt_depth),
       table_(weight("w", {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
                     p.layer.init())) {}
 
 Tensor Embedding::fprop(Tensor ids) const {
-  const Tensor rows = place(gather(param(table_), ids, "vocab"), "residual");
-  if (!p_.scale_sqrt_depth) return rows;
-  return scale(rows, std::sqrt(static_cast<double>(p_.model_dims.get())));
+  return embedded(param(table_), ids, scale_sqrt_depth_);
 }
 
 BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options,
@@ -121,12 +125,10 @@ FullSoftmax::FullSoftmax(const HParams& p)
 SharedEmbeddingSoftmax::SharedEmbeddingSoftmax(const HParams& p)
     : BaseSoftmax(p.layer, p.loss, {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
                   p.use_bias),
-      p_(p) {}
+      scale_sqrt_depth_(p.scale_sqrt_depth) {}
 
 Tensor SharedEmbeddingSoftmax::lookup(Tensor ids) const {
-  const Tensor rows = place(gather(param(w_), ids, "vocab"), "residual");
-  if (!p_.scale_sqrt_depth) return rows;
-  return scale(rows, std::sqrt(static_cast<double>(p_.model_dims.get())));
+  return embedded(param(w_), ids, scale_sqrt_depth_);
 }
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ class Embedding final : public LayerOf<Tensor(Tensor ids)> {
  private:
   Tensor fprop(Tensor ids) const override;
 
-  HParams p_;
+  bool scale_sqrt_depth_;
   Weight table_;
 };
 
@@ -114,7 +114,7 @@ class SharedEmbeddingSoftmax final : public BaseSoftmax {
  private:
   Tensor lookup(Tensor ids) const override;
 
-  HParams p_;
+  bool scale_sqrt_depth_;
 };
 
 extern template class HolderOf<Embedding, Embedding::HParams>;

@@ -9,22 +9,16 @@
 namespace tessera {
 namespace {
 
-std::vector<std::string> flags(const TemporaryDirectory& directory,
-                               const std::vector<std::string>& more = {}) {
-  std::vector<std::string> all = {"--exp=CopyQuiz", "--job_log_dir=" + (directory / "run").string(),
-                                  "--threads=1"};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 int run(const TemporaryDirectory& directory, const std::vector<std::string>& more,
         std::string* output = nullptr) {
-  Child child("runexp", flags(directory, more), directory / "output.txt");
-  const int code = child.wait();
-  if (output != nullptr) *output = child.output();
-  INFO(child.output());
-  REQUIRE((code == 0 || code == 2));
-  return code;
+  std::vector<std::string> arguments = {
+      "--exp=CopyQuiz", "--job_log_dir=" + (directory / "run").string(), "--threads=1"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const Ended ended = run_program(directory.path(), "runexp", arguments);
+  if (output != nullptr) *output = ended.output;
+  INFO(ended.output);
+  REQUIRE((ended.code == 0 || ended.code == 2));
+  return ended.code;
 }
 
 std::vector<double> numbers(const TemporaryDirectory& directory, const std::string& key) {

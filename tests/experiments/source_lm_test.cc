@@ -20,11 +20,10 @@ namespace fs = std::filesystem;
 std::string output_of(const fs::path& directory, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(),
                    {"--exp=quickstart.SourceLm", "--job_log_dir=" + (directory / "run").string()});
-  Child child("runexp", arguments, directory / "output.txt");
-  const int code = child.wait();
-  INFO(child.output());
-  REQUIRE(code == 0);
-  return child.output();
+  const Ended ended = run_program(directory, "runexp", arguments);
+  INFO(ended.output);
+  REQUIRE(ended.code == 0);
+  return ended.output;
 }
 
 std::vector<double> numbers(const fs::path& run, const std::string& key) {

@@ -23,18 +23,6 @@ TEST_CASE("an experiment with a member missing from FIELDS is rejected") {
   REQUIRE(knob_error("zoo.FastCat") == "no error");
 }
 
-struct Hiding : Experiment {
-  using Base = Experiment;
-  std::string strategy = "mine";
-  FIELDS(strategy)
-  ExperimentConfig build() const override { return {}; }
-};
-
-TEST_CASE("an experiment cannot have a knob with the name of one that every experiment has") {
-  REQUIRE_THAT(error_of([] { to_tree(Hiding()); }),
-               Catch::Contains("Hiding has two fields called 'strategy'"));
-}
-
 TEST_CASE("no bundled experiment has a member missing from FIELDS") {
   const auto problems = load_plugins(find_plugins(plugin_path({})));
   REQUIRE(problems == std::vector<std::string>{});

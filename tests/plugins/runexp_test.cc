@@ -13,8 +13,7 @@
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
 #include "tests/support/metrics_lines.h"
-#include "tests/support/shell.h"
-#include "tests/support/small_text.h"
+#include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

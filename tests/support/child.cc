@@ -2,13 +2,25 @@
 #include "tests/support/child.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <thread>
+
+#include <fmt/core.h>
+
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tessera {
+namespace {
+
+constexpr auto kPoll = std::chrono::milliseconds(10);
+
+}  // namespace
 
 Child::Child(const std::string& program, const std::vector<std::string>& arguments,
              std::filesystem::path output)
@@ -59,5 +71,76 @@ void Child::send(int signal) {
 }
 
 std::string Child::output() const { return read_file(output_); }
+
+Ended run_program(const std::filesystem::path& folder, const std::string& program,
+                  std::vector<std::string> arguments, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+  Child child(program, arguments, folder / "output.txt");
+  const int code = child.wait();
+  return {code, child.output()};
+}
+
+Outcome shell(const std::filesystem::path& folder, const std::string& command,
+              std::chrono::seconds limit) {
+  using Clock = std::chrono::steady_clock;
+  const TemporaryDirectory scratch;
+  const Clock::time_point begin = Clock::now();
+  const std::string whole = fmt::format("cd '{}' && timeout -k 5 {} {} >'{}' 2>'{}' </dev/null",
+                                        folder.string(), limit.count(), command,
+                                        (scratch / "out").string(), (scratch / "errors").string());
+  const int status = std::system(whole.c_str());
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  constexpr int kTimedOut = 124;
+  return {.exit_code = code == kTimedOut ? -1 : code,
+          .out = read_bytes(scratch / "out"),
+          .errors = read_bytes(scratch / "errors"),
+          .seconds = std::chrono::duration<double>(Clock::now() - begin).count()};
+}
+
+Outcome bash(const std::filesystem::path& folder, const std::string& script,
+             std::chrono::seconds limit) {
+  const TemporaryDirectory scratch;
+  write_bytes(scratch / "script", script + "\n");
+  return shell(folder, fmt::format("bash '{}'", (scratch / "script").string()), limit);
+}
+
+Background::Background(const std::filesystem::path& folder, const std::string& command)
+    : folder_(folder) {
+  std::filesystem::remove(folder / "out");
+  std::filesystem::remove(folder / "errors");
+  const std::string line =
+      fmt::format("cd '{}' && exec {} >out 2>errors </dev/null", folder.string(), command);
+  pid_ = ::fork();
+  CHECK(pid_ >= 0);
+  ::setpgid(pid_, pid_);  // Set in parent and child, so no race.
+  if (pid_ > 0) return;
+  ::execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+  ::_exit(127);
+}
+
+Background::~Background() {
+  if (ended_) return;
+  ::kill(-pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+std::string Background::output() const {
+  return read_bytes(folder_ / "out") + read_bytes(folder_ / "errors");
+}
+
+std::optional<int> Background::wait(std::chrono::seconds time) {
+  int status = 0;
+  if (!comes_true([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, time))
+    return std::nullopt;
+  ended_ = true;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+bool comes_true(const std::function<bool()>& condition, std::chrono::seconds time) {
+  for (const auto end = std::chrono::steady_clock::now() + time;
+       std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(kPoll))
+    if (condition()) return true;
+  return false;
+}
 
 }  // namespace tessera

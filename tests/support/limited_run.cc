@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/compiler.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tests/support/shell.h"
+#include "tests/support/child.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "tests/support/background.h"
+#include "tests/support/child.h"
 
 namespace tessera {
 namespace {

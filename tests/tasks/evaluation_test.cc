@@ -16,7 +16,7 @@
 #include "tasks/session/program_io.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_mixture.h"
 #include "tests/tasks/tiny_run.h"
 

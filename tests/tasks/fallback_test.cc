@@ -9,7 +9,7 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/config/strategies.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
 

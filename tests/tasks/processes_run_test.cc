@@ -11,7 +11,7 @@
 #include "tasks/config/strategies.h"
 #include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
 

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -13,7 +13,7 @@
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tests/core/runtime/sharded_case.h"
 #include "tests/support/catch.h"
-#include "tests/support/socket_transport.h"
+#include "tests/support/transports.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
 #include "tests/support/catch.h"
-#include "tests/support/python.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

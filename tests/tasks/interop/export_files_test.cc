@@ -9,7 +9,7 @@
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
-#include "tests/support/python.h"
+#include "tests/support/skip.h"
 #include "tests/support/reference_models.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/trial.h"
