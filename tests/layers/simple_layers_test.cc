@@ -17,14 +17,6 @@ namespace {
 
 using Values = std::vector<double>;
 
-void require_close(const Values& got, const Values& expected, double margin = 1e-12) {
-  REQUIRE(got.size() == expected.size());
-  for (size_t i = 0; i < got.size(); ++i) {
-    INFO("element " << i);
-    REQUIRE(got[i] == Approx(expected[i]).margin(margin));
-  }
-}
-
 TEST_CASE("Linear multiplies by its matrix and adds its bias") {
   LayerTrial trial;
   const Tensor x = trial.in("x", "f32[\"batch=2 embed=2\"]", {1, 2, 3, 4});

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs and shell commands that a test starts: Child is a program of the build that the test can
-// wait for, signal or kill, and run_program one that it waits for; shell and bash run commands;
-// Background is a launcher with its processes.
+// wait for, signal or kill, run_program one that it waits for, and run_limited one with limits on
+// time and memory; shell and bash run commands; Background is a launcher with its processes.
 #pragma once
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -90,5 +91,23 @@ class Background {
 // Whether the condition becomes true within `time`.
 bool comes_true(const std::function<bool()>& condition,
                 std::chrono::seconds time = std::chrono::seconds(60));
+
+// Limits of a program that a test runs with hostile arguments.
+struct RunLimits {
+  double seconds = 60;                       // Wall time after which the program is killed.
+  int64_t memory_bytes = int64_t{12} << 30;  // Address space; unlimited under a sanitizer.
+  int64_t file_bytes = int64_t{64} << 20;    // Size of one file.
+};
+
+struct RunResult {
+  int exit_code = 0;       // -signal if a signal ended it.
+  bool timed_out = false;  // It was killed after `seconds`.
+  std::string output;
+  std::string errors;
+};
+
+// Runs bin/<program> in `directory` with empty standard input.
+RunResult run_limited(const std::string& program, const std::vector<std::string>& arguments,
+                      const std::filesystem::path& directory, const RunLimits& limits = {});
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "layers/parameter.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 
@@ -19,6 +20,15 @@ std::vector<double> initial_values(Parameter parameter, uint64_t seed, int threa
   initialize(parameter, seed, whole_of(parameter), std::as_writable_bytes(std::span(values)),
              threads);
   return {values.begin(), values.end()};
+}
+
+void require_close(const std::vector<double>& got, const std::vector<double>& expected,
+                   double margin) {
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO("element " << i);
+    REQUIRE(got[i] == Approx(expected[i]).margin(margin));
+  }
 }
 
 LayerTrial::LayerTrial(Mode mode, Mesh mesh, AxisRules rules)

@@ -2,7 +2,7 @@
 // Runs started by Slurm on two nodes, by srun and by the batch script of docs/launching.md. Losses
 // are bitwise those under mpirun. A job saves at its time limit, when it is requeued and when it is
 // cancelled, and resumes. A lost node is named.
-#include "tests/support/slurm.h"
+#include "tests/support/mpirun.h"
 
 #include <chrono>
 #include <thread>
