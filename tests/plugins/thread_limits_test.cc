@@ -5,8 +5,8 @@
 
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
-#include "tests/support/compiler.h"
 #include "tests/support/child.h"
+#include "tests/support/compiler.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 

@@ -13,8 +13,8 @@
 #include "inputs/synthetic_input.h"
 #include "tasks/config/strategies.h"
 #include "tests/support/catch.h"
-#include "tests/support/transports.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {

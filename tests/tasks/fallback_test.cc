@@ -9,8 +9,8 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/config/strategies.h"
 #include "tests/support/catch.h"
-#include "tests/support/transports.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {

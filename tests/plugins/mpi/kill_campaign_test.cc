@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tests/support/child.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/endless_run.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/mpirun.h"
