@@ -14,7 +14,6 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "layers/decode_state.h"
 #include "layers/fprop_scope.h"
 #include "tasks/learner/optimizers/update_ops.h"
 #include "tasks/microbatches.h"
@@ -77,7 +76,7 @@ void check_all_attention_is_cached(const Graph& graph) {
       continue;
     fail(
         "{}: this model cannot decode token by token: {} knows nothing of earlier tokens, whose "
-        "keys and values are in a cache (see FpropScope::cache() and layers/decode_state.h) [in "
+        "keys and values are in a cache (see FpropScope::cache() and layers/fprop_scope.h) [in "
         "{}]",
         node.site.text(), node.op->name, node.path);
   }

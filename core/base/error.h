@@ -63,7 +63,7 @@ struct SourceSite {
   // the library's line as its default argument instead of the user's.
   static SourceSite current(std::source_location where = std::source_location::current());
   bool known() const { return line != 0; }
-  std::string text() const;  // "layers/feed_forward/linear.cc:41"; "" if unknown.
+  std::string text() const;  // "layers/feed_forward/feed_forward.cc:41"; "" if unknown.
 };
 
 // The candidate nearest to `name` by edit distance, or "" if none could be a misspelling of it.

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include <boost/core/demangle.hpp>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
@@ -84,6 +85,16 @@ std::optional<int64_t> whole_exponent(std::string_view text) {
 std::optional<int64_t> parse_integer(std::string_view text) {
   const std::optional<int64_t> value = parse_number<int64_t>(text);
   return value ? value : whole_exponent(text);
+}
+
+void detail::add_field(Tree& tree, std::string_view name, Tree value, const std::type_info& owner) {
+  if (tree.find(name) != nullptr)
+    fail(
+        "{} has two fields called '{}': its own, and one of its base or of an inlined struct; "
+        "rename "
+        "its own, since --set and hparams.toml could not tell them apart",
+        boost::core::demangle(owner.name()), name);
+  tree.add(name, std::move(value));
 }
 
 void TreeReader::fail_type(std::string_view expected) const {

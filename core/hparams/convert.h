@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -99,11 +100,15 @@ std::shared_ptr<const Tree> prototype() {
   }
 }
 
+// Error if the struct has another field of this name, in its base or in an inlined struct.
+void add_field(Tree& tree, std::string_view name, Tree value, const std::type_info& owner);
+
 template <typename P>
 Tree plain_fields_tree(const P& p) {
   Tree tree = Tree::table(class_name<P>());
-  visit_fields(
-      p, [&tree](std::string_view name, const auto& member) { tree.add(name, to_tree(member)); });
+  visit_fields(p, [&tree](std::string_view name, const auto& member) {
+    add_field(tree, name, to_tree(member), typeid(P));
+  });
   return tree;
 }
 

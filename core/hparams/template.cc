@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hparams/template.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 
+#include <boost/core/demangle.hpp>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
@@ -32,16 +30,8 @@ Registry& registry() {
   return *instance;
 }
 
-std::string full_name(std::string_view mangled) {
-  int status = 0;
-  char* name = abi::__cxa_demangle(std::string(mangled).c_str(), nullptr, nullptr, &status);
-  std::string text = status == 0 ? name : std::string(mangled);
-  std::free(name);
-  return text;
-}
-
 std::string readable(const std::type_info& type) {
-  const std::string text = full_name(type.name());
+  const std::string text = boost::core::demangle(type.name());
   const std::string_view ours = "tessera::";
   return text.starts_with(ours) ? text.substr(ours.size()) : text;
 }
@@ -66,10 +56,12 @@ std::unique_ptr<TemplateHolder> make_holder(const TreeReader& reader, const std:
        near.empty() ? fmt::format("; expected one of {}", fmt::join(names, ", ")) : near);
 }
 
-// "mine::Ffn" from the type of mine::Ffn::HParams.
-std::string class_of(std::string_view mangled_hparams) {
-  const std::string name = full_name(mangled_hparams);
-  return name.substr(0, name.rfind("::HParams"));
+// "mine::Ffn" from the type of mine::Ffn::HParams. HParams that are no member of their class, such
+// as the shape S of Schedule<S>, name it by their member Instance: "mine::S::Instance".
+std::string class_of(const std::string& mangled_hparams) {
+  const std::string name = boost::core::demangle(mangled_hparams.c_str());
+  const std::string_view suffix = "::HParams";
+  return name.ends_with(suffix) ? name.substr(0, name.size() - suffix.size()) : name + "::Instance";
 }
 
 // What is wrong with the class of a set template, or "".
@@ -87,7 +79,7 @@ std::string registration_problem(const Tree& tree) {
   return fmt::format(
       "{} is not registered, so its name in hparams.toml and --set would not be known; add to its "
       ".cc file: const tessera::TemplateRegistrar<{}, {}> kRegister;",
-      held, full_name(tree.template_base->name()), held);
+      held, boost::core::demangle(tree.template_base->name()), held);
 }
 
 void check_registered_at(const Tree& tree, const std::string& path) {

@@ -64,8 +64,8 @@ concept Configures = std::derived_from<typename P::Instance, Base>;
 //
 //   extern template class HolderOf<UnaryLayer, RmsNorm::HParams>;
 //
-// and its .cc has the same line without `extern`. Without these lines every file that puts the
-// HParams into a Template compiles it again.
+// and its .cc has REGISTER_TEMPLATE, or the same line without `extern`. Without these lines every
+// file that puts the HParams into a Template compiles it again.
 template <typename Base>
 class HolderFor : public TemplateHolder {
  public:
@@ -217,5 +217,14 @@ class TemplateRegistrar {
     }
   }
 };
+
+// Both lines that a class of the library needs in its .cc: it is registered, and HolderOf is
+// compiled there. The header announces that with `extern template class HolderOf<…>;`.
+#define REGISTER_TEMPLATE(Base, Class)                              \
+  template class ::tessera::HolderOf<Base, Class::HParams>;         \
+  namespace {                                                       \
+  const ::tessera::TemplateRegistrar<Base, Class> kRegister##Class; \
+  }                                                                 \
+  static_assert(true)
 
 }  // namespace tessera

@@ -20,11 +20,9 @@
 
 namespace tessera {
 
-template class HolderOf<SequenceLayer, DotProductAttention::HParams>;
+REGISTER_TEMPLATE(SequenceLayer, DotProductAttention);
 
 namespace {
-
-const TemplateRegistrar<SequenceLayer, DotProductAttention> kRegisterAttention;
 
 int64_t head_dim_of(const DotProductAttention::HParams& p) {
   if (p.dims_per_head.has()) return p.dims_per_head.get();

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/runtime/checkpoint/remapping.h"
-#include "layers/initialize.h"
+#include "layers/parameter.h"
 #include "tasks/base_task.h"
 #include "tasks/learner/learner.h"
 

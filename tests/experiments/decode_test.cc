@@ -13,23 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Ended {
-  int code = -1;
-  std::string output;
-};
-
 // runexp on a model of one narrow layer.
 Ended runexp(const TemporaryDirectory& directory, const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {"--exp=CharLm", "--threads=1",
                                         "--job_log_dir=" + (directory / "run").string()};
-  for (const char* set :
-       {"num_train_steps=60", "model_dims=48", "hidden_dims=96", "num_layers=1", "warmup_steps=5",
-        "learning_rate=0.006", "task.decode.max_decode_steps=40"})
-    arguments.insert(arguments.end(), {"--set", set});
   arguments.insert(arguments.end(), more.begin(), more.end());
-  Child child("runexp", arguments, directory / "output.txt");
-  const int code = child.wait();
-  return {code, child.output()};
+  return run_program(directory.path(), "runexp", arguments,
+                     {"num_train_steps=60", "model_dims=48", "hidden_dims=96", "num_layers=1",
+                      "warmup_steps=5", "learning_rate=0.006", "task.decode.max_decode_steps=40"});
 }
 
 // What was printed under the headings that begin like this, without heading and speed.

@@ -12,9 +12,8 @@
 #include "tests/plugins/fixtures.h"
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"
-#include "tests/support/shell.h"
-#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

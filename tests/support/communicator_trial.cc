@@ -13,7 +13,7 @@
 #include "core/graph/op.h"
 #include "core/runtime/comm/cpu_communicator.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 
 namespace tessera {
 namespace {

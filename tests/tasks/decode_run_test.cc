@@ -13,8 +13,8 @@
 #include "inputs/synthetic_input.h"
 #include "tasks/config/strategies.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {
@@ -60,12 +60,7 @@ std::vector<Json> decoded(const fs::path& directory, int64_t step = 6) {
 
 std::string message_of(const ExperimentConfig& config, const fs::path& directory,
                        const RunOptions& options) {
-  try {
-    run_tiny(config, directory, options);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of([&] { run_tiny(config, directory, options); });
 }
 
 // Requires equal tokens, and equal scores up to rounding.

@@ -15,8 +15,8 @@
 #include "tasks/config/strategies.h"
 #include "tasks/eval/eval_writer.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_mixture.h"
 #include "tests/tasks/tiny_run.h"
 

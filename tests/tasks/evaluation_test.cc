@@ -16,7 +16,7 @@
 #include "tasks/session/program_io.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_mixture.h"
 #include "tests/tasks/tiny_run.h"
 
@@ -336,12 +336,7 @@ TEST_CASE("the first N batches are the same in each evaluation; rolling N contin
 }
 
 std::string message_of(const ExperimentConfig& config) {
-  try {
-    evaluate(config);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { evaluate(config); });
 }
 
 TEST_CASE("invalid evaluation settings are errors that say how to fix them") {

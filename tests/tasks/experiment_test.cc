@@ -101,5 +101,17 @@ TEST_CASE("eval options cover all datasets, and options set for unknown ones are
   REQUIRE(datasets.contains("misspelt"));  // A later check reports that there is no such dataset.
 }
 
+struct Hiding : Experiment {
+  using Base = Experiment;
+  std::string strategy = "mine";
+  FIELDS(strategy)
+  ExperimentConfig build() const override { return {}; }
+};
+
+TEST_CASE("an experiment cannot have a knob with the name of one that every experiment has") {
+  REQUIRE_THAT(error_of([] { to_tree(Hiding()); }),
+               Catch::Contains("Hiding has two fields called 'strategy'"));
+}
+
 }  // namespace
 }  // namespace tessera

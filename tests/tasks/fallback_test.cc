@@ -9,8 +9,8 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/config/strategies.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {
@@ -47,12 +47,7 @@ void damage(const fs::path& run, int64_t step, const char* name = "host_00000.h5
 }
 
 std::string refusal(const fs::path& run, const RunOptions& options = {}) {
-  try {
-    run_tiny(saving_config(), run, options);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { run_tiny(saving_config(), run, options); });
 }
 
 TEST_CASE("a damaged newest checkpoint stops the run with an error that names what to remove") {

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "tasks/train/loop_state.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 
 namespace tessera {
 namespace {

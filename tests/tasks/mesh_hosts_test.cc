@@ -2,7 +2,7 @@
 #include "tasks/config/mesh_hosts.h"
 
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 
 namespace tessera {
 namespace {

@@ -250,12 +250,7 @@ TEST_CASE("planning a mesh needs no devices") {
 
 std::string message_of(const ExperimentConfig& config, int64_t devices) {
   const TemporaryDirectory directory;
-  try {
-    run_tiny(config, directory.path(), with_devices(devices));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { run_tiny(config, directory.path(), with_devices(devices)); });
 }
 
 TEST_CASE(

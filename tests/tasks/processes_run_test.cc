@@ -11,8 +11,8 @@
 #include "tasks/config/strategies.h"
 #include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {

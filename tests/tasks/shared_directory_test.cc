@@ -8,8 +8,8 @@
 #include "core/base/error.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 
 namespace tessera {
 namespace {

@@ -34,12 +34,7 @@ std::vector<std::string> events_of(const fs::path& directory) {
 
 std::string message_of(const ExperimentConfig& config, const fs::path& directory,
                        const RunOptions& options = {}) {
-  try {
-    run_tiny(config, directory, options);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { run_tiny(config, directory, options); });
 }
 
 TEST_CASE("a run's directory has all documented files") {
@@ -323,7 +318,7 @@ TEST_CASE("a run fails as soon as more than half of its steps are certain to be 
           "batches");
   REQUIRE_THAT(events_of(most.path()).back(), Catch::Contains("failed"));
   REQUIRE_FALSE(fs::exists(most / "checkpoints/step_0000000009"));
-  REQUIRE_THAT(message_of(diverging_config(2, 2), short_run.path()), Catch::Equals(""));
+  REQUIRE_THAT(message_of(diverging_config(2, 2), short_run.path()), Catch::Equals("no error"));
   const TemporaryDirectory three;
   REQUIRE_THAT(message_of(diverging_config(3, 2), three.path()),
                Catch::Contains("2 of its 3 steps were skipped"));

@@ -25,7 +25,7 @@ struct CollectiveInfo {
   int64_t elements_in = 0, elements_out = 0;
   // Op, mesh axes, types and axes; the same on all members.
   std::string signature;
-  // "all_gather over data [lm.x_layers[3].ffn, layers/feed_forward/linear.cc:41]".
+  // "all_gather over data [lm.x_layers[3].ffn, layers/feed_forward/feed_forward.cc:41]".
   std::string text;
 
   int64_t bytes_in() const { return elements_in * dtype_bytes(dtype); }

@@ -10,7 +10,6 @@ namespace tessera {
 namespace {
 
 using sample::Clipped;
-using sample::error_of;
 using sample::FeedForward;
 using sample::Leaky;
 using sample::Model;

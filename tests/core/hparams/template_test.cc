@@ -19,11 +19,27 @@ struct Twin : Unary {
   std::string text() const override { return "twin"; }
 };
 
+struct Curve {
+  virtual ~Curve() = default;
+};
+
+// Its HParams are a type of their own, as in Schedule<Shape>.
+template <typename Shape>
+struct CurveOf : Curve {
+  using HParams = Shape;
+  explicit CurveOf(const Shape&) {}
+};
+
+struct Square {
+  using Instance = CurveOf<Square>;
+  static constexpr std::string_view kName = "Square";
+  FIELDS()
+};
+
 }  // namespace sample
 
 namespace {
 
-using sample::error_of;
 using sample::FeedForward;
 using sample::Leaky;
 using sample::Model;
@@ -55,6 +71,15 @@ TEST_CASE("Templates of different classes differ, and an unset template equals o
   REQUIRE_FALSE(relu == leaky);
   REQUIRE_FALSE(unset.has());
   REQUIRE(relu.name() == "ReLU");
+}
+
+TEST_CASE("the error for a class that is not registered gives a line that registers it") {
+  const Template<sample::Curve> square = sample::Square{};
+  REQUIRE_THAT(error_of([&] { check_registered(square.to_tree()); }),
+               Catch::EndsWith("const tessera::TemplateRegistrar<tessera::sample::Curve, "
+                               "tessera::sample::Square::Instance> kRegister;"));
+  const TemplateRegistrar<sample::Curve, sample::Square::Instance> registrar;
+  REQUIRE_NOTHROW(check_registered(square.to_tree()));
 }
 
 TEST_CASE("as<P>() gives the HParams, or an error that names both classes") {

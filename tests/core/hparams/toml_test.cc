@@ -12,7 +12,6 @@
 namespace tessera {
 namespace {
 
-using sample::error_of;
 using sample::FeedForward;
 using sample::Leaky;
 using sample::Model;

@@ -10,7 +10,7 @@
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tests/core/runtime/sharded_case.h"
 #include "tests/support/catch.h"
-#include "tests/support/python.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

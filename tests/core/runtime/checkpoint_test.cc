@@ -9,7 +9,7 @@
 #include "core/io/hdf5.h"
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/support/catch.h"
-#include "tests/support/python.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

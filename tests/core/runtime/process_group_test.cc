@@ -7,7 +7,7 @@
 
 #include "core/runtime/comm/transport.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 
 namespace tessera {
 namespace {

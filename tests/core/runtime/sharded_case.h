@@ -11,7 +11,7 @@
 
 #include "core/graph/shard.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 
 namespace tessera {
 

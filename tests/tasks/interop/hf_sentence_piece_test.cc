@@ -16,7 +16,6 @@
 #include "tasks/interop/hf_tokenizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
-#include "tests/support/python.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/interop/hf_run.h"

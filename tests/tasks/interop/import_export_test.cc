@@ -15,9 +15,9 @@
 #include "tasks/modes/export.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/support/trial.h"
 #include "tests/tasks/interop/hf_run.h"
 
