@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "inputs/flat_tokens/input_reader.h"
+#include "inputs/flat_tokens/build_inputs.h"
 
 namespace tessera {
 

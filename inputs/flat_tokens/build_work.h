@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "inputs/flat_tokens/build_journal.h"
-#include "inputs/flat_tokens/build_progress.h"
-#include "inputs/flat_tokens/input_reader.h"
+#include "inputs/flat_tokens/token_build.h"
+#include "inputs/flat_tokens/build_inputs.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "inputs/flat_tokens/input_reader.h"
+#include "inputs/flat_tokens/build_inputs.h"
 #include "inputs/readers/byte_source.h"
 #include "inputs/validation_split.h"
 

@@ -71,7 +71,6 @@ class Translator {
 
   void open_set() {
     in_set_ = true;
-    set_begin_ = at_;
     out_ += text_[at_++];
     if (at_ < text_.size() && text_[at_] == '^') out_ += text_[at_++];
     if (at_ < text_.size() && text_[at_] == ']') out_ += "\\]", ++at_;
@@ -92,10 +91,8 @@ class Translator {
     ++at_;
   }
 
-  void put_set(std::string_view members, bool is_negated) {
-    out_ += is_negated ? "[^" : "[";
-    out_ += members;
-    out_ += ']';
+  void put_class(std::string_view members) {
+    out_ += in_set_ ? std::string(members) : fmt::format("[{}]", members);
   }
 
   void escape() {
@@ -103,21 +100,21 @@ class Translator {
     const char c = text_[at_ + 1];
     switch (c) {
       case 's':
-        in_set_ ? void(out_ += kSpaceClass) : put_set(kSpaceClass, false);
+        put_class(kSpaceClass);
         break;
       case 'S':
-        in_set_ ? void(out_ += kNotSpace) : put_set(kSpaceClass, true);
+        put_class(kNotSpace);
         break;
       case 'w':
-        in_set_ ? void(out_ += kWord) : put_set(kWord, false);
+        put_class(kWord);
         break;
       case 'h':
-        in_set_ ? void(out_ += kHex) : put_set(kHex, false);
+        put_class(kHex);
         break;
       case 'W':
       case 'H':
         if (in_set_) refuse(fmt::format("'\\{}' within a set", c));
-        put_set(c == 'W' ? kWord : kHex, true);
+        out_ += fmt::format("[^{}]", c == 'W' ? kWord : kHex);
         break;
       case 'b':
         in_set_ ? void(out_ += "\\x08") : word_edge("(?<!{0})(?={0})|(?<={0})(?!{0})");
@@ -148,10 +145,9 @@ class Translator {
   // é
   void hexadecimal() {
     const std::string_view digits = text_.substr(at_ + 2, 4);
-    for (const char digit : digits)
-      if (std::isxdigit(static_cast<unsigned char>(digit)) == 0)
-        refuse("'\\u' without four digits");
-    if (digits.size() < 4) refuse("'\\u' without four digits");
+    const auto is_digit = [](unsigned char c) { return std::isxdigit(c) != 0; };
+    if (digits.size() < 4 || !std::all_of(digits.begin(), digits.end(), is_digit))
+      refuse("'\\u' without four digits");
     out_ += fmt::format("\\x{{{}}}", digits);
     at_ += 6;
   }
@@ -183,17 +179,8 @@ class Translator {
   const std::string& where_;
   std::string out_;
   size_t at_ = 0;
-  size_t set_begin_ = 0;
   bool in_set_ = false;
 };
-
-}  // namespace
-
-std::string pcre2_expression(const std::string& expression, const std::string& where) {
-  return Translator(expression, where).run();
-}
-
-namespace {
 
 using Clock = std::chrono::steady_clock;
 
@@ -359,7 +346,7 @@ Pattern::Pattern(const std::string& expression, const std::string& where)
          expression.size(), kLongestExpression);
   compiled_->expression = expression;
   compiled_->where = where;
-  const std::string translated = pcre2_expression(expression, where);
+  const std::string translated = Translator(expression, where).run();
   const Pcre2<pcre2_compile_context, pcre2_compile_context_free> context(
       pcre2_compile_context_create(nullptr));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -396,6 +383,29 @@ void Pattern::for_each_match(std::string_view whole,
     if (begin == end && end == text.size()) return;
     if (begin == end) from += static_cast<size_t>(character_at(text, from).length);
   }
+}
+
+Matcher pattern_matcher(const std::string& expression, const std::string& where) {
+  const auto pattern = std::make_shared<const Pattern>(expression, where);
+  return {
+      fmt::format("pattern '{}'", expression),
+      [pattern](std::string_view text, const auto& take) { pattern->for_each_match(text, take); }};
+}
+
+Matcher literal_matcher(const Json& json) {
+  const std::string& literal = json.as_string();
+  if (literal.empty()) fail("{} is empty", json.where());
+  return {fmt::format("text '{}'", literal), [literal](std::string_view text, const auto& take) {
+            for (size_t at = text.find(literal); at != std::string_view::npos;
+                 at = text.find(literal, at + literal.size()))
+              take(at, at + literal.size());
+          }};
+}
+
+Matcher make_matcher(const Json& pattern) {
+  if (const Json* regex = pattern.find("Regex"))
+    return pattern_matcher(regex->as_string(), regex->where());
+  return literal_matcher(pattern.at("String"));
 }
 
 }  // namespace tessera

@@ -123,20 +123,18 @@ constexpr size_t kLongText = size_t{1} << 17;  // Bytes; longer texts are encode
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(const std::string& name, const TokenizerFiles& files)
-      : name_(name), definition_(definition_of_files(files)) {
+  SentencePieceTokenizer(const std::string& name, const TokenizerFiles& files) {
+    name_ = name;
+    definition_ = definition_of_files(files);
     const std::string& model = files.at("tokenizer.model");
     check_sentence_piece_model(model, name);
     const auto status = processor_.LoadFromSerializedProto(model);
     if (!status.ok()) fail("{}: SentencePiece refuses the model: {}", name, status.ToString());
     fingerprint_ = "sentencepiece-" + content_hash(model);
     for (int32_t id = 0; id < processor_.GetPieceSize(); ++id) texts_.push_back(text_of(id));
+    start_id_ = std::max(processor_.bos_id(), 0);
+    if (processor_.eos_id() >= 0) end_id_ = processor_.eos_id();
   }
-
-  const std::string& name() const override { return name_; }
-  const std::string& fingerprint() const override { return fingerprint_; }
-  const std::string& definition() const override { return definition_; }
-  int64_t vocab_size() const override { return static_cast<int64_t>(texts_.size()); }
 
   using Tokenizer::encode;
   void encode(std::string_view text, std::vector<int32_t>* ids) const override {
@@ -169,17 +167,6 @@ class SentencePieceTokenizer final : public Tokenizer {
     return text;
   }
 
-  int32_t byte_length(int32_t id) const override {
-    return has(id) ? static_cast<int32_t>(texts_[static_cast<size_t>(id)].bytes.size()) : 0;
-  }
-  int32_t start_id() const override { return processor_.bos_id() >= 0 ? processor_.bos_id() : 0; }
-  std::optional<int32_t> end_id() const override {
-    return processor_.eos_id() >= 0 ? std::optional(processor_.eos_id()) : std::nullopt;
-  }
-  bool may_be_drawn(int32_t id) const override {
-    return has(id) && (id == processor_.eos_id() ||
-                       texts_[static_cast<size_t>(id)].kind == TokenText::Kind::kText);
-  }
   std::optional<int32_t> id_of(std::string_view token) const override {
     const int32_t id = processor_.PieceToId(token);
     // The library returns the unknown piece for others.
@@ -202,11 +189,10 @@ class SentencePieceTokenizer final : public Tokenizer {
     return *long_texts_;
   }
 
-  bool has(int32_t id) const { return id >= 0 && id < vocab_size(); }
-
   TokenText text_of(int32_t id) const {
     if (processor_.IsControl(id) || processor_.IsUnknown(id) || processor_.IsUnused(id))
       return {TokenText::Kind::kSpecial, ""};
+    // Of byte pieces, only the length is used.
     if (processor_.IsByte(id)) return {TokenText::Kind::kText, std::string(1, '\0')};
     std::string text = processor_.IdToPiece(id);
     for (size_t at = text.find(kSpaceMark); at != std::string::npos;
@@ -232,13 +218,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     return first;
   }
 
-  std::string name_;
-  std::string definition_;
-  std::string fingerprint_;
   sentencepiece::SentencePieceProcessor processor_;
   mutable std::mutex long_texts_mutex_;
   mutable std::unique_ptr<ChunkedSentencePiece> long_texts_;
-  std::vector<TokenText> texts_;  // By id; of byte pieces only the length is used.
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "inputs/tokenizers/sentence_piece_normalizer.h"
+#include "inputs/tokenizers/sentence_piece_model.h"
 #include "inputs/tokenizers/tokenizer.h"
 
 namespace sentencepiece {

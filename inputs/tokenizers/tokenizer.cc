@@ -76,6 +76,18 @@ TokenizerFiles read_directory(const filesystem::path& directory) {
 
 }  // namespace
 
+std::string Tokenizer::decode(const std::vector<int32_t>& ids) const {
+  std::string text;
+  for (const int32_t id : ids)
+    if (has(id)) text += texts_[static_cast<size_t>(id)].bytes;
+  return text;
+}
+
+bool Tokenizer::may_be_drawn(int32_t id) const {
+  return has(id) &&
+         (texts_[static_cast<size_t>(id)].kind == TokenText::Kind::kText || id == end_id_);
+}
+
 TokenizerFiles read_tokenizer_files(const filesystem::path& path) {
   if (filesystem::is_directory(path)) return read_directory(path);
   const std::string name = path.filename().string();

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/build_journal.h"
-#include "inputs/flat_tokens/input_reader.h"
+#include "inputs/flat_tokens/build_inputs.h"
 #include "inputs/readers/document_reader.h"
 #include "tests/support/catch.h"
 #include "tests/support/compress.h"
