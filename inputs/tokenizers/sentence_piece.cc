@@ -14,6 +14,10 @@
 namespace tessera {
 namespace {
 
+void check_status(const sentencepiece::util::Status& status, const std::string& where) {
+  if (!status.ok()) fail("{}: error of SentencePiece: {}", where, status.ToString());
+}
+
 uint64_t pair_key(int32_t first, int32_t second) {
   return uint64_t{static_cast<uint32_t>(first)} << 32 | static_cast<uint32_t>(second);
 }
@@ -55,8 +59,7 @@ ChunkedSentencePiece::ChunkedSentencePiece(const SentencePieceFile& file, std::s
       normalizer_(file),
       processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()),
       neighbours_(neighbours_in(file.pieces)) {
-  const auto status = processor_->LoadFromSerializedProto(without_normalizer(model, where));
-  if (!status.ok()) fail("{}: SentencePiece refuses the model: {}", where_, status.ToString());
+  check_status(processor_->LoadFromSerializedProto(without_normalizer(model, where)), where_);
 }
 
 ChunkedSentencePiece::~ChunkedSentencePiece() = default;
@@ -90,11 +93,10 @@ size_t ChunkedSentencePiece::cut_of(std::string_view text) const {
 void ChunkedSentencePiece::encode_piece(std::string_view normalized, bool is_first,
                                         std::vector<int32_t>* ids) const {
   std::vector<int> found;
-  const auto status = processor_->Encode(normalized, &found);
-  if (!status.ok()) fail("{}: SentencePiece fails: {}", where_, status.ToString());
-  const bool goes_on = !is_first && !has_byte_fallback_ && !ids->empty() && !found.empty() &&
-                       ids->back() == found.front() && processor_->IsUnknown(found.front());
-  ids->insert(ids->end(), found.begin() + (goes_on ? 1 : 0), found.end());
+  check_status(processor_->Encode(normalized, &found), where_);
+  const bool continues = !is_first && !has_byte_fallback_ && !ids->empty() && !found.empty() &&
+                         ids->back() == found.front() && processor_->IsUnknown(found.front());
+  ids->insert(ids->end(), found.begin() + (continues ? 1 : 0), found.end());
 }
 
 void ChunkedSentencePiece::encode(std::string_view text, std::vector<int32_t>* ids) const {
@@ -127,9 +129,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     name_ = name;
     definition_ = definition_of_files(files);
     const std::string& model = files.at("tokenizer.model");
-    check_sentence_piece_model(model, name);
-    const auto status = processor_.LoadFromSerializedProto(model);
-    if (!status.ok()) fail("{}: SentencePiece refuses the model: {}", name, status.ToString());
+    parse_sentence_piece_model(model, name);  // Checks it.
+    check_status(processor_.LoadFromSerializedProto(model), name);
     fingerprint_ = "sentencepiece-" + content_hash(model);
     for (int32_t id = 0; id < processor_.GetPieceSize(); ++id) texts_.push_back(text_of(id));
     start_id_ = std::max(processor_.bos_id(), 0);
@@ -140,8 +141,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   void encode(std::string_view text, std::vector<int32_t>* ids) const override {
     if (text.size() > kLongText) return long_texts().encode(text, ids);
     std::vector<int> found;
-    const auto status = processor_.Encode(text, &found);
-    if (!status.ok()) fail("{}: SentencePiece fails: {}", name_, status.ToString());
+    check_status(processor_.Encode(text, &found), name_);
     ids->insert(ids->end(), found.begin(), found.end());
   }
 
@@ -162,8 +162,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     for (const int32_t id : ids)
       if (has(id)) known.push_back(id);
     std::string text;
-    const auto status = processor_.Decode(known, &text);
-    if (!status.ok()) fail("{}: SentencePiece fails: {}", name_, status.ToString());
+    check_status(processor_.Decode(known, &text), name_);
     return text;
   }
 

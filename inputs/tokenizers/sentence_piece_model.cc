@@ -12,8 +12,10 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kReplacementText = "\xef\xbf\xbd";
-
-}  // namespace
+constexpr uint32_t kIsValue = 1u << 31;
+constexpr uint32_t kHasLeaf = 1u << 8;
+constexpr size_t kMostPieces = 1 << 22;
+constexpr size_t kLongestPiece = 1 << 16;
 
 // The protocol-buffer wire format, as far as sentencepiece_model.proto needs it.
 struct ProtobufField {
@@ -98,47 +100,58 @@ class ProtobufReader {
   const std::string& where_;
 };
 
-namespace sentence_piece_fields {
-
 // Field numbers of sentencepiece_model.proto: the model,
-inline constexpr uint64_t kPieces = 1;
-inline constexpr uint64_t kTrainer = 2;
-inline constexpr uint64_t kNormalizer = 3;
-inline constexpr uint64_t kSelfTest = 4;
-inline constexpr uint64_t kDenormalizer = 5;
+constexpr uint64_t kPieces = 1;
+constexpr uint64_t kTrainer = 2;
+constexpr uint64_t kNormalizer = 3;
+constexpr uint64_t kSelfTest = 4;
+constexpr uint64_t kDenormalizer = 5;
 // a piece,
-inline constexpr uint64_t kPieceText = 1;
-inline constexpr uint64_t kPieceScore = 2;
-inline constexpr uint64_t kPieceType = 3;
+constexpr uint64_t kPieceText = 1;
+constexpr uint64_t kPieceScore = 2;
+constexpr uint64_t kPieceType = 3;
 // the trainer,
-inline constexpr uint64_t kModelType = 3;
-inline constexpr uint64_t kWhitespaceSuffix = 24;
-inline constexpr uint64_t kByteFallback = 35;
-inline constexpr uint64_t kUnknownText = 44;
+constexpr uint64_t kModelType = 3;
+constexpr uint64_t kWhitespaceSuffix = 24;
+constexpr uint64_t kByteFallback = 35;
+constexpr uint64_t kUnknownText = 44;
 // a normalizer.
-inline constexpr uint64_t kNormalizerTable = 2;
-inline constexpr uint64_t kDummyPrefix = 3;
-inline constexpr uint64_t kRemoveSpaces = 4;
-inline constexpr uint64_t kEscapeSpaces = 5;
+constexpr uint64_t kNormalizerTable = 2;
+constexpr uint64_t kDummyPrefix = 3;
+constexpr uint64_t kRemoveSpaces = 4;
+constexpr uint64_t kEscapeSpaces = 5;
 
-}  // namespace sentence_piece_fields
+void check_piece_text(std::string_view text, size_t index, const std::string& where) {
+  if (text.size() > kLongestPiece || text.find('\0') != std::string_view::npos)
+    fail("{}: piece {} is not a text of at most {} bytes", where, index, kLongestPiece);
+  for (size_t at = 0; at < text.size();) {
+    const Character character = character_at(text, at);
+    if (!character.is_valid) fail("{}: piece {} is not UTF-8", where, index);
+    at += static_cast<size_t>(character.length);
+  }
+}
 
-using namespace sentence_piece_fields;
-
-namespace {
-
-SentencePieceFile::Piece parse_piece(std::string_view message, const std::string& where) {
+SentencePieceFile::Piece parse_piece(std::string_view message, size_t index,
+                                     const std::string& where) {
   SentencePieceFile::Piece piece;
   ProtobufReader reader(message, where);
   for (ProtobufField field; reader.next(&field);) {
-    if (field.number == kPieceText && field.type == 2) piece.text = field.bytes;
-    if (field.number == kPieceScore && field.type == 5) piece.score = field.as_float();
+    if (field.number == kPieceText && field.type == 2) {
+      check_piece_text(field.bytes, index, where);
+      piece.text = field.bytes;
+    }
+    if (field.number == kPieceScore && field.type == 5) {
+      piece.score = field.as_float();
+      if (!(std::abs(piece.score) < 1e30f))
+        fail("{}: the score of piece {} is {}", where, index, piece.score);
+    }
     if (field.number == kPieceType && field.type == 0) {
       if (field.value < 1 || field.value > 6)
-        fail("{}: a piece has type {}, expected 1 to 6", where, field.value);
+        fail("{}: piece {} has type {}, expected 1 to 6", where, index, field.value);
       piece.type = static_cast<SentencePieceFile::Type>(field.value);
     }
   }
+  if (piece.text.empty()) fail("{}: piece {} is empty", where, index);
   return piece;
 }
 
@@ -160,7 +173,11 @@ void parse_trainer(std::string_view message, const std::string& where, SentenceP
 void parse_normalizer(std::string_view message, const std::string& where, SentencePieceFile* file) {
   ProtobufReader reader(message, where);
   for (ProtobufField field; reader.next(&field);) {
-    if (field.number == kNormalizerTable && field.type == 2) file->normalization = field.bytes;
+    if (field.number == kNormalizerTable && field.type == 2) {
+      if (!field.bytes.empty() && !SentencePieceTable::is_valid(field.bytes))
+        fail("{}: its normalization table is damaged", where);
+      file->normalization = field.bytes;
+    }
     if (field.type != 0) continue;
     if (field.number == kDummyPrefix) file->adds_space = field.value != 0;
     if (field.number == kRemoveSpaces) file->removes_extra_spaces = field.value != 0;
@@ -172,13 +189,19 @@ void parse_normalizer(std::string_view message, const std::string& where, Senten
 
 SentencePieceFile parse_sentence_piece_model(std::string_view model, const std::string& where) {
   SentencePieceFile file;
+  SentencePieceFile denormalizer;  // Not used, but the library trusts its table.
   ProtobufReader reader(model, where);
   for (ProtobufField field; reader.next(&field);) {
     if (field.type != 2) continue;
-    if (field.number == kPieces) file.pieces.push_back(parse_piece(field.bytes, where));
+    if (field.number == kPieces)
+      file.pieces.push_back(parse_piece(field.bytes, file.pieces.size(), where));
+    if (file.pieces.size() > kMostPieces)
+      fail("{}: it has more than {} pieces", where, kMostPieces);
     if (field.number == kTrainer) parse_trainer(field.bytes, where, &file);
     if (field.number == kNormalizer) parse_normalizer(field.bytes, where, &file);
+    if (field.number == kDenormalizer) parse_normalizer(field.bytes, where, &denormalizer);
   }
+  if (file.pieces.empty()) fail("{}: not a SentencePiece model: it has no pieces", where);
   return file;
 }
 
@@ -200,41 +223,6 @@ std::string without_normalizer(std::string_view model, const std::string& where)
 }
 
 namespace {
-
-constexpr uint32_t kIsValue = 1u << 31;
-constexpr uint32_t kHasLeaf = 1u << 8;
-constexpr size_t kMostPieces = 1 << 22;
-constexpr size_t kLongestPiece = 1 << 16;
-
-void check_normalizer(std::string_view message, const std::string& where) {
-  ProtobufReader reader(message, where);
-  for (ProtobufField field; reader.next(&field);)
-    if (field.number == kNormalizerTable && field.type == 2 && !field.bytes.empty())
-      if (!SentencePieceTable::is_valid(field.bytes))
-        fail("{}: its normalization table is damaged", where);
-}
-
-void check_piece(std::string_view message, size_t index, const std::string& where) {
-  ProtobufReader reader(message, where);
-  bool has_text = false;
-  for (ProtobufField field; reader.next(&field);) {
-    if (field.number == kPieceText && field.type == 2) {
-      has_text = !field.bytes.empty();
-      if (field.bytes.size() > kLongestPiece || field.bytes.find('\0') != std::string_view::npos)
-        fail("{}: piece {} is not a text of at most {} bytes", where, index, kLongestPiece);
-      for (size_t at = 0; at < field.bytes.size();) {
-        const Character character = character_at(field.bytes, at);
-        if (!character.is_valid) fail("{}: piece {} is not UTF-8", where, index);
-        at += static_cast<size_t>(character.length);
-      }
-    }
-    if (field.number == kPieceScore && field.type == 5) {
-      const float score = field.as_float();
-      if (!(std::abs(score) < 1e30f)) fail("{}: the score of piece {} is {}", where, index, score);
-    }
-  }
-  if (!has_text) fail("{}: piece {} is empty", where, index);
-}
 
 uint64_t offset_of(uint32_t unit) { return uint64_t{unit >> 10} << ((unit & (1u << 9)) >> 6); }
 
@@ -289,19 +277,6 @@ bool SentencePieceTable::is_valid(std::string_view table) {
   return true;
 }
 
-void check_sentence_piece_model(std::string_view model, const std::string& where) {
-  ProtobufReader reader(model, where);
-  size_t pieces = 0;
-  for (ProtobufField field; reader.next(&field);) {
-    if (field.type != 2) continue;
-    if (field.number == kPieces) check_piece(field.bytes, pieces++, where);
-    if (field.number == kNormalizer || field.number == kDenormalizer)
-      check_normalizer(field.bytes, where);
-    if (pieces > kMostPieces) fail("{}: it has more than {} pieces", where, kMostPieces);
-  }
-  if (pieces == 0) fail("{}: not a SentencePiece model: it has no pieces", where);
-}
-
 SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceFile& file)
     : table_(file.normalization),
       space_(file.marks_spaces ? kSpaceMark : " "),
@@ -340,11 +315,10 @@ void SentencePieceNormalizer::begin(State* state, std::string* out) const {
   state->is_done = state->rest.empty();
   if (state->is_done) return;
   if (adds_space_ && !has_space_behind_) {
-    if (removes_extra_spaces_) {
+    if (removes_extra_spaces_)
       ++state->spaces;
-    } else {
+    else
       *out += space_;
-    }
   }
   state->is_after_space = removes_extra_spaces_;
 }
@@ -354,13 +328,7 @@ void SentencePieceNormalizer::write(std::string_view text, State* state, std::st
   if (!marks_spaces_) {
     *out += text;
   } else {
-    for (const char c : text) {
-      if (c == ' ') {
-        *out += kSpaceMark;
-      } else {
-        *out += c;
-      }
-    }
+    for (const char& c : text) *out += c == ' ' ? kSpaceMark : std::string_view(&c, 1);
   }
   for (; removes_extra_spaces_ && out->ends_with(space_); ++state->spaces)
     out->resize(out->size() - space_.size());

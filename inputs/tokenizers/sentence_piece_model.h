@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contents of a SentencePiece model file: pieces and normalization, most of which the library
-// does not expose.
+// does not expose. And the normalization itself.
 #pragma once
 
 #include <array>
@@ -63,19 +63,15 @@ class SentencePieceTable {
   std::string texts_;
 };
 
-// The model must have passed check_sentence_piece_model. Errors are prefixed with `where`.
+// Error, prefixed with `where`, for a damaged model. The library does not validate models: it
+// trusts offsets in the normalization table and aborts on invalid data.
 SentencePieceFile parse_sentence_piece_model(std::string_view model, const std::string& where);
 
 // The same model without normalization, for text that is normalized already.
 std::string without_normalizer(std::string_view model, const std::string& where);
 
-// Error, prefixed with `where`, for a damaged model. The library does not validate models: it
-// trusts offsets in the normalization table and aborts on invalid data.
-void check_sentence_piece_model(std::string_view model, const std::string& where);
-
 // SentencePiece's normalization, done incrementally: the library's own normalizer uses about 30
 // bytes of memory per byte of text.
-
 class SentencePieceNormalizer {
  public:
   explicit SentencePieceNormalizer(const SentencePieceFile& file);
