@@ -131,18 +131,6 @@ void DocumentIds::add(std::span<const int32_t> ids, uint64_t mark) {
 void DocumentIds::add_document(std::span<const int32_t> ids) { add(ids, 0); }
 void DocumentIds::extend_document(std::span<const int32_t> ids) { add(ids, kContinues); }
 
-int32_t DocumentIds::id(int64_t index) const {
-  const std::byte* const from = bytes_.data() + index * id_bytes_;
-  if (id_bytes_ == sizeof(uint16_t)) {
-    uint16_t narrow = 0;
-    std::memcpy(&narrow, from, sizeof(narrow));
-    return narrow;
-  }
-  int32_t id = 0;
-  std::memcpy(&id, from, sizeof(id));
-  return id;
-}
-
 void DocumentIds::clear() {
   bytes_.clear();
   lengths_.clear();
@@ -174,10 +162,10 @@ size_t tail_of(const std::string& text, double fraction) {
 
 class TextReader final : public InputReader {
  public:
-  TextReader(const BuildInput& input, const InputReaderOptions& options)
-      : validation_part(input.validation_part),
-        fraction_(options.validation_fraction),
-        documents_(open_documents(input.path, options.read,
+  TextReader(const BuildInput& input, const TokenBuild& build)
+      : validation_part_(input.validation_part),
+        fraction_(build.validation_fraction),
+        documents_(open_documents(input.path, build.read,
                                   input.kind == SourceKind::kText ? DocumentFormat::kText
                                                                   : DocumentFormat::kJsonLines)) {}
 
@@ -189,7 +177,7 @@ class TextReader final : public InputReader {
     const auto add = [&](Split split, std::string part) {
       if (wanted[split] && !part.empty()) batch->texts.push_back({split, std::move(part)});
     };
-    switch (validation_part) {
+    switch (validation_part_) {
       case ValidationPart::kNone:
         add(kTrain, *std::move(text));
         break;
@@ -218,7 +206,7 @@ class TextReader final : public InputReader {
   int64_t bytes_read() const override { return documents_->bytes_read(); }
 
  private:
-  ValidationPart validation_part;
+  ValidationPart validation_part_;
   double fraction_;
   std::unique_ptr<DocumentReader> documents_;
   int64_t empty_ = 0;
@@ -226,11 +214,9 @@ class TextReader final : public InputReader {
 
 }  // namespace
 
-std::unique_ptr<InputReader> open_input(const BuildInput& input,
-                                        const InputReaderOptions& options) {
-  if (input.kind == SourceKind::kTokens)
-    return read_token_bin(open_file(input.path), input, options);
-  return std::make_unique<TextReader>(input, options);
+std::unique_ptr<InputReader> open_input(const BuildInput& input, const TokenBuild& build) {
+  if (input.kind == SourceKind::kTokens) return read_token_bin(open_file(input.path), input, build);
+  return std::make_unique<TextReader>(input, build);
 }
 
 namespace {
@@ -239,12 +225,8 @@ constexpr size_t kMostDocuments = 1 << 14;  // Per batch.
 
 }  // namespace
 
-UnitSource::UnitSource(std::span<const BuildInput> inputs, InputReaderOptions options,
-                       int64_t batch_bytes)
-    : inputs_(inputs), options_(std::move(options)), batch_bytes_(batch_bytes) {}
-
 void UnitSource::open() {
-  reader_ = open_input(inputs_[static_cast<size_t>(at_)], options_);
+  reader_ = open_input(inputs_[static_cast<size_t>(at_)], build_);
   if (from_.offset > 0 || from_.document > 0) reader_->seek(from_);
 }
 
@@ -260,7 +242,7 @@ bool UnitSource::next(const SplitSet& wanted, DocumentBatch* batch) {
   size_t documents = 0;
   const auto size = static_cast<int64_t>(inputs_.size());
   if (at_ == size) return false;
-  while (at_ < size && batch->bytes < batch_bytes_ && documents < kMostDocuments) {
+  while (at_ < size && batch->bytes < build_.batch_bytes && documents < kMostDocuments) {
     if (reader_ == nullptr) open();
     if (reader_->read(wanted, batch)) {
       ++documents;

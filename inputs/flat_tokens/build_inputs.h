@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The request for a token file: which files, how each is read, and which part becomes the
-// validation split. Finding the files reads only names, sizes and times.
+// The inputs of a token file: the request (which files, how each is read, and which part becomes
+// the validation split), and reading them as batches of documents.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ struct BuildInputOptions {
   bool tokens_have_end_id = false;      // Documents in token inputs end with an id.
 };
 
-// `paths`: files, folders and patterns (find_text_files).
+// `paths`: files, folders and patterns (find_text_files). Reads only names, sizes and times.
 BuildInputs find_build_inputs(const std::vector<std::string>& paths,
                               const BuildInputOptions& options);
 
@@ -82,8 +82,6 @@ struct TokenBuild {
   const std::atomic<bool>* stop = nullptr;
 };
 
-// Reads the inputs of a build as batches of documents.
-
 enum Split { kTrain, kValidation, kNumSplits };
 inline constexpr std::array<const char*, kNumSplits> kSplitNames = {"train", "validation"};
 using SplitSet = std::array<bool, kNumSplits>;
@@ -103,7 +101,6 @@ class DocumentIds {
 
   bool empty() const { return bytes_.empty(); }
   int64_t size() const { return static_cast<int64_t>(bytes_.size()) / id_bytes_; }
-  int32_t id(int64_t index) const;
   std::span<const std::byte> bytes() const { return bytes_; }
   const std::vector<uint64_t>& lengths() const { return lengths_; }
 
@@ -136,8 +133,7 @@ struct SkippedRecords {
   int64_t empty = 0;  // Documents without text.
 
   void add(const SkippedRecords& other) {
-    if (corrupt.count == 0) corrupt.first = other.corrupt.first;
-    corrupt.count += other.corrupt.count;
+    corrupt.add(other.corrupt);
     empty += other.empty;
   }
 };
@@ -156,13 +152,6 @@ struct DocumentBatch {
   int64_t bytes_on_disk = 0;
 };
 
-struct InputReaderOptions {
-  ReadOptions read;
-  double validation_fraction = 0.1;
-  int64_t vocab_size = 0;
-  std::optional<int32_t> end_of_tokens;  // The id that ends documents of token inputs.
-};
-
 // Reads one input document by document and assigns documents to splits.
 class InputReader {
  public:
@@ -175,16 +164,16 @@ class InputReader {
   virtual int64_t bytes_read() const = 0;
 };
 
-std::unique_ptr<InputReader> open_input(const BuildInput& input, const InputReaderOptions& options);
+std::unique_ptr<InputReader> open_input(const BuildInput& input, const TokenBuild& build);
 // Reads token files of nanoGPT and llm.c; `source` has `input.bytes` bytes.
 std::unique_ptr<InputReader> read_token_bin(std::unique_ptr<ByteSource> source,
-                                            const BuildInput& input,
-                                            const InputReaderOptions& options);
+                                            const BuildInput& input, const TokenBuild& build);
 
 // Reads a unit (consecutive inputs) batch by batch, and can resume after any batch.
 class UnitSource {
  public:
-  UnitSource(std::span<const BuildInput> inputs, InputReaderOptions options, int64_t batch_bytes);
+  UnitSource(std::span<const BuildInput> inputs, const TokenBuild& build)
+      : inputs_(inputs), build_(build) {}
 
   // Fills an empty batch with documents of the wanted splits. False at the end.
   bool next(const SplitSet& wanted, DocumentBatch* batch);
@@ -196,8 +185,7 @@ class UnitSource {
   void close();
 
   std::span<const BuildInput> inputs_;
-  InputReaderOptions options_;
-  int64_t batch_bytes_;
+  const TokenBuild& build_;
   int64_t at_ = 0;                       // Index of the current input.
   ShardPosition from_;                   // Position at which to open it.
   int64_t bytes_before_ = 0;             // On disk, of finished inputs.

@@ -246,7 +246,7 @@ TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
   };
   keep_progress([&] {
     BuildWork work(build, &journal);
-    work.run(&progress);
+    work.run([&] { progress.show([&] { return work.status(); }); });
     units = work.finished();
     parts.emplace(build, journal, units);
     shared = share_out(build, *parts);

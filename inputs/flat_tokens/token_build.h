@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds a token file.
+// Builds a token file, and shows the progress.
 #pragma once
 
 #include <array>
@@ -10,35 +10,15 @@
 #include <string>
 
 #include "inputs/flat_tokens/build_inputs.h"
+#include "inputs/flat_tokens/build_work.h"
 
 namespace tessera {
-
-struct TokenBuilt {
-  std::array<int64_t, kNumSplits> tokens{};
-  std::array<int64_t, kNumSplits> documents{};
-  SkippedRecords skipped;
-  std::string description;  // Of the inputs and the validation split.
-};
-
-// Builds a token file on several threads; memory is bounded by the threads and the longest
-// document. The bytes of the file depend only on inputs and options, not on threads or
-// interruptions.
-TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress);
-
-// The progress of a build: a bar on a terminal, else a line now and then.
-
-struct BuildStatus {
-  int64_t bytes = 0;  // On disk, read and tokenised.
-  int64_t total_bytes = 0;
-  int64_t bytes_before = 0;  // Done by an earlier process; included in `bytes`.
-  int64_t tokens = 0;
-  double seconds = 0.0;
-};
 
 // "[=====>    ] 42 %  1.26 of 3.00 GB  87.3 MB/s  212.40M tokens  0:20 left"; `width` 0: without
 // the bar.
 std::string build_status_text(const BuildStatus& status, int width);
 
+// The progress of a build: a bar on a terminal, else a line now and then.
 class BuildProgress {
  public:
   enum class Mode { kTerminal, kPlain, kSilent };
@@ -63,5 +43,17 @@ class BuildProgress {
   double interval_seconds_ = 1.0;
   bool is_line_open_ = false;
 };
+
+struct TokenBuilt {
+  std::array<int64_t, kNumSplits> tokens{};
+  std::array<int64_t, kNumSplits> documents{};
+  SkippedRecords skipped;
+  std::string description;  // Of the inputs and the validation split.
+};
+
+// Builds a token file on several threads; memory is bounded by the threads and the longest
+// document. The bytes of the file depend only on inputs and options, not on threads or
+// interruptions.
+TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress);
 
 }  // namespace tessera

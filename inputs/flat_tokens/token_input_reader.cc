@@ -129,11 +129,10 @@ constexpr size_t kBytesAtATime = 1 << 18;
 
 class TokenReader : public InputReader {
  public:
-  TokenReader(std::unique_ptr<ByteSource> source, const BuildInput& input,
-              const InputReaderOptions& options)
-      : tokens_(std::move(source), input.bytes, options.vocab_size),
-        validation_part(input.validation_part),
-        fraction_(options.validation_fraction) {}
+  TokenReader(std::unique_ptr<ByteSource> source, const BuildInput& input, const TokenBuild& build)
+      : tokens_(std::move(source), input.bytes, build.identity.vocab_size),
+        validation_part_(input.validation_part),
+        fraction_(build.validation_fraction) {}
   SkippedRecords skipped() const final { return {}; }
   int64_t bytes_read() const final { return tokens_.bytes_read(); }
 
@@ -143,7 +142,7 @@ class TokenReader : public InputReader {
   }
 
   TokenBinReader tokens_;
-  ValidationPart validation_part;
+  ValidationPart validation_part_;
   double fraction_;
 };
 
@@ -151,11 +150,11 @@ class TokenReader : public InputReader {
 class DelimitedTokens final : public TokenReader {
  public:
   DelimitedTokens(std::unique_ptr<ByteSource> source, const BuildInput& input,
-                  const InputReaderOptions& options)
-      : TokenReader(std::move(source), input, options),
+                  const TokenBuild& build)
+      : TokenReader(std::move(source), input, build),
         where_(input.path.string()),
-        end_id_(*options.end_of_tokens),
-        most_ids_(static_cast<size_t>(options.read.max_document_bytes) / sizeof(int32_t)) {}
+        end_id_(*build.end_of_tokens),
+        most_ids_(static_cast<size_t>(build.read.max_document_bytes) / sizeof(int32_t)) {}
 
   bool read(const SplitSet& wanted, DocumentBatch* batch) override {
     const size_t size = find_document();
@@ -163,8 +162,8 @@ class DelimitedTokens final : public TokenReader {
     const auto begin = pending_.begin() + static_cast<std::ptrdiff_t>(used_);
     const std::string_view bytes(reinterpret_cast<const char*>(&*begin), size * sizeof(int32_t));
     const bool is_validation =
-        validation_part == ValidationPart::kWhole ||
-        (validation_part == ValidationPart::kByDocument && in_validation_split(bytes, fraction_));
+        validation_part_ == ValidationPart::kWhole ||
+        (validation_part_ == ValidationPart::kByDocument && in_validation_split(bytes, fraction_));
     const Split split = is_validation ? kValidation : kTrain;
     if (wanted[split]) batch->tokens[split].add_document(std::span(&*begin, size));
     count(size, batch);
@@ -227,12 +226,12 @@ class DelimitedTokens final : public TokenReader {
 class UndelimitedTokens final : public TokenReader {
  public:
   UndelimitedTokens(std::unique_ptr<ByteSource> source, const BuildInput& input,
-                    const InputReaderOptions& options)
-      : TokenReader(std::move(source), input, options) {
+                    const TokenBuild& build)
+      : TokenReader(std::move(source), input, build) {
     const int64_t size = tokens_.num_tokens();
     tail_ = size;
-    if (validation_part == ValidationPart::kWhole) tail_ = 0;
-    if (validation_part == ValidationPart::kTail)
+    if (validation_part_ == ValidationPart::kWhole) tail_ = 0;
+    if (validation_part_ == ValidationPart::kTail)
       tail_ = static_cast<int64_t>(static_cast<double>(size) * (1.0 - fraction_));
   }
 
@@ -264,11 +263,10 @@ class UndelimitedTokens final : public TokenReader {
 }  // namespace
 
 std::unique_ptr<InputReader> read_token_bin(std::unique_ptr<ByteSource> source,
-                                            const BuildInput& input,
-                                            const InputReaderOptions& options) {
-  if (options.end_of_tokens)
-    return std::make_unique<DelimitedTokens>(std::move(source), input, options);
-  return std::make_unique<UndelimitedTokens>(std::move(source), input, options);
+                                            const BuildInput& input, const TokenBuild& build) {
+  if (build.end_of_tokens)
+    return std::make_unique<DelimitedTokens>(std::move(source), input, build);
+  return std::make_unique<UndelimitedTokens>(std::move(source), input, build);
 }
 
 }  // namespace tessera

@@ -92,9 +92,7 @@ class Lines final : public sentencepiece::SentenceIterator {
         rest_ = document_;
         return true;
       }
-      const CorruptRecordCount& skipped = reader_->corrupt();
-      if (report_.skipped.count == 0) report_.skipped.first = skipped.first;
-      report_.skipped.count += skipped.count;
+      report_.skipped.add(reader_->corrupt());
       reader_ = nullptr;
     }
   }

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/readers/byte_source.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <span>
 #include <vector>
 
 #include <zlib.h>
@@ -21,36 +17,19 @@ namespace {
 
 class FileSource final : public ByteSource {
  public:
-  explicit FileSource(const std::filesystem::path& path) : where_(path.string()) {
-    require_regular_file(path);
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0) fail("{}: cannot open: {}", where_, std::strerror(errno));
-    ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
-  }
-  ~FileSource() override { ::close(descriptor_); }
-  FileSource(const FileSource&) = delete;
-  FileSource& operator=(const FileSource&) = delete;
+  explicit FileSource(const std::filesystem::path& path)
+      : file_(ByteFile::open(path)), where_(path.string()) {}
 
   size_t read(char* into, size_t size) override {
-    for (;;) {
-      const ssize_t got = ::read(descriptor_, into, size);
-      if (got >= 0) {
-        at_ += got;
-        return static_cast<size_t>(got);
-      }
-      if (errno != EINTR) fail("{}: cannot read: {}", where_, std::strerror(errno));
-    }
+    const size_t got = file_.read_some_at(at_, std::as_writable_bytes(std::span(into, size)));
+    at_ += static_cast<int64_t>(got);
+    return got;
   }
 
   void seek(int64_t offset) override {
-    struct stat status {};
-    if (::fstat(descriptor_, &status) != 0)
-      fail("{}: cannot determine its size: {}", where_, std::strerror(errno));
-    if (offset > status.st_size)
+    if (offset > file_.size())
       fail("{}: has {} bytes, cannot resume at byte {}; the file has been truncated", where_,
-           status.st_size, offset);
-    if (::lseek(descriptor_, offset, SEEK_SET) < 0)
-      fail("{}: cannot seek to byte {}: {}", where_, offset, std::strerror(errno));
+           file_.size(), offset);
     at_ = offset;
   }
 
@@ -58,8 +37,8 @@ class FileSource final : public ByteSource {
   const std::string& where() const override { return where_; }
 
  private:
+  ByteFile file_;
   std::string where_;
-  int descriptor_ = -1;
   int64_t at_ = 0;
 };
 
