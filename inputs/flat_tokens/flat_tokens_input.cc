@@ -13,6 +13,8 @@
 namespace tessera {
 namespace {
 
+constexpr uint64_t kPhaseKey = 0x7068617365u;
+
 // Indices by decreasing length (stable counting sort).
 std::vector<uint32_t> by_length(std::span<const int32_t> lengths, int32_t capacity) {
   std::vector<int64_t> next(static_cast<size_t>(capacity) + 2, 0);
@@ -67,14 +69,6 @@ std::span<const uint32_t> BestFitPacking::row(int64_t number) const {
   return std::span(pieces_).subspan(begin, end - begin);
 }
 
-namespace {
-
-constexpr uint64_t kPhaseKey = 0x7068617365u;
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
 FlatTokensRows::FlatTokensRows(const std::filesystem::path& path, const std::string& split,
                                const RowOptions& options)
     : path_(path), options_(options), reader_(path, split) {
@@ -89,7 +83,7 @@ FlatTokensRows::FlatTokensRows(const std::filesystem::path& path, const std::str
 
 void FlatTokensRows::count_packed_rows() {
   const int64_t positions = std::max<int64_t>(0, reader_.num_tokens() - tokens_ahead());
-  size_ = divide_up(positions, options_.seq_len);
+  size_ = (positions + options_.seq_len - 1) / options_.seq_len;
   if (const int64_t whole = positions / options_.seq_len; options_.shifts && whole >= 2) {
     size_ = whole - 1;
     max_phase_ = positions - size_ * options_.seq_len;
