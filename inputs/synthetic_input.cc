@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/check_number.h"
 #include "core/base/error.h"
 #include "inputs/shuffle.h"
 
@@ -131,8 +132,7 @@ class Builder {
 }  // namespace
 
 SyntheticInput::SyntheticInput(const HParams& p) : IndexedInput(synthetic_stream(p)), p_(p) {
-  if (p.num_letters < 1)
-    fail("SyntheticInput: num_letters is {}; expected at least 1", p.num_letters);
+  check_at_least("SyntheticInput", "num_letters", p.num_letters, 1);
   if (p.distance < 1 || p.distance >= stream().seq_len)
     fail("SyntheticInput: distance is {}; expected 1 to seq_len - 1 = {}", p.distance,
          stream().seq_len - 1);

@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 
+#include "core/base/check_number.h"
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "inputs/readers/document_reader.h"
@@ -85,7 +86,7 @@ std::string files_text(const BuildInputs& built) {
 
 BuildInputs find_build_inputs(const std::vector<std::string>& paths,
                               const BuildInputOptions& options) {
-  check_validation_fraction(options.validation_fraction);
+  check_fraction("token build", "validation_fraction", options.validation_fraction);
   BuildInputs built;
   std::string seen;
   for (const fs::path& path : find_text_files(paths))

@@ -209,13 +209,7 @@ struct MatchSpace {
 class ValidUtf8 {
  public:
   explicit ValidUtf8(std::string_view text) : text_(text) {
-    size_t at = 0;
-    while (at < text.size()) {
-      const Character character = character_at(text, at);
-      if (!character.is_valid) break;
-      at += static_cast<size_t>(character.length);
-    }
-    if (at < text.size()) replace_invalid(at);
+    if (const size_t valid = valid_prefix(text); valid < text.size()) replace_invalid(valid);
   }
 
   std::string_view text() const { return breaks_.empty() ? text_ : std::string_view(replaced_); }

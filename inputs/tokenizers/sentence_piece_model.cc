@@ -124,11 +124,7 @@ constexpr uint64_t kEscapeSpaces = 5;
 void check_piece_text(std::string_view text, size_t index, const std::string& where) {
   if (text.size() > kLongestPiece || text.find('\0') != std::string_view::npos)
     fail("{}: piece {} is not a text of at most {} bytes", where, index, kLongestPiece);
-  for (size_t at = 0; at < text.size();) {
-    const Character character = character_at(text, at);
-    if (!character.is_valid) fail("{}: piece {} is not UTF-8", where, index);
-    at += static_cast<size_t>(character.length);
-  }
+  if (valid_prefix(text) < text.size()) fail("{}: piece {} is not UTF-8", where, index);
 }
 
 SentencePieceFile::Piece parse_piece(std::string_view message, size_t index,
