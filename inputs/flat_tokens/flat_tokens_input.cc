@@ -150,17 +150,14 @@ template class HolderOf<BaseInput, FlatTokensInput::HParams>;
 namespace {
 
 const TemplateRegistrar<BaseInput, FlatTokensInput> kRegisterFlatTokensInput;
-constexpr int64_t kDefaultOrderSeed = 1234;
 
 ExampleStream token_stream(const FlatTokensInput::HParams& p) {
-  return {.name = p.name.empty() ? p.split : p.name,
-          .global_batch_size = p.global_batch_size.get(),
-          .seq_len = p.seq_len.get(),
-          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultOrderSeed)),
-          .shuffle = p.shuffle,
-          .era_length = p.era_length,
-          .repeat = p.repeat,
-          .num_batches = p.num_batches};
+  ExampleStream stream = example_stream(p);
+  if (p.name.empty()) stream.name = p.split;
+  stream.shuffle = p.shuffle;
+  stream.era_length = p.era_length;
+  stream.repeat = p.repeat;
+  return stream;
 }
 
 RowOptions options_of(const FlatTokensInput::HParams& p, const ExampleStream& stream) {

@@ -113,8 +113,6 @@ class StatisticsCollector {
   // `tokenizer` may be null.
   TokenStatistics result(const Tokenizer* tokenizer, int64_t most_frequent) const {
     TokenStatistics statistics;
-    statistics.empty = empty_;
-    statistics.lengths_by_size = lengths_by_size_;
     describe_lengths(&statistics);
     std::vector<TokenCount> all;
     counts_.each([&](const TokenCount& one) {
@@ -146,13 +144,7 @@ class StatisticsCollector {
   void next_document() {
     const int64_t begin = document_;
     document_ = starts_.take();
-    const int64_t length = document_ - begin;
-    ++lengths_[length];
-    if (length == 0) {
-      ++empty_;
-    } else {
-      ++lengths_by_size_[static_cast<size_t>(std::bit_width(static_cast<uint64_t>(length))) - 1];
-    }
+    ++lengths_[document_ - begin];
   }
 
   void describe_lengths(TokenStatistics* statistics) const {
@@ -160,9 +152,10 @@ class StatisticsCollector {
     statistics->longest = lengths_.rbegin()->first;
     int64_t passed = 0;
     for (const auto& [length, count] : lengths_) {
+      if (passed <= reader_.num_documents() / 2) statistics->median = length;
       passed += count;
-      statistics->median = length;
-      if (passed > reader_.num_documents() / 2) break;
+      const auto bits = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(length)));
+      (bits == 0 ? statistics->empty : statistics->lengths_by_size[bits - 1]) += count;
     }
   }
 
@@ -172,8 +165,6 @@ class StatisticsCollector {
   IdCounts counts_;
   // Few: n different lengths need at least n * n / 2 tokens.
   std::map<int64_t, int64_t> lengths_;
-  std::array<int64_t, 64> lengths_by_size_{};
-  int64_t empty_ = 0;
   int64_t document_ = 0;
 };
 

@@ -17,24 +17,15 @@ template class HolderOf<BaseInput, MixtureInput::HParams>;
 namespace {
 
 const TemplateRegistrar<BaseInput, MixtureInput> kRegisterMixtureInput;
-constexpr int64_t kDefaultMixtureSeed = 1234;
 constexpr int64_t kMostBlock = 65536;  // A block's order is computed as a whole.
 const std::string kGivenPrefix = "given/";
-
-ExampleStream mixture_stream(const MixtureInput::HParams& p) {
-  return {.name = p.name,
-          .global_batch_size = p.global_batch_size.get(),
-          .seq_len = p.seq_len.get(),
-          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultMixtureSeed)),
-          .num_batches = p.num_batches};
-}
 
 std::string source_prefix(const std::string& name) { return fmt::format("source/{}/", name); }
 
 }  // namespace
 
 MixtureInput::MixtureInput(const HParams& p)
-    : IndexedInput(mixture_stream(p)), p_(p), schedule_((make_sources(), make_schedule())) {}
+    : IndexedInput(example_stream(p)), p_(p), schedule_((make_sources(), make_schedule())) {}
 
 void MixtureInput::make_sources() {
   if (p_.sources.empty()) fail("mixture '{}' has no sources", name());

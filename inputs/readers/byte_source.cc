@@ -90,7 +90,13 @@ class CompressedSource : public ByteSource {
     end_ = next_ + got;
     return got > 0;
   }
-  int64_t position() const { return position_; }  // In decompressed bytes.
+  [[noreturn]] void fail_truncated(const char* format) const {
+    fail("{}: the {} stream is truncated after {} bytes of text; copy or download it again",
+         where(), format, position_);
+  }
+  [[noreturn]] void fail_damaged(const char* format, const char* reason) const {
+    fail("{}: damaged {} stream after {} bytes of text: {}", where(), format, position_, reason);
+  }
 
   const char* next_ = nullptr;
   const char* end_ = nullptr;
@@ -98,7 +104,7 @@ class CompressedSource : public ByteSource {
  private:
   std::unique_ptr<ByteSource> compressed_;
   std::vector<char> buffer_;
-  int64_t position_ = 0;
+  int64_t position_ = 0;  // In decompressed bytes.
 };
 
 class GzipSource final : public CompressedSource {
@@ -120,9 +126,7 @@ class GzipSource final : public CompressedSource {
     stream_.avail_out = static_cast<uInt>(std::min(size, kMostAtOnce));
     while (stream_.next_out == reinterpret_cast<Bytef*>(into)) {
       if (next_ == end_ && !refill()) {
-        if (is_in_member_ || !has_member_)
-          fail("{}: the gzip stream is truncated after {} bytes of text; copy or download it again",
-               where(), position());
+        if (is_in_member_ || !has_member_) fail_truncated("gzip");
         return 0;
       }
       if (is_in_member_ || begin_member()) inflate_some();
@@ -155,8 +159,7 @@ class GzipSource final : public CompressedSource {
     } else if (result == Z_MEM_ERROR) {
       fail("{}: out of memory for decompression", where());
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      fail("{}: damaged gzip stream after {} bytes of text: {}", where(), position(),
-           stream_.msg == nullptr ? "unknown error" : stream_.msg);
+      fail_damaged("gzip", stream_.msg == nullptr ? "unknown error" : stream_.msg);
     }
   }
 
@@ -181,11 +184,7 @@ class ZstdSource final : public CompressedSource {
     ZSTD_outBuffer out{into, size, 0};
     while (out.pos == 0) {
       if (next_ == end_ && !holds_output_ && !refill()) {
-        if (is_in_frame_ || !has_frame_)
-          fail(
-              "{}: the zstd stream is truncated after {} bytes of text; copy or download it "
-              "again",
-              where(), position());
+        if (is_in_frame_ || !has_frame_) fail_truncated("zstd");
         return 0;
       }
       decompress_some(&out);
@@ -203,9 +202,7 @@ class ZstdSource final : public CompressedSource {
     ZSTD_inBuffer in{next_, static_cast<size_t>(end_ - next_), 0};
     const size_t result = ZSTD_decompressStream(stream_.get(), out, &in);
     next_ += in.pos;
-    if (ZSTD_isError(result) != 0)
-      fail("{}: damaged zstd stream after {} bytes of text: {}", where(), position(),
-           ZSTD_getErrorName(result));
+    if (ZSTD_isError(result) != 0) fail_damaged("zstd", ZSTD_getErrorName(result));
     has_frame_ = true;
     is_in_frame_ = result != 0;
     // A full output buffer may leave data in the decoder, which needs no more input.

@@ -88,35 +88,25 @@ struct BpeTokenizer::Workspace {
 };
 
 struct BpeTokenizer::Pool {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Workspace>> idle;
-};
-
-// Borrows a workspace for one call. The pool grows to the number of concurrent calls.
-class BpeTokenizer::Borrowed {
- public:
-  explicit Borrowed(Pool& pool) : pool_(pool) {
+  // Lends a workspace for one call. The pool grows to the number of concurrent calls.
+  template <typename Call>
+  void with_workspace(const Call& call) {
+    std::unique_ptr<Workspace> workspace;
     {
-      const std::scoped_lock lock(pool_.mutex);
-      if (!pool_.idle.empty()) {
-        workspace_ = std::move(pool_.idle.back());
-        pool_.idle.pop_back();
+      const std::scoped_lock lock(mutex);
+      if (!idle.empty()) {
+        workspace = std::move(idle.back());
+        idle.pop_back();
       }
     }
-    if (workspace_ == nullptr) workspace_ = std::make_unique<Workspace>();
+    if (workspace == nullptr) workspace = std::make_unique<Workspace>();
+    call(workspace.get());
+    const std::scoped_lock lock(mutex);
+    idle.push_back(std::move(workspace));
   }
-  ~Borrowed() {
-    const std::scoped_lock lock(pool_.mutex);
-    pool_.idle.push_back(std::move(workspace_));
-  }
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
 
-  Workspace* get() const { return workspace_.get(); }
-
- private:
-  Pool& pool_;
-  std::unique_ptr<Workspace> workspace_;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Workspace>> idle;
 };
 
 namespace {
@@ -206,38 +196,38 @@ void BpeTokenizer::add_texts(const BpeParts& parts) {
 }
 
 void BpeTokenizer::encode(std::string_view text, std::vector<int32_t>* ids) const {
-  encode_text(text, false, ids);
+  pool_->with_workspace([&](Workspace* workspace) { encode_text(text, false, workspace, ids); });
 }
 
 std::vector<int32_t> BpeTokenizer::encode_with_special(std::string_view text) const {
   std::vector<int32_t> ids;
-  encode_text(text, true, &ids);
+  pool_->with_workspace([&](Workspace* workspace) { encode_text(text, true, workspace, &ids); });
   return ids;
 }
 
-void BpeTokenizer::encode_text(std::string_view whole, bool with_special,
+void BpeTokenizer::encode_text(std::string_view whole, bool with_special, Workspace* workspace,
                                std::vector<int32_t>* ids) const {
-  const Borrowed workspace(*pool_);
   const auto encode_normalized = [&](std::string_view text, bool is_beginning) {
     size_t at = 0;
-    after_normalizing_->split(
-        text, with_special, [&](std::string_view part, std::optional<int32_t> token) {
-          if (token)
-            ids->push_back(*token);
-          else
-            encode_piece({part, is_beginning && at == 0}, workspace.get(), ids);
-          at += part.size();
-        });
+    after_normalizing_->split(text, with_special,
+                              [&](std::string_view part, std::optional<int32_t> token) {
+                                if (token)
+                                  ids->push_back(*token);
+                                else
+                                  encode_piece({part, is_beginning && at == 0}, workspace, ids);
+                                at += part.size();
+                              });
   };
-  before_normalizing_->split(
-      whole, with_special, [&](std::string_view part, std::optional<int32_t> token) {
-        if (token) return ids->push_back(*token);
-        bool is_beginning = part.data() == whole.data();
-        if (!normalizer_) return encode_piece({part, is_beginning}, workspace.get(), ids);
-        std::string* storage = &workspace.get()->normalized;
-        const std::string_view text = normalizer_->apply(part, storage, &is_beginning);
-        encode_normalized(text, is_beginning);
-      });
+  before_normalizing_->split(whole, with_special,
+                             [&](std::string_view part, std::optional<int32_t> token) {
+                               if (token) return ids->push_back(*token);
+                               bool is_beginning = part.data() == whole.data();
+                               if (!normalizer_)
+                                 return encode_piece({part, is_beginning}, workspace, ids);
+                               const std::string_view text =
+                                   normalizer_->apply(part, &workspace->normalized, &is_beginning);
+                               encode_normalized(text, is_beginning);
+                             });
 }
 
 void BpeTokenizer::encode_piece(const TextPiece& piece, Workspace* workspace,

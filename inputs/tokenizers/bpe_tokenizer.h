@@ -107,10 +107,10 @@ class BpeTokenizer final : public Tokenizer {
 
  private:
   struct Workspace;  // Scratch memory of one call.
-  class Borrowed;
 
   void add_texts(const BpeParts& parts);
-  void encode_text(std::string_view text, bool with_special, std::vector<int32_t>* ids) const;
+  void encode_text(std::string_view text, bool with_special, Workspace* workspace,
+                   std::vector<int32_t>* ids) const;
   void encode_piece(const TextPiece& piece, Workspace* workspace, std::vector<int32_t>* ids) const;
   void encode_word(std::string_view word, Workspace* workspace, std::vector<int32_t>* ids) const;
 
