@@ -44,7 +44,7 @@ void check_same_data(const std::string& where, const std::vector<DataPart>& befo
     const auto is_it = [&](const DataPart& part) { return part.name == old.name; };
     const bool gone = old.name.empty() ? now.empty() : std::none_of(now.begin(), now.end(), is_it);
     if (gone)
-      fail("{}: the run was started on {}, which is missing now", where,
+      fail("{}: the run was started on {}, which no longer exists", where,
            old.name.empty() ? "a file" : old.name);
     if (!old.name.empty() && now[i].name != old.name)
       fail(

@@ -236,7 +236,8 @@ void BuildJournal::lock(const fs::path& output) {
   if (lock_ < 0) fail("{}: cannot open: {}", folder_.string(), std::strerror(errno));
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
   ::close(lock_);
-  fail("{}: another process is building it; wait for it, or use another --output", output.string());
+  fail("{}: another process is building this file; wait until it ends, or use another --output",
+       output.string());
 }
 
 bool BuildJournal::resume(const BuildSettings& settings) {

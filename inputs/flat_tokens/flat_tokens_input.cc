@@ -194,7 +194,7 @@ std::vector<std::filesystem::path> FlatTokensInput::find_files(const Infeed& inf
         "experiment or with --set",
         name(), path.string());
   if (std::filesystem::is_directory(path))
-    fail("input '{}': {} is a folder; use a file pattern: {}", name(), path.string(),
+    fail("input '{}': {} is a directory; use a file pattern: {}", name(), path.string(),
          (path / "*.h5").string());
   return {path};
 }
@@ -245,8 +245,7 @@ void FlatTokensInput::check_files() const {
     if (reader.tokenizer_fingerprint() != first.tokenizer_fingerprint())
       fail(
           "input '{}': {} was made with tokenizer '{}' (fingerprint '{}'), but {} with '{}' "
-          "('{}'); "
-          "all files of an input must have the same tokenizer",
+          "('{}'); all files of an input must have the same tokenizer",
           name(), files_[0].path().string(), first.tokenizer_name(), first.tokenizer_fingerprint(),
           file.path().string(), reader.tokenizer_name(), reader.tokenizer_fingerprint());
     if (tokenizer_ && reader.max_token_id() >= tokenizer_->vocab_size())

@@ -167,8 +167,7 @@ SplitRanges share_out(const TokenBuild& build, const Parts& parts) {
     shared.validation_note = fmt::format(", the last {} tokens held out", size - cut);
     shared.note = fmt::format(
         "{}: a validation split of whole documents would have {} of {} tokens, not about {:g} %, "
-        "so "
-        "it is the last {} of {} tokens instead",
+        "so it is the last {} of {} tokens instead",
         build.output.string(), parts.size(kValidation), size, 100.0 * fraction, size - cut, size);
   }
   return shared;
@@ -201,6 +200,47 @@ void check_not_empty(const TokenBuild& build, const Parts& parts, const SplitRan
   fail("{}: all text is in the validation split; nothing is left to train on", files);
 }
 
+}  // namespace
+
+TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
+  CHECK(build.threads >= 1);
+  BuildJournal journal(build.output, build.identity.vocab_size, settings_of_build(build));
+  remove_half_written(build.output);
+  if (!journal.restart_reason().empty())
+    progress.say(fmt::format("{}: an unfinished build had different settings ({}); starting over",
+                             build.output.string(), journal.restart_reason()));
+  if (journal.is_resumed())
+    progress.say(fmt::format("{}: resuming an unfinished build", build.output.string()));
+  TokenBuilt built;
+  std::vector<UnitProgress> units;
+  SplitRanges shared;
+  std::optional<Parts> parts;
+  const auto keep_progress = [&](const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      if (!journal.has_records()) throw;
+      fail("{}; progress is saved in {}; the same command resumes it", error.what(),
+           journal.folder().string());
+    }
+  };
+  keep_progress([&] {
+    BuildWork work(build, &journal);
+    work.run([&] { progress.show([&] { return work.status(); }); });
+    units = work.finished();
+    parts.emplace(build, journal, units);
+    shared = share_out(build, *parts);
+  });
+  check_not_empty(build, *parts, shared, &journal);
+  keep_progress([&] { built = write_output(build, *parts, shared); });
+  for (const UnitProgress& unit : units) built.skipped.add(unit.skipped);
+  if (!shared.note.empty()) progress.say(shared.note);
+  journal.remove();
+  return built;
+}
+
+namespace {
+
 constexpr int kBarWidth = 24;
 constexpr double kTerminalSeconds = 0.1;
 constexpr double kLongestSeconds = 30.0;
@@ -221,43 +261,6 @@ std::string tokens_text(int64_t tokens) {
 }
 
 }  // namespace
-
-TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
-  CHECK(build.threads >= 1);
-  BuildJournal journal(build.output, build.identity.vocab_size, settings_of_build(build));
-  remove_half_written(build.output);
-  if (!journal.restart_reason().empty())
-    progress.say(fmt::format("{}: an unfinished build had other settings ({}); starting over",
-                             build.output.string(), journal.restart_reason()));
-  if (journal.is_resumed())
-    progress.say(fmt::format("{}: resuming an unfinished build", build.output.string()));
-  TokenBuilt built;
-  std::vector<UnitProgress> units;
-  SplitRanges shared;
-  std::optional<Parts> parts;
-  const auto keep_progress = [&](const std::function<void()>& action) {
-    try {
-      action();
-    } catch (const Error& error) {
-      if (!journal.has_records()) throw;
-      fail("{}; progress is saved in {}, the same command resumes from there", error.what(),
-           journal.folder().string());
-    }
-  };
-  keep_progress([&] {
-    BuildWork work(build, &journal);
-    work.run([&] { progress.show([&] { return work.status(); }); });
-    units = work.finished();
-    parts.emplace(build, journal, units);
-    shared = share_out(build, *parts);
-  });
-  check_not_empty(build, *parts, shared, &journal);
-  keep_progress([&] { built = write_output(build, *parts, shared); });
-  for (const UnitProgress& unit : units) built.skipped.add(unit.skipped);
-  if (!shared.note.empty()) progress.say(shared.note);
-  journal.remove();
-  return built;
-}
 
 std::string build_status_text(const BuildStatus& status, int width) {
   const double total = std::max<double>(1.0, static_cast<double>(status.total_bytes));

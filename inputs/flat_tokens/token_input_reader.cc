@@ -66,8 +66,7 @@ class TokenBinReader {
       if (id >= vocab_size_)
         fail(
             "{}: token {} has id {}, but the vocabulary has {} ids; name the tokenizer that made "
-            "the "
-            "file",
+            "the file",
             source_->where(), position_ + static_cast<int64_t>(i), id, vocab_size_);
       ids[i] = static_cast<int32_t>(id);
     }
@@ -190,8 +189,8 @@ class DelimitedTokens final : public TokenReader {
       const auto size = static_cast<size_t>(found - begin);
       if (size > most_ids_)
         fail(
-            "{}: the document from token {} on has more than {} tokens; does id {} end its "
-            "documents (--end_id), or does none (--end_of_document=none)?",
+            "{}: the document that begins at token {} has more than {} tokens; check that id {} "
+            "ends documents (--end_id); if no id does, use --end_of_document=none",
             where_, position_.offset, most_ids_, end_id_);
       if (found != pending_.end() && position_.offset == 0 && size == 0) {
         ++used_;

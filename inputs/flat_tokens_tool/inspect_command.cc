@@ -225,7 +225,7 @@ class Inspection {
                percent(statistics.distinct_ids, reader.vocab_size()), reader.max_token_id(),
                shown_text(reader.tokenizer_name()), shown_text(reader.tokenizer_fingerprint()));
     if (tokenizer_ != nullptr)
-      fmt::print(out_, "  {} bytes of text, {:.3f} a token\n", statistics.bytes,
+      fmt::print(out_, "  {} bytes of text, {:.3f} per token\n", statistics.bytes,
                  static_cast<double>(statistics.bytes) / static_cast<double>(reader.num_tokens()));
     if (!reader.source().empty()) fmt::print(out_, "  from {}\n", shown_text(reader.source()));
     show_lengths(statistics, reader.num_documents());

@@ -185,7 +185,7 @@ void StreamingTextInput::restore(const InputState& state) {
   std::vector<StreamCursor> places;
   for (const int64_t row : rows_) {
     const std::string* text = find(cursor_key(row));
-    if (text == nullptr) fail("input '{}': the saved state lacks row {}", name_, row);
+    if (text == nullptr) fail("input '{}': the saved state has no row {}", name_, row);
     places.push_back(parse_stream_cursor(*text, fmt::format("input '{}': row {}", name_, row)));
     if (const std::string* count = find(corrupt_key(row)))
       places.back().document.corrupt = parse_corrupt_records(*count);

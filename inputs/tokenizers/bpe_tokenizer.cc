@@ -47,6 +47,125 @@ size_t end_of_space_after(std::string_view text, size_t at) {
 
 }  // namespace
 
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents)
+    : tokens_(std::move(tokens)) {
+  CHECK(tokens_.size() == contents.size());
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const std::string& content = contents[i];
+    if (content.empty()) continue;
+    if (content.size() > kLongestContent)
+      fail("the added token '{}…' is {} bytes long; at most {} are supported",
+           content.substr(0, 32), content.size(), kLongestContent);
+    none_ = false;
+    if (!tokens_[i].is_special) none_plain_ = false;
+    begins_[static_cast<unsigned char>(content[0])] = true;
+    int32_t node = 0;
+    for (const char byte : content) {
+      const int64_t key = int64_t{node} << 8 | static_cast<unsigned char>(byte);
+      const auto [found, is_new] = children_.emplace(key, static_cast<int32_t>(token_at_.size()));
+      if (is_new) token_at_.push_back(-1);
+      node = found->second;
+    }
+    if (token_at_[static_cast<size_t>(node)] < 0)
+      token_at_[static_cast<size_t>(node)] = static_cast<int32_t>(i);
+  }
+}
+
+int32_t AddedTokens::child(int32_t node, char byte) const {
+  const auto found = children_.find(int64_t{node} << 8 | static_cast<unsigned char>(byte));
+  return found == children_.end() ? -1 : found->second;
+}
+
+std::optional<AddedTokens::Match> AddedTokens::next_match(std::string_view text,
+                                                          size_t from) const {
+  for (size_t begin = from; begin < text.size(); ++begin) {
+    if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
+    std::optional<Match> longest;
+    int32_t node = 0;
+    for (size_t at = begin; at < text.size(); ++at) {
+      node = child(node, text[at]);
+      if (node < 0) break;
+      const int32_t token = token_at_[static_cast<size_t>(node)];
+      if (token >= 0) longest = Match{begin, at + 1, token};
+    }
+    if (longest) return longest;
+  }
+  return std::nullopt;
+}
+
+void AddedTokens::split(
+    std::string_view text, bool with_special,
+    const std::function<void(std::string_view, std::optional<int32_t>)>& take) const {
+  size_t done = 0;
+  if (!(with_special ? none_ : none_plain_)) {
+    size_t from = 0;
+    while (const auto match = next_match(text, from)) {
+      const AddedToken& token = tokens_[static_cast<size_t>(match->token)];
+      from = match->end;
+      // As in the reference, a skipped token still hides overlapping tokens.
+      if (token.is_special && !with_special) continue;
+      if (token.is_single_word && !stands_alone(text, match->begin, match->end)) continue;
+      size_t begin = match->begin;
+      size_t end = match->end;
+      if (begin < done) continue;  // Inside white space taken by the previous token.
+      if (token.takes_left_space) begin = begin_of_space_before(text, begin, done);
+      if (token.takes_right_space) end = end_of_space_after(text, end);
+      if (done < begin) take(text.substr(done, begin - done), std::nullopt);
+      take(text.substr(begin, end - begin), token.id);
+      done = end;
+    }
+  }
+  if (done < text.size()) take(text.substr(done), std::nullopt);
+}
+
+namespace {
+
+constexpr size_t kLongestText = 1 << 20;
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  while (true) {
+    const size_t at = text.find(from);
+    out += text.substr(0, at);
+    if (at == std::string_view::npos) return out;
+    out += to;
+    text.remove_prefix(at + from.size());
+  }
+}
+
+// "<0x0A>" is byte 10; -1 for anything else.
+int byte_of_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  int byte = -1;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
+}
+
+}  // namespace
+
+std::string TokenDecoder::bytes_of(std::string_view token) const {
+  if (const int byte = byte_of_token(token); has_byte_tokens && byte >= 0)
+    return std::string(1, static_cast<char>(byte));
+  std::string text(token);
+  for (const auto& [from, to] : replacements) {
+    text = replaced(text, from, to);
+    if (text.size() > kLongestText)
+      fail("the decoder makes more than {} bytes of the token '{}'", kLongestText, token);
+  }
+  if (!end_suffix.empty() && text.ends_with(end_suffix))
+    text.replace(text.size() - end_suffix.size(), end_suffix.size(), " ");
+  return text;
+}
+
+std::string TokenDecoder::stripped(std::string text) const {
+  size_t left = 0;
+  while (static_cast<int64_t>(left) < strip_left && left < text.size() && text[left] == strip)
+    ++left;
+  text.erase(0, left);
+  for (int64_t i = 0; i < strip_right && text.ends_with(strip); ++i) text.pop_back();
+  return text;
+}
+
 // Direct-mapped cache from word to ids; a lookup takes about 1 % of the time of merging. Not
 // thread-safe.
 class WordCache {
@@ -272,125 +391,6 @@ std::vector<std::string> BpeTokenizer::special_tokens() const {
   std::vector<std::string> names;
   for (const AddedToken& added : added_) names.push_back(added.content);
   return names;
-}
-
-namespace {
-
-constexpr size_t kLongestText = 1 << 20;
-
-std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
-  std::string out;
-  while (true) {
-    const size_t at = text.find(from);
-    out += text.substr(0, at);
-    if (at == std::string_view::npos) return out;
-    out += to;
-    text.remove_prefix(at + from.size());
-  }
-}
-
-// "<0x0A>" is byte 10; -1 for anything else.
-int byte_of_token(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-  int byte = -1;
-  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
-  return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
-}
-
-}  // namespace
-
-std::string TokenDecoder::bytes_of(std::string_view token) const {
-  if (const int byte = byte_of_token(token); has_byte_tokens && byte >= 0)
-    return std::string(1, static_cast<char>(byte));
-  std::string text(token);
-  for (const auto& [from, to] : replacements) {
-    text = replaced(text, from, to);
-    if (text.size() > kLongestText)
-      fail("the decoder makes more than {} bytes of the token '{}'", kLongestText, token);
-  }
-  if (!end_suffix.empty() && text.ends_with(end_suffix))
-    text.replace(text.size() - end_suffix.size(), end_suffix.size(), " ");
-  return text;
-}
-
-std::string TokenDecoder::stripped(std::string text) const {
-  size_t left = 0;
-  while (static_cast<int64_t>(left) < strip_left && left < text.size() && text[left] == strip)
-    ++left;
-  text.erase(0, left);
-  for (int64_t i = 0; i < strip_right && text.ends_with(strip); ++i) text.pop_back();
-  return text;
-}
-
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents)
-    : tokens_(std::move(tokens)) {
-  CHECK(tokens_.size() == contents.size());
-  for (size_t i = 0; i < tokens_.size(); ++i) {
-    const std::string& content = contents[i];
-    if (content.empty()) continue;
-    if (content.size() > kLongestContent)
-      fail("the added token '{}…' is {} bytes long; at most {} are supported",
-           content.substr(0, 32), content.size(), kLongestContent);
-    none_ = false;
-    if (!tokens_[i].is_special) none_plain_ = false;
-    begins_[static_cast<unsigned char>(content[0])] = true;
-    int32_t node = 0;
-    for (const char byte : content) {
-      const int64_t key = int64_t{node} << 8 | static_cast<unsigned char>(byte);
-      const auto [found, is_new] = children_.emplace(key, static_cast<int32_t>(token_at_.size()));
-      if (is_new) token_at_.push_back(-1);
-      node = found->second;
-    }
-    if (token_at_[static_cast<size_t>(node)] < 0)
-      token_at_[static_cast<size_t>(node)] = static_cast<int32_t>(i);
-  }
-}
-
-int32_t AddedTokens::child(int32_t node, char byte) const {
-  const auto found = children_.find(int64_t{node} << 8 | static_cast<unsigned char>(byte));
-  return found == children_.end() ? -1 : found->second;
-}
-
-std::optional<AddedTokens::Match> AddedTokens::next_match(std::string_view text,
-                                                          size_t from) const {
-  for (size_t begin = from; begin < text.size(); ++begin) {
-    if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
-    std::optional<Match> longest;
-    int32_t node = 0;
-    for (size_t at = begin; at < text.size(); ++at) {
-      node = child(node, text[at]);
-      if (node < 0) break;
-      const int32_t token = token_at_[static_cast<size_t>(node)];
-      if (token >= 0) longest = Match{begin, at + 1, token};
-    }
-    if (longest) return longest;
-  }
-  return std::nullopt;
-}
-
-void AddedTokens::split(
-    std::string_view text, bool with_special,
-    const std::function<void(std::string_view, std::optional<int32_t>)>& take) const {
-  size_t done = 0;
-  if (!(with_special ? none_ : none_plain_)) {
-    size_t from = 0;
-    while (const auto match = next_match(text, from)) {
-      const AddedToken& token = tokens_[static_cast<size_t>(match->token)];
-      from = match->end;
-      // As in the reference, a skipped token still hides overlapping tokens.
-      if (token.is_special && !with_special) continue;
-      if (token.is_single_word && !stands_alone(text, match->begin, match->end)) continue;
-      size_t begin = match->begin;
-      size_t end = match->end;
-      if (begin < done) continue;  // Inside white space taken by the previous token.
-      if (token.takes_left_space) begin = begin_of_space_before(text, begin, done);
-      if (token.takes_right_space) end = end_of_space_after(text, end);
-      if (done < begin) take(text.substr(done, begin - done), std::nullopt);
-      take(text.substr(begin, end - begin), token.id);
-      done = end;
-    }
-  }
-  if (done < text.size()) take(text.substr(done), std::nullopt);
 }
 
 }  // namespace tessera

@@ -268,7 +268,7 @@ std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name,
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   if (!std::filesystem::exists(name))
-    fail("no tokenizer '{}': expected 'bytes', a file or a directory{}", name,
+    fail("unknown tokenizer '{}': expected 'bytes', a file or a directory{}", name,
          did_you_mean(name, {"bytes"}));
   return tokenizer_of_files(name, read_tokenizer_files(name));
 }

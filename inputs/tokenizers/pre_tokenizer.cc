@@ -190,7 +190,7 @@ Behaviour behaviour_of(const Json& json) {
     if (json.as_string() == name) return behaviour;
     names.emplace_back(name);
   }
-  fail("{}: no behavior '{}'{}", json.where(), json.as_string(),
+  fail("{}: unknown behavior '{}'{}", json.where(), json.as_string(),
        did_you_mean(json.as_string(), names));
 }
 

@@ -286,7 +286,7 @@ TEST_CASE("two concurrent builds of one file are refused") {
   const TemporaryDirectory directory;
   const BuildJournal first(directory / "t.h5", 257, {"a"});
   REQUIRE_THROWS_WITH(BuildJournal(directory / "t.h5", 257, {"a"}),
-                      Contains("another process is building it"));
+                      Contains("another process is building this file"));
 }
 
 TEST_CASE("progress shows the state, the rate and the remaining time") {
