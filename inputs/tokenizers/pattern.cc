@@ -32,13 +32,13 @@ namespace {
 // White_Space; PCRE2's \s also has U+180E.
 constexpr std::string_view kSpaceClass =
     R"(\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr std::string_view kNotSpace =
+constexpr std::string_view kNotSpaceClass =
     R"(\x00-\x08\x0e-\x1f\x21-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
 // Including circled and squared letters, which are symbols in PCRE2.
-constexpr std::string_view kWord =
+constexpr std::string_view kWordClass =
     R"(\p{L}\p{M}\p{N}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
-constexpr std::string_view kHex = "0-9a-fA-F";
+constexpr std::string_view kHexClass = "0-9a-fA-F";
 
 class Translator {
  public:
@@ -103,18 +103,18 @@ class Translator {
         put_class(kSpaceClass);
         break;
       case 'S':
-        put_class(kNotSpace);
+        put_class(kNotSpaceClass);
         break;
       case 'w':
-        put_class(kWord);
+        put_class(kWordClass);
         break;
       case 'h':
-        put_class(kHex);
+        put_class(kHexClass);
         break;
       case 'W':
       case 'H':
         if (in_set_) refuse(fmt::format("'\\{}' within a set", c));
-        out_ += fmt::format("[^{}]", c == 'W' ? kWord : kHex);
+        out_ += fmt::format("[^{}]", c == 'W' ? kWordClass : kHexClass);
         break;
       case 'b':
         in_set_ ? void(out_ += "\\x08") : word_edge("(?<!{0})(?={0})|(?<={0})(?!{0})");
@@ -139,7 +139,7 @@ class Translator {
   }
 
   void word_edge(fmt::format_string<std::string> form) {
-    out_ += fmt::format("(?:{})", fmt::format(form, fmt::format("[{}]", kWord)));
+    out_ += fmt::format("(?:{})", fmt::format(form, fmt::format("[{}]", kWordClass)));
   }
 
   // é
