@@ -158,13 +158,14 @@ class DelimitedTokens final : public TokenReader {
   bool read(const SplitSet& wanted, DocumentBatch* batch) override {
     const size_t size = find_document();
     if (size == 0) return false;
-    const auto begin = pending_.begin() + static_cast<std::ptrdiff_t>(used_);
-    const std::string_view bytes(reinterpret_cast<const char*>(&*begin), size * sizeof(int32_t));
+    const auto document = std::span(pending_).subspan(used_, size);
+    const std::string_view bytes(reinterpret_cast<const char*>(document.data()),
+                                 document.size_bytes());
     const bool is_validation =
         validation_part_ == ValidationPart::kWhole ||
         (validation_part_ == ValidationPart::kByDocument && in_validation_split(bytes, fraction_));
     const Split split = is_validation ? kValidation : kTrain;
-    if (wanted[split]) batch->tokens[split].add_document(std::span(&*begin, size));
+    if (wanted[split]) batch->tokens[split].add_document(document);
     count(size, batch);
     used_ += size;
     position_ = {position_.document + 1, position_.offset + static_cast<int64_t>(size)};

@@ -98,43 +98,28 @@ class Translator {
   void escape() {
     if (at_ + 1 >= text_.size()) refuse("a backslash at its end");
     const char c = text_[at_ + 1];
-    switch (c) {
-      case 's':
-        put_class(kSpaceClass);
-        break;
-      case 'S':
-        put_class(kNotSpaceClass);
-        break;
-      case 'w':
-        put_class(kWordClass);
-        break;
-      case 'h':
-        put_class(kHexClass);
-        break;
-      case 'W':
-      case 'H':
-        if (in_set_) refuse(fmt::format("'\\{}' within a set", c));
-        out_ += fmt::format("[^{}]", c == 'W' ? kWordClass : kHexClass);
-        break;
-      case 'b':
-        in_set_ ? void(out_ += "\\x08") : word_edge("(?<!{0})(?={0})|(?<={0})(?!{0})");
-        break;
-      case 'B':
-        word_edge("(?<!{0})(?!{0})|(?<={0})(?={0})");
-        break;
-      case 'u':
-        hexadecimal();
-        return;
-      case 'G':
-      case 'K':
-      case 'C':
-      case 'g':
-      case 'k':
-        refuse(fmt::format("'\\{}'", c));
-      default:
-        out_ += '\\';
-        out_ += c;
-    }
+    if (c == 'u') return hexadecimal();
+    if (std::string_view("GKCgk").find(c) != std::string_view::npos)
+      refuse(fmt::format("'\\{}'", c));
+    if (in_set_ && (c == 'W' || c == 'H')) refuse(fmt::format("'\\{}' within a set", c));
+    if (c == 's')
+      put_class(kSpaceClass);
+    else if (c == 'S')
+      put_class(kNotSpaceClass);
+    else if (c == 'w')
+      put_class(kWordClass);
+    else if (c == 'h')
+      put_class(kHexClass);
+    else if (c == 'W' || c == 'H')
+      out_ += fmt::format("[^{}]", c == 'W' ? kWordClass : kHexClass);
+    else if (c == 'b' && in_set_)
+      out_ += "\\x08";
+    else if (c == 'b')
+      word_edge("(?<!{0})(?={0})|(?<={0})(?!{0})");
+    else if (c == 'B')
+      word_edge("(?<!{0})(?!{0})|(?<={0})(?={0})");
+    else
+      out_ += {'\\', c};
     at_ += 2;
   }
 
@@ -142,7 +127,7 @@ class Translator {
     out_ += fmt::format("(?:{})", fmt::format(form, fmt::format("[{}]", kWordClass)));
   }
 
-  // é
+  // \u00e9 is é.
   void hexadecimal() {
     const std::string_view digits = text_.substr(at_ + 2, 4);
     const auto is_digit = [](unsigned char c) { return std::isxdigit(c) != 0; };
