@@ -18,7 +18,7 @@ namespace tessera {
 // the bar.
 std::string build_status_text(const BuildStatus& status, int width);
 
-// The progress of a build: a bar on a terminal, else a line now and then.
+// The progress of a build: a bar on a terminal, else occasional lines.
 class BuildProgress {
  public:
   enum class Mode { kTerminal, kPlain, kSilent };

@@ -6,8 +6,8 @@
 #include <stdexcept>
 
 #include "core/base/error.h"
-#include "inputs/flat_tokens/build_journal.h"
 #include "inputs/flat_tokens/build_inputs.h"
+#include "inputs/flat_tokens/build_journal.h"
 #include "inputs/readers/document_reader.h"
 #include "tests/support/catch.h"
 #include "tests/support/compress.h"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Best-fit packing of document pieces into rows.
-#include "inputs/flat_tokens/flat_tokens_input.h"
-
 #include <algorithm>
 #include <random>
 
+#include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

@@ -261,8 +261,8 @@ TEST_CASE("an empty corpus is reported, and no files are left") {
     } catch (const Error& error) {
       message = error.what();
     }
-    REQUIRE_THAT(message, Contains("no text, so no tokens") && !Contains("resumes from there") &&
-                              !Contains("held out"));
+    REQUIRE_THAT(message, Contains("no text, so no tokens") &&
+                              !Contains("the same command resumes") && !Contains("held out"));
     REQUIRE(std::distance(std::filesystem::directory_iterator(directory.path()),
                           std::filesystem::directory_iterator()) == 1);
   }

@@ -226,7 +226,7 @@ TEST_CASE("a million mutated tokenizer.json files work or are refused", "[full]"
 void try_gpt2(std::string_view text) {
   const size_t half = std::min(text.find('\n'), text.size());
   use(*tokenizer_of_files("t", {{"vocab.json", std::string(text.substr(0, half))},
-                                 {"merges.txt", std::string(text.substr(half))}}));
+                                {"merges.txt", std::string(text.substr(half))}}));
 }
 
 const std::vector<std::string> kGpt2Seeds = {
