@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/check_number.h"
 #include "core/base/error.h"
 #include "inputs/shuffle.h"
 
@@ -14,18 +15,9 @@ template class HolderOf<BaseInput, SyntheticInput::HParams>;
 namespace {
 
 const TemplateRegistrar<BaseInput, SyntheticInput> kRegisterSyntheticInput;
-constexpr int64_t kDefaultSyntheticSeed = 1234;
 constexpr int32_t kSeparator = 6;
 constexpr int32_t kFirstNumber = 7;
 constexpr int64_t kNumTasks = 5;  // Without kMixed.
-
-ExampleStream synthetic_stream(const SyntheticInput::HParams& p) {
-  return {.name = p.name,
-          .global_batch_size = p.global_batch_size.get(),
-          .seq_len = p.seq_len.get(),
-          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultSyntheticSeed)),
-          .num_batches = p.num_batches};
-}
 
 // The random numbers of one sequence.
 RandomDraws draws_of(uint64_t seed, int64_t index) {
@@ -113,9 +105,8 @@ class Builder {
 
 }  // namespace
 
-SyntheticInput::SyntheticInput(const HParams& p) : IndexedInput(synthetic_stream(p)), p_(p) {
-  if (p.num_letters < 1)
-    fail("SyntheticInput: num_letters is {}; expected at least 1", p.num_letters);
+SyntheticInput::SyntheticInput(const HParams& p) : IndexedInput(example_stream(p)), p_(p) {
+  check_at_least("SyntheticInput", "num_letters", p.num_letters, 1);
   if (p.distance < 1 || p.distance >= stream().seq_len)
     fail("SyntheticInput: distance is {}; expected 1 to seq_len - 1 = {}", p.distance,
          stream().seq_len - 1);

@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/make_tokenizer.h"
-#include "inputs/validation_split.h"
 
 namespace tessera {
 
@@ -54,7 +53,7 @@ void StreamingTextInput::check() const {
   check_at_least("StreamingTextInput", "num_workers", p_.num_workers, 1);
   if (p_.num_batches < 1 && p_.num_batches != -1)
     fail("StreamingTextInput: num_batches is {}; expected -1 (all) or at least 1", p_.num_batches);
-  check_validation_fraction(p_.validation_fraction);
+  check_fraction("StreamingTextInput", "validation_fraction", p_.validation_fraction);
   if (p_.split == StreamSplit::kValidation && p_.validation_fraction == 0.0)
     fail(
         "StreamingTextInput: split is 'validation', but validation_fraction is 0, so the "
@@ -186,7 +185,7 @@ void StreamingTextInput::restore(const InputState& state) {
   std::vector<StreamCursor> places;
   for (const int64_t row : rows_) {
     const std::string* text = find(cursor_key(row));
-    if (text == nullptr) fail("input '{}': the saved state lacks row {}", name_, row);
+    if (text == nullptr) fail("input '{}': the saved state has no row {}", name_, row);
     places.push_back(parse_stream_cursor(*text, fmt::format("input '{}': row {}", name_, row)));
     if (const std::string* count = find(corrupt_key(row)))
       places.back().document.corrupt = parse_corrupt_records(*count);

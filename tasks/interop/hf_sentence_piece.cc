@@ -9,9 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
-#include "inputs/tokenizers/hugging_face.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/tokenizers/sentence_piece_model.h"
-#include "inputs/tokenizers/sentence_piece_normalizer.h"
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
@@ -288,7 +287,7 @@ std::string reason_against(const SentencePieceFile& file) {
 // If BPE takes whole words from the vocabulary, merging must give the same pieces.
 std::string reason_against_words(const SentencePieceFile& file, const std::string& where) {
   const std::string json = JsonLine().add_raw("model", bpe_model(file, false)).text();
-  const auto tokenizer = make_hugging_face_tokenizer(where, {{"tokenizer.json", json}});
+  const auto tokenizer = tokenizer_of_files(where, {{"tokenizer.json", json}});
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     const Piece& piece = file.pieces[id];
     if (piece.type == PieceType::kNormal && tokenizer->encode(piece.text).size() != 1)

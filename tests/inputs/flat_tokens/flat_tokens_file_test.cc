@@ -12,6 +12,7 @@
 #include "core/io/hdf5.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tests/support/catch.h"
+#include "tests/support/python.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
@@ -273,8 +274,6 @@ TEST_CASE("a flipped bit is detected or harmless") {
   CAPTURE(refused, bytes.size());
   REQUIRE(refused > 5);
 }
-
-// Runs the Python example of docs/formats.md that writes a token file, and reads the file.
 
 // The fenced Python block that contains `phrase`.
 std::string python_block(const std::string& document, const std::string& phrase) {

@@ -105,7 +105,7 @@ TEST_CASE("a run builds its corpus snapshot once and later starts read it") {
 
   TextInput other(hparams(directory / "other.txt", "train"));
   REQUIRE_THROWS_WITH(other.attach(infeed),
-                      Contains("is a snapshot of other text") && Contains("--job_log_dir"));
+                      Contains("is a snapshot of different text") && Contains("--job_log_dir"));
 }
 
 TEST_CASE("a snapshot of compressed lines of JSON contains its tokenizer") {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tokenizers by name and path, their definitions, and one tokenizer used by several threads.
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,13 +64,13 @@ TEST_CASE("GPT-2's two files make a tokenizer, under either of their names") {
 
 TEST_CASE("an unknown tokenizer name is refused with suggestions") {
   REQUIRE_THROWS_WITH(make_tokenizer("byte"),
-                      "no tokenizer 'byte': expected 'bytes', a file or a directory; did you "
+                      "unknown tokenizer 'byte': expected 'bytes', a file or a directory; did you "
                       "mean 'bytes'?");
   const TemporaryDirectory directory;
-  REQUIRE_THROWS_WITH(make_tokenizer(directory.path().string()), Contains("holds no tokenizer"));
+  REQUIRE_THROWS_WITH(make_tokenizer(directory.path().string()), Contains("no tokenizer found"));
   write_bytes(directory / "vocab.json", "{}");
   REQUIRE_THROWS_WITH(make_tokenizer((directory / "vocab.json").string()),
-                      Contains("has two files") && Contains("vocab.json is alone"));
+                      Contains("has two files") && Contains("only vocab.json was found"));
   write_bytes(directory / "x.txt", "{}");
   REQUIRE_THROWS_WITH(make_tokenizer((directory / "x.txt").string()),
                       Contains("is not a tokenizer"));
@@ -83,8 +84,6 @@ TEST_CASE("a damaged definition is refused") {
   REQUIRE_THROWS_WITH(tokenizer_of_definition("x", "nonsense"),
                       "x: a tokenizer's definition is damaged");
 }
-
-// One tokenizer used by several threads, and its word cache.
 
 const std::string kGoldens = TESSERA_SOURCE_DIR "/tests/golden/tokenizers/";
 

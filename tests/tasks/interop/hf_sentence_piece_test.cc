@@ -10,7 +10,6 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "inputs/flat_tokens_tool/train_sentence_piece.h"
-#include "inputs/tokenizers/hugging_face.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/tokenizers/sentence_piece.h"
 #include "tasks/interop/hf_tokenizer.h"
@@ -126,7 +125,7 @@ TEST_CASE("an exported BPE model gives the same ids in our reader of tokenizer.j
                                    trained(SentencePieceModel::kBpe, directory / "b.model")}) {
     const HfSentencePiece made = hf_sentence_piece(model, "t.model");
     REQUIRE(made.reason.empty());
-    const auto exported = make_hugging_face_tokenizer("t", {{"tokenizer.json", made.json}});
+    const auto exported = tokenizer_of_files("t", {{"tokenizer.json", made.json}});
     const auto own = make_sentence_piece_tokenizer("t", {{"tokenizer.model", model}});
     for (const std::string& text : texts()) {
       INFO(text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the hand-written scanners with PCRE2 on their patterns.
-#include "inputs/tokenizers/word_scanner.h"
+#include "inputs/tokenizers/pre_tokenizer.h"
 
 #include <random>
 #include <string>
