@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 #include "layers/decode_state.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "layers/parameter.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/graph/graph.h"
 #include "core/graph/rules.h"
-#include "core/graph/tensor.h"
 #include "core/hparams/layer_params.h"
 
 namespace tessera {

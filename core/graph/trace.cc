@@ -268,9 +268,4 @@ void output(std::string name, const Tensor& value) {
   traced_graph().add_output(std::move(name), local.id());
 }
 
-const Tensor& Tensor::named(std::string_view name) const {
-  graph_->value(id_).name = name;
-  return *this;
-}
-
 }  // namespace tessera

@@ -12,7 +12,6 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/rules.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

@@ -87,13 +87,6 @@ std::vector<std::string> mesh_union(const Mesh& mesh, const std::vector<std::str
   return both;
 }
 
-bool split_over(const Type& type, std::string_view mesh_axis) {
-  for (const Axis& axis : type.axes) {
-    if (std::find(axis.split.begin(), axis.split.end(), mesh_axis) != axis.split.end()) return true;
-  }
-  return false;
-}
-
 void refuse_maximum(const InferContext& context) {
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     const Partial& partial = context.inputs[i].partial;

@@ -28,9 +28,6 @@ std::string mesh_text(const std::vector<std::string>& mesh_axes);
 std::vector<std::string> mesh_union(const Mesh& mesh, const std::vector<std::string>& a,
                                     const std::vector<std::string>& b);
 
-// Whether any axis of `type` is split over `mesh_axis`.
-bool split_over(const Type& type, std::string_view mesh_axis);
-
 // Error if an operand is a partial maximum: only reshard accepts one.
 void refuse_maximum(const InferContext& context);
 

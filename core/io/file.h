@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regular files: random access (ByteFile), small files read whole, and files that are replaced
-// atomically, so that after a crash they are complete or absent.
+// Regular files: random access (ByteFile), small files read whole, files that are replaced
+// atomically, so that after a crash they are complete or absent, and early writeback of large ones.
 #pragma once
 
 #include <sys/stat.h>
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "core/base/error.h"
 
@@ -97,5 +100,29 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path, std::s
 // Removes files with such names, which killed processes left. The caller must be the only writer in
 // this directory.
 void remove_temporaries(const std::filesystem::path& directory);
+
+// Starts the writeback of a file (sync_file_range) while it is still being written, so that the
+// sync at the end is shorter. In a thread, because the request itself blocks on a slow disk. Only
+// an optimization: without it the final sync writes everything.
+class WritebackThread {
+ public:
+  explicit WritebackThread(const ByteFile& file);  // Must outlive it.
+  ~WritebackThread();                              // Waits for a running request.
+  WritebackThread(const WritebackThread&) = delete;
+  WritebackThread& operator=(const WritebackThread&) = delete;
+
+  // Reports that the bytes before `end` have been written.
+  void wrote(int64_t end);
+
+ private:
+  void run();
+
+  const ByteFile& file_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t written_ = 0;
+  bool stops_ = false;
+  std::thread thread_;
+};
 
 }  // namespace tessera

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/io/hdf5_direct.h"
-
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/io/hdf5.h"
 #include "core/io/hdf5_internal.h"
 
 namespace tessera {

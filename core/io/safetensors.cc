@@ -112,10 +112,10 @@ void check_places(const std::vector<Parsed>& tensors, int64_t data_bytes,
     before = each.tensor.name;
   }
   if (end > data_bytes)
-    fail("{}: it is cut short: tensors take {} bytes, up to '{}', but {} are there", where, end,
-         before, data_bytes);
+    fail("{}: the file is truncated: the tensors up to '{}' take {} bytes, but {} are present",
+         where, before, end, data_bytes);
   if (end < data_bytes)
-    fail("{}: {} bytes after the last tensor belong to none", where, data_bytes - end);
+    fail("{}: {} bytes after the last tensor belong to no tensor", where, data_bytes - end);
 }
 
 // Calls visit(T{}) for the C++ type of the elements.
@@ -164,12 +164,6 @@ void convert_from(SafetensorsType type, const char* bytes, std::span<float> valu
 std::string_view safetensors_type_name(SafetensorsType type) { return row_of(type).name; }
 int64_t safetensors_type_bytes(SafetensorsType type) { return row_of(type).bytes; }
 
-int64_t SafetensorsTensor::elements() const {
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= size;
-  return count;
-}
-
 std::string SafetensorsTensor::text() const {
   return fmt::format("{}[{}]", safetensors_type_name(type), fmt::join(shape, " "));
 }
@@ -177,17 +171,19 @@ std::string SafetensorsTensor::text() const {
 int64_t safetensors_head_bytes(std::string_view first_bytes, int64_t file_bytes,
                                const std::string& where) {
   if (file_bytes < kLengthBytes || first_bytes.size() < kLengthBytes)
-    fail("{}: {} bytes are no safetensors file, whose first 8 tell the length of its header", where,
-         file_bytes);
+    fail(
+        "{}: {} bytes are not a safetensors file, whose first 8 bytes hold the length of its "
+        "header",
+        where, file_bytes);
   uint64_t length = 0;
   for (size_t i = kLengthBytes; i-- > 0;)
     length = (length << 8) | static_cast<unsigned char>(first_bytes[i]);
   if (length > static_cast<uint64_t>(kLongestSafetensorsHeader))
-    fail("{}: its header is said to have {} bytes; at most {} are read. Is it a safetensors file?",
+    fail("{}: the header length is {} bytes, expected at most {}; is this a safetensors file?",
          where, length, kLongestSafetensorsHeader);
   const int64_t head = kLengthBytes + static_cast<int64_t>(length);
   if (head > file_bytes)
-    fail("{}: it is cut short: its header is said to have {} bytes, but the file has {}", where,
+    fail("{}: the file is truncated: the header length is {} bytes, but the file has {}", where,
          length, file_bytes);
   return head;
 }
@@ -281,7 +277,7 @@ SafetensorsModel::SafetensorsModel(const std::filesystem::path& directory) : dir
   for (const auto& [tensor, file] : file_of) {
     const auto place = places_.find(tensor);
     if (place == places_.end() || files_[place->second.file].path().filename() != file)
-      fail("{}: '{}' is said to be in {}, which does not have it", index.string(), tensor, file);
+      fail("{}: '{}' is listed in {}, which does not contain it", index.string(), tensor, file);
   }
 }
 

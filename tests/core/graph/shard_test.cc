@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of a batch that several devices hold together.
-#include "core/graph/shard.h"
-
+#include "core/graph/type.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // describe() and diff(), and the origin of inherited values.
-#include "core/hparams/describe.h"
-
 #include "core/hparams/path.h"
+#include "core/hparams/text.h"
 #include "core/hparams/tree.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"

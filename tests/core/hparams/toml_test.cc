@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // TOML: the dump, provenance in comments, exact reload, errors.
-#include "core/hparams/toml.h"
-
 #include <cmath>
 #include <limits>
 
 #include "core/hparams/path.h"
+#include "core/hparams/text.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 

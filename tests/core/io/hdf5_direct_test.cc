@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Direct reads return what HDF5 returns, for every layout of the file, and never bytes that changed
 // later.
-#include "core/io/hdf5_direct.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/io/hdf5.h"
 #include "tests/support/catch.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_directory.h"
