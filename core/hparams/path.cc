@@ -34,8 +34,7 @@ std::vector<std::string> split_path(std::string_view path) {
 void collect(const Tree& tree, const std::string& path, std::vector<std::string>& paths) {
   if (tree.items.empty()) paths.push_back(path);
   for (size_t i = 0; i < tree.items.size(); ++i)
-    collect(tree.items[i], tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]),
-            paths);
+    collect(tree.items[i], tree.item_path(path, i), paths);
 }
 
 [[noreturn]] void fail_unknown(const Tree& root, const Tree& table, const std::string& parent,

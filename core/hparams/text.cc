@@ -148,8 +148,7 @@ void flatten(const Tree& tree, const std::string& path, std::vector<Line>& lines
   }
   if (tree.is_template) lines.push_back({path, tree.class_name, origin});
   for (size_t i = 0; i < tree.items.size(); ++i)
-    flatten(tree.items[i], tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]),
-            lines);
+    flatten(tree.items[i], tree.item_path(path, i), lines);
 }
 
 std::vector<Line> flat(const Tree& tree) {
@@ -189,27 +188,23 @@ std::string describe(const Tree& tree) {
 }
 
 std::vector<std::string> diff(const Tree& before, const Tree& after) {
+  struct Change {
+    std::string before = "absent", after = "absent";
+  };
+  std::map<std::string, Change> changes;
+  std::vector<std::string> paths;  // Those of `after`, then those that only `before` has.
+  for (const Line& line : flat(after)) {
+    changes[line.path].after = line.value;
+    paths.push_back(line.path);
+  }
+  for (const Line& line : flat(before)) {
+    if (!changes.contains(line.path)) paths.push_back(line.path);
+    changes[line.path].before = line.value;
+  }
   std::vector<std::string> differences;
-  const std::vector<Line> old_lines = flat(before);
-  const std::vector<Line> new_lines = flat(after);
-  std::map<std::string, std::string> old_values;
-  std::map<std::string, std::string> new_values;
-  for (const Line& line : old_lines) old_values[line.path] = line.value;
-  for (const Line& line : new_lines) new_values[line.path] = line.value;
-  const auto value_of = [](const std::map<std::string, std::string>& values,
-                           const std::string& path) {
-    const auto at = values.find(path);
-    return at == values.end() ? std::string("absent") : at->second;
-  };
-  const auto compare = [&](const std::string& path) {
-    const std::string old_value = value_of(old_values, path);
-    const std::string new_value = value_of(new_values, path);
-    if (old_value != new_value)
-      differences.push_back(fmt::format("{}: {} -> {}", path, old_value, new_value));
-  };
-  for (const Line& line : new_lines) compare(line.path);
-  for (const Line& line : old_lines)
-    if (!new_values.contains(line.path)) compare(line.path);
+  for (const std::string& path : paths)
+    if (const Change& change = changes[path]; change.before != change.after)
+      differences.push_back(fmt::format("{}: {} -> {}", path, change.before, change.after));
   return differences;
 }
 

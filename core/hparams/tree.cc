@@ -95,8 +95,7 @@ void resolve(Tree& tree, const std::string& path, SourceSite site, std::vector<S
     Tree& item = tree.items[i];
     if (item.provenance.origin == Origin::kExperiment && !item.provenance.site.known())
       item.provenance.site = likely_site(item, site);
-    const std::string below = tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]);
-    resolve(item, below, site, enclosing);
+    resolve(item, tree.item_path(path, i), site, enclosing);
   }
   if (is_struct) enclosing.pop_back();
 }
@@ -104,59 +103,23 @@ void resolve(Tree& tree, const std::string& path, SourceSite site, std::vector<S
 void find_missing(const Tree& tree, const std::string& path, std::vector<std::string>& missing) {
   if (tree.role == Tree::Role::kRequired && !tree.is_set()) missing.push_back(path);
   for (size_t i = 0; i < tree.items.size(); ++i)
-    find_missing(tree.items[i],
-                 tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]), missing);
+    find_missing(tree.items[i], tree.item_path(path, i), missing);
 }
 
 }  // namespace
 
-Tree Tree::of(bool value) {
-  Tree tree;
-  tree.kind = Kind::kBool;
-  tree.boolean = value;
-  return tree;
-}
-
-Tree Tree::of(int64_t value) {
-  Tree tree;
-  tree.kind = Kind::kInt;
-  tree.integer = value;
-  return tree;
-}
-
-Tree Tree::of(double value) {
-  Tree tree;
-  tree.kind = Kind::kDouble;
-  tree.number = value;
-  return tree;
-}
-
+Tree Tree::of(bool value) { return {.kind = Kind::kBool, .boolean = value}; }
+Tree Tree::of(int64_t value) { return {.kind = Kind::kInt, .integer = value}; }
+Tree Tree::of(double value) { return {.kind = Kind::kDouble, .number = value}; }
 Tree Tree::of(std::string_view value) {
-  Tree tree;
-  tree.kind = Kind::kString;
-  tree.text = value;
-  return tree;
+  return {.kind = Kind::kString, .text = std::string(value)};
 }
-
 Tree Tree::typed(std::string_view text, Provenance provenance) {
-  Tree tree;
-  tree.kind = Kind::kText;
-  tree.text = text;
-  tree.provenance = std::move(provenance);
-  return tree;
+  return {.kind = Kind::kText, .text = std::string(text), .provenance = std::move(provenance)};
 }
-
-Tree Tree::list() {
-  Tree tree;
-  tree.kind = Kind::kList;
-  return tree;
-}
-
+Tree Tree::list() { return {.kind = Kind::kList}; }
 Tree Tree::table(std::string_view class_name) {
-  Tree tree;
-  tree.kind = Kind::kTable;
-  tree.class_name = class_name;
-  return tree;
+  return {.kind = Kind::kTable, .class_name = std::string(class_name)};
 }
 
 const Tree* Tree::find(std::string_view key) const {
@@ -170,6 +133,10 @@ Tree& Tree::add(std::string_view key, Tree value) {
   if (Tree* old = find(key)) return *old = std::move(value);
   keys.emplace_back(key);
   return items.emplace_back(std::move(value));
+}
+
+std::string Tree::item_path(std::string_view path, size_t i) const {
+  return is_list() ? join_index(path, i) : join_path(path, keys[i]);
 }
 
 std::string Tree::value_text() const {
@@ -283,30 +250,15 @@ std::string double_text(double value) {
 }
 
 std::string quoted_text(std::string_view text) {
+  constexpr std::string_view kSpecial = "\"\\\n\t\r", kLetters = "\"\\ntr";
   std::string out = "\"";
   for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-        } else {
-          out += c;
-        }
+    if (const size_t at = kSpecial.find(c); at != std::string_view::npos) {
+      out += {'\\', kLetters[at]};
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
     }
   }
   return out + "\"";

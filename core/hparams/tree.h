@@ -59,10 +59,13 @@ struct Tree {
   bool is_table() const { return kind == Kind::kTable; }
   bool is_list() const { return kind == Kind::kList; }
   bool is_set() const { return kind != Kind::kUnset; }
+  bool is_text() const { return kind == Kind::kString || kind == Kind::kText; }
 
   const Tree* find(std::string_view key) const;
   Tree* find(std::string_view key);
   Tree& add(std::string_view key, Tree value);  // Replaces an item with that key.
+  // The path of items[i] if the path of this table or list is `path`.
+  std::string item_path(std::string_view path, size_t i) const;
 
   std::string value_text() const;  // In TOML syntax on one line: 3, 1e-06, "a", [1, 2], …
 };
