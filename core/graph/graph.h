@@ -44,8 +44,8 @@ class Attributes {
   // CHECKs that the attribute exists and has this kind; get_or() returns `otherwise` if absent.
   template <typename T>
   const T& get(std::string_view name) const {
-    const T* value = std::get_if<T>(&at(name));
-    if (value == nullptr) wrong_kind(name);
+    const T* value = std::get_if<T>(find(name));
+    CHECK(value != nullptr, "no attribute '{}' of this kind", name);
     return *value;
   }
   template <typename T>
@@ -59,8 +59,6 @@ class Attributes {
 
  private:
   const Attribute* find(std::string_view name) const;
-  const Attribute& at(std::string_view name) const;
-  [[noreturn]] static void wrong_kind(std::string_view name);
   std::vector<std::pair<std::string, Attribute>> entries_;  // In the order in which they were set.
 };
 

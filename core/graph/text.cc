@@ -20,19 +20,9 @@ namespace tessera {
 namespace {
 
 std::string_view kind_name(InputKind kind) {
-  switch (kind) {
-    case InputKind::kParameter:
-      return "parameter";
-    case InputKind::kState:
-      return "state";
-    case InputKind::kBatch:
-      return "batch";
-    case InputKind::kScalar:
-      return "scalar";
-    case InputKind::kLoop:
-      return "loop";
-  }
-  return "";
+  constexpr std::array<std::string_view, 5> kNames = {"parameter", "state", "batch", "scalar",
+                                                      "loop"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 class Printer {
@@ -67,17 +57,8 @@ class Printer {
   }
 
   void print_node(const Graph& graph, const Node& node, const std::string& indent) {
-    std::string line = indent;
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
-      if (i > 0) line += ", ";
-      line += value(graph, node.outputs[i]);
-    }
-    line += fmt::format(" = {}(", node.op->name);
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (i > 0) line += ", ";
-      line += value(graph, node.inputs[i]);
-    }
-    line += ')';
+    std::string line = fmt::format("{}{} = {}({})", indent, values(graph, node.outputs),
+                                   node.op->name, values(graph, node.inputs));
     if (!node.attributes.entries().empty()) line += fmt::format(" {{{}}}", node.attributes.text());
     line += " :";
     for (const ValueId output : node.outputs) line += ' ' + graph.type(output).text_sized();
@@ -97,6 +78,11 @@ class Printer {
     const Value& described = graph.value(id);
     if (described.name.empty() || described.producer == kNone) return fmt::format("%{}", id);
     return fmt::format("%{}:{}", id, described.name);
+  }
+  static std::string values(const Graph& graph, const std::vector<ValueId>& ids) {
+    std::vector<std::string> texts;
+    for (const ValueId id : ids) texts.push_back(value(graph, id));
+    return fmt::format("{}", fmt::join(texts, ", "));
   }
 
   std::string text_;

@@ -126,16 +126,49 @@ std::string quoted(const Type& type, bool sized) {
                      partial_text(type.partial));
 }
 
-int64_t shards_of(const Axis& axis, const Mesh& mesh) {
-  int64_t shards = 1;
-  for (const std::string& name : axis.split) shards *= mesh.size(name);
-  return shards;
+// What is wrong with the mesh axes that split a type or over which it is partial, or nullopt.
+std::optional<std::string> mesh_axes_problem(const Type& type, const Mesh& mesh) {
+  struct Use {
+    std::string mesh_axis;
+    std::string by;
+  };
+  std::vector<Use> uses;
+  for (const Axis& axis : type.axes)
+    for (const std::string& name : axis.split) uses.push_back({name, axis.name});
+  for (const std::string& name : type.partial.mesh_axes) uses.push_back({name, "a partial"});
+  for (auto use = uses.begin(); use != uses.end(); ++use) {
+    if (!mesh.has(use->mesh_axis)) {
+      return fmt::format("{} uses '{}', which the mesh ({}) lacks{}", type.text(), use->mesh_axis,
+                         mesh.axes().empty() ? "no axes" : mesh.text(),
+                         did_you_mean(use->mesh_axis, mesh.names()));
+    }
+    const auto other = std::find_if(
+        uses.begin(), use, [&](const Use& each) { return each.mesh_axis == use->mesh_axis; });
+    if (other != use) {
+      return fmt::format("{} uses {} for both {} and {}", type.text(), use->mesh_axis, other->by,
+                         use->by);
+    }
+  }
+  if ((type.partial.kind == PartialKind::kNone) != type.partial.mesh_axes.empty()) {
+    return fmt::format("{} has a partial of no mesh axes, or of no kind", type.text());
+  }
+  const auto precedes = [&](const std::string& a, const std::string& b) {
+    return mesh.position(a) < mesh.position(b);
+  };
+  if (!std::is_sorted(type.partial.mesh_axes.begin(), type.partial.mesh_axes.end(), precedes)) {
+    return fmt::format("the partial of {} is not in mesh order", type.text());
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 std::string Axis::text() const {
   return split.empty() ? name : fmt::format("{}/{}", name, fmt::join(split, "/"));
+}
+
+bool Axis::split_over(std::string_view mesh_axis) const {
+  return std::find(split.begin(), split.end(), mesh_axis) != split.end();
 }
 
 bool Partial::over(std::string_view mesh_axis) const {
@@ -206,29 +239,7 @@ Type parse_type(std::string_view text) {
 Type make_type(DType dtype, std::vector<Axis> axes) { return {dtype, std::move(axes), {}}; }
 
 std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
-  struct Use {
-    std::string mesh_axis;
-    std::string by;
-  };
-  std::vector<Use> uses;
-  const auto second_use = [&](const std::string& mesh_axis,
-                              const std::string& by) -> std::optional<std::string> {
-    for (const Use& use : uses) {
-      if (use.mesh_axis == mesh_axis) {
-        return fmt::format("{} uses {} for both {} and {}", type.text(), mesh_axis, use.by, by);
-      }
-    }
-    uses.push_back({mesh_axis, by});
-    return std::nullopt;
-  };
-  const auto unknown = [&](const std::string& name) -> std::optional<std::string> {
-    if (mesh.has(name)) return std::nullopt;
-    std::vector<std::string> names;
-    for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
-    return fmt::format("{} uses '{}', which the mesh ({}) lacks{}", type.text(), name,
-                       mesh.axes().empty() ? "no axes" : mesh.text(), did_you_mean(name, names));
-  };
-
+  if (auto problem = mesh_axes_problem(type, mesh)) return problem;
   int64_t elements = 1;
   for (size_t i = 0; i < type.axes.size(); ++i) {
     const Axis& axis = type.axes[i];
@@ -241,28 +252,12 @@ std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
                          type.text_sized(), kMaxElements);
     }
     elements *= axis.size;
-    for (const std::string& name : axis.split) {
-      if (auto problem = unknown(name)) return problem;
-      if (auto problem = second_use(name, axis.name)) return problem;
-    }
-    const int64_t shards = shards_of(axis, mesh);
+    const int64_t shards = mesh.size_along(axis.split);
     if (axis.size % shards != 0) {
       return fmt::format("{}={} cannot be split by {}={}; the nearest size that can is {}",
                          axis.name, axis.size, fmt::join(axis.split, "*"), shards,
                          nearest_multiple(axis.size, shards));
     }
-  }
-  if ((type.partial.kind == PartialKind::kNone) != type.partial.mesh_axes.empty()) {
-    return fmt::format("{} has a partial of no mesh axes, or of no kind", type.text());
-  }
-  int64_t last = -1;
-  for (const std::string& name : type.partial.mesh_axes) {
-    if (auto problem = unknown(name)) return problem;
-    if (auto problem = second_use(name, "a partial")) return problem;
-    if (mesh.position(name) < last) {
-      return fmt::format("the partial of {} is not in mesh order", type.text());
-    }
-    last = mesh.position(name);
   }
   return std::nullopt;
 }
@@ -270,15 +265,14 @@ std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
 Type local_type(const Type& type, const Mesh& mesh) {
   Type local{type.dtype, {}, {}};
   for (const Axis& axis : type.axes) {
-    local.axes.push_back({axis.name, axis.size / shards_of(axis, mesh), {}});
+    local.axes.push_back({axis.name, axis.size / mesh.size_along(axis.split), {}});
   }
   return local;
 }
 
 bool split_over(const Type& type, std::string_view mesh_axis) {
-  return std::any_of(type.axes.begin(), type.axes.end(), [&](const Axis& axis) {
-    return std::find(axis.split.begin(), axis.split.end(), mesh_axis) != axis.split.end();
-  });
+  return std::any_of(type.axes.begin(), type.axes.end(),
+                     [&](const Axis& axis) { return axis.split_over(mesh_axis); });
 }
 
 Region shard_block(const Type& type, const Mesh& mesh, int64_t device) {

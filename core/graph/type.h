@@ -25,6 +25,7 @@ struct Axis {
   int64_t size = 0;                // Global.
   std::vector<std::string> split;  // Mesh axes, outermost first.
   std::string text() const;        // "batch/replica/data"
+  bool split_over(std::string_view mesh_axis) const;
   bool operator==(const Axis&) const = default;
 };
 
