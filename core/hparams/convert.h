@@ -243,6 +243,15 @@ void from_tree(const TreeReader& reader, T& value) {
   }
 }
 
+// Sets one value from text, with the type and checks of its field: `--set path=text`.
+template <typename P>
+void set_path(P& p, std::string_view path, std::string_view text) {
+  Tree tree = to_tree(p);
+  const std::string given = std::string(path) + "=" + std::string(text);
+  put_at_path(tree, path, Tree::typed(text, {Origin::kCommandLine, {}, given}));
+  from_tree(tree, p);
+}
+
 // Common member types are instantiated once, in convert.cc.
 #define TESSERA_INSTANTIATE(EXTERN, T)    \
   EXTERN template Tree to_tree(const T&); \

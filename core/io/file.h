@@ -3,8 +3,6 @@
 // atomically, so that after a crash they are complete or absent, and early writeback of large ones.
 #pragma once
 
-#include <sys/stat.h>
-
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -25,9 +23,6 @@ class NoAccess : public Error {
  public:
   using Error::Error;
 };
-
-// Error that names the kind of file unless `status` is that of a regular file.
-void check_regular_file(const std::filesystem::path& path, const struct stat& status);
 
 // A regular file that is read and written at explicit offsets, without buffering: for few, large
 // transfers. Errors name the file.
@@ -62,6 +57,25 @@ class ByteFile {
 
   std::filesystem::path path_;
   int descriptor_ = -1;
+};
+
+// A new file that has a temporary name beside `path` until it is complete.
+class NewFile {
+ public:
+  // Error if `path` exists and is not a regular file.
+  explicit NewFile(std::filesystem::path path);
+  ~NewFile();  // Removes the file unless it is finished.
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);  // Appends.
+  void finish();                                 // Syncs the bytes, and renames the file to `path`.
+
+ private:
+  std::filesystem::path path_;
+  ByteFile file_;  // With the temporary name.
+  int64_t end_ = 0;
+  bool finished_ = false;
 };
 
 // Error unless `path`, after symbolic links, is a regular file. Call it before a library opens the

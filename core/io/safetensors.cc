@@ -353,36 +353,6 @@ void convert_to(const SafetensorsTensor& tensor, std::span<const float> values,
   });
 }
 
-// A file with a temporary name until it is complete.
-class NewFile {
- public:
-  explicit NewFile(std::filesystem::path path)
-      : path_(std::move(path)), file_(ByteFile::create(temporary_beside(path_, "new"))) {}
-  ~NewFile() {
-    if (finished_) return;
-    std::error_code ignored;
-    std::filesystem::remove(file_.path(), ignored);
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  void write(std::span<const char> bytes) {
-    file_.write_at(end_, std::as_bytes(bytes));
-    end_ += std::ssize(bytes);
-  }
-  void finish() {
-    file_.sync();
-    std::filesystem::rename(file_.path(), path_);
-    finished_ = true;
-  }
-
- private:
-  std::filesystem::path path_;
-  ByteFile file_;  // With the temporary name.
-  int64_t end_ = 0;
-  bool finished_ = false;
-};
-
 }  // namespace
 
 std::vector<SafetensorsPlan::Range> SafetensorsPlan::files() const {
@@ -424,9 +394,10 @@ void SafetensorsWriter::Impl::advance() {
   while (number < ranges.size()) {
     const SafetensorsPlan::Range range = ranges[number];
     if (!file) {
-      require_replaceable(directory / name(number));
       file = std::make_unique<NewFile>(directory / name(number));
-      file->write(head_of(std::span(plan.tensors).subspan(range.first, range.last - range.first)));
+      const std::string head =
+          head_of(std::span(plan.tensors).subspan(range.first, range.last - range.first));
+      file->write(std::as_bytes(std::span(head)));
     }
     for (; tensor < range.last; ++tensor, done = 0)
       if (done < plan.tensors[tensor].elements()) return;
@@ -470,7 +441,7 @@ void SafetensorsWriter::write(std::span<const float> values) {
     const size_t count = std::min(
         {values.size(), kValuesAtOnce, static_cast<size_t>(tensor.elements() - impl_->done)});
     convert_to(tensor, values.first(count), &impl_->bytes);
-    impl_->file->write(impl_->bytes);
+    impl_->file->write(std::as_bytes(std::span(impl_->bytes)));
     impl_->done += static_cast<int64_t>(count);
     values = values.subspan(count);
   }

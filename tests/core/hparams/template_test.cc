@@ -2,7 +2,7 @@
 // Template: value semantics, typed access, instantiation, required fields, the registry.
 #include "core/hparams/template.h"
 
-#include "core/hparams/path.h"
+#include "core/hparams/tree.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "core/hparams/path.h"
 #include "core/hparams/tree.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --set: values by dotted path from text, typed and checked.
-#include "core/hparams/path.h"
+#include "core/hparams/tree.h"
 
 #include "core/hparams/convert.h"
 #include "tests/core/hparams/sample.h"
