@@ -57,7 +57,7 @@ std::string_view remedy(const std::error_code& code) {
   if (is(std::errc::no_space_on_device)) return "; free space, or give a path on another disk";
   if (is(std::errc::too_many_symbolic_link_levels)) return "; its symbolic links form a loop";
   if (is(std::errc::filename_too_long)) return "; give a shorter name";
-  if (is(std::errc::not_a_directory)) return "; a file stands where a folder is expected";
+  if (is(std::errc::not_a_directory)) return "; a file exists where a directory is expected";
   return "";
 }
 

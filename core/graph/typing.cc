@@ -55,11 +55,11 @@ void refuse(const InferContext& context, std::string_view message) {
 }
 
 std::string place_hint(std::string_view name) {
-  const bool sayable = std::all_of(name.begin(), name.end(), [](char character) {
+  const bool is_expression = std::all_of(name.begin(), name.end(), [](char character) {
     return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_' ||
            character == '.' || character == '[' || character == ']' || character == '/';
   });
-  return sayable ? fmt::format("place({})", name) : "place it";
+  return is_expression ? fmt::format("place({})", name) : "place it";
 }
 
 std::string place_hint(const InferContext& context, size_t i) {

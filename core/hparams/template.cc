@@ -64,7 +64,7 @@ std::unique_ptr<TemplateHolder> make_holder(const TreeReader& reader, const std:
   if (const Registered* found = find_registered(base, name)) return found->factory();
   const std::vector<std::string> names = template_names(base);
   const std::string near = did_you_mean(name, names);
-  fail("{}no {} is called '{}'{}", place(reader), readable(base), name,
+  fail("{}no {} is named '{}'{}", place(reader), readable(base), name,
        near.empty() ? fmt::format("; expected one of {}", fmt::join(names, ", ")) : near);
 }
 
@@ -182,7 +182,7 @@ void* held_as(TemplateHolder* holder, const std::type_info& wanted, std::string_
 std::unique_ptr<TemplateHolder> ready_to_construct(const TemplateHolder* holder,
                                                    const std::type_info& base) {
   if (holder == nullptr)
-    fail("the template of some {} is unset; give it one of {}", readable(base),
+    fail("the Template<{}> is unset; set it to one of {}", readable(base),
          fmt::join(template_names(base), ", "));
   const Tree tree = resolved(holder->to_tree());
   check_required(tree, holder->name());

@@ -127,7 +127,7 @@ int64_t ByteFile::size() const {
 void ByteFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const size_t got = read_some_at(offset, bytes);
-    if (got == 0) fail("{}: ends at byte {}, where more was expected", path_.string(), offset);
+    if (got == 0) fail("{}: the file ends at byte {}, expected more bytes", path_.string(), offset);
     bytes = bytes.subspan(got);
     offset += static_cast<int64_t>(got);
   }
@@ -226,13 +226,13 @@ int open_own_file(const std::filesystem::path& path) {
   const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   const int descriptor = ::open(path.c_str(), flags, 0666);
   if (descriptor < 0 && errno == ELOOP)
-    fail("{} is a symbolic link, through which a run does not write; remove it", path.string());
+    fail("{} is a symbolic link; a run does not write through links; remove it", path.string());
   if (descriptor < 0) fail("{}: cannot open: {}", path.string(), errno_text());
   struct stat status {};
   const bool is_known = ::fstat(descriptor, &status) == 0;
   if (is_known && S_ISREG(status.st_mode) && status.st_nlink <= 1) return descriptor;
   ::close(descriptor);
-  fail("{} is {}, to which a run does not write; remove it", path.string(),
+  fail("{} is {}, expected a regular file with one name; remove it", path.string(),
        S_ISREG(status.st_mode) ? "a hard link to another file" : "not a regular file");
 }
 

@@ -52,7 +52,8 @@ std::string reason() {
   }
   for (const char* sign : {"checksum", "truncated file", "bad byte number"})
     if (text.find(sign) != std::string::npos)
-      return fmt::format("the file is damaged; copy it or make it again (HDF5: {})", text);
+      return fmt::format(
+          "the file is damaged; restore it from a copy or create it again (HDF5: {})", text);
   return text.empty() ? "no reason given by HDF5" : text;
 }
 
@@ -215,7 +216,8 @@ int64_t Hdf5Dataset::file_offset() const {
   silence();
   if (elements() == 0) return 0;
   const haddr_t offset = H5Dget_offset(handle_.id());
-  if (offset == HADDR_UNDEF) fail("{}: has no place in the file: {}", where_, reason());
+  if (offset == HADDR_UNDEF)
+    fail("{}: no space in the file is allocated for it: {}", where_, reason());
   return static_cast<int64_t>(offset);
 }
 

@@ -204,7 +204,7 @@ void Hdf5DirectReader::Impl::read_first(int64_t piece, int64_t begin,
   std::copy_n(truth.begin() + begin * element_bytes, bytes.size(), bytes.begin());
   const std::lock_guard lock(mutex);
   std::atomic<int64_t>& place = places[static_cast<size_t>(piece)];
-  if (place != kUnseen) return;  // Another thread was faster.
+  if (place != kUnseen) return;  // Another thread has found it.
   const int64_t found = find(piece, truth);
   if (found != kThroughHdf5) known[piece] = found;
   place = found;
@@ -222,7 +222,7 @@ void Hdf5DirectReader::Impl::read_within(int64_t piece, int64_t begin,
   const int64_t offset = place + begin * element_bytes;
   if (const int64_t got = read_at(descriptor, offset, bytes);
       got != static_cast<int64_t>(bytes.size()))
-    fail("{}: {} bytes at {} of the file could not be read ({}); was it cut short?", where,
+    fail("{}: {} bytes at {} of the file could not be read ({}); is the file truncated?", where,
          bytes.size(), offset, got >= 0 ? fmt::format("{} were", got) : std::strerror(errno));
 }
 

@@ -85,8 +85,9 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
     const std::string why = reason();
     if (why.find("signature") != std::string::npos) fail("{}: not an HDF5 file", path.string());
     const bool lock = why.find("unable to lock") != std::string::npos;
-    fail("{}: cannot open: {}{}", path.string(), why,
-         lock ? "; if its file system knows no locks, set HDF5_USE_FILE_LOCKING=FALSE" : "");
+    fail(
+        "{}: cannot open: {}{}", path.string(), why,
+        lock ? "; if its file system does not support locks, set HDF5_USE_FILE_LOCKING=FALSE" : "");
   }
   file.handle_ = Hdf5Handle(id);
   return file;

@@ -342,8 +342,8 @@ void convert_to(const SafetensorsTensor& tensor, std::span<const float> values,
   CHECK(tensor.type <= kF16, "'{}': weights are written in floating dtypes", tensor.name);
   for (const float value : values)
     if (tensor.type == kF16 && std::isfinite(value) && std::isinf(float(Float16(value))))
-      fail("'{}' has the value {}, but f16 reaches {} only; write f32 or bf16", tensor.name, value,
-           Float16::kMax);
+      fail("'{}' has the value {}, beyond the f16 maximum of {}; write f32 or bf16", tensor.name,
+           value, Float16::kMax);
   with_element(tensor.type, [&](auto element) {
     bytes->resize(values.size() * sizeof(element));
     for (size_t i = 0; i < values.size(); ++i) {

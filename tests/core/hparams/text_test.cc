@@ -141,7 +141,7 @@ TEST_CASE("Errors in a file give the line") {
   REQUIRE(error_reading("type = \"Leaky\"\nslop = 3\n") ==
           "no field 'slop' in Leaky; did you mean 'slope'?");
   REQUIRE(error_reading("type = \"Laeky\"\n") ==
-          "no sample::Unary is called 'Laeky'; did you mean 'Leaky'?");
+          "no sample::Unary is named 'Laeky'; did you mean 'Leaky'?");
   REQUIRE(error_reading("slope = 3\n") ==
           "expected a `type`, one of Clipped, FeedForward, Leaky, Model, ReLU");
   REQUIRE(error_reading("type = \"Leaky\"\nslope = \"3\"\n") ==

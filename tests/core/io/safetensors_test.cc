@@ -86,8 +86,9 @@ TEST_CASE("an inconsistent header is refused with its place") {
 }
 
 TEST_CASE("truncated files and files of other formats have different errors") {
-  REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[4]", "[0,4]") + "}", 3),
-               Contains("the file is truncated: the tensors up to 'a' take 4 bytes, but 3 are present"));
+  REQUIRE_THAT(
+      message_of(R"({"a":)" + tensor("U8", "[4]", "[0,4]") + "}", 3),
+      Contains("the file is truncated: the tensors up to 'a' take 4 bytes, but 3 are present"));
   REQUIRE_THAT(error_of([] { safetensors_head_bytes("abc", 3, "w"); }),
                Contains("w: 3 bytes are not a safetensors file"));
   REQUIRE_THAT(error_of([] { safetensors_head_bytes("PK\3\4abcdefgh", 12, "w"); }),
@@ -172,10 +173,11 @@ TEST_CASE("written tensors are read back, in one file and in several") {
 TEST_CASE("a value beyond the range of f16 is not written as infinity") {
   const TemporaryDirectory directory;
   SafetensorsWriter writer(directory.path(), three_tensors(SafetensorsType::kF16, 1000));
-  REQUIRE_THAT(error_of([&] {
-                 writer.write(std::vector<float>{1.0f, 70000.0f});
-               }),
-               Contains("'a' has the value 70000, but f16 reaches 65504 only; write f32 or bf16"));
+  REQUIRE_THAT(
+      error_of([&] {
+        writer.write(std::vector<float>{1.0f, 70000.0f});
+      }),
+      Contains("'a' has the value 70000, beyond the f16 maximum of 65504; write f32 or bf16"));
 }
 
 TEST_CASE("an unfinished writer leaves no files") {
