@@ -134,11 +134,9 @@ Look look_of(const Node& node) {
     case OpClass::kReshard:
     case OpClass::kCollective:
       return Look::kCommunication;
-    case OpClass::kLoop:
-    case OpClass::kOther:
+    default:
       return Look::kComposite;
   }
-  return Look::kComposite;
 }
 
 // Constants are shown in the label of their reader.
