@@ -11,9 +11,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<std::string_view, 8> kTypeNames = {"u8",  "u32", "u64", "i32",
-                                                        "i64", "f32", "f64", "bf16"};
-constexpr std::array<int64_t, 8> kTypeBytes = {1, 4, 8, 4, 8, 4, 8, 2};
+constexpr std::array<std::string_view, 8> kStoredNames = {"u8",  "u32", "u64", "i32",
+                                                          "i64", "f32", "f64", "bf16"};
+constexpr std::array<int64_t, 8> kStoredBytes = {1, 4, 8, 4, 8, 4, 8, 2};
 
 // bf16 has f32's exponent and the upper 7 bits of its mantissa.
 hid_t bf16_type() {
@@ -81,7 +81,7 @@ hid_t type_id(StoredType type) {
 }
 
 StoredType read_type(hid_t id, std::string_view where) {
-  for (size_t i = 0; i < kTypeNames.size(); ++i)
+  for (size_t i = 0; i < kStoredNames.size(); ++i)
     if (const auto type = static_cast<StoredType>(i); H5Tequal(id, type_id(type)) > 0) return type;
   fail(
       "{}: unsupported element type (class {}, {} bytes); expected u8, u32, u64, i32, i64, "
@@ -123,8 +123,10 @@ std::vector<int64_t> extent(hid_t space) {
 
 using namespace hdf5_internal;
 
-std::string_view stored_type_name(StoredType type) { return kTypeNames[static_cast<size_t>(type)]; }
-int64_t stored_type_bytes(StoredType type) { return kTypeBytes[static_cast<size_t>(type)]; }
+std::string_view stored_type_name(StoredType type) {
+  return kStoredNames[static_cast<size_t>(type)];
+}
+int64_t stored_type_bytes(StoredType type) { return kStoredBytes[static_cast<size_t>(type)]; }
 
 StoredType stored_type(DType dtype) {
   switch (dtype) {

@@ -7,7 +7,9 @@
 #include <cstring>
 #include <limits>
 #include <set>
+#include <tuple>
 
+#include <boost/mp11/algorithm.hpp>
 #include <fmt/ranges.h>
 
 #include "core/base/dtype.h"
@@ -24,37 +26,27 @@ constexpr int64_t kLengthBytes = 8;
 constexpr size_t kMostAxes = 16;
 constexpr int64_t kReadBytes = 1 << 20;  // Read and converted at a time.
 
-struct TypeRow {
-  SafetensorsType type;
-  std::string_view name;
-  int64_t bytes;
-};
 using enum SafetensorsType;
-constexpr std::array<TypeRow, 13> kTypes = {{{kF64, "F64", 8},
-                                             {kF32, "F32", 4},
-                                             {kBF16, "BF16", 2},
-                                             {kF16, "F16", 2},
-                                             {kI64, "I64", 8},
-                                             {kI32, "I32", 4},
-                                             {kI16, "I16", 2},
-                                             {kI8, "I8", 1},
-                                             {kU64, "U64", 8},
-                                             {kU32, "U32", 4},
-                                             {kU16, "U16", 2},
-                                             {kU8, "U8", 1},
-                                             {kBool, "BOOL", 1}}};
+// By SafetensorsType: the name in headers, and the C++ type of an element.
+constexpr std::array<std::string_view, 13> kTypeNames = {
+    "F64", "F32", "BF16", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"};
+using ElementTypes = std::tuple<double, float, BFloat16, Float16, int64_t, int32_t, int16_t, int8_t,
+                                uint64_t, uint32_t, uint16_t, uint8_t, uint8_t>;
 
-const TypeRow& row_of(SafetensorsType type) { return kTypes[static_cast<size_t>(type)]; }
+// Calls visit(T{}) for the C++ type of the elements.
+template <typename Visit>
+void with_element(SafetensorsType type, const Visit& visit) {
+  boost::mp11::mp_with_index<kTypeNames.size()>(static_cast<size_t>(type), [&](auto index) {
+    visit(std::tuple_element_t<index, ElementTypes>{});
+  });
+}
 
 SafetensorsType parse_type(const Json& json) {
   const std::string& name = json.as_string();
-  std::vector<std::string> names;
-  for (const TypeRow& row : kTypes) {
-    if (row.name == name) return row.type;
-    names.emplace_back(row.name);
-  }
-  fail("{} is '{}', expected one of {}{}", json.where(), name, fmt::join(names, ", "),
-       did_you_mean(name, names));
+  const auto found = std::find(kTypeNames.begin(), kTypeNames.end(), name);
+  if (found != kTypeNames.end()) return static_cast<SafetensorsType>(found - kTypeNames.begin());
+  fail("{} is '{}', expected one of {}{}", json.where(), name, fmt::join(kTypeNames, ", "),
+       did_you_mean(name, {kTypeNames.begin(), kTypeNames.end()}));
 }
 
 int64_t parse_size(const Json& json) {
@@ -76,7 +68,7 @@ Parsed parse_tensor(const std::string& name, const Json& json) {
   const Json& shape = json.at("shape");
   if (shape.as_array().size() > kMostAxes)
     fail("{} has {} axes; at most {} are read", shape.where(), shape.as_array().size(), kMostAxes);
-  int64_t bytes = row_of(parsed.tensor.type).bytes;
+  int64_t bytes = safetensors_type_bytes(parsed.tensor.type);
   for (const Json& size : shape.as_array()) {
     parsed.tensor.shape.push_back(parse_size(size));
     if (__builtin_mul_overflow(bytes, parsed.tensor.shape.back(), &bytes))
@@ -118,38 +110,6 @@ void check_places(const std::vector<Parsed>& tensors, int64_t data_bytes,
     fail("{}: {} bytes after the last tensor belong to no tensor", where, data_bytes - end);
 }
 
-// Calls visit(T{}) for the C++ type of the elements.
-template <typename Visit>
-void with_element(SafetensorsType type, const Visit& visit) {
-  switch (type) {
-    case kF64:
-      return visit(double{});
-    case kF32:
-      return visit(float{});
-    case kBF16:
-      return visit(BFloat16{});
-    case kF16:
-      return visit(Float16{});
-    case kI64:
-      return visit(int64_t{});
-    case kI32:
-      return visit(int32_t{});
-    case kI16:
-      return visit(int16_t{});
-    case kI8:
-      return visit(int8_t{});
-    case kU64:
-      return visit(uint64_t{});
-    case kU32:
-      return visit(uint32_t{});
-    case kU16:
-      return visit(uint16_t{});
-    case kU8:
-    case kBool:
-      return visit(uint8_t{});
-  }
-}
-
 void convert_from(SafetensorsType type, const char* bytes, std::span<float> values) {
   with_element(type, [&](auto element) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -161,8 +121,15 @@ void convert_from(SafetensorsType type, const char* bytes, std::span<float> valu
 
 }  // namespace
 
-std::string_view safetensors_type_name(SafetensorsType type) { return row_of(type).name; }
-int64_t safetensors_type_bytes(SafetensorsType type) { return row_of(type).bytes; }
+std::string_view safetensors_type_name(SafetensorsType type) {
+  return kTypeNames[static_cast<size_t>(type)];
+}
+
+int64_t safetensors_type_bytes(SafetensorsType type) {
+  int64_t bytes = 0;
+  with_element(type, [&](auto element) { bytes = sizeof(element); });
+  return bytes;
+}
 
 std::string SafetensorsTensor::text() const {
   return fmt::format("{}[{}]", safetensors_type_name(type), fmt::join(shape, " "));
