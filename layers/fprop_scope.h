@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/graph/graph.h"
 #include "core/graph/rules.h"
-#include "core/graph/tensor.h"
 #include "layers/parameter.h"
 
 namespace tessera {

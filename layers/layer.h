@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 #include "core/graph/trace.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/layer_params.h"

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/graph/graph.h"
 #include "core/graph/rules.h"
 #include "core/graph/shard.h"
-#include "core/graph/tensor.h"
 #include "core/hparams/layer_params.h"
 
 namespace tessera {

@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/hparams/path.h"
 #include "core/hparams/tree.h"
 #include "plugins/knob_check.h"
 

@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "core/base/check_number.h"
 #include "core/base/error.h"
 
 namespace tessera {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/base/numbers.h"
+#include "core/base/error.h"
 
 namespace tessera {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/train_hparams.h"
 
-#include "core/base/check_number.h"
 #include "core/base/error.h"
 
 namespace tessera {

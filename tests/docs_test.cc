@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "plugins/configure.h"

@@ -14,7 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "tests/support/catch.h"
 #include "tests/support/fuzz.h"

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
 
 namespace tessera {
 namespace {
@@ -139,14 +139,13 @@ std::string TreeReader::to_string() const {
 }
 
 DType TreeReader::to_dtype() const {
-  if (tree.kind != Tree::Kind::kString && tree.kind != Tree::Kind::kText)
-    fail_type("a dtype such as \"f32\" or \"bf16\"");
+  if (!tree.is_text()) fail_type("a dtype such as \"f32\" or \"bf16\"");
   const ErrorContext context(path);
   return parse_dtype(to_string());
 }
 
 size_t TreeReader::to_enumerator(const std::vector<std::string>& names) const {
-  if (tree.kind == Tree::Kind::kString || tree.kind == Tree::Kind::kText) {
+  if (tree.is_text()) {
     const std::string name = to_string();
     const auto at = std::find(names.begin(), names.end(), name);
     if (at != names.end()) return static_cast<size_t>(at - names.begin());
@@ -179,8 +178,7 @@ Tree TreeReader::to_list() const {
 
 Tree TreeReader::to_table() const {
   if (tree.is_table()) return tree;
-  if (tree.kind != Tree::Kind::kText && tree.kind != Tree::Kind::kString)
-    fail_type("a table such as {name = value}");
+  if (!tree.is_text()) fail_type("a table such as {name = value}");
   std::string_view text = trimmed(tree.text);
   if (text.starts_with('{') && !encloses(text, '{', '}')) fail_type("a table that ends with }");
   if (encloses(text, '{', '}')) text = text.substr(1, text.size() - 2);
@@ -208,37 +206,6 @@ void TreeReader::reject_unknown(std::string_view class_name,
   }
 }
 
-template Tree to_tree(const bool&);
-template Tree to_tree(const int64_t&);
-template Tree to_tree(const double&);
-template Tree to_tree(const std::string&);
-template Tree to_tree(const std::vector<int64_t>&);
-template Tree to_tree(const std::vector<double>&);
-template Tree to_tree(const std::vector<std::string>&);
-template Tree to_tree(const Field<bool>&);
-template Tree to_tree(const Field<int64_t>&);
-template Tree to_tree(const Field<double>&);
-template Tree to_tree(const Field<std::string>&);
-template Tree to_tree(const Field<DType>&);
-template Tree to_tree(const Required<int64_t>&);
-template Tree to_tree(const Required<std::string>&);
-template Tree to_tree(const std::optional<int64_t>&);
-template Tree to_tree(const std::optional<double>&);
-template void from_tree(const TreeReader&, bool&);
-template void from_tree(const TreeReader&, int64_t&);
-template void from_tree(const TreeReader&, double&);
-template void from_tree(const TreeReader&, std::string&);
-template void from_tree(const TreeReader&, std::vector<int64_t>&);
-template void from_tree(const TreeReader&, std::vector<double>&);
-template void from_tree(const TreeReader&, std::vector<std::string>&);
-template void from_tree(const TreeReader&, Field<bool>&);
-template void from_tree(const TreeReader&, Field<int64_t>&);
-template void from_tree(const TreeReader&, Field<double>&);
-template void from_tree(const TreeReader&, Field<std::string>&);
-template void from_tree(const TreeReader&, Field<DType>&);
-template void from_tree(const TreeReader&, Required<int64_t>&);
-template void from_tree(const TreeReader&, Required<std::string>&);
-template void from_tree(const TreeReader&, std::optional<int64_t>&);
-template void from_tree(const TreeReader&, std::optional<double>&);
+TESSERA_INSTANTIATE_ALL()
 
 }  // namespace tessera

@@ -3,8 +3,8 @@
 // `saved` is the function's operand x or, where that is cheaper, its result y. It is linear in dy.
 #pragma once
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

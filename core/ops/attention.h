@@ -3,8 +3,8 @@
 // scores of more than one block of queries of one head.
 #pragma once
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

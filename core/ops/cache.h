@@ -3,8 +3,8 @@
 // new tokens, and their queries attend to the cache. No gradients.
 #pragma once
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

@@ -5,8 +5,8 @@
 // Results have the operands' dtype; operands of different dtypes are an Error (cast one).
 #pragma once
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

@@ -10,8 +10,8 @@
 #include <functional>
 #include <string_view>
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

@@ -12,7 +12,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
-#include "core/io/hdf5_direct.h"
 
 namespace tessera {
 namespace {

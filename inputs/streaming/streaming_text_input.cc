@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <span>
 
-#include "core/base/check_number.h"
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "inputs/readers/text_files.h"

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "core/hparams/convert.h"
 
 namespace tessera {

@@ -9,7 +9,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "core/base/printable.h"
 #include "core/io/file.h"
 #include "core/io/json.h"

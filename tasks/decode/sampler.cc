@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "core/base/random.h"
 
 namespace tessera {

@@ -11,7 +11,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "tasks/base_task.h"
 #include "tasks/eval/gather_rows.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
 #include "tasks/eval/eval_program.h"

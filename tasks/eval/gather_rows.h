@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
 

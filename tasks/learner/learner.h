@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "layers/parameter.h"

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/numbers.h"
+#include "core/base/error.h"
 
 namespace tessera {
 namespace {

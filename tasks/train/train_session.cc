@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "tasks/config/run_config.h"
 #include "tasks/run_directory/run_tokenizer.h"
 #include "tasks/session/check_rules.h"

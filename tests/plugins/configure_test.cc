@@ -2,7 +2,7 @@
 // Knobs and overrides: which names --set accepts, and the errors for unknown names.
 #include "plugins/configure.h"
 
-#include "core/hparams/describe.h"
+#include "core/hparams/text.h"
 #include "inputs/synthetic_input.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hparams.toml of every experiment rebuilds exactly the same configuration.
-#include "core/hparams/describe.h"
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
 #include "core/hparams/tree.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"

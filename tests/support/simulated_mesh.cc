@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "core/ops/collective.h"
 #include "core/passes/rewrite.h"
 #include "core/passes/spmd/lower.h"

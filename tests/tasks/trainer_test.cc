@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/config/run_config.h"

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 
 namespace tessera {
 

@@ -14,7 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "core/ops/collective.h"
 #include "core/ops/layout.h"
 #include "core/passes/rewrite.h"

@@ -13,7 +13,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
-#include "core/io/writeback_thread.h"
 #include "core/runtime/checkpoint/checkpoint.h"
 #include "core/runtime/checkpoint/checkpoint_files.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"

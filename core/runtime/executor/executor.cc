@@ -12,7 +12,6 @@
 #include <fmt/core.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "core/base/region.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_threads.h"

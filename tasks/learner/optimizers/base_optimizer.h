@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/check_number.h"
-#include "core/graph/tensor.h"
+#include "core/base/error.h"
+#include "core/graph/graph.h"
 #include "core/graph/type.h"
 #include "core/hparams/template.h"
 #include "tasks/learner/schedules/schedules.h"

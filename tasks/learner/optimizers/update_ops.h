@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 #include "tasks/learner/optimizers/base_optimizer.h"
 
 namespace tessera {

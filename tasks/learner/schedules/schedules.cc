@@ -7,7 +7,6 @@
 #include <numbers>
 #include <tuple>
 
-#include "core/base/check_number.h"
 #include "core/base/error.h"
 
 namespace tessera {

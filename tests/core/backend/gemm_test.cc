@@ -16,7 +16,7 @@
 #include "core/backend/cpu/gemm/amx_microkernel.h"
 #include "core/backend/cpu/gemm/gemm_kernels.h"
 #include "core/check/run_graph.h"
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 #include "core/ops/einsum.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_tiles.h"

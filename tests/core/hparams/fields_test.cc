@@ -2,7 +2,7 @@
 // FIELDS, Field and Required.
 #include "core/hparams/fields.h"
 
-#include "core/hparams/path.h"
+#include "core/hparams/tree.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 

@@ -2,7 +2,7 @@
 // Template: value semantics, typed access, instantiation, required fields, the registry.
 #include "core/hparams/template.h"
 
-#include "core/hparams/path.h"
+#include "core/hparams/tree.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 
@@ -129,10 +129,9 @@ TEST_CASE("All missing required fields are reported together, by path") {
 }
 
 TEST_CASE("An unset template cannot be instantiated") {
-  REQUIRE(
-      error_of([] { Template<Unary>().instantiate(); }) ==
-      "the template of some sample::Unary is unset; give it one of Clipped, FeedForward, Leaky, "
-      "Model, ReLU");
+  REQUIRE(error_of([] { Template<Unary>().instantiate(); }) ==
+          "the Template<sample::Unary> is unset; set it to one of Clipped, FeedForward, Leaky, "
+          "Model, ReLU");
 }
 
 TEST_CASE("A name registered twice is reported, and the first class is used") {

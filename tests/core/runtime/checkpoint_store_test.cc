@@ -67,7 +67,7 @@ TEST_CASE("a file in place of the directory of checkpoints is reported") {
   } catch (const Error& error) {
     REQUIRE_THAT(error.what(), Contains("cannot save the checkpoint of step 10: ") &&
                                    Contains((directory / "checkpoints").string()) &&
-                                   Contains("a file stands where a folder is expected") &&
+                                   Contains("a file exists where a directory is expected") &&
                                    !Contains("filesystem error"));
   }
 }

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tests/support/transports.h"
 

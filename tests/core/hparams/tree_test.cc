@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --set: values by dotted path from text, typed and checked.
-#include "core/hparams/path.h"
+#include "core/hparams/tree.h"
 
 #include "core/hparams/convert.h"
 #include "tests/core/hparams/sample.h"
@@ -186,7 +186,7 @@ TEST_CASE("An unknown name is an error with the nearest path") {
   REQUIRE(error_for("dtypes.outptu", "f32") ==
           "no field 'dtypes.outptu' in DTypePolicy; did you mean 'dtypes.output'?");
   REQUIRE(error_for("ffn_tpl.activation_tpl", "Laeky") ==
-          "ffn_tpl.activation_tpl: no sample::Unary is called 'Laeky'; did you mean 'Leaky'?");
+          "ffn_tpl.activation_tpl: no sample::Unary is named 'Laeky'; did you mean 'Leaky'?");
   REQUIRE(error_for("weights.a.b", "3") == "no field 'weights.a' in this map (it has )");
   REQUIRE(error_for("", "3") ==
           "the path is empty; expected one such as task.train.num_train_steps");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
 
 #include <algorithm>
+#include <map>
 
 #include <toml++/toml.h>
 
@@ -119,6 +120,43 @@ toml::table parse(std::string_view text, std::string_view name) {
   }
 }
 
+struct Line {
+  std::string path;
+  std::string value;
+  std::string origin;
+};
+
+// Printed on one line: plain values, lists unless of templates, and structs in a Field, which are
+// set and inherited as a whole.
+bool is_leaf(const Tree& tree) {
+  if (tree.is_list())
+    return std::none_of(tree.items.begin(), tree.items.end(),
+                        [](const Tree& item) { return item.is_template; });
+  if (!tree.is_table()) return true;
+  return !tree.is_template && (tree.items.empty() || tree.role != Tree::Role::kPlain);
+}
+
+void flatten(const Tree& tree, const std::string& path, std::vector<Line>& lines) {
+  const std::string origin =
+      tree.is_default || (!tree.is_set() && tree.provenance.origin == Origin::kDefault)
+          ? "default"
+          : tree.provenance.text();
+  if (is_leaf(tree)) {
+    const bool required = tree.role == Tree::Role::kRequired && !tree.is_set();
+    lines.push_back({path, required ? "unset (required)" : tree.value_text(), origin});
+    return;
+  }
+  if (tree.is_template) lines.push_back({path, tree.class_name, origin});
+  for (size_t i = 0; i < tree.items.size(); ++i)
+    flatten(tree.items[i], tree.item_path(path, i), lines);
+}
+
+std::vector<Line> flat(const Tree& tree) {
+  std::vector<Line> lines;
+  flatten(resolved(tree), "", lines);
+  return lines;
+}
+
 }  // namespace
 
 std::string to_toml(const Tree& tree, std::string_view heading) {
@@ -136,6 +174,38 @@ Tree parse_toml_value(std::string_view text, const Provenance& provenance) {
   const toml::table table = parse(fmt::format("value = {}", text), text);
   if (table.size() != 1) fail("{}: expected one value", text);
   return from_node(*table.get("value"), provenance);
+}
+
+std::string describe(const Tree& tree) {
+  const std::vector<Line> lines = flat(tree);
+  size_t width = 0;
+  for (const Line& line : lines) width = std::max(width, line.path.size() + 3 + line.value.size());
+  width = std::min<size_t>(width, 72);
+  std::string text;
+  for (const Line& line : lines)
+    text += fmt::format("{:<{}}  # {}\n", line.path + " = " + line.value, width, line.origin);
+  return text;
+}
+
+std::vector<std::string> diff(const Tree& before, const Tree& after) {
+  struct Change {
+    std::string before = "absent", after = "absent";
+  };
+  std::map<std::string, Change> changes;
+  std::vector<std::string> paths;  // Those of `after`, then those that only `before` has.
+  for (const Line& line : flat(after)) {
+    changes[line.path].after = line.value;
+    paths.push_back(line.path);
+  }
+  for (const Line& line : flat(before)) {
+    if (!changes.contains(line.path)) paths.push_back(line.path);
+    changes[line.path].before = line.value;
+  }
+  std::vector<std::string> differences;
+  for (const std::string& path : paths)
+    if (const Change& change = changes[path]; change.before != change.after)
+      differences.push_back(fmt::format("{}: {} -> {}", path, change.before, change.after));
+  return differences;
 }
 
 }  // namespace tessera

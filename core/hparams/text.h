@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configuration as TOML. A dump has the origin of each value in comments and reads back to exactly
-// the same configuration.
+// A configuration as text: TOML, which has the origin of each value in comments and reads back to
+// exactly the same configuration, a listing, and the differences between two configurations.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/hparams/tree.h"
 
@@ -19,5 +20,11 @@ Tree parse_toml(std::string_view text, std::string_view name);
 
 // One value in TOML syntax, such as {type = "SiLU"} or "a\tb".
 Tree parse_toml_value(std::string_view text, const Provenance& provenance);
+
+// One line per value, inherited ones included: "task.train.seed = 1234  # <where it was set>".
+std::string describe(const Tree& tree);
+
+// "path: old -> new" for each difference; "absent" for a path that only one of them has.
+std::vector<std::string> diff(const Tree& before, const Tree& after);
 
 }  // namespace tessera
