@@ -16,7 +16,7 @@
 #include <fmt/core.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/backend/reference/array.h"
 #include "core/base/random.h"
 #include "core/graph/op.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bits of a step do not depend on the number of threads: training runs on one device with 1, 2,
 // 3 and 4 threads. Sizes are odd, and large enough for every kernel to use several threads.
-#include "core/backend/cpu/cpu_features.h"
+#include "core/backend/cpu/processor.h"
 #include "core/backend/cpu/device.h"
 #include "tests/support/catch.h"
 #include "tests/support/spmd_trial.h"

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend/cpu/host_kernel.h"
 #include "core/base/error.h"
 #include "core/base/process.h"
 

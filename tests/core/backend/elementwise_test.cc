@@ -12,7 +12,7 @@
 #include <hwy/targets.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/activation.h"

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/cpu_features.h"
+#include "core/backend/cpu/processor.h"
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/gemm/amx_microkernel.h"
 #include "core/backend/cpu/gemm/gemm_kernels.h"

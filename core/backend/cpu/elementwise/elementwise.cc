@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend/cpu/elementwise/tile_interpreter.h"
+#include "core/backend/cpu/elementwise/tile_program.h"
 #include "core/backend/cpu/registry.h"
 #include "core/backend/cpu/shard_index_map.h"
 #include "core/base/error.h"
@@ -287,12 +287,10 @@ void Compiler::place_slots() {
 }
 
 void Compiler::collapse_space() {
-  std::vector<int64_t> sizes;
-  for (const Axis& axis : axes_) sizes.push_back(axis.size);
   std::vector<Strides> strides;
   for (const TileSource& input : program_.sources) strides.push_back(input.strides);
   for (const TileResult& result : program_.results) strides.push_back(result.strides);
-  IterationSpace space = collapse(std::move(sizes), std::move(strides));
+  IterationSpace space = collapse(sizes_of(axes_), std::move(strides));
   program_.sizes = std::move(space.sizes);
   size_t next = 0;
   for (TileSource& input : program_.sources) input.strides = std::move(space.operands[next++]);

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "core/backend/cpu/gemm/gemm_kernels.h"
-#include "core/backend/cpu/reduction/reduce_rows.h"
+#include "core/backend/cpu/reduction.h"
 #include "core/base/dtype.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/cpu/data_movement/strided_copy.h"
+#include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/registry.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/backend/cpu/cpu_features.h"
+#include "core/backend/cpu/processor.h"
 #include "core/backend/cpu/gemm/gemm_kernels.h"
 #include "core/base/error.h"
 

@@ -2,10 +2,10 @@
 #include <cmath>
 
 #include "core/backend/cpu/attention/attention_kernels.h"
-#include "core/backend/cpu/cpu_features.h"
+#include "core/backend/cpu/processor.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "core/backend/cpu/attention/attention_forward_kernels.cc"
+#define HWY_TARGET_INCLUDE "core/backend/cpu/attention/attention_forward.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 

@@ -2,7 +2,7 @@
 #include "core/backend/cpu/attention/attention_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "core/backend/cpu/attention/attention_backward_kernels.cc"
+#define HWY_TARGET_INCLUDE "core/backend/cpu/attention/attention_backward.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
