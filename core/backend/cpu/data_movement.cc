@@ -183,12 +183,21 @@ class MaskToOwnerKernel final : public HostKernel {
 
 const KernelRegistrar kRegisterMaskToOwner{kMaskToOwnerOp, make_kernel<MaskToOwnerKernel>};
 
+// The global indices of a shard along an axis of the anchor.
+Range shard_range(const Node& node, const Type& anchor, int64_t axis) {
+  const int64_t origin = origin_along(node.attributes, axis);
+  return {origin, origin + anchor.axes[static_cast<size_t>(axis)].size};
+}
+
 const int32_t* ids_of(const HostArgs& args) { return input_as<int32_t>(args, 1); }
 
 class GatherKernel final : public HostKernel {
  public:
-  GatherKernel(int64_t ids, Range rows, int64_t row_bytes, ThreadPool& pool)
-      : ids_(ids), rows_(rows), row_bytes_(row_bytes), pool_(pool) {}
+  GatherKernel(const Graph& graph, const Node& node, ThreadPool& pool)
+      : ids_(graph.type(node.inputs[1]).elements()),
+        rows_(shard_range(node, graph.type(node.inputs[0]), 0)),
+        row_bytes_(graph.type(node.inputs[0]).bytes() / rows_.size()),
+        pool_(pool) {}
 
   void run(const HostArgs& args) override {
     const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_bytes_));
@@ -217,13 +226,15 @@ class GatherKernel final : public HostKernel {
 // updates: the bits do not depend on the number of threads.
 class ScatterAddKernel final : public HostKernel {
  public:
-  ScatterAddKernel(int64_t updates, Range rows, int64_t columns, DType dtype, ThreadPool& pool)
-      : updates_(updates),
-        first_(rows.begin),
-        rows_(rows.size()),
-        columns_(columns),
-        dtype_(dtype),
-        pool_(pool) {}
+  ScatterAddKernel(const Graph& graph, const Node& node, ThreadPool& pool)
+      : updates_(graph.type(node.inputs[1]).elements()), pool_(pool) {
+    const Type& result = graph.type(node.outputs[0]);
+    const Range rows = shard_range(node, result, 0);
+    first_ = rows.begin;
+    rows_ = rows.size();
+    columns_ = result.elements() / rows_;
+    dtype_ = result.dtype;
+  }
 
   // The begin of each row in the order, the order, and a row of sums per thread.
   int64_t scratch_bytes() const override {
@@ -287,19 +298,25 @@ class ScatterAddKernel final : public HostKernel {
     begins[0] = 0;
   }
 
-  int64_t updates_, first_, rows_, columns_;
-  DType dtype_;
+  int64_t updates_, first_ = 0, rows_ = 0, columns_ = 0;
+  DType dtype_ = DType::kF32;
   ThreadPool& pool_;
 };
 
 class PickKernel final : public HostKernel {
  public:
-  PickKernel(int64_t outer, Range ids, int64_t inner, int64_t bytes, ThreadPool& pool)
-      : outer_(outer), ids_(ids), inner_(inner), bytes_(bytes), pool_(pool) {}
+  PickKernel(const Graph& graph, const Node& node, ThreadPool& pool) : pool_(pool) {
+    const Type& x = graph.type(node.inputs[0]);
+    const int64_t axis = x.find(node.attributes.get<std::string>("axis"));
+    count_ = graph.type(node.inputs[1]).elements();
+    inner_ = strides_in(x, x.axes)[static_cast<size_t>(axis)];
+    ids_ = shard_range(node, x, axis);
+    bytes_ = dtype_bytes(x.dtype);
+  }
 
   void run(const HostArgs& args) override {
     const auto bytes = static_cast<size_t>(bytes_);
-    pool_.parallel(outer_ * inner_, 1024, [&](Range part, int) {
+    pool_.parallel(count_, 1024, [&](Range part, int) {
       for (int64_t i = part.begin; i < part.end; ++i) {
         const int64_t id = ids_of(args)[i];
         std::byte* const to = args.outputs[0] + i * bytes_;
@@ -314,48 +331,14 @@ class PickKernel final : public HostKernel {
   }
 
  private:
-  int64_t outer_;
+  int64_t count_ = 0, inner_ = 1, bytes_ = 0;  // `inner_` elements per position on the axis.
   Range ids_;
-  int64_t inner_, bytes_;
   ThreadPool& pool_;
 };
 
-// The global indices of a shard along an axis of the anchor.
-Range shard_range(const Node& node, const Type& anchor, int64_t axis) {
-  const int64_t origin = origin_along(node.attributes, axis);
-  return {origin, origin + anchor.axes[static_cast<size_t>(axis)].size};
-}
-
-std::unique_ptr<Kernel> make_gather(const Graph& graph, const Node& node, ThreadPool& pool) {
-  const Type &table = graph.type(node.inputs[0]), &ids = graph.type(node.inputs[1]);
-  const int64_t rows = table.axes[0].size;
-  return std::make_unique<GatherKernel>(ids.elements(), shard_range(node, table, 0),
-                                        table.bytes() / rows, pool);
-}
-
-std::unique_ptr<Kernel> make_scatter_add(const Graph& graph, const Node& node, ThreadPool& pool) {
-  const Type &ids = graph.type(node.inputs[1]), &result = graph.type(node.outputs[0]);
-  const int64_t rows = result.axes[0].size;
-  return std::make_unique<ScatterAddKernel>(ids.elements(), shard_range(node, result, 0),
-                                            result.elements() / rows, result.dtype, pool);
-}
-
-std::unique_ptr<Kernel> make_pick(const Graph& graph, const Node& node, ThreadPool& pool) {
-  const Type& x = graph.type(node.inputs[0]);
-  const int64_t axis = x.find(node.attributes.get<std::string>("axis"));
-  int64_t outer = 1, inner = 1;
-  for (int64_t i = 0; i < x.rank(); ++i) {
-    if (i < axis) outer *= x.axes[static_cast<size_t>(i)].size;
-    if (i > axis) inner *= x.axes[static_cast<size_t>(i)].size;
-  }
-  return std::make_unique<PickKernel>(outer, shard_range(node, x, axis), inner,
-                                      dtype_bytes(x.dtype), pool);
-}
-
-const KernelRegistrar kRegisterGather{kGatherOp, make_gather};
-const KernelRegistrar kRegisterScatterAdd{kScatterAddOp, make_scatter_add};
-const KernelRegistrar kRegisterPick{kPickOp, make_pick};
+const KernelRegistrar kRegisterGather{kGatherOp, make_kernel<GatherKernel>};
+const KernelRegistrar kRegisterScatterAdd{kScatterAddOp, make_kernel<ScatterAddKernel>};
+const KernelRegistrar kRegisterPick{kPickOp, make_kernel<PickKernel>};
 
 }  // namespace
-
 }  // namespace tessera

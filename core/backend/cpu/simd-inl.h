@@ -236,6 +236,18 @@ HWY_INLINE Vec falling_exp(Vec x) {
   return hn::IfThenZeroElse(hn::Lt(x, splat(-86.5f)), scaled);
 }
 
+// Logits after soft capping, cap·tanh(x/cap), and the gradient `slope` through the cap; z are the
+// capped logits. A cap of 0 is none.
+HWY_INLINE Vec capped(Vec logits, float cap) {
+  if (cap <= 0.0f) return logits;
+  return hn::Mul(tanh_of(hn::Mul(logits, splat(1.0f / cap))), splat(cap));
+}
+HWY_INLINE Vec through_cap(Vec slope, Vec z, float cap) {
+  if (cap <= 0.0f) return slope;
+  const Vec part = hn::Mul(z, splat(1.0f / cap));
+  return hn::Mul(slope, hn::NegMulAdd(part, part, splat(1.0f)));
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
 HWY_AFTER_NAMESPACE();
