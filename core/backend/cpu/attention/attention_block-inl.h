@@ -18,7 +18,7 @@
 #include <hwy/highway.h>
 
 #include "core/backend/cpu/attention/attention_kernels.h"
-#include "core/backend/cpu/gemm/small_gemm-inl.h"
+#include "core/backend/cpu/gemm/register_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

@@ -2,10 +2,9 @@
 #include "core/backend/cpu/gemm/gemm.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 #include "core/backend/cpu/processor.h"
-#include "core/backend/cpu/gemm/gemm_kernels.h"
 #include "core/base/error.h"
 
 namespace tessera {
@@ -35,39 +34,12 @@ int64_t even_part(int64_t count, int64_t most, int64_t grain) {
   return std::min(rounded_up(ceil_div(count, parts), grain), rounded_up(most, grain));
 }
 
-const GemmKernels& kernels_of(GemmPath path) {
-  switch (path) {
-    case GemmPath::kF32:
-      return f32_kernels();
-    case GemmPath::kWidenedBf16:
-      return widened_bf16_kernels();
-    case GemmPath::kBf16Pairs:
-      return bf16_pair_kernels();
-    case GemmPath::kBf16Tiles:
-      return amx_kernels();
-  }
-  return f32_kernels();
-}
-
 }  // namespace
 
-// Prefetch the blocks that are packed after those that are multiplied.
-struct Gemm::Prefetchers {
-  Prefetcher a, b;
-};
-
 std::string_view path_name(GemmPath path) {
-  switch (path) {
-    case GemmPath::kF32:
-      return "f32";
-    case GemmPath::kWidenedBf16:
-      return "bf16 widened to f32";
-    case GemmPath::kBf16Pairs:
-      return "bf16 pairs";
-    case GemmPath::kBf16Tiles:
-      return "bf16 tiles";
-  }
-  return "";
+  constexpr std::array<std::string_view, 4> kNames = {"f32", "bf16 widened to f32", "bf16 pairs",
+                                                      "bf16 tiles"};
+  return kNames[static_cast<size_t>(path)];
 }
 
 std::vector<GemmPath> gemm_paths(DType input) {
@@ -80,7 +52,7 @@ std::vector<GemmPath> gemm_paths(DType input) {
 
 GemmPath gemm_path(DType input) { return gemm_paths(input).back(); }
 
-Gemm::Gemm(const GemmShape& shape, GemmPath path) : Gemm(shape, kernels_of(path)) {
+Gemm::Gemm(const GemmShape& shape, GemmPath path) : Gemm(shape, gemm_kernels(path)) {
   CHECK((path == GemmPath::kF32) == (shape.input == DType::kF32));
 }
 

@@ -12,13 +12,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/backend/cpu/gemm/gemm_kernels.h"
 #include "core/base/dtype.h"
 
 namespace tessera {
-
-struct PackSource;
-struct GemmKernels;
-class Prefetcher;
 
 // How a matrix is stored: row-major with `leading` elements from row to row, or transposed, with
 // `leading` from column to column.
@@ -38,12 +35,6 @@ struct GemmShape {
   bool operator==(const GemmShape&) const = default;
 };
 
-enum class GemmPath {
-  kF32,          // Fused multiply-adds of f32.
-  kWidenedBf16,  // The same; bf16 is widened while it is packed.
-  kBf16Pairs,    // vdpbf16ps; level avx512_bf16.
-  kBf16Tiles,    // tdpbf16ps; level amx.
-};
 std::string_view path_name(GemmPath path);
 
 // The path for operands of this dtype at cpu_level().
@@ -73,7 +64,10 @@ class Gemm {
   struct Depth {
     int64_t begin = 0, size = 0;
   };
-  struct Prefetchers;
+  // Prefetch the blocks that are packed after those that are multiplied.
+  struct Prefetchers {
+    Prefetcher a, b;
+  };
   struct Scratch {
     float* a = nullptr;
     float* b = nullptr;
