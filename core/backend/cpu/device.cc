@@ -154,14 +154,12 @@ std::unique_ptr<Device> make_cpu_device(int threads) {
 }
 
 std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads) {
-  const int64_t budget = threads > 0 ? threads : usable_cpu_threads();
+  const int64_t budget = threads > 0 ? threads : usable_processors();
   std::vector<std::unique_ptr<Device>> devices;
   const auto each = static_cast<int>(std::max<int64_t>(1, budget / count));
   for (int64_t i = 0; i < count; ++i) devices.push_back(std::make_unique<CpuDevice>(each, count));
   return devices;
 }
-
-int usable_cpu_threads() { return usable_processors(); }
 
 int64_t available_memory() {
   return std::min({system_available(), group_available(), address_space_available()});

@@ -18,9 +18,6 @@ std::unique_ptr<Device> make_cpu_device(int threads);
 // `count` devices that share `threads` and the memory of the host; at least one thread each.
 std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads);
 
-// Threads that this process may use.
-int usable_cpu_threads();
-
 // Memory for the one arena of a device: zeroed, in huge pages where the system gives them, each
 // page first touched by the thread that will use it (NUMA). Nullptr if more than available_memory()
 // is asked for: memory that the system promises but does not have would end in a kill, not in an

@@ -59,29 +59,36 @@ int64_t rows_of_grain(int64_t row_bytes) {
   return std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, row_bytes));
 }
 
+// Calls use(walk) at each row, a run along the innermost dimension.
+template <typename Use>
+void for_each_row(const IterationSpace& space, size_t element_bytes, ThreadPool& pool,
+                  const Use& use) {
+  const int64_t columns = inner_size(space);
+  const int64_t grain = rows_of_grain(columns * static_cast<int64_t>(element_bytes));
+  pool.parallel(space.elements() / columns, grain, [&](Range part, int) {
+    Walk walk(space, space.sizes.empty() ? 0 : 1, part.begin);
+    for (int64_t row = part.begin; row < part.end; ++row, walk.next()) use(walk);
+  });
+}
+
 template <typename T>
 void copy_rows(const IterationSpace& space, const T* from, T* to, ThreadPool& pool) {
   const int64_t columns = inner_size(space);
   const int64_t from_step = inner_stride(space, 0), to_step = inner_stride(space, 1);
-  const size_t skip = space.sizes.empty() ? 0 : 1;
-  const int64_t rows = space.elements() / columns;
-  if (rows == 1 && from_step == 1 && to_step == 1) {
+  const bool contiguous = from_step == 1 && to_step == 1;
+  if (columns == space.elements() && contiguous) {
     pool.parallel(columns, kGrainBytes / static_cast<int64_t>(sizeof(T)), [&](Range part, int) {
       std::memcpy(to + part.begin, from + part.begin, static_cast<size_t>(part.size()) * sizeof(T));
     });
     return;
   }
-  const int64_t grain = rows_of_grain(columns * static_cast<int64_t>(sizeof(T)));
-  pool.parallel(rows, grain, [&](Range part, int) {
-    Walk walk(space, skip, part.begin);
-    for (int64_t row = part.begin; row < part.end; ++row, walk.next()) {
-      const T* const a = from + walk.offset(0);
-      T* const b = to + walk.offset(1);
-      if (from_step == 1 && to_step == 1) {
-        std::memcpy(b, a, static_cast<size_t>(columns) * sizeof(T));
-      } else {
-        for (int64_t c = 0; c < columns; ++c) b[c * to_step] = a[c * from_step];
-      }
+  for_each_row(space, sizeof(T), pool, [&](const Walk& walk) {
+    const T* const a = from + walk.offset(0);
+    T* const b = to + walk.offset(1);
+    if (contiguous) {
+      std::memcpy(b, a, static_cast<size_t>(columns) * sizeof(T));
+    } else {
+      for (int64_t c = 0; c < columns; ++c) b[c * to_step] = a[c * from_step];
     }
   });
 }
@@ -137,14 +144,9 @@ void copy_as(const IterationSpace& space, const T* from, T* to, ThreadPool& pool
 template <typename T>
 void fill_as(const IterationSpace& space, T value, T* to, ThreadPool& pool) {
   const int64_t columns = inner_size(space), step = inner_stride(space, 0);
-  const size_t skip = space.sizes.empty() ? 0 : 1;
-  const int64_t grain = rows_of_grain(columns * static_cast<int64_t>(sizeof(T)));
-  pool.parallel(space.elements() / columns, grain, [&](Range part, int) {
-    Walk walk(space, skip, part.begin);
-    for (int64_t row = part.begin; row < part.end; ++row, walk.next()) {
-      T* const row_to = to + walk.offset(0);
-      for (int64_t c = 0; c < columns; ++c) row_to[c * step] = value;
-    }
+  for_each_row(space, sizeof(T), pool, [&](const Walk& walk) {
+    T* const row = to + walk.offset(0);
+    for (int64_t c = 0; c < columns; ++c) row[c * step] = value;
   });
 }
 

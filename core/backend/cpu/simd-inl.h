@@ -237,7 +237,7 @@ HWY_INLINE Vec falling_exp(Vec x) {
 }
 
 // Logits after soft capping, cap·tanh(x/cap), and the gradient `slope` through the cap; z are the
-// capped logits. A cap of 0 is none.
+// capped logits. A cap of 0 means none.
 HWY_INLINE Vec capped(Vec logits, float cap) {
   if (cap <= 0.0f) return logits;
   return hn::Mul(tanh_of(hn::Mul(logits, splat(1.0f / cap))), splat(cap));

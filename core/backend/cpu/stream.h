@@ -25,6 +25,9 @@ class HostKernel : public Kernel {
   virtual void run(const HostArgs& args) = 0;
 };
 
+// A kernel that a device of the host has prepared; std::bad_cast for any other.
+inline HostKernel& host_kernel(Kernel& kernel) { return dynamic_cast<HostKernel&>(kernel); }
+
 // Does its work in the calls themselves, on the caller's thread, and throws there; later calls and
 // synchronize() do not throw that failure again. Addresses are pointers.
 std::unique_ptr<Stream> make_inline_stream();

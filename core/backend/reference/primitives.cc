@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise ops of the reference interpreter.
+// Elementwise ops, sums and selections, data movement and generators.
 #include "core/backend/reference/primitives.h"
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <numeric>
 
 #include "core/base/random.h"
 #include "core/ops/collective.h"
@@ -20,13 +22,19 @@
 namespace tessera {
 namespace {
 
+using Names = std::vector<std::string>;
+
+std::vector<double> filled(const ReferenceCall& call, double value) {
+  return std::vector<double>(static_cast<size_t>(call.type.elements()), value);
+}
+
 // Applies `formula` to aligned elements of all operands.
 template <typename Formula>
 std::vector<double> pointwise(const ReferenceCall& call, Formula formula) {
   std::vector<std::vector<int64_t>> strides;
   for (const ReferenceArray* operand : call.inputs)
     strides.push_back(strides_along(*operand, call.type.axes));
-  std::vector<double> result(static_cast<size_t>(call.type.elements()));
+  std::vector<double> result = filled(call, 0.0);
   std::vector<double> x(call.inputs.size());
   for_each_index(call.type.axes, strides,
                  [&](int64_t position, const std::vector<int64_t>& offsets) {
@@ -51,19 +59,15 @@ std::vector<double> run_cast(const ReferenceCall& call) {
   });
 }
 
-const ReferenceOp kElementwiseOps[] = {{&kScaleOp, run_scale}, {&kCastOp, run_cast}};
-
-using Names = std::vector<std::string>;
-
-std::vector<double> filled(const ReferenceCall& call, double value) {
-  return std::vector<double>(static_cast<size_t>(call.type.elements()), value);
+std::vector<double> run_elementwise(const ReferenceCall& call) {
+  return pointwise(call, call.node.op->element.apply);
 }
 
 std::vector<Axis> axes_named(const std::vector<Axis>& axes, const Names& names) {
   std::vector<Axis> chosen;
-  for (const Axis& axis : axes) {
-    if (std::find(names.begin(), names.end(), axis.name) != names.end()) chosen.push_back(axis);
-  }
+  std::ranges::copy_if(axes, std::back_inserter(chosen), [&](const Axis& axis) {
+    return std::ranges::find(names, axis.name) != names.end();
+  });
   return chosen;
 }
 
@@ -146,38 +150,25 @@ std::vector<double> run_scatter_add(const ReferenceCall& call) {
 std::vector<double> run_pick(const ReferenceCall& call) {
   const ReferenceArray &x = call.input(0), &ids = call.input(1);
   const std::string& name = call.node.attributes.get<std::string>("axis");
-  const Axis axis = axes_named(x.axes, {name}).front();
-  const int64_t stride = strides_along(x, {axis}).front();
-  size_t place = 0;
-  while (x.axes[place].name != name) ++place;
-  const int64_t origin = call.origin(place);
+  const auto axis = std::ranges::find(x.axes, name, &Axis::name);
+  const int64_t stride = strides_along(x, {*axis}).front();
+  const int64_t origin = call.origin(static_cast<size_t>(axis - x.axes.begin()));
   std::vector<double> result = filled(call, 0.0);
   for_each_index(
       call.type.axes, {strides_along(x, call.type.axes)},
       [&](int64_t position, const std::vector<int64_t>& at) {
         const int64_t id = static_cast<int64_t>(ids.values[static_cast<size_t>(position)]) - origin;
-        if (id < 0 || id >= axis.size) return;
+        if (id < 0 || id >= axis->size) return;
         result[static_cast<size_t>(position)] = x.values[static_cast<size_t>(at[0] + id * stride)];
       });
   return result;
 }
 
-const ReferenceOp kSumsOps[] = {
-    {&kEinsumOp, run_einsum}, {&kReduceSumOp, run_reduce_sum},   {&kReduceMaxOp, run_reduce_max},
-    {&kGatherOp, run_gather}, {&kScatterAddOp, run_scatter_add}, {&kPickOp, run_pick},
-};
-
 std::vector<double> run_view(const ReferenceCall& call) { return call.input(0).values; }
 
 // By axis names: transpose, and broadcast along new axes.
 std::vector<double> run_aligned_copy(const ReferenceCall& call) {
-  const ReferenceArray& x = call.input(0);
-  std::vector<double> result(static_cast<size_t>(call.type.elements()));
-  for_each_index(call.type.axes, {strides_along(x, call.type.axes)},
-                 [&](int64_t position, const std::vector<int64_t>& at) {
-                   result[static_cast<size_t>(position)] = x.values[static_cast<size_t>(at[0])];
-                 });
-  return result;
+  return pointwise(call, [](const double* x) { return x[0]; });
 }
 
 // Position p of the result along `axis` is position p + shift of the operand, or `fill` outside it.
@@ -189,7 +180,7 @@ std::vector<double> moved_along(const ReferenceCall& call, int64_t shift, double
   std::vector<int64_t> count_along(call.type.axes.size(), 0);  // Steps of 1 along `axis` only.
   count_along[static_cast<size_t>(axis)] = 1;
   const int64_t size = x.axes[static_cast<size_t>(axis)].size;
-  std::vector<double> result(static_cast<size_t>(call.type.elements()), fill);
+  std::vector<double> result = filled(call, fill);
   for_each_index(call.type.axes, {strides_along(x, call.type.axes), count_along},
                  [&](int64_t position, const std::vector<int64_t>& at) {
                    const int64_t source = at[1] + shift;
@@ -230,19 +221,16 @@ std::vector<double> run_concat(const ReferenceCall& call) {
 }
 
 std::vector<double> run_mask_to_owner(const ReferenceCall& call) {
-  if (call.node.attributes.get<int64_t>("keep") != 0) return call.input(0).values;
-  return std::vector<double>(static_cast<size_t>(call.type.elements()), 0.0);
+  return call.node.attributes.get<int64_t>("keep") != 0 ? call.input(0).values : filled(call, 0.0);
 }
 
 std::vector<double> run_constant(const ReferenceCall& call) {
-  return std::vector<double>(static_cast<size_t>(call.type.elements()),
-                             call.node.attributes.get<double>("value"));
+  return filled(call, call.node.attributes.get<double>("value"));
 }
 
 std::vector<double> run_iota(const ReferenceCall& call) {
-  std::vector<double> result;
-  for (int64_t i = 0; i < call.type.elements(); ++i)
-    result.push_back(static_cast<double>(call.origin(0) + i));
+  std::vector<double> result = filled(call, 0.0);
+  std::iota(result.begin(), result.end(), static_cast<double>(call.origin(0)));
   return result;
 }
 
@@ -301,7 +289,20 @@ std::vector<double> run_random_uniform(const ReferenceCall& call) {
   return result;
 }
 
-const ReferenceOp kMovementOps[] = {
+struct ReferenceOp {
+  const OpDef* op;
+  ReferenceFunction run;
+};
+
+const ReferenceOp kReferenceOps[] = {
+    {&kScaleOp, run_scale},
+    {&kCastOp, run_cast},
+    {&kEinsumOp, run_einsum},
+    {&kReduceSumOp, run_reduce_sum},
+    {&kReduceMaxOp, run_reduce_max},
+    {&kGatherOp, run_gather},
+    {&kScatterAddOp, run_scatter_add},
+    {&kPickOp, run_pick},
     {&kReshardOp, run_view},
     {&kSaveForBackwardOp, run_view},
     {&kRenameOp, run_view},
@@ -323,14 +324,10 @@ const ReferenceOp kMovementOps[] = {
 
 }  // namespace
 
-std::vector<double> run_elementwise(const ReferenceCall& call) {
-  return pointwise(call, call.node.op->element.apply);
+ReferenceFunction find_reference(const OpDef& op) {
+  if (op.element.apply != nullptr) return run_elementwise;
+  const auto row = std::ranges::find(kReferenceOps, &op, &ReferenceOp::op);
+  return row == std::end(kReferenceOps) ? nullptr : row->run;
 }
-
-std::span<const ReferenceOp> reference_elementwise() { return kElementwiseOps; }
-
-std::span<const ReferenceOp> reference_sums() { return kSumsOps; }
-
-std::span<const ReferenceOp> reference_data_movement() { return kMovementOps; }
 
 }  // namespace tessera

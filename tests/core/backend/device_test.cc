@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arena memory is zeroed and aligned; an arena that does not fit is refused.
+// A CPU device describes itself; its arena is zeroed and aligned, and one that does not fit is
+// refused.
 #include "core/backend/cpu/device.h"
 
 #include <cstdint>
