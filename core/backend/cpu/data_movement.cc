@@ -149,6 +149,15 @@ std::unique_ptr<Kernel> make_movement(const Graph& graph, const Node& node, Thre
 const KernelRegistrar kRegisterMovement{
     {&kCopyOp, &kTransposeOp, &kSliceOp, &kPadOp, &kConcatOp, &kShiftRightOp}, make_movement};
 
+// Copies `bytes` bytes; zeros if `from` is null.
+void copy_or_zero(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (from != nullptr) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  } else {
+    std::memset(to, 0, static_cast<size_t>(bytes));
+  }
+}
+
 // Keeps a replicated value on one device and writes zeros on the others, so that it becomes a
 // partial sum. Not a multiplication by 0, which would turn infinities into NaN.
 class MaskToOwnerKernel final : public HostKernel {
@@ -166,12 +175,7 @@ class MaskToOwnerKernel final : public HostKernel {
     std::byte* const to = args.outputs[0];
     if (keep_ && from == to) return;
     pool_.parallel(bytes_, kGrain, [&](Range part, int) {
-      const auto size = static_cast<size_t>(part.size());
-      if (keep_) {
-        std::memcpy(to + part.begin, from + part.begin, size);
-      } else {
-        std::memset(to + part.begin, 0, size);
-      }
+      copy_or_zero(to + part.begin, keep_ ? from + part.begin : nullptr, part.size());
     });
   }
 
@@ -201,16 +205,12 @@ class GatherKernel final : public HostKernel {
 
   void run(const HostArgs& args) override {
     const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_bytes_));
-    const auto bytes = static_cast<size_t>(row_bytes_);
     pool_.parallel(ids_, grain, [&](Range part, int) {
       for (int64_t i = part.begin; i < part.end; ++i) {
         const int64_t id = ids_of(args)[i];
-        std::byte* const to = args.outputs[0] + i * row_bytes_;
-        if (id >= rows_.begin && id < rows_.end) {
-          std::memcpy(to, args.inputs[0] + (id - rows_.begin) * row_bytes_, bytes);
-        } else {
-          std::memset(to, 0, bytes);
-        }
+        const std::byte* const from =
+            rows_.contains(id) ? args.inputs[0] + (id - rows_.begin) * row_bytes_ : nullptr;
+        copy_or_zero(args.outputs[0] + i * row_bytes_, from, row_bytes_);
       }
     });
   }
@@ -315,17 +315,12 @@ class PickKernel final : public HostKernel {
   }
 
   void run(const HostArgs& args) override {
-    const auto bytes = static_cast<size_t>(bytes_);
     pool_.parallel(count_, 1024, [&](Range part, int) {
       for (int64_t i = part.begin; i < part.end; ++i) {
         const int64_t id = ids_of(args)[i];
-        std::byte* const to = args.outputs[0] + i * bytes_;
-        if (id < ids_.begin || id >= ids_.end) {
-          std::memset(to, 0, bytes);
-          continue;
-        }
-        const int64_t from = (i / inner_ * ids_.size() + id - ids_.begin) * inner_ + i % inner_;
-        std::memcpy(to, args.inputs[0] + from * bytes_, bytes);
+        const int64_t at = (i / inner_ * ids_.size() + id - ids_.begin) * inner_ + i % inner_;
+        const std::byte* const from = ids_.contains(id) ? args.inputs[0] + at * bytes_ : nullptr;
+        copy_or_zero(args.outputs[0] + i * bytes_, from, bytes_);
       }
     });
   }

@@ -222,23 +222,16 @@ void Gemm::run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk
 }
 
 PackSource Gemm::a_source(const std::byte* a, int64_t row, int64_t rows, Depth depth) const {
-  const MatrixLayout& layout = shape_.a;
-  const int64_t begin =
-      layout.transposed ? depth.begin * layout.leading + row : row * layout.leading + depth.begin;
-  return {.data = a + begin * dtype_bytes(shape_.input),
-          .stride = layout.leading,
-          .rows = rows,
-          .depth = depth.size};
+  const auto [leading, transposed] = shape_.a;
+  const int64_t begin = transposed ? depth.begin * leading + row : row * leading + depth.begin;
+  return {a + begin * dtype_bytes(shape_.input), leading, rows, depth.size};
 }
 
 PackSource Gemm::b_source(const std::byte* b, int64_t column, int64_t columns, Depth depth) const {
-  const MatrixLayout& layout = shape_.b;
-  const int64_t begin = layout.transposed ? column * layout.leading + depth.begin
-                                          : depth.begin * layout.leading + column;
-  return {.data = b + begin * dtype_bytes(shape_.input),
-          .stride = layout.leading,
-          .rows = columns,
-          .depth = depth.size};
+  const auto [leading, transposed] = shape_.b;
+  const int64_t begin =
+      transposed ? column * leading + depth.begin : depth.begin * leading + column;
+  return {b + begin * dtype_bytes(shape_.input), leading, columns, depth.size};
 }
 
 Prefetcher Gemm::prefetcher_of(const PackSource& source, bool column_major, int64_t tiles) const {

@@ -22,7 +22,6 @@ namespace tessera {
 struct MatrixLayout {
   int64_t leading = 0;
   bool transposed = false;
-  bool operator==(const MatrixLayout&) const = default;
 };
 
 // A is m×k, B is k×n, C is m×n and row-major. Accumulates in f32.
@@ -32,7 +31,6 @@ struct GemmShape {
   int64_t c_leading = 0;
   DType input = DType::kF32;   // f32 or bf16.
   DType output = DType::kF32;  // f32, or bf16 if the input is.
-  bool operator==(const GemmShape&) const = default;
 };
 
 std::string_view path_name(GemmPath path);
@@ -85,6 +83,7 @@ class Gemm {
                    const Scratch& scratch) const;
   void run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk,
                  Prefetchers& prefetchers, const Scratch& scratch) const;
+  // Rows of A, or columns of B.
   PackSource a_source(const std::byte* a, int64_t row, int64_t rows, Depth depth) const;
   PackSource b_source(const std::byte* b, int64_t column, int64_t columns, Depth depth) const;
   int64_t tiles_of(int64_t rows, int64_t columns) const;
