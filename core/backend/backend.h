@@ -121,7 +121,7 @@ class Device {
 
   // Calls `use` with `bytes` bytes of memory as the host sees them: a copy, which is written back
   // if `access` says so. A device whose memory the host can address passes that memory itself. No
-  // launch may write these bytes meanwhile. Any thread.
+  // launch may write these bytes during the call. Any thread.
   using UseBytes = std::function<void(std::span<std::byte>)>;
   virtual void map(DeviceAddress memory, int64_t bytes, HostAccess access, const UseBytes& use) {
     const auto size = static_cast<size_t>(bytes);

@@ -270,12 +270,12 @@ const std::vector<CpuLevel>& machine_levels() {
 }
 
 std::optional<CpuLevel> requested_level() {
-  const char* const wanted = std::getenv(kLevelVariable.data());
-  if (wanted == nullptr || *wanted == '\0') return std::nullopt;
-  const auto name = std::find(kNames.begin(), kNames.end(), std::string_view(wanted));
+  const char* const requested = std::getenv(kLevelVariable.data());
+  if (requested == nullptr || *requested == '\0') return std::nullopt;
+  const auto name = std::find(kNames.begin(), kNames.end(), std::string_view(requested));
   if (name == kNames.end()) {
-    fail("{}={}: expected one of {}{}", kLevelVariable, wanted, fmt::join(kNames, ", "),
-         did_you_mean(wanted, {kNames.begin(), kNames.end()}));
+    fail("{}={}: expected one of {}{}", kLevelVariable, requested, fmt::join(kNames, ", "),
+         did_you_mean(requested, {kNames.begin(), kNames.end()}));
   }
   return static_cast<CpuLevel>(name - kNames.begin());
 }

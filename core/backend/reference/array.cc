@@ -40,10 +40,10 @@ int64_t element_count(const std::vector<Axis>& axes) {
 
 std::vector<int64_t> strides_along(const ReferenceArray& array, const std::vector<Axis>& axes) {
   std::vector<int64_t> strides;
-  for (const Axis& wanted : axes) {
+  for (const Axis& axis : axes) {
     int64_t stride = 1, found = 0;
     for (size_t i = array.axes.size(); i-- > 0; stride *= array.axes[i].size) {
-      if (array.axes[i].name == wanted.name) found = stride;
+      if (array.axes[i].name == axis.name) found = stride;
     }
     strides.push_back(found);
   }

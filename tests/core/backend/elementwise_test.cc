@@ -318,7 +318,7 @@ TEST_CASE("A program in the memory of its operand gives the same") {
   for (size_t i = 0; i < a.size(); ++i) REQUIRE(a[i] == static_cast<float>(expected[i]));
 }
 
-TEST_CASE("Scratch that lies where a wider result would end is no result") {
+TEST_CASE("scratch that lies where a wider result would end is not taken for the result") {
   // A bf16 result is half as long as one of lanes: right behind it, the lanes of a later tile lie
   // where that tile of an f32 result would.
   Trial trial(Mesh(), {"f32[\"a=16384\"]"});

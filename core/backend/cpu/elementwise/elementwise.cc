@@ -4,8 +4,8 @@
 #include "core/ops/elementwise.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,7 +44,7 @@ Lane lane_of(DType dtype) {
        dtype_name(dtype));
 }
 
-// What the lanes of an op's operands are: those of the first that is no condition, if there is one.
+// The lanes of an op's operands: those of the first operand that is not a condition, if any.
 Lane operand_lane(const Graph& graph, const Node& node) {
   const auto& domains = node.op->element.operands;
   for (size_t i = 0; i < node.inputs.size(); ++i)
@@ -144,13 +144,14 @@ class Compiler {
   }
 
   int32_t add_cast(int32_t from, DType source, DType target) {
-    const Lane have = lane_of(source), want = lane_of(target);
+    const Lane have = lane_of(source), next = lane_of(target);
     int32_t slot = from;
-    if (have == Lane::kInt && want == Lane::kFloat) slot = convert(Conversion::kIntToFloat, from);
-    if (have != Lane::kInt && want == Lane::kInt) slot = convert(Conversion::kFloatToInt, from);
-    if (have == Lane::kFloat && want == Lane::kTruth)
-      slot = convert(Conversion::kFloatToTruth, from);
-    if (have == Lane::kInt && want == Lane::kTruth) slot = convert(Conversion::kIntToTruth, from);
+    if (have == Lane::kInt && next == Lane::kFloat) slot = convert(Conversion::kIntToFloat, from);
+    if (have != Lane::kInt && next == Lane::kInt) slot = convert(Conversion::kFloatToInt, from);
+    if (have != next && next == Lane::kTruth) {
+      slot =
+          convert(have == Lane::kInt ? Conversion::kIntToTruth : Conversion::kFloatToTruth, from);
+    }
     // The lane stays a 32-bit float but must have the rounded value.
     if (target == DType::kBF16 && source != DType::kBF16)
       slot = convert(Conversion::kRoundToBF16, slot);
@@ -226,50 +227,43 @@ class Compiler {
 
   // Reuses the slots of dead values. Sources and results keep slots of their own.
   void place_slots() {
-    const auto values = static_cast<size_t>(program_.slots);
-    std::vector<size_t> last_use(values, 0);
-    std::vector<bool> kept(values, false);
+    constexpr size_t kAlways = std::numeric_limits<size_t>::max();
+    const auto at = [](auto& list, int32_t slot) -> auto& {
+      return list[static_cast<size_t>(slot)];
+    };
+    std::vector<size_t> last_use(static_cast<size_t>(program_.slots), 0);
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       const TileInstruction& code = program_.instructions[i];
-      for (const int32_t slot : {code.a, code.b, code.c}) last_use[static_cast<size_t>(slot)] = i;
+      for (const int32_t slot : {code.a, code.b, code.c}) at(last_use, slot) = i;
     }
-    for (const TileSource& input : program_.sources) kept[static_cast<size_t>(input.slot)] = true;
-    for (const TileResult& result : program_.results) kept[static_cast<size_t>(result.slot)] = true;
+    for (const TileSource& input : program_.sources) at(last_use, input.slot) = kAlways;
+    for (const TileResult& result : program_.results) at(last_use, result.slot) = kAlways;
 
-    std::vector<int32_t> place(values, -1), spare;
+    std::vector<int32_t> place(last_use.size(), kNoSlot), spare;
     int32_t slots = 0;
-    for (size_t v = 0; v < values; ++v) {
-      if (kept[v]) place[v] = slots++;
+    for (size_t v = 0; v < place.size(); ++v) {
+      if (last_use[v] == kAlways) place[v] = slots++;
     }
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       TileInstruction& code = program_.instructions[i];
-      const std::array<int32_t, 3> operands = {code.a, code.b, code.c};
-      for (size_t o = 0; o < 3; ++o) {
-        const auto v = static_cast<size_t>(operands[o]);
-        const bool first = std::find(operands.begin(), operands.begin() + o, operands[o]) ==
-                           operands.begin() + static_cast<std::ptrdiff_t>(o);
-        if (first && !kept[v] && last_use[v] == i && place[v] >= 0) spare.push_back(place[v]);
-      }
-      const auto result = static_cast<size_t>(code.result);
-      code.a = place[static_cast<size_t>(code.a)];
-      code.b = place[static_cast<size_t>(code.b)];
-      code.c = place[static_cast<size_t>(code.c)];
-      if (place[result] < 0) {
-        if (spare.empty()) {
-          place[result] = slots++;
-        } else {
-          place[result] = spare.back();
-          spare.pop_back();
+      for (int32_t* const operand : {&code.a, &code.b, &code.c}) {
+        if (at(last_use, *operand) == i) {
+          spare.push_back(at(place, *operand));
+          at(last_use, *operand) = kAlways;  // Once, if several operands are the same.
         }
+        *operand = at(place, *operand);
       }
-      code.result = place[result];
+      int32_t& result = at(place, code.result);
+      if (result == kNoSlot && spare.empty()) {
+        result = slots++;
+      } else if (result == kNoSlot) {
+        result = spare.back();
+        spare.pop_back();
+      }
+      code.result = result;
     }
-    for (TileSource& input : program_.sources) {
-      input.slot = place[static_cast<size_t>(input.slot)];
-    }
-    for (TileResult& result : program_.results) {
-      result.slot = place[static_cast<size_t>(result.slot)];
-    }
+    for (TileSource& input : program_.sources) input.slot = at(place, input.slot);
+    for (TileResult& result : program_.results) result.slot = at(place, result.slot);
     program_.slots = slots;
   }
 
