@@ -87,26 +87,21 @@ int64_t number_in(const std::filesystem::path& file, int64_t otherwise) {
   return in >> number ? number : otherwise;
 }
 
-// Free memory, and what caches would give back.
-int64_t system_available() {
-  std::ifstream in("/proc/meminfo");
-  std::string key, unit;
-  int64_t kibibytes = 0;
-  while (in >> key >> kibibytes) {
-    if (key == "MemAvailable:") return kibibytes * 1024;
-    std::getline(in, unit);
+// The number after `key` at the begin of a line of such a file.
+int64_t number_after(std::string_view key, const std::filesystem::path& file, int64_t otherwise) {
+  std::ifstream in(file);
+  std::string name, rest;
+  int64_t number = 0;
+  while (in >> name >> number) {
+    if (name == key) return number;
+    std::getline(in, rest);
   }
-  return kUnlimited;
+  return otherwise;
 }
 
-// What counts as used by a control group, but the kernel would give back first.
-int64_t inactive_file_bytes(const std::filesystem::path& folder) {
-  std::ifstream in(folder / "memory.stat");
-  std::string name;
-  int64_t bytes = 0;
-  while (in >> name >> bytes)
-    if (name == "inactive_file") return bytes;
-  return 0;
+// Free memory, and what caches would give back.
+int64_t system_available() {
+  return number_after("MemAvailable:", "/proc/meminfo", kUnlimited / 1024) * 1024;
 }
 
 // What the control groups of this process still allow: each level up to the root may set a limit.
@@ -116,7 +111,9 @@ int64_t group_available() {
                             const char* used) {
     const int64_t most = number_in(folder / limit, kUnlimited);
     if (most == kUnlimited) return;
-    const int64_t available = most - number_in(folder / used, 0) + inactive_file_bytes(folder);
+    // Inactive file pages count as used, but the kernel would give them back first.
+    const int64_t inactive = number_after("inactive_file", folder / "memory.stat", 0);
+    const int64_t available = most - number_in(folder / used, 0) + inactive;
     least = std::min(least, std::max<int64_t>(0, available));
   };
   std::ifstream in("/proc/self/cgroup");  // Lines "0::/path" (v2), "4:memory:/path" (v1).

@@ -41,21 +41,6 @@ bool cpuid_bit(unsigned leaf, unsigned subleaf, int index, int bit) {
   return ((registers[static_cast<size_t>(index)] >> bit) & 1u) != 0;
 }
 
-std::string brand() {
-  constexpr unsigned kFirst = 0x80000002u, kLast = 0x80000004u;
-  std::string text;
-  for (unsigned leaf = kFirst; leaf <= kLast; ++leaf) {
-    std::array<unsigned, 4> registers = {};
-    if (__get_cpuid(leaf, &registers[0], &registers[1], &registers[2], &registers[3]) == 0)
-      return "";
-    text.append(reinterpret_cast<const char*>(registers.data()), sizeof(registers));
-  }
-  text.resize(std::min(text.find('\0'), text.size()));
-  const size_t begin = text.find_first_not_of(' ');
-  return begin == std::string::npos ? ""
-                                    : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
-}
-
 // Requests permission to use AMX tiles from Linux, which every process must do.
 bool request_tiles() {
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
@@ -281,11 +266,20 @@ std::optional<CpuLevel> requested_level() {
 }
 
 std::string processor_name() {
+  std::string text;
 #if defined(__x86_64__)
-  return brand();
-#else
-  return "";
+  constexpr unsigned kFirst = 0x80000002u, kLast = 0x80000004u;
+  for (unsigned leaf = kFirst; leaf <= kLast; ++leaf) {
+    std::array<unsigned, 4> registers = {};
+    if (__get_cpuid(leaf, &registers[0], &registers[1], &registers[2], &registers[3]) == 0)
+      return "";
+    text.append(reinterpret_cast<const char*>(registers.data()), sizeof(registers));
+  }
 #endif
+  text.resize(std::min(text.find('\0'), text.size()));
+  const size_t begin = text.find_first_not_of(' ');
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
 }
 
 CpuLevel cpu_level() {

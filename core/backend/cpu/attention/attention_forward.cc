@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The forward loops of attention: whole blocks of queries, and in decoding runs of keys.
 #include <cmath>
 
 #include "core/backend/cpu/attention/attention_kernels.h"
