@@ -7,7 +7,7 @@
 #include <boost/program_options.hpp>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/device.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
 #include "plugins/lookup.h"
@@ -168,7 +168,7 @@ int64_t whole_number(std::string_view flag, std::string_view text, int64_t least
 
 // More threads than processors only wait for each other; what is far beyond is a slip.
 int parse_threads(const std::string& text) {
-  const int processors = usable_cpu_threads();
+  const int processors = usable_processors();
   const int64_t most = std::max<int64_t>(kMostThreads, 4 * int64_t{processors});
   const int64_t threads = whole_number("threads", text, 1);
   if (threads > most)

@@ -12,7 +12,7 @@
 
 #include <fmt/ostream.h>
 
-#include "core/backend/cpu/device.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/hparams/text.h"
@@ -110,7 +110,7 @@ struct Ending {
 // bound to their own.
 int thread_budget(const CommandLine& line, const ProcessGroup& processes) {
   if (line.threads > 0 || processes.size() == 1) return line.threads;
-  const int usable = usable_cpu_threads();
+  const int usable = usable_processors();
   if (usable < sysconf(_SC_NPROCESSORS_ONLN)) return usable;
   int together = 0;
   for (int rank = 0; rank < processes.size(); ++rank)
@@ -149,7 +149,7 @@ Ending check_this_machine(const CommandLine& line, const DeviceKind& kind,
   const int threads = thread_budget(line, processes);
   const std::string problem = selfcheck(
       {.make_device = [&](int count) { return std::move(kind.make_devices(1, count)[0]); },
-       .threads = threads > 0 ? threads : usable_cpu_threads(),
+       .threads = threads > 0 ? threads : usable_processors(),
        .report = [&](const std::string& text) { out << text << std::endl; }});
   if (problem.empty()) return {};
   return {kFailed, "selfcheck: " + problem};

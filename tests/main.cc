@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/core.h>
 
-#include "core/backend/cpu/cpu_features.h"
+#include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
 #include "tests/support/skip.h"
 

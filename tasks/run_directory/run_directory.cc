@@ -20,7 +20,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/device.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/graph/text.h"
 #include "core/io/file.h"
@@ -191,7 +191,7 @@ std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOption
 }
 
 int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes) {
-  const int64_t usable = usable_cpu_threads();
+  const int64_t usable = usable_processors();
   const int64_t threads = options.threads > 0 ? options.threads : usable;
   // Several processes share the processors; a single one may use all.
   const int64_t processors = processes.size() > 1 ? std::min(usable, threads) : usable;

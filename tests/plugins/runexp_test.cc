@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/backend/cpu/cpu_features.h"
+#include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
 #include "tests/plugins/fixtures.h"
 #include "tests/plugins/tiny_command.h"

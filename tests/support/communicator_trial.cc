@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/runtime/comm/cpu_communicator.h"

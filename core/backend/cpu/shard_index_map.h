@@ -41,14 +41,6 @@ class ShardIndexMap {
     }
   }
 
-  // The global index of one element.
-  int64_t global(int64_t element, Examples examples = {}) const {
-    int64_t result = 0;
-    for_each_run(element, element + 1, examples,
-                 [&](int64_t offset, int64_t begin, int64_t) { result = offset + begin; });
-    return result;
-  }
-
  private:
   // The global index where run `number` over the axes from `outer` on begins.
   int64_t offset_of(int64_t number, size_t outer, Examples examples) const;

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/base/region.h"
 #include "core/runtime/comm/collective_info.h"
 #include "core/runtime/comm/communicator_state.h"

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The measured peak FLOP/s, the denominator of MFU: no matrix product may be faster.
-#include "core/backend/cpu/peak_flops.h"
+#include "core/backend/cpu/processor.h"
 
 #include <algorithm>
 #include <chrono>
 #include <vector>
 
-#include "core/backend/cpu/cpu_features.h"
 #include "core/backend/cpu/device.h"
 #include "core/ops/einsum.h"
 #include "tests/support/catch.h"

@@ -2,7 +2,7 @@
 #include "core/backend/cpu/attention/attention_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "core/backend/cpu/attention/attention_backward_kernels.cc"
+#define HWY_TARGET_INCLUDE "core/backend/cpu/attention/attention_backward.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
@@ -26,16 +26,12 @@ void differentiate_block(const BlockMask& mask, float scale, float cap, int64_t 
       const int64_t at = key * kQueryBlock + column;
       Vec score = load(scores + at);
       if (scale != 1.0f) score = hn::Mul(score, splat(scale));
-      if (cap > 0.0f) score = capped_score(score, cap);
+      score = capped(score, cap);
       const Vec open = kMasked ? seen(mask, queries, key, score) : score;
       const Vec probability = falling_exp(hn::Sub(open, row_lse));
-      Vec slope = hn::Mul(probability, hn::Sub(load(slopes + at), row_delta));
-      if (cap > 0.0f) {
-        const Vec part = hn::Mul(score, splat(1.0f / cap));
-        slope = hn::Mul(slope, hn::NegMulAdd(part, part, splat(1.0f)));
-      }
+      const Vec slope = hn::Mul(probability, hn::Sub(load(slopes + at), row_delta));
       store(probability, scores + at);
-      store(slope, slopes + at);
+      store(through_cap(slope, score, cap), slopes + at);
     }
   }
 }
@@ -176,13 +172,11 @@ class HeadGradient {
                               .value = key_block<const T>(forward.v, from)};
     compute_scores(block);
     const float scale = kPairs ? shape_.scale : 1.0f;
-    if (mask.full) {
-      differentiate_block<false>(mask, scale, shape_.cap, keys, lse_, delta(member, first), scores_,
-                                 slopes_);
-    } else {
-      differentiate_block<true>(mask, scale, shape_.cap, keys, lse_, delta(member, first), scores_,
-                                slopes_);
-    }
+    const float* const row_delta = delta(member, first);
+    mask.full ? differentiate_block<false>(mask, scale, shape_.cap, keys, lse_, row_delta, scores_,
+                                           slopes_)
+              : differentiate_block<true>(mask, scale, shape_.cap, keys, lse_, row_delta, scores_,
+                                          slopes_);
     add_products<kSums>(block, dq_ + (member * shape_.queries + first) * width_);
   }
 
@@ -297,11 +291,8 @@ void AttentionGrad(const AttentionShape& shape, const AttentionGradOperands& ope
 #if HWY_TARGET <= HWY_AVX3
   if (shape.pairs) return run_part<BFloat16, true>(shape, operands, part, scratch);
 #endif
-  if (shape.dtype == DType::kBF16) {
-    run_part<BFloat16, false>(shape, operands, part, scratch);
-  } else {
-    run_part<float, false>(shape, operands, part, scratch);
-  }
+  shape.dtype == DType::kBF16 ? run_part<BFloat16, false>(shape, operands, part, scratch)
+                              : run_part<float, false>(shape, operands, part, scratch);
 }
 
 }  // namespace
@@ -319,8 +310,6 @@ void attention_grad(const AttentionShape& shape, const AttentionGradOperands& op
                     const AttentionGradPart& part, float* scratch) {
   HWY_DYNAMIC_DISPATCH(AttentionGrad)(shape, operands, part, scratch);
 }
-
-int64_t AttentionShape::key_blocks() const { return (keys + kKeyBlock - 1) / kKeyBlock; }
 
 int64_t attention_grad_scratch_floats(const AttentionShape& shape) {
   const int64_t width = padded_width(shape.head_dim);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arena memory is zeroed and aligned; an arena that does not fit is refused.
-#include "core/backend/cpu/arena.h"
+// A CPU device describes itself; its arena is zeroed and aligned, and one that does not fit is
+// refused.
+#include "core/backend/cpu/device.h"
 
 #include <cstdint>
 #include <memory>
 
-#include "core/backend/cpu/device.h"
 #include "core/graph/op.h"
 #include "tests/support/catch.h"
 

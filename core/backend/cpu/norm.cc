@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of RMSNorm (Zhang and Sennrich, 2019), LayerNorm (Ba et al., 2016) and their
+// The kernels of RMSNorm (Zhang and Sennrich, 2019), LayerNorm (Ba et al., 2016), softmax and their
 // gradients: rows are divided among threads. The gradients of the weights are summed over blocks of
 // rows whose number depends on the sizes only, and the blocks are added in order, so that the bits
 // do not depend on the number of threads.
-#include "core/backend/cpu/norm/norm.h"
+#include "core/backend/cpu/norm.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/backend/cpu/registry.h"
 #include "core/ops/norm.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "core/backend/cpu/norm/norm.cc"
+#define HWY_TARGET_INCLUDE "core/backend/cpu/norm.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
@@ -89,14 +90,15 @@ void norm_grad_row(const NormGradRows& rows, int64_t row, float* dscale, float* 
   }
 }
 
+// out[i] = rows[0][i] + rows[1][i] + …, in that order; rows are `stride` apart.
 template <typename T>
-void add_rows_as(const float* rows, int64_t count, int64_t stride, int64_t width, T* out) {
+void add_rows(const float* rows, int64_t count, int64_t stride, int64_t width, void* out) {
   for (int64_t i = 0; i < width; i += lanes()) {
     const int64_t left = width - i;
     Vec sum = load(rows + i, left);
     for (int64_t row = 1; row < count; ++row)
       sum = hn::Add(sum, load(rows + row * stride + i, left));
-    store(sum, out + i, left);
+    store(sum, static_cast<T*>(out) + i, left);
   }
 }
 
@@ -113,16 +115,63 @@ void NormBackward(const NormGradRows& rows, int64_t begin, int64_t end, float* d
   }
 }
 
-// out[i] = rows[0][i] + rows[1][i] + …, in that order; rows are `stride` apart.
 void AddRows(const float* rows, int64_t count, int64_t stride, int64_t width, DType dtype,
              void* out) {
-  if (dtype == DType::kBF16)
-    return add_rows_as(rows, count, stride, width, static_cast<BFloat16*>(out));
-  add_rows_as(rows, count, stride, width, static_cast<float*>(out));
+  dtype == DType::kBF16 ? add_rows<BFloat16>(rows, count, stride, width, out)
+                        : add_rows<float>(rows, count, stride, width, out);
 }
 
 void WidenBf16(const BFloat16* x, int64_t count, float* out) {
   for (int64_t i = 0; i < count; i += lanes()) store(load(x + i, count - i), out + i, count - i);
+}
+
+// Exponentials are computed twice instead of being stored, which would round them to the dtype.
+template <typename T>
+void softmax_row(int64_t width, int64_t row, const void* operand, void* result) {
+  const T* const x = static_cast<const T*>(operand) + row * width;
+  T* const y = static_cast<T*>(result) + row * width;
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  Vec maxima = splat(kLowest);
+  for (int64_t i = 0; i < width; i += lanes())
+    maxima = hn::Max(maxima, load(x + i, width - i, kLowest));
+  const Vec maximum = splat(max_of(maxima));
+  const Vec sum = sum_over(width, [&](int64_t i, int64_t left) HWY_ATTR {
+    return falling_exp(hn::Sub(load(x + i, left, kLowest), maximum));
+  });
+  const Vec share = splat(1.0f / sum_of(sum));
+  for (int64_t i = 0; i < width; i += lanes()) {
+    const Vec power = falling_exp(hn::Sub(load(x + i, width - i), maximum));
+    store(hn::Mul(power, share), y + i, width - i);
+  }
+}
+
+// dx = y·(dy - Σ y·dy)
+template <typename T>
+void softmax_grad_row(int64_t width, int64_t row, const void* output, const void* cotangent,
+                      void* result) {
+  const T* const y = static_cast<const T*>(output) + row * width;
+  const T* const dy = static_cast<const T*>(cotangent) + row * width;
+  T* const dx = static_cast<T*>(result) + row * width;
+  const Vec along = splat(sum_of(sum_over(width, [&](int64_t i, int64_t left) HWY_ATTR {
+    return hn::Mul(load(y + i, left), load(dy + i, left));
+  })));
+  for (int64_t i = 0; i < width; i += lanes()) {
+    const int64_t left = width - i;
+    store(hn::Mul(load(y + i, left), hn::Sub(load(dy + i, left), along)), dx + i, left);
+  }
+}
+
+void SoftmaxRows(DType dtype, int64_t width, const void* x, void* y, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row)
+    dtype == DType::kBF16 ? softmax_row<BFloat16>(width, row, x, y)
+                          : softmax_row<float>(width, row, x, y);
+}
+
+void SoftmaxGradRows(DType dtype, int64_t width, const void* y, const void* dy, void* dx,
+                     int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row)
+    dtype == DType::kBF16 ? softmax_grad_row<BFloat16>(width, row, y, dy, dx)
+                          : softmax_grad_row<float>(width, row, y, dy, dx);
 }
 
 }  // namespace
@@ -138,6 +187,8 @@ HWY_EXPORT(NormForward);
 HWY_EXPORT(NormBackward);
 HWY_EXPORT(AddRows);
 HWY_EXPORT(WidenBf16);
+HWY_EXPORT(SoftmaxRows);
+HWY_EXPORT(SoftmaxGradRows);
 
 // out = x in f32.
 void widen(const void* x, DType dtype, int64_t count, float* out) {
@@ -151,7 +202,10 @@ void widen(const void* x, DType dtype, int64_t count, float* out) {
 constexpr int64_t kBlockElements = 8192;  // The fewest of a block of rows.
 constexpr int64_t kMostBlocks = 64;
 
-// The shape and attributes of all four ops.
+// The fewest rows of a thread.
+int64_t grain_of(int64_t width) { return std::max<int64_t>(1, 4096 / width); }
+
+// The shape and attributes of the norms and their gradients.
 struct NormShape {
   NormShape(const Graph& graph, const Node& node)
       : dtype(vector_dtype(graph, node, 0)),
@@ -161,7 +215,6 @@ struct NormShape {
         has_scale(flag_attribute(node, "scale")),
         has_bias(flag_attribute(node, "bias")),
         weights(has_scale ? vector_dtype(graph, node, 1) : DType::kF32) {}
-  int64_t grain() const { return std::max<int64_t>(1, 4096 / width); }
   // The number of blocks of rows for sums over rows.
   int64_t blocks() const {
     const int64_t most = std::min(kMostBlocks, count);
@@ -177,19 +230,15 @@ struct NormShape {
 class Norm final : public HostKernel {
  public:
   Norm(const Graph& graph, const Node& node, ThreadPool& pool)
-      : shape_(graph, node),
-        epsilon_(static_cast<float>(node.attributes.get<double>("epsilon"))),
-        pool_(pool) {}
+      : shape_(graph, node), epsilon_(float_attribute(node, "epsilon")), pool_(pool) {}
 
-  int64_t scratch_bytes() const override {
-    return 2 * padded_floats(shape_.width) * static_cast<int64_t>(sizeof(float));
-  }
+  int64_t scratch_bytes() const override { return float_bytes(2 * padded_floats(shape_.width)); }
   bool may_overwrite(int64_t output, int64_t input) const override {
     return output == 0 && input == 0;
   }
 
   void run(const HostArgs& args) override {
-    float* scale = reinterpret_cast<float*>(args.scratch);
+    float* scale = scratch_floats(args);
     float* bias = scale + padded_floats(shape_.width);
     if (shape_.has_scale) widen(args.inputs[1], shape_.weights, shape_.width, scale);
     if (shape_.has_bias) widen(args.inputs[2], shape_.weights, shape_.width, bias);
@@ -203,7 +252,7 @@ class Norm final : public HostKernel {
                         .y = args.outputs[0],
                         .rstd = output_as<float>(args, 1),
                         .mean = shape_.centered ? output_as<float>(args, 2) : nullptr};
-    pool_.parallel(shape_.count, shape_.grain(), [&](Range range, int) {
+    pool_.parallel(shape_.count, grain_of(shape_.width), [&](Range range, int) {
       HWY_DYNAMIC_DISPATCH(NormForward)(rows, range.begin, range.end);
     });
   }
@@ -221,8 +270,7 @@ class NormGrad final : public HostKernel {
 
   // The scale, then the sums of every block of rows.
   int64_t scratch_bytes() const override {
-    return (1 + 2 * shape_.blocks()) * padded_floats(shape_.width) *
-           static_cast<int64_t>(sizeof(float));
+    return float_bytes((1 + 2 * shape_.blocks()) * padded_floats(shape_.width));
   }
   bool may_overwrite(int64_t output, int64_t input) const override {
     return output == 0 && (input == 0 || input == static_cast<int64_t>(num_inputs_) - 1);
@@ -231,7 +279,7 @@ class NormGrad final : public HostKernel {
   void run(const HostArgs& args) override {
     const int64_t width = padded_floats(shape_.width);
     const int64_t blocks = shape_.blocks();
-    float* scale = reinterpret_cast<float*>(args.scratch);
+    float* scale = scratch_floats(args);
     float* dscale = scale + width;
     float* dbias = dscale + width * blocks;
     const size_t statistics = shape_.has_scale ? 2 : 1;
@@ -275,6 +323,38 @@ class NormGrad final : public HostKernel {
 const KernelRegistrar kRegisterNorm{{&kRmsNormOp, &kLayerNormOp}, make_kernel<Norm>};
 const KernelRegistrar kRegisterNormGrad{{&kRmsNormGradOp, &kLayerNormGradOp},
                                         make_kernel<NormGrad>};
+
+class SoftmaxKernel final : public HostKernel {
+ public:
+  SoftmaxKernel(const Graph& graph, const Node& node, ThreadPool& pool)
+      : dtype_(vector_dtype(graph, node, 0)),
+        width_(graph.type(node.inputs[0]).axes.back().size),
+        count_(graph.type(node.inputs[0]).elements() / width_),
+        gradient_(node.inputs.size() == 2),
+        pool_(pool) {}
+
+  bool may_overwrite(int64_t, int64_t) const override { return true; }
+
+  void run(const HostArgs& args) override {
+    pool_.parallel(count_, grain_of(width_), [&](Range range, int) {
+      if (gradient_) {
+        HWY_DYNAMIC_DISPATCH(SoftmaxGradRows)
+        (dtype_, width_, args.inputs[0], args.inputs[1], args.outputs[0], range.begin, range.end);
+      } else {
+        HWY_DYNAMIC_DISPATCH(SoftmaxRows)
+        (dtype_, width_, args.inputs[0], args.outputs[0], range.begin, range.end);
+      }
+    });
+  }
+
+ private:
+  DType dtype_;
+  int64_t width_, count_;
+  bool gradient_;
+  ThreadPool& pool_;
+};
+
+const KernelRegistrar kRegisterSoftmax{{&kSoftmaxOp, &kSoftmaxGradOp}, make_kernel<SoftmaxKernel>};
 
 }  // namespace
 }  // namespace tessera

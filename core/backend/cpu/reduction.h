@@ -25,7 +25,4 @@ inline void add_row(DType dtype, const std::byte* from, int64_t count, float* in
 // Writes f32 sums to an f32 or bf16 array.
 void store_sums(DType dtype, const float* sums, int64_t count, std::byte* to);
 
-// Converts a bf16 array to f32.
-void widen_row(const std::byte* from, int64_t count, float* to);
-
 }  // namespace tessera
