@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "plugins/shell_quoted.h"
+#include "plugins/command_line.h"
 
 namespace tessera {
 namespace {

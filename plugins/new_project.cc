@@ -8,7 +8,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "plugins/loader.h"
-#include "plugins/shell_quoted.h"
+#include "plugins/command_line.h"
 
 namespace tessera {
 namespace {

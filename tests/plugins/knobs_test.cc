@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every member of every experiment is in its FIELDS, and every experiment has the common knobs.
 #include "plugins/configure.h"
-#include "plugins/knob_check.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "tests/plugins/fixtures.h"

@@ -7,7 +7,6 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "plugins/build_stamp.h"
 #include "plugins/lookup.h"
 #include "plugins/registry.h"
 #include "tests/plugins/fixtures.h"

@@ -11,8 +11,6 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/runtime/checkpoint/checkpoint_files.h"
-#include "core/runtime/checkpoint/checkpoint_pieces.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {

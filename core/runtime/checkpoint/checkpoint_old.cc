@@ -8,8 +8,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
-#include "core/runtime/checkpoint/checkpoint_files.h"
-#include "core/runtime/checkpoint/checkpoint_pieces.h"
+#include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {
 namespace {

@@ -16,7 +16,6 @@
 
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "core/runtime/checkpoint/pending_reads.h"
-#include "core/runtime/comm/watchdog.h"
 
 namespace tessera {
 

@@ -12,7 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/runtime/checkpoint/checkpoint_files.h"
+#include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,6 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/runtime/checkpoint/checkpoint_files.h"
 
 namespace tessera {
 namespace {

@@ -5,12 +5,18 @@
 // and checked in tiles.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
@@ -118,5 +124,65 @@ std::string read_table(const std::filesystem::path& path);
 // The checksum of a whole file, and of the bytes of a shard outside pieces.
 uint32_t file_checksum(const ByteFile& file);
 uint32_t rest_checksum(const ByteFile& file, const ShardTable& table);
+
+// Names in a checkpoint's directory and files, shared by the writer and the reader.
+
+inline constexpr const char* kCheckpointIndexName = "index.h5";
+inline std::string checkpoint_shard_name(int64_t host) {
+  return fmt::format("host_{:05}.h5", host);
+}
+
+// The tables that Tessera reads; HDF5 files are for other programs (checkpoint_table.h).
+inline constexpr const char* kCheckpointIndexTableName = "index.table";
+inline std::string checkpoint_table_name(int64_t host) {
+  return fmt::format("host_{:05}.table", host);
+}
+
+// A piece is a dataset with the array's name, followed by its origin if it is not the whole array:
+// "params/w@0_1024". So a host can hold several pieces of one array.
+std::string checkpoint_piece_name(const std::string& array, const std::vector<int64_t>& shape,
+                                  const std::vector<int64_t>& offset,
+                                  const std::vector<int64_t>& piece);
+std::string checkpoint_array_name(const std::string& piece_name);
+
+// Texts in the index. kCheckpointArrays lists the arrays, one per line: "f32 [300 64] path".
+inline constexpr const char* kCheckpointHparams = "hparams";
+inline constexpr const char* kCheckpointArrays = "arrays";
+
+// The element types of arrays.
+inline constexpr std::array<DType, 6> kCheckpointDTypes = {DType::kF64, DType::kF32, DType::kBF16,
+                                                           DType::kI32, DType::kU32, DType::kBool};
+
+// "[300 64]", in lists and messages.
+inline std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, " "));
+}
+
+// An opened checkpoint of any format: its arrays, and where the bytes of their pieces are.
+
+// Where the bytes of one piece are.
+class PieceBytes {
+ public:
+  virtual ~PieceBytes() = default;
+  // Reads the tile `number`. Thread-safe.
+  virtual void read(int64_t number, const Tiles& tiles, std::span<std::byte> bytes) const = 0;
+};
+
+// One host's part of one array.
+struct OpenedPiece {
+  Region block;  // Of the whole array.
+  Tiles tiles;
+  std::vector<uint32_t> checksums;  // One a tile.
+  std::unique_ptr<PieceBytes> bytes;
+};
+
+struct OpenedCheckpoint {
+  CheckpointInfo info;
+  std::map<std::string, CheckpointEntry> entries;
+  std::map<std::string, std::vector<OpenedPiece>> pieces;  // By array.
+};
+
+// Formats 1 and 2, which have no tables and are read with HDF5.
+OpenedCheckpoint open_hdf5_checkpoint(const std::filesystem::path& directory);
 
 }  // namespace tessera

@@ -15,7 +15,6 @@
 #include "core/io/hdf5.h"
 #include "core/io/writeback_thread.h"
 #include "core/runtime/checkpoint/checkpoint.h"
-#include "core/runtime/checkpoint/checkpoint_files.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
 #include "core/runtime/checkpoint/pending_reads.h"
 

@@ -8,6 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
 
 namespace tessera {
 namespace {
@@ -118,6 +123,25 @@ double seconds(Milliseconds time) { return std::chrono::duration<double>(time).c
 
 }  // namespace
 
+StallProbes::Registration::~Registration() {
+  if (probes_ == nullptr) return;
+  const std::lock_guard lock(probes_->mutex_);
+  probes_->probes_.erase(number_);
+}
+
+StallProbes::Registration StallProbes::add(Probe probe) {
+  const std::lock_guard lock(mutex_);
+  probes_.emplace(next_, std::move(probe));
+  return Registration(*this, next_++);
+}
+
+std::string StallProbes::stalled(std::chrono::milliseconds least) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, probe] : probes_)
+    if (std::string text = probe(least); !text.empty()) return text;
+  return "";
+}
+
 struct ProcessGroup::Contribution {
   Operation operation = Operation::kMax;
   std::string what;
@@ -139,8 +163,6 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Transport> transport, Milliseconds ti
       own_probe_(stall_probes_.add([this](Milliseconds least) { return stalled(least); })) {
   CHECK(channel >= 0 && channel < kChannels);
 }
-
-ProcessGroup::~ProcessGroup() = default;
 
 int ProcessGroup::rank() const { return transport_ ? transport_->rank() : 0; }
 int ProcessGroup::size() const { return transport_ ? transport_->size() : 1; }
@@ -314,20 +336,25 @@ std::vector<std::string> ProcessGroup::all_gather(std::string text, std::string_
   return checked({Operation::kAllGather, std::string(what), std::move(text)}).texts;
 }
 
-// `outcome`: "+" and this process's text, or "-" and its error.
-std::vector<std::string> ProcessGroup::results_of_all(const std::string& outcome,
-                                                      std::string_view what) {
-  std::vector<std::string> outcomes = all_gather(outcome, what);
-  std::string failures;
-  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
-    const bool failed = outcomes[rank].empty() || outcomes[rank][0] == '-';
-    outcomes[rank].erase(0, 1);
-    if (!failed) continue;
-    if (!failures.empty()) failures += "; ";
-    if (outcomes.size() > 1) failures += name(static_cast<int>(rank)) + ": ";
-    failures += outcomes[rank];
+std::vector<std::string> ProcessGroup::run_on_all(std::string_view what,
+                                                  const std::function<std::string()>& work) {
+  std::string outcome;  // "+" and this process's text, or "-" and its error.
+  try {
+    outcome = "+" + work();
+  } catch (const std::exception& error) {
+    outcome = "-" + error_text(error);
   }
-  if (!failures.empty()) fail("{}", failures);
+  std::vector<std::string> outcomes = all_gather(outcome, what);
+  std::vector<std::string> failures;
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const bool failed = outcomes[rank].starts_with('-');
+    outcomes[rank].erase(0, 1);
+    if (failed)
+      failures.push_back(outcomes.size() == 1
+                             ? outcomes[rank]
+                             : name(static_cast<int>(rank)) + ": " + outcomes[rank]);
+  }
+  if (!failures.empty()) fail("{}", fmt::join(failures, "; "));
   return outcomes;
 }
 

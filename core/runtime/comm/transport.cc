@@ -24,6 +24,26 @@ TransportRegistry& transport_registry() {
 
 }  // namespace
 
+bool WaitDeadline::poll(Clock::time_point now) {
+  if (now - last_poll_ >= kSuspended) {
+    suspended_ += std::chrono::duration_cast<std::chrono::milliseconds>(now - last_poll_);
+    begin_ = now;
+  }
+  last_poll_ = now;
+  return now - begin_ >= timeout_;
+}
+
+void WaitDeadline::resume(Clock::time_point now) {
+  if (now - last_poll_ >= kSuspended) begin_ += now - last_poll_;
+  last_poll_ = now;
+}
+
+std::string WaitDeadline::suspension_note() const {
+  if (suspended_.count() == 0) return "";
+  return fmt::format(" (this process itself was suspended for {:.1f} s)",
+                     static_cast<double>(suspended_.count()) / 1000.0);
+}
+
 void keep_until_exit(std::shared_ptr<void> requests) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<void>>;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
@@ -14,6 +15,10 @@
 #include "core/base/error.h"
 #include "core/base/numbers.h"
 #include "core/base/region.h"
+#include "core/graph/verify.h"
+#include "core/passes/fusion/fuse.h"
+#include "core/passes/schedule/schedule.h"
+#include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_threads.h"
 
@@ -150,6 +155,18 @@ void write_rows(const ShardedPlace& place, const DeviceParts& parts,
     write_block(Subarray(Region::whole(shape), block, dtype_bytes(place.type.dtype)), bytes, *part,
                 place.offset);
   }
+}
+
+#ifdef NDEBUG
+constexpr bool kAlwaysVerify = false;
+#else
+constexpr bool kAlwaysVerify = true;
+#endif
+
+void end_stage(std::string_view name, const Graph& graph, const Mesh& mesh,
+               const CompileOptions& options, Stages stages) {
+  if (options.verify_passes || kAlwaysVerify) verify(graph, mesh, name);
+  if (options.on_stage && stages == Stages::kShown) options.on_stage(name, graph);
 }
 
 }  // namespace
@@ -425,5 +442,25 @@ float Executor::read_scalar(int program, std::string_view name) const {
 
 void Executor::observe(LaunchObserver observer) { impl_->observer = std::move(observer); }
 void Executor::guard_writes(WriteGuard guard) { impl_->guard = std::move(guard); }
+
+Graph compile_shared(const Graph& traced, const CompileOptions& options,
+                     std::vector<SavedValue>& saved) {
+  end_stage("trace", traced, options.mesh, options, Stages::kShown);
+  Graph graph = rematerialize(traced, options.remat, &saved);
+  end_stage("remat", graph, options.mesh, options, Stages::kShown);
+  return graph;
+}
+
+Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t device,
+                         Stages stages) {
+  const Mesh local;  // Lowered graphs have local types.
+  Graph graph = lower(rematerialized, options.mesh, device);
+  end_stage("lower", graph, local, options, stages);
+  graph = fuse(graph);
+  end_stage("fuse", graph, local, options, stages);
+  graph = schedule(graph);
+  end_stage("schedule", graph, local, options, stages);
+  return graph;
+}
 
 }  // namespace tessera
