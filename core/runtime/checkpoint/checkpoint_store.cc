@@ -50,22 +50,12 @@ class Unfinished {
   fs::path path_;
 };
 
-int64_t array_bytes(const std::vector<CheckpointArray>& arrays) {
-  int64_t bytes = 0;
-  for (const CheckpointArray& array : arrays) bytes += static_cast<int64_t>(array.bytes.size());
-  return bytes;
-}
-
-// The sizes that each process reported, "<bytes of the file> <of its table> <of its arrays>"; sums
-// up the last.
-std::vector<ShardBytes> parse_written(const std::vector<std::string>& written, int64_t* bytes) {
+// What each process reported: "<bytes of the file> <of its table> <of its arrays>".
+std::vector<ShardBytes> parse_written(const std::vector<std::string>& written) {
   std::vector<ShardBytes> shards;
   for (const std::string& text : written) {
-    std::istringstream numbers(text);
-    int64_t of_arrays = 0;
     ShardBytes& shard = shards.emplace_back();
-    numbers >> shard.arrays >> shard.table >> of_arrays;
-    *bytes += of_arrays;
+    std::istringstream(text) >> shard.file >> shard.table >> shard.arrays;
   }
   return shards;
 }
@@ -90,7 +80,7 @@ void wait_for_shards(const fs::path& place, const std::vector<ShardBytes>& shard
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   for (size_t host = 0; host < shards.size(); ++host) {
     const auto number = static_cast<int64_t>(host);
-    wait_for_file(place / checkpoint_shard_name(number), shards[host].arrays, host, deadline);
+    wait_for_file(place / checkpoint_shard_name(number), shards[host].file, host, deadline);
     wait_for_file(place / checkpoint_table_name(number), shards[host].table, host, deadline);
   }
 }
@@ -189,7 +179,7 @@ fs::path CheckpointStore::set_aside(int64_t step) const {
 }
 
 int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
-                             ProcessGroup& processes, PendingReads* reads) const {
+                             ProcessGroup& processes, const std::function<void()>& on_read) const {
   const fs::path path = path_of(info.step);
   const std::string save = fmt::format("saving step {}", info.step);
   std::optional<Unfinished> unfinished;  // Of process 0; removed if anything below throws.
@@ -201,12 +191,11 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
     })[0];
     const fs::path place = directory_ / name;
     const std::vector<std::string> written = processes.run_on_all(save + ", writing shards", [&] {
-      const ShardBytes shard =
-          write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()}, reads);
-      return fmt::format("{} {} {}", shard.arrays, shard.table, array_bytes(arrays));
+      const ShardBytes shard = write_checkpoint_shard(
+          place, info, arrays, {processes.rank(), processes.size()}, on_read);
+      return fmt::format("{} {} {}", shard.file, shard.table, shard.arrays);
     });
-    int64_t bytes = 0;
-    const std::vector<ShardBytes> shards = parse_written(written, &bytes);
+    const std::vector<ShardBytes> shards = parse_written(written);
     processes.run_on_all(save + ", giving it its name", [&] {
       if (!processes.is_first()) return "";
       wait_for_shards(place, shards);
@@ -216,6 +205,8 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
       sync_directory(directory_ / "..");  // The first save created directory_ there.
       return "";
     });
+    int64_t bytes = 0;
+    for (const ShardBytes& shard : shards) bytes += shard.arrays;
     return bytes;
   } catch (const std::exception& error) {
     fail("cannot save the checkpoint of step {}: {}", info.step, error_text(error));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs step programs on the devices of this process, with one thread per device. Programs (train,
-// eval) share one arena per device: parameters and state have one place for all programs, and their
-// temporaries overlap.
+// Compiles step programs and runs them on the devices of this process, with one thread per device.
+// Programs (train, eval) share one arena per device: parameters and state have one place for all
+// programs, and their temporaries overlap.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,18 @@
 #include "core/runtime/executor/launch_trace.h"
 
 namespace tessera {
+
+struct CompileOptions {
+  Mesh mesh;
+  RematPolicy remat;
+  // Unset: collectives overlap compute if the run has several processes or, in a plan without
+  // devices, if the mesh has several slices.
+  std::optional<Communication> communication;
+  bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
+  // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for
+  // --dump_graph. Of stages that differ between devices it gets the first device's graph.
+  std::function<void(std::string_view stage, const Graph&)> on_stage;
+};
 
 // A parameter or state of the programs.
 struct Buffer {
@@ -101,28 +113,5 @@ class Executor {
   explicit Executor(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-// The passes from a traced graph to the graph that a device runs. Memory is planned elsewhere.
-
-struct CompileOptions {
-  Mesh mesh;
-  RematPolicy remat;
-  // Unset: collectives overlap compute if the run has several processes or, in a plan without
-  // devices, if the mesh has several slices.
-  std::optional<Communication> communication;
-  bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
-  // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for
-  // --dump_graph. Of stages that differ between devices it gets the first device's graph.
-  std::function<void(std::string_view stage, const Graph&)> on_stage;
-};
-
-// The passes that give the same graph for all devices: verification and rematerialization.
-Graph compile_shared(const Graph& traced, const CompileOptions& options,
-                     std::vector<SavedValue>& saved);
-
-// The other passes, for one device of the mesh. on_stage is called only with kShown.
-enum class Stages { kShown, kSilent };
-Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t device,
-                         Stages stages);
 
 }  // namespace tessera
