@@ -30,9 +30,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments);
 
 std::string help_text();
 
-// Quotes words of commands that users copy.
-
-// The word, quoted for a POSIX shell if necessary.
+// A word of a command that users copy, quoted for a POSIX shell if necessary.
 inline std::string shell_quoted(const std::string& word) {
   constexpr const char* kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%[]";

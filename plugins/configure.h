@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the configuration of a run from an experiment and --set.
+// Makes the configuration of a run from an experiment and --set, and checks an experiment's knobs.
 #pragma once
 
 #include <memory>
@@ -25,12 +25,10 @@ struct ConfiguredExperiment {
 // path, a wrong type, or required fields that are still unset.
 ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets);
 
-// Checks that every member of an experiment is a knob. Experiments are not aggregates, so the
+// Error for a member of an experiment that FIELDS does not list: --set, --describe and hparams.toml
+// would miss it, and a run could resume with another value. Experiments are not aggregates, so the
 // compiler cannot count their members as it does for HParams (core/hparams/fields_check.h); instead
 // the bytes written by construction are compared with those of the knobs.
-
-// Error for a member that FIELDS does not list: --set, --describe and hparams.toml would miss it,
-// and a run could resume with another value.
 void check_knobs(const ExperimentEntry& entry);
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include <boost/dll/runtime_symbol_info.hpp>
@@ -83,7 +84,31 @@ std::optional<std::string> find_stamp(std::string_view bytes) {
   return std::string(rest.substr(0, end));
 }
 
+// Error, with the file and both stamps, unless the file is a complete shared library for this
+// machine with our stamp.
+void check_plugin_file(const std::filesystem::path& file) {
+  const std::string bytes = read_file(file);
+  const auto header = read_at<Elf64_Ehdr>(bytes, 0);
+  if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+    fail("{}: not a shared library", file.string());
+  if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != kMachine ||
+      header->e_type != ET_DYN)
+    fail("{}: not a shared library for this kind of machine", file.string());
+  if (!is_whole(bytes, *header)) fail("{}: the file is cut short; build it again", file.string());
+  const auto stamp = find_stamp(bytes);
+  if (!stamp)
+    fail("{}: not a Tessera plugin (it has no build stamp; make it with tessera_plugin())",
+         file.string());
+  if (*stamp != build_stamp())
+    fail("{}: plugin of another build: it is of Tessera {}, this program of {}; build it again",
+         file.string(), *stamp, build_stamp());
+}
+
 }  // namespace
+
+std::string_view build_stamp() {
+  return std::string_view(kPluginStamp).substr(kStampMarker.size());
+}
 
 // Relative to this library, which works in build trees and installations.
 filesystem::path own_plugins(std::string_view kind) {
@@ -156,32 +181,6 @@ std::vector<std::string> load_plugins(const std::vector<filesystem::path>& files
     }
   }
   return problems;
-}
-
-std::string_view build_stamp() {
-  return std::string_view(kPluginStamp).substr(kStampMarker.size());
-}
-
-std::optional<std::string> stamp_in_file(const std::filesystem::path& file) {
-  return find_stamp(read_file(file));
-}
-
-void check_plugin_file(const std::filesystem::path& file) {
-  const std::string bytes = read_file(file);
-  const auto header = read_at<Elf64_Ehdr>(bytes, 0);
-  if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
-    fail("{}: not a shared library", file.string());
-  if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != kMachine ||
-      header->e_type != ET_DYN)
-    fail("{}: not a shared library for this kind of machine", file.string());
-  if (!is_whole(bytes, *header)) fail("{}: the file is cut short; build it again", file.string());
-  const auto stamp = find_stamp(bytes);
-  if (!stamp)
-    fail("{}: not a Tessera plugin (it has no build stamp; make it with tessera_plugin())",
-         file.string());
-  if (*stamp != build_stamp())
-    fail("{}: plugin of another build: it is of Tessera {}, this program of {}; build it again",
-         file.string(), *stamp, build_stamp());
 }
 
 }  // namespace tessera

@@ -7,8 +7,8 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "plugins/loader.h"
 #include "plugins/command_line.h"
+#include "plugins/loader.h"
 
 namespace tessera {
 namespace {
