@@ -62,8 +62,8 @@ void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
     shape = given;
     if (is_used) return;
     fail(
-        "{}=[{}] changes nothing: {} builds a mesh of its own axes ({}) without this knob; give "
-        "their sizes with --set mesh.{}=[{}]",
+        "{}=[{}] has no effect: {} builds a mesh with its own axes ({}) and ignores this knob; "
+        "set their sizes with --set mesh.{}=[{}]",
         knob, fmt::join(given, ","), entry.name, fmt::join(config.mesh.axis_names, ", "), knob,
         example_shape(config.mesh, given));
   };
@@ -185,7 +185,7 @@ void check_knobs(const ExperimentEntry& entry) {
     if (knob.offset < offset && (before == nullptr || knob.offset > before->offset)) before = &knob;
   fail(
       "{}: {} has a member that its FIELDS does not list{}; list every member, or --set and "
-      "hparams.toml do not know it",
+      "hparams.toml miss it",
       entry.site.text(), entry.name,
       before == nullptr ? std::string(", before all others")
                         : fmt::format(", the next after '{}'", before->name));

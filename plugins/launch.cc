@@ -54,8 +54,7 @@ filesystem::path find_transport(const LaunchEnvironment& launch,
   }
   fail(
       "{} started {} processes, but the plugin that joins them is not built: {} is missing; "
-      "install "
-      "libopenmpi-dev and openmpi-bin, and build again (./runexp --version, without {})",
+      "install libopenmpi-dev and openmpi-bin, and build again (./runexp --version, without {})",
       launch.by, launch.size, (folders.back() / fmt::format("{}.so", kTransport)).string(),
       launch.by);
 }
@@ -79,8 +78,9 @@ std::shared_ptr<Transport> join_processes(const LaunchEnvironment& launch,
   std::shared_ptr<Transport> transport = make_transport(kTransport);
   if (transport->size() != launch.size)
     fail(
-        "{} started {} processes, but MPI joins {} of them: it is another MPI's {}; use the mpirun "
-        "of the MPI that Tessera was built with, or srun --mpi=pmix",
+        "{} started {} processes, but MPI joined {} of them: this {} belongs to another MPI; use "
+        "the "
+        "mpirun of the MPI that Tessera was built with, or srun --mpi=pmix",
         launch.by, launch.size, transport->size(), launch.by);
   return transport;
 }

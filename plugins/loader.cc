@@ -94,13 +94,13 @@ void check_plugin_file(const std::filesystem::path& file) {
   if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != kMachine ||
       header->e_type != ET_DYN)
     fail("{}: not a shared library for this kind of machine", file.string());
-  if (!is_whole(bytes, *header)) fail("{}: the file is cut short; build it again", file.string());
+  if (!is_whole(bytes, *header)) fail("{}: the file is truncated; build it again", file.string());
   const auto stamp = find_stamp(bytes);
   if (!stamp)
     fail("{}: not a Tessera plugin (it has no build stamp; make it with tessera_plugin())",
          file.string());
   if (*stamp != build_stamp())
-    fail("{}: plugin of another build: it is of Tessera {}, this program of {}; build it again",
+    fail("{}: plugin of another build: got Tessera {}, expected {}; build the plugin again",
          file.string(), *stamp, build_stamp());
 }
 
@@ -122,7 +122,7 @@ std::vector<filesystem::path> plugin_path(const std::vector<filesystem::path>& g
   std::vector<filesystem::path> path;
   for (const filesystem::path& place : given) {
     if (!filesystem::exists(place))
-      fail("--plugin_path={}: there is no such folder or library", place.string());
+      fail("--plugin_path={}: no such folder or library", place.string());
     path.push_back(place);
   }
   if (const char* variable = std::getenv("TESSERA_PLUGIN_PATH")) {
@@ -133,7 +133,7 @@ std::vector<filesystem::path> plugin_path(const std::vector<filesystem::path>& g
       rest.remove_prefix(std::min(end + 1, rest.size()));
       if (place.empty()) continue;
       if (!filesystem::exists(place))
-        fail("TESSERA_PLUGIN_PATH: there is no folder {}", place.string());
+        fail("TESSERA_PLUGIN_PATH: no such folder: {}", place.string());
       path.push_back(place);
     }
   }
@@ -158,7 +158,7 @@ std::vector<filesystem::path> find_plugins(const std::vector<filesystem::path>& 
 }
 
 void load_plugin(const filesystem::path& file) {
-  if (!filesystem::exists(file)) fail("{}: there is no such plugin", file.string());
+  if (!filesystem::exists(file)) fail("{}: no such plugin", file.string());
   const filesystem::path whole = filesystem::canonical(file);
   if (opened().files.contains(whole)) return;
   check_plugin_file(file);

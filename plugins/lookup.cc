@@ -65,7 +65,7 @@ ExperimentEntry match_experiment(std::string_view name,
   }
   if (matches.size() == 1) return *match;
   if (matches.size() > 1)
-    fail("--exp={} may be {}; give more of the name", name, fmt::join(matches, " or "));
+    fail("--exp={} is ambiguous: {}; give more of the name", name, fmt::join(matches, " or "));
   const std::vector<std::string> near = near_names(name, entries);
   if (!near.empty())
     fail("no experiment '{}'; did you mean '{}'?", name, fmt::join(near, "' or '"));
@@ -74,7 +74,7 @@ ExperimentEntry match_experiment(std::string_view name,
     if (entry.name.starts_with(fmt::format("{}.", name))) of_family.push_back(entry.name);
   if (!of_family.empty())
     fail("'{}' is a family; its experiments are {}", name, fmt::join(of_family, ", "));
-  fail("no experiment '{}'; --list shows the {} there are", name, entries.size());
+  fail("no experiment '{}'; --list shows all {}", name, entries.size());
 }
 
 ExperimentEntry find_experiment(std::string_view name,
@@ -97,7 +97,7 @@ ExperimentEntry find_experiment(std::string_view name,
     if (!problems.empty()) more = fmt::format(" (not loaded: {})", fmt::join(problems, "; "));
     for (const std::filesystem::path& place : path)
       if (find_plugins({place}).empty())
-        more += fmt::format(" (the folder {} holds no plugin)", place.string());
+        more += fmt::format(" (the folder {} has no plugins)", place.string());
     if (more.empty()) throw;
     fail("{}{}", error.what(), more);
   }

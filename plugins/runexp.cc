@@ -84,8 +84,7 @@ Tree other_tree(const std::string& other, const CommandLine& line) {
   const bool is_path = file.has_parent_path() || file.extension() == ".toml";
   if (is_path || filesystem::exists(file))
     fail("--diff={}: {}; expected a run's directory, its hparams.toml, or an experiment", other,
-         filesystem::exists(file) ? "is not a file or a directory"
-                                  : "there is no such file or directory");
+         filesystem::exists(file) ? "is not a file or a directory" : "no such file or directory");
   const ExperimentEntry entry = find_experiment(other, plugin_path(line.plugin_path));
   return to_tree(configure(entry, {}).config);
 }
@@ -95,7 +94,8 @@ int diff_experiments(const ConfiguredExperiment& configured, const CommandLine& 
   const std::vector<std::string> lines =
       diff(configured.config_tree(), other_tree(line.diff_with, line));
   for (const std::string& difference : lines) fmt::print(out, "{}\n", difference);
-  if (lines.empty()) fmt::print(out, "{} and {} are alike\n", configured.name, line.diff_with);
+  if (lines.empty())
+    fmt::print(out, "{} and {} have the same configuration\n", configured.name, line.diff_with);
   return kDone;
 }
 

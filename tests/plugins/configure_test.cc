@@ -96,8 +96,8 @@ TEST_CASE("every value set by an experiment is attributed to a line of the exper
 TEST_CASE("an unused mesh shape or one of wrong length is an error that says how to fix it") {
   const std::string unused = configure_error("zoo.Grid", "ici_mesh_shape=[2,3]");
   REQUIRE(unused ==
-          "ici_mesh_shape=[2,3] changes nothing: zoo.Grid builds a mesh of its own axes (rows, "
-          "columns) without this knob; give their sizes with --set mesh.ici_mesh_shape=[2,3]");
+          "ici_mesh_shape=[2,3] has no effect: zoo.Grid builds a mesh with its own axes (rows, "
+          "columns) and ignores this knob; set their sizes with --set mesh.ici_mesh_shape=[2,3]");
   REQUIRE_THAT(configure_error("zoo.Grid", "dcn_mesh_shape=[2,1,1]"),
                Catch::EndsWith("--set mesh.dcn_mesh_shape=[2,1]"));
   REQUIRE(configure_error("zoo.Cat", "ici_mesh_shape=[1,2]") ==
@@ -123,8 +123,7 @@ std::string knob_error(const std::string& name) {
 TEST_CASE("an experiment with a member missing from FIELDS is rejected") {
   REQUIRE(knob_error("farm.Omitting") ==
           "tests/plugins/fixtures/farm.cc:32: farm.Omitting has a member that its FIELDS does not "
-          "list, the next after 'listed'; list every member, or --set and hparams.toml do not know "
-          "it");
+          "list, the next after 'listed'; list every member, or --set and hparams.toml miss it");
   REQUIRE(knob_error("zoo.FastCat") == "no error");
 }
 

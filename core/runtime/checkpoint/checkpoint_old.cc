@@ -28,7 +28,7 @@ std::map<std::string, CheckpointEntry> parse_list(const std::string& list,
     const size_t open = line.find(" [");
     const size_t close = line.find("] ");
     if (open == std::string::npos || close == std::string::npos || close < open)
-      fail("{}: cannot make sense of the line '{}'", where, line);
+      fail("{}: cannot parse the line '{}'", where, line);
     CheckpointEntry entry{dtype_stored_as(line.substr(0, open), where), {}};
     std::istringstream sizes(line.substr(open + 2, close - open - 2));
     for (int64_t size = 0; sizes >> size;) entry.shape.push_back(size);
@@ -64,7 +64,7 @@ void add_piece(const std::shared_ptr<const Hdf5File>& shard, const std::string& 
                const std::string& where, int64_t version, OpenedCheckpoint* opened) {
   const std::string path = checkpoint_array_name(name);
   const auto entry = opened->entries.find(path);
-  if (entry == opened->entries.end()) fail("{}: the index does not know this array", where);
+  if (entry == opened->entries.end()) fail("{}: the index does not list this array", where);
   const auto dataset = std::make_shared<const Hdf5Dataset>(shard->dataset(name, ChunkCache::kNone));
   const Region block{shard->integers_attribute(name, "offset"), dataset->shape()};
   check_block(*dataset, block, entry->second, where);

@@ -124,7 +124,7 @@ std::vector<int64_t> CheckpointStore::steps() const {
     if (step && entry.is_directory(why)) steps.push_back(*step);
     // It may have been removed just now.
     if (step && why && why != std::errc::no_such_file_or_directory)
-      fail("{}: cannot read this checkpoint: {}; to go on without it, remove it",
+      fail("{}: cannot read this checkpoint: {}; to continue without it, remove it",
            entry.path().string(), why.message());
   }
   if (error && error != std::errc::no_such_file_or_directory)
@@ -143,11 +143,11 @@ Checkpoint CheckpointStore::open(int64_t step) const {
   const std::vector<int64_t> all = steps();
   const auto found = std::find(all.begin(), all.end(), step);
   if (found == all.end())
-    fail("{}: no checkpoint of step {}; there are {}", directory_.string(), step,
-         all.empty() ? "none" : fmt::format("those of {}", fmt::join(all, ", ")));
+    fail("{}: no checkpoint of step {}; available: {}", directory_.string(), step,
+         all.empty() ? "none" : fmt::format("{}", fmt::join(all, ", ")));
   const fs::path path = path_of(step);
   const std::string before =
-      found == all.begin() ? "start from step 0" : fmt::format("go on from step {}", *(found - 1));
+      found == all.begin() ? "start from step 0" : fmt::format("resume from step {}", *(found - 1));
   const std::string remedy = fmt::format(
       "the checkpoint of step {} is damaged: to {}, remove {}, or train with "
       "--checkpoint=auto-fallback",

@@ -283,7 +283,7 @@ struct Executor::Impl {
       const bool stays = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
       if (!stays || !known.insert(input.name).second) continue;
       persistent.push_back(input);
-      buffers.push_back({input.name, input.kind, program.inputs[i], input.type});
+      buffers.push_back({input.name, input.kind, program.inputs[i]});
     }
     persistent_bytes = program.plan.persistent_bytes;
   }

@@ -40,8 +40,7 @@ struct CompileOptions {
 struct Buffer {
   std::string name;
   InputKind kind = InputKind::kState;
-  Type type;   // Global.
-  Type local;  // What each device holds.
+  Type type;  // Global.
 };
 
 // A device's part of a parameter or state.

@@ -68,7 +68,7 @@ std::string complaint_of_flip(const TwoHostStore& stored, const fs::path& path, 
 void check_flip(const TwoHostStore& stored, const fs::path& path, int64_t at, int bit) {
   const std::string said = complaint_of_flip(stored, path, at, bit);
   const std::string directory = stored.store.path_of(20).string();
-  if (said.find("to go on from step 10, remove " + directory) == std::string::npos)
+  if (said.find("to resume from step 10, remove " + directory) == std::string::npos)
     FAIL(path.filename() << ", byte " << at << ", bit " << bit << ": '" << said << "'");
 }
 
