@@ -28,13 +28,19 @@ Setting split_setting(const std::string& given) {
   return {given.substr(0, equals), given.substr(equals + 1)};
 }
 
+// The devices of a shape, which may be invalid.
+int64_t devices_of(const std::vector<int64_t>& shape) {
+  int64_t devices = 1;
+  for (const int64_t size : shape)
+    devices = std::min(devices * std::clamp<int64_t>(size, 1, kMaxDevices), kMaxDevices);
+  return devices;
+}
+
 // A shape with one size per axis and as many devices as in the given shape.
 std::string example_shape(const MeshConfig& mesh, const std::vector<int64_t>& given) {
-  if (given.size() == mesh.axis_names.size()) return fmt::format("{}", fmt::join(given, ","));
-  int64_t devices = 1;
-  for (const int64_t size : given)
-    devices = std::min(devices * std::clamp<int64_t>(size, 1, kMaxDevices), kMaxDevices);
-  return fmt::format("{}", fmt::join(shape_along_data(mesh.axis_names, devices), ","));
+  const bool fits = given.size() == mesh.axis_names.size();
+  return fmt::format(
+      "{}", fmt::join(fits ? given : shape_along_data(mesh.axis_names, devices_of(given)), ","));
 }
 
 void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Setting& setting,
@@ -69,14 +75,6 @@ void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
   };
   check("ici_mesh_shape", experiment.ici_mesh_shape, usual->ici_mesh_shape);
   check("dcn_mesh_shape", experiment.dcn_mesh_shape, usual->dcn_mesh_shape);
-}
-
-// A shape needs a size for each axis, even if no mesh is made.
-void check_mesh(const MeshConfig& mesh) {
-  int64_t slices = 1;
-  for (const int64_t size : mesh.dcn_mesh_shape)
-    slices = std::min(slices * std::clamp<int64_t>(size, 1, kMaxDevices), kMaxDevices);
-  planned_mesh(mesh, slices);
 }
 
 // The path's first name is neither a knob nor a part of the configuration.
@@ -162,7 +160,8 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   check_shapes_are_used(entry, *experiment, configured.config);
   for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
   configured.config = with_all_evals(configured.config);  // --set may add or remove datasets.
-  check_mesh(configured.config.mesh);
+  // A shape needs a size for each axis, even if no mesh is made.
+  planned_mesh(configured.config.mesh, devices_of(configured.config.mesh.dcn_mesh_shape));
   const Tree whole = resolved(configured.config_tree());
   check_required(whole, entry.name);
   check_registered(whole);

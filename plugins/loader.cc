@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include <boost/dll/runtime_symbol_info.hpp>
 #include <boost/dll/shared_library.hpp>
@@ -126,15 +127,11 @@ std::vector<filesystem::path> plugin_path(const std::vector<filesystem::path>& g
     path.push_back(place);
   }
   if (const char* variable = std::getenv("TESSERA_PLUGIN_PATH")) {
-    std::string_view rest = variable;
-    while (!rest.empty()) {
-      const size_t end = std::min(rest.find(':'), rest.size());
-      const filesystem::path place = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
+    std::istringstream places(variable);
+    for (std::string place; std::getline(places, place, ':');) {
       if (place.empty()) continue;
-      if (!filesystem::exists(place))
-        fail("TESSERA_PLUGIN_PATH: no such folder: {}", place.string());
-      path.push_back(place);
+      if (!filesystem::exists(place)) fail("TESSERA_PLUGIN_PATH: no such folder: {}", place);
+      path.emplace_back(place);
     }
   }
   path.push_back(own_plugins("experiments"));

@@ -100,17 +100,7 @@ int diff_experiments(const ConfiguredExperiment& configured, const CommandLine& 
 }
 
 bool reads_data(RunMode mode) {
-  switch (mode) {
-    case RunMode::kTrain:
-    case RunMode::kEval:
-    case RunMode::kDecode:
-      return true;
-    case RunMode::kPlan:
-    case RunMode::kExport:
-    case RunMode::kImport:
-      return false;
-  }
-  return false;
+  return mode == RunMode::kTrain || mode == RunMode::kEval || mode == RunMode::kDecode;
 }
 
 bool mesh_fits(const Experiment& experiment, int64_t devices) {

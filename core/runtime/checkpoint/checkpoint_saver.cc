@@ -140,7 +140,10 @@ void CheckpointSaver::write(const CheckpointInfo& info,
   try {
     Saved saved{.step = info.step};
     saved.bytes = store_.add(info, arrays, *processes_, [this] { reads_->finish_next(); });
-    if (processes_->is_first()) saved.removed = outdated_steps();
+    if (processes_->is_first()) {
+      const std::lock_guard lock(mutex_);
+      saved.removed = store_.outdated(policy_);
+    }
     // Without the lock, or take_saved would wait for the disk.
     for (const int64_t step : saved.removed) store_.remove(step);
     const std::lock_guard lock(mutex_);
@@ -152,11 +155,6 @@ void CheckpointSaver::write(const CheckpointInfo& info,
     failure_ = std::current_exception();
   }
   reads_->finish_all();
-}
-
-std::vector<int64_t> CheckpointSaver::outdated_steps() {
-  const std::lock_guard lock(mutex_);
-  return store_.outdated(policy_);
 }
 
 std::vector<CheckpointSaver::Saved> CheckpointSaver::take_saved() {

@@ -85,7 +85,6 @@ class CheckpointSaver {
 
  private:
   void write(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays);
-  std::vector<int64_t> outdated_steps();
   void join();
 
   CheckpointStore store_;

@@ -61,27 +61,23 @@ std::vector<ShardBytes> parse_written(const std::vector<std::string>& written) {
 }
 
 // On network file systems a host may see another host's file with a delay of some seconds.
-constexpr std::chrono::seconds kPatience{60};
-
-void wait_for_file(const fs::path& file, int64_t bytes, size_t host,
-                   std::chrono::steady_clock::time_point deadline) {
-  std::error_code error;
-  while (static_cast<int64_t>(fs::file_size(file, error)) != bytes) {
-    if (std::chrono::steady_clock::now() > deadline)
-      fail(
-          "{}: process {} wrote {} bytes there, which process 0 does not see; is the directory "
-          "shared by all hosts?",
-          file.string(), host, bytes);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-}
-
 void wait_for_shards(const fs::path& place, const std::vector<ShardBytes>& shards) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  for (size_t host = 0; host < shards.size(); ++host) {
-    const auto number = static_cast<int64_t>(host);
-    wait_for_file(place / checkpoint_shard_name(number), shards[host].file, host, deadline);
-    wait_for_file(place / checkpoint_table_name(number), shards[host].table, host, deadline);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto wait_for_file = [&](const fs::path& file, int64_t bytes, int64_t host) {
+    std::error_code error;
+    while (static_cast<int64_t>(fs::file_size(file, error)) != bytes) {
+      if (std::chrono::steady_clock::now() > deadline)
+        fail(
+            "{}: process {} wrote {} bytes there, which process 0 does not see; is the directory "
+            "shared by all hosts?",
+            file.string(), host, bytes);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  };
+  for (int64_t host = 0; host < std::ssize(shards); ++host) {
+    const ShardBytes& shard = shards[static_cast<size_t>(host)];
+    wait_for_file(place / checkpoint_shard_name(host), shard.file, host);
+    wait_for_file(place / checkpoint_table_name(host), shard.table, host);
   }
 }
 

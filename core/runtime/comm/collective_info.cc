@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -133,25 +132,22 @@ CollectiveInfo read_collective(const Graph& graph, const Node& node) {
 
 GroupTopology::GroupTopology(const std::vector<int64_t>& group, int64_t device,
                              int64_t devices_per_process) {
-  std::map<int64_t, std::vector<Member>> by_process;
-  for (size_t i = 0; i < group.size(); ++i) {
-    const int64_t process = group[i] / devices_per_process;
-    by_process[process].push_back({.device = group[i],
-                                   .index = static_cast<int64_t>(i),
-                                   .process = static_cast<int>(process)});
-  }
+  std::vector<Member> members;
+  for (size_t i = 0; i < group.size(); ++i)
+    members.push_back({.device = group[i],
+                       .index = static_cast<int64_t>(i),
+                       .process = static_cast<int>(group[i] / devices_per_process)});
+  std::ranges::sort(members, {}, &Member::device);  // By process, since devices are numbered so.
   bool found = false;
-  for (auto& [process, members] : by_process) {
-    std::sort(members.begin(), members.end(),
-              [](const Member& a, const Member& b) { return a.device < b.device; });
-    for (size_t i = 0; i < members.size(); ++i) {
-      members[i].position = static_cast<int64_t>(i);
-      if (members[i].device != device) continue;
-      own_ = processes_.size();
-      self_ = members[i];
-      found = true;
-    }
-    processes_.push_back(members);
+  for (Member& member : members) {
+    if (processes_.empty() || processes_.back()[0].process != member.process)
+      processes_.emplace_back();
+    member.position = std::ssize(processes_.back());
+    processes_.back().push_back(member);
+    if (member.device != device) continue;
+    own_ = processes_.size() - 1;
+    self_ = member;
+    found = true;
   }
   CHECK(found, "device {} is not in its own group", device);
 

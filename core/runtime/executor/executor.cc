@@ -50,12 +50,6 @@ size_t index_of(const std::vector<Placement>& placements, std::string_view name,
   fail("the program has no {} '{}'{}", what, name, did_you_mean(name, names));
 }
 
-std::vector<Type> global_types(const std::vector<Placement>& placements, const auto& find) {
-  std::vector<Type> types;
-  for (const Placement& placement : placements) types.push_back(find(placement.name));
-  return types;
-}
-
 #ifdef NDEBUG
 constexpr bool kAlwaysVerify = false;
 #else
@@ -347,12 +341,10 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
           compile_for_device(shared, options, part.number(), Stages::kSilent));
     });
   }
-  program.inputs = global_types(program.plan.inputs, [&](const std::string& name) {
-    return traced.type(traced.find_input(name)->value);
-  });
-  program.outputs = global_types(program.plan.outputs, [&](const std::string& name) {
-    return traced.type(traced.find_output(name)->value);
-  });
+  for (const Placement& input : program.plan.inputs)
+    program.inputs.push_back(traced.type(traced.find_input(input.name)->value));
+  for (const Placement& output : program.plan.outputs)
+    program.outputs.push_back(traced.type(traced.find_output(output.name)->value));
   impl.add_persistent(program);
   impl.programs.push_back(std::move(program));
   impl.bytes = impl.planned_bytes();
