@@ -81,10 +81,9 @@ than the processor has: portable, avx2, avx512, avx512_bf16 or amx.
 Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
 )";
 
-constexpr int64_t kMostThreads = 256;                 // Of a process on a small machine.
-constexpr std::string_view kSelfcheck = "selfcheck";  // A mode that runs no experiment.
-constexpr int64_t kMostDevices = 1024;                // Of one process; each takes a thread or two.
-const std::vector<std::string> kStages = {"trace", "remat", "lower", "fuse"};
+constexpr int64_t kMostThreads = 256;            // Of a process on a small machine.
+constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
+constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
 
 options::options_description description() {
   options::options_description flags;
@@ -104,12 +103,6 @@ options::options_description description() {
                            "dry_run", "print_ids"})
     plain(name);
   return flags;
-}
-
-std::vector<std::string> flag_names(const options::options_description& flags) {
-  std::vector<std::string> names;
-  for (const auto& flag : flags.options()) names.push_back(flag->long_name());
-  return names;
 }
 
 options::variables_map parse_flags(const std::vector<std::string>& arguments) {
@@ -135,7 +128,9 @@ options::variables_map parse_flags(const std::vector<std::string>& arguments) {
     std::string name = error.get_option_name();
     name.erase(0, name.find_first_not_of('-'));
     name.erase(std::min(name.find('='), name.size()));
-    const std::string near = nearest(name, flag_names(flags));
+    std::vector<std::string> names;
+    for (const auto& flag : flags.options()) names.push_back(flag->long_name());
+    const std::string near = nearest(name, names);
     fail("unknown flag --{}{}", name,
          near.empty() ? "; --help lists them" : fmt::format("; did you mean --{}?", near));
   } catch (const options::multiple_occurrences& error) {
@@ -177,17 +172,22 @@ int parse_threads(const std::string& text) {
   return static_cast<int>(threads);
 }
 
+// The index of the value among `names`; Error if it is not one of them.
+size_t index_in(const std::vector<std::string>& names, std::string_view flag,
+                const std::string& value) {
+  const auto found = std::find(names.begin(), names.end(), value);
+  if (found == names.end())
+    fail("--{}={}: expected one of {}{}", flag, value, fmt::join(names, ", "),
+         did_you_mean(value, names));
+  return static_cast<size_t>(found - names.begin());
+}
+
 RunMode parse_mode(const std::string& mode) {
-  static const std::vector<std::pair<std::string, RunMode>> kModes = {
-      {"train", RunMode::kTrain}, {"eval", RunMode::kEval},     {"decode", RunMode::kDecode},
-      {"plan", RunMode::kPlan},   {"export", RunMode::kExport}, {"import", RunMode::kImport}};
-  std::vector<std::string> names;
-  for (const auto& [name, value] : kModes) {
-    if (name == mode) return value;
-    names.push_back(name);
-  }
-  names.emplace_back(kSelfcheck);
-  fail("--mode={}: expected one of {}{}", mode, fmt::join(names, ", "), did_you_mean(mode, names));
+  constexpr RunMode kModes[] = {RunMode::kTrain, RunMode::kEval,   RunMode::kDecode,
+                                RunMode::kPlan,  RunMode::kExport, RunMode::kImport};
+  // The caller has handled selfcheck, which is an action (action_of).
+  return kModes[index_in({"train", "eval", "decode", "plan", "export", "import", kSelfcheck},
+                         "mode", mode)];
 }
 
 // A step's number, or the name of its directory.
@@ -210,13 +210,6 @@ ProfileWindow parse_profile(const std::string& text) {
   if (colon == std::string::npos) fail("--profile={}: expected START:N, such as 10:3", text);
   return {whole_number("profile", text.substr(0, colon), 0),
           whole_number("profile", text.substr(colon + 1), 1)};
-}
-
-std::string parse_stage(const std::string& stage) {
-  if (std::find(kStages.begin(), kStages.end(), stage) == kStages.end())
-    fail("--dump_graph={}: expected one of {}{}", stage, fmt::join(kStages, ", "),
-         did_you_mean(stage, kStages));
-  return stage;
 }
 
 CommandLine::Action action_of(const options::variables_map& values) {
@@ -304,25 +297,28 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   const auto text = [&values](const char* name) {
     return values.count(name) == 0 ? std::string() : values[name].as<std::string>();
   };
+  const auto texts = [&values](const char* name) {
+    return values.count(name) == 0 ? std::vector<std::string>()
+                                   : values[name].as<std::vector<std::string>>();
+  };
   const auto has = [&values](const char* name) { return values.count(name) != 0; };
   CommandLine line;
   line.action = action_of(values);
   line.experiment = text("exp");
   line.diff_with = text("diff");
-  if (has("set")) line.sets = values["set"].as<std::vector<std::string>>();
-  if (has("plugin_path"))
-    for (const std::string& place : values["plugin_path"].as<std::vector<std::string>>())
-      line.plugin_path.emplace_back(place);
+  line.sets = texts("set");
+  for (const std::string& place : texts("plugin_path")) line.plugin_path.emplace_back(place);
   if (has("threads")) line.threads = parse_threads(text("threads"));
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
   if (has("device")) line.device = text("device");
-  if (has("mode") && line.action != CommandLine::Action::kSelfcheck)
-    line.run.mode = parse_mode(text("mode"));
+  if (has("mode") && text("mode") != kSelfcheck) line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
-  if (has("dump_graph")) line.run.dump_graph = parse_stage(text("dump_graph"));
+  line.run.dump_graph = text("dump_graph");
+  if (has("dump_graph"))
+    index_in({"trace", "remat", "lower", "fuse"}, "dump_graph", text("dump_graph"));
   if (has("checkpoint")) line.run.checkpoint = parse_checkpoint(text("checkpoint"));
-  if (has("prompt")) line.run.prompts = values["prompt"].as<std::vector<std::string>>();
-  if (has("prompt_ids")) line.run.prompt_ids = values["prompt_ids"].as<std::vector<std::string>>();
+  line.run.prompts = texts("prompt");
+  line.run.prompt_ids = texts("prompt_ids");
   line.run.print_ids = has("print_ids");
   line.run.format = has("format") ? text("format") : "hf";
   line.run.input = text("input");
