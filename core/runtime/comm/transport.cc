@@ -44,11 +44,11 @@ std::string WaitDeadline::suspension_note() const {
                      static_cast<double>(suspended_.count()) / 1000.0);
 }
 
-void keep_until_exit(std::shared_ptr<void> requests) {
+void keep_until_exit(std::shared_ptr<void> objects) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<void>>;
   const std::lock_guard lock(mutex);
-  kept->push_back(std::move(requests));
+  kept->push_back(std::move(objects));
 }
 
 void register_transport(std::string_view name, MakeTransport make) {

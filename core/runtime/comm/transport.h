@@ -60,8 +60,9 @@ class WaitDeadline {
   std::chrono::milliseconds suspended_{0};
 };
 
-// Keeps requests that are never done, and their buffers, until the process ends.
-void keep_until_exit(std::shared_ptr<void> requests);
+// Keeps requests that are never done, and what they or hanging threads may use, until the process
+// ends.
+void keep_until_exit(std::shared_ptr<void> objects);
 
 // Thread-safe. An Error means that the transport itself failed (a connection broke); the run cannot
 // continue.

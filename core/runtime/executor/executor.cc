@@ -2,9 +2,7 @@
 #include "core/runtime/executor/executor.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <mutex>
 #include <set>
 #include <string_view>
 #include <unordered_set>
@@ -315,11 +313,7 @@ Executor::~Executor() {
       impl_ && (impl_->threads.is_lost() ||
                 (impl_->communicator != nullptr && impl_->communicator->is_stopped() &&
                  impl_->communicator->num_processes() > 1));
-  if (!in_use) return;
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<Impl>>;
-  const std::lock_guard lock(mutex);
-  kept->push_back(std::move(impl_));
+  if (in_use) keep_until_exit(std::move(impl_));
 }
 
 int Executor::add_program(const Graph& traced, const CompileOptions& options) {
