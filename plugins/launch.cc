@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/launch.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/hparams/convert.h"
 #include "core/runtime/comm/transport.h"
 #include "plugins/loader.h"
 
@@ -17,12 +17,8 @@ namespace filesystem = std::filesystem;
 
 std::optional<int> number_in(const char* variable) {
   const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  const std::string_view view = text;
-  int value = 0;
-  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
-  if (error != std::errc() || end != view.data() + view.size()) return std::nullopt;
-  return value;
+  const std::optional<int64_t> value = parse_integer(text == nullptr ? "" : text);
+  return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
 }
 
 // Environment variables of a launcher.

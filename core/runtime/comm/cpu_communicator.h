@@ -77,7 +77,8 @@ class CpuCommunicator final : public Communicator {
   std::string stalled(std::chrono::milliseconds least) const override;
   int64_t bytes_sent(int64_t device) const override;
 
-  // For collective kernels.
+  // The rest is for collective kernels.
+
   // The rendezvous of a group's local devices, which are its members in the order of their numbers.
   std::shared_ptr<Rendezvous> rendezvous(const std::vector<int64_t>& group);
   // A local device begins and ends a collective. Beginning throws an Error if the run was stopped.

@@ -15,7 +15,7 @@
 namespace tessera {
 
 // Who uses which tags. They are small because MPI guarantees no tags above 32767.
-constexpr int kPositionsTag = 0;         // Reports of a hang (communicator_state.h).
+constexpr int kPositionsTag = 0;         // Reports of a hang (cpu_communicator.h).
 constexpr int kFirstAgreementTag = 1;    // process_group.h: one tag per channel.
 constexpr int kFirstCollectiveTag = 64;  // collective_kernel.h: one tag per pair of devices.
 

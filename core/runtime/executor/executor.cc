@@ -204,16 +204,12 @@ struct Executor::Impl {
 
   const Program& program(int number) const { return programs[static_cast<size_t>(number)]; }
 
-  size_t state_index(std::string_view name) const {
-    return index_of(persistent, name, "parameter or state");
-  }
-
   ShardedPlace place(const Placement& placement, const Type& global) const {
     CHECK(allocated, "allocate() comes before data");
     return {placement.name, global, mesh, placement.offset};
   }
   ShardedPlace state(std::string_view name) const {
-    const size_t index = state_index(name);
+    const size_t index = index_of(persistent, name, "parameter or state");
     return place(persistent[index], buffers[index].type);
   }
 
@@ -390,16 +386,15 @@ int64_t Executor::first_device() const { return impl_->parts[0]->number(); }
 int64_t Executor::local_devices() const { return static_cast<int64_t>(impl_->parts.size()); }
 
 std::vector<Shard> Executor::shards(std::string_view name) {
-  const size_t index = impl_->state_index(name);
-  const Placement& placement = impl_->persistent[index];
-  const Type& global = impl_->buffers[index].type;
-  CHECK(impl_->allocated, "allocate() comes before data");
+  const ShardedPlace place = impl_->state(name);
   std::vector<Shard> shards;
   for (const auto& part : impl_->parts) {
+    const Region block = shard_block(place.type, place.mesh, part->number());
+    const int64_t bytes = block.elements() * dtype_bytes(place.type.dtype);
     shards.push_back({.device = part->number(),
-                      .block = shard_block(global, impl_->mesh, part->number()),
-                      .owned = owns_block(global, impl_->mesh, part->number()),
-                      .memory = part->buffer(placement.offset, placement.type.bytes())});
+                      .block = block,
+                      .owned = owns_block(place.type, place.mesh, part->number()),
+                      .memory = part->buffer(place.offset, bytes)});
   }
   return shards;
 }
