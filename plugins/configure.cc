@@ -135,7 +135,6 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   const Tree knobs = entry.knobs(*experiment);
   std::vector<Setting> later;
   ConfiguredExperiment configured;
-  configured.name = entry.name;
   configured.experiment = experiment;
   configured.entry = entry;
   std::vector<std::string> knob_sets;

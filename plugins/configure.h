@@ -11,7 +11,6 @@
 namespace tessera {
 
 struct ConfiguredExperiment {
-  std::string name;
   std::shared_ptr<const Experiment> experiment;  // With its knobs set,
   ExperimentEntry entry;                         // and its registration.
   Tree knobs;                                    // With provenance.

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
-#include <set>
 #include <sstream>
 
 #include <boost/dll/runtime_symbol_info.hpp>
@@ -22,17 +22,6 @@ namespace tessera {
 namespace {
 
 namespace filesystem = std::filesystem;
-
-// Never destroyed: objects made by a plugin may outlive main.
-struct Opened {
-  std::set<filesystem::path> files;
-  std::vector<boost::dll::shared_library> libraries;
-};
-
-Opened& opened() {
-  static auto* instance = new Opened;
-  return *instance;
-}
 
 // Removes the path at the beginning of dlopen's text, which our message already has.
 std::string reason_of(const boost::system::system_error& error, const filesystem::path& file) {
@@ -156,16 +145,17 @@ std::vector<filesystem::path> find_plugins(const std::vector<filesystem::path>& 
 
 void load_plugin(const filesystem::path& file) {
   if (!filesystem::exists(file)) fail("{}: no such plugin", file.string());
+  // Never destroyed: objects made by a plugin may outlive main.
+  static auto* const opened = new std::map<filesystem::path, boost::dll::shared_library>;
   const filesystem::path whole = filesystem::canonical(file);
-  if (opened().files.contains(whole)) return;
+  if (opened->contains(whole)) return;
   check_plugin_file(file);
   const LoadingPlugin scope(whole.string());
   try {
-    opened().libraries.emplace_back(whole.string(), boost::dll::load_mode::rtld_now);
+    opened->try_emplace(whole, whole.string(), boost::dll::load_mode::rtld_now);
   } catch (const boost::system::system_error& error) {
     fail("{}: the plugin cannot be loaded: {}", file.string(), reason_of(error, whole));
   }
-  opened().files.insert(whole);
 }
 
 std::vector<std::string> load_plugins(const std::vector<filesystem::path>& files) {

@@ -66,8 +66,8 @@ int list(const CommandLine& line, std::ostream& out, std::ostream& errors) {
 }
 
 int describe_experiment(const ConfiguredExperiment& configured, std::ostream& out) {
-  fmt::print(out, "{}\n\nKnobs\n{}\nConfiguration\n{}", configured.name, describe(configured.knobs),
-             describe(configured.config_tree()));
+  fmt::print(out, "{}\n\nKnobs\n{}\nConfiguration\n{}", configured.entry.name,
+             describe(configured.knobs), describe(configured.config_tree()));
   return kDone;
 }
 
@@ -95,7 +95,8 @@ int diff_experiments(const ConfiguredExperiment& configured, const CommandLine& 
       diff(configured.config_tree(), other_tree(line.diff_with, line));
   for (const std::string& difference : lines) fmt::print(out, "{}\n", difference);
   if (lines.empty())
-    fmt::print(out, "{} and {} have the same configuration\n", configured.name, line.diff_with);
+    fmt::print(out, "{} and {} have the same configuration\n", configured.entry.name,
+               line.diff_with);
   return kDone;
 }
 
@@ -121,7 +122,7 @@ std::string fitting_shape(const MeshConfig& mesh, int64_t devices) {
 std::string run_command(const ConfiguredExperiment& configured, const CommandLine& line,
                         int64_t devices) {
   const bool fits = mesh_fits(*configured.experiment, devices);
-  std::string command = "./runexp --exp=" + configured.name;
+  std::string command = "./runexp --exp=" + configured.entry.name;
   if (line.run.devices > 1) command += fmt::format(" --devices={}", line.run.devices);
   if (!line.run.job_log_dir.empty())
     command += " --job_log_dir=" + shell_quoted(line.run.job_log_dir.string());
@@ -142,8 +143,8 @@ std::optional<std::string> missing_data_message(const ConfiguredExperiment& conf
   if (find == nullptr || !reads_data(line.run.mode)) return std::nullopt;
   const std::optional<MissingData> missing = find(*configured.experiment, configured.config);
   if (!missing) return std::nullopt;
-  std::string text =
-      fmt::format("{}: {}. These commands make it and train:\n\n", configured.name, missing->what);
+  std::string text = fmt::format("{}: {}. These commands make it and train:\n\n",
+                                 configured.entry.name, missing->what);
   for (const std::string& command : missing->commands) text += fmt::format("  {}\n", command);
   text += fmt::format("  {}\n", run_command(configured, line, devices));
   if (!missing->advice.empty()) text += fmt::format("\n{}\n", missing->advice);
@@ -172,11 +173,12 @@ int thread_budget(const CommandLine& line, const ProcessGroup& processes) {
 Ending run(const ConfiguredExperiment& configured, const CommandLine& line, const DeviceKind& kind,
            ProcessGroup& processes, StallWatch* watch) {
   RunOptions options = line.run;
-  options.experiment = configured.name;
+  options.experiment = configured.entry.name;
   options.site = configured.entry.site;
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
-  if (options.job_log_dir.empty()) options.job_log_dir = filesystem::path("runs") / configured.name;
+  if (options.job_log_dir.empty())
+    options.job_log_dir = filesystem::path("runs") / configured.entry.name;
   // A plan for any mesh needs one device, to ask about its kernels.
   const std::vector<std::unique_ptr<Device>> devices =
       kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices, options.threads);

@@ -125,16 +125,15 @@ double seconds(Milliseconds time) { return std::chrono::duration<double>(time).c
 
 }  // namespace
 
-StallProbes::Registration::~Registration() {
-  if (probes_ == nullptr) return;
-  const std::lock_guard lock(probes_->mutex_);
-  probes_->probes_.erase(number_);
-}
-
 StallProbes::Registration StallProbes::add(Probe probe) {
-  const std::lock_guard lock(mutex_);
-  probes_.emplace(next_, std::move(probe));
-  return Registration(*this, next_++);
+  std::unique_lock lock(mutex_);
+  const int64_t number = next_++;
+  probes_.emplace(number, std::move(probe));
+  lock.unlock();
+  return Registration(this, [this, number](void*) {
+    const std::lock_guard lock(mutex_);
+    probes_.erase(number);
+  });
 }
 
 std::string StallProbes::stalled(std::chrono::milliseconds least) const {

@@ -25,23 +25,9 @@ class StallProbes {
   // 'step 12' for process 1 (host b)"; or "".
   using Probe = std::function<std::string(std::chrono::milliseconds least)>;
 
-  // Removes its probe when destroyed.
-  class [[nodiscard]] Registration {
-   public:
-    Registration() = default;
-    Registration(StallProbes& probes, int64_t number) : probes_(&probes), number_(number) {}
-    Registration(Registration&& other) noexcept : probes_(other.probes_), number_(other.number_) {
-      other.probes_ = nullptr;
-    }
-    Registration& operator=(Registration&&) = delete;
-    ~Registration();
-
-   private:
-    StallProbes* probes_ = nullptr;
-    int64_t number_ = 0;
-  };
-
-  Registration add(Probe probe);
+  // Removes its probe when destroyed, which is before the StallProbes are.
+  using Registration = std::shared_ptr<void>;
+  [[nodiscard]] Registration add(Probe probe);
   // What the first probe returns that returns anything; or "".
   std::string stalled(std::chrono::milliseconds least) const;
 
