@@ -93,7 +93,7 @@ TEST_CASE("the newest, one, or all checkpoints get the same scores as in trainin
   REQUIRE(read_file(run / "metrics.jsonl") == log);
 
   REQUIRE_THROWS_WITH(run_tiny(config, run, eval_of({Kind::kStep, 7})),
-                      Catch::Contains("no checkpoint of step 7; available: 3, 6, 9, 12"));
+                      Catch::Contains("no checkpoint of step 7; there are those of 3, 6, 9, 12"));
 }
 
 TEST_CASE("a running job is followed until it is done, although checkpoints are removed") {
