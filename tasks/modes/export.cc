@@ -216,7 +216,7 @@ class Export final : public BaseRun {
     int64_t elements = 1;
     for (const int64_t size : block.shape) elements *= size;
     bytes_.resize(static_cast<size_t>(elements * dtype_bytes(parameter.type.dtype)));
-    checkpoint_.read_block(path_of(parameter), block.origin, block.shape, bytes_);
+    checkpoint_.read_block(path_of(parameter), block, bytes_);
     copy_to_hf(tensor, part, rows, {block, parameter.type.dtype, bytes_}, values_);
   }
 

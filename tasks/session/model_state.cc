@@ -66,7 +66,7 @@ void read_shards(Executor& executor, const std::string& name, const Checkpoint& 
                  const std::string& path, const Type& type) {
   checkpoint.expect(path, type.dtype, shape_of(type));
   fill_shards(executor, name, [&](const Region& block, std::span<std::byte> bytes) {
-    checkpoint.read_block(path, block.origin, block.shape, bytes);
+    checkpoint.read_block(path, block, bytes);
   });
 }
 
@@ -164,8 +164,7 @@ std::vector<CheckpointArray> checkpoint_arrays(Executor& executor) {
         arrays.push_back({.path = checkpoint_path(buffer),
                           .dtype = buffer.type.dtype,
                           .shape = shape_of(buffer.type),
-                          .offset = shard.block.origin,
-                          .piece = shard.block.shape,
+                          .block = shard.block,
                           .bytes = shard.memory});
   }
   return arrays;

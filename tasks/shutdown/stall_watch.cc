@@ -8,7 +8,6 @@
 #include <fmt/core.h>
 
 #include "core/base/process.h"
-#include "core/runtime/comm/watchdog.h"
 #include "tasks/logging/failure_log.h"
 
 namespace tessera {

@@ -66,7 +66,7 @@ TEST_CASE("a name registered by two plugins is reported after loading") {
 TEST_CASE("usage and configuration errors are one line with exit code 2") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
-  require_one_line_error(runexp(folder, "--exq=a"), 2, "no flag --exq; did you mean --exp?");
+  require_one_line_error(runexp(folder, "--exq=a"), 2, "unknown flag --exq; did you mean --exp?");
   require_one_line_error(runexp(folder, "--exp=SorceLm"), 2,
                          "no experiment 'SorceLm'; did you mean 'quickstart.SourceLm'?");
   require_one_line_error(runexp(folder, kTiny + " --set num_heads=3"), 2, "3");
@@ -74,7 +74,7 @@ TEST_CASE("usage and configuration errors are one line with exit code 2") {
                          "did you mean 'num_heads'?");
   require_one_line_error(runexp(folder, kTiny + " --set input.path=missing.txt"), 2, "missing.txt");
   require_one_line_error(runexp(folder, kTiny + " --plugin_path=nowhere"), 2,
-                         "--plugin_path=nowhere: there is no such folder or library");
+                         "--plugin_path=nowhere: no such folder or library");
   require_one_line_error(runexp(folder, kTiny + " --device=cuda"), 2,
                          "--device=cuda: unknown kind of device; expected cpu");
   require_one_line_error(runexp(folder, "--mode=selfcheck --device=cpy"), 2,
@@ -222,7 +222,8 @@ TEST_CASE("a run trains, reports that it is complete, and rejects another config
   REQUIRE(runexp(folder, changed + " --restart").exit_code == 0);
 
   // The configuration in the run's directory is the requested one.
-  REQUIRE(runexp(folder, changed + " --diff=run").out == "quickstart.CharLm and run are alike\n");
+  REQUIRE(runexp(folder, changed + " --diff=run").out ==
+          "quickstart.CharLm and run have the same configuration\n");
   REQUIRE(runexp(folder, kTiny + " --diff=run").out == "task.learner.ema_decay: 0.0 -> 0.5\n");
 }
 

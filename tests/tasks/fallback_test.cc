@@ -55,7 +55,7 @@ TEST_CASE("a damaged newest checkpoint stops the run with an error that names wh
   REQUIRE(run_tiny(saving_config(), run.path()) == 0);
   damage(run.path(), 8);
   const std::string directory = CheckpointStore(run / "checkpoints").path_of(8).string();
-  REQUIRE_THAT(refusal(run.path()), Contains("to go on from step 6, remove " + directory) &&
+  REQUIRE_THAT(refusal(run.path()), Contains("to resume from step 6, remove " + directory) &&
                                         Contains("--checkpoint=auto-fallback"));
   REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/runtime/comm/watchdog.h"
+#include "core/runtime/comm/transport.h"
 
 #include "tests/support/catch.h"
 
@@ -52,18 +52,6 @@ TEST_CASE("short work between waits counts against the timeout") {
   WaitDeadline deadline(10s, begin);
   for (auto time = 900ms; time < 10s; time += 900ms) deadline.resume(begin + time);
   REQUIRE(deadline.poll(begin + 10s));
-}
-
-TEST_CASE("the report is that of the first registered stall probe with something to report") {
-  StallProbes probes;
-  REQUIRE(probes.stalled(1s).empty());
-  const auto first = probes.add([](auto least) { return least > 1s ? "" : "first"; });
-  {
-    const auto second = probes.add([](auto) { return "second"; });
-    REQUIRE(probes.stalled(1s) == "first");
-    REQUIRE(probes.stalled(2s) == "second");
-  }
-  REQUIRE(probes.stalled(2s).empty());
 }
 
 }  // namespace
