@@ -11,9 +11,8 @@
 #include "core/graph/rules.h"
 #include "inputs/base_input.h"
 #include "layers/models/base_model.h"
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 #include "tasks/learner/learner.h"
-#include "tasks/train_hparams.h"
 
 namespace tessera {
 

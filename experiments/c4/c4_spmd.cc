@@ -9,7 +9,7 @@
 #include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include "inputs/flat_tokens/text_input.h"
 #include "layers/models/language_model.h"
 #include "layers/norms/norms.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

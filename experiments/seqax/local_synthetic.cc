@@ -3,7 +3,7 @@
 #include "experiments/seqax/model.h"
 #include "experiments/seqax/synthetic_tasks.h"
 #include "plugins/registry.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/logging/throughput.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
+#include "core/backend/cpu/device.h"
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -35,6 +38,15 @@ std::string peak_text(const Device& device) {
   return fmt::format("peak {:.0f} GFLOP/s in f32, {:.0f} in bf16",
                      device.peak_flops(DType::kF32) / kGiga,
                      device.peak_flops(DType::kBF16) / kGiga);
+}
+
+int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes) {
+  const int64_t usable = usable_cpu_threads();
+  const int64_t threads = options.threads > 0 ? options.threads : usable;
+  // Several processes share the processors; a single one may use all.
+  const int64_t processors = processes.size() > 1 ? std::min(usable, threads) : usable;
+  const int64_t of_a_device = std::max<int64_t>(1, threads / options.devices);
+  return processes.size() * std::clamp<int64_t>(processors / of_a_device, 1, options.devices);
 }
 
 Throughput::Throughput(int64_t tokens_per_step, const std::map<DType, double>& flops,

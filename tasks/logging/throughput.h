@@ -8,6 +8,8 @@
 
 #include "core/backend/backend.h"
 #include "core/graph/graph.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/config/run_options.h"
 
 namespace tessera {
 
@@ -17,6 +19,10 @@ std::map<DType, double> model_flops(const Graph& traced);
 
 // "peak 236 GFLOP/s in f32, 473 in bf16": the peak of one device, the reference of MFU.
 std::string peak_text(const Device& device);
+
+// How many devices of the run compute at the same time, given that those of a process share its
+// threads.
+int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes);
 
 class Throughput {
  public:

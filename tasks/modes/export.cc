@@ -13,7 +13,7 @@
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/config/run_config.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/interop/hf_copy.h"
 #include "tasks/interop/hf_model.h"
 #include "tasks/interop/hf_tokenizer.h"

@@ -9,7 +9,7 @@
 
 #include "core/base/process.h"
 #include "core/runtime/comm/watchdog.h"
-#include "tasks/logging/failure_log.h"
+#include "tasks/logging/run_log.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "tasks/logging/console.h"
 #include "tasks/train/train_session.h"
-#include "tasks/train_hparams.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 

@@ -11,7 +11,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "tasks/config/experiment.h"
-#include "tasks/learner/optimizers/sgd.h"
+#include "tasks/learner/optimizers.h"
 #include "tasks/session/model_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"

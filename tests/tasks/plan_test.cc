@@ -9,8 +9,7 @@
 #include <boost/property_tree/json_parser.hpp>
 #include <boost/property_tree/ptree.hpp>
 
-#include "tasks/config/strategies.h"
-#include "tasks/plan/plan_report.h"
+#include "tasks/config/experiment.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 
 #include <algorithm>
 #include <cmath>
