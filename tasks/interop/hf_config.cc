@@ -78,16 +78,14 @@ class Reader {
   }
   double positive_or(std::string_view name, double otherwise) const {
     const Json* found = find(name);
-    if (found == nullptr) return otherwise;
-    const double number = found->as_number();
+    const double number = found == nullptr ? otherwise : found->as_number();
     if (!(number > 0.0) || !std::isfinite(number))
       fail("{} is {}, expected a number above 0", found->where(), number);
     return number;
   }
   double rate_or(std::string_view name, double otherwise) const {
     const Json* found = find(name);
-    if (found == nullptr) return otherwise;
-    const double rate = found->as_number();
+    const double rate = found == nullptr ? otherwise : found->as_number();
     if (!(rate >= 0.0 && rate < 1.0))
       fail("{} is {}, expected a rate from 0 to below 1", found->where(), rate);
     return rate;
@@ -120,8 +118,8 @@ HfFamily parse_family(const Reader& reader) {
     if (row.name == type) return row.value;
     names.emplace_back(row.name);
   }
-  fail("{}: model_type is '{}'; the architectures that are read and written are {}{}",
-       reader.where(), type, fmt::join(names, " and "), did_you_mean(type, names));
+  fail("{}: model_type is '{}', expected {}{}", reader.where(), type, fmt::join(names, " or "),
+       did_you_mean(type, names));
 }
 
 // Members that change logits and that our models do not support.
@@ -130,23 +128,26 @@ void refuse_oddities(const Reader& reader) {
     fail("{}: {}: {}", reader.where(), name, why);
   };
   if (reader.find("quantization_config") != nullptr)
-    refuse("quantization_config", "quantised weights are not read; convert them to bf16 or f32");
+    refuse("quantization_config",
+           "quantised weights are not supported; convert them to bf16 or f32");
   if (!reader.flag_or("scale_attn_weights", true))
-    refuse("scale_attn_weights", "is false; scores are expected to be divided by √(head_dim)");
+    refuse("scale_attn_weights", "is false; expected scores divided by √head_dim");
   if (reader.flag_or("scale_attn_by_inverse_layer_idx", false))
-    refuse("scale_attn_by_inverse_layer_idx", "is true; layers are expected to be scaled alike");
+    refuse("scale_attn_by_inverse_layer_idx", "is true; expected equal scales for all layers");
   if (reader.flag_or("add_cross_attention", false))
-    refuse("add_cross_attention", "is true; a decoder alone is expected");
+    refuse("add_cross_attention", "is true; expected a decoder only");
 }
 
 void parse_rotation(const Json& json, const std::string& where, HfConfig* into) {
   const Reader reader(json, where);
   for (const auto& [name, value] : json.as_object())
-    if (value.is_object()) fail("{}: each kind of layer has a rotation of its own", json.where());
+    if (value.is_object())
+      fail("{}: a rotation for each kind of layer is not supported", json.where());
   into->rope_theta = reader.positive_or("rope_theta", into->rope_theta);
   const std::string type = reader.text_or("rope_type", reader.text_or("type", "default"));
   if (reader.positive_or("partial_rotary_factor", 1.0) != 1.0)
-    fail("{} rotates a part of each head only (partial_rotary_factor)", json.where());
+    fail("{}: partial_rotary_factor is not 1, but rotating a part of each head is not supported",
+         json.where());
   if (type == "default") return;
   if (type == "linear") {
     into->rope_factor = reader.positive_or("factor", 1.0);
@@ -160,7 +161,7 @@ void parse_rotation(const Json& json, const std::string& where, HfConfig* into) 
       fail("{}: low_freq_factor {} is not below high_freq_factor {}", json.where(),
            into->stretch.low, into->stretch.high);
   } else {
-    fail("{} is of type '{}'; default, linear and llama3 are read", json.where(), type);
+    fail("{} has type '{}', expected default, linear or llama3", json.where(), type);
   }
 }
 
@@ -209,7 +210,7 @@ class Writer {
   }
   void add(std::string_view name, int64_t number) { add(name, std::to_string(number)); }
   void add(std::string_view name, double number) { add(name, number_text(number)); }
-  void add_flag(std::string_view name, bool flag) { add(name, flag ? "true" : "false"); }
+  void add_flag(std::string_view name, bool flag) { add(name, fmt::format("{}", flag)); }
   void add_text(std::string_view name, std::string_view text) {
     add(name, fmt::format("\"{}\"", text));
   }
@@ -265,7 +266,7 @@ Template<Activation> hf_activation(const std::string& name, const std::string& w
     if (row.name == name) return row.activation;
     names.emplace_back(row.name);
   }
-  fail("{}: no activation '{}'{}; there are {}", where, name, did_you_mean(name, names),
+  fail("{}: unknown activation '{}'{}; expected one of {}", where, name, did_you_mean(name, names),
        fmt::join(names, ", "));
 }
 

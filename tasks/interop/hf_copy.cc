@@ -108,25 +108,27 @@ void with_elements(const OurBlock& ours, Action action) {
   CHECK(false, "weights of {}", dtype_name(ours.dtype));
 }
 
+template <typename From, typename To>
+void copy_run(const From* from, int64_t from_step, To* to, int64_t to_step, int64_t count,
+              float offset) {
+  // Without an offset the bits are copied unchanged.
+  if (offset == 0.0f) {
+    for (int64_t i = 0; i < count; ++i) to[i * to_step] = static_cast<To>(from[i * from_step]);
+  } else {
+    for (int64_t i = 0; i < count; ++i)
+      to[i * to_step] = static_cast<To>(static_cast<float>(from[i * from_step]) + offset);
+  }
+}
+
 }  // namespace
 
 void copy_from_hf(const HfTensor& tensor, const HfPart& part, RowRange rows,
                   std::span<const float> values, const OurBlock& ours) {
   CHECK(static_cast<int64_t>(values.size()) == rows.size() * tensor.row_elements);
-  const auto offset = static_cast<float>(tensor.offset);
   with_elements(ours, [&](auto* elements) {
-    using Element = std::remove_pointer_t<decltype(elements)>;
     each_run(tensor, part, rows, ours.block, [&](const Run& run) {
-      const float* from = values.data() + run.theirs;
-      Element* to = elements + run.ours;
-      // Without an offset the bits are copied unchanged.
-      if (offset == 0.0f) {
-        for (int64_t i = 0; i < run.count; ++i)
-          to[i * run.our_step] = static_cast<Element>(from[i * run.their_step]);
-      } else {
-        for (int64_t i = 0; i < run.count; ++i)
-          to[i * run.our_step] = static_cast<Element>(from[i * run.their_step] - offset);
-      }
+      copy_run(values.data() + run.theirs, run.their_step, elements + run.ours, run.our_step,
+               run.count, -static_cast<float>(tensor.offset));
     });
   });
 }
@@ -134,18 +136,10 @@ void copy_from_hf(const HfTensor& tensor, const HfPart& part, RowRange rows,
 void copy_to_hf(const HfTensor& tensor, const HfPart& part, RowRange rows, const OurBlock& ours,
                 std::span<float> values) {
   CHECK(static_cast<int64_t>(values.size()) == rows.size() * tensor.row_elements);
-  const auto offset = static_cast<float>(tensor.offset);
   with_elements(ours, [&](const auto* elements) {
     each_run(tensor, part, rows, ours.block, [&](const Run& run) {
-      float* to = values.data() + run.theirs;
-      const auto* from = elements + run.ours;
-      if (offset == 0.0f) {
-        for (int64_t i = 0; i < run.count; ++i)
-          to[i * run.their_step] = static_cast<float>(from[i * run.our_step]);
-      } else {
-        for (int64_t i = 0; i < run.count; ++i)
-          to[i * run.their_step] = static_cast<float>(from[i * run.our_step]) + offset;
-      }
+      copy_run(elements + run.ours, run.our_step, values.data() + run.theirs, run.their_step,
+               run.count, static_cast<float>(tensor.offset));
     });
   });
 }

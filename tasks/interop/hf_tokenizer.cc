@@ -48,8 +48,9 @@ void add_json_of_sentence_piece(const std::string& name, HfTokenizer* result) {
   HfSentencePiece made = hf_sentence_piece(model->second, name);
   if (made.json.empty()) {
     result->remark = fmt::format(
-        "no tokenizer.json is written along, only tokenizer.model, which transformers reads "
-        "otherwise or not at all: {}, of which the library tokenizers cannot give the ids",
+        "the export has tokenizer.model, which transformers reads differently or not at all, but "
+        "no "
+        "tokenizer.json: the library tokenizers cannot reproduce the ids, because {}",
         made.reason);
   } else {
     result->files["tokenizer.json"] = std::move(made.json);
@@ -155,8 +156,6 @@ std::string control_tokens(const SentencePieceFile& file) {
   return json_list(tokens);
 }
 
-const char* json_flag_text(bool flag) { return flag ? "true" : "false"; }
-
 std::string unigram_model(const SentencePieceFile& file) {
   float best = 0;
   bool is_first = true;
@@ -178,7 +177,7 @@ std::string unigram_model(const SentencePieceFile& file) {
     if (piece.type == PieceType::kUnknown) model.add("unk_id", static_cast<int64_t>(id));
     entries.push_back(fmt::format("[{}, {}]", json_quoted(piece.text), score));
   }
-  return model.add_raw("byte_fallback", json_flag_text(file.has_byte_fallback))
+  return model.add_raw("byte_fallback", fmt::format("{}", file.has_byte_fallback))
       .add_raw("vocab", json_list(entries))
       .text();
 }
@@ -221,8 +220,8 @@ std::string bpe_model(const SentencePieceFile& file, bool takes_whole_words) {
   return model.add_raw("continuing_subword_prefix", "null")
       .add_raw("end_of_word_suffix", "null")
       .add_raw("fuse_unk", "true")
-      .add_raw("byte_fallback", json_flag_text(file.has_byte_fallback))
-      .add_raw("ignore_merges", json_flag_text(takes_whole_words))
+      .add_raw("byte_fallback", fmt::format("{}", file.has_byte_fallback))
+      .add_raw("ignore_merges", fmt::format("{}", takes_whole_words))
       .add_raw("vocab", vocabulary.text())
       .add_raw("merges", merges_of(file))
       .text();
@@ -312,15 +311,15 @@ std::string reason_against(const SentencePieceFile& file) {
     return "it is a model of whole words or of single characters";
   if (!file.marks_spaces) return "its normalizer does not mark spaces (escape_whitespaces)";
   if (file.has_space_behind)
-    return "its words have their space behind them (treat_whitespace_as_suffix)";
+    return "the space is at the end of its words (treat_whitespace_as_suffix)";
   if (file.kind == Kind::kBpe) {
     for (const Piece& piece : file.pieces)
       if (piece.type == PieceType::kUnused)
-        return fmt::format("its piece '{}' is there for merging only", piece.text);
+        return fmt::format("its piece '{}' is used only in merges", piece.text);
     if (has_equal_scores(file)) return "some of its pieces have equal scores";
   }
   if (const std::string character = missing_character(file); !character.empty())
-    return fmt::format("the character '{}' is found in its pieces, but is none of them", character);
+    return fmt::format("the character '{}' occurs in its pieces but is not a piece", character);
   return "";
 }
 
@@ -331,7 +330,7 @@ std::string reason_against_words(const SentencePieceFile& file, const std::strin
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     const Piece& piece = file.pieces[id];
     if (piece.type == PieceType::kNormal && tokenizer->encode(piece.text).size() != 1)
-      return fmt::format("its merges do not come to its piece '{}'", piece.text);
+      return fmt::format("its merges do not produce its piece '{}'", piece.text);
   }
   return "";
 }
@@ -347,7 +346,7 @@ HfTokenizer hf_tokenizer_of(const Tokenizer& tokenizer) {
   add_json_of_sentence_piece(tokenizer.name(), &result);
   if (result.files.empty()) {
     result.remark =
-        fmt::format("the tokenizer '{}' is no file, so none is written along", tokenizer.name());
+        fmt::format("the tokenizer '{}' has no file, so none is exported", tokenizer.name());
   } else if (result.files.contains("tokenizer.json") && !result.files.contains(kSettings)) {
     result.files[kSettings] = settings_of(tokenizer, result.special);
   }
@@ -362,11 +361,11 @@ HfTokenizer hf_tokenizer_of(const ExperimentConfig& experiment,
     if (input->tokenizer() == nullptr) input->attach({.run_directory = run_directory});
     if (const Tokenizer* tokenizer = input->tokenizer()) return hf_tokenizer_of(*tokenizer);
   } catch (const Error& error) {
-    return {.remark = fmt::format("no tokenizer is written along, since the run's input cannot be "
-                                  "opened: {}",
-                                  error.what())};
+    return {.remark =
+                fmt::format("no tokenizer is exported because the run's input cannot be opened: {}",
+                            error.what())};
   }
-  return {.remark = "the run's input has no tokenizer, so none is written along"};
+  return {.remark = "the run's input has no tokenizer, so none is exported"};
 }
 
 HfSentencePiece hf_sentence_piece(std::string_view model, const std::string& where) {

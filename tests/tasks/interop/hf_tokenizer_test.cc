@@ -64,7 +64,7 @@ TEST_CASE("a missing tokenizer is reported and is not an error") {
   const TemporaryDirectory directory;
   const HfTokenizer bytes = hf_tokenizer_of(*make_tokenizer("bytes"));
   REQUIRE(bytes.files.empty());
-  REQUIRE_THAT(bytes.remark, Contains("the tokenizer 'bytes' is no file"));
+  REQUIRE_THAT(bytes.remark, Contains("the tokenizer 'bytes' has no file"));
   ExperimentConfig config = hf_experiment("llama");
   REQUIRE_THAT(hf_tokenizer_of(config, directory.path()).remark, Contains("has no tokenizer"));
   config.input =
@@ -226,14 +226,14 @@ TEST_CASE("a SentencePiece model that tokenizer.json cannot express is not expor
                Contains("treat_whitespace_as_suffix"));
   REQUIRE_THAT(reason(model_piece("ac", -3)), Contains("the character 'c'"));
   REQUIRE_THAT(reason(bpe + model_piece("bb", -1)), Contains("equal scores"));
-  REQUIRE_THAT(reason(bpe + model_piece("bb", -1.25, 5)), Contains("'bb' is there for merging"));
-  REQUIRE_THAT(reason(bpe + model_piece("bba\\", -1.25)), Contains("do not come to its piece"));
+  REQUIRE_THAT(reason(bpe + model_piece("bb", -1.25, 5)), Contains("'bb' is used only in merges"));
+  REQUIRE_THAT(reason(bpe + model_piece("bba\\", -1.25)), Contains("do not produce its piece"));
   const auto words = make_sentence_piece_tokenizer(
       "w.model", {{"tokenizer.model", small_model() + std::string("\x12\x02\x18\x03", 4)}});
   const HfTokenizer written = hf_tokenizer_of(*words);
   REQUIRE(!written.files.contains("tokenizer.json"));
-  REQUIRE_THAT(written.remark, Contains("no tokenizer.json is written along") &&
-                                   Contains("a model of whole words"));
+  REQUIRE_THAT(written.remark,
+               Contains("but no tokenizer.json") && Contains("a model of whole words"));
 }
 
 TEST_CASE("an exported directory is read by its SentencePiece model") {
