@@ -43,8 +43,7 @@ void assign_devices(const MeshConfig& config, int64_t devices, std::vector<MeshA
         "mesh: {} devices cannot be divided among {} slices (dcn_mesh_shape); the nearest multiple "
         "is {}",
         devices, slices, nearest_multiple(devices, slices));
-  const auto data = std::find_if(axes.begin(), axes.end(),
-                                 [](const MeshAxis& axis) { return axis.name == "data"; });
+  const auto data = std::ranges::find(axes, "data", &MeshAxis::name);
   if (data == axes.end() && devices != slices)
     fail(
         "mesh: no axis is named 'data', to hold the {} devices; give --set "
@@ -85,8 +84,8 @@ std::string_view shape_path(const Mesh& mesh) {
   const std::string more = needed % devices.processes == 0
                                ? fmt::format("give --devices={}", needed / devices.processes)
                                : fmt::format("start a number of processes that divides {}", needed);
-  const bool one_slice = std::all_of(mesh.axes().begin(), mesh.axes().end(),
-                                     [](const MeshAxis& axis) { return axis.dcn == 1; });
+  const bool one_slice = std::ranges::all_of(
+      mesh.axes(), [](int64_t dcn) { return dcn == 1; }, &MeshAxis::dcn);
   const std::string fewer = one_slice
                                 ? fmt::format("--set {}=[{}]", shape_path(mesh),
                                               fmt::join(shape_for(mesh, devices.total()), ","))

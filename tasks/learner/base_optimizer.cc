@@ -62,8 +62,8 @@ Tensor norm_of_all(const std::vector<Tensor>& tensors) {
     Tensor squares = partial_sum_of_squares(tensor);
     if (squares.type().rank() > 0) squares = reduce_sum(squares);
     const std::vector<std::string> mesh_axes = squares.type().partial.mesh_axes;
-    const auto same = std::find_if(sums.begin(), sums.end(),
-                                   [&](const auto& each) { return each.first == mesh_axes; });
+    const auto same =
+        std::ranges::find(sums, mesh_axes, [](const auto& each) { return each.first; });
     if (same == sums.end()) {
       sums.emplace_back(mesh_axes, squares);
       all_axes = mesh_union(traced_mesh(), all_axes, mesh_axes);

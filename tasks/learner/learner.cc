@@ -52,21 +52,16 @@ PathPatterns::PathPatterns(const std::vector<std::string>& patterns, std::string
 }
 
 bool PathPatterns::match(std::string_view path) const {
-  return std::any_of(patterns_.begin(), patterns_.end(),
-                     [&](const std::regex& pattern) { return matches(pattern, path); });
+  return std::ranges::any_of(patterns_, [&](const auto& each) { return matches(each, path); });
 }
 
 void PathPatterns::check(const ParameterTable& table) const {
   std::vector<std::string> paths;
   for (const Parameter& each : table.parameters()) paths.push_back(each.path);
-  for (size_t i = 0; i < patterns_.size(); ++i) {
-    const bool used = std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
-      return matches(patterns_[i], path);
-    });
-    if (!used)
+  for (size_t i = 0; i < patterns_.size(); ++i)
+    if (std::ranges::none_of(paths, [&](const auto& path) { return matches(patterns_[i], path); }))
       fail("{}: '{}' matches no parameter{}; it must match a whole path, such as '{}'", field_,
            texts_[i], did_you_mean(texts_[i], paths), paths.empty() ? "" : paths.front());
-  }
 }
 
 std::string ema_name(std::string_view parameter_path) {

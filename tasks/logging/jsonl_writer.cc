@@ -42,6 +42,15 @@ std::string_view after_key(std::string_view line, std::string_view key) {
   return line;
 }
 
+template <typename Number>
+std::optional<Number> number_after(std::string_view line, std::string_view key) {
+  const std::string_view text = after_key(line, key);
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return number;
+}
+
 void cut(const std::filesystem::path& path, int64_t last_step) {
   const std::string text = read_log(path);
   std::string kept;
@@ -63,19 +72,16 @@ struct Written {
 Written read_lines(std::string_view text, int64_t interval) {
   Written written;
   written.intervals[0] = interval;
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  each_line(text, [&](std::string_view line, bool) {
     const auto step = step_of_line(line);
-    if (!step) continue;
+    if (!step) return;
     if (line.find("\"event\": \"start\"") != std::string_view::npos) {
       if (const auto given = number_of_line(line, "metrics_interval_steps"))
         written.intervals[*step] = *given;
     } else if (line.find("\"grad_norm\":") != std::string_view::npos) {
       written.steps.insert(*step);
     }
-  }
+  });
   return written;
 }
 
@@ -97,21 +103,15 @@ std::optional<int64_t> step_of_line(std::string_view line) {
 }
 
 std::optional<int64_t> number_of_line(std::string_view line, std::string_view key) {
-  const std::string_view value = after_key(line, key);
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end == value.data()) return std::nullopt;
-  return number;
+  return number_after<int64_t>(line, key);
 }
 
 std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::string_view key) {
   std::map<int64_t, double> values;
   each_line(read_log(path), [&](std::string_view line, bool) {
-    const std::optional<int64_t> step = step_of_line(line);
-    const std::string_view text = after_key(line, key);
-    double value = 0.0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (step && error == std::errc() && end != text.data()) values[*step] = value;
+    const auto step = step_of_line(line);
+    const auto value = number_after<double>(line, key);
+    if (step && value) values[*step] = *value;
   });
   return values;
 }
@@ -162,7 +162,7 @@ std::string describe_log_gaps(std::string_view metrics, int64_t last_step, int64
   const size_t more = ranges.size() - std::min(ranges.size(), kMostRanges);
   ranges.resize(std::min(ranges.size(), kMostRanges));
   return fmt::format(
-      "metrics.jsonl has lost the lines of {} training step{} ({}{}); the run goes on without them",
+      "metrics.jsonl lacks the lines of {} training step{} ({}{}); the run continues without them",
       lost, lost == 1 ? "" : "s", fmt::join(ranges, ", "),
       more == 0 ? "" : fmt::format(" and {} more ranges", more));
 }

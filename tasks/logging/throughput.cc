@@ -73,22 +73,4 @@ void Throughput::add_step(double seconds) {
   smooth_ = smooth_ == 0.0 ? seconds : kMemory * smooth_ + (1.0 - kMemory) * seconds;
 }
 
-double Throughput::mfu_of(double seconds) const {
-  return ideal_seconds_ > 0.0 && seconds > 0.0 ? ideal_seconds_ / seconds : -1.0;
-}
-
-double Throughput::tokens_per_second() const {
-  return last_ > 0.0 ? static_cast<double>(tokens_per_step_) / last_ : 0.0;
-}
-
-double Throughput::mfu() const { return mfu_of(last_); }
-
-double Throughput::smooth_tokens_per_second() const {
-  return smooth_ > 0.0 ? static_cast<double>(tokens_per_step_) / smooth_ : 0.0;
-}
-
-double Throughput::smooth_mfu() const { return mfu_of(smooth_); }
-
-double Throughput::seconds_for(int64_t steps) const { return smooth_ * static_cast<double>(steps); }
-
 }  // namespace tessera

@@ -32,17 +32,23 @@ class Throughput {
              int64_t devices);
 
   void add_step(double seconds);
+  // Of the last step; the MFU is negative if the peak is unknown.
   double step_seconds() const { return last_; }
-  double tokens_per_second() const;  // In the last step.
-  double mfu() const;                // In the last step; negative if the peak is unknown.
+  double tokens_per_second() const { return tokens_per_second_of(last_); }
+  double mfu() const { return mfu_of(last_); }
   // Moving averages, for the progress line.
-  double smooth_tokens_per_second() const;
-  double smooth_mfu() const;
-  double seconds_for(int64_t steps) const;
+  double smooth_tokens_per_second() const { return tokens_per_second_of(smooth_); }
+  double smooth_mfu() const { return mfu_of(smooth_); }
+  double seconds_for(int64_t steps) const { return smooth_ * static_cast<double>(steps); }
 
  private:
   void find_ideal();
-  double mfu_of(double seconds) const;
+  double tokens_per_second_of(double seconds) const {
+    return seconds > 0.0 ? static_cast<double>(tokens_per_step_) / seconds : 0.0;
+  }
+  double mfu_of(double seconds) const {
+    return ideal_seconds_ > 0.0 && seconds > 0.0 ? ideal_seconds_ / seconds : -1.0;
+  }
   int64_t tokens_per_step_;
   std::map<DType, double> flops_;
   const Device* device_;

@@ -10,8 +10,8 @@
 
 #include "core/backend/backend.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/config/run_options.h"
 #include "tasks/config/experiment.h"
+#include "tasks/config/run_options.h"
 #include "tasks/eval/checkpoint_watcher.h"
 #include "tasks/eval/eval_writer.h"
 #include "tasks/logging/console.h"

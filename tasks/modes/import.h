@@ -10,8 +10,8 @@
 #include "core/io/safetensors.h"
 #include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"
-#include "tasks/config/run_options.h"
 #include "tasks/config/experiment.h"
+#include "tasks/config/run_options.h"
 #include "tasks/interop/hf_weights.h"
 
 namespace tessera {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <regex>
 #include <tuple>
@@ -27,7 +28,7 @@ std::string without_indices(const std::string& path) {
 
 // kDcn if one of the mesh axes spans slices.
 Link link_of(const Mesh& mesh, const std::vector<std::string>& mesh_axes) {
-  const bool slow = std::any_of(mesh_axes.begin(), mesh_axes.end(), [&](const std::string& axis) {
+  const bool slow = std::ranges::any_of(mesh_axes, [&](const std::string& axis) {
     return mesh.axes()[static_cast<size_t>(mesh.position(axis))].dcn > 1;
   });
   return slow ? Link::kDcn : Link::kIci;
@@ -43,9 +44,7 @@ std::vector<PlannedCollective> planned(const std::vector<CollectiveUse>& uses, c
     PlannedCollective one{use, link_of(mesh, use.mesh_axes), use.site.text()};
     one.value = without_indices(use.value);
     one.path = without_indices(use.path);
-    const auto known =
-        std::find_if(result.begin(), result.end(),
-                     [&](const PlannedCollective& other) { return key(other) == key(one); });
+    const auto known = std::ranges::find(result, key(one), key);
     if (known == result.end()) {
       result.push_back(std::move(one));
     } else {
@@ -58,15 +57,12 @@ std::vector<PlannedCollective> planned(const std::vector<CollectiveUse>& uses, c
 std::vector<AxisTotal> totals_of(const std::vector<PlannedCollective>& collectives) {
   std::vector<AxisTotal> totals;
   for (const PlannedCollective& one : collectives) {
-    auto total = std::find_if(totals.begin(), totals.end(), [&](const AxisTotal& known) {
-      return known.mesh_axes == one.mesh_axes;
-    });
+    auto total = std::ranges::find(totals, one.mesh_axes, &AxisTotal::mesh_axes);
     if (total == totals.end()) total = totals.insert(total, {one.mesh_axes, one.link, 0, 0});
     total->count += one.count;
     total->bytes += one.bytes_per_step();
   }
-  std::stable_sort(totals.begin(), totals.end(),
-                   [](const AxisTotal& a, const AxisTotal& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(totals, std::greater<>(), &AxisTotal::bytes);
   return totals;
 }
 
@@ -77,8 +73,7 @@ std::vector<NamedBytes> saved_by_name(const std::vector<SavedValue>& values, con
     bytes[without_indices(value.name)] += local_type(value.type, mesh).bytes();
   std::vector<NamedBytes> result;
   for (const auto& [name, size] : bytes) result.push_back({name, size});
-  std::stable_sort(result.begin(), result.end(),
-                   [](const NamedBytes& a, const NamedBytes& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(result, std::greater<>(), &NamedBytes::bytes);
   return result;
 }
 
@@ -214,16 +209,12 @@ struct CollectiveLine {
 std::vector<CollectiveLine> collective_lines_of(const Plan& plan) {
   std::vector<CollectiveLine> lines;
   for (const PlannedCollective& one : plan.collectives) {
-    auto line = std::find_if(lines.begin(), lines.end(), [&](const CollectiveLine& known) {
-      return known.source == one.source;
-    });
+    auto line = std::ranges::find(lines, one.source, &CollectiveLine::source);
     if (line == lines.end()) line = lines.insert(line, {one.source, 0, {}});
     line->bytes += one.bytes_per_step();
     line->collectives.push_back(&one);
   }
-  std::stable_sort(
-      lines.begin(), lines.end(),
-      [](const CollectiveLine& a, const CollectiveLine& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(lines, std::greater<>(), &CollectiveLine::bytes);
   return lines;
 }
 

@@ -9,8 +9,8 @@
 
 #include "core/backend/backend.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/config/run_options.h"
 #include "tasks/config/experiment.h"
+#include "tasks/config/run_options.h"
 
 namespace tessera {
 

@@ -100,10 +100,10 @@ TEST_CASE("a complete log has no gap") {
 
 TEST_CASE("lost lines are reported as steps and ranges of steps") {
   REQUIRE(describe_log_gaps(start(0, 1) + lines(1, 3) + lines(5, 9), 9, 1) ==
-          "metrics.jsonl has lost the lines of 1 training step (4); the run goes on without them");
+          "metrics.jsonl lacks the lines of 1 training step (4); the run continues without them");
   REQUIRE(describe_log_gaps(lines(1, 3) + lines(11, 12) + lines(14, 20), 22, 1) ==
-          "metrics.jsonl has lost the lines of 10 training steps (4 to 10, 13, 21 to 22); the run "
-          "goes on without them");
+          "metrics.jsonl lacks the lines of 10 training steps (4 to 10, 13, 21 to 22); the run "
+          "continues without them");
   REQUIRE_THAT(describe_log_gaps(lines(2, 20, 2), 20, 1), Catch::Contains("(1, 3, 5 and 7 more"));
   REQUIRE_THAT(describe_log_gaps("", 40, 10), Catch::Contains("4 training steps (10 to 40)"));
   // Evaluation lines do not count as training lines.
