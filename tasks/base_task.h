@@ -57,9 +57,9 @@ inline constexpr std::string_view kParents = "batch/parents";  // Input of reord
 inline constexpr std::string_view kCachePrefix = "cache/";     // State: "cache/<layer>/key".
 inline constexpr std::string_view kSumPrefix = "sum/";         // sum/<metric>, weight/<metric>
 inline constexpr std::string_view kWeightPrefix = "weight/";
-inline constexpr std::string_view kRowSumPrefix =
-    "rows/";  // The sum of each example, f32["batch"];
-inline constexpr std::string_view kRowWeightPrefix = "row_weights/";  // and its weight.
+// The sum and the weight of each example, f32["batch"].
+inline constexpr std::string_view kRowSumPrefix = "rows/";
+inline constexpr std::string_view kRowWeightPrefix = "row_weights/";
 inline constexpr std::string_view kRowPrefix = "row/";  // Batch fields of each example: row/source.
 inline constexpr std::string_view kParameterNormPrefix = "parameter_norm/";  // By path.
 inline constexpr std::string_view kGradientNormPrefix = "gradient_norm/";

@@ -294,11 +294,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   config.activation = hf_activation_name(
       hf_activation(reader.text_or(kActivation.of(family), is_gpt2 ? "gelu_new" : "silu"), where));
   config.tied = reader.flag_or(kTied, is_gpt2);
-  if (is_gpt2) {
-    parse_gpt2(reader, &config);
-  } else {
-    parse_llama(reader, &config);
-  }
+  (is_gpt2 ? parse_gpt2 : parse_llama)(reader, &config);
   return config;
 }
 
@@ -324,11 +320,7 @@ std::string hf_config_text(const HfConfig& config, std::string_view dtype,
   writer.add(kEpsilon.of(family), config.norm_epsilon);
   writer.add_text(kActivation.of(family), config.activation);
   writer.add_flag(kTied, config.tied);
-  if (is_gpt2) {
-    write_gpt2(config, &writer);
-  } else {
-    write_llama(config, &writer);
-  }
+  (is_gpt2 ? write_gpt2 : write_llama)(config, &writer);
   return writer.text();
 }
 

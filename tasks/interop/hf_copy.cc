@@ -15,18 +15,17 @@ struct Run {
   int64_t count = 0;
 };
 
-// Finds the runs of values that the rows, the part and the block have in common.
+// The constructor visits the runs of values that the rows, the part and the block have in common.
 template <typename Visit>
 class Runs {
  public:
-  Runs(const HfPart& part, RowRange rows, int64_t row_elements, const Region& block, Visit visit)
-      : part_(part), rows_(rows), row_elements_(row_elements), block_(block), visit_(visit) {
+  Runs(const HfTensor& tensor, const HfPart& part, RowRange rows, const Region& block, Visit visit)
+      : part_(part), rows_(rows), block_(block), visit_(visit) {
     strides_.assign(block.shape.size(), 1);
     for (size_t i = strides_.size(); i-- > 1;) strides_[i - 1] = strides_[i] * block.shape[i];
     index_ = part.begin;
+    descend(0, -rows_.begin * tensor.row_elements);
   }
-
-  void visit() { descend(0, -rows_.begin * row_elements_); }
 
  private:
   void descend(size_t level, int64_t theirs) {
@@ -78,17 +77,10 @@ class Runs {
 
   const HfPart& part_;
   RowRange rows_;
-  int64_t row_elements_;
   const Region& block_;
   Visit visit_;
   std::vector<int64_t> strides_, index_;
 };
-
-template <typename Visit>
-void each_run(const HfTensor& tensor, const HfPart& part, RowRange rows, const Region& block,
-              Visit visit) {
-  Runs<Visit>(part, rows, tensor.row_elements, block, visit).visit();
-}
 
 // Calls action with a pointer to the block's elements of their type.
 template <typename Action>
@@ -126,7 +118,7 @@ void copy_from_hf(const HfTensor& tensor, const HfPart& part, RowRange rows,
                   std::span<const float> values, const OurBlock& ours) {
   CHECK(static_cast<int64_t>(values.size()) == rows.size() * tensor.row_elements);
   with_elements(ours, [&](auto* elements) {
-    each_run(tensor, part, rows, ours.block, [&](const Run& run) {
+    Runs(tensor, part, rows, ours.block, [&](const Run& run) {
       copy_run(values.data() + run.theirs, run.their_step, elements + run.ours, run.our_step,
                run.count, -static_cast<float>(tensor.offset));
     });
@@ -137,7 +129,7 @@ void copy_to_hf(const HfTensor& tensor, const HfPart& part, RowRange rows, const
                 std::span<float> values) {
   CHECK(static_cast<int64_t>(values.size()) == rows.size() * tensor.row_elements);
   with_elements(ours, [&](const auto* elements) {
-    each_run(tensor, part, rows, ours.block, [&](const Run& run) {
+    Runs(tensor, part, rows, ours.block, [&](const Run& run) {
       copy_run(elements + run.ours, run.our_step, values.data() + run.theirs, run.their_step,
                run.count, static_cast<float>(tensor.offset));
     });

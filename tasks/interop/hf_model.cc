@@ -50,16 +50,15 @@ struct Norm {
 Norm norm_of(const Template<UnaryLayer>& norm_tpl, std::string_view which, Reasons* reasons) {
   Norm norm{norm_tpl.name()};
   std::string axis = "embed";
+  const auto describe = [&](const auto& p) {
+    norm.epsilon = p.epsilon;
+    norm.from_zero = !p.direct_scale;
+    axis = p.axis;
+  };
   if (norm_tpl.holds<LayerNorm::HParams>()) {
-    const auto& p = norm_tpl.as<LayerNorm::HParams>();
-    norm.epsilon = p.epsilon;
-    norm.from_zero = !p.direct_scale;
-    axis = p.axis;
+    describe(norm_tpl.as<LayerNorm::HParams>());
   } else if (norm_tpl.holds<RmsNorm::HParams>()) {
-    const auto& p = norm_tpl.as<RmsNorm::HParams>();
-    norm.epsilon = p.epsilon;
-    norm.from_zero = !p.direct_scale;
-    axis = p.axis;
+    describe(norm_tpl.as<RmsNorm::HParams>());
   } else {
     reasons->add("{} is {}, expected LayerNorm (GPT-2) or RmsNorm (Llama)", which,
                  norm_tpl.has() ? norm_tpl.name() : "unset");

@@ -27,7 +27,6 @@ class EventFile {
 
  private:
   void write_event(int64_t step, std::string_view what);
-  void write(std::string_view bytes);
 
   std::filesystem::path path_;
   std::FILE* file_ = nullptr;

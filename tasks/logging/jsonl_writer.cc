@@ -32,22 +32,17 @@ void each_line(std::string_view text, Visitor&& visit) {
   }
 }
 
-// The text after "key": in one of our lines, which are flat; "" if the key is missing.
-std::string_view after_key(std::string_view line, std::string_view key) {
-  const std::string quoted = fmt::format("\"{}\":", key);
-  const size_t at = line.find(quoted);
-  if (at == std::string_view::npos) return {};
-  line.remove_prefix(at + quoted.size());
-  line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
-  return line;
-}
-
+// The number after "key": in one of our lines, which are flat.
 template <typename Number>
 std::optional<Number> number_after(std::string_view line, std::string_view key) {
-  const std::string_view text = after_key(line, key);
+  const std::string quoted = fmt::format("\"{}\":", key);
+  size_t at = line.find(quoted);
+  if (at == std::string_view::npos) return std::nullopt;
+  at = line.find_first_not_of(' ', at + quoted.size());
+  const std::string_view text = line.substr(std::min(at, line.size()));
   Number number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
+  if (error != std::errc()) return std::nullopt;
   return number;
 }
 

@@ -79,19 +79,32 @@ std::string elements_text(const Line& line, size_t width) {
 }
 
 // "[12]" is an index; "[]", "[x]", leading zeros and very long numbers are parts of a name.
-constexpr std::string_view kIndex = R"(\[(0|[1-9][0-9]{0,8})\])";
-
 std::optional<int64_t> index_of(const std::string& token) {
-  static const std::regex kPattern{std::string(kIndex)};
+  static const std::regex kIndex(R"(\[(0|[1-9][0-9]{0,8})\])");
   std::smatch match;
-  if (!std::regex_match(token, match, kPattern)) return std::nullopt;
+  if (!std::regex_match(token, match, kIndex)) return std::nullopt;
   return std::stoll(match[1]);
 }
 
 // The pieces of a path: "lm", ".x_layers", "[3]", ".ffn".
 std::vector<std::string> tokens_of(const std::string& path) {
-  static const std::regex kToken(fmt::format(R"({0}|\.?((?!{0})[^.])+|\.)", kIndex));
-  return {std::sregex_token_iterator(path.begin(), path.end(), kToken), {}};
+  std::vector<std::string> tokens;
+  size_t begin = 0;
+  const auto cut = [&](size_t end) {
+    if (end > begin) tokens.push_back(path.substr(begin, end - begin));
+    begin = end;
+  };
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (path[i] == '.') cut(i);
+    if (path[i] != '[') continue;
+    const size_t close = path.find(']', i);
+    if (close == std::string::npos || !index_of(path.substr(i, close + 1 - i))) continue;
+    cut(i);
+    cut(close + 1);
+    i = close;
+  }
+  cut(path.size());
+  return tokens;
 }
 
 // The paths as a prefix tree of pieces.

@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <ranges>
 #include <regex>
 #include <tuple>
 #include <utility>
@@ -86,16 +87,15 @@ std::string bytes_json(const std::vector<NamedBytes>& list) {
 // One array element per line.
 template <typename List, typename Text>
 std::string array_json(const List& list, Text text) {
-  std::string json;
-  for (const auto& element : list) json += (json.empty() ? "\n  " : ",\n  ") + text(element);
-  return json.empty() ? "[]" : "[" + json + "\n]";
+  if (list.empty()) return "[]";
+  return fmt::format("[\n  {}\n]", fmt::join(list | std::views::transform(text), ",\n  "));
 }
 
 std::string names_json(const std::vector<std::string>& names) {
-  std::string json;
-  for (const std::string& name : names) json += (json.empty() ? "" : ", ") + json_quoted(name);
-  return "[" + json + "]";
+  return fmt::format("[{}]", fmt::join(names | std::views::transform(json_quoted), ", "));
 }
+
+std::string_view link_name(Link link) { return link == Link::kDcn ? "dcn" : "ici"; }
 
 std::string axis_json(const MeshAxis& axis) {
   return JsonLine().add("name", axis.name).add("ici", axis.ici).add("dcn", axis.dcn).text();
@@ -240,19 +240,7 @@ std::string collectives_text(const Plan& plan) {
   return text;
 }
 
-// Without trailing spaces.
-std::string trimmed(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '\n') result.erase(result.find_last_not_of(' ') + 1);
-    result += c;
-  }
-  return result;
-}
-
 }  // namespace
-
-std::string_view link_name(Link link) { return link == Link::kDcn ? "dcn" : "ici"; }
 
 Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step) {
   const StepPlan& step = session.executor().plan(program);
@@ -319,7 +307,8 @@ std::string plan_text(const Plan& plan) {
       plan.parameters, count_text(static_cast<double>(plan.parameters)), plan.devices,
       mesh_text(plan.mesh), plan.tokens_per_step, plan.flops_per_step, plan.flops_per_device,
       plan.launches);
-  return trimmed(text + memory_text(plan) + totals_text(plan) + collectives_text(plan));
+  text += memory_text(plan) + totals_text(plan) + collectives_text(plan);
+  return std::regex_replace(text, std::regex(" +\n"), "\n");
 }
 
 }  // namespace tessera

@@ -24,7 +24,6 @@ struct NamedBytes {
 
 // The links that a collective uses: within a slice, or also between slices.
 enum class Link { kIci, kDcn };
-std::string_view link_name(Link link);
 
 // One collective of the plan. Executions that differ only in the layer's index are counted
 // together, so `value` and `path` have no indices: "lm.transformer.x_layers[].ffn".
