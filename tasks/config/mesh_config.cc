@@ -15,23 +15,18 @@
 namespace tessera {
 namespace {
 
-void check_shape(std::string_view knob, const std::vector<int64_t>& shape,
-                 const std::vector<std::string>& names) {
-  if (!shape.empty() && shape.size() != names.size())
-    fail("mesh.{} has {} sizes, expected one for each of the axes {}", knob, shape.size(),
-         fmt::join(names, ", "));
-}
-
 std::vector<MeshAxis> configured_axes(const MeshConfig& config) {
-  check_shape("ici_mesh_shape", config.ici_mesh_shape, config.axis_names);
-  check_shape("dcn_mesh_shape", config.dcn_mesh_shape, config.axis_names);
+  const std::vector<std::string>& names = config.axis_names;
+  const auto sizes = [&](std::string_view knob, const std::vector<int64_t>& shape) {
+    if (!shape.empty() && shape.size() != names.size())
+      fail("mesh.{} has {} sizes, expected one for each of the axes {}", knob, shape.size(),
+           fmt::join(names, ", "));
+    return shape.empty() ? std::vector<int64_t>(names.size(), 1) : shape;
+  };
+  const std::vector<int64_t> ici = sizes("ici_mesh_shape", config.ici_mesh_shape);
+  const std::vector<int64_t> dcn = sizes("dcn_mesh_shape", config.dcn_mesh_shape);
   std::vector<MeshAxis> axes;
-  for (size_t i = 0; i < config.axis_names.size(); ++i) {
-    MeshAxis axis{config.axis_names[i], 1, 1};
-    if (!config.ici_mesh_shape.empty()) axis.ici = config.ici_mesh_shape[i];
-    if (!config.dcn_mesh_shape.empty()) axis.dcn = config.dcn_mesh_shape[i];
-    axes.push_back(axis);
-  }
+  for (size_t i = 0; i < names.size(); ++i) axes.push_back({names[i], ici[i], dcn[i]});
   return axes;
 }
 

@@ -61,20 +61,22 @@ const std::vector<ActivationRow>& activations() {
 // Reads members of config.json; null means absent.
 class Reader {
  public:
-  Reader(const Json& json, const std::string& where) : json_(json), where_(where) {}
+  explicit Reader(const Json& json) : json_(json) {}
 
   const Json* find(std::string_view name) const {
     const Json* found = json_.find(name);
     return found == nullptr || found->is_null() ? nullptr : found;
   }
   int64_t size(std::string_view name, int64_t most) const {
-    const Json* found = find(name);
-    if (found == nullptr) fail("{} lacks '{}', a whole number", json_.where(), name);
-    return checked(*found, most);
+    if (find(name) == nullptr) fail("{} lacks '{}', a whole number", where(), name);
+    return size_or(name, most, 0);
   }
   int64_t size_or(std::string_view name, int64_t most, int64_t otherwise) const {
     const Json* found = find(name);
-    return found == nullptr ? otherwise : checked(*found, most);
+    const int64_t size = found == nullptr ? otherwise : found->as_integer();
+    if (found != nullptr && (size < 1 || size > most))
+      fail("{} is {}, expected a number from 1 to {}", found->where(), size, most);
+    return size;
   }
   double positive_or(std::string_view name, double otherwise) const {
     const Json* found = find(name);
@@ -98,17 +100,10 @@ class Reader {
     const Json* found = find(name);
     return found == nullptr ? otherwise : found->as_string();
   }
-  const std::string& where() const { return where_; }
+  const std::string& where() const { return json_.where(); }
 
  private:
-  static int64_t checked(const Json& json, int64_t most) {
-    const int64_t size = json.as_integer();
-    if (size < 1 || size > most)
-      fail("{} is {}, expected a number from 1 to {}", json.where(), size, most);
-    return size;
-  }
   const Json& json_;
-  std::string where_;
 };
 
 HfFamily parse_family(const Reader& reader) {
@@ -138,16 +133,16 @@ void refuse_oddities(const Reader& reader) {
     refuse("add_cross_attention", "is true; expected a decoder only");
 }
 
-void parse_rotation(const Json& json, const std::string& where, HfConfig* into) {
-  const Reader reader(json, where);
+void parse_rotation(const Json& json, HfConfig* into) {
+  const Reader reader(json);
   for (const auto& [name, value] : json.as_object())
     if (value.is_object())
-      fail("{}: a rotation for each kind of layer is not supported", json.where());
+      fail("{}: a rotation for each kind of layer is not supported", reader.where());
   into->rope_theta = reader.positive_or("rope_theta", into->rope_theta);
   const std::string type = reader.text_or("rope_type", reader.text_or("type", "default"));
   if (reader.positive_or("partial_rotary_factor", 1.0) != 1.0)
     fail("{}: partial_rotary_factor is not 1, but rotating a part of each head is not supported",
-         json.where());
+         reader.where());
   if (type == "default") return;
   if (type == "linear") {
     into->rope_factor = reader.positive_or("factor", 1.0);
@@ -158,10 +153,10 @@ void parse_rotation(const Json& json, const std::string& where, HfConfig* into) 
     into->stretch.length =
         static_cast<double>(reader.size_or("original_max_position_embeddings", kMostTokens, 8192));
     if (into->stretch.low >= into->stretch.high)
-      fail("{}: low_freq_factor {} is not below high_freq_factor {}", json.where(),
+      fail("{}: low_freq_factor {} is not below high_freq_factor {}", reader.where(),
            into->stretch.low, into->stretch.high);
   } else {
-    fail("{} has type '{}', expected default, linear or llama3", json.where(), type);
+    fail("{} has type '{}', expected default, linear or llama3", reader.where(), type);
   }
 }
 
@@ -176,7 +171,7 @@ void parse_llama(const Reader& reader, HfConfig* config) {
   config->rope_theta = reader.positive_or("rope_theta", 10000.0);
   // The name up to version 5 of transformers, and the later one.
   for (const std::string_view name : {"rope_scaling", "rope_parameters"})
-    if (const Json* json = reader.find(name)) parse_rotation(*json, reader.where(), config);
+    if (const Json* json = reader.find(name)) parse_rotation(*json, config);
   if (config->num_heads % config->num_kv_heads != 0)
     fail("{}: num_key_value_heads={} does not divide num_attention_heads={}", reader.where(),
          config->num_kv_heads, config->num_heads);
@@ -278,7 +273,7 @@ std::string hf_activation_name(const Template<Activation>& activation) {
 
 HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   const Json json = parse_json(text, where);
-  const Reader reader(json, where);
+  const Reader reader(json);
   HfConfig config;
   config.family = parse_family(reader);
   refuse_oddities(reader);

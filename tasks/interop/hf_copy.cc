@@ -85,18 +85,9 @@ class Runs {
 // Calls action with a pointer to the block's elements of their type.
 template <typename Action>
 void with_elements(const OurBlock& ours, Action action) {
-  switch (ours.dtype) {
-    case DType::kF32:
-      return action(reinterpret_cast<float*>(ours.bytes.data()));
-    case DType::kBF16:
-      return action(reinterpret_cast<BFloat16*>(ours.bytes.data()));
-    case DType::kF64:
-      return action(reinterpret_cast<double*>(ours.bytes.data()));
-    case DType::kI32:
-    case DType::kU32:
-    case DType::kBool:
-      break;
-  }
+  if (ours.dtype == DType::kF32) return action(reinterpret_cast<float*>(ours.bytes.data()));
+  if (ours.dtype == DType::kBF16) return action(reinterpret_cast<BFloat16*>(ours.bytes.data()));
+  if (ours.dtype == DType::kF64) return action(reinterpret_cast<double*>(ours.bytes.data()));
   CHECK(false, "weights of {}", dtype_name(ours.dtype));
 }
 

@@ -10,7 +10,9 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <ranges>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -81,7 +83,8 @@ Written read_lines(std::string_view text, int64_t interval) {
 }
 
 // "12", "31 to 50".
-std::string range_text(int64_t first, int64_t last) {
+std::string range_text(std::pair<int64_t, int64_t> range) {
+  const auto& [first, last] = range;
   return first == last ? std::to_string(first) : fmt::format("{} to {}", first, last);
 }
 
@@ -131,35 +134,29 @@ void JsonlWriter::append(std::string_view json) {
 
 std::string describe_log_gaps(std::string_view metrics, int64_t last_step, int64_t interval) {
   const Written written = read_lines(metrics, interval);
-  std::vector<std::string> ranges;
-  int64_t lost = 0, first = 0, last = 0;
-  const auto close = [&] {
-    if (first > 0) ranges.push_back(range_text(first, last));
-    first = 0;
-  };
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // Of missing lines: first and last step.
+  int64_t lost = 0;
+  bool in_range = false;
   for (auto at = written.intervals.begin(); at != written.intervals.end(); ++at) {
     const auto next = std::next(at);
     const int64_t end = next == written.intervals.end() ? last_step : next->first;
     if (at->second <= 0) continue;
     int64_t step = at->first - at->first % at->second + at->second;
     for (; step <= std::min(end, last_step); step += at->second) {
-      if (written.steps.contains(step)) {
-        close();
-        continue;
-      }
-      if (first == 0) first = step;
-      last = step;
-      ++lost;
+      const bool is_missing = !written.steps.contains(step);
+      if (is_missing && !in_range) ranges.emplace_back(step, step);
+      if (is_missing) ranges.back().second = step;
+      lost += is_missing;
+      in_range = is_missing;
     }
   }
-  close();
   if (lost == 0) return "";
-  const size_t more = ranges.size() - std::min(ranges.size(), kMostRanges);
-  ranges.resize(std::min(ranges.size(), kMostRanges));
+  const size_t shown = std::min(ranges.size(), kMostRanges);
   return fmt::format(
       "metrics.jsonl lacks the lines of {} training step{} ({}{}); the run continues without them",
-      lost, lost == 1 ? "" : "s", fmt::join(ranges, ", "),
-      more == 0 ? "" : fmt::format(" and {} more ranges", more));
+      lost, lost == 1 ? "" : "s",
+      fmt::join(ranges | std::views::take(shown) | std::views::transform(range_text), ", "),
+      shown == ranges.size() ? "" : fmt::format(" and {} more ranges", ranges.size() - shown));
 }
 
 }  // namespace tessera

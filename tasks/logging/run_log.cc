@@ -115,12 +115,13 @@ void RunLog::samples(int64_t step, const std::vector<std::string>& lines,
 
 void CorruptRecordsReport::report(const InputState& state, int64_t step, RunLog& log,
                                   Console& console) {
-  const CorruptRecordCount broken = corrupt_records(state);
-  if (broken.count <= reported_) return;
-  reported_ = broken.count;
-  log.event("broken_documents", step, {{"count", static_cast<double>(broken.count)}});
-  console.info(fmt::format("step {}: {} broken document{} left out so far; the first: {}", step,
-                           broken.count, broken.count == 1 ? " was" : "s were", broken.first));
+  const CorruptRecordCount corrupt = corrupt_records(state);
+  if (corrupt.count <= reported_) return;
+  reported_ = corrupt.count;
+  log.event("broken_documents", step, {{"count", static_cast<double>(corrupt.count)}});
+  console.info(fmt::format("step {}: {} corrupt document{} been skipped so far; the first: {}",
+                           step, corrupt.count, corrupt.count == 1 ? " has" : "s have",
+                           corrupt.first));
 }
 
 void log_failure(const std::filesystem::path& run_directory, std::string_view text) {

@@ -126,7 +126,7 @@ TEST_CASE("skipped documents are counted on the console and in metrics.jsonl") {
   INFO(run.output());
   REQUIRE(code == 0);
   REQUIRE_THAT(run.output(),
-               Contains("step 5: 4 broken documents were left out so far; the first:") &&
+               Contains("step 5: 4 corrupt documents have been skipped so far; the first:") &&
                    Contains(".jsonl:1"));
   const std::string lines = read_bytes(directory / "run/metrics.jsonl");
   REQUIRE_THAT(lines, Contains("{\"event\": \"broken_documents\", \"step\": 5, \"count\": 4}"));
