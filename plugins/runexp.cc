@@ -27,10 +27,10 @@
 #include "plugins/lookup.h"
 #include "plugins/missing_data.h"
 #include "plugins/new_project.h"
-#include "tasks/run_directory/run_config.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/shutdown/stall_watch.h"
 
 namespace tessera {

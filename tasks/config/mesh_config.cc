@@ -41,7 +41,7 @@ void assign_devices(const MeshConfig& config, int64_t devices, std::vector<MeshA
   const auto data = std::ranges::find(axes, "data", &MeshAxis::name);
   if (data == axes.end() && devices != slices)
     fail(
-        "mesh: no axis is named 'data', to hold the {} devices; give --set "
+        "the mesh has no axis 'data' for the {} devices; give --set "
         "mesh.ici_mesh_shape=[{}]",
         devices, fmt::join(shape_along_data(config.axis_names, devices / slices), ","));
   if (data != axes.end()) data->ici = devices / slices;
@@ -163,8 +163,7 @@ std::string check_hosts(const Mesh& mesh, const std::vector<std::string>& host_o
     for (const std::string& host : spread)
       if (slices_of_host[host].size() > 1)
         fail(
-            "slice {} of the mesh (devices {} to {}) is spread over the hosts {}, and host {} "
-            "holds "
+            "slice {} of the mesh (devices {} to {}) is spread over the hosts {}, and host {} has "
             "other slices too: {} slices (dcn_mesh_shape) do not fit {} hosts; start the processes "
             "of each host consecutively (mpirun --map-by slot, srun --distribution=block){}",
             slice, slice * in_slice, (slice + 1) * in_slice - 1, fmt::join(spread, ", "), host,

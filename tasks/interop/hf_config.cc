@@ -118,7 +118,7 @@ HfFamily parse_family(const Reader& reader) {
 }
 
 // Members that change logits and that our models do not support.
-void refuse_oddities(const Reader& reader) {
+void check_supported(const Reader& reader) {
   const auto refuse = [&](std::string_view name, std::string_view why) {
     fail("{}: {}: {}", reader.where(), name, why);
   };
@@ -276,7 +276,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   const Reader reader(json);
   HfConfig config;
   config.family = parse_family(reader);
-  refuse_oddities(reader);
+  check_supported(reader);
   const HfFamily family = config.family;
   const bool is_gpt2 = family == HfFamily::kGpt2;
   config.vocab_size = reader.size(kVocabSize.of(family), kMostTokens);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokenizer files of an exported model: those from which the run's tokenizer was made.
+// The tokenizer files of an exported model: those from which the run's tokenizer was made, and a
+// tokenizer.json made from a SentencePiece model.
 #pragma once
 
 #include <filesystem>

@@ -140,7 +140,7 @@ class Mapper {
   std::vector<HfTensor> tensors() {
     std::vector<HfTensor> tensors;
     const std::span<const WeightRow> rows = rows_of(config_.family);
-    // All rows of a layer come together, layer after layer.
+    // Layer by layer, with all rows of a layer adjacent.
     for (size_t i = 0; i < rows.size();) {
       size_t end = i + 1;
       if (is_of_layer(rows[i]))

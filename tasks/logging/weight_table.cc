@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <optional>
 #include <regex>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -178,7 +178,7 @@ std::string memory_text(const Plan& plan) {
 }
 
 std::string totals_text(const Plan& plan) {
-  if (plan.totals.empty()) return heading("communication      none");
+  if (plan.totals.empty()) return heading("communication: none");
   std::string text = heading("communication per device and step");
   int64_t of_link[2] = {0, 0};
   for (const AxisTotal& total : plan.totals) {

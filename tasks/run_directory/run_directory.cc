@@ -5,7 +5,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -184,7 +183,7 @@ ScratchDirectory::ScratchDirectory(const fs::path& run_directory, ProcessGroup& 
     const std::string_view frozen = kCorpusSnapshot.substr(kRunDirectory.size());
     if (is_own_ && !run_directory.empty() && fs::exists(run_directory / frozen))
       fs::create_symlink(fs::absolute(run_directory / frozen), path_ / frozen);
-    path_ = processes.all_gather(path_.string(), "where a dry run keeps its inputs")[leader];
+    path_ = processes.all_gather(path_.string(), "the temporary directory of a dry run")[leader];
   } catch (...) {
     remove();
     throw;

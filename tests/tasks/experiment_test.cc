@@ -19,7 +19,8 @@ TEST_CASE("mesh shapes multiply to the number of devices") {
   REQUIRE(mesh.size("replica") == 2);
   REQUIRE(mesh.size("data") == 2);
   REQUIRE(mesh.size("mdl") == 2);
-  REQUIRE_THROWS_WITH(make_mesh(config, 4), Catch::Contains("needs 8 devices, but 4 are available"));
+  REQUIRE_THROWS_WITH(make_mesh(config, 4),
+                      Catch::Contains("needs 8 devices, but 4 are available"));
   REQUIRE_THROWS_WITH(make_mesh(config, 4),
                       Catch::Contains("give --devices=8, or change mesh.ici_"));
   REQUIRE_THROWS_WITH(make_mesh({.ici_mesh_shape = {2, 2}}, 4),
@@ -51,9 +52,10 @@ TEST_CASE("a mesh of another number of devices is rejected with both ways to fix
   REQUIRE(message({2, 2, 4}, {2, 4}) ==
           "mesh replica=2 data=2 mdl=4 needs 16 devices, but 4 processes with 2 each have 8; give "
           "--devices=4, or --set ici_mesh_shape=[1,2,4]");
-  REQUIRE(message({1, 4, 1}, {2, 3}) ==
-          "mesh replica=1 data=4 mdl=1 needs 4 devices, but 3 processes with 2 each have 6; start a "
-          "number of processes that divides 4, or --set ici_mesh_shape=[1,6,1]");
+  REQUIRE(
+      message({1, 4, 1}, {2, 3}) ==
+      "mesh replica=1 data=4 mdl=1 needs 4 devices, but 3 processes with 2 each have 6; start a "
+      "number of processes that divides 4, or --set ici_mesh_shape=[1,6,1]");
 }
 
 TEST_CASE("the advice for a mesh with other axes names the field to set, and following it works") {
@@ -68,7 +70,7 @@ TEST_CASE("the advice for a mesh with other axes names the field to set, and fol
   };
   const std::string none = advised(axes, 6);
   REQUIRE(none ==
-          "mesh: no axis is named 'data', to hold the 6 devices; give --set mesh.ici_mesh_shape=[6,1]");
+          "the mesh has no axis 'data' for the 6 devices; give --set mesh.ici_mesh_shape=[6,1]");
   MeshConfig shaped = axes;
   shaped.ici_mesh_shape = {2, 4};
   REQUIRE_THAT(advised(shaped, 6), Catch::EndsWith("or --set mesh.ici_mesh_shape=[3,2]"));

@@ -40,7 +40,7 @@ TEST_CASE("a slice that shares its hosts with another slice is rejected", "[mesh
   const Mesh mesh = Mesh::standard({1, 2, 1}, {2, 1, 1});
   REQUIRE_THROWS_WITH(
       check_hosts(mesh, {"a", "b", "a", "b"}),
-      "slice 0 of the mesh (devices 0 to 1) is spread over the hosts a, b, and host a holds other "
+      "slice 0 of the mesh (devices 0 to 1) is spread over the hosts a, b, and host a has other "
       "slices too: 2 slices (dcn_mesh_shape) do not fit 2 hosts; start the processes of each host "
       "consecutively (mpirun --map-by slot, srun --distribution=block), or set "
       "ici_mesh_shape=[1,2,1] and dcn_mesh_shape=[2,1,1]");

@@ -273,10 +273,11 @@ TEST_CASE(
                                "ici_mesh_shape=[1,1,4]"));
   ExperimentConfig microbatches = on_mesh(tiny_config(2), {1, 4, 1}, Strategy::kReplicas);
   task_of(microbatches).train.num_microbatches = 4;
-  REQUIRE_THAT(message_of(microbatches, 4),
-               Catch::Contains("a batch of 8 in 4 microbatches leaves 2 examples each, which 4 "
-                               "devices (replica*data) cannot share; the nearest "
-                               "global_batch_size that can is 16, or change num_microbatches"));
+  REQUIRE_THAT(
+      message_of(microbatches, 4),
+      Catch::Contains("a batch of 8 in 4 microbatches has 2 examples per microbatch, which "
+                      "cannot be divided among 4 devices (replica*data); use a multiple "
+                      "such as global_batch_size=16, or change num_microbatches"));
   ExperimentConfig misspelt = on_mesh(tiny_config(2), {1, 2, 1}, Strategy::kReplicas);
   misspelt.rules.weights = "embed -> dta";
   REQUIRE_THAT(message_of(misspelt, 2), Catch::Contains("did you mean 'data'"));

@@ -207,8 +207,9 @@ TEST_CASE("a directory locked by another run is rejected by all processes") {
 TEST_CASE("a mesh that does not match the number of processes is rejected by all") {
   const TemporaryDirectory directory;
   for (const Outcome& outcome : run_processes(2, on_mesh({1, 2, 2}), directory.path(), {}))
-    REQUIRE_THAT(outcome.error,
-                 Catch::Contains("needs 4 devices, but 2 processes with 1 each have 2; give --devices=2"));
+    REQUIRE_THAT(
+        outcome.error,
+        Catch::Contains("needs 4 devices, but 2 processes with 1 each have 2; give --devices=2"));
 }
 
 }  // namespace
