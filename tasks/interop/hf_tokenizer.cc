@@ -49,15 +49,14 @@ void add_json_of_sentence_piece(const std::string& name, HfTokenizer* result) {
   if (made.json.empty()) {
     result->remark = fmt::format(
         "the export has tokenizer.model, which transformers reads differently or not at all, but "
-        "no "
-        "tokenizer.json: the library tokenizers cannot reproduce the ids, because {}",
+        "no tokenizer.json: the library tokenizers cannot reproduce the ids, because {}",
         made.reason);
   } else {
     result->files["tokenizer.json"] = std::move(made.json);
   }
 }
 
-using Kind = SentencePieceFile::Kind;
+using ModelKind = SentencePieceFile::Kind;
 using PieceType = SentencePieceFile::Type;
 using Piece = SentencePieceFile::Piece;
 
@@ -259,7 +258,7 @@ std::string user_defined_words(const SentencePieceFile& file) {
 }
 
 std::string json_of(const SentencePieceFile& file) {
-  const bool is_bpe = file.kind == Kind::kBpe;
+  const bool is_bpe = file.kind == ModelKind::kBpe;
   const std::string words = is_bpe ? user_defined_words(file) : "null";
   return JsonLine()
              .add("version", "1.0")
@@ -307,12 +306,12 @@ bool has_equal_scores(const SentencePieceFile& file) {
 }
 
 std::string reason_against(const SentencePieceFile& file) {
-  if (file.kind != Kind::kUnigram && file.kind != Kind::kBpe)
+  if (file.kind != ModelKind::kUnigram && file.kind != ModelKind::kBpe)
     return "it is a model of whole words or of single characters";
   if (!file.marks_spaces) return "its normalizer does not mark spaces (escape_whitespaces)";
   if (file.has_space_behind)
     return "the space is at the end of its words (treat_whitespace_as_suffix)";
-  if (file.kind == Kind::kBpe) {
+  if (file.kind == ModelKind::kBpe) {
     for (const Piece& piece : file.pieces)
       if (piece.type == PieceType::kUnused)
         return fmt::format("its piece '{}' is used only in merges", piece.text);
@@ -371,7 +370,7 @@ HfTokenizer hf_tokenizer_of(const ExperimentConfig& experiment,
 HfSentencePiece hf_sentence_piece(std::string_view model, const std::string& where) {
   const SentencePieceFile file = parse_sentence_piece_model(model, where);
   std::string reason = reason_against(file);
-  if (reason.empty() && file.kind == Kind::kBpe && user_defined_words(file) != "null")
+  if (reason.empty() && file.kind == ModelKind::kBpe && user_defined_words(file) != "null")
     reason = reason_against_words(file, where);
   if (!reason.empty()) return {"", reason};
   return {json_of(file), ""};
