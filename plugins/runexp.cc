@@ -25,10 +25,10 @@
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/new_project.h"
-#include "tasks/config/run_config.h"
-#include "tasks/logging/failure_log.h"
+#include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/shutdown/stall_watch.h"
 
 namespace tessera {

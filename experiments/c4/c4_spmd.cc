@@ -10,7 +10,7 @@
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
 #include "plugins/registry.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

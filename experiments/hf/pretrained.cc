@@ -14,7 +14,7 @@
 #include "plugins/registry.h"
 #include "tasks/config/experiment.h"
 #include "tasks/interop/hf_model.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 
 #include "inputs/base_input.h"
 #include "tasks/decode/decoder.h"
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 

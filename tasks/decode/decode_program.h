@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tasks/decode/decoder.h"
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 #include "tasks/session/model_session.h"
 
 namespace tessera {

@@ -12,7 +12,7 @@
 
 #include "tasks/decode/generation.h"
 #include "tasks/decode/prompt_text.h"
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 

@@ -15,7 +15,7 @@
 #include "core/hparams/fields.h"
 #include "tasks/decode/prompt_text.h"
 #include "tasks/decode/sampler.h"
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 

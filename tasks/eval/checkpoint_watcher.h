@@ -14,7 +14,7 @@
 
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/config/run_options.h"
-#include "tasks/eval_hparams.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 

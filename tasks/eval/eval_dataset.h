@@ -16,7 +16,7 @@
 #include "inputs/base_input.h"
 #include "tasks/eval/eval_program.h"
 #include "tasks/eval/predictions.h"
-#include "tasks/eval_hparams.h"
+#include "tasks/hparams.h"
 #include "tasks/metric_means.h"
 
 namespace tessera {

@@ -13,7 +13,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decode_program.h"
-#include "tasks/eval_hparams.h"
+#include "tasks/hparams.h"
 #include "tasks/session/model_session.h"
 
 namespace tessera {

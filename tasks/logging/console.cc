@@ -46,8 +46,6 @@ std::string progress_text(const Progress& progress) {
   return text + fmt::format("  {} left", duration_text(progress.seconds_left));
 }
 
-Console::Console(Mode mode) : mode_(mode) {}
-
 // Open MPI gives each process a pseudo-terminal and copies its output elsewhere.
 Console::Mode Console::detect() {
   const bool is_copied = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "tasks/decode/decode_examples.h"
-#include "tasks/run_directory/run_tokenizer.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/session/model_state.h"
 
 namespace tessera {

@@ -12,7 +12,6 @@
 #include "core/backend/backend.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/base_run.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
 #include "tasks/decode/decode_examples.h"

@@ -10,7 +10,6 @@
 
 #include "core/backend/backend.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/base_run.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
 #include "tasks/eval/checkpoint_watcher.h"

@@ -13,13 +13,13 @@
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/config/run_config.h"
 #include "tasks/interop/hf_copy.h"
 #include "tasks/interop/hf_model.h"
 #include "tasks/interop/hf_tokenizer.h"
 #include "tasks/interop/hf_weights.h"
 #include "tasks/learner/learner.h"
 #include "tasks/logging/console.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/session/model_state.h"
 
 namespace tessera {

@@ -5,7 +5,7 @@
 #include "tasks/modes/eval_run.h"
 #include "tasks/modes/export.h"
 #include "tasks/modes/import.h"
-#include "tasks/run_directory/scratch_directory.h"
+#include "tasks/run_directory/run_directory.h"
 #include "tasks/train/trainer.h"
 
 namespace tessera {

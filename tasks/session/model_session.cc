@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/runtime/executor/device_kinds.h"
-#include "tasks/config/mesh_hosts.h"
+#include "tasks/config/mesh_config.h"
 #include "tasks/session/check_rules.h"
 
 namespace tessera {

@@ -14,7 +14,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"
 #include "layers/parameter.h"
-#include "tasks/train_hparams.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 

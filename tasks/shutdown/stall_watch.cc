@@ -8,7 +8,7 @@
 #include <fmt/core.h>
 
 #include "core/base/process.h"
-#include "tasks/logging/failure_log.h"
+#include "tasks/logging/run_log.h"
 
 namespace tessera {
 namespace {

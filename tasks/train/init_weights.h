@@ -2,9 +2,9 @@
 // task.train.init_from: initial weights from another run.
 #pragma once
 
+#include "tasks/hparams.h"
 #include "tasks/logging/console.h"
 #include "tasks/train/train_session.h"
-#include "tasks/train_hparams.h"
 
 namespace tessera {
 

@@ -7,8 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/type.h"
-#include "tasks/config/run_config.h"
-#include "tasks/run_directory/run_tokenizer.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/session/check_rules.h"
 #include "tasks/session/program_io.h"
 #include "tasks/train/loop_state.h"

@@ -101,7 +101,7 @@ TEST_CASE("skipped documents are counted on the console and in metrics.jsonl") {
   INFO(ended.output);
   REQUIRE(ended.code == 0);
   REQUIRE_THAT(ended.output,
-               Contains("step 5: 4 broken documents were left out so far; the first:") &&
+               Contains("step 5: 4 corrupt documents have been skipped so far; the first:") &&
                    Contains(".jsonl:1"));
   const std::string lines = read_bytes(directory / "run/metrics.jsonl");
   REQUIRE_THAT(lines, Contains("{\"event\": \"broken_documents\", \"step\": 5, \"count\": 4}"));

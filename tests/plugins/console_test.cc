@@ -128,8 +128,8 @@ TEST_CASE("a resumed run reports lost log lines in one line") {
   const Outcome resumed = shell(folder.path(), tiny_command(24));
   INFO(resumed.errors);
   REQUIRE(resumed.exit_code == 0);
-  REQUIRE_THAT(resumed.out, Contains("\nnote: metrics.jsonl has lost the lines of 4 training "
-                                     "steps (5 to 8); the run goes on without them\n"));
+  REQUIRE_THAT(resumed.out, Contains("\nnote: metrics.jsonl lacks the lines of 4 training "
+                                     "steps (5 to 8); the run continues without them\n"));
 }
 
 }  // namespace

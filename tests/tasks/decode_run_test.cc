@@ -11,7 +11,7 @@
 #include "core/io/json.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/config/strategies.h"
+#include "tasks/config/experiment.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/transports.h"

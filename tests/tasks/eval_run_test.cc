@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "tasks/config/strategies.h"
+#include "tasks/config/experiment.h"
 #include "tasks/eval/eval_writer.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

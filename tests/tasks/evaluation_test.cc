@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "tasks/config/strategies.h"
+#include "tasks/config/experiment.h"
 #include "tasks/session/model_state.h"
 #include "tasks/session/program_io.h"
 #include "tasks/train/train_session.h"

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/config/strategies.h"
+#include "tasks/config/experiment.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/transports.h"

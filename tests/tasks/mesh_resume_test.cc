@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/config/strategies.h"
+#include "tasks/config/experiment.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"

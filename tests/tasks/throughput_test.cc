@@ -7,7 +7,6 @@
 #include "core/runtime/comm/process_group.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
-#include "tasks/run_directory/run_directory.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"

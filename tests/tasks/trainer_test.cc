@@ -11,10 +11,10 @@
 #include "core/hparams/text.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/config/run_config.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
+#include "tasks/run_directory/run_config.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
@@ -390,7 +390,7 @@ TEST_CASE("invalid settings are rejected before the first step") {
     ExperimentConfig config = tiny_config(2);
     config.mesh.ici_mesh_shape = {1, 1, 1};
     REQUIRE_THAT(message_of(config, directory.path(), options),
-                 Catch::Contains("takes 1 device, but there are 2"));
+                 Catch::Contains("needs 1 device, but 2 are available"));
   }
   SECTION("numbers out of range") {
     ExperimentConfig config = tiny_config(2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/config/mesh_hosts.h"
+#include "tasks/config/mesh_config.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/transports.h"
@@ -29,20 +29,20 @@ TEST_CASE("a mesh of one slice on several hosts gives a note with the shapes tha
           "[mesh_hosts]") {
   REQUIRE(check_hosts(Mesh::standard({1, 4, 1}), {"a", "a", "b", "b"}) ==
           "note: the mesh replica=1 data=4 mdl=1 is one slice, but its devices are on 2 hosts "
-          "(a, b): links between hosts are taken for fast ones; ici_mesh_shape=[1,2,1] and "
-          "dcn_mesh_shape=[1,2,1] say which are not");
+          "(a, b): links between hosts are assumed to be fast; set ici_mesh_shape=[1,2,1] and "
+          "dcn_mesh_shape=[1,2,1] if they are slow");
   REQUIRE(check_hosts(Mesh::standard({1, 1, 4}), {"a", "b", "c", "c"}) ==
           "note: the mesh replica=1 data=1 mdl=4 is one slice, but its devices are on 3 hosts "
-          "(a, b, c): links between hosts are taken for fast ones");
+          "(a, b, c): links between hosts are assumed to be fast");
 }
 
 TEST_CASE("a slice that shares its hosts with another slice is rejected", "[mesh_hosts]") {
   const Mesh mesh = Mesh::standard({1, 2, 1}, {2, 1, 1});
   REQUIRE_THROWS_WITH(
       check_hosts(mesh, {"a", "b", "a", "b"}),
-      "slice 0 of the mesh (devices 0 to 1) is spread over the hosts a, b, and host a holds other "
-      "slices too: 2 slices (dcn_mesh_shape) do not fit 2 hosts; start the processes of a host one "
-      "after the other (mpirun --map-by slot, srun --distribution=block), or set "
+      "slice 0 of the mesh (devices 0 to 1) is spread over the hosts a, b, and host a has other "
+      "slices too: 2 slices (dcn_mesh_shape) do not fit 2 hosts; start the processes of each host "
+      "consecutively (mpirun --map-by slot, srun --distribution=block), or set "
       "ici_mesh_shape=[1,2,1] and dcn_mesh_shape=[2,1,1]");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 
 #include <cmath>
 
@@ -44,25 +44,51 @@ void check(const DecodeHParams& p, std::string_view where) {
          p.max_decode_steps);
   if (p.cache_length > 0 && p.window <= 0 && p.max_decode_steps > p.cache_length)
     fail(
-        "{}.max_decode_steps is {}, but a row's cache holds {} tokens (cache_length), of its "
-        "prompt and its continuation together",
+        "{}.max_decode_steps is {}, but the cache of a row holds only {} tokens (cache_length) for "
+        "its prompt and continuation",
         where, p.max_decode_steps, p.cache_length);
   for (const std::string& text : p.stop_strings)
-    if (text.empty()) fail("{}.stop_strings holds an empty text, which is everywhere", where);
+    if (text.empty())
+      fail("{}.stop_strings has an empty string, which matches everywhere; remove it", where);
   if (p.strategy != DecodeStrategy::kBeam) return;
   if (p.window > 0)
-    fail("{}.window is {}, but the rows of a beam search cannot forget; take it away", where,
+    fail("{}.window is {}, but the rows of a beam search cannot drop tokens; remove it", where,
          p.window);
   if (p.beam_size > p.batch)
     fail("{}.beam_size is {}, more than the {} rows decoded at once; set {}.batch to at least {}",
          where, p.beam_size, p.batch, where, p.beam_size);
   if (p.num_samples > p.beam_size)
-    fail("{}.num_samples is {}, but a beam search of beam_size {} gives at most {}", where,
-         p.num_samples, p.beam_size, p.beam_size);
+    fail("{}.num_samples is {}, but a beam search gives at most beam_size = {}", where,
+         p.num_samples, p.beam_size);
 }
 
 int64_t rows_per_prompt(const DecodeHParams& p) {
   return p.strategy == DecodeStrategy::kBeam ? p.beam_size : 1;
+}
+
+void check(const TrainHParams& p) {
+  const auto at_least = [](std::string_view field, int64_t value, int64_t least) {
+    check_at_least("task.train", field, value, least);
+  };
+  at_least("num_train_steps", p.num_train_steps, 0);
+  at_least("num_microbatches", p.num_microbatches, 1);
+  at_least("save_interval_steps", p.save_interval_steps, 0);
+  at_least("save_max_to_keep", p.save_max_to_keep, 0);
+  at_least("save_keep_every_steps", p.save_keep_every_steps, 0);
+  at_least("eval_interval_steps", p.eval_interval_steps, 0);
+  at_least("metrics_interval_steps", p.metrics_interval_steps, 0);
+  at_least("summary_interval_steps", p.summary_interval_steps, 0);
+  at_least("prefetch_batches", p.prefetch_batches, 1);
+  at_least("collective_timeout_seconds", p.collective_timeout_seconds, 1);
+  at_least("stop_deadline_seconds", p.stop_deadline_seconds, 1);
+  at_least("sample.length", p.sample.length, 0);
+  at_least("sample.interval_steps", p.sample.interval_steps, 0);
+  check_finite("task.train", "early_stopping.min_improvement", p.early_stopping.min_improvement);
+  check_finite("task.train", "early_stopping.target", p.early_stopping.target);
+  at_least("early_stopping.patience_evals", p.early_stopping.patience_evals, 0);
+  if (p.eval_loop_num_batches != -1 && p.eval_loop_num_batches < 1)
+    fail("task.train.eval_loop_num_batches is {}; expected -1 (the whole set) or at least 1",
+         p.eval_loop_num_batches);
 }
 
 }  // namespace tessera

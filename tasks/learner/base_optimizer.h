@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer: its state for each parameter, and one step as graph ops. Clipping, masks and the
-// skipping of bad steps belong to the learner.
+// The interface of an optimizer: its state for each parameter, and one step as graph ops, with the
+// functions that optimizers share. Clipping, masks and the skipping of bad steps belong to the
+// learner.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 #include "core/graph/graph.h"
 #include "core/graph/type.h"
 #include "core/hparams/template.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 
 namespace tessera {
 
@@ -66,4 +67,20 @@ class BaseOptimizer {
   std::unique_ptr<BaseSchedule> schedule_;
 };
 
+// Functions shared by optimizers. A weight stacked by Repeated is a stack of tensors: norms "per
+// tensor" are per layer, so that repeated and unrolled models agree.
+
+// Σx² of each tensor: a scalar, or one for each layer of a stack. Replicated.
+Tensor sum_of_squares(const Tensor& x);
+// √(Σx²/n) of each tensor of n elements, in the same shape.
+Tensor rms(const Tensor& x);
+// √Σx² over all of these tensors: a scalar, with one all-reduce over the mesh.
+Tensor norm_of_all(const std::vector<Tensor>& tensors);
+// x / max(1, rms(x) / threshold), for each tensor.
+Tensor cap_rms(const Tensor& x, double threshold);
+
+// parameter - learning_rate·(update + decay·parameter) if `apply`, else the parameter.
+Tensor decayed_step(const UpdateInputs& inputs, const Tensor& update);
+// The gradient in f32, times gradient_scale.
+Tensor scaled_gradient(const UpdateInputs& inputs);
 }  // namespace tessera

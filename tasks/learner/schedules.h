@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/check_number.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 
@@ -40,8 +41,8 @@ struct ConstantShape {
   double value = 1.0;
   FIELDS(value)
 
-  void check() const;
-  double factor(int64_t step, int64_t num_train_steps) const;
+  void check() const { check_not_negative(kName, "value", value); }
+  double factor(int64_t, int64_t) const { return value; }
 };
 
 enum class Decay { kCosine, kExponential, kLinear };

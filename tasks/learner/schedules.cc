@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 
 #include <algorithm>
 #include <cmath>
@@ -72,10 +72,6 @@ size_t passed(const std::vector<int64_t>& boundaries, int64_t step) {
 
 }  // namespace
 
-void ConstantShape::check() const { check_not_negative(kName, "value", value); }
-
-double ConstantShape::factor(int64_t, int64_t) const { return value; }
-
 template <Decay decay>
 void LinearRampupDecayShape<decay>::check() const {
   check_not_negative(kName, "max", max);
@@ -85,7 +81,8 @@ void LinearRampupDecayShape<decay>::check() const {
     fail("{}: decay_start={} is before the end of the warm-up, warmup_steps={}", kName, decay_start,
          warmup_steps);
   if (decay_end >= 0 && decay_end < std::max(decay_start, warmup_steps))
-    fail("{}: decay_end={} is before the start of the decay", kName, decay_end);
+    fail("{}: decay_end={} is before the start of the decay, step {}", kName, decay_end,
+         std::max(decay_start, warmup_steps));
   if (decay == Decay::kExponential && min_ratio <= 0.0)
     fail("{}: min_ratio is {}, but an exponential never reaches zero; give a small positive ratio",
          kName, min_ratio);

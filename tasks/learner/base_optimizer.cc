@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/learner/optimizers/update_ops.h"
+#include "tasks/learner/base_optimizer.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "core/graph/trace.h"
@@ -15,14 +16,19 @@
 namespace tessera {
 namespace {
 
-bool is_stack_axis(const Type& type, size_t position) {
-  return position == 0 && type.axes[0].name == kLayersAxis;
+// The axes of one tensor: all but the stack's.
+std::span<const Axis> tensor_axes(const Type& type) {
+  const std::span<const Axis> axes = type.axes;
+  return !axes.empty() && axes[0].name == kLayersAxis ? axes.subspan(1) : axes;
 }
+
+Tensor in_f32(const Tensor& x) { return x.dtype() == DType::kF32 ? x : cast(x, DType::kF32); }
 
 // A partial sum over the mesh axes that split the tensor; one for each layer of a stack.
 Tensor partial_sum_of_squares(const Tensor& x) {
-  const Tensor wide = x.dtype() == DType::kF32 ? x : cast(x, DType::kF32);
-  return reduce_sum(square(wide), tensor_axes(x.type()));
+  std::string axes;
+  for (const Axis& axis : tensor_axes(x.type())) axes += (axes.empty() ? "" : " ") + axis.name;
+  return reduce_sum(square(in_f32(x)), axes);
 }
 
 Tensor partial_over(const Tensor& scalar, const std::vector<std::string>& mesh_axes) {
@@ -33,26 +39,18 @@ Tensor partial_over(const Tensor& scalar, const std::vector<std::string>& mesh_a
 
 }  // namespace
 
-std::string tensor_axes(const Type& type) {
-  std::string names;
-  for (size_t i = 0; i < type.axes.size(); ++i)
-    if (!is_stack_axis(type, i)) names += (names.empty() ? "" : " ") + type.axes[i].name;
-  return names;
-}
-
-int64_t tensor_elements(const Type& type) {
-  int64_t elements = 1;
-  for (size_t i = 0; i < type.axes.size(); ++i)
-    if (!is_stack_axis(type, i)) elements *= type.axes[i].size;
-  return elements;
-}
-
 Tensor sum_of_squares(const Tensor& x) {
   const Tensor sum = partial_sum_of_squares(x);
   Type replicated = sum.type();
   for (Axis& axis : replicated.axes) axis.split.clear();
   replicated.partial = {};
   return reshard(sum, replicated);
+}
+
+Tensor rms(const Tensor& x) {
+  double elements = 1.0;
+  for (const Axis& axis : tensor_axes(x.type())) elements *= static_cast<double>(axis.size);
+  return sqrt(sum_of_squares(x) * (1.0 / elements));
 }
 
 Tensor norm_of_all(const std::vector<Tensor>& tensors) {
@@ -64,8 +62,8 @@ Tensor norm_of_all(const std::vector<Tensor>& tensors) {
     Tensor squares = partial_sum_of_squares(tensor);
     if (squares.type().rank() > 0) squares = reduce_sum(squares);
     const std::vector<std::string> mesh_axes = squares.type().partial.mesh_axes;
-    const auto same = std::find_if(sums.begin(), sums.end(),
-                                   [&](const auto& each) { return each.first == mesh_axes; });
+    const auto same =
+        std::ranges::find(sums, mesh_axes, [](const auto& each) { return each.first; });
     if (same == sums.end()) {
       sums.emplace_back(mesh_axes, squares);
       all_axes = mesh_union(traced_mesh(), all_axes, mesh_axes);
@@ -82,30 +80,20 @@ Tensor norm_of_all(const std::vector<Tensor>& tensors) {
 }
 
 Tensor cap_rms(const Tensor& x, double threshold) {
-  const double scale_of_mean = 1.0 / static_cast<double>(tensor_elements(x.type()));
-  const Tensor rms = sqrt(sum_of_squares(x) * scale_of_mean);
-  return x / maximum(rms / threshold, constant(1.0, DType::kF32));
+  return x / maximum(rms(x) / threshold, constant(1.0, DType::kF32));
 }
 
 Tensor decayed_step(const UpdateInputs& inputs, const Tensor& update) {
-  const Tensor parameter = inputs.parameter.dtype() == DType::kF32
-                               ? inputs.parameter
-                               : cast(inputs.parameter, DType::kF32);
+  const Tensor parameter = in_f32(inputs.parameter);
   Tensor change = update;
   if (inputs.weight_decay != 0.0) change = change + parameter * inputs.weight_decay;
   Tensor next = parameter - change * inputs.learning_rate;
   if (next.dtype() != inputs.parameter.dtype()) next = cast(next, inputs.parameter.dtype());
-  return applied(inputs, next, inputs.parameter);
+  return where(inputs.apply, next, inputs.parameter);
 }
 
 Tensor scaled_gradient(const UpdateInputs& inputs) {
-  const Tensor gradient =
-      inputs.gradient.dtype() == DType::kF32 ? inputs.gradient : cast(inputs.gradient, DType::kF32);
-  return gradient * inputs.gradient_scale;
-}
-
-Tensor applied(const UpdateInputs& inputs, const Tensor& next, const Tensor& old) {
-  return where(inputs.apply, next, old);
+  return in_f32(inputs.gradient) * inputs.gradient_scale;
 }
 
 }  // namespace tessera
