@@ -11,6 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/backend/backend.h"
+#include "core/base/dtype.h"
+#include "core/graph/graph.h"
+#include "core/graph/mesh.h"
 #include "core/graph/op.h"
 #include "core/graph/tensor.h"
 
@@ -43,5 +47,26 @@ std::map<const OpDef*, std::string> ops_without_cases();
 
 // Replaces "float" in "float[\"a=2\"]" by a dtype.
 std::string type_with(std::string_view type, std::string_view dtype);
+
+// Compiles and runs one op case on a device, like a training step, and compares the results with
+// the reference interpreter's.
+
+// Whether the case runs in several floating dtypes.
+bool takes_floats(const OpCase& row);
+
+// "add of f32["row=5"], f32["row=5"]".
+std::string case_name(const OpCase& row, DType dtype);
+
+// The case's graph: inputs x0, x1, … and outputs y0, y1, …
+Graph traced_case(const OpCase& row, DType dtype, const Mesh& mesh);
+
+struct CaseReport {
+  double error = 0.0;  // The largest of any element, in units of its tolerance.
+  // Empty if all are within tolerance; else the wrong kernel and an element of its result.
+  std::string mismatch;
+};
+
+// `dtype` of the floating operands: f32 or bf16.
+CaseReport check_case(const OpCase& row, DType dtype, Device& device);
 
 }  // namespace tessera

@@ -5,7 +5,6 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
-#include "core/ops/cache.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "core/check/op_cases.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"

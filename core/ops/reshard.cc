@@ -70,12 +70,8 @@ Tensors cast_vjp(const VjpContext& c) {
   if (!is_floating(own)) return {Tensor()};
   Tensor cotangent = c.cotangents[0];
   const DType reduce = reduce_dtype(c.node).value_or(own);
-  if (reduce != own && cotangent.type().partial) {
-    cotangent = widened_back(cotangent, reduce);
-    Type whole = cotangent.type();
-    whole.partial = {};
-    cotangent = reshard(cotangent, whole);
-  }
+  if (reduce != own && cotangent.type().partial)
+    cotangent = reduced(widened_back(cotangent, reduce));
   return {widened_back(cotangent, own)};
 }
 
@@ -117,7 +113,7 @@ void check_partials(const InferContext& context, const Type& target) {
   }
 }
 
-std::vector<Type> infer_reshard(const InferContext& context) {
+Types infer_reshard(const InferContext& context) {
   const Type& target = context.attributes.get<Type>("type");
   check_same_array(context, target);
   check_partials(context, target);
@@ -166,6 +162,46 @@ Tensor reshard_to(const Operand& x, Type type) {
   return trace_op(kReshardOp, {x.tensor}, {{"type", std::move(type)}}, x.site);
 }
 
+using Devices = std::vector<int64_t>;
+
+int64_t group_size(const Attributes& attributes) {
+  return static_cast<int64_t>(attributes.get<Devices>("group").size());
+}
+
+Axis& axis_in(Type& type, const InferContext& context, std::string_view attribute) {
+  const int64_t position = type.find(context.attributes.get<std::string>(attribute));
+  CHECK(position >= 0, "{}: {} has no such axis", context.op, type.text());
+  return type.axes[static_cast<size_t>(position)];
+}
+
+void shrink(Axis& axis, int64_t devices) {
+  CHECK(axis.size % devices == 0, "{} of {} over {} devices", axis.name, axis.size, devices);
+  axis.size /= devices;
+}
+
+Types infer_all_gather(const InferContext& context) {
+  Type type = context.inputs[0];
+  axis_in(type, context, "axis").size *= group_size(context.attributes);
+  return {type};
+}
+
+Types infer_reduce_scatter(const InferContext& context) {
+  Type type = context.inputs[0];
+  shrink(axis_in(type, context, "axis"), group_size(context.attributes));
+  return {type};
+}
+
+Types infer_all_to_all(const InferContext& context) {
+  Type type = context.inputs[0];
+  shrink(axis_in(type, context, "split_axis"), group_size(context.attributes));
+  axis_in(type, context, "concat_axis").size *= group_size(context.attributes);
+  return {type};
+}
+
+constexpr OpDef collective(std::string_view name, Types (*infer)(const InferContext&)) {
+  return {.name = name, .op_class = OpClass::kCollective, .infer = infer, .flops = no_flops};
+}
+
 }  // namespace
 
 const Op kCastOp{[] {
@@ -177,6 +213,12 @@ const Op kCastOp{[] {
 Tensor cast(Operand x, DType dtype, CastPartial partial) {
   return trace_op(kCastOp, {x.tensor}, cast_attributes(dtype, partial), x.site);
 }
+
+Tensor as_dtype(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : cast(x, dtype); }
+
+DType wide_dtype(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
+
+Tensor widened(const Tensor& x) { return as_dtype(x, wide_dtype(x.dtype())); }
 
 Tensor cast_weight(Operand x, DType dtype, DType reduce) {
   if (x.tensor.dtype() == dtype && reduce == dtype) return x.tensor;
@@ -201,6 +243,12 @@ const Op kSaveForBackwardOp{{.name = "save_for_backward",
 
 Tensor reshard(Operand x, const Type& type) { return reshard_to(x, type); }
 
+Tensor reduced(Operand x) {
+  Type type = x.tensor.type();
+  type.partial = {};
+  return reshard_to(x, std::move(type));
+}
+
 Tensor reshard(Operand x, std::string_view layout) {
   const ErrorPrefix where(x.site.text());
   Type type = parse_layout(layout);
@@ -223,6 +271,33 @@ Tensor save_for_backward(Operand x, std::string_view name) {
       trace_op(kSaveForBackwardOp, {x.tensor}, {{"name", std::string(name)}}, x.site);
   saved.named(name);
   return saved;
+}
+
+const Op kAllGatherOp{collective("all_gather", infer_all_gather)};
+const Op kReduceScatterOp{collective("reduce_scatter", infer_reduce_scatter)};
+const Op kAllReduceOp{collective("all_reduce", infer_same)};
+const Op kAllToAllOp{collective("all_to_all", infer_all_to_all)};
+const Op kPermuteOp{collective("permute", infer_same)};
+const Op kMaskToOwnerOp{{.name = "mask_to_owner",
+                         .op_class = OpClass::kDataMovement,
+                         .infer = infer_same,
+                         .flops = no_flops}};
+
+bool is_collective(const Node& node) { return node.op->op_class == OpClass::kCollective; }
+
+int64_t collective_bytes(const Graph& graph, const Node& node) {
+  const int64_t in = graph.type(node.inputs[0]).bytes();
+  const int64_t out = graph.type(node.outputs[0]).bytes();
+  if (node.op == &kPermuteOp) {
+    const int64_t self = node.attributes.get<Devices>(
+        "group")[static_cast<size_t>(node.attributes.get<int64_t>("index"))];
+    return node.attributes.get<int64_t>("to") == self ? 0 : in;
+  }
+  const int64_t devices = group_size(node.attributes);
+  if (node.op == &kAllGatherOp) return out / devices * (devices - 1);
+  // Parts of an uneven division differ by one element; the total is the same.
+  const int64_t times = node.op == &kAllReduceOp ? 2 : 1;
+  return times * in * (devices - 1) / devices;
 }
 
 }  // namespace tessera

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

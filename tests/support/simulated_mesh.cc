@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/shard.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 #include "core/passes/rewrite.h"
 #include "core/passes/spmd/lower.h"
 

@@ -4,7 +4,6 @@
 
 #include "core/backend/reference/primitives.h"
 #include "core/base/random.h"
-#include "core/ops/collective.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/random.h"

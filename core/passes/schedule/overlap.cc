@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {

@@ -15,8 +15,8 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/shard.h"
-#include "core/ops/collective.h"
 #include "core/ops/layout.h"
+#include "core/ops/reshard.h"
 #include "core/passes/rewrite.h"
 #include "core/passes/simplify.h"
 

@@ -8,9 +8,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/ops/collective.h"
 #include "core/ops/layout.h"
-#include "core/passes/spmd/mesh_axis_list.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 #include "core/runtime/comm/collective_info.h"
 #include "core/runtime/comm/collective_kernel.h"
 #include "core/runtime/comm/communicator_state.h"

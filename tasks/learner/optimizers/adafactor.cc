@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/ops/composite.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/norm.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "layers/parameter.h"

@@ -4,7 +4,6 @@
 
 #include "core/graph/text.h"
 #include "core/graph/trace.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"

@@ -3,7 +3,6 @@
 #include "core/graph/text.h"
 
 #include "core/graph/verify.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/repeat.h"

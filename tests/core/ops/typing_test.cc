@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The typing table (docs/graph.md), row by row: accepted operands, results and error messages, on a
 // mesh of eight devices and, with the same messages, on a mesh of one.
-#include "core/ops/activation.h"
-#include "core/ops/composite.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/norm.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "tests/support/catch.h"
@@ -332,7 +331,7 @@ TEST_CASE(
        {{kSum}, "broadcast: x is partial over mdl, which cannot split the new axis n; place(x)"},
        {{kSumData}, "f32[\"n/mdl b e\" + sum(data)]"},
        {{kMax}, "broadcast: x is a partial max over mdl; reshard it to replicated"},
-       {{"f32[\"n=8\"]"}, "broadcast: x has axis n already: it is f32[\"n\"]"}});
+       {{"f32[\"n=8\"]"}, "broadcast: x has an axis n already: it is f32[\"n\"]; rename one"}});
   run("broadcast in order",
       [](T t) {
         return broadcast(t[0], {{"n", 8}}, "b n e");
@@ -425,7 +424,7 @@ TEST_CASE("Layout ops keep splits and accept partial sums") {
   run("rename", [](T t) { return rename(t[0], "e", "k"); },
       {{{kSplit}, "f32[\"b k/mdl\"]"},
        {{kSum}, "f32[\"b k\" + sum(mdl)]"},
-       {{"f32[\"k=4 e=16\"]"}, "rename: x has an axis k already: it is f32[\"k e\"]"}});
+       {{"f32[\"k=4 e=16\"]"}, "rename: x has an axis k already: it is f32[\"k e\"]; rename one"}});
   run("transpose", [](T t) { return transpose(t[0], "e b"); },
       {{{kSplit}, "f32[\"e/mdl b\"]"},
        {{kVector}, "transpose: order [e b] is not one of all axes [e] of x"}});

@@ -8,7 +8,6 @@
 #include "core/base/error.h"
 #include "core/check/numeric_gradient.h"
 #include "core/graph/trace.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"

@@ -10,8 +10,8 @@
 #include "core/backend/cpu/registry.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
 #include "core/ops/layout.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {

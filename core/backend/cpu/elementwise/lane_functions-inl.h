@@ -9,7 +9,6 @@
 #include "core/backend/cpu/elementwise/tile_program.h"
 #include "core/backend/cpu/simd_convert-inl.h"
 #include "core/backend/cpu/simd_math-inl.h"
-#include "core/ops/activation.h"
 #include "core/ops/elementwise.h"
 
 #if defined(TESSERA_LANE_FUNCTIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
