@@ -28,12 +28,12 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int64_t kAlignment = 64;
 
 struct Comparison {
   double error = 0.0;    // In units of the tolerance.
@@ -68,13 +68,13 @@ std::string element_text(const Comparison& at, const std::vector<double>& got,
                      got[i], expected[i], at.error);
 }
 
-// Device memory of the operands of one launch, each aligned to 64 bytes.
+// Device memory of the operands of one launch, aligned as in a step.
 class LaunchMemory {
  public:
   LaunchMemory(Device& device, const std::vector<int64_t>& sizes) : device_(device) {
     for (const int64_t size : sizes) {
       begins_.push_back(bytes_);
-      bytes_ += (size + kAlignment - 1) / kAlignment * kAlignment;
+      bytes_ += aligned(size);
     }
     bytes_ = std::max(bytes_, kAlignment);
     memory_ = device.allocate(bytes_);

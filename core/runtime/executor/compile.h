@@ -10,8 +10,8 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
+#include "core/passes/memory/step_plan.h"
 #include "core/passes/remat/remat.h"
-#include "core/passes/step_plan.h"
 
 namespace tessera {
 

@@ -14,7 +14,7 @@
 #include "core/backend/backend.h"
 #include "core/graph/graph.h"
 #include "core/graph/shard.h"
-#include "core/passes/step_plan.h"
+#include "core/passes/memory/step_plan.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/launch_trace.h"

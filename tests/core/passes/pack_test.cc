@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
 
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/memory/step_plan.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

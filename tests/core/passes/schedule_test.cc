@@ -10,7 +10,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/memory/step_plan.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/schedule/overlap.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -13,6 +11,7 @@
 
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
+#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
 namespace {

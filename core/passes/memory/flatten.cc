@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/schedule/flatten.h"
-
 #include <algorithm>
 #include <map>
 #include <string>
@@ -13,6 +11,7 @@
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/reduce.h"
+#include "core/passes/memory/step_plan.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

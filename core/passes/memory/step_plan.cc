@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/memory/step_plan.h"
 
 #include <algorithm>
 #include <iterator>
@@ -8,9 +8,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/passes/memory/liveness.h"
-#include "core/passes/schedule/flatten.h"
-#include "core/passes/schedule/overlap.h"
 
 namespace tessera {
 namespace {
