@@ -15,7 +15,6 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/cotangents.h"
 #include "core/passes/remat/loop_body.h"
 #include "core/passes/rewrite.h"
 

@@ -30,10 +30,29 @@ bool contains_node(const std::vector<NodeId>& sorted, NodeId id) {
 // positions of producers precede those of their readers, so that no grouping makes a cycle.
 class FusionGroups {
  public:
-  explicit FusionGroups(const Graph& graph);
+  FusionGroups(const Graph& graph) : graph_(graph), readers_(consumers(graph)) {
+    for (const NodeId id : graph.nodes().ids()) {
+      unit_.push_back(units_.push_back({{id}, id}));
+      refused_.push_back(0);
+    }
+    for (const NodeId id : graph.nodes().ids()) {
+      if (!graph.node(id).op->fusible) continue;
+      join_producers(id);
+      join_siblings(id);
+    }
+  }
 
   // The nodes of each unit in graph order, units by position.
-  std::vector<std::vector<NodeId>> in_order() const;
+  std::vector<std::vector<NodeId>> in_order() const {
+    std::vector<const Unit*> units;
+    for (const Unit& unit : units_)
+      if (!unit.nodes.empty()) units.push_back(&unit);
+    std::sort(units.begin(), units.end(),
+              [](const Unit* a, const Unit* b) { return a->position < b->position; });
+    std::vector<std::vector<NodeId>> result;
+    for (const Unit* unit : units) result.push_back(unit->nodes);
+    return result;
+  }
 
  private:
   using UnitId = Id<struct UnitTag>;
@@ -44,12 +63,98 @@ class FusionGroups {
 
   Unit& unit_of(NodeId id) { return units_[unit_[id]]; }
   const Unit& unit_of(NodeId id) const { return units_[unit_[id]]; }
-  void join_producers(NodeId id);
-  void join_siblings(NodeId id);
-  bool try_merge(NodeId first, NodeId second);
-  bool compatible(NodeId first, NodeId second) const;
-  bool small_enough(const std::vector<NodeId>& nodes) const;
-  NodeId find_position(const std::vector<NodeId>& nodes) const;
+
+  void join_producers(NodeId id) {
+    for (const ValueId value : graph_.node(id).inputs) {
+      const NodeId producer = graph_.value(value).producer;
+      if (producer != kNone) try_merge(producer, id);
+    }
+  }
+
+  // Merges loops that read the same whole array, which is then read once. An array may have
+  // thousands of readers: after a refusal a unit is tried again only when this unit has changed.
+  void join_siblings(NodeId id) {
+    const Type& space = graph_.type(graph_.node(id).outputs[0]);
+    ++round_;
+    for (const ValueId value : graph_.node(id).inputs) {
+      if (graph_.type(value).axes != space.axes) continue;
+      for (const NodeId sibling : readers_[value]) {
+        if (sibling >= id) break;
+        int64_t& refused = refused_[unit_[sibling]];
+        if (refused == round_) continue;
+        refused = round_;
+        if (try_merge(sibling, id)) ++round_;
+      }
+    }
+  }
+
+  bool try_merge(NodeId first, NodeId second) {
+    if (&unit_of(first) == &unit_of(second) || !compatible(first, second)) return false;
+    Unit &from = unit_of(first), &into = unit_of(second);
+    if (from.nodes.size() + into.nodes.size() > kMostNodes) return false;
+    std::vector<NodeId> nodes;
+    std::merge(from.nodes.begin(), from.nodes.end(), into.nodes.begin(), into.nodes.end(),
+               std::back_inserter(nodes));
+    if (!small_enough(nodes)) return false;
+    const NodeId position = find_position(nodes);
+    if (position == kNone) return false;
+    from.nodes.clear();
+    const UnitId unit = unit_[second];
+    for (const NodeId id : nodes) unit_[id] = unit;
+    into.nodes = std::move(nodes);
+    into.position = position;
+    return true;
+  }
+
+  // Whether two nodes have the same iteration space and phase. Across phases, forward work would be
+  // delayed to the backward pass.
+  bool compatible(NodeId first, NodeId second) const {
+    const Node &a = graph_.node(first), &b = graph_.node(second);
+    return a.op->fusible && b.op->fusible && a.phase == b.phase &&
+           graph_.type(a.outputs[0]).axes == graph_.type(b.outputs[0]).axes;
+  }
+
+  bool small_enough(const std::vector<NodeId>& nodes) const {
+    std::vector<ValueId> operands;  // Few, so a linear search is cheap.
+    const auto count = [&](ValueId value) {
+      if (std::find(operands.begin(), operands.end(), value) == operands.end())
+        operands.push_back(value);
+      return operands.size() <= kMostOperands;
+    };
+    for (const NodeId id : nodes) {
+      for (const ValueId value : graph_.node(id).inputs) {
+        const NodeId producer = graph_.value(value).producer;
+        if (producer != kNone && graph_.node(producer).op->foldable) continue;
+        if ((producer == kNone || !contains_node(nodes, producer)) && !count(value)) return false;
+      }
+      for (const ValueId value : graph_.node(id).outputs)
+        for (const NodeId reader : readers_[value])
+          if (!contains_node(nodes, reader)) {
+            if (!count(value)) return false;
+            break;
+          }
+    }
+    return true;
+  }
+
+  // The position of the last node in the group that follows all producers and precedes all readers
+  // of the group; kNone if no position does both.
+  NodeId find_position(const std::vector<NodeId>& nodes) const {
+    NodeId after, before = graph_.nodes().end_id();
+    for (const NodeId id : nodes) {
+      for (const ValueId value : graph_.node(id).inputs) {
+        const NodeId producer = graph_.value(value).producer;
+        if (producer == kNone || contains_node(nodes, producer)) continue;
+        after = std::max(after, unit_of(producer).position);
+      }
+      for (const ValueId value : graph_.node(id).outputs)
+        for (const NodeId reader : readers_[value])
+          if (!contains_node(nodes, reader)) before = std::min(before, unit_of(reader).position);
+    }
+    for (auto id = nodes.rbegin(); id != nodes.rend(); ++id)
+      if (*id > after && *id < before) return *id;
+    return kNone;
+  }
 
   const Graph& graph_;
   IndexedVector<ValueId, std::vector<NodeId>> readers_;
@@ -58,121 +163,6 @@ class FusionGroups {
   IndexedVector<UnitId, int64_t> refused_;  // The round in which a merge was last refused.
   int64_t round_ = 0;
 };
-
-FusionGroups::FusionGroups(const Graph& graph) : graph_(graph), readers_(consumers(graph)) {
-  for (const NodeId id : graph.nodes().ids()) {
-    unit_.push_back(units_.push_back({{id}, id}));
-    refused_.push_back(0);
-  }
-  for (const NodeId id : graph.nodes().ids()) {
-    if (!graph.node(id).op->fusible) continue;
-    join_producers(id);
-    join_siblings(id);
-  }
-}
-
-void FusionGroups::join_producers(NodeId id) {
-  for (const ValueId value : graph_.node(id).inputs) {
-    const NodeId producer = graph_.value(value).producer;
-    if (producer != kNone) try_merge(producer, id);
-  }
-}
-
-// Merges loops that read the same whole array, which is then read once. An array may have thousands
-// of readers: after a refusal a unit is tried again only when this unit has changed.
-void FusionGroups::join_siblings(NodeId id) {
-  const Type& space = graph_.type(graph_.node(id).outputs[0]);
-  ++round_;
-  for (const ValueId value : graph_.node(id).inputs) {
-    if (graph_.type(value).axes != space.axes) continue;
-    for (const NodeId sibling : readers_[value]) {
-      if (sibling >= id) break;
-      int64_t& refused = refused_[unit_[sibling]];
-      if (refused == round_) continue;
-      refused = round_;
-      if (try_merge(sibling, id)) ++round_;
-    }
-  }
-}
-
-// Whether two nodes have the same iteration space and phase. Across phases, forward work would be
-// delayed to the backward pass.
-bool FusionGroups::compatible(NodeId first, NodeId second) const {
-  const Node &a = graph_.node(first), &b = graph_.node(second);
-  return a.op->fusible && b.op->fusible && a.phase == b.phase &&
-         graph_.type(a.outputs[0]).axes == graph_.type(b.outputs[0]).axes;
-}
-
-bool FusionGroups::try_merge(NodeId first, NodeId second) {
-  if (&unit_of(first) == &unit_of(second) || !compatible(first, second)) return false;
-  Unit &from = unit_of(first), &into = unit_of(second);
-  if (from.nodes.size() + into.nodes.size() > kMostNodes) return false;
-  std::vector<NodeId> nodes;
-  std::merge(from.nodes.begin(), from.nodes.end(), into.nodes.begin(), into.nodes.end(),
-             std::back_inserter(nodes));
-  if (!small_enough(nodes)) return false;
-  const NodeId position = find_position(nodes);
-  if (position == kNone) return false;
-  from.nodes.clear();
-  const UnitId unit = unit_[second];
-  for (const NodeId id : nodes) unit_[id] = unit;
-  into.nodes = std::move(nodes);
-  into.position = position;
-  return true;
-}
-
-bool FusionGroups::small_enough(const std::vector<NodeId>& nodes) const {
-  std::vector<ValueId> operands;  // Few, so a linear search is cheap.
-  const auto count = [&](ValueId value) {
-    if (std::find(operands.begin(), operands.end(), value) == operands.end())
-      operands.push_back(value);
-    return operands.size() <= kMostOperands;
-  };
-  for (const NodeId id : nodes) {
-    for (const ValueId value : graph_.node(id).inputs) {
-      const NodeId producer = graph_.value(value).producer;
-      if (producer != kNone && graph_.node(producer).op->foldable) continue;
-      if ((producer == kNone || !contains_node(nodes, producer)) && !count(value)) return false;
-    }
-    for (const ValueId value : graph_.node(id).outputs)
-      for (const NodeId reader : readers_[value])
-        if (!contains_node(nodes, reader)) {
-          if (!count(value)) return false;
-          break;
-        }
-  }
-  return true;
-}
-
-// The position of the last node in the group that follows all producers and precedes all readers of
-// the group; kNone if no position does both.
-NodeId FusionGroups::find_position(const std::vector<NodeId>& nodes) const {
-  NodeId after, before = graph_.nodes().end_id();
-  for (const NodeId id : nodes) {
-    for (const ValueId value : graph_.node(id).inputs) {
-      const NodeId producer = graph_.value(value).producer;
-      if (producer == kNone || contains_node(nodes, producer)) continue;
-      after = std::max(after, unit_of(producer).position);
-    }
-    for (const ValueId value : graph_.node(id).outputs)
-      for (const NodeId reader : readers_[value])
-        if (!contains_node(nodes, reader)) before = std::min(before, unit_of(reader).position);
-  }
-  for (auto id = nodes.rbegin(); id != nodes.rend(); ++id)
-    if (*id > after && *id < before) return *id;
-  return kNone;
-}
-
-std::vector<std::vector<NodeId>> FusionGroups::in_order() const {
-  std::vector<const Unit*> units;
-  for (const Unit& unit : units_)
-    if (!unit.nodes.empty()) units.push_back(&unit);
-  std::sort(units.begin(), units.end(),
-            [](const Unit* a, const Unit* b) { return a->position < b->position; });
-  std::vector<std::vector<NodeId>> result;
-  for (const Unit* unit : units) result.push_back(unit->nodes);
-  return result;
-}
 
 // The body of a fused node: the nodes of a group and the generators they read. A graph has many
 // small groups, so memory and time are proportional to the group.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/remat/remat_policy.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -8,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
+#include "core/passes/remat/remat.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

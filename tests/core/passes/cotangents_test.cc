@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/autodiff/cotangents.h"
+#include "core/passes/autodiff/autodiff.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
