@@ -250,11 +250,10 @@ class Fuser {
   }
 
   void add_alone(NodeId id) {
-    Node node = graph_.node(id);
-    for (ValueId& value : node.inputs) value = rewriter_.at(value);
+    Node node = rewriter_.mapped(id);
     if (is_repeat(node))
       node.bodies[0] = std::make_shared<const Graph>(tessera::fuse(*node.bodies[0]));
-    rewriter_.copy_node_as(id, std::move(node), output_types(graph_, graph_.node(id)));
+    rewriter_.add(std::move(node), graph_.node(id).outputs);
   }
 
   // Whether a node outside the group, or a graph output, reads the value.
@@ -273,15 +272,7 @@ class Fuser {
     node.inputs.clear();
     for (const ValueId value : body.inputs()) node.inputs.push_back(rewriter_.at(value));
     node.bodies = {std::make_shared<const Graph>(std::move(body.body()))};
-    std::vector<Type> types;
-    for (const ValueId value : body.outputs()) types.push_back(graph_.type(value));
-    Graph& to = rewriter_.to();
-    const NodeId made = to.add_node(std::move(node), types);
-    for (size_t i = 0; i < body.outputs().size(); ++i) {
-      const ValueId value = to.node(made).outputs[i];
-      to.value(value).name = graph_.value(body.outputs()[i]).name;
-      rewriter_.set(body.outputs()[i], value);
-    }
+    rewriter_.add(std::move(node), body.outputs());
   }
 
   const Graph& graph_;

@@ -11,8 +11,8 @@
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
 #include "core/passes/memory/step_plan.h"
-#include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "core/graph/graph.h"
 #include "core/passes/rewrite.h"
+#include "core/ops/repeat.h"
 
 namespace tessera {
 

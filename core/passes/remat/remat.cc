@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/remat/loop_body.h"
 #include "core/passes/rewrite.h"
@@ -226,7 +227,7 @@ class Recomputation {
       }
       Node node = graph_.node(id);
       for (ValueId& value : node.inputs) value = backward_operand(value);
-      rewriter_.copy_node_as(id, std::move(node), output_types(graph_, graph_.node(id)));
+      rewriter_.add(std::move(node), graph_.node(id).outputs);
     }
     rewriter_.copy_outputs();
     return std::move(rewriter_.to());
@@ -275,9 +276,7 @@ std::string name_of(const Graph& graph, ValueId value) {
   const Node& producer = graph.node(graph.value(value).producer);
   if (!is_repeat(producer)) return std::string(producer.op->name);
   const Loop loop(producer);
-  const size_t result = graph.value(value).result;
-  const ValueId inner =
-      result < loop.carries() ? loop.carry_out(result) : loop.slice_out(result - loop.carries());
+  const ValueId inner = loop.output_in(graph.value(value).result);
   if (loop.body().value(inner).producer == kNone) return loop.body().describe(inner);
   return name_of(loop.body(), inner);
 }

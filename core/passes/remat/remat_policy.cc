@@ -5,9 +5,9 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/remat/remat.h"
-#include "core/passes/rewrite.h"
 
 namespace tessera {
 namespace {

@@ -160,14 +160,15 @@ class Localizer {
   }
 
   void copy(NodeId id) {
-    Node node = graph_.node(id);
+    const Node& original = graph_.node(id);
+    Node node = rewriter_.mapped(id);
+    node.attributes = local_attributes(graph_, original, mesh_);
     std::vector<Type> types;
-    for (const ValueId value : node.outputs) types.push_back(local_type(graph_.type(value), mesh_));
-    node.attributes = local_attributes(graph_, node, mesh_);
-    for (ValueId& value : node.inputs) value = rewriter_.at(value);
+    for (const ValueId value : original.outputs)
+      types.push_back(local_type(graph_.type(value), mesh_));
     for (auto& body : node.bodies)
       body = std::make_shared<const Graph>(Localizer(*body, mesh_, planner_).run());
-    rewriter_.copy_node_as(id, std::move(node), types);
+    rewriter_.add(std::move(node), original.outputs, types);
   }
 
   void lower_reshard(const Node& reshard) {

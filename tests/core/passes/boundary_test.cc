@@ -20,7 +20,6 @@
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
 #include "core/passes/remat/remat.h"
-#include "core/passes/rewrite.h"
 #include "core/passes/simplify.h"
 #include "tests/support/catch.h"
 

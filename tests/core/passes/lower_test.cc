@@ -16,7 +16,6 @@
 #include "core/passes/autodiff/autodiff.h"
 #include "core/passes/memory/step_plan.h"
 #include "core/passes/remat/remat.h"
-#include "core/passes/rewrite.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 
