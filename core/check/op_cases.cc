@@ -181,12 +181,15 @@ std::string wrong_kernel(Graph compiled, const ReferenceInputs& inputs, const Op
 }  // namespace
 
 std::vector<OpCase> all_op_cases() {
-  std::vector<OpCase> all;
-  for (auto family : {elementwise_cases, structural_cases, composite_cases}) {
-    std::vector<OpCase> rows = family();
-    std::move(rows.begin(), rows.end(), std::back_inserter(all));
-  }
+  std::vector<OpCase> all = primitive_cases();
+  std::ranges::move(composite_cases(), std::back_inserter(all));
   return all;
+}
+
+OpCase& add_case(std::vector<OpCase>& rows, const OpDef& op, std::vector<std::string> inputs,
+                 std::function<CaseResults(const Tensors&)> build) {
+  rows.push_back({.op = &op, .inputs = std::move(inputs), .build = std::move(build)});
+  return rows.back();
 }
 
 std::string family_of(const OpCase& row) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -22,10 +23,16 @@ namespace tessera {
 
 using Tensors = std::vector<Tensor>;
 
+// What a case computes: one tensor or several.
+struct CaseResults : Tensors {
+  CaseResults(Tensor result) : Tensors{std::move(result)} {}     // NOLINT: implicit.
+  CaseResults(Tensors results) : Tensors(std::move(results)) {}  // NOLINT: implicit.
+};
+
 struct OpCase {
   const OpDef* op = nullptr;        // The op under test; the trace must contain it.
   std::vector<std::string> inputs;  // Types. "float[…]" takes each floating dtype under test.
-  std::function<Tensors(const Tensors&)> build;
+  std::function<CaseResults(const Tensors&)> build;
 
   bool differentiable = true;  // With respect to the floating inputs, at the sample points.
   int ids = 3;                 // Integers are drawn from [0, ids).
@@ -34,11 +41,14 @@ struct OpCase {
   double tolerance_bf16 = 2e-2;
 };
 
+// Appends a case with the defaults, to be changed.
+OpCase& add_case(std::vector<OpCase>& rows, const OpDef& op, std::vector<std::string> inputs,
+                 std::function<CaseResults(const Tensors&)> build);
+
 // The family that a case is reported under: "elementwise", "einsum", "norm".
 std::string family_of(const OpCase& row);
 
-std::vector<OpCase> elementwise_cases();
-std::vector<OpCase> structural_cases();  // Layout, reductions, einsum, gather, generators, loops.
+std::vector<OpCase> primitive_cases();
 std::vector<OpCase> composite_cases();
 std::vector<OpCase> all_op_cases();
 
@@ -48,7 +58,7 @@ std::map<const OpDef*, std::string> ops_without_cases();
 // Replaces "float" in "float[\"a=2\"]" by a dtype.
 std::string type_with(std::string_view type, std::string_view dtype);
 
-// Compiles and runs one op case on a device, like a training step, and compares the results with
+// Checks compile and run a case on a device, like a training step, and compare the results with
 // the reference interpreter's.
 
 // Whether the case runs in several floating dtypes.
