@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/simplify.h"
-
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -13,6 +11,7 @@
 
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {

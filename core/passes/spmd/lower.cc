@@ -17,8 +17,8 @@
 #include "core/graph/shard.h"
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
-#include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {

@@ -4,8 +4,7 @@
 #include <string_view>
 
 #include "core/graph/verify.h"
-#include "core/passes/fusion/fuse.h"
-#include "core/passes/schedule/schedule.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 
 namespace tessera {

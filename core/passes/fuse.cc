@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/fusion/fuse.h"
-
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -12,8 +10,8 @@
 
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
-#include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {
