@@ -193,10 +193,9 @@ Tensors decompose_attention_grad(const Node& node, std::span<const Tensor> input
       "batch kv_heads group seq key_seq",
       grouped_cotangent, widened(inputs[kValue]));
   const Tensor delta = grouped_rows(reduce_sum(cotangent * out, "head_dim"), key);
-  Tensor dscores = probabilities * (dprobabilities - delta);
-  if (attention.logit_cap > 0.0)
-    dscores = dscores * (1.0 - square(scores.values / attention.logit_cap));
-  dscores = dscores * attention.scale;
+  const Tensor dscores =
+      soft_cap_grad(scores.values, probabilities * (dprobabilities - delta), attention.logit_cap) *
+      attention.scale;
 
   const Tensor dq = einsum(
       "batch kv_heads group seq key_seq, batch key_seq kv_heads head_dim -> "

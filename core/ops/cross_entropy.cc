@@ -89,14 +89,14 @@ Types infer_shard_grad(const InferContext& context) {
 
 Tensors decompose_shard_grad(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
-  const Tensor z = soft_cap(widened(inputs[0]), attributes.get<double>("soft_cap"));
+  const double cap = attributes.get<double>("soft_cap");
+  const Tensor z = soft_cap(widened(inputs[0]), cap);
   const auto cotangent = [&](int64_t term) {
     return reduce_sum(slice(inputs[3], "terms", term, term + 1), "terms");
   };
   Tensor slope = exp(z - inputs[2]) * cotangent(0);
   if (attributes.get<int64_t>("total") != 0) slope = slope + cotangent(2);
-  const double cap = attributes.get<double>("soft_cap");
-  if (cap > 0.0) slope = slope * (1.0 - square(z / cap));
+  slope = soft_cap_grad(z, slope, cap);
   const Axis& vocab = z.type().axis(vocab_of(attributes));
   const Tensor chosen = trace_op(kOneHotOp, {inputs[1]},
                                  placed({{"axis", vocab.name},
@@ -187,7 +187,7 @@ Tensors decompose_cross_entropy_grad(const Node& node, std::span<const Tensor> i
   if (terms.z_loss > 0.0) gradient = gradient * (lse * (2.0 * terms.z_loss) + 1.0);
   gradient = gradient - one_hot(inputs[1], vocab, z.dtype()) * (1.0 - terms.smoothing);
   gradient = gradient - terms.smoothing / static_cast<double>(vocab.size);
-  if (terms.soft_cap > 0.0) gradient = gradient * (1.0 - square(z / terms.soft_cap));
+  gradient = soft_cap_grad(z, gradient, terms.soft_cap);
   return {as_dtype(gradient * inputs[3], inputs[0].dtype())};
 }
 

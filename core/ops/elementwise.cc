@@ -357,6 +357,10 @@ Tensor tanh(Operand x) { return trace_unary(kTanhOp, x); }
 
 Tensor soft_cap(Operand x, double cap) { return cap > 0.0 ? tanh(x / cap) * cap : x.tensor; }
 
+Tensor soft_cap_grad(Operand y, Operand dy, double cap) {
+  return cap > 0.0 ? dy * (1.0 - square(y / cap)) : dy.tensor;
+}
+
 const Op kSigmoidOp{activation(
     "sigmoid", from_result<sigmoid_grad>, [](X x) { return sigmoid_of(x[0]); }, 18)};
 Tensor sigmoid(Operand x) { return trace_unary(kSigmoidOp, x); }

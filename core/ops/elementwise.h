@@ -77,6 +77,7 @@ Tensor silu(Operand x);                  // x·sigmoid(x), also called swish.
 Tensor gelu(Operand x);                  // Exact: x·Φ(x).
 Tensor gelu_tanh(Operand x);             // The tanh approximation (Hendrycks and Gimpel, 2016).
 Tensor soft_cap(Operand x, double cap);  // cap·tanh(x/cap), if cap > 0; else x.
+Tensor soft_cap_grad(Operand y, Operand dy, double cap);
 extern const Op kTanhOp, kSigmoidOp, kReluOp, kSoftplusOp, kSiluOp, kGeluOp, kGeluTanhOp;
 
 Tensor tanh_grad(Operand y, Operand dy);

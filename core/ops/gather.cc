@@ -28,7 +28,7 @@ void check_ids(const InferContext& context) {
 void check_one_hot(const InferContext& context, const Axis& axis) {
   for (const std::string& mesh_axis : axis.split) {
     for (const Axis& other : context.inputs[1].axes) {
-      if (std::ranges::count(other.split, mesh_axis) == 0) continue;
+      if (!contains(other.split, mesh_axis)) continue;
       refuse(context, fmt::format("{} {}, {} {}; {}", context.names[0], axis.text(),
                                   context.names[1], other.text(), place_hint(context.names[0])));
     }

@@ -44,10 +44,7 @@ Types infer_transpose(const InferContext& context) {
   refuse_maximum(context);
   const Type& x = context.inputs[0];
   const Names& order = context.attributes.get<Names>("order");
-  Names sorted_order = order, sorted_axes = x.names();
-  std::sort(sorted_order.begin(), sorted_order.end());
-  std::sort(sorted_axes.begin(), sorted_axes.end());
-  if (sorted_order != sorted_axes) {
+  if (!std::ranges::is_permutation(order, x.names())) {
     refuse(context, fmt::format("order [{}] is not one of all axes [{}] of {}", joined(order),
                                 joined(x.names()), context.names[0]));
   }

@@ -3,6 +3,7 @@
 // folder.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,9 @@ double flops_per_element(const Graph& graph, const Node& node) {
 // "batch seq embed" from names, and names from such a text. An Error names the operand's line.
 std::string joined(const std::vector<std::string>& names);
 std::vector<std::string> names_at(const Operand& operand, std::string_view text);
+inline bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 // An elementwise op, and one of them marked as a linear view (OpDef::linear_view).
 OpDef elementwise(std::string_view name, decltype(OpDef::infer) infer, decltype(OpDef::vjp) vjp,

@@ -23,10 +23,10 @@ Type without_reduced_axes(const InferContext& context, Names& split) {
   const Names& reduced = context.attributes.get<Names>("axes");
   for (const std::string& name : reduced) axis_of(context, 0, name);
   for (const Axis& axis : context.inputs[0].axes) {
-    if (std::find(reduced.begin(), reduced.end(), axis.name) == reduced.end()) {
-      type.axes.push_back(axis);
-    } else {
+    if (contains(reduced, axis.name)) {
       split = mesh_union(context.mesh, split, axis.split);
+    } else {
+      type.axes.push_back(axis);
     }
   }
   return type;
@@ -140,10 +140,8 @@ Tensor match(const Tensor& cotangent, const Tensor& primal) {
   for (const Axis& axis : cotangent.type().axes) {
     if (!primal.has(axis.name)) extra.push_back(axis.name);
   }
-  Tensor matched = extra.empty() ? cotangent : reduce_sum(cotangent, joined(extra));
-  const std::vector<std::string> order = primal.type().names();
-  if (matched.type().names() != order) matched = transpose(matched, joined(order));
-  return matched;
+  return in_order_of(extra.empty() ? cotangent : reduce_sum(cotangent, joined(extra)),
+                     primal.type());
 }
 
 }  // namespace tessera

@@ -157,11 +157,6 @@ Tensors reshard_vjp(const VjpContext& c) {
 
 Tensors save_vjp(const VjpContext& c) { return {c.cotangents[0]}; }
 
-Tensor reshard_to(const Operand& x, Type type) {
-  if (x.tensor.type() == type) return x.tensor;
-  return trace_op(kReshardOp, {x.tensor}, {{"type", std::move(type)}}, x.site);
-}
-
 using Devices = std::vector<int64_t>;
 
 int64_t group_size(const Attributes& attributes) {
@@ -174,31 +169,27 @@ Axis& axis_in(Type& type, const InferContext& context, std::string_view attribut
   return type.axes[static_cast<size_t>(position)];
 }
 
-void shrink(Axis& axis, int64_t devices) {
-  CHECK(axis.size % devices == 0, "{} of {} over {} devices", axis.name, axis.size, devices);
-  axis.size /= devices;
-}
-
-Types infer_all_gather(const InferContext& context) {
+// The operand with the axis of attribute `split` divided over the group, and that of `concat`
+// multiplied by it; "": none.
+Types resized(const InferContext& context, std::string_view split, std::string_view concat) {
+  const int64_t devices = group_size(context.attributes);
   Type type = context.inputs[0];
-  axis_in(type, context, "axis").size *= group_size(context.attributes);
+  if (!split.empty()) {
+    Axis& axis = axis_in(type, context, split);
+    CHECK(axis.size % devices == 0, "{} of {} over {} devices", axis.name, axis.size, devices);
+    axis.size /= devices;
+  }
+  if (!concat.empty()) axis_in(type, context, concat).size *= devices;
   return {type};
 }
 
-Types infer_reduce_scatter(const InferContext& context) {
-  Type type = context.inputs[0];
-  shrink(axis_in(type, context, "axis"), group_size(context.attributes));
-  return {type};
-}
-
+Types infer_all_gather(const InferContext& context) { return resized(context, "", "axis"); }
+Types infer_reduce_scatter(const InferContext& context) { return resized(context, "axis", ""); }
 Types infer_all_to_all(const InferContext& context) {
-  Type type = context.inputs[0];
-  shrink(axis_in(type, context, "split_axis"), group_size(context.attributes));
-  axis_in(type, context, "concat_axis").size *= group_size(context.attributes);
-  return {type};
+  return resized(context, "split_axis", "concat_axis");
 }
 
-constexpr OpDef collective(std::string_view name, Types (*infer)(const InferContext&)) {
+constexpr OpDef collective(std::string_view name, decltype(OpDef::infer) infer) {
   return {.name = name, .op_class = OpClass::kCollective, .infer = infer, .flops = no_flops};
 }
 
@@ -241,12 +232,15 @@ const Op kSaveForBackwardOp{{.name = "save_for_backward",
                              .linear_view = true,
                              .identity = true}};
 
-Tensor reshard(Operand x, const Type& type) { return reshard_to(x, type); }
+Tensor reshard(Operand x, const Type& type) {
+  if (x.tensor.type() == type) return x.tensor;
+  return trace_op(kReshardOp, {x.tensor}, {{"type", type}}, x.site);
+}
 
 Tensor reduced(Operand x) {
   Type type = x.tensor.type();
   type.partial = {};
-  return reshard_to(x, std::move(type));
+  return reshard(x, type);
 }
 
 Tensor reshard(Operand x, std::string_view layout) {
@@ -257,13 +251,12 @@ Tensor reshard(Operand x, std::string_view layout) {
     if (axis.size == 0 && x.tensor.has(axis.name)) axis.size = x.tensor.size(axis.name);
   }
   type.partial.mesh_axes = mesh_union(traced_mesh(), type.partial.mesh_axes, {});
-  return reshard_to(x, std::move(type));
+  return reshard(x, type);
 }
 
 Tensor place(Operand x, std::string_view role) {
   const ErrorPrefix where(x.site.text());
-  return reshard_to(x,
-                    apply_rules(traced_rules().activations, traced_mesh(), x.tensor.type(), role));
+  return reshard(x, apply_rules(traced_rules().activations, traced_mesh(), x.tensor.type(), role));
 }
 
 Tensor save_for_backward(Operand x, std::string_view name) {
