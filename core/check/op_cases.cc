@@ -105,9 +105,7 @@ std::vector<std::vector<double>> run_node(const Graph& graph, const Node& node, 
   const std::unique_ptr<Stream> stream = device.make_stream(StreamUse::kCompute);
   std::vector<DeviceAddress> from, to;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    std::vector<std::byte> bytes(static_cast<size_t>(sizes[i]));
-    encode_values(graph.type(node.inputs[i]).dtype, operands[i], bytes.data());
-    stream->copy_from_host(memory.at(i), bytes);
+    stream->copy_from_host(memory.at(i), encoded(graph.type(node.inputs[i]).dtype, operands[i]));
     from.push_back(memory.at(i));
   }
   for (size_t i = 0; i < node.outputs.size(); ++i) to.push_back(memory.at(from.size() + i));
@@ -145,9 +143,7 @@ std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& ro
   std::vector<const ReferenceArray*> pointers;
   for (const ValueId id : node.inputs) {
     const Type& type = graph.type(id);
-    std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
-    encode_values(type.dtype, values.at(fmt::format("{}", id)).values, bytes.data());
-    operands.push_back(decode_values(type, bytes.data()));
+    operands.push_back(rounded(type, values.at(fmt::format("{}", id)).values));
     arrays.push_back({type.axes, operands.back()});
   }
   for (const ReferenceArray& array : arrays) pointers.push_back(&array);

@@ -54,7 +54,7 @@ void check_heads(const InferContext& context) {
   const bool shared = kv_heads.size == 1 && kv_heads.split.empty();
   if (heads.split != kv_heads.split && !shared)
     refuse(context,
-           fmt::format("{} has {}, {} has {}; split both alike with rules.activations",
+           fmt::format("{} has {}, {} has {}; split both the same way with rules.activations",
                        context.names[kQuery], heads.text(), context.names[kKey], kv_heads.text()));
 }
 
@@ -244,7 +244,7 @@ void check_starts(const InferContext& context, size_t i, const Axis& batch) {
 }
 
 constexpr std::string_view kTrain =
-    "a cache is for decoding: train by the whole forward pass, with attention";
+    "the cache is for decoding only; train with attention over whole sequences";
 
 Types infer_cache_update(const InferContext& context) {
   refuse_partial(context);

@@ -102,7 +102,7 @@ Type equation_part(const SourceSite& site, std::string_view equation, std::strin
   const ErrorPrefix where(fmt::format("{}: einsum \"{}\"", site.text(), equation));
   Type type = parse_layout(part);
   for (const Axis& axis : type.axes)
-    if (axis.size != 0) fail("sizes have no place here, got '{}={}'", axis.text(), axis.size);
+    if (axis.size != 0) fail("an equation gives no sizes, got '{}={}'", axis.text(), axis.size);
   return type;
 }
 
@@ -111,8 +111,8 @@ void check_layout(std::string_view equation, const Type& written, const Tensor& 
   Type sized = tensor.type();
   for (const Axis& axis : written.axes) {
     if (sized.axis(axis.name).split == axis.split && written.partial == sized.partial) continue;
-    fail("einsum \"{}\": {} is {}, the equation says {}; reshard it, or write what it is", equation,
-         tensor.graph()->describe(tensor.id()), sized.layout(), written.layout());
+    fail("einsum \"{}\": {} is {}, the equation says {}; reshard it or correct the equation",
+         equation, tensor.graph()->describe(tensor.id()), sized.layout(), written.layout());
   }
 }
 

@@ -96,7 +96,7 @@ Types infer_pick(const InferContext& context) {
   if (result.names() != ids.names()) {
     refuse(context,
            fmt::format("{} is {} and {} is {}; expected the same axes in the same order, "
-                       "but for {}",
+                       "without {}",
                        context.names[0], x.text(), context.names[1], ids.text(), axis.name));
   }
   check_agreement(context, 0, 1);

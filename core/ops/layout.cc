@@ -45,8 +45,8 @@ Types infer_transpose(const InferContext& context) {
   const Type& x = context.inputs[0];
   const Names& order = context.attributes.get<Names>("order");
   if (!std::ranges::is_permutation(order, x.names())) {
-    refuse(context, fmt::format("order [{}] is not one of all axes [{}] of {}", joined(order),
-                                joined(x.names()), context.names[0]));
+    refuse(context, fmt::format("order [{}] must name each axis of {}: [{}]", joined(order),
+                                context.names[0], joined(x.names())));
   }
   Type type{x.dtype, {}, x.partial};
   for (const std::string& name : order) type.axes.push_back(x.axis(name));

@@ -154,7 +154,7 @@ void check_split_alike(const OpDef& op, std::span<const Tensor> operands, std::s
 
 Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const Tensor& bias,
                   std::string_view axis, double epsilon) {
-  if (bias && !scale) fail("{}: a bias needs a scale beside it", op.name);
+  if (bias && !scale) fail("{}: bias is given, scale is not; a bias needs a scale", op.name);
   Tensors operands = {axis_last(x, axis)};
   if (scale) operands.push_back(scale);
   if (bias) operands.push_back(bias);

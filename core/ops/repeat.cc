@@ -41,7 +41,7 @@ std::vector<Type> infer_repeat(const InferContext& context) {
     const bool sliced = i >= parts.carries && i < parts.carries + parts.stacked;
     const Type expected = sliced ? stacked_type(inner, parts.axis, parts.count) : inner;
     if (context.inputs[i] != expected)
-      refuse(context, fmt::format("{} is {}, the body takes {}", context.names[i],
+      refuse(context, fmt::format("{} is {}, the body expects {}", context.names[i],
                                   context.inputs[i].text_sized(), expected.text_sized()));
   }
   std::vector<Type> types;
@@ -49,8 +49,8 @@ std::vector<Type> infer_repeat(const InferContext& context) {
     const Type& inner = body.type(body.outputs()[i].value);
     if (i < parts.carries && inner != context.inputs[i])
       refuse(context,
-             fmt::format("{} enters an iteration as {} and leaves it as {}; the body must "
-                         "give back what it takes (place or cast it)",
+             fmt::format("{} is {} before an iteration and {} after it; the body must return the "
+                         "type it takes (place or cast it)",
                          context.names[i], context.inputs[i].text_sized(), inner.text_sized()));
     types.push_back(i < parts.carries ? inner : stacked_type(inner, parts.axis, parts.count));
   }
@@ -98,7 +98,7 @@ RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> ca
     for (const Tensor& outer : stacked) inner_slices.push_back(scope.slice(outer));
     const RepeatBody results = body(scope.index(), inner_carries, inner_slices);
     if (results.carries.size() != carries.size())
-      fail("repeat: the body takes {} carries and gives back {}", carries.size(),
+      fail("repeat: the body takes {} carries and returns {}", carries.size(),
            results.carries.size());
     add_outputs(*graph, results.carries, "carry");
     add_outputs(*graph, results.slices, "slice");

@@ -24,7 +24,7 @@ Types infer_cast(const InferContext& context) {
   type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
   const bool through = context.attributes.get<int64_t>("through_partial") != 0;
   if (type.partial && !(through && is_floating(type.dtype))) {
-    refuse(context, fmt::format("{} is partial over {} and would be rounded before it is added up; "
+    refuse(context, fmt::format("{} is partial over {} and would be rounded before it is summed; "
                                 "{}, or ask for CastPartial::kThrough",
                                 context.names[0], mesh_text(type.partial.mesh_axes),
                                 place_hint(context.names[0])));

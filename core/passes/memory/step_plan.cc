@@ -141,7 +141,7 @@ int64_t place_persistent(const Graph& graph, const std::vector<Placement>& persi
         placement.offset = end;
         end += aligned(placement.type.bytes());
       } else if (fixed->type != placement.type) {
-        fail("the programs of one run disagree on {}: {} and {}", input.name,
+        fail("{} is {} in one program of the run and {} in another", input.name,
              fixed->type.text_sized(), placement.type.text_sized());
       } else {
         placement.offset = fixed->offset;

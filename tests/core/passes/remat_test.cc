@@ -180,7 +180,7 @@ TEST_CASE("Policies are parsed from Pax's names or a list, and print as they are
     REQUIRE(parse_remat_policy(text).text() == text);
   REQUIRE(parse_remat_policy("query_proj, ffn1").names == Names{"query_proj", "ffn1"});
   REQUIRE_THAT(error_of([] { parse_remat_policy("save_nothin"); }),
-               Catch::Contains("no remat policy 'save_nothin'; did you mean 'save_nothing'?"));
+               Catch::Contains("unknown remat policy 'save_nothin'; did you mean 'save_nothing'?"));
   REQUIRE_THAT(error_of([] { parse_remat_policy("ffn1,,ffn2"); }),
                Catch::Contains("an empty name"));
 }
