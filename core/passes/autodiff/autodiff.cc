@@ -226,15 +226,8 @@ class RepeatGradient {
 
   void launch(LoopBody& backward, std::vector<Tensor> carries, std::vector<Tensor> stacked) {
     const LoopBody::Built built = backward.build();
-    // Saved values become further results of the forward loop.
-    graph_.node(id_).bodies[0] = std::make_shared<const Graph>(built.forward_body);
-    for (const ValueId saved : built.saved) {
-      const ValueId result =
-          graph_.add_result(id_, stacked_type(joint_.type(saved), loop_.axis(), loop_.count()));
-      graph_.value(result).name = joint_.value(saved).name;
-      stacked.emplace_back(&graph_, result);
-    }
-    for (const size_t slice : built.slices) stacked.emplace_back(&graph_, loop_.stacked(slice));
+    for (const ValueId value : backward.extend_forward(graph_, id_, built))
+      stacked.emplace_back(&graph_, value);
     std::vector<Tensor> inputs = carries;
     inputs.insert(inputs.end(), stacked.begin(), stacked.end());
     for (const size_t k : built.constants) inputs.emplace_back(&graph_, loop_.constant(k));
@@ -242,8 +235,7 @@ class RepeatGradient {
         loop_attributes(loop_.axis(), loop_.count(), carries.size(), stacked.size(),
                         built.constants.size(), !loop_.reversed());
     const std::vector<Tensor> outputs =
-        trace_node(*node_.op, inputs, attributes, node_.site,
-                   {std::make_shared<const Graph>(built.backward_body)});
+        trace_node(*node_.op, inputs, attributes, node_.site, {built.backward_body});
     distribute(outputs);
   }
 

@@ -2,6 +2,7 @@
 #include "core/passes/remat/loop_body.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <fmt/core.h>
@@ -249,13 +250,23 @@ LoopBody::Built LoopBody::build() {
   find_live();
   find_candidates();
   find_crossing();
-  Graph forward = build_forward();
-  Graph backward = build_backward();
-  return {.forward_body = std::move(forward),
-          .backward_body = std::move(backward),
+  return {.forward_body = std::make_shared<const Graph>(build_forward()),
+          .backward_body = std::make_shared<const Graph>(build_backward()),
           .saved = saved_,
           .slices = slices_,
           .constants = constants_};
+}
+
+std::vector<ValueId> LoopBody::extend_forward(Graph& outer, NodeId id, const Built& built) const {
+  outer.node(id).bodies[0] = built.forward_body;
+  std::vector<ValueId> stacked;
+  for (const ValueId saved : built.saved) {
+    const Type type = stacked_type(joint_.type(saved), forward_.axis(), forward_.count());
+    stacked.push_back(outer.add_result(id, type));
+    outer.value(stacked.back()).name = joint_.value(saved).name;
+  }
+  for (const size_t slice : built.slices) stacked.push_back(forward_.stacked(slice));
+  return stacked;
 }
 
 }  // namespace tessera
