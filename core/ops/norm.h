@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm, LayerNorm and softmax over one axis: statistics and arithmetic in f32, result in x's
-// dtype. Norms over a split axis run as their decomposition, whose means are summed across devices;
-// scale and bias must then be split like x.
+// Means, and RMSNorm, LayerNorm and softmax over one axis: statistics and arithmetic in f32, result
+// in x's dtype. Norms over a split axis run as their decomposition, whose means are summed across
+// devices; scale and bias must then be split like x.
 #pragma once
 
 #include <string_view>
@@ -10,6 +10,8 @@
 #include "core/graph/op.h"
 
 namespace tessera {
+
+Tensor reduce_mean(Operand x, std::string_view axes);  // In x's dtype.
 
 // x·rsqrt(mean(x²) + epsilon)·scale (Zhang and Sennrich, 2019). `scale` has only `axis`; invalid:
 // no scale.

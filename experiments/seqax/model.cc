@@ -7,9 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/hparams/template.h"
-#include "core/ops/activation.h"
 #include "core/ops/attention.h"
-#include "core/ops/cache.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"

@@ -5,9 +5,7 @@
 #include <numbers>
 
 #include "core/base/error.h"
-#include "core/ops/activation.h"
 #include "core/ops/attention.h"
-#include "core/ops/cache.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"

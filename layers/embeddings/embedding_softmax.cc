@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/check/case_check.h"
 #include "core/check/op_cases.h"
 #include "core/graph/mesh.h"
 #include "core/runtime/executor/executor.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maps the elements of a shard to their indices in the global array, both row-major, for ops whose
-// result depends on them (core/ops/collective.h). In contiguous runs, so that inner loops are long.
+// result depends on them (core/ops/reshard.h). In contiguous runs, so that inner loops are long.
 #pragma once
 
 #include <algorithm>

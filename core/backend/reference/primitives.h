@@ -8,7 +8,7 @@
 
 #include "core/backend/reference/array.h"
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {

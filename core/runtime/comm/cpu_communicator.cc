@@ -15,7 +15,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {

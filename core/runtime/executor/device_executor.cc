@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 #include "core/runtime/executor/device_kinds.h"
 
 namespace tessera {

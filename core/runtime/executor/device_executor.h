@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
-#include "core/passes/step_plan.h"
+#include "core/passes/memory/step_plan.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/launch_trace.h"
 

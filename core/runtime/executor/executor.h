@@ -17,8 +17,8 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/type.h"
+#include "core/passes/memory/step_plan.h"
 #include "core/passes/remat/remat.h"
-#include "core/passes/step_plan.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/launch_trace.h"
 

@@ -15,7 +15,6 @@
 #include "core/backend/cpu/stream.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
-#include "core/ops/activation.h"
 #include "core/ops/generator.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"

@@ -6,7 +6,6 @@
 
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"

@@ -217,7 +217,7 @@ TEST_CASE("Attention splits batch and heads") {
   REQUIRE(of({q, kv, kv}, attended) == "bf16[\"batch/data seq heads/mdl head_dim\"]");
   const std::string whole = "bf16[\"batch/data=4 key_seq=4 kv_heads=2 head_dim=8\"]";
   REQUIRE(of({q, whole, whole}, attended) ==
-          "attention: x has heads/mdl, y has kv_heads; split both alike with "
+          "attention: x has heads/mdl, y has kv_heads; split both the same way with "
           "rules.activations");
 }
 

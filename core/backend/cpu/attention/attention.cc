@@ -7,7 +7,6 @@
 
 #include "core/backend/cpu/attention/attention_kernels.h"
 #include "core/backend/cpu/registry.h"
-#include "core/ops/cache.h"
 
 namespace tessera {
 namespace {

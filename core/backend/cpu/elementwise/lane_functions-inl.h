@@ -8,7 +8,6 @@
 
 #include "core/backend/cpu/elementwise/tile_program.h"
 #include "core/backend/cpu/simd-inl.h"
-#include "core/ops/activation.h"
 #include "core/ops/elementwise.h"
 
 #if defined(TESSERA_LANE_FUNCTIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)

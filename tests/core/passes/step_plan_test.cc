@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/passes/memory/step_plan.h"
+
 #include <random>
 
-#include "core/passes/memory/memory_plan.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/schedule/schedule.h"
-
 #include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "core/graph/op.h"
+#include "core/ops/repeat.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
@@ -103,11 +103,10 @@ Graph schedule(const Graph& lowered) {
   Rewriter rewriter(lowered);
   rewriter.copy_inputs();
   for (const NodeId id : Scheduler(lowered).order()) {
-    Node node = lowered.node(id);
-    for (ValueId& value : node.inputs) value = rewriter.at(value);
+    Node node = rewriter.mapped(id);
     for (auto& body : node.bodies)
       if (is_repeat(node)) body = std::make_shared<const Graph>(schedule(*body));
-    rewriter.copy_node_as(id, std::move(node), output_types(lowered, lowered.node(id)));
+    rewriter.add(std::move(node), lowered.node(id).outputs);
   }
   rewriter.copy_outputs();
   return std::move(rewriter.to());

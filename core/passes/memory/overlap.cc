@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/schedule/overlap.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -12,7 +10,8 @@
 #include <vector>
 
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
+#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
 namespace {
@@ -41,7 +40,47 @@ struct Writer {
 // their position in the program.
 class AllGatherPrefetch {
  public:
-  explicit AllGatherPrefetch(const FlatProgram& program);
+  AllGatherPrefetch(const FlatProgram& program)
+      : program_(program),
+        early_(program.launches.size(), false),
+        producers_(program.launches.size()),
+        first_use_(program.launches.size(), kNever) {
+    std::unordered_map<BufferId, std::vector<Writer>> early_writers;
+    for (size_t i = 0; i < program.launches.size(); ++i) {
+      const FlatLaunch& launch = program.launches[LaunchId(i)];
+      bool early = may_move(launch);
+      std::vector<size_t> producers;
+      for (const FlatValue& value : launch.inputs) {
+        const FlatValue root = program.root(value);
+        if (program.buffers[root.buffer].persistent) continue;
+        const auto writers = early_writers.find(root.buffer);
+        bool found = false;
+        if (writers != early_writers.end()) {
+          for (const Writer& writer : writers->second) {
+            if (!covers(writer.root, root)) continue;
+            producers.push_back(writer.launch);
+            found = true;
+            break;
+          }
+        }
+        early = early && found;
+      }
+      // A gather is complete at its first reader that is not a further collective of the chain.
+      const bool continues_chain = early && is_collective(node_of(launch));
+      if (!continues_chain) {
+        for (const size_t producer : producers)
+          if (is_collective(node_of(program.launches[LaunchId(producer)])))
+            first_use_[producer] = std::min(first_use_[producer], i);
+      }
+      if (!early) continue;
+      early_[i] = true;
+      producers_[i] = std::move(producers);
+      for (const FlatValue& value : launch.outputs) {
+        const FlatValue root = program.root(value);
+        early_writers[root.buffer].push_back({root, i});
+      }
+    }
+  }
 
   // Whether launch `i` depends only on persistent values, through collectives and inexpensive ops.
   bool is_early(size_t i) const { return early_[i]; }
@@ -50,105 +89,58 @@ class AllGatherPrefetch {
 
   // An order of all launches in which gathers and what they depend on run as early as possible with
   // at most `budget` gathered bytes that no launch has used yet. The others keep their order.
-  std::vector<size_t> order(int64_t budget) const;
+  std::vector<size_t> order(int64_t budget) const {
+    std::vector<size_t> gathers;
+    for (size_t i = 0; i < early_.size(); ++i)
+      if (is_gather(i)) gathers.push_back(i);
+    std::stable_sort(gathers.begin(), gathers.end(),
+                     [&](size_t a, size_t b) { return first_use_[a] < first_use_[b]; });
+    const std::vector<size_t> positions = this->positions(gathers, budget);
+
+    std::vector<size_t> order;
+    std::vector<bool> placed(early_.size(), false);
+    const auto put = [&](auto& self, size_t i) -> void {
+      if (placed[i]) return;
+      for (const size_t producer : producers_[i]) self(self, producer);
+      placed[i] = true;
+      order.push_back(i);
+    };
+    size_t next = 0;
+    for (size_t i = 0; i < early_.size(); ++i) {
+      for (; next < gathers.size() && positions[next] <= i; ++next) put(put, gathers[next]);
+      put(put, i);
+    }
+    return order;
+  }
 
  private:
   static constexpr size_t kNever = static_cast<size_t>(-1);
 
   // The launch before which each gather is moved.
-  std::vector<size_t> positions(const std::vector<size_t>& gathers, int64_t budget) const;
+  std::vector<size_t> positions(const std::vector<size_t>& gathers, int64_t budget) const {
+    const auto bytes = [&](size_t k) {
+      return program_.launches[LaunchId(gathers[k])].outputs[0].bytes;
+    };
+    std::vector<size_t> positions;
+    size_t begin = 0;  // Gathers [begin, k] are within the budget.
+    int64_t sum = 0;
+    for (size_t k = 0; k < gathers.size(); ++k) {
+      sum += bytes(k);
+      while (begin < k && sum > budget) sum -= bytes(begin++);
+      size_t position = gathers[k];
+      if (sum <= budget)
+        position = std::min(position, begin == 0 ? 0 : first_use_[gathers[begin - 1]]);
+      if (!positions.empty()) position = std::min(std::max(position, positions.back()), gathers[k]);
+      positions.push_back(position);
+    }
+    return positions;
+  }
 
   const FlatProgram& program_;
   std::vector<bool> early_;
   std::vector<std::vector<size_t>> producers_;  // Of early launches: the launches they depend on.
   std::vector<size_t> first_use_;               // Of gathers: their first reader.
 };
-
-AllGatherPrefetch::AllGatherPrefetch(const FlatProgram& program)
-    : program_(program),
-      early_(program.launches.size(), false),
-      producers_(program.launches.size()),
-      first_use_(program.launches.size(), kNever) {
-  std::unordered_map<BufferId, std::vector<Writer>> early_writers;
-  for (size_t i = 0; i < program.launches.size(); ++i) {
-    const FlatLaunch& launch = program.launches[LaunchId(i)];
-    bool early = may_move(launch);
-    std::vector<size_t> producers;
-    for (const FlatValue& value : launch.inputs) {
-      const FlatValue root = program.root(value);
-      if (program.buffers[root.buffer].persistent) continue;
-      const auto writers = early_writers.find(root.buffer);
-      bool found = false;
-      if (writers != early_writers.end()) {
-        for (const Writer& writer : writers->second) {
-          if (!covers(writer.root, root)) continue;
-          producers.push_back(writer.launch);
-          found = true;
-          break;
-        }
-      }
-      early = early && found;
-    }
-    // A gather is complete at its first reader that is not a further collective of the chain.
-    const bool continues_chain = early && is_collective(node_of(launch));
-    if (!continues_chain) {
-      for (const size_t producer : producers)
-        if (is_collective(node_of(program.launches[LaunchId(producer)])))
-          first_use_[producer] = std::min(first_use_[producer], i);
-    }
-    if (!early) continue;
-    early_[i] = true;
-    producers_[i] = std::move(producers);
-    for (const FlatValue& value : launch.outputs) {
-      const FlatValue root = program.root(value);
-      early_writers[root.buffer].push_back({root, i});
-    }
-  }
-}
-
-std::vector<size_t> AllGatherPrefetch::positions(const std::vector<size_t>& gathers,
-                                                 int64_t budget) const {
-  const auto bytes = [&](size_t k) {
-    return program_.launches[LaunchId(gathers[k])].outputs[0].bytes;
-  };
-  std::vector<size_t> positions;
-  size_t begin = 0;  // Gathers [begin, k] are within the budget.
-  int64_t sum = 0;
-  for (size_t k = 0; k < gathers.size(); ++k) {
-    sum += bytes(k);
-    while (begin < k && sum > budget) sum -= bytes(begin++);
-    size_t position = gathers[k];
-    if (sum <= budget)
-      position = std::min(position, begin == 0 ? 0 : first_use_[gathers[begin - 1]]);
-    if (!positions.empty()) position = std::min(std::max(position, positions.back()), gathers[k]);
-    positions.push_back(position);
-  }
-  return positions;
-}
-
-std::vector<size_t> AllGatherPrefetch::order(int64_t budget) const {
-  std::vector<size_t> gathers;
-  for (size_t i = 0; i < early_.size(); ++i)
-    if (is_gather(i)) gathers.push_back(i);
-  std::stable_sort(gathers.begin(), gathers.end(),
-                   [&](size_t a, size_t b) { return first_use_[a] < first_use_[b]; });
-  const std::vector<size_t> positions = this->positions(gathers, budget);
-
-  std::vector<size_t> order;
-  std::vector<bool> placed(early_.size(), false);
-  const auto put = [&](auto& self, size_t i) -> void {
-    if (placed[i]) return;
-    for (const size_t producer : producers_[i]) self(self, producer);
-    placed[i] = true;
-    order.push_back(i);
-  };
-  size_t next = 0;
-  for (size_t i = 0; i < early_.size(); ++i) {
-    for (; next < gathers.size() && positions[next] <= i; ++next) put(put, gathers[next]);
-    put(put, i);
-  }
-  return order;
-}
 
 bool overlaps(FlatValue a, FlatValue b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/memory/step_plan.h"
 
 #include <algorithm>
 #include <iterator>
@@ -8,9 +8,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/passes/memory/liveness.h"
-#include "core/passes/schedule/flatten.h"
-#include "core/passes/schedule/overlap.h"
 
 namespace tessera {
 namespace {
@@ -144,7 +141,7 @@ int64_t place_persistent(const Graph& graph, const std::vector<Placement>& persi
         placement.offset = end;
         end += aligned(placement.type.bytes());
       } else if (fixed->type != placement.type) {
-        fail("the programs of one run disagree on {}: {} and {}", input.name,
+        fail("{} is {} in one program of the run and {} in another", input.name,
              fixed->type.text_sized(), placement.type.text_sized());
       } else {
         placement.offset = fixed->offset;

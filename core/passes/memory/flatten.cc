@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/schedule/flatten.h"
-
 #include <algorithm>
 #include <map>
 #include <string>
@@ -13,7 +11,8 @@
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/reduce.h"
-#include "core/passes/rewrite.h"
+#include "core/ops/repeat.h"
+#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
 namespace {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/memory/liveness.h"
-
 #include <algorithm>
 #include <limits>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
 namespace {
