@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "tasks/base_task.h"
+#include "tasks/session/step_programs.h"
 
 namespace tessera {
 namespace {
@@ -149,10 +150,7 @@ void DecodeProgram::obey(const Command& command) {
 // The rows of an input that this process's devices hold.
 void DecodeProgram::write(int program, std::string_view name, std::span<const int32_t> values,
                           int64_t width) {
-  const auto& inputs = executor_.plan(program).inputs;
-  if (std::none_of(inputs.begin(), inputs.end(),
-                   [&](const Placement& input) { return input.name == name; }))
-    return;  // The graph does not use this input.
+  if (!has_input(executor_, program, name)) return;
   std::vector<int32_t> mine;
   for (const RowRange& range : executor_.input_rows(program, name))
     mine.insert(mine.end(), values.begin() + range.begin * width,

@@ -14,10 +14,10 @@
 #include "core/graph/shard.h"
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
-#include "tasks/eval/eval_program.h"
 #include "tasks/eval/predictions.h"
 #include "tasks/eval_hparams.h"
 #include "tasks/metric_means.h"
+#include "tasks/session/step_programs.h"
 
 namespace tessera {
 

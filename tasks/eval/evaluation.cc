@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/numbers.h"
 #include "tasks/eval/eval_dataset.h"
 
 namespace tessera {
@@ -203,6 +204,17 @@ std::map<std::string, double> tag_values(const std::vector<MetricMeans>& members
         count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
   }
   return values;
+}
+
+std::optional<std::string> undefined_loss(const std::map<std::string, double>& metrics) {
+  constexpr std::string_view kLossSuffix = "/loss";
+  for (const auto& [name, value] : metrics) {
+    if (!name.ends_with(kLossSuffix) || std::isfinite(value)) continue;
+    const auto weight = metrics.find(name.substr(0, name.size() - kLossSuffix.size()) + "/weight");
+    if (weight != metrics.end() && weight->second > 0.0)
+      return fmt::format("{} is {}", name, plain_nan(value));
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> tag_names(const std::vector<std::string>& names) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,11 @@ struct EvalReport {
   std::map<std::string, double> metrics;
   std::vector<std::string> remarks;
 };
+
+// The first dataset whose loss in an EvalReport is not finite although labels were scored, as
+// "eval/validation/loss is nan"; nullopt if all are finite. User metrics and datasets without
+// scored labels may be NaN.
+std::optional<std::string> undefined_loss(const std::map<std::string, double>& metrics);
 
 class Evaluation {
  public:

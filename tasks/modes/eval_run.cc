@@ -13,7 +13,6 @@
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
 #include "tasks/train/loop_state.h"
-#include "tasks/train/run_health.h"
 
 namespace tessera {
 namespace {

@@ -26,7 +26,7 @@ std::unique_ptr<BaseRun> run_of_mode(const ExperimentConfig& config, const RunOp
     case RunMode::kPlan:
       break;
   }
-  return std::make_unique<Trainer>(config, options, devices, processes);
+  return train_run(config, options, devices, processes);
 }
 
 // A dry run's inputs write to a temporary directory, which lives as long as the run.

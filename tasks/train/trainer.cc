@@ -24,11 +24,7 @@
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
-#include "tasks/train/init_weights.h"
 #include "tasks/train/loop_state.h"
-#include "tasks/train/run_health.h"
-#include "tasks/train/run_introduction.h"
-#include "tasks/train/step_runner.h"
 #include "tasks/train/train_session.h"
 
 namespace tessera {
@@ -60,16 +56,20 @@ OnDamage on_damage(const RunOptions& options) {
   return options.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
 }
 
-}  // namespace
+// Whether more than half of the `steps` of the whole run (those before a resume included) were
+// skipped. Known as soon as that many are skipped; a run that ends early passes the steps it took.
+bool most_are_skipped(int64_t skipped, int64_t steps) { return skipped > steps / 2; }
 
-struct Trainer::Impl {
-  Impl(const ExperimentConfig& config, const RunOptions& options,
-       const std::vector<Device*>& devices, ProcessGroup& processes);
-  int run();
+class Trainer final : public BaseRun {
+ public:
+  Trainer(const ExperimentConfig& config, const RunOptions& options,
+          const std::vector<Device*>& devices, ProcessGroup& processes);
+  int run() override;
 
  private:
   void begin();
-  void go_on_from(const RestoredState& restored);
+  void resume_from(const RestoredState& restored);
+  void take_weights(const InitFrom& other);
   int train();
   void open_logs();
   void step_until_complete(const StopSignal& stop);
@@ -120,8 +120,8 @@ struct Trainer::Impl {
   bool console_loss_logged_ = false;
 };
 
-Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
-                    const std::vector<Device*>& devices, ProcessGroup& processes)
+Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
+                 const std::vector<Device*>& devices, ProcessGroup& processes)
     : options_(options),
       device_(*devices.at(0)),
       processes_(processes),
@@ -147,7 +147,7 @@ Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
   begin();
 }
 
-void Trainer::Impl::begin() {
+void Trainer::begin() {
   check_metric(session_.evaluation(), "early_stopping.metric", p().early_stopping.metric);
   check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);
   graph_hash_ = graph_hash(session_.train_graph());
@@ -158,11 +158,11 @@ void Trainer::Impl::begin() {
     restored = restore_newest(session_.executor(), store_, processes_, on_damage(options_),
                               [this](const std::string& line) { console_.info(line); });
   if (restored) {
-    go_on_from(*restored);
+    resume_from(*restored);
   } else {
     initialise_state(session_.executor(), session_.task().model().parameters(),
                      static_cast<uint64_t>(p().seed), options_.threads);
-    if (!p().init_from.directory.empty()) take_weights(p().init_from, session_, console_);
+    if (!p().init_from.directory.empty()) take_weights(p().init_from);
   }
   if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first()) {
     write_plan_files(directory_, session_.plan());
@@ -171,7 +171,7 @@ void Trainer::Impl::begin() {
   }
 }
 
-void Trainer::Impl::go_on_from(const RestoredState& restored) {
+void Trainer::resume_from(const RestoredState& restored) {
   const CheckpointInfo& info = restored.info;
   if (options_.mode == RunMode::kTrain) {
     const LoopState state = loop_state_of(info);
@@ -203,7 +203,19 @@ void Trainer::Impl::go_on_from(const RestoredState& restored) {
   damaged_ = restored.damaged;
 }
 
-int Trainer::Impl::run() {
+// Initial weights from another run.
+void Trainer::take_weights(const InitFrom& other) {
+  const CheckpointStore store(fs::path(other.directory) / "checkpoints");
+  const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
+  if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
+  const std::vector<std::string> taken = load_weights(
+      session_.executor(), session_.task().model().parameters(), store.open(*step), other);
+  console_.info(
+      fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
+  for (const std::string& line : taken) console_.info("  " + line);
+}
+
+int Trainer::run() {
   if (options_.mode == RunMode::kPlan) {
     warn_of_layouts(session_, console_);
     console_.info(plan_text(session_.plan()));
@@ -230,7 +242,7 @@ int Trainer::Impl::run() {
   }
 }
 
-void Trainer::Impl::open_logs() {
+void Trainer::open_logs() {
   log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
                                : std::make_unique<RunLog>();
   if (processes_.is_first() && step_ > 0) {
@@ -250,7 +262,7 @@ void Trainer::Impl::open_logs() {
 }
 
 // An error of the log must not hide the failure itself.
-void Trainer::Impl::note_failure(const std::string& reason) noexcept {
+void Trainer::note_failure(const std::string& reason) noexcept {
   try {
     log_lost_console();
     log_->event("failed", step_, reason);
@@ -259,13 +271,13 @@ void Trainer::Impl::note_failure(const std::string& reason) noexcept {
 }
 
 // The run continues without a console; only the log can report that.
-void Trainer::Impl::log_lost_console() {
+void Trainer::log_lost_console() {
   if (console_.loss().empty() || console_loss_logged_) return;
   console_loss_logged_ = true;
   log_->event("console_lost", step_, console_.loss());
 }
 
-int Trainer::Impl::train() {
+int Trainer::train() {
   const StopSignal stop;
   auto saving = std::make_unique<ProcessGroup>(
       processes_.transport(), std::chrono::seconds(p().collective_timeout_seconds), kSavingChannel);
@@ -287,7 +299,7 @@ int Trainer::Impl::train() {
   return 0;
 }
 
-void Trainer::Impl::step_until_complete(const StopSignal& stop) {
+void Trainer::step_until_complete(const StopSignal& stop) {
   while (!complete()) {
     // Pax's order: save the state before the step, train, evaluate, stop early.
     if (is_due(step_, p().save_interval_steps)) save();
@@ -310,7 +322,7 @@ void Trainer::Impl::step_until_complete(const StopSignal& stop) {
 
 // Agreement between steps. All processes learn whether one cannot make another step before any
 // process starts a step in which it would wait for that one.
-Trainer::Impl::Outlook Trainer::Impl::agreed_outlook(const StopSignal& stop) {
+Trainer::Outlook Trainer::agreed_outlook(const StopSignal& stop) {
   const int64_t has_batch = session_.input().await_next() ? 1 : 0;
   const int64_t agreed = processes_.all_reduce_max(2 * stop.requested() + has_batch,
                                                    fmt::format("step {}", step_ + 1));
@@ -319,7 +331,7 @@ Trainer::Impl::Outlook Trainer::Impl::agreed_outlook(const StopSignal& stop) {
 }
 
 // Saves and prints how to resume. The sender of the signal may kill this process soon.
-void Trainer::Impl::leave(int signal) {
+void Trainer::leave(int signal) {
   const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
     const std::string message = fmt::format(
         "runexp: told to stop, but step {} was not saved within {} s "
@@ -340,7 +352,7 @@ void Trainer::Impl::leave(int signal) {
                                          StopSignal::name(signal), step_));
 }
 
-void Trainer::Impl::train_step(Clock::time_point begin, bool has_batch) {
+void Trainer::train_step(Clock::time_point begin, bool has_batch) {
   if (!has_batch)
     fail(
         "the training input ended after {} batches, before num_train_steps={}; let it repeat, or "
@@ -357,7 +369,7 @@ void Trainer::Impl::train_step(Clock::time_point begin, bool has_batch) {
   check_health(result);
 }
 
-void Trainer::Impl::check_health(const StepResult& result) {
+void Trainer::check_health(const StepResult& result) {
   skipped_ = result.skipped;
   if (!result.applied) {
     log_->event("skip", step_);
@@ -378,7 +390,7 @@ void Trainer::Impl::check_health(const StepResult& result) {
   }
 }
 
-void Trainer::Impl::fail_of_skips(int64_t steps) const {
+void Trainer::fail_of_skips(int64_t steps) const {
   fail(
       "the run has failed: {} of its {} steps were skipped, which is more than half, since their "
       "loss or gradient was not finite or too large; lower the learning rate, or look at the "
@@ -386,7 +398,7 @@ void Trainer::Impl::fail_of_skips(int64_t steps) const {
       skipped_, steps);
 }
 
-void Trainer::Impl::record(const StepResult& result, double input_wait) {
+void Trainer::record(const StepResult& result, double input_wait) {
   const bool last = step_ == p().num_train_steps;
   const TrainLine line{.step = step_,
                        .loss = result.loss,
@@ -410,7 +422,7 @@ void Trainer::Impl::record(const StepResult& result, double input_wait) {
                      .seconds_left = throughput_.seconds_for(p().num_train_steps - step_)});
 }
 
-void Trainer::Impl::evaluate() {
+void Trainer::evaluate() {
   const EvalReport report = session_.evaluation().run(processes_);
   if (report.metrics.empty()) return;
   log_->eval(step_, report.metrics);
@@ -425,7 +437,7 @@ void Trainer::Impl::evaluate() {
       processes_.broadcast(early_stopper_.observe(report.metrics), "whether to stop early");
 }
 
-void Trainer::Impl::save() {
+void Trainer::save() {
   if (step_ == saved_step_ || step_ == 0) return;
   CheckpointInfo info{.step = step_,
                       .seed = static_cast<uint64_t>(p().seed),
@@ -446,13 +458,13 @@ void Trainer::Impl::save() {
   saved_step_ = step_;
 }
 
-void Trainer::Impl::report_saves() {
+void Trainer::report_saves() {
   for (const CheckpointSaver::Saved& saved : saver_->take_saved())
     log_->event("save", saved.step,
                 {{"bytes", saved.bytes}, {"seconds", saved.seconds}, {"stall", saved.stall}});
 }
 
-void Trainer::Impl::finish() {
+void Trainer::finish() {
   if (most_are_skipped(skipped_, step_)) fail_of_skips(step_);
   save();
   saver_->wait();
@@ -464,10 +476,11 @@ void Trainer::Impl::finish() {
               runner_.traffic(options_.devices));  // The last line of a finished run.
 }
 
-Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
-                 const std::vector<Device*>& devices, ProcessGroup& processes)
-    : impl_(std::make_unique<Impl>(config, options, devices, processes)) {}
-Trainer::~Trainer() = default;
-int Trainer::run() { return impl_->run(); }
+}  // namespace
+
+std::unique_ptr<BaseRun> train_run(const ExperimentConfig& config, const RunOptions& options,
+                                   const std::vector<Device*>& devices, ProcessGroup& processes) {
+  return std::make_unique<Trainer>(config, options, devices, processes);
+}
 
 }  // namespace tessera

@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "tasks/config/strategies.h"
 #include "tasks/session/model_state.h"
-#include "tasks/session/program_io.h"
+#include "tasks/session/step_programs.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
