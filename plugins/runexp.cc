@@ -31,7 +31,7 @@
 #include "tasks/logging/failure_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
-#include "tasks/shutdown/stall_watch.h"
+#include "tasks/shutdown/stop_signal.h"
 
 namespace tessera {
 namespace {
