@@ -2,10 +2,10 @@
 #include "tasks/decode/decode_program.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/base/error.h"
 #include "tasks/base_task.h"
+#include "tasks/session/message.h"
 #include "tasks/session/step_programs.h"
 
 namespace tessera {
@@ -28,37 +28,10 @@ struct DecodeProgram::Command {
   int32_t program = 0;
   std::vector<int32_t> ids, starts, last;  // For kReorder: the parents, in `ids`.
 
-  std::string text() const {
-    std::string text;
-    const auto put = [&](const void* from, size_t bytes) {
-      text.append(static_cast<const char*>(from), bytes);
-    };
-    put(&kind, sizeof(kind));
-    put(&program, sizeof(program));
-    for (const auto* values : {&ids, &starts, &last}) {
-      const uint64_t size = values->size();
-      put(&size, sizeof(size));
-      put(values->data(), size * sizeof(int32_t));
-    }
-    return text;
-  }
+  std::string text() const { return pack(kind, program, ids, starts, last); }
   static Command of(const std::string& text) {
     Command command;
-    size_t at = 0;
-    const auto take = [&](void* to, size_t bytes) {
-      CHECK(bytes <= text.size() - at, "a command of decoding ends early");
-      std::memcpy(to, text.data() + at, bytes);
-      at += bytes;
-    };
-    take(&command.kind, sizeof(command.kind));
-    take(&command.program, sizeof(command.program));
-    for (auto* values : {&command.ids, &command.starts, &command.last}) {
-      uint64_t size = 0;
-      take(&size, sizeof(size));
-      CHECK(size <= text.size() / sizeof(int32_t));
-      values->resize(size);
-      take(values->data(), size * sizeof(int32_t));
-    }
+    unpack(text, command.kind, command.program, command.ids, command.starts, command.last);
     return command;
   }
 };

@@ -13,7 +13,6 @@
 #include "core/base/error.h"
 #include "core/base/numbers.h"
 #include "tasks/base_task.h"
-#include "tasks/eval/gather_rows.h"
 
 namespace tessera {
 namespace {
@@ -42,8 +41,8 @@ EvalDataset::EvalDataset(std::string name, const EvalHParams& p, int64_t num_bat
     if (sources_.size() < 2) sources_.clear();
   }
   check_metric_names();
-  make_score_metrics();  // Reports errors before the run.
-  Predictions::names(p_);
+  make_score_metrics(p_);  // Reports errors before the run.
+  make_predict_metrics(p_);
 }
 
 void EvalDataset::check_metric_names() const {
@@ -94,30 +93,19 @@ void EvalDataset::begin(const EvalProgram& program) {
   sources_.clear();
 }
 
-EvalDataset::ScoreMetrics EvalDataset::make_score_metrics() const {
-  ScoreMetrics metrics;
-  for (const auto& [name, metric_tpl] : p_.score_metrics) {
-    const ErrorContext where("score_metrics." + name);
-    if (!metric_tpl.has()) fail("no metric is given; expected the name of a ScoreMetric");
-    metrics[name] = metric_tpl.instantiate();
-  }
-  return metrics;
-}
-
 std::vector<std::string> EvalDataset::metric_names() const {
   std::vector<std::string> names = model_names_;
   for (const std::string& source : sources_)
     for (const std::string& name : model_names_) names.push_back(source + "/" + name);
-  for (const auto& [metric, made] : make_score_metrics())
-    for (const std::string& name : made->names()) names.push_back(metric + "/" + name);
-  for (const std::string& name : Predictions::names(p_)) names.push_back(name);
+  std::ranges::copy(make_score_metrics(p_).names(), std::back_inserter(names));
+  std::ranges::copy(make_predict_metrics(p_).names(), std::back_inserter(names));
   return names;
 }
 
 EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
   const ErrorContext where("eval_inputs." + name_);
   CHECK(program_.has_value());
-  const ScoreMetrics metrics = make_score_metrics();
+  UserMetrics<ScoreMetric> metrics = make_score_metrics(p_);
   Result result;
   result.scores = DatasetScores(sources_.size());
   BaseInput& input = *opened_.input;
@@ -131,7 +119,7 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
     const ScoredBatch scored = program_->run(*batch);
     result.scores.add(scored);
     if (!metrics.empty())
-      add_examples(*batch, scored, taken * input.global_batch_size(), metrics, processes);
+      add_examples(*batch, scored, taken * input.global_batch_size(), &metrics, processes);
     input.recycle(std::move(*batch));
   }
   if (p_.reset_for_eval) input.reset();
@@ -141,13 +129,17 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
     result.remark = fmt::format(
         "eval.datasets.{}: num_batches is {}, but the set ends after {}; all of it is scored",
         name_, num_batches_, taken);
-  report(metrics, &result);
+  result.metrics = reported_values(result.scores.whole(), model_names_);
+  for (size_t i = 0; i < sources_.size(); ++i)
+    for (const auto& [name, value] : reported_values(result.scores.by_source()[i], model_names_))
+      result.metrics[sources_[i] + "/" + name] = value;
+  result.metrics.merge(metrics.values());
   if (predictions_) result.metrics.merge(predictions_->run(processes));
   return result;
 }
 
 void EvalDataset::add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
-                               const ScoreMetrics& metrics, ProcessGroup& processes) const {
+                               UserMetrics<ScoreMetric>* metrics, ProcessGroup& processes) const {
   const int64_t rows = input().global_batch_size();
   const Batch batch = gather_rows(local, opened_.rows, rows, processes);
   for (int64_t i = 0; i < rows; ++i) {
@@ -159,27 +151,7 @@ void EvalDataset::add_examples(const Batch& local, const ScoredBatch& scored, in
     const Batch row = row_of_batch(batch, i);
     const std::string_view source =
         sources_.empty() ? std::string_view() : sources_[static_cast<size_t>(scored.sources[at])];
-    const ScoredExample example{first + i, source, row, scores};
-    for (const auto& [name, metric] : metrics) {
-      const ErrorContext where("score_metrics." + name);
-      metric->add(example);
-    }
-  }
-}
-
-void EvalDataset::report(const ScoreMetrics& metrics, Result* result) const {
-  result->metrics = reported_values(result->scores.whole(), model_names_);
-  for (size_t i = 0; i < sources_.size(); ++i)
-    for (const auto& [name, value] : reported_values(result->scores.by_source()[i], model_names_))
-      result->metrics[sources_[i] + "/" + name] = value;
-  for (const auto& [metric, made] : metrics) {
-    const ErrorContext where("score_metrics." + metric);
-    const std::map<std::string, double> values = made->values();
-    for (const std::string& name : made->names()) {
-      const auto found = values.find(name);
-      if (found == values.end()) fail("it gave no '{}', which it names", name);
-      result->metrics[metric + "/" + name] = found->second;
-    }
+    metrics->add(ScoredExample{first + i, source, row, scores});
   }
 }
 

@@ -2,14 +2,14 @@
 #include "tasks/modes/eval_run.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "tasks/eval/eval_table.h"
+#include "tasks/eval/eval_output.h"
+#include "tasks/session/message.h"
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
 #include "tasks/train/loop_state.h"
@@ -18,21 +18,6 @@ namespace tessera {
 namespace {
 
 using Next = CheckpointWatcher::Next;
-
-// What process 0 sends to the others: a step's number, "wait", or "end " and the reason.
-constexpr std::string_view kWait = "wait";
-constexpr std::string_view kEnd = "end ";
-
-std::string text_of(const Next& next) {
-  if (next.kind == Next::Kind::kStep) return std::to_string(next.step);
-  return next.kind == Next::Kind::kWait ? std::string(kWait) : std::string(kEnd) + next.why;
-}
-
-Next next_of(const std::string& text) {
-  if (text == kWait) return {Next::Kind::kWait, 0, ""};
-  if (text.starts_with(kEnd)) return {Next::Kind::kEnd, 0, text.substr(kEnd.size())};
-  return {Next::Kind::kStep, std::stoll(text), ""};
-}
 
 }  // namespace
 
@@ -88,8 +73,11 @@ std::set<int64_t> EvalRun::scored_steps() const {
 
 // Process 0 picks the checkpoint so that all processes agree.
 Next EvalRun::agreed_next(const std::function<bool()>& stop) {
-  const std::string text = processes_.is_first() ? text_of(feed_.next(stop)) : std::string();
-  return next_of(processes_.broadcast(text, "the checkpoint to score"));
+  Next next;
+  if (processes_.is_first()) next = feed_.next(stop);
+  unpack(processes_.broadcast(pack(next.kind, next.step, next.why), "the checkpoint to score"),
+         next.kind, next.step, next.why);
+  return next;
 }
 
 int EvalRun::run() {

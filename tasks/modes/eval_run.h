@@ -14,7 +14,7 @@
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
 #include "tasks/eval/checkpoint_watcher.h"
-#include "tasks/eval/eval_writer.h"
+#include "tasks/eval/eval_output.h"
 #include "tasks/logging/console.h"
 #include "tasks/train/train_session.h"
 

@@ -2,7 +2,6 @@
 #include "tasks/session/model_state.h"
 
 #include <algorithm>
-#include <sstream>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -12,6 +11,7 @@
 #include "layers/initialize.h"
 #include "tasks/base_task.h"
 #include "tasks/learner/learner.h"
+#include "tasks/session/message.h"
 
 namespace tessera {
 namespace {
@@ -72,12 +72,10 @@ void read_shards(Executor& executor, const std::string& name, const Checkpoint& 
 
 // Process 0 lists the checkpoints, newest first, so that all processes agree.
 std::vector<int64_t> agreed_steps(const CheckpointStore& store, ProcessGroup& processes) {
-  std::string text;
-  if (processes.is_first()) text = fmt::format("{}", fmt::join(store.steps(), " "));
-  std::istringstream numbers(processes.broadcast(text, "the checkpoints to go on from"));
   std::vector<int64_t> steps;
-  for (int64_t step = 0; numbers >> step;) steps.push_back(step);
-  std::reverse(steps.begin(), steps.end());
+  if (processes.is_first()) steps = store.steps();
+  unpack(processes.broadcast(pack(steps), "the checkpoints to resume from"), steps);
+  std::ranges::reverse(steps);
   return steps;
 }
 

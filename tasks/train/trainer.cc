@@ -14,7 +14,7 @@
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tasks/config/run_config.h"
-#include "tasks/eval/eval_table.h"
+#include "tasks/eval/eval_output.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/jsonl_writer.h"
 #include "tasks/logging/run_log.h"

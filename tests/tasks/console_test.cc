@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "tasks/decode/decode_examples.h"
-#include "tasks/eval/eval_table.h"
+#include "tasks/eval/eval_output.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -13,7 +13,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "tasks/config/strategies.h"
-#include "tasks/eval/eval_writer.h"
+#include "tasks/eval/eval_output.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "tasks/eval/eval_table.h"
+#include "tasks/eval/eval_output.h"
 #include "tasks/eval/evaluation.h"
 #include "tests/support/catch.h"
 
