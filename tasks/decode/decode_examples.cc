@@ -103,17 +103,6 @@ std::string list(const std::vector<int32_t>& ids) {
   return fmt::format("[{}]", fmt::join(ids, ", "));
 }
 
-void add_texts(const DecodedExample& example, const DecodedSample& decoded, JsonLine* line) {
-  line->add("prompt", valid_utf8(example.prompt)).add("continuation", valid_utf8(decoded.text));
-  if (!example.reference_ids.empty()) line->add("reference", valid_utf8(example.reference));
-  line->add("log_probability", decoded.log_probability)
-      .add("score", decoded.score)
-      .add("finish", enum_name(decoded.finish))
-      .add_raw("prompt_ids", list(example.prompt_ids))
-      .add_raw("ids", list(decoded.ids));
-  if (!example.reference_ids.empty()) line->add_raw("reference_ids", list(example.reference_ids));
-}
-
 // A Markdown code block that shows the text literally.
 std::string block(const std::string& text) {
   std::string indented = "\n    ";
@@ -125,11 +114,6 @@ std::string block(const std::string& text) {
 }
 
 }  // namespace
-
-int64_t longest_prompt(const BaseInput& input, const DecodeHParams& p) {
-  const int64_t longest = input.specification().at("ids").shape.at(1);
-  return p.prompt_length > 0 ? std::min(p.prompt_length, longest) : longest;
-}
 
 ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text) {
   const Batch specification = input.specification();
@@ -180,17 +164,22 @@ std::string sample_view(const DecodedExample& example, SampleIds shown) {
   return view;
 }
 
-std::string decoder_line(const DecodedExample& example, size_t sample) {
+std::string sample_line(const DecodedExample& example, size_t sample, std::optional<int64_t> step) {
+  const DecodedSample& decoded = example.samples.at(sample);
+  const bool has_reference = !example.reference_ids.empty();
   JsonLine line;
-  line.add("example", example.number).add("sample", static_cast<int64_t>(sample));
-  add_texts(example, example.samples.at(sample), &line);
-  return line.text();
-}
-
-std::string sample_line(int64_t step, const DecodedExample& example, size_t sample) {
-  JsonLine line;
-  line.add("step", step).add("example", example.number).add("sample", static_cast<int64_t>(sample));
-  add_texts(example, example.samples.at(sample), &line);
+  if (step) line.add("step", *step);
+  line.add("example", example.number)
+      .add("sample", static_cast<int64_t>(sample))
+      .add("prompt", valid_utf8(example.prompt))
+      .add("continuation", valid_utf8(decoded.text));
+  if (has_reference) line.add("reference", valid_utf8(example.reference));
+  line.add("log_probability", decoded.log_probability)
+      .add("score", decoded.score)
+      .add("finish", enum_name(decoded.finish))
+      .add_raw("prompt_ids", list(example.prompt_ids))
+      .add_raw("ids", list(decoded.ids));
+  if (has_reference) line.add_raw("reference_ids", list(example.reference_ids));
   return line.text();
 }
 
@@ -212,7 +201,7 @@ std::filesystem::path write_decoder_out(const std::filesystem::path& run_directo
   std::string text;
   for (const DecodedExample& example : examples)
     for (size_t sample = 0; sample < example.samples.size(); ++sample)
-      text += decoder_line(example, sample) + '\n';
+      text += sample_line(example, sample) + '\n';
   write_file_atomically(file, text);
   return file;
 }

@@ -165,11 +165,11 @@ void Decoding::begin(const PromptText* text) {
 }
 
 std::vector<std::vector<DecodedSample>> Decoding::decode(
-    const std::vector<std::vector<int32_t>>& prompts, const Decoder::OnDone& on_done) {
+    const std::vector<std::vector<int32_t>>& prompts) {
   std::vector<std::vector<DecodedSample>> samples;
   program_.lead_or_follow([&] {
     CHECK(decoder_.has_value(), "decoding begins before it runs");
-    samples = decoder_->decode(prompts, on_done);
+    samples = decoder_->decode(prompts);
   });
   return samples;
 }

@@ -80,8 +80,7 @@ class Decoding {
   void begin(const PromptText* text);
   int64_t vocab_size() const { return program_.vocab_size(); }  // Of the model.
   // A collective call. Process 0 gives the prompts and gets the samples; the others get {}.
-  std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts,
-                                                 const Decoder::OnDone& on_done = {});
+  std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts);
 
  private:
   DecodeHParams p_;

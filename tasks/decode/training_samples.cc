@@ -72,7 +72,7 @@ void report_samples(TrainingSamples& samples, int64_t step, RunLog& log, Console
   for (const DecodedExample& example : examples) {
     pages[fmt::format("samples/prompt_{}", example.number + 1)] = sample_markdown(example);
     for (size_t i = 0; i < example.samples.size(); ++i)
-      lines.push_back(sample_line(step, example, i));
+      lines.push_back(sample_line(example, i, step));
   }
   log.samples(step, lines, pages);
 }
