@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/modes/export.h"
-
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -19,7 +17,8 @@
 #include "tasks/interop/hf_tokenizer.h"
 #include "tasks/interop/hf_weights.h"
 #include "tasks/learner/learner.h"
-#include "tasks/logging/console.h"
+#include "tasks/modes/make_run.h"
+#include "tasks/session/model_session.h"
 #include "tasks/session/model_state.h"
 
 namespace tessera {
@@ -107,9 +106,10 @@ std::vector<int64_t> exported_shape(const Type& type) {
 
 class Export final : public BaseRun {
  public:
-  Export(const ExperimentConfig& config, const RunOptions& options)
+  Export(const ExperimentConfig& config, const RunOptions& options, const ProcessGroup& processes)
       : config_(config),
         options_(options),
+        console_(console_mode(options, processes)),
         file_type_(file_type(options.dtype)),
         model_(hf_model_of(config)),
         task_(config.task.instantiate()),
@@ -124,14 +124,14 @@ class Export final : public BaseRun {
 
   int run() override {
     if (options_.dry_run) {
-      console().info(fmt::format("dry run: ready to write {} tensors of step {} to {}",
-                                 tensors_.size(), checkpoint_.info().step,
-                                 options_.output.string()));
+      console_.info(fmt::format("dry run: ready to write {} tensors of step {} to {}",
+                                tensors_.size(), checkpoint_.info().step,
+                                options_.output.string()));
       return 0;
     }
     Staging staging(options_.output);
     const HfTokenizer tokenizer = hf_tokenizer_of(config_, options_.job_log_dir);
-    if (!tokenizer.remark.empty()) console().info("note: " + tokenizer.remark);
+    if (!tokenizer.remark.empty()) console_.info("note: " + tokenizer.remark);
     write_file_atomically(staging.place() / "config.json",
                           hf_config_text(model_.config, file_type_.torch, tokenizer.special));
     std::vector<std::string> files = write_weights(staging.place());
@@ -142,19 +142,14 @@ class Export final : public BaseRun {
     }
     write_note(staging.place(), files);
     staging.finish();
-    console().info(fmt::format("step {} of {} ({} weights, {}) is in {}: {}",
-                               checkpoint_.info().step, options_.job_log_dir.string(),
-                               averaged_ ? "averaged" : "trained", file_type_.name,
-                               options_.output.string(), fmt::join(files, ", ")));
+    console_.info(fmt::format("step {} of {} ({} weights, {}) is in {}: {}",
+                              checkpoint_.info().step, options_.job_log_dir.string(),
+                              averaged_ ? "averaged" : "trained", file_type_.name,
+                              options_.output.string(), fmt::join(files, ", ")));
     return 0;
   }
 
  private:
-  Console console() const {
-    return Console(options_.verbosity == Verbosity::kSilent ? Console::Mode::kSilent
-                                                            : Console::detect());
-  }
-
   Checkpoint open_checkpoint() const {
     const CheckpointStore store(options_.job_log_dir / "checkpoints");
     if (options_.checkpoint.kind == CheckpointChoice::Kind::kStep)
@@ -233,6 +228,7 @@ class Export final : public BaseRun {
 
   const ExperimentConfig& config_;
   RunOptions options_;
+  Console console_;
   FileType file_type_;
   HfModel model_;
   std::unique_ptr<BaseTask> task_;
@@ -254,7 +250,7 @@ class Bystander final : public BaseRun {
 std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunOptions& options,
                                     const ProcessGroup& processes) {
   if (!processes.is_first()) return std::make_unique<Bystander>();
-  return std::make_unique<Export>(config, options);
+  return std::make_unique<Export>(config, options, processes);
 }
 
 }  // namespace tessera

@@ -13,7 +13,6 @@
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tasks/config/run_config.h"
 #include "tasks/interop/hf_copy.h"
-#include "tasks/logging/console.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/run_directory/run_tokenizer.h"
 #include "tasks/session/model_session.h"
@@ -107,6 +106,7 @@ class Import final : public BaseRun {
          const std::vector<Device*>& devices, ProcessGroup& processes)
       : options_(options),
         processes_(processes),
+        console_(console_mode(options, processes)),
         files_(options.input),
         tensors_(checked_tensors(config)) {
     // The files are valid: now an earlier run may be set aside and memory allocated.
@@ -130,21 +130,16 @@ class Import final : public BaseRun {
 
  private:
   // Lets decode mode use text before there is data.
-  void keep_tokenizer() const {
+  void keep_tokenizer() {
     try {
       write_run_tokenizer(options_.job_log_dir, *make_tokenizer(options_.input.string()));
     } catch (const Error& error) {
-      console().info(fmt::format("note: the run is given no tokenizer: {}", error.what()));
+      console_.info(fmt::format("note: the run is given no tokenizer: {}", error.what()));
     }
   }
 
-  Console console() const {
-    const bool is_silent = options_.verbosity == Verbosity::kSilent || !processes_.is_first();
-    return Console(is_silent ? Console::Mode::kSilent : Console::detect());
-  }
-
-  int said(std::string_view state) const {
-    console().info(fmt::format(
+  int said(std::string_view state) {
+    console_.info(fmt::format(
         "{} tensors of {} are {} step 0 of {}, from which training, "
         "evaluation and decoding go on",
         tensors_.size(), options_.input.string(), state, options_.job_log_dir.string()));
@@ -192,6 +187,7 @@ class Import final : public BaseRun {
 
   RunOptions options_;
   ProcessGroup& processes_;
+  Console console_;
   SafetensorsModel files_;
   std::vector<HfTensor> tensors_;
   std::unique_ptr<RunLock> lock_;

@@ -140,9 +140,7 @@ Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
                   devices_at_once(options, processes)),
       early_stopper_(p().early_stopping),
       store_(directory_ / "checkpoints"),
-      console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
-                   ? Console::Mode::kSilent
-                   : Console::detect()),
+      console_(console_mode(options, processes)),
       runner_(session_, options.profile, directory_ / "trace.json.gz", console_) {
   begin();
 }

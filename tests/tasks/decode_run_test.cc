@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=decode and samples during training, for a model of eight letters without a tokenizer.
-#include "tasks/modes/decode_run.h"
+#include "tasks/modes/make_run.h"
 
 #include <chrono>
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/config/strategies.h"

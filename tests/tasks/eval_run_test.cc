@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=eval on a run's directory: which checkpoints it scores, what it writes, and that it does
 // not change the training run.
-#include "tasks/modes/eval_run.h"
+#include "tasks/modes/make_run.h"
 
 #include <atomic>
 #include <chrono>
@@ -93,7 +93,7 @@ TEST_CASE("the newest, one, or all checkpoints get the same scores as in trainin
   REQUIRE(read_file(run / "metrics.jsonl") == log);
 
   REQUIRE_THROWS_WITH(run_tiny(config, run, eval_of({Kind::kStep, 7})),
-                      Catch::Contains("no checkpoint of step 7; there are those of 3, 6, 9, 12"));
+                      Catch::Contains("no checkpoint of step 7; there are 3, 6, 9, 12"));
 }
 
 TEST_CASE("a running job is followed until it is done, although checkpoints are removed") {

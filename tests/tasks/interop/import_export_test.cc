@@ -12,7 +12,7 @@
 #include "inputs/synthetic_input.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/norms/norms.h"
-#include "tasks/modes/export.h"
+#include "tasks/modes/make_run.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"

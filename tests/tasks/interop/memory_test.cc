@@ -9,7 +9,7 @@
 #include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "layers/fprop_scope.h"
-#include "tasks/modes/export.h"
+#include "tasks/modes/make_run.h"
 #include "tasks/modes/import.h"
 #include "tasks/session/model_state.h"
 #include "tasks/single_task.h"
