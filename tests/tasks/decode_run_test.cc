@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=decode and samples during training, for a model of eight letters without a tokenizer.
-#include "tasks/modes/make_run.h"
-
 #include <chrono>
 #include <functional>
 #include <mutex>
@@ -13,6 +11,7 @@
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/config/strategies.h"
+#include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"

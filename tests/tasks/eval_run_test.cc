@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=eval on a run's directory: which checkpoints it scores, what it writes, and that it does
 // not change the training run.
-#include "tasks/modes/make_run.h"
-
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -14,6 +12,7 @@
 #include "core/io/json.h"
 #include "tasks/config/strategies.h"
 #include "tasks/eval/eval_output.h"
+#include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
