@@ -115,6 +115,13 @@ std::string block(const std::string& text) {
 
 }  // namespace
 
+int64_t longest_prompt(const std::vector<DecodedExample>& examples) {
+  int64_t longest = 0;
+  for (const DecodedExample& example : examples)
+    longest = std::max(longest, std::ssize(example.prompt_ids));
+  return longest;
+}
+
 ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text) {
   const Batch specification = input.specification();
   for (const char* name : {"ids", "labels", "segment_ids", "weights"})

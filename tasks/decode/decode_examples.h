@@ -25,6 +25,9 @@ struct DecodedExample {
   std::vector<DecodedSample> samples;  // num_samples of them; for beam search, best first.
 };
 
+// The number of tokens of the longest prompt; 0 without examples.
+int64_t longest_prompt(const std::vector<DecodedExample>& examples);
+
 struct ExampleSet {
   std::vector<DecodedExample> examples;  // Samples are still empty.
   int64_t too_short = 0;                 // Documents with an empty prompt or reference.

@@ -164,14 +164,14 @@ void Decoding::begin(const PromptText* text) {
   if (text != nullptr) decoder_.emplace(program_, p_, *text);
 }
 
-std::vector<std::vector<DecodedSample>> Decoding::decode(
-    const std::vector<std::vector<int32_t>>& prompts) {
-  std::vector<std::vector<DecodedSample>> samples;
+void Decoding::decode(std::vector<DecodedExample>* examples) {
   program_.lead_or_follow([&] {
     CHECK(decoder_.has_value(), "decoding begins before it runs");
-    samples = decoder_->decode(prompts);
+    std::vector<std::vector<int32_t>> prompts;
+    for (const DecodedExample& example : *examples) prompts.push_back(example.prompt_ids);
+    std::vector<std::vector<DecodedSample>> samples = decoder_->decode(prompts);
+    for (size_t i = 0; i < samples.size(); ++i) (*examples)[i].samples = std::move(samples[i]);
   });
-  return samples;
 }
 
 }  // namespace tessera

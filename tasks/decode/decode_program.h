@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decoder.h"
 #include "tasks/decode_hparams.h"
 #include "tasks/session/model_session.h"
@@ -79,8 +80,9 @@ class Decoding {
   // After the executor allocated. Only process 0 needs `text`, which outlives this.
   void begin(const PromptText* text);
   int64_t vocab_size() const { return program_.vocab_size(); }  // Of the model.
-  // A collective call. Process 0 gives the prompts and gets the samples; the others get {}.
-  std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts);
+  // A collective call: continues the examples' prompts and sets their samples. Only those of
+  // process 0 are used.
+  void decode(std::vector<DecodedExample>* examples);
 
  private:
   DecodeHParams p_;

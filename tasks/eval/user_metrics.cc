@@ -85,12 +85,9 @@ Predictions::Predictions(ModelSession& session, const std::string& dataset,
     : p_(p), decode_(p.decode.value_or(session.task().decode())) {
   check(decode_, fmt::format("eval.datasets.{}.decode", dataset));
   ProcessGroup& processes = session.processes();
-  int64_t longest = 0;
   if (processes.is_first()) read(dataset, input_tpl, run_directory);
-  for (const DecodedExample& example : examples_)
-    longest = std::max(longest, std::ssize(example.prompt_ids));
   const int64_t count = processes.all_reduce_max(std::ssize(examples_), "what to decode");
-  longest = processes.all_reduce_max(longest, "what to decode");
+  const int64_t longest = processes.all_reduce_max(longest_prompt(examples_), "what to decode");
   decoding_.emplace(session, decode_, count, longest, "eval/" + dataset);
 }
 
@@ -111,17 +108,11 @@ void Predictions::read(const std::string& dataset, const Template<BaseInput>& in
 void Predictions::begin() { decoding_->begin(text_ ? &*text_ : nullptr); }
 
 std::map<std::string, double> Predictions::run(ProcessGroup& processes) {
-  std::vector<std::vector<int32_t>> prompts;
-  for (const DecodedExample& example : examples_) prompts.push_back(example.prompt_ids);
-  std::vector<std::vector<DecodedSample>> samples = decoding_->decode(prompts);
+  decoding_->decode(&examples_);
   std::map<std::string, double> values;
   if (processes.is_first()) {
     UserMetrics<PredictMetric> metrics = make_predict_metrics(p_);
-    for (size_t i = 0; i < samples.size(); ++i) {
-      DecodedExample example = examples_[i];
-      example.samples = std::move(samples[i]);
-      metrics.add(example);
-    }
+    for (const DecodedExample& example : examples_) metrics.add(example);
     values = metrics.values();
   }
   unpack(processes.broadcast(pack(values), "metrics of generated text"), values);

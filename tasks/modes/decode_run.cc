@@ -72,8 +72,8 @@ class DecodeRun final : public BaseRun {
   };
   // By default attention reaches back as far as in training.
   void look_back_as_trained(const ExperimentConfig& config) {
-    const bool says = p_.window != 0 || p_.cache_length != 0;
-    if (says || p_.strategy == DecodeStrategy::kBeam) return;
+    const bool is_given = p_.window != 0 || p_.cache_length != 0;
+    if (is_given || p_.strategy == DecodeStrategy::kBeam) return;
     const ErrorContext where("input");
     p_.window = sequence_length(*config.input.instantiate());
   }
@@ -102,8 +102,9 @@ class DecodeRun final : public BaseRun {
       } catch (const Error& error) {
         if (options_.prompt_ids.empty() || !options_.prompts.empty())
           fail(
-              "{} keeps no tokenizer, and its training data, whose tokenizer would do, cannot be "
-              "opened: {}. Give the prompt as token ids, --prompt_ids='1 2 3'",
+              "{} has no tokenizer, and its training data, whose tokenizer could be used, cannot "
+              "be "
+              "opened: {}. Give the prompt as token ids: --prompt_ids='1 2 3'",
               options_.job_log_dir.string(), error.what());
         input_.reset();
       }
@@ -116,24 +117,19 @@ class DecodeRun final : public BaseRun {
 
   bool has_prompts() const { return !options_.prompts.empty() || !options_.prompt_ids.empty(); }
   void take_prompts() {
-    Dataset dataset;
+    std::vector<DecodedExample>& examples = datasets_.emplace_back().examples;
+    const auto add = [&](const std::vector<int32_t>& ids, const std::string& text) {
+      examples.push_back({.number = std::ssize(examples), .prompt_ids = ids, .prompt = text});
+    };
     for (const std::string& prompt : options_.prompts) {
-      const ErrorPrefix where(fmt::format("--prompt number {}", dataset.examples.size() + 1));
-      DecodedExample example;
-      example.number = std::ssize(dataset.examples);
-      example.prompt_ids = text_->prompt_ids(prompt);
-      example.prompt = prompt;
-      dataset.examples.push_back(std::move(example));
+      const ErrorPrefix where(fmt::format("--prompt number {}", examples.size() + 1));
+      add(text_->prompt_ids(prompt), prompt);
     }
-    for (const std::string& ids : options_.prompt_ids) {
-      const ErrorPrefix where(fmt::format("--prompt_ids={}", ids));
-      DecodedExample example;
-      example.number = std::ssize(dataset.examples);
-      example.prompt_ids = parse_token_ids(ids);
-      example.prompt = text_->text(example.prompt_ids);
-      dataset.examples.push_back(std::move(example));
+    for (const std::string& text : options_.prompt_ids) {
+      const ErrorPrefix where(fmt::format("--prompt_ids={}", text));
+      const std::vector<int32_t> ids = parse_token_ids(text);
+      add(ids, text_->text(ids));
     }
-    datasets_.push_back(std::move(dataset));
   }
 
   // Checks ids against the model's vocabulary, which is known after compiling.
@@ -156,16 +152,14 @@ class DecodeRun final : public BaseRun {
     }
     if (config.eval_inputs.empty())
       fail(
-          "{} has no decode_inputs and no eval_inputs; say what to go on from with --prompt=TEXT "
-          "or "
+          "{} has no decode_inputs and no eval_inputs; give a prompt with --prompt=TEXT or "
           "--prompt_ids=IDS",
           options_.experiment);
     if (p_.prompt_length == 0)
       fail(
-          "decode what? Give --prompt=TEXT or --prompt_ids=IDS, or --set "
-          "task.decode.prompt_length=N "
-          "to go on from the "
-          "first N tokens of each document of the eval datasets ({} has no decode_inputs)",
+          "there is nothing to decode: give --prompt=TEXT or --prompt_ids=IDS, or --set "
+          "task.decode.prompt_length=N to continue the first N tokens of each document of the eval "
+          "datasets ({} has no decode_inputs)",
           options_.experiment);
     for (const auto& [name, input_tpl] : config.eval_inputs)
       read_dataset(name, input_tpl, "eval_inputs");
@@ -187,8 +181,7 @@ class DecodeRun final : public BaseRun {
     int64_t prompts = 0, longest = 0;
     for (const Dataset& dataset : datasets_) {
       prompts = std::max(prompts, std::ssize(dataset.examples));
-      for (const DecodedExample& example : dataset.examples)
-        longest = std::max(longest, std::ssize(example.prompt_ids));
+      longest = std::max(longest, longest_prompt(dataset.examples));
     }
     prompts = processes_.all_reduce_max(prompts, "what to decode");
     longest = processes_.all_reduce_max(longest, "what to decode");
@@ -202,21 +195,19 @@ class DecodeRun final : public BaseRun {
 
   void decode(Dataset& dataset) {
     const auto begin = std::chrono::steady_clock::now();
-    std::vector<std::vector<int32_t>> prompts;
-    for (const DecodedExample& example : dataset.examples) prompts.push_back(example.prompt_ids);
-    auto samples = decoding_->decode(prompts);
+    decoding_->decode(&dataset.examples);
     if (!processes_.is_first()) return;
     int64_t tokens = 0;
-    for (size_t i = 0; i < samples.size(); ++i) {
-      for (const DecodedSample& sample : samples[i]) tokens += std::ssize(sample.ids);
-      dataset.examples[i].samples = std::move(samples[i]);
-    }
+    for (const DecodedExample& example : dataset.examples)
+      for (const DecodedSample& sample : example.samples) tokens += std::ssize(sample.ids);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     const std::string speed =
         fmt::format("{} tokens in {:.1f} s, {} tokens/s", tokens, seconds.count(),
                     count_text(static_cast<double>(tokens) / seconds.count()));
     if (dataset.name.empty()) {
-      show(dataset);
+      const SampleIds ids = options_.print_ids ? SampleIds::kShown : SampleIds::kHidden;
+      for (const DecodedExample& example : dataset.examples)
+        console_.info(sample_view(example, ids));
       console_.info(speed);
       return;
     }
@@ -224,12 +215,6 @@ class DecodeRun final : public BaseRun {
         write_decoder_out(options_.job_log_dir, dataset.name, step_, dataset.examples);
     console_.info(fmt::format("{}: {} prompts continued in {} ({})", dataset.name,
                               dataset.examples.size(), file.string(), speed));
-  }
-
-  void show(const Dataset& dataset) {
-    for (const DecodedExample& example : dataset.examples)
-      console_.info(
-          sample_view(example, options_.print_ids ? SampleIds::kShown : SampleIds::kHidden));
   }
 
   RunOptions options_;

@@ -98,12 +98,6 @@ class Staging {
   fs::path directory_, place_;
 };
 
-std::vector<int64_t> exported_shape(const Type& type) {
-  std::vector<int64_t> shape;
-  for (const Axis& axis : type.axes) shape.push_back(axis.size);
-  return shape;
-}
-
 class Export final : public BaseRun {
  public:
   Export(const ExperimentConfig& config, const RunOptions& options, const ProcessGroup& processes)
@@ -119,7 +113,7 @@ class Export final : public BaseRun {
     check_output(options.output);
     check_configuration();
     for (const Parameter& each : task_->model().parameters().parameters())
-      checkpoint_.expect(path_of(each), each.type.dtype, exported_shape(each.type));
+      checkpoint_.expect(path_of(each), each.type.dtype, shape_of(each.type));
   }
 
   int run() override {

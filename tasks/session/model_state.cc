@@ -25,12 +25,6 @@ std::string checkpoint_path(const Buffer& buffer) {
 // Caches are computed from prompts and not saved.
 bool is_kept(const Buffer& buffer) { return !buffer.name.starts_with(names::kCachePrefix); }
 
-std::vector<int64_t> shape_of(const Type& type) {
-  std::vector<int64_t> shape;
-  for (const Axis& axis : type.axes) shape.push_back(axis.size);
-  return shape;
-}
-
 bool persists(const Executor& executor, std::string_view name) {
   const auto& buffers = executor.persistent();
   return std::any_of(buffers.begin(), buffers.end(),
@@ -118,6 +112,12 @@ void set_aside(const CheckpointStore& store, const std::vector<int64_t>& damaged
 
 std::string parameter_array_path(std::string_view parameter_path) {
   return fmt::format("{}{}", kParameters, parameter_path);
+}
+
+std::vector<int64_t> shape_of(const Type& type) {
+  std::vector<int64_t> shape;
+  for (const Axis& axis : type.axes) shape.push_back(axis.size);
+  return shape;
 }
 
 void clear_state(Executor& executor) {

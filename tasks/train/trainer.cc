@@ -311,7 +311,7 @@ void Trainer::step_until_complete(const StopSignal& stop) {
     train_step(begin, outlook.has_batch);
     if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
     if (session_.samples() && (is_due(step_, p().sample.interval_steps) || complete()))
-      report_samples(*session_.samples(), step_, *log_, console_);
+      session_.samples()->report(step_, *log_, console_);
     report_saves();
     log_lost_console();
     if (drawing_ && drawing_->is_done()) drawing_.reset();
