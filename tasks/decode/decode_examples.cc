@@ -94,7 +94,7 @@ std::string why(Finish finish) {
     case Finish::kStopString:
       return "ended by a stop string";
     case Finish::kLength:
-      return "cut at its length";
+      return "cut off at max_decode_steps";
   }
   return "";
 }
@@ -126,7 +126,7 @@ ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptT
   const Batch specification = input.specification();
   for (const char* name : {"ids", "labels", "segment_ids", "weights"})
     if (!specification.contains(name))
-      fail("its batches have no '{}', so they hold no documents to decode", name);
+      fail("its batches have no '{}', so they contain no documents to decode", name);
   if (p.num_examples < 0 && input.repeats())
     fail(
         "its input repeats without end; set task.decode.num_examples, or repeat=false or "
@@ -143,8 +143,8 @@ ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptT
   ExampleSet set = reader.take();
   if (set.examples.empty())
     fail(
-        "it holds no document to decode: {} are too short to have a prompt of {} tokens and a "
-        "reference behind it (task.decode.prompt_length)",
+        "it has no document to decode: {} are too short for a prompt of {} tokens followed by a "
+        "reference (task.decode.prompt_length)",
         set.too_short, p.prompt_length);
   return set;
 }

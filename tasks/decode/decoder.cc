@@ -48,15 +48,15 @@ std::vector<int32_t> Decoder::fitted(const std::vector<int32_t>& prompt, size_t 
   if (p_.long_prompts == LongPrompts::kTruncate) return {prompt.end() - room, prompt.end()};
   if (forgets())
     fail(
-        "prompt {} has {} tokens, and a token looks back on {} (window). Set "
+        "prompt {} has {} tokens, but attention covers only {} (window). Set "
         "task.decode.window={}, "
-        "which may go beyond what the model was trained for, or "
-        "task.decode.long_prompts=truncate, which drops a prompt's beginning",
+        "which may be more than the model was trained for, or task.decode.long_prompts=truncate, "
+        "which drops the beginning of a prompt",
         number + 1, size, window_, size);
   fail(
       "prompt {} has {} tokens; with max_decode_steps={} a cache of {} tokens has room for {}. Set "
       "task.decode.cache_length={}, decode fewer steps, or set task.decode.long_prompts=truncate, "
-      "which drops a prompt's beginning",
+      "which drops the beginning of a prompt",
       number + 1, size, p_.max_decode_steps, program_.cache_length(), room,
       size + p_.max_decode_steps - 1);
 }

@@ -42,9 +42,13 @@ TrainingSamples::TrainingSamples(ModelSession& session, const BaseInput& input)
                     "samples", /*keep_cast_weights=*/false);
 }
 
-void TrainingSamples::report(int64_t step, RunLog& log, Console& console) {
+const std::vector<DecodedExample>& TrainingSamples::take() {
   decoding_->decode(&examples_);
-  if (examples_.front().samples.empty()) return;  // Not process 0.
+  return examples_;
+}
+
+void TrainingSamples::report(int64_t step, RunLog& log, Console& console) {
+  if (take().front().samples.empty()) return;  // Not process 0.
   console.info(fmt::format("step {}: samples from the model", step));
   std::vector<std::string> lines;
   std::map<std::string, std::string> pages;

@@ -19,7 +19,9 @@ class TrainingSamples {
   TrainingSamples(ModelSession& session, const BaseInput& input);
   void begin() { decoding_->begin(&text_); }
 
-  // A collective call: prints samples after `step` steps and writes them to the run's log.
+  // Collective calls. Process 0 gets the prompts with their samples.
+  const std::vector<DecodedExample>& take();
+  // Prints them, after `step` steps, and writes them to the run's log.
   void report(int64_t step, RunLog& log, Console& console);
 
  private:

@@ -33,8 +33,8 @@ EvalDataset::EvalDataset(std::string name, const EvalHParams& p, int64_t num_bat
     fail("num_batches is {}; expected at least 1, or -1 (the whole set)", num_batches_);
   if (!p_.reset_for_eval && num_batches_ == -1)
     fail(
-        "reset_for_eval=false continues where the last evaluation stopped, which takes "
-        "num_batches of at least 1; it is -1 (the whole set)");
+        "reset_for_eval=false continues where the last evaluation stopped, which needs a "
+        "num_batches of at least 1; got -1 (the whole set)");
   if (opened_.attached) {
     check_reach();
     sources_ = input().sources();
@@ -48,15 +48,16 @@ EvalDataset::EvalDataset(std::string name, const EvalHParams& p, int64_t num_bat
 void EvalDataset::check_metric_names() const {
   const auto check = [&](const std::string& kind, const std::string& metric) {
     if (metric.empty() || metric.find('/') != std::string::npos)
-      fail("{}: '{}' is no name; expected one without '/'", kind, metric);
+      fail("{}: '{}' is not a valid name; expected one without '/'", kind, metric);
     if (std::find(sources_.begin(), sources_.end(), metric) != sources_.end())
-      fail("{}.{}: a source of the dataset has that name; give the metric another", kind, metric);
+      fail("{}.{}: a source of the dataset has the same name; rename the metric", kind, metric);
   };
   for (const auto& [metric, unused] : p_.score_metrics) check("score_metrics", metric);
   for (const auto& [metric, unused] : p_.predict_metrics) {
     check("predict_metrics", metric);
     if (p_.score_metrics.contains(metric))
-      fail("predict_metrics.{}: score_metrics has that name too; give one of them another", metric);
+      fail("predict_metrics.{}: score_metrics has a metric of the same name; rename one of them",
+           metric);
   }
 }
 
@@ -64,8 +65,8 @@ void EvalDataset::check_metric_names() const {
 void EvalDataset::check_reach() const {
   if (!p_.reset_for_eval && !input().repeats())
     fail(
-        "reset_for_eval=false rolls on through the data, but its input ends; let it repeat "
-        "(eval_inputs.{}.repeat=true), or leave reset_for_eval=true",
+        "reset_for_eval=false reads on through the data, but its input ends; set "
+        "eval_inputs.{}.repeat=true, or reset_for_eval=true",
         name_);
   if (num_batches_ == -1 && input().repeats())
     fail(
@@ -88,7 +89,7 @@ void EvalDataset::begin(const EvalProgram& program) {
   const ErrorContext where("eval.datasets." + name_);
   if (!p_.score_metrics.empty())
     fail(
-        "score_metrics need the score of each example, which this model does not tell "
+        "score_metrics need the score of each example, which this model does not output "
         "(ModelOutput::terms)");
   sources_.clear();
 }
@@ -124,10 +125,10 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
   }
   if (p_.reset_for_eval) input.reset();
   if (result.scores.whole().weight(std::string(names::kLoss)) <= 0.0)
-    fail("eval dataset '{}' holds nothing to score (no label has weight)", name_);
+    fail("eval dataset '{}' has nothing to score: no label has a weight above 0", name_);
   if (num_batches_ > taken && !std::exchange(has_remarked_, true))
     result.remark = fmt::format(
-        "eval.datasets.{}: num_batches is {}, but the set ends after {}; all of it is scored",
+        "eval.datasets.{}: num_batches is {}, but the dataset ends after {}; all of it is scored",
         name_, num_batches_, taken);
   result.metrics = reported_values(result.scores.whole(), model_names_);
   for (size_t i = 0; i < sources_.size(); ++i)

@@ -88,7 +88,7 @@ class LockedFile {
   // Removes an incomplete last line.
   void cut_to_whole_lines() {
     const size_t size = read_log(path_).rfind('\n') + 1;  // 0 without a newline.
-    if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) fail_with("cannot shorten");
+    if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) fail_with("cannot truncate");
   }
   void write(std::string_view text) {
     while (!text.empty()) {

@@ -22,8 +22,10 @@ void check_names(const ExperimentConfig& config) {
   std::vector<std::string> known;
   for (const auto& [name, unused] : config.eval_inputs) {
     if (name.empty() || name == kTag || name.find('/') != std::string::npos)
-      fail("eval_inputs: '{}' is no name of a dataset; expected one without '/' that is not '{}'",
-           name, kTag);
+      fail(
+          "eval_inputs: '{}' is not a valid dataset name; expected one without '/' that is not "
+          "'{}'",
+          name, kTag);
     known.push_back(name);
   }
   for (const auto& [name, unused] : config.eval.datasets)
@@ -36,7 +38,8 @@ void check_names(const ExperimentConfig& config) {
 bool is_averaged(const std::string& name) { return name != "weight" && name != "perplexity"; }
 
 void check_members(const std::vector<std::string>& members, const std::vector<std::string>& known) {
-  if (members.empty()) fail("it names no dataset; give some of {}", fmt::join(known, ", "));
+  if (members.empty())
+    fail("it names no dataset; expected at least one of {}", fmt::join(known, ", "));
   for (size_t i = 0; i < members.size(); ++i) {
     const std::string& member = members[i];
     if (std::find(known.begin(), known.end(), member) == known.end())
@@ -45,7 +48,7 @@ void check_members(const std::vector<std::string>& members, const std::vector<st
     for (size_t j = 0; j < members.size(); ++j) {
       if (j != i && members[j] == member) fail("it names '{}' twice", member);
       if (member.starts_with(members[j] + "/"))
-        fail("it names '{}' beside '{}', which holds it: its labels would count twice", member,
+        fail("it names '{}' and '{}', which contains it: its labels would count twice", member,
              members[j]);
     }
   }
@@ -180,7 +183,7 @@ void check_tags(const EvalTags& tags, const std::vector<std::string>& known) {
   for (const auto& [tag, members] : tags) {
     const ErrorContext where("eval.tags." + tag);
     if (tag.empty() || tag.find('/') != std::string::npos)
-      fail("'{}' is no name of a tag; expected one without '/'", tag);
+      fail("'{}' is not a valid tag name; expected one without '/'", tag);
     check_members(members, known);
   }
 }

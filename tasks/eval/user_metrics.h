@@ -59,7 +59,7 @@ class UserMetrics {
       const std::map<std::string, double> values = made->values();
       for (const std::string& name : made->names()) {
         const auto found = values.find(name);
-        if (found == values.end()) fail("it gave no '{}', which it names", name);
+        if (found == values.end()) fail("values() lacks '{}', which names() lists", name);
         all[metric + "/" + name] = found->second;
       }
     }

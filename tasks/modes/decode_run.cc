@@ -140,8 +140,10 @@ class DecodeRun final : public BaseRun {
     for (const DecodedExample& example : datasets_[0].examples)
       for (const int32_t id : example.prompt_ids)
         if (id >= decoding_->vocab_size())
-          fail("--prompt_ids: token id {} is beyond the model's vocabulary, whose ids are 0 to {}",
-               id, decoding_->vocab_size() - 1);
+          fail(
+              "--prompt_ids: token id {} is outside the model's vocabulary; expected an id from 0 "
+              "to {}",
+              id, decoding_->vocab_size() - 1);
   }
 
   void read_datasets(const ExperimentConfig& config) {
@@ -172,8 +174,8 @@ class DecodeRun final : public BaseRun {
     input->attach(whole_input(options_.input_directory));
     ExampleSet set = read_examples(*input, p_, *text_);
     if (set.too_short > 0)
-      console_.info(fmt::format("{}: {} documents are too short for a prompt and are left out",
-                                name, set.too_short));
+      console_.info(fmt::format("{}: skipped {} documents that are too short for a prompt", name,
+                                set.too_short));
     datasets_.push_back({name, std::move(set.examples)});
   }
 

@@ -68,11 +68,11 @@ std::vector<std::string> foreign_names(const fs::path& directory) {
 
 void check_output(const fs::path& directory) {
   if (!fs::exists(directory)) return;
-  if (!fs::is_directory(directory)) fail("--output={} is no directory", directory.string());
+  if (!fs::is_directory(directory)) fail("--output={} is not a directory", directory.string());
   if (const auto foreign = foreign_names(directory); !foreign.empty())
     fail("--output={} holds '{}', which no export wrote{}; give a new or an empty directory",
          directory.string(), foreign[0],
-         foreign.size() > 1 ? fmt::format(", and {} more such", foreign.size() - 1) : "");
+         foreign.size() > 1 ? fmt::format(", and {} more", foreign.size() - 1) : "");
 }
 
 // A temporary directory until it is complete.
@@ -164,8 +164,10 @@ class Export final : public BaseRun {
     HfConfig before = hf_model_of(trained).config;
     const std::vector<std::string> lines = hf_differences(before, model_.config);
     if (!lines.empty())
-      fail("the experiment is not the one that wrote {} (there, as config.json would have it): {}",
-           checkpoint_.directory().string(), fmt::join(lines, "; "));
+      fail(
+          "the experiment differs from the one that wrote {} (its values in terms of config.json): "
+          "{}",
+          checkpoint_.directory().string(), fmt::join(lines, "; "));
   }
 
   std::string path_of(const Parameter& parameter) const {

@@ -46,8 +46,8 @@ void check_agreement(const HfConfig& file, const HfConfig& experiment,
   const std::vector<std::string> lines = hf_differences(file, experiment);
   if (lines.empty()) return;
   fail(
-      "{} is not the experiment's model: {}. Change the experiment's, or take --exp=hf.Pretrained, "
-      "which follows config.json",
+      "{} does not match the experiment's model: {}. Change the experiment, or use "
+      "--exp=hf.Pretrained, which follows config.json",
       directory.string(), fmt::join(lines, "; "));
 }
 
@@ -59,8 +59,8 @@ void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
   });
   if (other != values.end())
     fail(
-        "{}: '{}' has the value {}, but the experiment's model has no such weight, as if it were "
-        "{} everywhere; give the model one (use_bias, use_scale)",
+        "{}: '{}' has the value {}, but the experiment's model has no such weight, which equals {} "
+        "everywhere; enable it in the model (use_bias, use_scale)",
         files.directory().string(), tensor.name, *other, tensor.constant);
 }
 
@@ -117,7 +117,7 @@ class Import final : public BaseRun {
   }
 
   int run() override {
-    if (options_.dry_run) return said("ready to be");
+    if (options_.dry_run) return said("can be imported as");
     Executor& executor = session_->executor();
     const ParameterTable& table = session_->task().model().parameters();
     clear_state(executor);
@@ -125,7 +125,7 @@ class Import final : public BaseRun {
     start_averages(executor, table);
     save();
     if (processes_.is_first()) keep_tokenizer();
-    return said("now");
+    return said("are imported as");
   }
 
  private:
@@ -134,15 +134,14 @@ class Import final : public BaseRun {
     try {
       write_run_tokenizer(options_.job_log_dir, *make_tokenizer(options_.input.string()));
     } catch (const Error& error) {
-      console_.info(fmt::format("note: the run is given no tokenizer: {}", error.what()));
+      console_.info(fmt::format("note: no tokenizer is saved with the run: {}", error.what()));
     }
   }
 
   int said(std::string_view state) {
     console_.info(fmt::format(
-        "{} tensors of {} are {} step 0 of {}, from which training, "
-        "evaluation and decoding go on",
-        tensors_.size(), options_.input.string(), state, options_.job_log_dir.string()));
+        "{} tensors of {} {} step 0 of {}, for training, evaluation and decoding", tensors_.size(),
+        options_.input.string(), state, options_.job_log_dir.string()));
     return 0;
   }
 
@@ -155,8 +154,8 @@ class Import final : public BaseRun {
     const std::unique_ptr<BaseTask> task = config.task.instantiate();
     if (const std::string& other = task->train().init_from.directory; !other.empty())
       fail(
-          "task.train.init_from.directory is {}; weights come from there or from --input, not "
-          "from both",
+          "task.train.init_from.directory is {}, but --input also gives weights; set only one of "
+          "them",
           other);
     return match_hf_tensors(hf_tensors(experiment, task->model().parameters()), files_,
                             experiment.config);
@@ -168,8 +167,7 @@ class Import final : public BaseRun {
     const bool has_steps = std::any_of(steps.begin(), steps.end(), [](int64_t s) { return s > 0; });
     if (has_steps || run_has_begun(options_.job_log_dir))
       fail(
-          "{} holds a run that has begun{}; import into a --job_log_dir of its own, or set that "
-          "run "
+          "{} contains a run that has started{}; import into a new --job_log_dir, or set that run "
           "aside with --restart",
           options_.job_log_dir.string(),
           has_steps ? fmt::format(" (step {})", steps.back()) : std::string());
@@ -217,7 +215,7 @@ std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const Safet
   if (config.tied) known.insert("lm_head.weight");
   for (const std::string& name : files.names())
     if (!known.contains(name) && !is_hf_leftover(name))
-      problems.push_back(fmt::format("'{}' is no tensor of such a model", name));
+      problems.push_back(fmt::format("'{}' is not a tensor of this model", name));
   if (!problems.empty()) fail("{}: {}", files.directory().string(), listed(problems));
   return wanted;
 }

@@ -39,8 +39,7 @@ void check(std::string_view which, const std::vector<AxisRule>& rules,
            did_you_mean(rule.axis, names));
     const bool own_role = std::find(kRoles.begin(), kRoles.end(), rule.role) == kRoles.end();
     if (const std::string near = nearest(rule.role, kRoles); own_role && !near.empty())
-      fail("rules.{}: no layer places anything as '{}'; did you mean '{}'?", which, rule.role,
-           near);
+      fail("rules.{}: no layer uses the role '{}'; did you mean '{}'?", which, rule.role, near);
   }
 }
 
@@ -96,8 +95,8 @@ std::vector<std::string> idle_mesh_axes(const AxisRules& rules, const Mesh& mesh
     if (axis.size() > 1 && used.count(axis.name) == 0)
       warnings.push_back(fmt::format(
           "mesh axis {0}={1} splits nothing ({2}): the {1} devices along it repeat the same work; "
-          "name {0} "
-          "in rules.weights (now {3}) or rules.activations (now {4}), or set its size to 1",
+          "name {0} in rules.weights (now {3}) or rules.activations (now {4}), or set its size to "
+          "1",
           axis.name, axis.size(), cause(rules, axis.name), in_quotes(rules.weights),
           in_quotes(rules.activations)));
   return warnings;

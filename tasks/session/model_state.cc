@@ -100,11 +100,11 @@ void set_aside(const CheckpointStore& store, const std::vector<int64_t>& damaged
   for (const int64_t step : damaged) {
     const std::string where = on_damage == OnDamage::kFallBack
                                   ? fmt::format("kept as {}", store.set_aside(step).string())
-                                  : std::string("left where it is, because this is a dry run");
-    say(
-        fmt::format("warning: going on from step {} in place of step {}, whose checkpoint is "
-                    "damaged and {}",
-                    good, step, where));
+                                  : std::string("left in place, because this is a dry run");
+    say(fmt::format(
+        "warning: resuming from step {} instead of step {}, whose checkpoint is damaged "
+        "and {}",
+        good, step, where));
   }
 }
 
@@ -191,7 +191,7 @@ std::vector<std::string> load_weights(Executor& executor, const ParameterTable& 
                 type);
     taken.push_back(fmt::format("{} <- {}", match.destination, match.source));
   }
-  if (taken.empty()) fail("no parameter is matched by load_rules, so nothing would be loaded");
+  if (taken.empty()) fail("no parameter matches load_rules, so nothing would be loaded");
   start_averages(executor, table);
   return taken;
 }

@@ -47,7 +47,7 @@ void check_metric(const Evaluation& evaluation, std::string_view field, const st
   if (metric.empty()) return;
   const std::vector<std::string> names = evaluation.metric_names();
   if (std::find(names.begin(), names.end(), metric) == names.end())
-    fail("task.train.{}: evaluation gives no '{}'{}; it gives {}", field, metric,
+    fail("task.train.{}: evaluation has no metric '{}'{}; it has {}", field, metric,
          did_you_mean(metric, names), fmt::join(names, ", "));
 }
 
@@ -182,13 +182,12 @@ void Trainer::resume_from(const RestoredState& restored) {
           fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
                       info.step, state.mesh, mesh));
     } else if (change.empty() && info.graph_hash != graph_hash_) {
-      console_.info(
-          "note: this build computes a step in another way than the one that saved step " +
-          std::to_string(info.step) + "; losses may differ by rounding");
+      console_.info("note: this build computes a step differently from the one that saved step " +
+                    std::to_string(info.step) + "; losses may differ by rounding");
     }
     if (!change.empty())
-      console_.info(
-          fmt::format("note: step {} was saved with another configuration: {}", info.step, change));
+      console_.info(fmt::format("note: step {} was saved with a different configuration: {}",
+                                info.step, change));
     early_stopper_.restore(state.early_stopper);
     // Imported weights have no input position: the input starts at its beginning.
     if (state.input.position > 0 || !state.input.cursors.empty())
@@ -332,8 +331,8 @@ Trainer::Outlook Trainer::agreed_outlook(const StopSignal& stop) {
 void Trainer::leave(int signal) {
   const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
     const std::string message = fmt::format(
-        "runexp: told to stop, but step {} was not saved within {} s "
-        "(task.train.stop_deadline_seconds); what was saved before remains\n",
+        "runexp: received a stop signal, but step {} was not saved within {} s "
+        "(task.train.stop_deadline_seconds); earlier checkpoints remain\n",
         step_, p().stop_deadline_seconds);
     std::fputs(message.c_str(), stderr);  // fmt::print throws if standard error is closed.
     if (processes_.transport()) processes_.transport()->abort(1);
@@ -345,16 +344,17 @@ void Trainer::leave(int signal) {
   report_saves();
   log_lost_console();
   log_->event("preempt", step_, runner_.traffic(options_.devices));
-  console_.info(step_ == 0 ? fmt::format("{}: no step was taken yet", StopSignal::name(signal))
-                           : fmt::format("{}: saved step {}; the same command goes on from there",
-                                         StopSignal::name(signal), step_));
+  console_.info(step_ == 0
+                    ? fmt::format("{}: stopped before the first step", StopSignal::name(signal))
+                    : fmt::format("{}: saved step {}; run the same command to resume",
+                                  StopSignal::name(signal), step_));
 }
 
 void Trainer::train_step(Clock::time_point begin, bool has_batch) {
   if (!has_batch)
     fail(
-        "the training input ended after {} batches, before num_train_steps={}; let it repeat, or "
-        "train for fewer steps",
+        "the training input ended after {} batches, before num_train_steps={}; set repeat=true of "
+        "the input, or train for fewer steps",
         step_, p().num_train_steps);
   std::optional<Batch> batch = session_.input().get_next();
   if (!batch) batch = padding_batch(session_.input().specification());
@@ -377,22 +377,21 @@ void Trainer::check_health(const StepResult& result) {
     if (limit > 0 && result.skipped_in_a_row >= limit)
       fail(
           "{} steps in a row were skipped, the last with loss {} and gradient norm {}; lower the "
-          "learning rate, or look at the batches (max_skipped_in_a_row)",
+          "learning rate, or check the batches (max_skipped_in_a_row)",
           result.skipped_in_a_row, result.loss, result.grad_norm);
     if (most_are_skipped(skipped_, p().num_train_steps)) fail_of_skips(p().num_train_steps);
   } else if (!std::isfinite(result.loss)) {
     fail(
         "the loss is {} at step {}, and skip_nonfinite_steps is off; lower the learning rate, or "
-        "go back to an earlier checkpoint",
+        "resume from an earlier checkpoint",
         result.loss, step_);
   }
 }
 
 void Trainer::fail_of_skips(int64_t steps) const {
   fail(
-      "the run has failed: {} of its {} steps were skipped, which is more than half, since their "
-      "loss or gradient was not finite or too large; lower the learning rate, or look at the "
-      "batches",
+      "the run has failed: {} of its {} steps were skipped, more than half, because their loss or "
+      "gradient was not finite or too large; lower the learning rate, or check the batches",
       skipped_, steps);
 }
 
@@ -427,7 +426,7 @@ void Trainer::evaluate() {
   print_evaluation(step_, report, &console_);
   if (const auto problem = undefined_loss(report.metrics))
     fail(
-        "the run has failed: {} after step {}; lower the learning rate, or go back to an earlier "
+        "the run has failed: {} after step {}; lower the learning rate, or resume from an earlier "
         "checkpoint",
         *problem, step_);
   if (!p().save_keep_best.empty()) saver_->set_metric(step_, report.metrics.at(p().save_keep_best));
