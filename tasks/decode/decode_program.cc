@@ -137,16 +137,12 @@ void DecodeProgram::lead_or_follow(const std::function<void()>& work) {
     work();
     send(Command{});
   } else {
-    while (follow_one()) {
+    for (;;) {
+      const Command command = Command::of(processes_.broadcast("", kAgreement));
+      if (command.kind == Command::Kind::kEnd) return;
+      obey(command);
     }
   }
-}
-
-bool DecodeProgram::follow_one() {
-  const Command command = Command::of(processes_.broadcast("", kAgreement));
-  if (command.kind == Command::Kind::kEnd) return false;
-  obey(command);
-  return true;
 }
 
 Decoding::Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts,

@@ -53,7 +53,6 @@ class DecodeProgram final : public BaseDecodeProgram {
   struct Command;
   std::span<const float> run_tokens(int program, int64_t seq, std::span<const RowTokens> rows);
   void send(const Command& command);
-  bool follow_one();
   void obey(const Command& command);
   void write(int program, std::string_view name, std::span<const int32_t> values, int64_t width);
 

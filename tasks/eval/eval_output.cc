@@ -76,15 +76,16 @@ std::string cell(const EvalLine& line, const std::string& metric) {
 
 class LockedFile {
  public:
-  explicit LockedFile(const std::filesystem::path& path) : path_(path) {
-    descriptor_ = open_own_file(path);
-    while (::flock(descriptor_, LOCK_EX) != 0)
-      if (errno != EINTR) fail_closing("cannot lock");
-  }
+  explicit LockedFile(const std::filesystem::path& path)
+      : path_(path), descriptor_(open_own_file(path)) {}
   ~LockedFile() { ::close(descriptor_); }
   LockedFile(const LockedFile&) = delete;
   LockedFile& operator=(const LockedFile&) = delete;
 
+  void lock() {
+    while (::flock(descriptor_, LOCK_EX) != 0)
+      if (errno != EINTR) fail_with("cannot lock");
+  }
   // Removes an incomplete last line.
   void cut_to_whole_lines() {
     const size_t size = read_log(path_).rfind('\n') + 1;  // 0 without a newline.
@@ -103,16 +104,9 @@ class LockedFile {
   [[noreturn]] void fail_with(std::string_view what) const {
     fail("{}: {}: {}", path_.string(), what, std::strerror(errno));
   }
-  // The constructor may throw, and then no destructor runs.
-  [[noreturn]] void fail_closing(std::string_view what) const {
-    const int error = errno;
-    ::close(descriptor_);
-    errno = error;
-    fail_with(what);
-  }
 
   const std::filesystem::path& path_;
-  int descriptor_ = -1;
+  int descriptor_;
 };
 
 }  // namespace
@@ -179,6 +173,7 @@ std::set<int64_t> EvalWriter::steps(const std::string& dataset) const {
 void append_shared_line(const std::filesystem::path& path, std::string_view line) {
   std::filesystem::create_directories(path.parent_path());
   LockedFile file(path);
+  file.lock();
   file.cut_to_whole_lines();
   file.write(std::string(line) + "\n");
 }

@@ -60,7 +60,12 @@ Evaluation::Evaluation(const ExperimentConfig& config, const TrainHParams& train
                        const OpenInput& open)
     : tags_(config.eval.tags) {
   check_names(config);
-  open_datasets(config, train, open);
+  for (const auto& [name, input_tpl] : config.eval_inputs) {
+    const auto found = config.eval.datasets.find(name);
+    const EvalHParams p = found == config.eval.datasets.end() ? EvalHParams{} : found->second;
+    datasets_.emplace_back(name, p, p.num_batches.value_or(train.eval_loop_num_batches),
+                           open(input_tpl, "eval_inputs." + name));
+  }
   std::vector<std::string> known;
   bool all_attached = true;
   for (const EvalDataset& dataset : datasets_) {
@@ -70,16 +75,6 @@ Evaluation::Evaluation(const ExperimentConfig& config, const TrainHParams& train
     all_attached = all_attached && dataset.attached();
   }
   if (all_attached) check_tags(tags_, known);  // A plan does not know the sources.
-}
-
-void Evaluation::open_datasets(const ExperimentConfig& config, const TrainHParams& train,
-                               const OpenInput& open) {
-  for (const auto& [name, input_tpl] : config.eval_inputs) {
-    const auto found = config.eval.datasets.find(name);
-    const EvalHParams p = found == config.eval.datasets.end() ? EvalHParams{} : found->second;
-    datasets_.emplace_back(name, p, p.num_batches.value_or(train.eval_loop_num_batches),
-                           open(input_tpl, "eval_inputs." + name));
-  }
 }
 
 // Datasets with the same batch shape share a program.

@@ -75,8 +75,6 @@ class Evaluation {
   void restore(const std::map<std::string, InputState>& states);
 
  private:
-  void open_datasets(const ExperimentConfig& config, const TrainHParams& train,
-                     const OpenInput& open);
   std::vector<std::string> names_of_tag(const std::vector<std::string>& members) const;
 
   EvalTags tags_;

@@ -53,9 +53,8 @@ std::string last_line(const std::filesystem::path& path) {
   text.resize(static_cast<size_t>(file.gcount()));
   const size_t end = text.rfind('\n');
   if (end == std::string::npos) return "";
-  const size_t before = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
-  const size_t start = before == std::string::npos ? 0 : before + 1;
-  return text.substr(start, end - start);
+  text.resize(end);
+  return text.substr(text.rfind('\n') + 1);  // From 0 if this is the only line.
 }
 
 // Chooses the checkpoints to score: the newest, a given step, all, or each new one of a running
