@@ -87,17 +87,9 @@ class ExampleReader {
   ExampleSet set_;
 };
 
-std::string why(Finish finish) {
-  switch (finish) {
-    case Finish::kStopToken:
-      return "ended by a stop token";
-    case Finish::kStopString:
-      return "ended by a stop string";
-    case Finish::kLength:
-      return "cut off at max_decode_steps";
-  }
-  return "";
-}
+// In the order of Finish.
+constexpr const char* kHowItEnded[] = {"ended by a stop token", "ended by a stop string",
+                                       "cut off at max_decode_steps"};
 
 std::string list(const std::vector<int32_t>& ids) {
   return fmt::format("[{}]", fmt::join(ids, ", "));
@@ -161,7 +153,8 @@ std::string sample_view(const DecodedExample& example, SampleIds shown) {
     const DecodedSample& sample = example.samples[i];
     view += fmt::format("\n--- continuation{}: {} token{}, {}, log-probability {:.2f}",
                         example.samples.size() > 1 ? fmt::format(" {}", i + 1) : "",
-                        sample.ids.size(), sample.ids.size() == 1 ? "" : "s", why(sample.finish),
+                        sample.ids.size(), sample.ids.size() == 1 ? "" : "s",
+                        kHowItEnded[static_cast<size_t>(sample.finish)],
                         plain_nan(sample.log_probability));
     if (sample.score != sample.log_probability)
       view += fmt::format(", score {:.3f}", plain_nan(sample.score));

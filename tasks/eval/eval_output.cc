@@ -29,18 +29,17 @@ constexpr std::string_view kTagPrefix = "tag/";
 constexpr std::string_view kFirst[] = {"loss",          "log_pplx", "perplexity",
                                        "bits_per_byte", "accuracy", "weight"};
 
-struct EvalLine {
-  std::string name;                      // "validation", "validation/books", "tag/code".
-  std::map<std::string, double> values;  // By metric.
-};
+// The values of a line by metric, and the lines by whether they are tags, which come last, and by
+// name: "validation", "validation/books", "tag/code".
+using EvalLine = std::map<std::string, double>;
+using EvalLines = std::map<std::pair<bool, std::string>, EvalLine>;
 
 size_t rank(const std::string& metric) {
   return static_cast<size_t>(std::ranges::find(kFirst, metric) - std::begin(kFirst));
 }
 
-// Tags come last; a dataset comes before its sources.
-std::vector<EvalLine> lines_of(const std::map<std::string, double>& metrics) {
-  std::map<std::pair<bool, std::string>, std::map<std::string, double>> lines;
+EvalLines lines_of(const std::map<std::string, double>& metrics) {
+  EvalLines lines;
   for (const auto& [full, value] : metrics) {
     const std::string name = full.substr(full.starts_with(kEvalPrefix) ? kEvalPrefix.size() : 0);
     const size_t slash = name.rfind('/');
@@ -52,22 +51,20 @@ std::vector<EvalLine> lines_of(const std::map<std::string, double>& metrics) {
     }
     lines[{of.starts_with(kTagPrefix), of}][metric] = value;
   }
-  std::vector<EvalLine> result;
-  for (auto& [key, values] : lines) result.push_back({key.second, std::move(values)});
-  return result;
+  return lines;
 }
 
 // The metrics, by rank and name.
-std::set<std::pair<size_t, std::string>> columns_of(const std::vector<EvalLine>& lines) {
+std::set<std::pair<size_t, std::string>> columns_of(const EvalLines& lines) {
   std::set<std::pair<size_t, std::string>> columns;
-  for (const EvalLine& line : lines)
-    for (const auto& [metric, value] : line.values) columns.emplace(rank(metric), metric);
+  for (const auto& [key, line] : lines)
+    for (const auto& [metric, value] : line) columns.emplace(rank(metric), metric);
   return columns;
 }
 
 std::string cell(const EvalLine& line, const std::string& metric) {
-  const auto found = line.values.find(metric);
-  if (found == line.values.end()) return "";
+  const auto found = line.find(metric);
+  if (found == line.end()) return "";
   const double value = found->second;
   if (!std::isfinite(value)) return "-";
   if (metric == "weight") return count_text(value);
@@ -113,12 +110,14 @@ class LockedFile {
 
 std::vector<std::string> eval_table(int64_t step, const std::map<std::string, double>& metrics) {
   if (metrics.empty()) return {};
-  const std::vector<EvalLine> lines = lines_of(metrics);
+  const EvalLines lines = lines_of(metrics);
+  const auto columns = columns_of(lines);
   std::vector<std::vector<std::string>> cells = {{fmt::format("step {}", step)}};
-  for (const EvalLine& line : lines) cells.push_back({line.name});
-  for (const auto& [order, metric] : columns_of(lines)) {
+  for (const auto& [order, metric] : columns)
     cells[0].push_back(metric == "weight" ? "labels" : metric);
-    for (size_t i = 0; i < lines.size(); ++i) cells[i + 1].push_back(cell(lines[i], metric));
+  for (const auto& [key, line] : lines) {
+    std::vector<std::string>& row = cells.emplace_back(1, key.second);
+    for (const auto& [order, metric] : columns) row.push_back(cell(line, metric));
   }
   std::vector<size_t> widths(cells[0].size(), 0);
   for (const auto& row : cells)

@@ -41,16 +41,6 @@ std::string name_in(const SafetensorsModel& files, const std::string& name,
   return name;
 }
 
-void check_agreement(const HfConfig& file, const HfConfig& experiment,
-                     const std::filesystem::path& directory) {
-  const std::vector<std::string> lines = hf_differences(file, experiment);
-  if (lines.empty()) return;
-  fail(
-      "{} does not match the experiment's model: {}. Change the experiment, or use "
-      "--exp=hf.Pretrained, which follows config.json",
-      directory.string(), fmt::join(lines, "; "));
-}
-
 // A tensor that our model lacks is accepted only if the file lacks it, too.
 void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
                     std::span<const float> values) {
@@ -149,8 +139,13 @@ class Import final : public BaseRun {
   std::vector<HfTensor> checked_tensors(const ExperimentConfig& config) const {
     const HfModel experiment = hf_model_of(config);
     const std::filesystem::path file = options_.input / "config.json";
-    check_agreement(parse_hf_config(read_file(file), file.string()), experiment.config,
-                    options_.input);
+    const std::vector<std::string> differences =
+        hf_differences(parse_hf_config(read_file(file), file.string()), experiment.config);
+    if (!differences.empty())
+      fail(
+          "{} does not match the experiment's model: {}. Change the experiment, or use "
+          "--exp=hf.Pretrained, which follows config.json",
+          options_.input.string(), fmt::join(differences, "; "));
     const std::unique_ptr<BaseTask> task = config.task.instantiate();
     if (const std::string& other = task->train().init_from.directory; !other.empty())
       fail(
