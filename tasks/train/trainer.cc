@@ -200,8 +200,7 @@ class Trainer final : public BaseRun {
       for (const auto& [step, value] :
            values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
         saver_->set_metric(step, value);
-    step_until_complete(stop);
-    if (stopped_by_ == 0) finish();
+    if (step_until_complete(stop)) finish();
     return 0;
   }
 
@@ -224,7 +223,8 @@ class Trainer final : public BaseRun {
     console_.info(fmt::format("restored step {}", step_));
   }
 
-  void step_until_complete(const StopSignal& stop) {
+  // False if a signal stopped the run before.
+  bool step_until_complete(const StopSignal& stop) {
     while (!complete()) {
       // Pax's order: save the state before the step, train, evaluate, stop early.
       if (is_due(step_, p().save_interval_steps)) save();
@@ -232,8 +232,8 @@ class Trainer final : public BaseRun {
       const Outlook outlook = agreed_outlook(stop);
       if (outlook.signal != 0) {
         StopSignal::heed();
-        stopped_by_ = outlook.signal;
-        return leave(outlook.signal);
+        leave(outlook.signal);
+        return false;
       }
       train_step(begin, outlook.has_batch);
       if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
@@ -243,6 +243,7 @@ class Trainer final : public BaseRun {
       log_lost_console();
       if (drawing_ && drawing_->is_done()) drawing_.reset();
     }
+    return true;
   }
 
   // An error of the log must not hide the failure itself.
@@ -451,7 +452,6 @@ class Trainer final : public BaseRun {
   std::string stop_reason_;  // Why to end before num_train_steps; "": continue.
   std::string graph_hash_;   // Of the traced training step.
   int64_t skipped_ = 0;      // Skipped steps, of step_.
-  int stopped_by_ = 0;       // The signal that ended this start; 0: none.
   bool console_loss_logged_ = false;
 };
 
