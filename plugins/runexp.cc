@@ -29,7 +29,7 @@
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
 #include "tasks/run_directory/run_config.h"
-#include "tasks/shutdown/stall_watch.h"
+#include "tasks/shutdown/stop_signal.h"
 
 namespace tessera {
 namespace {

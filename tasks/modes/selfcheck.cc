@@ -19,8 +19,8 @@
 #include "layers/norms/norms.h"
 #include "tasks/config/experiment.h"
 #include "tasks/session/model_state.h"
+#include "tasks/session/step_programs.h"
 #include "tasks/single_task.h"
-#include "tasks/train/train_session.h"
 
 namespace tessera {
 namespace {

@@ -23,6 +23,11 @@ Mesh mesh_of(const MeshConfig& config, ModelSession::Purpose purpose, int64_t de
 
 }  // namespace
 
+Console::Mode console_mode(const RunOptions& options, const ProcessGroup& processes) {
+  const bool prints = options.verbosity != Verbosity::kSilent && processes.is_first();
+  return prints ? Console::detect() : Console::Mode::kSilent;
+}
+
 ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
                            const std::vector<Device*>& devices, int64_t devices_per_process,
                            ProcessGroup& processes)

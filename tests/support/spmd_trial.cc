@@ -11,7 +11,7 @@
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/session/model_state.h"
-#include "tasks/train/train_session.h"
+#include "tasks/session/step_programs.h"
 #include "tests/support/catch.h"
 #include "tests/support/test_device.h"
 

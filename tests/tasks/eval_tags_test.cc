@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "tasks/eval/eval_table.h"
+#include "tasks/eval/eval_output.h"
 #include "tasks/eval/evaluation.h"
 #include "tests/support/catch.h"
 
@@ -41,7 +41,7 @@ TEST_CASE("a tag names existing datasets, each once") {
   REQUIRE_THAT(message_of({{"all", {"web", "web"}}}), Contains("it names 'web' twice"));
   REQUIRE_THAT(message_of({{"all", {"web", "web/news"}}}),
                Contains("its labels would count twice"));
-  REQUIRE_THAT(message_of({{"a/b", {"web"}}}), Contains("no name of a tag"));
+  REQUIRE_THAT(message_of({{"a/b", {"web"}}}), Contains("not a valid tag name"));
 }
 
 TEST_CASE("scores are printed as a table: datasets, their sources, then tags") {

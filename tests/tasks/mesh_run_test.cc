@@ -283,7 +283,7 @@ TEST_CASE(
   misspelt.rules.weights = "";
   misspelt.rules.activations = "batch -> data, residul: seq -> mdl";
   REQUIRE_THAT(message_of(misspelt, 2),
-               Catch::Contains("rules.activations: no layer places anything as 'residul'; did you "
+               Catch::Contains("rules.activations: no layer uses the role 'residul'; did you "
                                "mean 'residual'?"));
   misspelt.rules.activations = "batch -> (data, data)";
   REQUIRE_THAT(message_of(misspelt, 2), Catch::Contains("batch is split over data twice"));

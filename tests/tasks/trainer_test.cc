@@ -313,9 +313,8 @@ TEST_CASE("a run fails as soon as more than half of its steps are certain to be 
   REQUIRE(run_tiny(diverging_config(8, 5), half.path()) == 0);
   REQUIRE(values_of(half.path(), "skipped").back() == "4");
   REQUIRE(message_of(diverging_config(9, 5), most.path()) ==
-          "the run has failed: 5 of its 9 steps were skipped, which is more than half, since their "
-          "loss or gradient was not finite or too large; lower the learning rate, or look at the "
-          "batches");
+          "the run has failed: 5 of its 9 steps were skipped, more than half, because their loss "
+          "or gradient was not finite or too large; lower the learning rate, or check the batches");
   REQUIRE_THAT(events_of(most.path()).back(), Catch::Contains("failed"));
   REQUIRE_FALSE(fs::exists(most / "checkpoints/step_0000000009"));
   REQUIRE_THAT(message_of(diverging_config(2, 2), short_run.path()), Catch::Equals("no error"));
@@ -342,7 +341,7 @@ TEST_CASE("an evaluation with a non-finite loss fails the run after its line is 
   task_of(config).train.eval_interval_steps = 3;
   REQUIRE_THAT(message_of(config, directory.path()),
                Catch::Matches("the run has failed: eval/validation/loss is (nan|inf) after step 3; "
-                              "lower the learning rate, or go back to an earlier checkpoint"));
+                              "lower the learning rate, or resume from an earlier checkpoint"));
   REQUIRE(values_of(directory.path(), "eval/validation/loss").back() == "null");
   const std::string log = read_bytes(directory / "metrics.jsonl");
   REQUIRE(log.find("-nan") == std::string::npos);

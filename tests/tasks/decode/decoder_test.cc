@@ -201,7 +201,7 @@ TEST_CASE(
           }) ==
           "prompt 2 has 19 tokens; with max_decode_steps=5 a cache of 20 tokens has room for 16. "
           "Set task.decode.cache_length=23, decode fewer steps, or set "
-          "task.decode.long_prompts=truncate, which drops a prompt's beginning");
+          "task.decode.long_prompts=truncate, which drops the beginning of a prompt");
   p.long_prompts = LongPrompts::kTruncate;
   require_same(decode_with(sizes, p, {longer}).front(), decode_with(sizes, p, {prompt}).front());
 }
@@ -239,7 +239,7 @@ TEST_CASE(
   }
   const PrefixProgram::Sizes sizes{.rows = 2, .cache_length = p.window};
   REQUIRE_THROWS_WITH(decode_with(sizes, p, {{1, 2, 3, 4, 5, 1, 2}}),
-                      Catch::Contains("prompt 1 has 7 tokens, and a token looks back on 6"));
+                      Catch::Contains("prompt 1 has 7 tokens, but attention covers only 6"));
 }
 
 TEST_CASE("invalid values of task.decode are rejected with the field's name") {

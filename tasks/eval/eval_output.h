@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output of --mode=eval in a run's directory: eval_out/<dataset>.jsonl and TensorBoard
-// summaries (docs/formats.md). Several evaluators may append to the same files while the job
-// trains; they never touch the job's own files.
+// The results of an evaluation: a table on the console with a line for each dataset, source and
+// tag, and the files of --mode=eval.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +10,23 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "tasks/eval/evaluation.h"
+#include "tasks/logging/console.h"
 #include "tasks/logging/event_file.h"
 
 namespace tessera {
 
+// The table's lines from the metrics of an EvalReport; empty if the report has no metrics.
+std::vector<std::string> eval_table(int64_t step, const std::map<std::string, double>& metrics);
+
+// Prints the table and the report's remarks.
+void print_evaluation(int64_t step, const EvalReport& report, Console* console);
+
+// The output of --mode=eval in a run's directory: eval_out/<dataset>.jsonl and TensorBoard
+// summaries (docs/formats.md). Several evaluators may append to the same files while the job
+// trains; they never touch the job's own files.
 class EvalWriter {
  public:
   explicit EvalWriter(std::filesystem::path run_directory);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/decode/beam_search.h"
+#include "tasks/decode/generation.h"
 
 #include <algorithm>
 #include <cmath>
