@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "core/base/check_number.h"
 #include "core/base/error.h"
 
 namespace tessera {

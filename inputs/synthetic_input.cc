@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/check_number.h"
 #include "core/base/error.h"
 #include "inputs/shuffle.h"
 

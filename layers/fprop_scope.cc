@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/trace.h"
-#include "core/ops/cache.h"
+#include "core/ops/attention.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/reduce.h"

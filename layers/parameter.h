@@ -12,7 +12,7 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/rules.h"
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "core/hparams/layer_params.h"
 
 namespace tessera {

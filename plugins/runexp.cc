@@ -170,7 +170,7 @@ int thread_budget(const CommandLine& line, const ProcessGroup& processes) {
 }
 
 Ending run(const ConfiguredExperiment& configured, const CommandLine& line, const DeviceKind& kind,
-           ProcessGroup& processes, StallWatch* watch) {
+           ProcessGroup& processes, Watchdog* watch) {
   RunOptions options = line.run;
   options.experiment = configured.entry.name;
   options.site = configured.entry.site;
@@ -214,7 +214,7 @@ Ending check_printed(Ending ending) {
   return {kFailed, "cannot write to standard output: " + loss};
 }
 
-Ending act(const CommandLine& line, ProcessGroup& processes, StallWatch* watch, std::ostream& out,
+Ending act(const CommandLine& line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
   if (line.action == Action::kHelp) {
@@ -301,7 +301,7 @@ std::chrono::milliseconds last_moment(const LaunchEnvironment& launch) {
 
 int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& errors) {
   const LaunchEnvironment launch = find_launch_environment();
-  std::optional<StallWatch> watch;  // Outlives the transport, whose destructor may wait.
+  std::optional<Watchdog> watch;  // Outlives the transport, whose destructor may wait.
   if (launch.size > 1)
     watch.emplace(fmt::format("process {} of {}", launch.rank, launch.size), last_moment(launch));
   std::shared_ptr<Transport> transport;
@@ -314,8 +314,8 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
     return kBadUsage;
   }
   ProcessGroup processes(std::move(transport));
-  StallWatch* const watching = watch ? &*watch : nullptr;
-  const StallWatch::Attention attention(watching, processes);
+  Watchdog* const watching = watch ? &*watch : nullptr;
+  const Watchdog::Attention attention(watching, processes);
   std::ostream nowhere(nullptr);
   const Ending ending = catch_errors([&] {
     return act(parse_command_line(arguments), processes, watching,

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "core/base/numbers.h"
+#include "core/base/error.h"
 
 namespace tessera {
 

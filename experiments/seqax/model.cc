@@ -22,7 +22,7 @@
 #include "layers/fprop_scope.h"
 #include "layers/models/base_model.h"
 #include "plugins/registry.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {

@@ -9,7 +9,6 @@
 #include <set>
 #include <span>
 
-#include "core/base/check_number.h"
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "inputs/readers/document_reader.h"

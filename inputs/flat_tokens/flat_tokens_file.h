@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/io/hdf5.h"
-#include "core/io/hdf5_direct.h"
 #include "inputs/token_row.h"
 #include "inputs/tokenizers/tokenizer.h"
 

@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 
 namespace tessera {
 namespace {

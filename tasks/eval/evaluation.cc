@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "tasks/eval/eval_dataset.h"
 
 namespace tessera {

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
 #include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decode_program.h"
-#include "tasks/eval_hparams.h"
+#include "tasks/hparams.h"
 #include "tasks/session/model_session.h"
 
 namespace tessera {

@@ -9,9 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
-#include "inputs/tokenizers/hugging_face.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/tokenizers/sentence_piece_model.h"
-#include "inputs/tokenizers/sentence_piece_normalizer.h"
 #include "inputs/tokenizers/tokenizer.h"
 #include "inputs/tokenizers/unicode.h"
 #include "tasks/run_directory/run_config.h"

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/ops/composite.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/optimizer.h"

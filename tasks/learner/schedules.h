@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/check_number.h"
+#include "core/base/error.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 

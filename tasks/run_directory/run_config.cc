@@ -9,9 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
-#include "core/hparams/describe.h"
-#include "core/hparams/path.h"
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
+#include "core/hparams/tree.h"
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/tokenizers/make_tokenizer.h"

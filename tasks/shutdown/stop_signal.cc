@@ -11,8 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
-#include "core/runtime/comm/watchdog.h"
-#include "tasks/logging/failure_log.h"
+#include "tasks/logging/run_log.h"
 
 namespace tessera {
 namespace {
@@ -111,13 +110,13 @@ Deadline::~Deadline() {
   if (thread_.joinable()) thread_.join();
 }
 
-StallWatch::StallWatch(std::string name, std::chrono::milliseconds last_moment)
+Watchdog::Watchdog(std::string name, std::chrono::milliseconds last_moment)
     : last_moment_(last_moment), name_(std::move(name)) {
   doing_ = name_ + " waits for the others to join";
   thread_ = start_thread([this] { watch(); });
 }
 
-StallWatch::~StallWatch() {
+Watchdog::~Watchdog() {
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -126,7 +125,7 @@ StallWatch::~StallWatch() {
   thread_.join();
 }
 
-StallWatch::Attention::Attention(StallWatch* watch, ProcessGroup& processes) : watch_(watch) {
+Watchdog::Attention::Attention(Watchdog* watch, ProcessGroup& processes) : watch_(watch) {
   if (watch_ == nullptr) return;
   const std::lock_guard lock(watch_->mutex_);
   watch_->processes_ = &processes;
@@ -134,23 +133,23 @@ StallWatch::Attention::Attention(StallWatch* watch, ProcessGroup& processes) : w
   watch_->doing_ = watch_->name_ + " waits for the others to end";
 }
 
-StallWatch::Attention::~Attention() {
+Watchdog::Attention::~Attention() {
   if (watch_ == nullptr) return;
   const std::lock_guard lock(watch_->mutex_);
   watch_->processes_ = nullptr;
 }
 
-void StallWatch::dismiss() {
+void Watchdog::dismiss() {
   const std::lock_guard lock(mutex_);
   dismissed_ = true;
 }
 
-void StallWatch::log_in(const std::filesystem::path& run_directory) {
+void Watchdog::log_in(const std::filesystem::path& run_directory) {
   const std::lock_guard lock(mutex_);
   run_directory_ = run_directory;
 }
 
-void StallWatch::note_look(Clock::time_point now) {
+void Watchdog::note_look(Clock::time_point now) {
   if (now - last_look_ >= WaitDeadline::kSuspended) {
     woken_ = now;
     stopped_ = now - last_look_;
@@ -159,7 +158,7 @@ void StallWatch::note_look(Clock::time_point now) {
 }
 
 // The report for a signal seen at `noticed`; "" while it is too early.
-std::string StallWatch::report(Clock::time_point now, Clock::time_point noticed) {
+std::string Watchdog::report(Clock::time_point now, Clock::time_point noticed) {
   if (woken_ != Clock::time_point() && now - woken_ < kResumeGrace)
     return fmt::format("after this process itself, {}, had been stopped for {:.1f} s", name_,
                        stopped_.count());
@@ -169,7 +168,7 @@ std::string StallWatch::report(Clock::time_point now, Clock::time_point noticed)
   return now - noticed < last_moment_ ? "" : "while " + processes_->status();
 }
 
-void StallWatch::watch() {
+void Watchdog::watch() {
   std::unique_lock lock(mutex_);
   std::optional<Clock::time_point> noticed;
   while (!changed_.wait_for(lock, WaitDeadline::kPollInterval, [this] { return ended_; })) {

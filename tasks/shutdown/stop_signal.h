@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGTERM, Ctrl-C, SIGUSR1 (which mpirun and Slurm forward without killing) and SIGHUP (the
 // terminal was closed; ignored under nohup) as requests to stop at the next step boundary. A second
-// Ctrl-C kills the process; other signals may be repeated. StallWatch reports what a process was
+// Ctrl-C kills the process; other signals may be repeated. Watchdog reports what a process was
 // waiting for when such a signal came.
 #pragma once
 
@@ -62,26 +62,26 @@ class Deadline {
 // Reports what this process was waiting for, or doing, when it is told to stop. A launcher that
 // sees one process die sends the others SIGTERM and kills them soon after; this report is their
 // only chance to name the missing process.
-class StallWatch {
+class Watchdog {
  public:
   // Watches on its own thread while it lives. `name` ("process 1 of 2") is used until the processes
   // have joined. A process that waits for no other reports what it does `last_moment` after the
   // signal: before the launcher kills it.
-  StallWatch(std::string name, std::chrono::milliseconds last_moment);
-  ~StallWatch();
-  StallWatch(const StallWatch&) = delete;
-  StallWatch& operator=(const StallWatch&) = delete;
+  Watchdog(std::string name, std::chrono::milliseconds last_moment);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
   // While it lives, the watch asks `processes` what they wait for.
   class [[nodiscard]] Attention {
    public:
-    Attention(StallWatch* watch, ProcessGroup& processes);  // `watch` may be null.
+    Attention(Watchdog* watch, ProcessGroup& processes);  // `watch` may be null.
     ~Attention();
     Attention(const Attention&) = delete;
     Attention& operator=(const Attention&) = delete;
 
    private:
-    StallWatch* watch_;
+    Watchdog* watch_;
   };
 
   // Turns reporting off: the reason why this process ends has been reported.

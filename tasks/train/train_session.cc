@@ -11,7 +11,7 @@
 #include "core/passes/spmd/layout_lint.h"
 #include "tasks/logging/throughput.h"
 #include "tasks/logging/weight_table.h"
-#include "tasks/plan/plan_report.h"
+#include "tasks/plan/plan.h"
 #include "tasks/run_directory/run_config.h"
 #include "tasks/session/check_rules.h"
 #include "tasks/train/loop_state.h"

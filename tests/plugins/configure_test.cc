@@ -4,7 +4,6 @@
 #include "plugins/configure.h"
 
 #include "core/hparams/text.h"
-#include "core/hparams/toml.h"
 #include "core/hparams/tree.h"
 #include "inputs/synthetic_input.h"
 #include "plugins/loader.h"

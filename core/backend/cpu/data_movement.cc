@@ -16,9 +16,9 @@
 #include "core/backend/cpu/shard_index_map.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
 #include "core/ops/gather.h"
 #include "core/ops/layout.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {

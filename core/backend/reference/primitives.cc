@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "core/base/random.h"
-#include "core/ops/collective.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 #include "core/runtime/comm/collective_kernel.h"
 
 namespace tessera {

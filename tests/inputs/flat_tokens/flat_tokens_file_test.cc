@@ -12,7 +12,6 @@
 #include "core/io/hdf5.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tests/support/catch.h"
-#include "tests/support/python.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
