@@ -205,7 +205,7 @@ void add_decoder(const Json& json, TokenDecoder* decoder) {
   }
 }
 
-std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name,
+std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const std::string& name,
                                                        const TokenizerFiles& files) {
   const Json json = parse_json(files.at("tokenizer.json"), name);
   const auto config = files.find("tokenizer_config.json");
@@ -258,7 +258,7 @@ std::unique_ptr<Tokenizer> make_gpt2_tokenizer(const std::string& name,
 
 std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name,
                                               const TokenizerFiles& files) {
-  if (files.contains("tokenizer.json")) return tokenizer_of_files(name, files);
+  if (files.contains("tokenizer.json")) return make_hugging_face_tokenizer(name, files);
   if (files.contains("vocab.json") && files.contains("merges.txt"))
     return make_gpt2_tokenizer(name, files);
   if (files.contains("tokenizer.model")) return make_sentence_piece_tokenizer(name, files);

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"

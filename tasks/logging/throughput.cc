@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/device.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -41,7 +41,7 @@ std::string peak_text(const Device& device) {
 }
 
 int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes) {
-  const int64_t usable = usable_cpu_threads();
+  const int64_t usable = usable_processors();
   const int64_t threads = options.threads > 0 ? options.threads : usable;
   // Several processes share the processors; a single one may use all.
   const int64_t processors = processes.size() > 1 ? std::min(usable, threads) : usable;
