@@ -258,26 +258,37 @@ void set_path(P& p, std::string_view path, std::string_view text) {
 }
 
 // Common member types are instantiated once, in convert.cc.
-#define TESSERA_INSTANTIATE(EXTERN, T)    \
-  EXTERN template Tree to_tree(const T&); \
-  EXTERN template void from_tree(const TreeReader&, T&);
-#define TESSERA_INSTANTIATE_ALL(EXTERN)                 \
-  TESSERA_INSTANTIATE(EXTERN, bool)                     \
-  TESSERA_INSTANTIATE(EXTERN, int64_t)                  \
-  TESSERA_INSTANTIATE(EXTERN, double)                   \
-  TESSERA_INSTANTIATE(EXTERN, std::string)              \
-  TESSERA_INSTANTIATE(EXTERN, std::vector<int64_t>)     \
-  TESSERA_INSTANTIATE(EXTERN, std::vector<double>)      \
-  TESSERA_INSTANTIATE(EXTERN, std::vector<std::string>) \
-  TESSERA_INSTANTIATE(EXTERN, Field<bool>)              \
-  TESSERA_INSTANTIATE(EXTERN, Field<int64_t>)           \
-  TESSERA_INSTANTIATE(EXTERN, Field<double>)            \
-  TESSERA_INSTANTIATE(EXTERN, Field<std::string>)       \
-  TESSERA_INSTANTIATE(EXTERN, Field<DType>)             \
-  TESSERA_INSTANTIATE(EXTERN, Required<int64_t>)        \
-  TESSERA_INSTANTIATE(EXTERN, Required<std::string>)    \
-  TESSERA_INSTANTIATE(EXTERN, std::optional<int64_t>)   \
-  TESSERA_INSTANTIATE(EXTERN, std::optional<double>)
-TESSERA_INSTANTIATE_ALL(extern)
+extern template Tree to_tree(const bool&);
+extern template Tree to_tree(const int64_t&);
+extern template Tree to_tree(const double&);
+extern template Tree to_tree(const std::string&);
+extern template Tree to_tree(const std::vector<int64_t>&);
+extern template Tree to_tree(const std::vector<double>&);
+extern template Tree to_tree(const std::vector<std::string>&);
+extern template Tree to_tree(const Field<bool>&);
+extern template Tree to_tree(const Field<int64_t>&);
+extern template Tree to_tree(const Field<double>&);
+extern template Tree to_tree(const Field<std::string>&);
+extern template Tree to_tree(const Field<DType>&);
+extern template Tree to_tree(const Required<int64_t>&);
+extern template Tree to_tree(const Required<std::string>&);
+extern template Tree to_tree(const std::optional<int64_t>&);
+extern template Tree to_tree(const std::optional<double>&);
+extern template void from_tree(const TreeReader&, bool&);
+extern template void from_tree(const TreeReader&, int64_t&);
+extern template void from_tree(const TreeReader&, double&);
+extern template void from_tree(const TreeReader&, std::string&);
+extern template void from_tree(const TreeReader&, std::vector<int64_t>&);
+extern template void from_tree(const TreeReader&, std::vector<double>&);
+extern template void from_tree(const TreeReader&, std::vector<std::string>&);
+extern template void from_tree(const TreeReader&, Field<bool>&);
+extern template void from_tree(const TreeReader&, Field<int64_t>&);
+extern template void from_tree(const TreeReader&, Field<double>&);
+extern template void from_tree(const TreeReader&, Field<std::string>&);
+extern template void from_tree(const TreeReader&, Field<DType>&);
+extern template void from_tree(const TreeReader&, Required<int64_t>&);
+extern template void from_tree(const TreeReader&, Required<std::string>&);
+extern template void from_tree(const TreeReader&, std::optional<int64_t>&);
+extern template void from_tree(const TreeReader&, std::optional<double>&);
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ using Names = std::vector<std::string>;
 
 void check_ids(const InferContext& context) {
   check_dtype(context, 1, DType::kI32);
-  refuse_partial_operand(context, 1, "the indices");
+  refuse_partial_operand(context, 1, "the index tensor");
 }
 
 // These ops are typed like one_hot(ids, axis), which cannot use a mesh axis twice.

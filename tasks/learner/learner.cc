@@ -2,6 +2,7 @@
 #include "tasks/learner/learner.h"
 
 #include <algorithm>
+
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"

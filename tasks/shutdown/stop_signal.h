@@ -86,7 +86,7 @@ class Watchdog {
 
   // Turns reporting off: the reason why this process ends has been reported.
   void dismiss();
-  // Writes reports to failures.log in this directory, too (tasks/logging/failure_log.h).
+  // Writes reports to failures.log in this directory, too (tasks/logging/run_log.h).
   void log_in(const std::filesystem::path& run_directory);
 
  private:

@@ -43,7 +43,7 @@ TEST_CASE("rules that give operands clashing layouts are refused at the op") {
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, heads -> mdl"}) ==
           "runexp: layers/attention/dot_product_attention.cc:#: attention: query has heads/mdl, "
           "key has kv_heads; split "
-          "both alike with rules.activations [in lm.transformer.x_layers[0].attention]");
+          "both the same way with rules.activations [in lm.transformer.x_layers[0].attention]");
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, seq -> mdl"}) ==
           "runexp: layers/attention/dot_product_attention.cc:#: attention: seq of query is split "
           "over mdl; reshard it to "

@@ -89,7 +89,7 @@ TEST_CASE("an unknown or unsupported processor level is one line with exit code 
   write_small_text(folder.path());
   const std::string misspelt = "TESSERA_CPU_LEVEL=avx22";
   for (const std::string& arguments : {kTiny, kTiny + " --mode=plan", kTiny + " --dry_run",
-                                      kTiny + " --mode=eval", std::string("--mode=selfcheck")})
+                                       kTiny + " --mode=eval", std::string("--mode=selfcheck")})
     require_one_line_error(runexp(folder, arguments, misspelt), 2,
                            "TESSERA_CPU_LEVEL=avx22: expected one of portable, avx2, avx512, "
                            "avx512_bf16, amx; did you mean 'avx2'?");

@@ -268,7 +268,7 @@ TEST_CASE("prompts may be given as ids, and ids beyond the vocabulary are reject
     options.prompt_ids = {ids};
     REQUIRE_THAT(message_of(config, directory / "run", options), Catch::Contains(why));
   };
-  refused("1 99999", "token id 99999 is beyond the model's vocabulary, whose ids are 0 to ");
+  refused("1 99999", "token id 99999 is outside the model's vocabulary; expected an id from 0 to ");
   refused("1 x", "--prompt_ids=1 x: 'x' is not a token id");
   refused("1 -2", "'-2' is not a token id");
   refused(" ,", "no token ids are given");
@@ -290,7 +290,7 @@ TEST_CASE("a run without a tokenizer is decoded from ids, and a text prompt is a
   REQUIRE(message_of(lost, directory / "run", options) == "no error");
   options.prompt_ids = {"99999"};
   REQUIRE_THAT(message_of(lost, directory / "run", options),
-               Catch::Contains("token id 99999 is beyond the model's vocabulary"));
+               Catch::Contains("token id 99999 is outside the model's vocabulary"));
 }
 
 }  // namespace

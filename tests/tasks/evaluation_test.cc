@@ -385,11 +385,11 @@ TEST_CASE("invalid evaluation settings are errors that say how to fix them") {
   SECTION("a metric that omits a value it declares") {
     p.score_metrics["collected"] = Collector::HParams{.breaks_its_word = true};
     REQUIRE_THAT(message_of(config),
-                 Contains("score_metrics.collected") && Contains("gave no 'nats'"));
+                 Contains("score_metrics.collected") && Contains("values() lacks 'nats'"));
   }
   SECTION("names that are invalid in paths") {
     config.eval_inputs["a/b"] = config.eval_inputs["mixture"];
-    REQUIRE_THAT(message_of(config), Contains("'a/b' is no name of a dataset"));
+    REQUIRE_THAT(message_of(config), Contains("'a/b' is not a valid dataset name"));
   }
 }
 

@@ -142,7 +142,7 @@ TEST_CASE("text and JSON of a plan have the same content, in 100 columns") {
   }
   // Below each source line are as many rows as JSON has for it.
   std::map<std::string, int> printed;
-  std::istringstream lines(text.substr(text.find("collectives of a device, by")));
+  std::istringstream lines(text.substr(text.find("collectives per device, by")));
   std::string source;
   for (std::string line; std::getline(lines, line);) {
     REQUIRE(line.size() <= 100);

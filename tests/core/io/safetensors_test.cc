@@ -92,7 +92,7 @@ TEST_CASE("truncated files and files of other formats have different errors") {
   REQUIRE_THAT(error_of([] { safetensors_head_bytes("abc", 3, "w"); }),
                Contains("w: 3 bytes are not a safetensors file"));
   REQUIRE_THAT(error_of([] { safetensors_head_bytes("PK\3\4abcdefgh", 12, "w"); }),
-               Contains("Is it a safetensors file?"));
+               Contains("is this a safetensors file?"));
   REQUIRE_THAT(
       error_of([] { safetensors_head_bytes(std::string("\x40\0\0\0\0\0\0\0", 8), 20, "w"); }),
       Contains("the header length is 64 bytes, but the file has 20"));

@@ -354,7 +354,7 @@ TEST_CASE("gather: typed as the one-hot product") {
        {{"f32[\"v=16 e=16\" + sum(data)]", "i32[\"b/data=8\"]"},
         "gather: x is partial over data, which splits b of y; place(x)"},
        {{"f32[\"v=16 e=16\"]", "i32[\"b=8\" + sum(mdl)]"},
-        "gather: the indices y are partial over mdl; place(y)"},
+        "gather: the index tensor y is partial over mdl; place(y)"},
        {{"f32[\"v=16 e=16\"]", "f32[\"b=8\"]"}, "gather: y is f32, expected i32"},
        {{"f32[\"e=16 v=16\"]", "i32[\"b=8\"]"},
         "gather: v must come first in x, which is f32[\"e v\"]; transpose it"},

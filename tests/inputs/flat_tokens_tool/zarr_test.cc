@@ -145,7 +145,7 @@ TEST_CASE("invalid metadata is refused with a message") {
                Contains("beyond max_token_id 17"));
   const TemporaryDirectory directory;
   REQUIRE_THAT(import_store(directory.path(), directory / "t.h5").errors,
-               Contains("no group holds 'encoded_tokens'"));
+               Contains("no group has 'encoded_tokens'"));
 }
 
 TEST_CASE("chunks that are damaged, missing or of other sizes are refused with a message") {

@@ -266,7 +266,7 @@ TEST_CASE("invalid values of task.decode are rejected with the field's name") {
   REQUIRE(message([](DecodeHParams& p) {
             p.num_samples = 5;
             p.strategy = DecodeStrategy::kBeam;
-          }) == "task.decode.num_samples is 5, but a beam search of beam_size 4 gives at most 4");
+          }) == "task.decode.num_samples is 5, but a beam search gives at most beam_size = 4");
   REQUIRE(message([](DecodeHParams& p) { p.min_decode_steps = 200; }) ==
           "task.decode.min_decode_steps is 200, more than max_decode_steps (128)");
   REQUIRE(message([](DecodeHParams& p) { p.max_decode_steps = 0; }) ==

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "core/backend/cpu/elementwise/tile_program.cc"
+#define HWY_TARGET_INCLUDE "core/backend/cpu/elementwise/tile_interpreter.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
