@@ -9,11 +9,10 @@
 
 namespace tessera {
 
-template class HolderOf<BaseInput, SyntheticInput::HParams>;
+REGISTER_TEMPLATE(BaseInput, SyntheticInput);
 
 namespace {
 
-const TemplateRegistrar<BaseInput, SyntheticInput> kRegisterSyntheticInput;
 constexpr int32_t kSeparator = 6;
 constexpr int32_t kFirstNumber = 7;
 constexpr int64_t kNumTasks = 5;  // Without kMixed.

@@ -20,11 +20,9 @@
 
 namespace tessera {
 
-template class HolderOf<BaseTask, SingleTask::HParams>;
+REGISTER_TEMPLATE(BaseTask, SingleTask);
 
 namespace {
-
-const TemplateRegistrar<BaseTask, SingleTask> kRegisterSingleTask;
 
 // Graph inputs "batch/…" with the layout of the activation rules.
 Features batch_features(const Batch& batch, Mode mode) {

@@ -218,8 +218,8 @@ class TemplateRegistrar {
   }
 };
 
-// Both lines that a class of the library needs in its .cc: it is registered, and HolderOf is
-// compiled there. The header announces that with `extern template class HolderOf<…>;`.
+// In the .cc of a class in namespace tessera: registers it, and compiles the HolderOf that its header
+// declares extern. Elsewhere: const tessera::TemplateRegistrar<Base, Class> kRegister;
 #define REGISTER_TEMPLATE(Base, Class)                              \
   template class ::tessera::HolderOf<Base, Class::HParams>;         \
   namespace {                                                       \

@@ -145,11 +145,9 @@ void FlatTokensRows::fill(int64_t epoch, int64_t index, const RowLayout& layout,
   fill_row(layout, encoded, row);
 }
 
-template class HolderOf<BaseInput, FlatTokensInput::HParams>;
+REGISTER_TEMPLATE(BaseInput, FlatTokensInput);
 
 namespace {
-
-const TemplateRegistrar<BaseInput, FlatTokensInput> kRegisterFlatTokensInput;
 
 ExampleStream token_stream(const FlatTokensInput::HParams& p) {
   ExampleStream stream = example_stream(p);

@@ -13,13 +13,12 @@
 
 namespace tessera {
 
-template class HolderOf<BaseInput, TextInput::HParams>;
+REGISTER_TEMPLATE(BaseInput, TextInput);
 
 namespace {
 
 namespace fs = std::filesystem;
 
-const TemplateRegistrar<BaseInput, TextInput> kRegisterTextInput;
 constexpr std::string_view kSnapshotName = kCorpusSnapshot.substr(kRunDirectory.size());
 
 // The request that a snapshot was built for, stored at the beginning of the file's `source`. It

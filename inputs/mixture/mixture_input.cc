@@ -12,11 +12,10 @@
 
 namespace tessera {
 
-template class HolderOf<BaseInput, MixtureInput::HParams>;
+REGISTER_TEMPLATE(BaseInput, MixtureInput);
 
 namespace {
 
-const TemplateRegistrar<BaseInput, MixtureInput> kRegisterMixtureInput;
 constexpr int64_t kMostBlock = 65536;  // A block's order is computed as a whole.
 const std::string kGivenPrefix = "given/";
 

@@ -11,13 +11,12 @@
 
 namespace tessera {
 
-template class HolderOf<BaseInput, StreamingTextInput::HParams>;
+REGISTER_TEMPLATE(BaseInput, StreamingTextInput);
 
 namespace {
 
 namespace fs = std::filesystem;
 
-const TemplateRegistrar<BaseInput, StreamingTextInput> kRegisterStreamingTextInput;
 constexpr int64_t kDefaultStreamSeed = 1234;
 // Rows queued per shard; evens out document lengths.
 constexpr int64_t kRowsAhead = 4;

@@ -15,17 +15,12 @@
 
 namespace tessera {
 
-template class HolderOf<BaseOptimizer, Adam::HParams>;
-template class HolderOf<BaseOptimizer, AdamW::HParams>;
-template class HolderOf<BaseOptimizer, Adafactor::HParams>;
-template class HolderOf<BaseOptimizer, Sgd::HParams>;
+REGISTER_TEMPLATE(BaseOptimizer, Adam);
+REGISTER_TEMPLATE(BaseOptimizer, AdamW);
+REGISTER_TEMPLATE(BaseOptimizer, Adafactor);
+REGISTER_TEMPLATE(BaseOptimizer, Sgd);
 
 namespace {
-
-const TemplateRegistrar<BaseOptimizer, Adam> kRegisterAdam;
-const TemplateRegistrar<BaseOptimizer, AdamW> kRegisterAdamW;
-const TemplateRegistrar<BaseOptimizer, Adafactor> kRegisterAdafactor;
-const TemplateRegistrar<BaseOptimizer, Sgd> kRegisterSgd;
 
 Type f32_type(Type type) {
   type.dtype = DType::kF32;
