@@ -51,7 +51,8 @@ TEST_CASE("a folder gives its text files, without hidden, binary and build files
   const auto matched =
       find_text_files({(directory / "*/b.*").string(), (directory / "sub/b.md").string()});
   REQUIRE(matched == std::vector<fs::path>{directory / "sub/b.md"});
-  REQUIRE_THROWS_WITH(find_text_files({(directory / "*.cc").string()}), Contains("no file matches it as a pattern"));
+  REQUIRE_THROWS_WITH(find_text_files({(directory / "*.cc").string()}),
+                      Contains("no file matches it as a pattern"));
 }
 
 TEST_CASE("whole files of about the fraction are chosen for validation, in any location") {

@@ -272,8 +272,8 @@ TEST_CASE("invalid values of task.decode are rejected with the field's name") {
   REQUIRE(message([](DecodeHParams& p) { p.max_decode_steps = 0; }) ==
           "task.decode: max_decode_steps is 0, expected at least 1");
   REQUIRE(message([](DecodeHParams& p) { p.cache_length = 100; }) ==
-          "task.decode.max_decode_steps is 128, but a row's cache holds 100 tokens (cache_length), "
-          "of its prompt and its continuation together");
+          "task.decode.max_decode_steps is 128, but the cache of a row holds only 100 "
+          "tokens (cache_length) for its prompt and continuation");
   REQUIRE(message([](DecodeHParams& p) { p.stop_strings = {""}; }) ==
           "task.decode.stop_strings holds an empty text, which is everywhere");
 }

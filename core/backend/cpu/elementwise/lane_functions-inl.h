@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector code of elementwise ops: one loop over the lanes of the operands per op and kind of lane.
 // An op without a row here runs its scalar function (OpDef::element). Included once per target by
-// tile_program.cc, like Highway's own -inl.h files.
+// tile_interpreter.cc, like Highway's own -inl.h files.
 #include <cmath>
 
 #include <hwy/highway.h>

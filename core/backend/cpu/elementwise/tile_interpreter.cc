@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // One tile at a time: sources are loaded into slots of lanes (or read in place where they have that
 // form), each instruction runs over all lanes, results are stored.
-#include "core/backend/cpu/elementwise/tile_program.h"
-
 #include <algorithm>
 #include <bit>
 #include <type_traits>
+
+#include "core/backend/cpu/elementwise/tile_program.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/elementwise/tile_interpreter.cc"
