@@ -279,7 +279,8 @@ TEST_CASE("fewer documents than rows, an empty split and missing files are repor
   p.repeat = false;  // The other rows are then padding.
   REQUIRE(sorted(texts_of_rows(*open(p))).back() == "a single text");
   p.path = (directory / "none/*.jsonl").string();
-  REQUIRE_THROWS_WITH(open(p), Contains("no file matches it as a pattern") && Contains("input 'train'"));
+  REQUIRE_THROWS_WITH(open(p),
+                      Contains("no file matches it as a pattern") && Contains("input 'train'"));
   fs::create_directories(directory / "empty");
   p.path = (directory / "empty").string();
   REQUIRE_THROWS_WITH(open(p), Contains("no text files found"));
