@@ -275,7 +275,7 @@ TEST_CASE("invalid values of task.decode are rejected with the field's name") {
           "task.decode.max_decode_steps is 128, but the cache of a row holds only 100 "
           "tokens (cache_length) for its prompt and continuation");
   REQUIRE(message([](DecodeHParams& p) { p.stop_strings = {""}; }) ==
-          "task.decode.stop_strings holds an empty text, which is everywhere");
+          "task.decode.stop_strings has an empty string, which matches everywhere; remove it");
 }
 
 }  // namespace
