@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of copy, transpose and broadcast, which follow axis names; of slice, pad, concat and
+// shift_right, which are lists of rectangles; and of mask_to_owner.
+#include "plugins/cuda/kernels/data_movement.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/ops/collective.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "plugins/cuda/kernels/movement.h"
+
+namespace tessera::cuda {
+namespace {
+
+std::vector<int64_t> sizes_of(const Type& type) {
+  std::vector<int64_t> sizes;
+  for (const Axis& axis : type.axes) sizes.push_back(axis.size);
+  return sizes;
+}
+
+// Each element of the result is the element of the operand at the same place of the named axes. One
+// of four ways, by the innermost dimension of the result: the operand is contiguous as a whole; it
+// is contiguous in that dimension (runs are copied); it lacks that dimension (elements are
+// repeated); or it is contiguous in another one (tiles are transposed in shared memory).
+class AlignedCopyKernel final : public CudaKernel {
+ public:
+  AlignedCopyKernel(const Graph& graph, const Node& node, Context& context)
+      : context_(context),
+        op_(*node.op),
+        bytes_(dtype_bytes(graph.type(node.outputs[0]).dtype)),
+        rectangle_(context),
+        strided_(context, "data_movement", "copy_strided") {
+    const Type &x = graph.type(node.inputs[0]), &y = graph.type(node.outputs[0]);
+    space_ = collapse(sizes_of(y), {strides_in(x, y.axes), strides_in(y, y.axes)});
+    if (space_.elements() == 0) return;
+    strided<2>(space_, op_);  // Refuses what enqueue() cannot do.
+    const auto function = [&](std::string_view family) {
+      return context.function("data_movement", fmt::format("{}_b{}", family, 8 * bytes_));
+    };
+    if (inner_stride() == 0) broadcast_ = function("broadcast");
+    if (inner_stride() <= 1) return;
+    plan_transpose();
+    elements_ = function("transpose");
+    if (bytes_ == 2 || bytes_ == 4) vectors_ = function("transpose_vectors");
+  }
+
+  void enqueue(CUstream stream, const LaunchArgs& args) override {
+    const DeviceAddress from = args.inputs[0], to = args.outputs[0];
+    if (space_.elements() == 0) return;
+    if (inner_stride() > 1) return enqueue_transpose(stream, from, to);
+    if (inner_stride() == 0) return enqueue_broadcast(stream, from, to);
+    if (space_.sizes.size() <= 1)
+      return rectangle_.copy(stream, from, to, space_.elements() * bytes_);
+    const int64_t access = widest_access({length_of(from), length_of(to), run_access(0),
+                                          run_access(1), space_.sizes.back() * bytes_});
+    IterationSpace units = in_units(access / bytes_, {0, 1});
+    launch_copy(stream, strided_.of(access), from, to, units);
+  }
+
+ private:
+  int64_t inner_stride() const { return space_.sizes.empty() ? 1 : space_.operands[0].back(); }
+  // The widest access at the begin of each run of the innermost dimension.
+  int64_t run_access(size_t operand) const {
+    Strides outer = space_.operands[operand];
+    outer.pop_back();
+    return widest_access(bytes_, outer);
+  }
+
+  // Runs of `width` elements as one unit; the offsets in `operands` count units.
+  IterationSpace in_units(int64_t width, std::initializer_list<size_t> operands) const {
+    IterationSpace units = space_;
+    units.sizes.back() /= width;
+    for (const size_t i : operands)
+      for (size_t d = 0; d + 1 < units.sizes.size(); ++d) units.operands[i][d] /= width;
+    return units;
+  }
+
+  void launch_copy(CUstream stream, const Function& function, DeviceAddress from, DeviceAddress to,
+                   const IterationSpace& space) const {
+    const StridedCopy p{.from = pointer_as<const void>(from),
+                        .to = pointer_as<void>(to),
+                        .units = space.elements(),
+                        .space = strided<2>(space, op_)};
+    launch(context_, stream, function, elementwise_shape(context_, p.units), p);
+  }
+
+  void enqueue_broadcast(CUstream stream, DeviceAddress from, DeviceAddress to) const {
+    const int64_t access =
+        widest_access({length_of(to), run_access(1), space_.sizes.back() * bytes_});
+    if (access < 16) return launch_copy(stream, strided_.of(bytes_), from, to, space_);
+    launch_copy(stream, broadcast_, from, to, in_units(16 / bytes_, {1}));
+  }
+
+  // Dimension `d` is contiguous in the operand, the last one in the result.
+  void plan_transpose() {
+    const Strides& from = space_.operands[0];
+    const auto d = static_cast<size_t>(std::find(from.begin(), from.end(), 1) - from.begin());
+    const size_t last = space_.sizes.size() - 1;
+    CHECK(d < last, "{}: no contiguous dimension", op_.name);
+    transpose_.rows = space_.sizes[d], transpose_.columns = space_.sizes[last];
+    transpose_.from_step = from[last], transpose_.to_step = space_.operands[1][d];
+    planes_ = space_;
+    const auto drop = [&](std::vector<int64_t>& list) {
+      list.pop_back();
+      list.erase(list.begin() + static_cast<std::ptrdiff_t>(d));
+    };
+    drop(planes_.sizes);
+    for (Strides& strides : planes_.operands) drop(strides);
+    transpose_.planes = strided<2>(planes_, op_);
+    access_ = widest_access(
+        bytes_, {transpose_.rows, transpose_.columns, transpose_.from_step, transpose_.to_step});
+    for (const Strides& strides : planes_.operands)
+      access_ = widest_access({access_, widest_access(bytes_, strides)});
+  }
+
+  void enqueue_transpose(CUstream stream, DeviceAddress from, DeviceAddress to) const {
+    const bool vectors = vectors_.handle != nullptr &&
+                         widest_access({access_, length_of(from), length_of(to)}) == 16;
+    const int64_t side = transpose_tile(static_cast<int>(bytes_), vectors);
+    Transpose p = transpose_;
+    p.from = pointer_as<const void>(from), p.to = pointer_as<void>(to);
+    p.row_tiles = static_cast<uint32_t>((p.rows + side - 1) / side);
+    p.column_tiles = static_cast<uint32_t>((p.columns + side - 1) / side);
+    LaunchShape shape;
+    shape.blocks_x = planes_.elements() * p.row_tiles * p.column_tiles;
+    launch(context_, stream, vectors ? vectors_ : elements_, shape, p);
+  }
+
+  Context& context_;
+  const OpDef& op_;
+  int64_t bytes_;         // Of an element.
+  IterationSpace space_;  // Operand 0: read; operand 1: written.
+  RectangleCopy rectangle_;
+  AccessFunctions strided_;
+  Function broadcast_, elements_, vectors_;
+  Transpose transpose_ = {};
+  IterationSpace planes_;
+  int64_t access_ = 1;  // The widest of a transpose, if the addresses allow it.
+};
+
+const KernelRegistrar kRegisterAlignedCopy{{&kCopyOp, &kTransposeOp, &kBroadcastOp},
+                                           make_kernel<AlignedCopyKernel>};
+
+// The bits of `value` as an element of `dtype`, repeated to 8 bytes.
+uint64_t pattern_of(double value, DType dtype) {
+  uint64_t bits = 0;
+  switch (dtype) {
+    case DType::kF64:
+      return std::bit_cast<uint64_t>(value);
+    case DType::kF32:
+      bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+      break;
+    case DType::kBF16:
+      bits = BFloat16(static_cast<float>(value)).bits;
+      break;
+    case DType::kI32:
+      bits = std::bit_cast<uint32_t>(static_cast<int32_t>(value));
+      break;
+    case DType::kU32:
+      bits = static_cast<uint32_t>(value);
+      break;
+    case DType::kBool:
+      bits = value != 0.0;
+      break;
+  }
+  for (int64_t width = 8 * dtype_bytes(dtype); width < 64; width *= 2) bits |= bits << width;
+  return bits;
+}
+
+// Part of the result: `count` elements of the axis from `begin`, and all of the other axes. Copied
+// from input `input`, from element `from` of its axis on; filled if `input` is negative.
+struct Piece {
+  int64_t begin = 0, count = 0;
+  int64_t input = -1, from = 0;
+  double fill = 0.0;
+};
+
+std::vector<Piece> pieces_of(const Graph& graph, const Node& node, const std::string& axis) {
+  const auto size = [&](ValueId id) { return graph.type(id).axis(axis).size; };
+  const int64_t whole = size(node.outputs[0]), inside = size(node.inputs[0]);
+  if (node.op == &kSliceOp)
+    return {{.count = whole, .input = 0, .from = node.attributes.get<int64_t>("begin")}};
+  if (node.op == &kPadOp) {
+    const int64_t before = node.attributes.get<int64_t>("before"), end = before + inside;
+    return {{.begin = before, .count = inside, .input = 0},
+            {.begin = 0, .count = before},
+            {.begin = end, .count = whole - end}};
+  }
+  if (node.op == &kShiftRightOp)
+    return {{.count = std::min<int64_t>(1, whole), .fill = node.attributes.get<double>("fill")},
+            {.begin = 1, .count = whole - 1, .input = 0}};
+  std::vector<Piece> pieces;  // Of concat.
+  int64_t begin = 0;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const int64_t count = size(node.inputs[i]);
+    pieces.push_back({.begin = begin, .count = count, .input = static_cast<int64_t>(i)});
+    begin += count;
+  }
+  return pieces;
+}
+
+class PiecesKernel final : public CudaKernel {
+ public:
+  PiecesKernel(const Graph& graph, const Node& node, Context& context) : copy_(context) {
+    const std::string axis = node.attributes.get<std::string>("axis");
+    const Type& y = graph.type(node.outputs[0]);
+    int64_t rows = 1, inner_bytes = dtype_bytes(y.dtype);
+    bool inside = false;
+    for (const Axis& each : y.axes) {
+      if (inside) inner_bytes *= each.size;
+      if (each.name == axis) inside = true;
+      if (!inside) rows *= each.size;
+    }
+    for (const Piece& piece : pieces_of(graph, node, axis)) {
+      if (piece.count <= 0) continue;
+      Move move{.input = piece.input,
+                .to = piece.begin * inner_bytes,
+                .rectangle = {.rows = rows,
+                              .row_bytes = piece.count * inner_bytes,
+                              .to_pitch = y.axis(axis).size * inner_bytes,
+                              .pattern = pattern_of(piece.fill, y.dtype)}};
+      if (piece.input >= 0) {
+        const Type& x = graph.type(node.inputs[static_cast<size_t>(piece.input)]);
+        move.from = piece.from * inner_bytes;
+        move.rectangle.from_pitch = x.axis(axis).size * inner_bytes;
+      }
+      moves_.push_back(move);
+    }
+    rectangles_.resize(moves_.size());
+  }
+
+  void enqueue(CUstream stream, const LaunchArgs& args) override {
+    for (size_t i = 0; i < moves_.size(); ++i) {
+      const Move& move = moves_[i];
+      rectangles_[i] = move.rectangle;
+      rectangles_[i].to = args.outputs[0] + move.to;
+      if (move.input >= 0)
+        rectangles_[i].from = args.inputs[static_cast<size_t>(move.input)] + move.from;
+    }
+    copy_.enqueue(stream, rectangles_);
+  }
+
+ private:
+  struct Move {
+    int64_t input = -1;
+    int64_t from = 0, to = 0;  // Bytes from the operands' begins.
+    ByteRectangle rectangle;
+  };
+
+  RectangleCopy copy_;
+  std::vector<Move> moves_;
+  std::vector<ByteRectangle> rectangles_;  // Of the last launch.
+};
+
+const KernelRegistrar kRegisterPieces{{&kSliceOp, &kPadOp, &kConcatOp, &kShiftRightOp},
+                                      make_kernel<PiecesKernel>};
+
+// Keeps a replicated value on one device and writes zeros on the others, so that it becomes a
+// partial sum. Not a multiplication by 0, which would turn infinities into NaN.
+class MaskToOwnerKernel final : public CudaKernel {
+ public:
+  MaskToOwnerKernel(const Graph& graph, const Node& node, Context& context)
+      : copy_(context),
+        keep_(node.attributes.get<int64_t>("keep") != 0),
+        bytes_(graph.type(node.outputs[0]).bytes()) {}
+
+  bool may_overwrite(int64_t, int64_t) const override { return true; }
+
+  void enqueue(CUstream stream, const LaunchArgs& args) override {
+    if (!keep_) return copy_.zero(stream, args.outputs[0], bytes_);
+    if (args.inputs[0] != args.outputs[0])
+      copy_.copy(stream, args.inputs[0], args.outputs[0], bytes_);
+  }
+
+ private:
+  RectangleCopy copy_;
+  bool keep_;
+  int64_t bytes_;
+};
+
+const KernelRegistrar kRegisterMaskToOwner{&kMaskToOwnerOp, make_kernel<MaskToOwnerKernel>};
+
+}  // namespace
+}  // namespace tessera::cuda
