@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of copy, transpose and broadcast, which follow axis names; of slice, pad, concat and
-// shift_right, which are lists of rectangles; and of mask_to_owner.
+// The kernels of copy and transpose; of slice, pad, concat and shift_right, which are lists of
+// rectangles; and of mask_to_owner.
 #include "plugins/cuda/kernels/data_movement.h"
 
 #include <algorithm>
@@ -13,7 +13,6 @@
 #include "core/base/error.h"
 #include "core/ops/collective.h"
 #include "core/ops/layout.h"
-#include "core/ops/reduce.h"
 #include "plugins/cuda/kernels/movement.h"
 
 namespace tessera::cuda {
@@ -26,12 +25,11 @@ std::vector<int64_t> sizes_of(const Type& type) {
 }
 
 // Each element of the result is the element of the operand at the same place of the named axes. One
-// of four ways, by the innermost dimension of the result: the operand is contiguous as a whole; it
-// is contiguous in that dimension (runs are copied); it lacks that dimension (elements are
-// repeated); or it is contiguous in another one (tiles are transposed in shared memory).
-class AlignedCopyKernel final : public CudaKernel {
+// of three ways: the operand is contiguous as a whole; it is contiguous in the innermost dimension
+// of the result (runs are copied); or in another one (tiles are transposed in shared memory).
+class PermutationKernel final : public CudaKernel {
  public:
-  AlignedCopyKernel(const Graph& graph, const Node& node, Context& context)
+  PermutationKernel(const Graph& graph, const Node& node, Context& context)
       : context_(context),
         op_(*node.op),
         bytes_(dtype_bytes(graph.type(node.outputs[0]).dtype)),
@@ -39,14 +37,13 @@ class AlignedCopyKernel final : public CudaKernel {
         strided_(context, "data_movement", "copy_strided") {
     const Type &x = graph.type(node.inputs[0]), &y = graph.type(node.outputs[0]);
     space_ = collapse(sizes_of(y), {strides_in(x, y.axes), strides_in(y, y.axes)});
-    if (space_.elements() == 0) return;
+    if (space_.elements() == 0 || space_.sizes.size() <= 1) return;
     strided<2>(space_, op_);  // Refuses what enqueue() cannot do.
+    if (in_runs()) return;
+    plan_transpose();
     const auto function = [&](std::string_view family) {
       return context.function("data_movement", fmt::format("{}_b{}", family, 8 * bytes_));
     };
-    if (inner_stride() == 0) broadcast_ = function("broadcast");
-    if (inner_stride() <= 1) return;
-    plan_transpose();
     elements_ = function("transpose");
     if (bytes_ == 2 || bytes_ == 4) vectors_ = function("transpose_vectors");
   }
@@ -54,48 +51,28 @@ class AlignedCopyKernel final : public CudaKernel {
   void enqueue(CUstream stream, const LaunchArgs& args) override {
     const DeviceAddress from = args.inputs[0], to = args.outputs[0];
     if (space_.elements() == 0) return;
-    if (inner_stride() > 1) return enqueue_transpose(stream, from, to);
-    if (inner_stride() == 0) return enqueue_broadcast(stream, from, to);
     if (space_.sizes.size() <= 1)
       return rectangle_.copy(stream, from, to, space_.elements() * bytes_);
-    const int64_t access = widest_access({length_of(from), length_of(to), run_access(0),
-                                          run_access(1), space_.sizes.back() * bytes_});
-    IterationSpace units = in_units(access / bytes_, {0, 1});
-    launch_copy(stream, strided_.of(access), from, to, units);
+    if (!in_runs()) return enqueue_transpose(stream, from, to);
+    enqueue_runs(stream, from, to);
   }
 
  private:
-  int64_t inner_stride() const { return space_.sizes.empty() ? 1 : space_.operands[0].back(); }
-  // The widest access at the begin of each run of the innermost dimension.
-  int64_t run_access(size_t operand) const {
-    Strides outer = space_.operands[operand];
-    outer.pop_back();
-    return widest_access(bytes_, outer);
-  }
+  bool in_runs() const { return space_.operands[0].back() == 1; }
 
-  // Runs of `width` elements as one unit; the offsets in `operands` count units.
-  IterationSpace in_units(int64_t width, std::initializer_list<size_t> operands) const {
+  void enqueue_runs(CUstream stream, DeviceAddress from, DeviceAddress to) const {
+    const int64_t access =
+        widest_access({length_of(from), length_of(to), space_.sizes.back() * bytes_});
+    // All strides but the last are multiples of the run, in both buffers.
     IterationSpace units = space_;
-    units.sizes.back() /= width;
-    for (const size_t i : operands)
-      for (size_t d = 0; d + 1 < units.sizes.size(); ++d) units.operands[i][d] /= width;
-    return units;
-  }
-
-  void launch_copy(CUstream stream, const Function& function, DeviceAddress from, DeviceAddress to,
-                   const IterationSpace& space) const {
+    units.sizes.back() /= access / bytes_;
+    for (Strides& strides : units.operands)
+      for (size_t d = 0; d + 1 < strides.size(); ++d) strides[d] /= access / bytes_;
     const StridedCopy p{.from = pointer_as<const void>(from),
                         .to = pointer_as<void>(to),
-                        .units = space.elements(),
-                        .space = strided<2>(space, op_)};
-    launch(context_, stream, function, elementwise_shape(context_, p.units), p);
-  }
-
-  void enqueue_broadcast(CUstream stream, DeviceAddress from, DeviceAddress to) const {
-    const int64_t access =
-        widest_access({length_of(to), run_access(1), space_.sizes.back() * bytes_});
-    if (access < 16) return launch_copy(stream, strided_.of(bytes_), from, to, space_);
-    launch_copy(stream, broadcast_, from, to, in_units(16 / bytes_, {1}));
+                        .units = units.elements(),
+                        .space = strided<2>(units, op_)};
+    launch(context_, stream, strided_.of(access), elementwise_shape(context_, p.units), p);
   }
 
   // Dimension `d` is contiguous in the operand, the last one in the result.
@@ -114,15 +91,13 @@ class AlignedCopyKernel final : public CudaKernel {
     drop(planes_.sizes);
     for (Strides& strides : planes_.operands) drop(strides);
     transpose_.planes = strided<2>(planes_, op_);
-    access_ = widest_access(
-        bytes_, {transpose_.rows, transpose_.columns, transpose_.from_step, transpose_.to_step});
-    for (const Strides& strides : planes_.operands)
-      access_ = widest_access({access_, widest_access(bytes_, strides)});
   }
 
   void enqueue_transpose(CUstream stream, DeviceAddress from, DeviceAddress to) const {
+    // Each stride is a multiple of the rows (in the operand) or of the columns (in the result).
     const bool vectors = vectors_.handle != nullptr &&
-                         widest_access({access_, length_of(from), length_of(to)}) == 16;
+                         widest_access({length_of(from), length_of(to), transpose_.rows * bytes_,
+                                        transpose_.columns * bytes_}) == 16;
     const int64_t side = transpose_tile(static_cast<int>(bytes_), vectors);
     Transpose p = transpose_;
     p.from = pointer_as<const void>(from), p.to = pointer_as<void>(to);
@@ -139,14 +114,13 @@ class AlignedCopyKernel final : public CudaKernel {
   IterationSpace space_;  // Operand 0: read; operand 1: written.
   RectangleCopy rectangle_;
   AccessFunctions strided_;
-  Function broadcast_, elements_, vectors_;
+  Function elements_, vectors_;  // Of a transpose.
   Transpose transpose_ = {};
   IterationSpace planes_;
-  int64_t access_ = 1;  // The widest of a transpose, if the addresses allow it.
 };
 
-const KernelRegistrar kRegisterAlignedCopy{{&kCopyOp, &kTransposeOp, &kBroadcastOp},
-                                           make_kernel<AlignedCopyKernel>};
+const KernelRegistrar kRegisterPermutation{{&kCopyOp, &kTransposeOp},
+                                           make_kernel<PermutationKernel>};
 
 // The bits of `value` as an element of `dtype`, repeated to 8 bytes.
 uint64_t pattern_of(double value, DType dtype) {

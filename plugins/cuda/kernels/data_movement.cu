@@ -43,26 +43,12 @@ __device__ void copy_rectangle(const Rectangle& p) {
   }
 }
 
-// An element as a unit: itself, or as often as it fits.
-template <typename Unit, typename Element>
-__device__ Unit repeated(Element element) {
-  if constexpr (sizeof(Unit) == sizeof(Element)) {
-    return element;
-  } else {
-    constexpr uint64_t kOnes = sizeof(Element) == 8   ? 1
-                               : sizeof(Element) == 4 ? 0x100000001
-                               : sizeof(Element) == 2 ? 0x1000100010001
-                                                      : 0x101010101010101;
-    return unit_of<Unit>(element * kOnes);
-  }
-}
-
-template <typename Unit, typename Element>
+template <typename Unit>
 __device__ void copy_strided(const StridedCopy& p) {
-  const Element* const from = static_cast<const Element*>(p.from);
+  const Unit* const from = static_cast<const Unit*>(p.from);
   Unit* const to = static_cast<Unit*>(p.to);
   for (int64_t first = thread_number(); first < p.units; first += kBatch * thread_count()) {
-    Element elements[kBatch];
+    Unit units[kBatch];
     int64_t offsets[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
@@ -70,12 +56,12 @@ __device__ void copy_strided(const StridedCopy& p) {
       if (i >= p.units) continue;
       int64_t at[2] = {0, 0};
       add_offsets(p.space, i, at);
-      elements[b] = from[at[0]];
+      units[b] = from[at[0]];
       offsets[b] = at[1];
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b)
-      if (first + b * thread_count() < p.units) to[offsets[b]] = repeated<Unit>(elements[b]);
+      if (first + b * thread_count() < p.units) to[offsets[b]] = units[b];
   }
 }
 
@@ -152,18 +138,11 @@ TESSERA_KERNEL(copy_rectangles_b16, Rectangles, copy_rectangle<uint16_t>(p.list[
 TESSERA_KERNEL(copy_rectangles_b32, Rectangles, copy_rectangle<uint32_t>(p.list[blockIdx.y]))
 TESSERA_KERNEL(copy_rectangles_b64, Rectangles, copy_rectangle<uint64_t>(p.list[blockIdx.y]))
 TESSERA_KERNEL(copy_rectangles_b128, Rectangles, copy_rectangle<uint4>(p.list[blockIdx.y]))
-
-#define TESSERA_STRIDED(name, Unit, Element) \
-  TESSERA_KERNEL(name, StridedCopy, (copy_strided<Unit, Element>(p)))
-TESSERA_STRIDED(copy_strided_b8, uint8_t, uint8_t)
-TESSERA_STRIDED(copy_strided_b16, uint16_t, uint16_t)
-TESSERA_STRIDED(copy_strided_b32, uint32_t, uint32_t)
-TESSERA_STRIDED(copy_strided_b64, uint64_t, uint64_t)
-TESSERA_STRIDED(copy_strided_b128, uint4, uint4)
-TESSERA_STRIDED(broadcast_b8, uint4, uint8_t)
-TESSERA_STRIDED(broadcast_b16, uint4, uint16_t)
-TESSERA_STRIDED(broadcast_b32, uint4, uint32_t)
-TESSERA_STRIDED(broadcast_b64, uint4, uint64_t)
+TESSERA_KERNEL(copy_strided_b8, StridedCopy, copy_strided<uint8_t>(p))
+TESSERA_KERNEL(copy_strided_b16, StridedCopy, copy_strided<uint16_t>(p))
+TESSERA_KERNEL(copy_strided_b32, StridedCopy, copy_strided<uint32_t>(p))
+TESSERA_KERNEL(copy_strided_b64, StridedCopy, copy_strided<uint64_t>(p))
+TESSERA_KERNEL(copy_strided_b128, StridedCopy, copy_strided<uint4>(p))
 
 #define TESSERA_TRANSPOSE(name, T, vectors) \
   TESSERA_KERNEL(name, Transpose, (transpose<T, vectors>(p)))

@@ -25,8 +25,7 @@ struct Rectangles {
   Rectangle list[kMostRectangles];
 };
 
-// copy_strided_…, and broadcast_…, which writes units of 16 bytes, each of them one element of the
-// operand. to[space.offsets[1]] = from[space.offsets[0]].
+// copy_strided_…: from operand 0 of the space to operand 1.
 struct StridedCopy {
   const void* from;
   void* to;

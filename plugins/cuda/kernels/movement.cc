@@ -31,12 +31,6 @@ int64_t widest_access(std::initializer_list<int64_t> lengths) {
   return int64_t{1} << std::countr_zero(all);
 }
 
-int64_t widest_access(int64_t bytes, const Strides& lengths) {
-  int64_t access = kWidest;
-  for (const int64_t length : lengths) access = widest_access({access, bytes * length});
-  return access;
-}
-
 AccessFunctions::AccessFunctions(Context& context, std::string_view file, std::string_view family) {
   for (size_t i = 0; i < functions_.size(); ++i)
     functions_[i] = context.function(file, fmt::format("{}_b{}", family, 8 << i));

@@ -15,7 +15,6 @@ namespace tessera::cuda {
 
 // The widest access, in bytes (1 to 16), of which all of these lengths and addresses are multiples.
 int64_t widest_access(std::initializer_list<int64_t> lengths);
-int64_t widest_access(int64_t bytes, const Strides& lengths);
 inline int64_t length_of(DeviceAddress address) { return static_cast<int64_t>(address.value()); }
 
 // The functions of one family for accesses of 1, 2, 4, 8 and 16 bytes: "gather_b8" to
