@@ -31,10 +31,10 @@ void Memory::release(uint64_t address) {
   const std::scoped_lock lock(mutex_);
   const auto found = live_.find(address);
   if (found == live_.end()) {
-    throw Fault{released_.contains(address)
-                    ? fmt::format("address 0x{:x} is freed twice", address)
-                    : fmt::format("address 0x{:x} is freed, but no allocation begins there",
-                                  address)};
+    throw Fault{
+        released_.contains(address)
+            ? fmt::format("address 0x{:x} is freed twice", address)
+            : fmt::format("address 0x{:x} is freed, but no allocation begins there", address)};
   }
   released_.emplace(address, found->second->bytes);
   live_.erase(found);
