@@ -187,6 +187,13 @@ CUresult cuInit(unsigned flags) {
   return CUDA_SUCCESS;
 }
 
+// NVRTC finds libcuda by itself and asks it for a cache of compiled programs. Without this function
+// it crashes; told that there is none, it compiles without a cache.
+CUresult cuGetExportTable(const void** table, const CUuuid*) {
+  *table = nullptr;
+  return CUDA_ERROR_NOT_FOUND;
+}
+
 CUresult cuDriverGetVersion(int* version) {
   State& s = state();
   const Lock lock(s.mutex);
