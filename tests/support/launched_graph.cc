@@ -23,7 +23,12 @@ class DeviceMemory {
       : device_(device), bytes_(bytes), memory_(device.allocate(bytes)) {
     stream.copy_from_host(memory_, std::vector(static_cast<size_t>(bytes), std::byte{0xCD}));
   }
-  ~DeviceMemory() { device_.release(memory_, bytes_); }
+  ~DeviceMemory() {
+    try {
+      device_.release(memory_, bytes_);
+    } catch (const Error&) {  // A device that has failed refuses; the launch has thrown already.
+    }
+  }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   DeviceAddress address() const { return memory_; }

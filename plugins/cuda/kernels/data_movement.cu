@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies, fills and transposes: each byte is read once and written once.
+// Copies and transposes: each byte is read once and written once.
 #include "plugins/cuda/kernels/data_movement.h"
 #include "plugins/cuda/kernels/strided.cuh"
 #include "plugins/cuda/kernels/vector.cuh"
@@ -9,39 +9,6 @@ namespace {
 
 // Loads of a thread before its first store, so that several are in flight.
 constexpr int kBatch = 4;
-
-template <typename Unit>
-__device__ Unit unit_of(uint64_t pattern) {
-  return static_cast<Unit>(pattern);
-}
-template <>
-__device__ uint4 unit_of<uint4>(uint64_t pattern) {
-  const auto low = static_cast<uint32_t>(pattern), high = static_cast<uint32_t>(pattern >> 32);
-  return {low, high, low, high};
-}
-
-template <typename Unit>
-__device__ void copy_rectangle(const Rectangle& p) {
-  const Unit* const from = static_cast<const Unit*>(p.from);
-  Unit* const to = static_cast<Unit*>(p.to);
-  for (int64_t first = thread_number(); first < p.units; first += kBatch * thread_count()) {
-    Unit units[kBatch];
-    int64_t offsets[kBatch];
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int64_t i = first + b * thread_count();
-      if (i >= p.units) continue;
-      const Division at = divide(i, p.columns);
-      const auto row = static_cast<int64_t>(at.quotient);
-      const auto column = static_cast<int64_t>(at.remainder);
-      offsets[b] = row * p.to_pitch + column;
-      units[b] = from == nullptr ? unit_of<Unit>(p.pattern) : from[row * p.from_pitch + column];
-    }
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b)
-      if (first + b * thread_count() < p.units) to[offsets[b]] = units[b];
-  }
-}
 
 template <typename Unit>
 __device__ void copy_strided(const StridedCopy& p) {
@@ -133,11 +100,6 @@ __device__ void transpose(const Transpose& p) {
 
 #define TESSERA_KERNEL(name, Parameters, body) \
   extern "C" __global__ void __launch_bounds__(256) name(const Parameters p) { body; }
-TESSERA_KERNEL(copy_rectangles_b8, Rectangles, copy_rectangle<uint8_t>(p.list[blockIdx.y]))
-TESSERA_KERNEL(copy_rectangles_b16, Rectangles, copy_rectangle<uint16_t>(p.list[blockIdx.y]))
-TESSERA_KERNEL(copy_rectangles_b32, Rectangles, copy_rectangle<uint32_t>(p.list[blockIdx.y]))
-TESSERA_KERNEL(copy_rectangles_b64, Rectangles, copy_rectangle<uint64_t>(p.list[blockIdx.y]))
-TESSERA_KERNEL(copy_rectangles_b128, Rectangles, copy_rectangle<uint4>(p.list[blockIdx.y]))
 TESSERA_KERNEL(copy_strided_b8, StridedCopy, copy_strided<uint8_t>(p))
 TESSERA_KERNEL(copy_strided_b16, StridedCopy, copy_strided<uint16_t>(p))
 TESSERA_KERNEL(copy_strided_b32, StridedCopy, copy_strided<uint32_t>(p))

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/device.h"
 #include "core/check/case_check.h"
 #include "core/graph/op.h"
 #include "core/ops/cache.h"
@@ -15,8 +14,8 @@
 #include "core/ops/gather.h"
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"
-#include "plugins/cuda/device/device.h"
 #include "plugins/cuda/kernels/strided.h"
+#include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_graph.h"
 #include "tests/support/launched_graph.h"
@@ -27,20 +26,12 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-Device& movement_gpu() {
-  static const std::unique_ptr<Device> device = std::move(make_cuda_devices(1, 1)[0]);
-  return *device;
-}
-Device& movement_cpu() {
-  static const std::unique_ptr<Device> device = make_cpu_device(1);
-  return *device;
-}
-
 const std::vector<std::string> kDTypes = {"f32", "bf16", "i32", "bool"};
 
 // The first difference from the reference, with values at aligned and at odd addresses.
-std::string moved_difference(const std::vector<std::string>& types, const Application& apply,
-                             int64_t integers = 4, Tolerance tolerance = {0.0, 0.0}) {
+std::string moved_difference(const TestDevices& devices, const std::vector<std::string>& types,
+                             const Application& apply, int64_t integers = 4,
+                             Tolerance tolerance = {0.0, 0.0}) {
   Trial trial(Mesh(), types);
   trial.graph().add_output("y", apply(trial.inputs()).id());
   const Graph& graph = trial.graph();
@@ -48,59 +39,63 @@ std::string moved_difference(const std::vector<std::string>& types, const Applic
   const GraphResults expected = rounded_reference(graph, inputs);
   for (const int64_t shift : {0, 1, 2}) {
     const std::string found = element_difference(
-        run_launched(movement_gpu(), graph, inputs, {.shift = shift}), expected, tolerance);
+        run_launched(*devices.gpu, graph, inputs, {.shift = shift}), expected, tolerance);
     if (!found.empty()) return fmt::format("shifted by {}: {}", shift, found);
   }
   return "";
 }
 
 TEST_CASE("op cases of data movement on the GPU agree with the reference") {
+  const TestDevices devices;
   const std::vector<const OpDef*> ops = {&kTransposeOp,  &kSliceOp,  &kPadOp,        &kConcatOp,
                                          &kShiftRightOp, &kGatherOp, &kScatterAddOp, &kPickOp};
   for (const OpCase& row : all_op_cases()) {
     if (std::find(ops.begin(), ops.end(), row.op) == ops.end()) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       INFO(case_name(row, dtype));
-      REQUIRE(check_case(row, dtype, movement_gpu()).mismatch == "");
+      REQUIRE(check_case(row, dtype, *devices.gpu).mismatch == "");
     }
   }
 }
 
 TEST_CASE("transposes on the GPU: runs, tiles of elements and tiles of 16-byte accesses") {
+  const TestDevices devices;
   for (const std::string& dtype : kDTypes) {
     for (const char* order : {"c b a", "b a c", "a c b", "c a b", "b c a"}) {
       for (const char* axes :
            {"a=3 b=5 c=7", "a=65 b=33 c=40", "a=1 b=70 c=40", "a=2 b=72 c=136", "a=8 b=1 c=16"}) {
         INFO(dtype << " " << axes << " to " << order);
-        REQUIRE(moved_difference({fmt::format("{}[\"{}\"]", dtype, axes)},
+        REQUIRE(moved_difference(devices, {fmt::format("{}[\"{}\"]", dtype, axes)},
                                  [&](const Tensors& in) { return transpose(in[0], order); }) == "");
       }
     }
     for (const char* order : {"a c b d", "d c b a", "d a b c", "c d a b"}) {
       INFO(dtype << " to " << order);
-      REQUIRE(moved_difference({fmt::format("{}[\"a=3 b=9 c=5 d=24\"]", dtype)},
+      REQUIRE(moved_difference(devices, {fmt::format("{}[\"a=3 b=9 c=5 d=24\"]", dtype)},
                                [&](const Tensors& in) { return transpose(in[0], order); }) == "");
     }
   }
 }
 
 TEST_CASE("a copy of six axes that cannot be merged") {
-  REQUIRE(moved_difference({"bf16[\"a=2 b=3 c=2 d=3 e=2 f=8\"]"}, [](const Tensors& in) {
+  const TestDevices devices;
+  REQUIRE(moved_difference(devices, {"bf16[\"a=2 b=3 c=2 d=3 e=2 f=8\"]"}, [](const Tensors& in) {
             return transpose(in[0], "e d c b a f");
           }) == "");
-  REQUIRE(moved_difference({"f32[\"a=2 b=3 c=2 d=3 e=2 f=9\"]"}, [](const Tensors& in) {
+  REQUIRE(moved_difference(devices, {"f32[\"a=2 b=3 c=2 d=3 e=2 f=9\"]"}, [](const Tensors& in) {
             return transpose(in[0], "f e d c b a");
           }) == "");
 }
 
 TEST_CASE("slices, pads, shifts and concatenations of any axis on the GPU") {
+  const TestDevices devices;
   for (const std::string& dtype : kDTypes) {
     for (const char* axes : {"a=5 b=37 c=6", "a=6 b=8 c=32"}) {
       const std::string type = fmt::format("{}[\"{}\"]", dtype, axes);
       for (const char* axis : {"a", "b", "c"}) {
         INFO(type << " " << axis);
         const auto check = [&](const Application& apply) {
-          REQUIRE(moved_difference({type, type}, apply) == "");
+          REQUIRE(moved_difference(devices, {type, type}, apply) == "");
         };
         check([&](const Tensors& in) { return slice(in[0], axis, 1, 4); });
         check([&](const Tensors& in) { return pad(in[0], axis, 2, 3); });
@@ -111,25 +106,27 @@ TEST_CASE("slices, pads, shifts and concatenations of any axis on the GPU") {
     }
   }
   // More parts than one launch takes.
-  REQUIRE(moved_difference({"f32[\"a=3 b=5\"]", "f32[\"a=3 b=2\"]"}, [](const Tensors& in) {
-            Tensors parts;
-            for (int i = 0; i < 35; ++i) parts.push_back(in[static_cast<size_t>(i % 3 == 0)]);
-            return concat(parts, "b");
-          }) == "");
+  REQUIRE(
+      moved_difference(devices, {"f32[\"a=3 b=5\"]", "f32[\"a=3 b=2\"]"}, [](const Tensors& in) {
+        Tensors parts;
+        for (int i = 0; i < 35; ++i) parts.push_back(in[static_cast<size_t>(i % 3 == 0)]);
+        return concat(parts, "b");
+      }) == "");
 }
 
 TEST_CASE("gather and pick on the GPU, with ids outside the axis") {
+  const TestDevices devices;
   for (const std::string& dtype : kDTypes) {
     for (const int columns : {1, 3, 8, 21, 136}) {
       INFO(dtype << " " << columns);
       REQUIRE(moved_difference(
-                  {fmt::format("{}[\"v=9 e={}\"]", dtype, columns), "i32[\"b=7 s=13\"]"},
+                  devices, {fmt::format("{}[\"v=9 e={}\"]", dtype, columns), "i32[\"b=7 s=13\"]"},
                   [](const Tensors& in) { return gather(in[0], in[1], "v"); }, 11) == "");
     }
     for (const char* axes : {"b=3 v=4 s=13", "b=3 s=13 v=4", "v=4 b=3 s=13"}) {
       INFO(dtype << " " << axes);
       REQUIRE(moved_difference(
-                  {fmt::format("{}[\"{}\"]", dtype, axes), "i32[\"b=3 s=13\"]"},
+                  devices, {fmt::format("{}[\"{}\"]", dtype, axes), "i32[\"b=3 s=13\"]"},
                   [](const Tensors& in) { return pick(in[0], in[1], "v"); }, 6) == "");
     }
   }
@@ -138,6 +135,7 @@ TEST_CASE("gather and pick on the GPU, with ids outside the axis") {
 // The ids of a row fill no chunk, several chunks, or end where a chunk ends; digits of one, two and
 // three passes.
 TEST_CASE("scatter_add on the GPU sums each row's updates") {
+  const TestDevices devices;
   for (const char* dtype : {"f32", "bf16"}) {
     for (const auto& [updates, columns, rows, ids] :
          std::vector<std::array<int, 4>>{{5, 3, 4, 6},
@@ -154,7 +152,7 @@ TEST_CASE("scatter_add on the GPU sums each row's updates") {
           fmt::format("{}[\"n={} e={}\"]", dtype, updates, columns),
           fmt::format("i32[\"n={}\"]", updates)};
       const int64_t size = rows;
-      REQUIRE(moved_difference(types,
+      REQUIRE(moved_difference(devices, types,
                                [&](const Tensors& in) {
                                  return scatter_add(in[0], in[1], {"v", size, {}});
                                },
@@ -165,21 +163,23 @@ TEST_CASE("scatter_add on the GPU sums each row's updates") {
 }
 
 TEST_CASE("scatter_add on the GPU adds a row's updates in their order") {
+  const TestDevices devices;
   // 1e8 + 1 = 1e8 in f32: only this order of the terms of a chunk gives 2.
   Trial trial(Mesh(), {"f32[\"n=6 e=1\"]", "i32[\"n=6\"]"});
   trial.graph().add_output("y",
                            scatter_add(trial.inputs()[0], trial.inputs()[1], {"v", 2, {}}).id());
   const ReferenceInputs inputs = {{"x", {1e8, 5, 1, -1e8, 2, 7}}, {"y", {1, 0, 1, 1, 1, 3}}};
-  const GraphResults got = run_launched(movement_gpu(), trial.graph(), inputs);
+  const GraphResults got = run_launched(*devices.gpu, trial.graph(), inputs);
   REQUIRE(got.at("y") == std::vector<double>{5, 2});
 }
 
 TEST_CASE("shards of gather, pick and scatter_add on the GPU have the CPU's bits") {
+  const TestDevices devices;
   const Mesh mesh = Mesh::standard({2, 2, 2});
   const auto difference = [&](const std::vector<std::string>& types, const Application& apply) {
     Trial trial(mesh, types);
     trial.graph().add_output("result", apply(trial.inputs()).id());
-    return difference_on_shards(trial.graph(), mesh, movement_gpu(), movement_cpu());
+    return difference_on_shards(trial.graph(), mesh, *devices.gpu, *devices.cpu);
   };
   REQUIRE(difference({"bf16[\"v/mdl=8 e=24\"]", "i32[\"b/data=4 s=5\"]"},
                      [](const Tensors& in) { return gather(in[0], in[1], "v"); }) == "");
@@ -198,19 +198,21 @@ TEST_CASE("shards of gather, pick and scatter_add on the GPU have the CPU's bits
 }
 
 // How a node's result differs from the CPU's: at aligned and odd addresses, and in place.
-std::string difference_from_cpu(const Graph& graph, const ReferenceInputs& inputs, bool in_place) {
-  const GraphResults expected = run_launched(movement_cpu(), graph, inputs);
+std::string difference_from_cpu(const TestDevices& devices, const Graph& graph,
+                                const ReferenceInputs& inputs, bool in_place) {
+  const GraphResults expected = run_launched(*devices.cpu, graph, inputs);
   for (const Placement placement :
        {Placement{}, Placement{.shift = 1}, Placement{.in_place = true}}) {
     if (placement.in_place && !in_place) continue;
     const std::string found =
-        element_difference(run_launched(movement_gpu(), graph, inputs, placement), expected);
+        element_difference(run_launched(*devices.gpu, graph, inputs, placement), expected);
     if (!found.empty()) return found;
   }
   return "";
 }
 
 TEST_CASE("copy and mask_to_owner on the GPU") {
+  const TestDevices devices;
   for (const std::string& dtype : kDTypes) {
     for (const int size : {1, 7, 4096, 4097}) {
       const std::string type = fmt::format("{}[\"a={}\"]", dtype, size);
@@ -223,7 +225,7 @@ TEST_CASE("copy and mask_to_owner on the GPU") {
           if (op == &kMaskToOwnerOp) attributes.set("keep", keep);
           const Tensor y = trace_op(*op, {trial.inputs()[0]}, attributes, SourceSite::current());
           trial.graph().add_output("y", y.id());
-          REQUIRE(difference_from_cpu(trial.graph(), random_inputs(trial.graph(), 7),
+          REQUIRE(difference_from_cpu(devices, trial.graph(), random_inputs(trial.graph(), 7),
                                       op == &kMaskToOwnerOp) == "");
         }
       }
@@ -232,6 +234,7 @@ TEST_CASE("copy and mask_to_owner on the GPU") {
 }
 
 TEST_CASE("cache_update on the GPU, with positions outside the cache") {
+  const TestDevices devices;
   for (const char* dtype : {"f32", "bf16"}) {
     for (const int width : {3, 16}) {
       INFO(dtype << " " << width);
@@ -245,7 +248,7 @@ TEST_CASE("cache_update on the GPU, with positions outside the cache") {
       for (const std::vector<double>& starts : std::vector<std::vector<double>>{
                {0, 3, 4}, {-1, -2, 5}, {2147483647, -2147483648.0, 1}}) {
         inputs[trial.graph().inputs()[2].name] = starts;
-        REQUIRE(difference_from_cpu(trial.graph(), inputs, true) == "");
+        REQUIRE(difference_from_cpu(devices, trial.graph(), inputs, true) == "");
       }
     }
   }
