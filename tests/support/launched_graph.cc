@@ -15,44 +15,67 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kAlignment = 64;
+// An allocation of its own, so that the device can detect accesses past its end. Filled with 0xCD,
+// so that elements that no kernel writes are found.
+class DeviceMemory {
+ public:
+  DeviceMemory(Device& device, Stream& stream, int64_t bytes)
+      : device_(device), bytes_(bytes), memory_(device.allocate(bytes)) {
+    stream.copy_from_host(memory_, std::vector(static_cast<size_t>(bytes), std::byte{0xCD}));
+  }
+  ~DeviceMemory() {
+    try {
+      device_.release(memory_, bytes_);
+    } catch (const Error&) {  // A device that has failed refuses; the launch has thrown already.
+    }
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  DeviceAddress address() const { return memory_; }
 
-// One allocation for the values and the kernels' scratch memory.
+ private:
+  Device& device_;
+  int64_t bytes_;
+  DeviceAddress memory_;
+};
+
 class LaunchedGraph {
  public:
   LaunchedGraph(Device& device, const Graph& graph, const Placement& placement)
-      : device_(device), graph_(graph), stream_(device.make_stream(StreamUse::kCompute)) {
-    for (const ValueId id : graph.values().ids())
-      begins_[id] =
-          placed(graph.type(id).bytes()) + placement.shift * dtype_bytes(graph.type(id).dtype);
+      : graph_(graph), stream_(device.make_stream(StreamUse::kCompute)) {
+    const auto placed = [&](int64_t bytes) {
+      memory_.push_back(std::make_unique<DeviceMemory>(device, *stream_, bytes));
+      return memory_.back()->address();
+    };
+    for (const ValueId id : graph.values().ids()) {
+      const int64_t shift = placement.shift * dtype_bytes(graph.type(id).dtype);
+      addresses_[id] = placed(graph.type(id).bytes() + shift) + shift;
+    }
     for (const Node& node : graph.nodes()) {
       kernels_.push_back(device.prepare(graph, node));
       scratch_.push_back(placed(kernels_.back()->scratch_bytes()));
       if (!placement.in_place) continue;
       CHECK(kernels_.back()->may_overwrite(0, 0), "{} may not overwrite", node.op->name);
-      begins_[node.outputs[0]] = begins_.at(node.inputs[0]);
+      addresses_[node.outputs[0]] = addresses_.at(node.inputs[0]);
     }
-    memory_ = device.allocate(bytes_);
+    stream_->synchronize();
   }
-  ~LaunchedGraph() { device_.release(memory_, bytes_); }
-  LaunchedGraph(const LaunchedGraph&) = delete;
-  LaunchedGraph& operator=(const LaunchedGraph&) = delete;
 
   void write(const ReferenceInputs& inputs) {
     for (const GraphInput& input : graph_.inputs()) {
       const Type& type = graph_.type(input.value);
       std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
       encode_values(type.dtype, inputs.at(input.name), bytes.data());
-      stream_->copy_from_host(at(input.value), bytes);
+      stream_->copy_from_host(addresses_.at(input.value), bytes);
     }
   }
   void launch() {
     size_t next = 0;
     for (const Node& node : graph_.nodes()) {
       std::vector<DeviceAddress> from, to;
-      for (const ValueId id : node.inputs) from.push_back(at(id));
-      for (const ValueId id : node.outputs) to.push_back(at(id));
-      stream_->launch(*kernels_[next], {from, to, memory_ + scratch_[next]});
+      for (const ValueId id : node.inputs) from.push_back(addresses_.at(id));
+      for (const ValueId id : node.outputs) to.push_back(addresses_.at(id));
+      stream_->launch(*kernels_[next], {from, to, scratch_[next]});
       stream_->synchronize();
       ++next;
     }
@@ -60,28 +83,18 @@ class LaunchedGraph {
   std::vector<double> read(ValueId id) {
     const Type& type = graph_.type(id);
     std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
-    stream_->copy_to_host(bytes, at(id));
+    stream_->copy_to_host(bytes, addresses_.at(id));
     stream_->synchronize();
     return decode_values(type, bytes.data());
   }
 
  private:
-  // Where the next `bytes` bytes begin, with room for a shift behind them.
-  int64_t placed(int64_t bytes) {
-    const int64_t begin = bytes_;
-    bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment;
-    return begin;
-  }
-  DeviceAddress at(ValueId id) const { return memory_ + begins_.at(id); }
-
-  Device& device_;
   const Graph& graph_;
   std::unique_ptr<Stream> stream_;
+  std::vector<std::unique_ptr<DeviceMemory>> memory_;
+  std::map<ValueId, DeviceAddress> addresses_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
-  std::map<ValueId, int64_t> begins_;
-  std::vector<int64_t> scratch_;
-  int64_t bytes_ = 0;
-  DeviceAddress memory_;
+  std::vector<DeviceAddress> scratch_;  // Of each kernel.
 };
 
 }  // namespace

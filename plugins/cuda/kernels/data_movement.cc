@@ -34,7 +34,7 @@ class PermutationKernel final : public CudaKernel {
         op_(*node.op),
         bytes_(dtype_bytes(graph.type(node.outputs[0]).dtype)),
         rectangle_(context),
-        strided_(context, "data_movement", "copy_strided") {
+        strided_(context, "data_movement", "copy_strided_b") {
     const Type &x = graph.type(node.inputs[0]), &y = graph.type(node.outputs[0]);
     space_ = collapse(sizes_of(y), {strides_in(x, y.axes), strides_in(y, y.axes)});
     if (space_.elements() == 0 || space_.sizes.size() <= 1) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies, fills and transposes: each byte is read once and written once.
+// Copies and transposes: each byte is read once and written once.
 #include "plugins/cuda/kernels/data_movement.h"
 #include "plugins/cuda/kernels/strided.cuh"
 #include "plugins/cuda/kernels/vector.cuh"
@@ -8,40 +8,7 @@ namespace tessera::cuda {
 namespace {
 
 // Loads of a thread before its first store, so that several are in flight.
-constexpr int kBatch = 4;
-
-template <typename Unit>
-__device__ Unit unit_of(uint64_t pattern) {
-  return static_cast<Unit>(pattern);
-}
-template <>
-__device__ uint4 unit_of<uint4>(uint64_t pattern) {
-  const auto low = static_cast<uint32_t>(pattern), high = static_cast<uint32_t>(pattern >> 32);
-  return {low, high, low, high};
-}
-
-template <typename Unit>
-__device__ void copy_rectangle(const Rectangle& p) {
-  const Unit* const from = static_cast<const Unit*>(p.from);
-  Unit* const to = static_cast<Unit*>(p.to);
-  for (int64_t first = thread_number(); first < p.units; first += kBatch * thread_count()) {
-    Unit units[kBatch];
-    int64_t offsets[kBatch];
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int64_t i = first + b * thread_count();
-      if (i >= p.units) continue;
-      const Division at = divide(i, p.columns);
-      const auto row = static_cast<int64_t>(at.quotient);
-      const auto column = static_cast<int64_t>(at.remainder);
-      offsets[b] = row * p.to_pitch + column;
-      units[b] = from == nullptr ? unit_of<Unit>(p.pattern) : from[row * p.from_pitch + column];
-    }
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b)
-      if (first + b * thread_count() < p.units) to[offsets[b]] = units[b];
-  }
-}
+constexpr int kBatch = 2;
 
 template <typename Unit>
 __device__ void copy_strided(const StridedCopy& p) {
@@ -49,19 +16,17 @@ __device__ void copy_strided(const StridedCopy& p) {
   Unit* const to = static_cast<Unit*>(p.to);
   for (int64_t first = thread_number(); first < p.units; first += kBatch * thread_count()) {
     Unit units[kBatch];
-    int64_t offsets[kBatch];
+    uint64_t indices[kBatch];
+    int64_t offsets[2][kBatch];
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int64_t i = first + b * thread_count();
-      if (i >= p.units) continue;
-      int64_t at[2] = {0, 0};
-      add_offsets(p.space, i, at);
-      units[b] = from[at[0]];
-      offsets[b] = at[1];
-    }
+    for (int b = 0; b < kBatch; ++b) indices[b] = first + b * thread_count();
+    offsets_in(p.space, indices, offsets);
 #pragma unroll
     for (int b = 0; b < kBatch; ++b)
-      if (first + b * thread_count() < p.units) to[offsets[b]] = units[b];
+      if (first + b * thread_count() < p.units) units[b] = from[offsets[0][b]];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      if (first + b * thread_count() < p.units) to[offsets[1][b]] = units[b];
   }
 }
 
@@ -89,6 +54,13 @@ __device__ void load_line(const T* from, T* to) {
   }
 }
 
+// 4 bytes of row r of a tile.
+template <typename T>
+__device__ uint32_t line_word(const Tile<T, true>& tile, int c, int r) {
+  if constexpr (sizeof(T) == 4) return tile.lines[c][r];
+  return tile.lines[c][r] | uint32_t{tile.lines[c + 1][r]} << 16;
+}
+
 template <typename T, bool vectors>
 __device__ void transpose_tile_at(const T* from, T* to, const Transpose& p, int64_t row,
                                   int64_t column) {
@@ -105,15 +77,12 @@ __device__ void transpose_tile_at(const T* from, T* to, const Transpose& p, int6
   for (int i = threadIdx.x; i < Tile::kSide * kAccesses; i += blockDim.x) {
     const int r = i / kAccesses, c = i % kAccesses * kStep;
     if (column + c >= p.columns || row + r >= p.rows) continue;
-    T* const target = to + (row + r) * p.to_step + column + c;
+    const int64_t at = (row + r) * p.to_step + column + c;
     if constexpr (vectors) {
-      uint4 bytes;
-      T* const elements = reinterpret_cast<T*>(&bytes);
-#pragma unroll
-      for (int k = 0; k < kStep; ++k) elements[k] = tile.lines[c + k][r];
-      *reinterpret_cast<uint4*>(target) = bytes;
+      const auto word = [&](int k) { return line_word(tile, c + k * kStep / 4, r); };
+      reinterpret_cast<uint4*>(to)[at / kStep] = make_uint4(word(0), word(1), word(2), word(3));
     } else {
-      *target = tile.lines[c][r];
+      to[at] = tile.lines[c][r];
     }
   }
 }
@@ -123,21 +92,17 @@ __device__ void transpose(const Transpose& p) {
   constexpr int64_t kSide = Tile<T, vectors>::kSide;
   const uint32_t row = blockIdx.x % p.row_tiles, rest = blockIdx.x / p.row_tiles;
   const uint32_t column = rest % p.column_tiles, plane = rest / p.column_tiles;
-  int64_t at[2] = {0, 0};
-  add_offsets(p.planes, plane, at);
-  transpose_tile_at<T, vectors>(static_cast<const T*>(p.from) + at[0],
-                                static_cast<T*>(p.to) + at[1], p, row * kSide, column * kSide);
+  uint64_t planes[1] = {plane};
+  int64_t at[2][1];
+  offsets_in(p.planes, planes, at);
+  transpose_tile_at<T, vectors>(static_cast<const T*>(p.from) + at[0][0],
+                                static_cast<T*>(p.to) + at[1][0], p, row * kSide, column * kSide);
 }
 
 }  // namespace
 
 #define TESSERA_KERNEL(name, Parameters, body) \
   extern "C" __global__ void __launch_bounds__(256) name(const Parameters p) { body; }
-TESSERA_KERNEL(copy_rectangles_b8, Rectangles, copy_rectangle<uint8_t>(p.list[blockIdx.y]))
-TESSERA_KERNEL(copy_rectangles_b16, Rectangles, copy_rectangle<uint16_t>(p.list[blockIdx.y]))
-TESSERA_KERNEL(copy_rectangles_b32, Rectangles, copy_rectangle<uint32_t>(p.list[blockIdx.y]))
-TESSERA_KERNEL(copy_rectangles_b64, Rectangles, copy_rectangle<uint64_t>(p.list[blockIdx.y]))
-TESSERA_KERNEL(copy_rectangles_b128, Rectangles, copy_rectangle<uint4>(p.list[blockIdx.y]))
 TESSERA_KERNEL(copy_strided_b8, StridedCopy, copy_strided<uint8_t>(p))
 TESSERA_KERNEL(copy_strided_b16, StridedCopy, copy_strided<uint16_t>(p))
 TESSERA_KERNEL(copy_strided_b32, StridedCopy, copy_strided<uint32_t>(p))

@@ -9,22 +9,6 @@
 
 namespace tessera::cuda {
 
-// Rows of a buffer that are copied from another, or filled.
-struct Rectangle {
-  const void* from;  // Null: filled with `pattern`.
-  void* to;
-  uint64_t pattern;  // The element, repeated.
-  int64_t units;     // Of all rows.
-  Divider columns;
-  int64_t from_pitch, to_pitch;  // From row to row.
-};
-
-// copy_rectangles_…: block (x, y) works on rectangle y.
-inline constexpr int kMostRectangles = 16;
-struct Rectangles {
-  Rectangle list[kMostRectangles];
-};
-
 // copy_strided_…: from operand 0 of the space to operand 1.
 struct StridedCopy {
   const void* from;

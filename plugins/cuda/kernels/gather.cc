@@ -25,7 +25,7 @@ int lanes_shift_of(int64_t units) {
 class GatherKernel final : public CudaKernel {
  public:
   GatherKernel(const Graph& graph, const Node& node, Context& context)
-      : context_(context), functions_(context, "gather", "gather") {
+      : context_(context), functions_(context, "gather", "gather_b") {
     const Type& table = graph.type(node.inputs[0]);
     p_.count = graph.type(node.inputs[1]).elements();
     p_.first = origin_along(node.attributes, 0);
@@ -83,7 +83,7 @@ class PickKernel final : public CudaKernel {
 class CacheUpdateKernel final : public CudaKernel {
  public:
   CacheUpdateKernel(const Graph& graph, const Node& node, Context& context)
-      : context_(context), copy_(context), functions_(context, "gather", "cache_update") {
+      : context_(context), copy_(context), functions_(context, "gather", "cache_update_b") {
     const Type& cache = graph.type(node.inputs[0]);
     const int64_t sequence = graph.type(node.inputs[1]).axes[1].size, heads = cache.axes[1].size;
     p_.count = cache.axes[0].size * sequence * heads;

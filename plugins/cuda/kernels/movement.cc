@@ -31,9 +31,9 @@ int64_t widest_access(std::initializer_list<int64_t> lengths) {
   return int64_t{1} << std::countr_zero(all);
 }
 
-AccessFunctions::AccessFunctions(Context& context, std::string_view file, std::string_view family) {
+AccessFunctions::AccessFunctions(Context& context, std::string_view file, std::string_view prefix) {
   for (size_t i = 0; i < functions_.size(); ++i)
-    functions_[i] = context.function(file, fmt::format("{}_b{}", family, 8 << i));
+    functions_[i] = context.function(file, fmt::format("{}{}", prefix, 8 << i));
 }
 
 const Function& AccessFunctions::of(int64_t bytes) const {

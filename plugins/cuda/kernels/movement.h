@@ -9,7 +9,7 @@
 
 #include "core/backend/cpu/iteration_space.h"
 #include "plugins/cuda/device/kernel.h"
-#include "plugins/cuda/kernels/data_movement.h"
+#include "plugins/cuda/kernels/rectangles.h"
 
 namespace tessera::cuda {
 
@@ -17,11 +17,11 @@ namespace tessera::cuda {
 int64_t widest_access(std::initializer_list<int64_t> lengths);
 inline int64_t length_of(DeviceAddress address) { return static_cast<int64_t>(address.value()); }
 
-// The functions of one family for accesses of 1, 2, 4, 8 and 16 bytes: "gather_b8" to
-// "gather_b128".
+// The functions of one kernel for accesses of 1, 2, 4, 8 and 16 bytes: "gather_b8" to
+// "gather_b128", with the prefix "gather_b".
 class AccessFunctions {
  public:
-  AccessFunctions(Context& context, std::string_view file, std::string_view family);
+  AccessFunctions(Context& context, std::string_view file, std::string_view prefix);
   const Function& of(int64_t bytes) const;
 
  private:
@@ -46,7 +46,7 @@ struct ByteRectangle {
 class RectangleCopy {
  public:
   explicit RectangleCopy(Context& context)
-      : context_(context), functions_(context, "data_movement", "copy_rectangles") {}
+      : context_(context), functions_(context, "rectangles", "copy_rectangles_b") {}
 
   // The rectangles must not overlap.
   void enqueue(CUstream stream, std::span<const ByteRectangle> rectangles) const;

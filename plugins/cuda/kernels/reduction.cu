@@ -30,18 +30,23 @@ __device__ void load(const T* from, bool aligned, float (&to)[width]) {
 }
 
 // Combines terms number `begin`, begin + 2^shift, … below `end` with `values`, one for each element
-// of an access. offset(i) is where term i is.
-template <typename Op, typename T, int width, typename Offset>
+// of an access. Offsets count `unit` elements.
+template <typename Op, typename T, int width>
 __device__ void combine_terms(const Reduce& p, const T* from, int64_t begin, int64_t end, int shift,
-                              const Offset& offset, float (&values)[width]) {
+                              int unit, float (&values)[width]) {
   constexpr int kBatch = 4;  // Loads in flight.
   const int64_t step = int64_t{1} << shift;
 #pragma unroll 1
   for (int64_t first = begin; first < end; first += kBatch * step) {
+    uint64_t indices[kBatch];
+    int64_t offsets[1][kBatch];
     float terms[kBatch][width];
 #pragma unroll
+    for (int b = 0; b < kBatch; ++b) indices[b] = first + b * step;
+    offsets_in(p.reduced, indices, offsets);
+#pragma unroll
     for (int b = 0; b < kBatch; ++b)
-      if (first + b * step < end) load<T>(from + offset(first + b * step), p.aligned, terms[b]);
+      if (first + b * step < end) load<T>(from + offsets[0][b] * unit, p.aligned, terms[b]);
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       if (first + b * step >= end) return;
@@ -84,9 +89,7 @@ __device__ void reduce_rows(const Reduce& p) {
   if (result < p.results) {
     const T* const from = static_cast<const T*>(p.from) + offset_in(p.kept, result);
     const int64_t begin = blockIdx.y * p.piece, end = min(begin + p.piece, p.terms);
-    combine_terms<Op>(
-        p, from, begin + lane, end, p.lanes_shift,
-        [&](int64_t i) { return offset_in(p.reduced, i) * width; }, values);
+    combine_terms<Op>(p, from, begin + lane, end, p.lanes_shift, width, values);
     if (blockIdx.y + 1 == p.pieces)
       for (int i = lane; i < p.tail; i += lanes)
         values[0] = Op::combine(values[0], to_float(from[p.terms * width + i]));
@@ -110,9 +113,7 @@ __device__ void reduce_columns(const Reduce& p) {
   if (column < p.columns) {
     const T* const from = static_cast<const T*>(p.from) + offset_in(p.kept, result) + column;
     const int64_t begin = blockIdx.y * p.piece, end = min(begin + p.piece, p.terms);
-    combine_terms<Op>(
-        p, from, begin + row, end, rows_shift, [&](int64_t i) { return offset_in(p.reduced, i); },
-        values);
+    combine_terms<Op>(p, from, begin + row, end, rows_shift, 1, values);
   }
   // Halves of the rows are combined until one is left. Neighbouring threads use different banks.
   __shared__ float shared[width][kReduceThreads];

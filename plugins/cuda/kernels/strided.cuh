@@ -27,26 +27,33 @@ __device__ inline int64_t count_steps(int64_t begin, int64_t end, int shift) {
   return (end - begin + (int64_t{1} << shift) - 1) >> shift;
 }
 
-// Adds the offsets of element `index` of the space to `at`.
-template <int operands>
-__device__ inline void add_offsets(const StridedSpace<operands>& space, uint64_t index,
-                                   int64_t (&at)[operands]) {
+// The offsets of some elements of the space in each operand. Together, so that the code of their
+// divisions is there once.
+template <int operands, int batch>
+__device__ inline void offsets_in(const StridedSpace<operands>& space, uint64_t (&indices)[batch],
+                                  int64_t (&offsets)[operands][batch]) {
+#pragma unroll
+  for (int i = 0; i < operands; ++i)
+#pragma unroll
+    for (int b = 0; b < batch; ++b) offsets[i][b] = 0;
 #pragma unroll 1
-  for (int d = space.rank - 1; d > 0; --d) {
-    const Division parts = divide(index, space.sizes[d]);
+  for (int d = space.rank - 1; d >= 0; --d) {
 #pragma unroll
-    for (int i = 0; i < operands; ++i)
-      at[i] += static_cast<int64_t>(parts.remainder) * space.strides[i][d];
-    index = parts.quotient;
+    for (int b = 0; b < batch; ++b) {
+      const Division parts = divide(indices[b], space.sizes[d]);
+#pragma unroll
+      for (int i = 0; i < operands; ++i)
+        offsets[i][b] += static_cast<int64_t>(parts.remainder) * space.strides[i][d];
+      indices[b] = parts.quotient;
+    }
   }
-#pragma unroll
-  for (int i = 0; i < operands; ++i) at[i] += static_cast<int64_t>(index) * space.strides[i][0];
 }
 
 __device__ inline int64_t offset_in(const StridedSpace<1>& space, uint64_t index) {
-  int64_t at[1] = {0};
-  add_offsets(space, index, at);
-  return at[0];
+  uint64_t indices[1] = {index};
+  int64_t offsets[1][1];
+  offsets_in(space, indices, offsets);
+  return offsets[0][0];
 }
 
 }  // namespace tessera::cuda
