@@ -92,7 +92,7 @@ TEST_CASE("long columns on the GPU") {
   const TestDevices devices;
   check_over(devices, "a=300 b=72", {"a"});
   check_over(devices, "a=9000 b=3", {"a"});
-  check_over(devices, "a=1500 b=264", {"a"});
+  check_over(devices, "a=600 b=264", {"a"});
   check_over(devices, "a=40 b=20 c=50 d=8", {"b", "a c", "a b c"});
 }
 
