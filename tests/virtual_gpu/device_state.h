@@ -202,7 +202,7 @@ class State {
   void check_no_capture(std::string_view call);
   // For calls that a captured stream does not allow.
   static void check_not_captured(const Stream& stream, std::string_view call);
-  void end_capture(const CapturePtr& capture);
+  void end_capture(CapturePtr capture);
 
   // Releases memory for the host; a fault if work may still use it.
   void release(CUdeviceptr address);

@@ -31,7 +31,7 @@ TEST_CASE("the environment says which GPUs there are") {
   REQUIRE(10 * major + minor == 89);
   CUdevice device = 0;
   REQUIRE(cuDeviceGet(&device, 3) == CUDA_ERROR_INVALID_DEVICE);
-  REQUIRE(cuDeviceGetAttribute(&major, static_cast<CUdevice_attribute>(12345), 0) ==
+  REQUIRE(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_MAX_PITCH, 0) ==
           CUDA_ERROR_INVALID_VALUE);
   size_t free = 0, total = 0;
   gpus.floats(1000);
