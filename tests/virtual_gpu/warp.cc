@@ -162,11 +162,7 @@ void Warp::transfer(size_t number, const Instruction& i, uint32_t active) {
 
 void Warp::end_lanes(const Instruction& i, uint32_t mask) {
   for_lanes(mask, [&](int lane) {
-    const auto& queue = copies[static_cast<size_t>(lane)];
-    const bool pending =
-        !queue.open.empty() ||
-        std::ranges::any_of(queue.groups, [](const auto& g) { return !g.empty(); });
-    if (pending)
+    if (!copies[static_cast<size_t>(lane)].copies.empty())
       fault(i, lane, "ends with asynchronous copies (cp.async) that it did not wait for");
   });
   lanes &= ~mask;
