@@ -260,6 +260,11 @@ void select(Warp& w, const Instruction& i, uint32_t mask) {
   w.write(i.o[0], mask, [&](int l) { return p >> l & 1 ? a[l] : b[l]; });
 }
 
+Handler select_of(const Opcode&, Instruction& i) {
+  i.selects = true;
+  return select;
+}
+
 template <auto F>
 void predicates(Warp& w, const Instruction& i, uint32_t mask) {
   w.write_predicate(i.o[0], mask, F(w.predicate(i.o[1]), w.predicate(i.o[i.inputs])));
@@ -330,7 +335,7 @@ const std::unordered_map<std::string_view, Family> kFamilies = {
     {"shf", funnel_of},
     {"dp4a", dot4_of},
     {"setp", compare_of},
-    {"selp", always<select>},
+    {"selp", select_of},
     {"mov", move_of},
     {"clock", always<read_clock>}};
 

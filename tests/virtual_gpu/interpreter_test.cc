@@ -72,6 +72,10 @@ TEST_CASE("Uninitialised registers are found where they matter") {
       "and.b32 %r4, %r1, 1; setp.eq.u32 %p1, %r4, 1;\n@%p1 mov.u32 %r5, 3; mov.u32 %r6, %r5;\n";
   REQUIRE(fault_of(half + "@%p1 st.global.u32 [%d2], %r6;") == "");
   REQUIRE(contains(fault_of(half + "st.global.u32 [%d2], %r6;"), "thread (0, 0, 0)"));
+  // Compilers compute what selp does not select speculatively.
+  REQUIRE(fault_of(half + "selp.b32 %r7, %r6, 0, %p1; st.global.u32 [%d2], %r7;") == "");
+  REQUIRE(contains(fault_of(half + "selp.b32 %r7, 0, %r6, %p1; st.global.u32 [%d2], %r7;"),
+                   "thread (0, 0, 0)"));
 }
 
 TEST_CASE("Lanes that diverge in a loop meet behind it") {
