@@ -5,7 +5,6 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
-#include <iterator>
 #include <vector>
 
 #include "core/base/error.h"
@@ -101,7 +100,8 @@ class CudaStream final : public Stream {
   void synchronize() override {
     context_.make_current();
     context_.check(driver().cuStreamSynchronize(stream_), "running the step");
-    std::move(staged_.begin(), staged_.end(), std::back_inserter(free_));
+    for (std::unique_ptr<PinnedBuffer>& buffer : staged_)
+      if (buffer->bytes() <= kLongestKept) free_.push_back(std::move(buffer));
     staged_.clear();
     for (const Timing& timing : timings_) {
       timing.time->begin_ns = clock_ns(*timing.begin);
@@ -121,7 +121,9 @@ class CudaStream final : public Stream {
 
   const Driver& driver() const { return context_.driver(); }
 
-  // Buffers are kept for later copies, since allocating page-locked memory is slow.
+  // Buffers of batches are kept for later copies, since allocating page-locked memory is slow;
+  // those of weights are not.
+  static constexpr size_t kLongestKept = 16 << 20;
   void* stage(std::span<const std::byte> bytes) {
     auto fits = std::find_if(free_.begin(), free_.end(),
                              [&](const auto& buffer) { return buffer->bytes() >= bytes.size(); });
