@@ -96,7 +96,8 @@ __device__ void cross_entropy(const CrossEntropyParameters& p) {
     loss += p.smoothing * (picked[0] - sums[1] / static_cast<float>(at.width));
   if (p.z_loss > 0.0f) loss = fmaf(p.z_loss * lse, lse, loss);
   p.loss[at.row] = loss;
-  p.correct[at.row] = picked[0] == largest ? 1.0f : 0.0f;
+  // fmaxf ignores NaN, the sum does not.
+  p.correct[at.row] = picked[0] == largest && !isnan(sums[1]) ? 1.0f : 0.0f;
   p.lse[at.row] = lse;
 }
 
