@@ -127,6 +127,7 @@ class NodeRun {
         break;
       }
     }
+    stream.synchronize();  // Memory may be released without a run.
   }
 
   bool shared() const { return shared_; }

@@ -317,7 +317,8 @@ void select(Warp& w, const Instruction& i, uint32_t mask) {
   const uint32_t p = w.predicate(i.o[3]);
   w.write(i.o[0], mask, [&](int l) { return p >> l & 1 ? a[l] : b[l]; });
 }
-Handler select_of(const Opcode& op, Instruction&) {
+Handler select_of(const Opcode& op, Instruction& i) {
+  i.selects = true;
   return op.type() == Type::kNone ? nullptr : select;
 }
 

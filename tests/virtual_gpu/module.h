@@ -64,6 +64,7 @@ struct Instruction {
   bool negated = false;        // Of the guard.
   bool negated_input = false;  // Of the last predicate among the inputs.
   bool strict = false;         // Faults if an input is undefined; others pass undefinedness on.
+  bool selects = false;        // selp: only the selected operand must be defined.
   bool is_signed = false;      // Loaded values are sign-extended.
   bool relaxed = false;        // Volatile, relaxed or acquire: no race with atomics.
   uint8_t outputs = 0, inputs = 0, count = 1, bytes = 0;

@@ -81,10 +81,19 @@ uint32_t Warp::guard(const Instruction& i, uint32_t mask) const {
   return (i.negated ? ~predicate(i.guard) : predicate(i.guard)) & mask;
 }
 
+// The lanes in which the predicate and the operand that it selects are defined: compilers compute
+// the other one speculatively.
+uint32_t Warp::defined_selection(const Instruction& i) const {
+  const auto lanes = [&](Operand o) { return o >= 0 ? defined[o] : kAllLanes; };
+  const uint32_t p = predicate(i.o[3]);
+  return lanes(i.o[3]) & ((p & lanes(i.o[1])) | (~p & lanes(i.o[2])));
+}
+
 void Warp::execute(const Instruction& i, uint32_t mask) {
   uint32_t valid = kAllLanes;
   for (int k = i.outputs; k < i.outputs + i.inputs; ++k)
     if (i.o[k] >= 0) valid &= defined[i.o[k]];
+  if (i.selects) valid = defined_selection(i);
   if (i.strict && (mask & ~valid))
     fault(i, std::countr_zero(mask & ~valid), "an uninitialised register is used");
   i.run(*this, i, mask);

@@ -104,6 +104,7 @@ class Warp {
   void insert(Fragment fragment);
   void check_blocked() const;
   uint32_t guard(const Instruction& i, uint32_t mask) const;
+  uint32_t defined_selection(const Instruction& i) const;
 
   uint32_t present_ = 0;  // Lanes at the start.
 };

@@ -39,7 +39,8 @@ __device__ void for_logits(const T* logits, const Place& at, bool packs, F f) {
   }
 #pragma unroll 1
   for (int64_t first = at.first; first < count; first += kHeldPacks * at.step) {
-    Pack<T, kPack> held[kHeldPacks];  // All loads are in flight before the first value is used.
+    Pack<T, kPack> held[kHeldPacks] =
+        {};  // All loads are in flight before the first value is used.
 #pragma unroll
     for (int slot = 0; slot < kHeldPacks; ++slot)
       if (first + slot * at.step < count)
@@ -96,8 +97,7 @@ __device__ void cross_entropy(const CrossEntropyParameters& p) {
     loss += p.smoothing * (picked[0] - sums[1] / static_cast<float>(at.width));
   if (p.z_loss > 0.0f) loss = fmaf(p.z_loss * lse, lse, loss);
   p.loss[at.row] = loss;
-  // fmaxf ignores NaN, the sum does not.
-  p.correct[at.row] = picked[0] == largest && !isnan(sums[1]) ? 1.0f : 0.0f;
+  p.correct[at.row] = picked[0] == largest ? 1.0f : 0.0f;
   p.lse[at.row] = lse;
 }
 

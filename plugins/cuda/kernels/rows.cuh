@@ -60,7 +60,7 @@ class HeldRow {
 
  private:
   const T* x_;
-  Pack<T, kElements> held_[kHeld];
+  Pack<T, kElements> held_[kHeld] = {};  // Defined where the compiler adds it up speculatively.
 };
 
 // Each of `x` becomes its combination over the threads of the row, the same bits in all of them.
