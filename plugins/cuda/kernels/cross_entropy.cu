@@ -10,15 +10,11 @@
 namespace tessera::cuda {
 namespace {
 
-// cap·tanh(z/cap) with an absolute error of 2e-7·cap, which is what matters to exp(z).
 template <int kCount>
 __device__ void apply_cap(const LogitRows& rows, float (&z)[kCount]) {
   if (rows.soft_cap <= 0.0f) return;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const float power = falling_exp(2.0f * rows.inverse_cap * z[i]);
-    z[i] = rows.soft_cap * (1.0f - __fdividef(2.0f, 1.0f + power));
-  }
+  for (int i = 0; i < kCount; ++i) z[i] = rows.soft_cap * tanhf(rows.inverse_cap * z[i]);
 }
 
 // Calls f(column, values) with the values of this thread in arrays of 1 or kVector<T>. Rows of an

@@ -106,15 +106,16 @@ class ColumnSums {
       return;
     }
     __shared__ float shared[32 * kGradPacks * kElements];
+    __syncthreads();  // An earlier call's sums are written.
+    for (int column = threadIdx.x; column < width; column += kRowThreads) shared[column] = 0.0f;
 #pragma unroll 1
     for (int row = 0; row < (kRowThreads >> columns.lane_bits); ++row) {
-      __syncthreads();  // The row before has been added, and an earlier call's sums are written.
+      __syncthreads();
       if (static_cast<int>(threadIdx.x >> columns.lane_bits) != row) continue;
       for_packs<kGradPacks>(columns, [&](int64_t column, int slot) {
         if (slot < 0) return;
 #pragma unroll
-        for (int i = 0; i < kElements; ++i)
-          shared[column + i] = row == 0 ? held_[slot][i] : shared[column + i] + held_[slot][i];
+        for (int i = 0; i < kElements; ++i) shared[column + i] += held_[slot][i];
       });
     }
     __syncthreads();
