@@ -47,7 +47,10 @@ void check_norm(const std::string& x, const std::string& weights, bool centered,
     rms_norm(in[0], scale, "embed", 1e-5);
   }
   traced_gradient(trial.graph(), first_node(trial));
-  REQUIRE(kernel_mismatch(trial.graph(), {.device = &gpu(), .offset = offset}) == "");
+  KernelCheck check{.device = &gpu(), .offset = offset};
+  // Nearly all of the gradient of a single element cancels.
+  if (in[0].size("embed") == 1) check.tolerance_f32 = 1e-3;
+  REQUIRE(kernel_mismatch(trial.graph(), check) == "");
 }
 
 TEST_CASE("norms of every width agree with their decompositions on the virtual GPU") {
