@@ -50,7 +50,7 @@ void check_loss(const std::string& dtype, int rows, int vocab, const CrossEntrop
 TEST_CASE("cross-entropy of every vocabulary agrees with its decomposition on the virtual GPU") {
   const std::string dtype = GENERATE("f32", "bf16");
   const int vocab = GENERATE(1, 3, 8, 129, 1023, 8704, 9001);
-  const int64_t offset = GENERATE(0, 1, 3);
+  const int64_t offset = GENERATE(0, 3);
   const double spread = GENERATE(1.0, 40.0);
   const int rows = vocab < 200 ? 37 : 3;
   check_loss(dtype, rows, vocab, {}, {.spread = spread, .offset = offset});

@@ -24,7 +24,7 @@ Device& gpu() {
 // The node that was traced first. Results may be views of its outputs.
 Node first_node(Trial& trial) { return trial.graph().nodes().front(); }
 
-TEST_CASE("norm, softmax and rotary cases agree with the reference on the virtual GPU") {
+TEST_CASE("cases of norm, softmax and rotary agree with the reference on the virtual GPU") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   for (const OpCase& row : all_op_cases()) {
     const std::string family = family_of(row);
@@ -55,9 +55,8 @@ void check_norm(const std::string& x, const std::string& weights, bool centered,
 
 TEST_CASE("norms of every width agree with their decompositions on the virtual GPU") {
   const std::string dtype = GENERATE("f32", "bf16");
-  // Of the gradient, which holds fewer packs, 80 and 600 take several warps in f32 and bf16, and
-  // 4104 is more than a block holds. Odd widths move single elements.
-  const int width = GENERATE(1, 7, 16, 40, 80, 131, 600, 4104);
+  // 600 takes several warps, 8200 is more than a block holds. Odd widths move single elements.
+  const int width = GENERATE(1, 7, 16, 40, 131, 600, 8200);
   const int64_t offset = GENERATE(0, 1);
   for (const std::string weights : {"f32", "bf16"}) {
     const std::string x =
@@ -68,7 +67,7 @@ TEST_CASE("norms of every width agree with their decompositions on the virtual G
   }
 }
 
-TEST_CASE("norms without weights, or without a bias, on the virtual GPU") {
+TEST_CASE("norms without weights or without a bias on the virtual GPU") {
   const std::string dtype = GENERATE("f32", "bf16");
   const int width = GENERATE(24, 1000);
   const std::string x = fmt::format("{}[\"batch=5 embed={}\"]", dtype, width);
