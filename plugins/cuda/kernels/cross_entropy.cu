@@ -54,13 +54,16 @@ __device__ void for_logits(const T* logits, const Place& at, bool packs, F f) {
 // The term of z = -infinity is 0, also where that is the maximum, and -inf - -inf not a number.
 __device__ float finite_center(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
 
+// The maximum of a row, the sum of exp(z - maximum), and the sum of z.
+struct RowSummary {
+  float maximum, sum, total;
+};
+
 template <typename T>
-__device__ void cross_entropy(const CrossEntropyParameters& p) {
-  const Place at = place_of(p.z.rows, blockIdx.x, 1);
-  const T* const logits = static_cast<const T*>(p.z.logits) + at.row * p.z.rows.width;
+__device__ RowSummary summary_of(const LogitRows& rows, const T* logits, const Place& at) {
   float maximum = -INFINITY, sum = 0.0f, total = 0.0f;
   for_logits(logits, at, true, [&]<int kCount>(int64_t, float(&z)[kCount]) {
-    apply_cap(p.z, z);
+    apply_cap(rows, z);
     float largest = z[0];
 #pragma unroll
     for (int i = 1; i < kCount; ++i) largest = fmaxf(largest, z[i]);
@@ -78,6 +81,14 @@ __device__ void cross_entropy(const CrossEntropyParameters& p) {
   const float largest = maximum_of_lanes(maximum, at.lanes);
   float sums[2] = {maximum == largest ? sum : sum * falling_exp(maximum - largest), total};
   sum_lanes(sums, at.lanes);
+  return {largest, sums[0], sums[1]};
+}
+
+template <typename T>
+__device__ void cross_entropy(const CrossEntropyParameters& p) {
+  const Place at = place_of(p.z.rows, blockIdx.x, 1);
+  const T* const logits = static_cast<const T*>(p.z.logits) + at.row * p.z.rows.width;
+  const RowSummary row = summary_of(p.z, logits, at);
   if (!at.leads()) return;
   const int64_t label = p.z.labels[at.row];
   float picked[1] = {0.0f};
@@ -86,14 +97,14 @@ __device__ void cross_entropy(const CrossEntropyParameters& p) {
     apply_cap(p.z, picked);
   }
   // The difference of the large terms first: it is exact where the label is the maximum.
-  const float log_sum = logf(sums[0]), lse = largest + log_sum;
-  float loss = log_sum + (largest - picked[0]);
+  const float log_sum = logf(row.sum), lse = row.maximum + log_sum;
+  float loss = log_sum + (row.maximum - picked[0]);
   p.log_likelihood[at.row] = -loss;
   if (p.smoothing > 0.0f)
-    loss += p.smoothing * (picked[0] - sums[1] / static_cast<float>(at.width));
+    loss += p.smoothing * (picked[0] - row.total / static_cast<float>(at.width));
   if (p.z_loss > 0.0f) loss = fmaf(p.z_loss * lse, lse, loss);
   p.loss[at.row] = loss;
-  p.correct[at.row] = picked[0] == largest ? 1.0f : 0.0f;
+  p.correct[at.row] = picked[0] == row.maximum ? 1.0f : 0.0f;
   p.lse[at.row] = lse;
 }
 

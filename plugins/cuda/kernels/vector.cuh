@@ -56,7 +56,7 @@ class Pack {
       words_[0] = *reinterpret_cast<const uint16_t*>(from);
     }
   }
-  __device__ void store(T* to) const {
+  __device__ void store(T* to) const {  // To global memory.
     if constexpr (kBytes % 16 == 0) {
 #pragma unroll
       for (int i = 0; i < kWords; i += 4) store_16_bytes(to + i * 4 / sizeof(T), words_ + i);
@@ -105,6 +105,7 @@ __device__ inline void load_vector(const T* from, float (&to)[kElements]) {
   pack.load(from);
   pack.widen(to);
 }
+// To global memory.
 template <typename T, int kElements>
 __device__ inline void store_vector(T* to, const float (&from)[kElements]) {
   Pack<T, kElements> pack;
