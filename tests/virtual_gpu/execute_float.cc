@@ -80,21 +80,32 @@ constexpr auto kCopySign = [](auto a, auto b) { return std::copysign(b, a); };
 constexpr auto kNarrowAdd = [](double a, double b) { return fused(1, a, b); };
 constexpr auto kNarrowSub = [](double a, double b) { return fused(1, a, -b); };
 constexpr auto kNarrowFma = [](double a, double b, double c) { return fused(a, b, c); };
-constexpr auto kExactMul = [](double a, double b) { return a * b; };
 
-// Sums and products that are not rounded to nearest.
+// Sums and products that are not rounded to nearest. Down is up with other signs, also of zeros.
 template <auto F, int Inputs>
 void apply_directed(Warp& w, const Instruction& i, uint32_t mask) {
   const Row& a = w.row(i.o[1]);
   const Row& b = w.row(i.o[2]);
   const Row& c = w.row(i.o[Inputs > 2 ? 3 : 1]);
+  const bool down = static_cast<Rounding>(i.mode) == Rounding::kDown;
+  const Rounding rounding = down ? Rounding::kUp : static_cast<Rounding>(i.mode);
+  const double sign = down ? -1 : 1;
   w.write(i.o[0], mask, [&](int l) {
-    double exact;
-    if constexpr (Inputs == 2) exact = F(float_of(a[l]), float_of(b[l]));
-    if constexpr (Inputs == 3) exact = F(float_of(a[l]), float_of(b[l]), float_of(c[l]));
-    return bits_of(directed(exact, static_cast<Rounding>(i.mode)));
+    const double exact = F(sign, float_of(a[l]), float_of(b[l]), float_of(c[l]));
+    const float result = directed(exact, rounding);
+    return bits_of(down ? -result : result);
   });
 }
+constexpr auto kDirectedAdd = [](double s, double a, double b, double) {
+  return fused(1, s * a, s * b);
+};
+constexpr auto kDirectedSub = [](double s, double a, double b, double) {
+  return fused(1, s * a, -s * b);
+};
+constexpr auto kDirectedMul = [](double s, double a, double b, double) { return s * a * b; };
+constexpr auto kDirectedFma = [](double s, double a, double b, double c) {
+  return fused(s * a, b, s * c);
+};
 
 template <auto F, int Inputs>
 Handler wide(const Opcode& op, const Instruction& i) {
@@ -193,10 +204,10 @@ Handler directed_of(const Opcode& op, Instruction& i) {
                                            : Rounding::kUp;
   i.mode = static_cast<uint32_t>(rounding);
   if (op.type() != Type::kF32 || op.has("ftz") || op.has("sat")) return nullptr;
-  if (op.name() == "add") return apply_directed<kNarrowAdd, 2>;
-  if (op.name() == "sub") return apply_directed<kNarrowSub, 2>;
-  if (op.name() == "mul") return apply_directed<kExactMul, 2>;
-  return op.name() == "fma" ? apply_directed<kNarrowFma, 3> : nullptr;
+  if (op.name() == "add") return apply_directed<kDirectedAdd, 2>;
+  if (op.name() == "sub") return apply_directed<kDirectedSub, 2>;
+  if (op.name() == "mul") return apply_directed<kDirectedMul, 2>;
+  return op.name() == "fma" ? apply_directed<kDirectedFma, 3> : nullptr;
 }
 
 Handler minimum_of(const Opcode& op, const Instruction& i) {

@@ -230,7 +230,7 @@ TEST_CASE("Planted faults: barriers and races") {
     const uint64_t y = device.make<float>(128);
     check_fault(device.fault("row_sum_no_barrier", grid_of(1, 128),
                              device.put(std::vector<float>(128)), y, 128),
-                "row_sum_no_barrier", "no_barrier", "shared memory");
+                "row_sum_no_barrier", "no_barrier", "shared ");
     check_fault(device.fault("neighbour", grid_of(1, 64), y), "neighbour", "overwrite",
                 "race: store is unordered with a load by thread");
     check_fault(device.fault("block_race", grid_of(3, 32), y), "block_race", "block_race",
