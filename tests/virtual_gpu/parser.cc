@@ -95,13 +95,6 @@ Function parse_header(std::string_view header, size_t body) {
   if (open != header.npos) {
     function.parameters = header.substr(open + 1, header.find(')', open) - open - 1);
   }
-  constexpr std::string_view kMostThreads = ".maxntid";
-  if (const size_t at = header.find(kMostThreads); at != header.npos) {
-    const std::string_view sizes = header.substr(at + kMostThreads.size());
-    function.most_threads = 1;
-    for (const std::string_view size : split(sizes.substr(0, sizes.find_first_of(".\n")), ','))
-      function.most_threads *= parse_number(trim(size));
-  }
   return function;
 }
 
@@ -134,10 +127,7 @@ void KernelParser::parse(const Function& kernel) {
   end.flow = Flow::kExit;
   emit(end);
   close_scope();
-  // At most as many as let a block of the declared size start; ptxas sees to that.
-  constexpr uint64_t kRegisters = 65536;
-  const uint64_t most = kernel.most_threads ? kRegisters / kernel.most_threads : 255;
-  kernel_.info.registers = static_cast<int>(std::min<uint64_t>({most, 255, kernel_.rows}));
+  kernel_.info.registers = std::min(kernel_.rows, 255);
   module_.kernel_numbers[kernel_.info.name] = static_cast<int>(module_.kernels.size());
   module_.kernels.push_back(std::move(kernel_));
 }

@@ -58,8 +58,7 @@ struct Scope {
 
 struct Function {  // As text.
   std::string_view name, results, parameters;
-  size_t body = 0;            // After its '{'.
-  uint64_t most_threads = 0;  // Of a block (.maxntid); 0: not given.
+  size_t body = 0;  // After its '{'.
 };
 Function parse_header(std::string_view header, size_t body);
 
