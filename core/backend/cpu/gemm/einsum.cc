@@ -102,7 +102,7 @@ Contraction make_contraction(const Graph& graph, const Node& node) {
   const Type &x = graph.type(node.inputs[0]), &y = graph.type(node.inputs[1]);
   const Type& result = graph.type(node.outputs[0]);
   if (x.dtype != DType::kF32 && x.dtype != DType::kBF16) {
-    fail("{}: the CPU backend multiplies f32 and bf16, not {}; cast {}", node.site.text(),
+    fail("{}: einsum multiplies f32 and bf16, not {}; cast {}", node.site.text(),
          dtype_name(x.dtype), graph.describe(node.inputs[0]));
   }
   Group batch, m, n, k;
