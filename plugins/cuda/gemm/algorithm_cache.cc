@@ -67,7 +67,8 @@ std::map<std::string, AlgorithmWords> parsed(const std::string& text) {
 
 }  // namespace
 
-AlgorithmCache::AlgorithmCache(fs::path file) : file_(std::move(file)) {}
+AlgorithmCache::AlgorithmCache(fs::path file, Note note)
+    : file_(std::move(file)), note_(std::move(note)) {}
 
 std::optional<AlgorithmWords> AlgorithmCache::find(const std::string& key, const Accepts& accepts,
                                                    const Choose& choose) {
@@ -119,13 +120,13 @@ void AlgorithmCache::write() {
   write_file_atomically(file_, text + checksum_line(text));
 }
 
-void AlgorithmCache::note(const std::string& text) {
+void AlgorithmCache::note(const std::string& why) {
   if (std::exchange(noted_, true)) return;
-  std::fputs(fmt::format("note: the cache of matrix products is not used, so they are timed again: "
-                         "{}\n",
-                         text)
-                 .c_str(),
-             stderr);
+  note_(fmt::format("the cache of matrix products is not used, so they are timed again: {}", why));
+}
+
+void AlgorithmCache::note_on_standard_error(const std::string& text) {
+  std::fputs(fmt::format("note: {}\n", text).c_str(), stderr);
 }
 
 fs::path algorithm_cache_file() {

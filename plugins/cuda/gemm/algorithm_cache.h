@@ -28,21 +28,25 @@ class AlgorithmCache {
   using Accepts = std::function<bool(const AlgorithmWords&)>;
   using Choose = std::function<std::optional<AlgorithmWords>()>;
 
-  // An empty path: nothing is kept on disk.
-  explicit AlgorithmCache(std::filesystem::path file);
+  using Note = std::function<void(const std::string& text)>;
+
+  // An empty path: nothing is kept on disk. `note` is called once, if at all.
+  explicit AlgorithmCache(std::filesystem::path file, Note note = note_on_standard_error);
 
   // The algorithm of `key`, of one line; `choose` is called, and its result kept, if there is none
   // that is accepted. A file that cannot be read or written, or is damaged, is not used, with a
-  // note on standard error.
+  // note.
   std::optional<AlgorithmWords> find(const std::string& key, const Accepts& accepts,
                                      const Choose& choose);
 
  private:
   void read();
   void write();
-  void note(const std::string& text);
+  void note(const std::string& why);
+  static void note_on_standard_error(const std::string& text);
 
   std::filesystem::path file_;
+  Note note_;
   std::mutex mutex_;
   std::map<std::string, AlgorithmWords> entries_;
   bool noted_ = false;

@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include <fmt/format.h>
@@ -32,9 +34,9 @@ const CublasLt* load_cublaslt_functions(void* library, const std::string& file, 
   return nullptr;
 }
 
-const CublasLt* load_cublaslt(std::string& why) {
+const CublasLt* load_cublaslt(const char* named, std::string& why) {
   std::vector<std::string> files = {"libcublasLt.so.13", "libcublasLt.so.12"};
-  if (const char* const named = std::getenv(kCublasLtVariable)) {
+  if (named != nullptr) {
     files = {named};
   } else if (std::getenv(kDriverVariable) != nullptr) {
     why = fmt::format("{} names another driver, which NVIDIA's libraries do not use",
@@ -42,17 +44,14 @@ const CublasLt* load_cublaslt(std::string& why) {
     return nullptr;
   }
   for (const std::string& file : files) {
-    if (void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL))
+    if (void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      why.clear();
       return load_cublaslt_functions(library, file, why);
+    }
     if (why.empty()) why = fmt::format("no cuBLASLt: {}", dlerror());
   }
   return nullptr;
 }
-
-struct LoadedCublasLt {
-  std::string why;
-  const CublasLt* library = load_cublaslt(why);
-};
 
 cudaDataType_t cublaslt_type(DType dtype) {
   return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -85,9 +84,18 @@ std::string CublasLt::version() const {
 }
 
 const CublasLt* find_cublaslt(std::string& why) {
-  static const LoadedCublasLt loaded;
-  why = loaded.why;
-  return loaded.library;
+  struct Loaded {
+    const CublasLt* library = nullptr;
+    std::string why;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, Loaded> loaded;  // By the file that was asked for.
+  const char* const named = std::getenv(kCublasLtVariable);
+  const std::lock_guard lock(mutex);
+  const auto [each, is_new] = loaded.try_emplace(named == nullptr ? "" : named);
+  if (is_new) each->second.library = load_cublaslt(named, each->second.why);
+  why = each->second.why;
+  return each->second.library;
 }
 
 CublasLtHandle::CublasLtHandle(Context& context) {
