@@ -37,13 +37,13 @@ Found find_in(const std::filesystem::path& file, const AlgorithmWords& choice = 
 TEST_CASE("an algorithm is chosen once, and found in the file later") {
   const TemporaryDirectory directory;
   const auto file = directory / "cache/tessera/algorithms";
-  CHECK(find_in(file).chosen);
+  REQUIRE(find_in(file).chosen);
   const Found later = find_in(file, {});
-  CHECK_FALSE(later.chosen);
-  CHECK(later.note.empty());
-  CHECK(later.algorithm == kAlgorithm);
-  CHECK(find_in(file, {}, accepts_all, "another GPU").chosen);
-  CHECK_FALSE(find_in(file).chosen);  // Both are in the file.
+  REQUIRE_FALSE(later.chosen);
+  REQUIRE(later.note.empty());
+  REQUIRE(later.algorithm == kAlgorithm);
+  REQUIRE(find_in(file, {}, accepts_all, "another GPU").chosen);
+  REQUIRE_FALSE(find_in(file).chosen);  // Both are in the file.
 }
 
 TEST_CASE("an algorithm that the library does not accept is chosen again") {
@@ -53,8 +53,8 @@ TEST_CASE("an algorithm that the library does not accept is chosen again") {
   const AlgorithmWords other = {9};
   const Found found =
       find_in(file, other, [](const AlgorithmWords& words) { return words[0] == 9; });
-  CHECK(found.chosen);
-  CHECK(find_in(file).algorithm == other);
+  REQUIRE(found.chosen);
+  REQUIRE(find_in(file).algorithm == other);
 }
 
 TEST_CASE("a damaged cache of algorithms is ignored and written again") {
@@ -72,9 +72,9 @@ TEST_CASE("a damaged cache of algorithms is ignored and written again") {
     write_bytes(file, bytes);
     INFO(bytes);
     const Found found = find_in(file);
-    CHECK(found.chosen);
-    CHECK(found.algorithm == kAlgorithm);
-    CHECK_THAT(found.note, Catch::Contains(file.string() + " is damaged: "));
+    REQUIRE(found.chosen);
+    REQUIRE(found.algorithm == kAlgorithm);
+    REQUIRE_THAT(found.note, Catch::Contains(file.string() + " is damaged: "));
     REQUIRE(read_bytes(file) == good);
   }
 }
@@ -83,11 +83,11 @@ TEST_CASE("algorithms are chosen where no file can be written") {
   const TemporaryDirectory directory;
   write_bytes(directory / "file", "");
   const Found found = find_in(directory / "file/algorithms");
-  CHECK(found.algorithm == kAlgorithm);
-  CHECK_THAT(found.note, Catch::Contains("is not used, so they are timed again"));
+  REQUIRE(found.algorithm == kAlgorithm);
+  REQUIRE_THAT(found.note, Catch::Contains("is not used, so they are timed again"));
   std::filesystem::create_directories(directory / "algorithms");
-  CHECK(find_in(directory / "algorithms").algorithm == kAlgorithm);
-  CHECK(find_in({}).algorithm == kAlgorithm);
+  REQUIRE(find_in(directory / "algorithms").algorithm == kAlgorithm);
+  REQUIRE(find_in({}).algorithm == kAlgorithm);
 }
 
 TEST_CASE("of several that need an algorithm, one chooses and the others wait for it") {
@@ -101,21 +101,21 @@ TEST_CASE("of several that need an algorithm, one chooses and the others wait fo
   int chosen = 0;
   for (const Found& each : found) {
     chosen += each.chosen;
-    CHECK(each.algorithm == found[0].algorithm);
+    REQUIRE(each.algorithm == found[0].algorithm);
   }
-  CHECK(chosen == 1);
+  REQUIRE(chosen == 1);
 }
 
 TEST_CASE("the cache of algorithms lies in the user's cache directory") {
   const ScopedVariable home("HOME", "/home/someone");
   {
     const ScopedVariable cache("XDG_CACHE_HOME", "/caches");
-    CHECK(algorithm_cache_file() == "/caches/tessera/cublaslt_algorithms");
+    REQUIRE(algorithm_cache_file() == "/caches/tessera/cublaslt_algorithms");
   }
   const ScopedVariable cache("XDG_CACHE_HOME", "");
-  CHECK(algorithm_cache_file() == "/home/someone/.cache/tessera/cublaslt_algorithms");
+  REQUIRE(algorithm_cache_file() == "/home/someone/.cache/tessera/cublaslt_algorithms");
   const ScopedVariable nowhere("HOME", "");
-  CHECK(algorithm_cache_file().empty());
+  REQUIRE(algorithm_cache_file().empty());
 }
 
 }  // namespace

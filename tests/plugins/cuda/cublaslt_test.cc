@@ -60,9 +60,9 @@ TEST_CASE("cuBLASLt is called with the product of every einsum case") {
     if (row.op != &kEinsumOp) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       INFO(case_name(row, dtype));
-      CHECK(check_case(row, dtype, *device).mismatch == "");
+      REQUIRE(check_case(row, dtype, *device).mismatch == "");
       const FakeCublasLtCounts counts = fake.counts();
-      CHECK(counts.refused == 0);
+      REQUIRE(counts.refused == 0);
       products += counts.products;
     }
   }
@@ -78,10 +78,10 @@ TEST_CASE("cuBLASLt is called for all layouts, paddings, batches and dtypes") {
                                           {DType::kBF16, DType::kBF16},
                                           {DType::kBF16, DType::kF32}}) {
         const ProductShape shape = dense_shape(input, output, 5, 9, 7, layouts, 3, batches);
-        CHECK(product_difference(*device, shape, kUntimed) == "");
+        REQUIRE(product_difference(*device, shape, kUntimed) == "");
         const FakeCublasLtCounts counts = fake.counts();
-        CHECK(counts.products == 1);
-        CHECK(counts.refused == 0);
+        REQUIRE(counts.products == 1);
+        REQUIRE(counts.refused == 0);
       }
     }
   }
@@ -100,14 +100,14 @@ TEST_CASE("cuBLASLt runs bias, GELU, its gradient and accumulation with the prod
       const DType output = epilogue.accumulate ? DType::kF32 : DType::kBF16;
       ProductShape shape = dense_shape(DType::kBF16, output, 6, 16, 8, "nt", 8, batches);
       shape.epilogue = epilogue;
-      CHECK(product_difference(*device, shape, kUntimed) == "");
-      CHECK(fake.counts().products == 1);
+      REQUIRE(product_difference(*device, shape, kUntimed) == "");
+      REQUIRE(fake.counts().products == 1);
       ProductSettings plain = kUntimed;
       plain.plain = true;
-      CHECK(product_difference(*device, shape, plain) == "");
+      REQUIRE(product_difference(*device, shape, plain) == "");
       const FakeCublasLtCounts counts = fake.counts();
-      CHECK(counts.products == 1);
-      CHECK(counts.refused == 0);
+      REQUIRE(counts.products == 1);
+      REQUIRE(counts.refused == 0);
     }
   }
 }
@@ -117,10 +117,10 @@ TEST_CASE("epilogues that cuBLASLt does not have run as a pass of their own") {
     const auto device = make_gpu();
     ProductShape shape = dense_shape(DType::kBF16, DType::kBF16, 6, n, 8);
     shape.epilogue = epilogue;
-    CHECK(product_difference(*device, shape, kUntimed) == "");
+    REQUIRE(product_difference(*device, shape, kUntimed) == "");
     const FakeCublasLtCounts counts = fake.counts();
-    CHECK(counts.products == 1);
-    CHECK(counts.refused == 0);
+    REQUIRE(counts.products == 1);
+    REQUIRE(counts.refused == 0);
   };
   const FakeCublasLt fake;
   device_product(fake, {.activation = Activation::kSilu, .bias = true}, 16);
@@ -136,32 +136,33 @@ TEST_CASE("operands at any address, and empty products, do not go to cuBLASLt") 
   const FakeCublasLt fake;
   const auto device = make_gpu();
   const ProductShape shape = dense_shape(DType::kBF16, DType::kF32, 6, 16, 8);
-  CHECK(product_difference(*device, shape, kUntimed, 1) == "");
-  CHECK(product_difference(*device, dense_shape(DType::kF32, DType::kF32, 3, 4, 0), kUntimed) ==
-        "");
-  CHECK(fake.counts().products == 0);
+  REQUIRE(product_difference(*device, shape, kUntimed, 1) == "");
+  REQUIRE(product_difference(*device, dense_shape(DType::kF32, DType::kF32, 3, 4, 0), kUntimed) ==
+          "");
+  REQUIRE(fake.counts().products == 0);
 }
 
 TEST_CASE("a GPU that cuBLASLt cannot use has our own products") {
   const FakeCublasLt fake({.no_handle = true});
   const ScopedVariable kind("TESSERA_CUDA_GEMM", "");
   const auto device = make_gpu();
-  CHECK_THAT(device->description(),
-             Catch::Contains("matrix products by own kernels (cuBLASLt 13.1.0 cannot use this GPU: "
-                             "CUBLAS_STATUS_NOT_INITIALIZED)"));
+  REQUIRE_THAT(
+      device->description(),
+      Catch::Contains("matrix products by own kernels (cuBLASLt 13.1.0 cannot use this GPU: "
+                      "CUBLAS_STATUS_NOT_INITIALIZED)"));
   const ProductShape shape = dense_shape(DType::kF32, DType::kF32, 2, 3, 4);
-  CHECK(product_difference(*device, shape, product_settings()) == "");
-  CHECK(fake.counts().products == 0);
+  REQUIRE(product_difference(*device, shape, product_settings()) == "");
+  REQUIRE(fake.counts().products == 0);
 }
 
 TEST_CASE("cuBLASLt is the default where it is usable") {
   const FakeCublasLt fake;
   const ScopedVariable kind("TESSERA_CUDA_GEMM", "untimed");
   const auto device = make_gpu();
-  CHECK_THAT(device->description(), Catch::Contains("matrix products by cuBLASLt 13.1.0"));
+  REQUIRE_THAT(device->description(), Catch::Contains("matrix products by cuBLASLt 13.1.0"));
   const auto product =
       make_product(context_of(*device), dense_shape(DType::kF32, DType::kF32, 2, 3, 4));
-  CHECK(product->scratch_bytes() >= 4 << 20);
+  REQUIRE(product->scratch_bytes() >= 4 << 20);
 }
 
 TEST_CASE("candidates are timed once, and the fastest is kept on disk") {
@@ -173,20 +174,20 @@ TEST_CASE("candidates are timed once, and the fastest is kept on disk") {
     make_product(context_of(*device), of, kTimed);
     return fake.counts().products;
   };
-  CHECK(timings(shape) > 0);
-  CHECK(timings(shape) == 0);
+  REQUIRE(timings(shape) > 0);
+  REQUIRE(timings(shape) == 0);
   const std::string text = read_bytes(fake.cache_file());
-  CHECK_THAT(text,
-             Catch::Contains(context_of(*device).name() + ", cuBLASLt 13.1.0, " + shape.text()));
+  REQUIRE_THAT(text,
+               Catch::Contains(context_of(*device).name() + ", cuBLASLt 13.1.0, " + shape.text()));
   ProductShape other = shape;
   other.epilogue.accumulate = true;
-  CHECK(timings(other) > 0);
+  REQUIRE(timings(other) > 0);
   fake.behave({.version = 130200});
-  CHECK(timings(shape) > 0);
+  REQUIRE(timings(shape) > 0);
   fake.behave({.no_old_algorithms = true});
-  CHECK(timings(shape) > 0);
+  REQUIRE(timings(shape) > 0);
   fake.behave({});
-  CHECK(product_difference(*device, shape, kTimed) == "");
+  REQUIRE(product_difference(*device, shape, kTimed) == "");
 }
 
 // The library needs no GPU for that.
@@ -202,7 +203,7 @@ TEST_CASE("the installed cuBLASLt accepts our descriptors") {
     ProductShape shape = dense_shape(DType::kBF16, DType::kBF16, 6, 16, 8, "nt", 8, 3);
     const bool forward = activation == Activation::kGelu;
     shape.epilogue = {.activation = activation, .bias = forward, .saves_operand = forward};
-    CHECK(error_of([&] { CublasLtProblem(*table, shape); }) == "no error");
+    REQUIRE(error_of([&] { CublasLtProblem(*table, shape); }) == "no error");
   }
 }
 

@@ -54,7 +54,7 @@ TEST_CASE("einsum on a GPU computes every op case") {
     if (row.op != &kEinsumOp) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       INFO(case_name(row, dtype));
-      CHECK(check_case(row, dtype, *device).mismatch == "");
+      REQUIRE(check_case(row, dtype, *device).mismatch == "");
       ++cases;
     }
   }
@@ -78,7 +78,7 @@ TEST_CASE("einsum on a GPU with axes in any order, packed where they form no mat
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const OpCase row = einsum_case(x, y, z, sizes);
       INFO(x << ", " << y << " -> " << z);
-      CHECK(check_case(row, dtype, *device).mismatch == "");
+      REQUIRE(check_case(row, dtype, *device).mismatch == "");
     }
   }
 }
@@ -91,7 +91,7 @@ TEST_CASE("einsum on a GPU of empty operands, and over an empty axis") {
     sizes[empty] = 0;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       INFO(empty);
-      CHECK(check_case(einsum_case("bmk", "bkn", "bmn", sizes), dtype, *device).mismatch == "");
+      REQUIRE(check_case(einsum_case("bmk", "bkn", "bmn", sizes), dtype, *device).mismatch == "");
     }
   }
 }
@@ -110,9 +110,9 @@ TEST_CASE("the reference product has any size, layout, padding, batch and alignm
           const ProductShape shape = dense_shape(input, output, m, n, k, layouts, pad, batches);
           return product_difference(*device, shape, kReference, offset);
         };
-        CHECK(difference(DType::kF32, DType::kF32) == "");
-        CHECK(difference(DType::kBF16, DType::kBF16) == "");
-        CHECK(difference(DType::kBF16, DType::kF32) == "");
+        REQUIRE(difference(DType::kF32, DType::kF32) == "");
+        REQUIRE(difference(DType::kBF16, DType::kBF16) == "");
+        REQUIRE(difference(DType::kBF16, DType::kF32) == "");
       }
     }
   }
@@ -133,7 +133,7 @@ TEST_CASE("the reference product's large tiles compute the bits of its small one
       const ProductResult all = run_product(*device, large, kReference);
       const int64_t size = small.c_extent();
       for (const int64_t batch : {int64_t{0}, large.batches - 1})
-        CHECK(std::equal(one.c.begin(), one.c.end(), all.c.begin() + batch * size));
+        REQUIRE(std::equal(one.c.begin(), one.c.end(), all.c.begin() + batch * size));
     }
   }
 }
@@ -143,14 +143,14 @@ TEST_CASE("the reference product's bits are the same in every run, and of a row 
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const ProductShape shape = dense_shape(dtype, DType::kF32, 37, 45, 83, "nt");
     const ProductResult result = run_product(*device, shape, kReference);
-    CHECK(run_product(*device, shape, kReference).c == result.c);
+    REQUIRE(run_product(*device, shape, kReference).c == result.c);
     const ProductShape row = dense_shape(dtype, DType::kF32, 1, 45, 83, "nt");
     ProductShape same_operands = shape;  // Every row is the first.
     same_operands.matrices.a.leading = 0;
     const ProductResult rows = run_product(*device, same_operands, kReference);
-    CHECK(std::equal(rows.c.begin(), rows.c.begin() + 45, rows.c.end() - 45));
-    CHECK(std::equal(rows.c.begin(), rows.c.begin() + 45,
-                     run_product(*device, row, kReference).c.begin()));
+    REQUIRE(std::equal(rows.c.begin(), rows.c.begin() + 45, rows.c.end() - 45));
+    REQUIRE(std::equal(rows.c.begin(), rows.c.begin() + 45,
+                       run_product(*device, row, kReference).c.begin()));
   }
 }
 
@@ -174,8 +174,8 @@ TEST_CASE("epilogues of the reference product, fused and as a pass of their own"
         if (input == DType::kF32 && output == DType::kBF16) continue;
         ProductShape shape = dense_shape(input, output, 19, 24, 21, "tn", 8, 2);
         shape.epilogue = epilogue;
-        CHECK(product_difference(*device, shape, kReference) == "");
-        CHECK(product_difference(*device, shape, kPlainReference) == "");
+        REQUIRE(product_difference(*device, shape, kReference) == "");
+        REQUIRE(product_difference(*device, shape, kPlainReference) == "");
       }
     }
   }
@@ -186,34 +186,35 @@ TEST_CASE("TESSERA_CUDA_GEMM names the product, and unknown words are errors") {
     const ScopedVariable variable("TESSERA_CUDA_GEMM", text);
     return product_settings();
   };
-  CHECK(settings_of("").kind == ProductSettings::Kind::kDefault);
-  CHECK(settings_of("reference").kind == ProductSettings::Kind::kReference);
+  REQUIRE(settings_of("").kind == ProductSettings::Kind::kDefault);
+  REQUIRE(settings_of("reference").kind == ProductSettings::Kind::kReference);
   const ProductSettings all = settings_of("cublaslt,plain,untimed");
-  CHECK(all.kind == ProductSettings::Kind::kCublasLt);
-  CHECK((all.plain && all.untimed));
-  CHECK_THAT(error_of([&] { settings_of("plane"); }),
-             Catch::Contains("TESSERA_CUDA_GEMM: unknown word 'plane'") &&
-                 Catch::Contains("did you mean") && Catch::Contains("expected reference"));
+  REQUIRE(all.kind == ProductSettings::Kind::kCublasLt);
+  REQUIRE((all.plain && all.untimed));
+  REQUIRE_THAT(error_of([&] { settings_of("plane"); }),
+               Catch::Contains("TESSERA_CUDA_GEMM: unknown word 'plane'") &&
+                   Catch::Contains("did you mean") && Catch::Contains("expected reference"));
 }
 
 TEST_CASE("a driver that NVIDIA's libraries do not use has our own products") {
   const ScopedVariable library("TESSERA_CUBLASLT", ""), kind("TESSERA_CUDA_GEMM", "");
   const auto device = make_gpu();
-  CHECK_THAT(device->description(), Catch::Contains("matrix products by own kernels (TESSERA_CUDA_"
-                                                    "DRIVER names another driver"));
+  REQUIRE_THAT(device->description(),
+               Catch::Contains("matrix products by own kernels (TESSERA_CUDA_"
+                               "DRIVER names another driver"));
   const ScopedVariable cublaslt("TESSERA_CUDA_GEMM", "cublaslt");
-  CHECK_THAT(error_of([&] {
-               make_product(context_of(*device), dense_shape(DType::kF32, DType::kF32, 2, 2, 2));
-             }),
-             Catch::Contains("TESSERA_CUDA_GEMM=cublaslt: ") &&
-                 Catch::Contains("use TESSERA_CUDA_GEMM=reference"));
+  REQUIRE_THAT(error_of([&] {
+                 make_product(context_of(*device), dense_shape(DType::kF32, DType::kF32, 2, 2, 2));
+               }),
+               Catch::Contains("TESSERA_CUDA_GEMM=cublaslt: ") &&
+                   Catch::Contains("use TESSERA_CUDA_GEMM=reference"));
 }
 
 TEST_CASE("a missing cuBLASLt is named in one sentence") {
   const ScopedVariable library("TESSERA_CUBLASLT", "/nowhere/libcublasLt.so.13");
   const ScopedVariable kind("TESSERA_CUDA_GEMM", "");
-  CHECK_THAT(make_gpu()->description(),
-             Catch::Contains("matrix products by own kernels (no cuBLASLt: /nowhere/"));
+  REQUIRE_THAT(make_gpu()->description(),
+               Catch::Contains("matrix products by own kernels (no cuBLASLt: /nowhere/"));
 }
 
 }  // namespace
