@@ -13,7 +13,7 @@ if(TARGET test_plugins_cuda)
   # The stand-in for cuBLASLt computes on the memory of the virtual GPU.
   add_library(fake_cublaslt MODULE ${CMAKE_SOURCE_DIR}/tests/plugins/cuda/fake_cublaslt.cc)
   target_link_libraries(fake_cublaslt PRIVATE virtual_gpu)
-  set_target_properties(fake_cublaslt PROPERTIES PREFIX ""
+  set_target_properties(fake_cublaslt PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN"
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
   add_dependencies(test_plugins_cuda tessera_cuda fake_cublaslt)
   set_property(TEST test_plugins_cuda PROPERTY ENVIRONMENT
