@@ -43,5 +43,7 @@ extern const Op kRepeatOp;
 // A group of elementwise nodes that run as one loop; its body is the group. Never traced: the
 // fusion pass makes it.
 extern const Op kFusedOp;
+// An einsum and elementwise nodes on its result (core/passes/fusion/fuse_products.h). Never traced.
+extern const Op kFusedProductOp;
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 
 #include "core/graph/verify.h"
 #include "core/passes/fusion/fuse.h"
+#include "core/passes/fusion/fuse_products.h"
 #include "core/passes/schedule/schedule.h"
 #include "core/passes/spmd/lower.h"
 
@@ -34,10 +35,11 @@ Graph compile_shared(const Graph& traced, const CompileOptions& options,
 }
 
 Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t device,
-                         Stages stages) {
+                         Stages stages, Products products) {
   const Mesh local;  // Lowered graphs have local types.
   Graph graph = lower(rematerialized, options.mesh, device);
   end_stage("lower", graph, local, options, stages);
+  if (products == Products::kFused) graph = fuse_products(graph);
   graph = fuse(graph);
   end_stage("fuse", graph, local, options, stages);
   graph = schedule(graph);

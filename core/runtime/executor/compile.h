@@ -33,7 +33,9 @@ Graph compile_shared(const Graph& traced, const CompileOptions& options,
 
 // The other passes, for one device of the mesh. on_stage is called only with kShown.
 enum class Stages { kShown, kSilent };
+// Whether matrix products apply what follows them (fuse_products), as far as the backend can.
+enum class Products { kAlone, kFused };
 Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t device,
-                         Stages stages);
+                         Stages stages, Products products);
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/numbers.h"
 #include "core/base/region.h"
+#include "core/ops/repeat.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_threads.h"
 
@@ -290,8 +291,11 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
   impl.check_mesh(options.mesh);
   Program program;
   const Graph shared = compile_shared(traced, options, program.saved);
+  const Products products =
+      impl.parts[0]->device().has_kernel(kFusedProductOp) ? Products::kFused : Products::kAlone;
   // The first device's graph is compiled by the caller's thread, whose errors have context.
-  Graph first = compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown);
+  Graph first =
+      compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown, products);
   program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.persistent,
                              options.communication.value_or(impl.usual_communication()));
   program.graphs.resize(impl.parts.size());
@@ -300,7 +304,7 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
     impl.on_all([&](const DeviceExecutor& part, size_t i) {
       if (i == 0) return;
       program.graphs[i] = std::make_shared<const Graph>(
-          compile_for_device(shared, options, part.number(), Stages::kSilent));
+          compile_for_device(shared, options, part.number(), Stages::kSilent, products));
     });
   }
   program.inputs = global_types(program.plan.inputs, [&](const std::string& name) {

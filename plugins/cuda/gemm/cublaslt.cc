@@ -224,9 +224,10 @@ cublasStatus_t CublasLtProblem::run(cublasLtHandle_t handle, CUstream stream,
   if (epilogue.activation == Activation::kGeluGradient)
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.slopes);
   const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
-  const float one = 1.0f, beta = epilogue.accumulate ? 1.0f : 0.0f;
+  const float one = 1.0f, beta = epilogue.adds ? 1.0f : 0.0f;
+  const CUdeviceptr addend = epilogue.adds ? operands.addend : operands.c;
   return library_.cublasLtMatmul(handle, description_, &one, pointer(operands.b), first_,
-                                 pointer(operands.a), second_, &beta, pointer(operands.c), result_,
+                                 pointer(operands.a), second_, &beta, pointer(addend), result_,
                                  pointer(operands.c), result_, &algorithm, pointer(workspace),
                                  static_cast<size_t>(workspace_bytes), stream);
 }

@@ -12,14 +12,15 @@
 #include "plugins/cuda/device/context.h"
 #include "plugins/cuda/gemm/product.h"
 
-#define TESSERA_CUBLASLT_FUNCTIONS(X)                                                              \
-  X(cublasLtCreate)                                                                                \
-  X(cublasLtDestroy)                                                                               \
-  X(cublasLtGetVersion) X(cublasLtGetStatusName) X(cublasLtMatmulDescCreate)                       \
-      X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) \
-          X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)                       \
-              X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                 \
-                  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic)        \
+#define TESSERA_CUBLASLT_FUNCTIONS(X)                                                       \
+  X(cublasLtCreate)                                                                         \
+  X(cublasLtDestroy)                                                                        \
+  X(cublasLtGetVersion)                                                                     \
+  X(cublasLtGetStatusName) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)         \
+      X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate)                       \
+          X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)                \
+              X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)          \
+                  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) \
                       X(cublasLtMatmulAlgoCheck) X(cublasLtMatmul)
 
 namespace tessera::cuda {

@@ -105,8 +105,8 @@ class CublasLtProduct final : public Product {
   }
 
   void enqueue(CUstream stream, const ProductOperands& operands) override {
-    const CUdeviceptr all =
-        operands.a | operands.b | operands.c | operands.bias | operands.slopes | operands.saved;
+    const CUdeviceptr all = operands.a | operands.b | operands.c | operands.bias | operands.slopes |
+                            operands.addend | operands.saved;
     // The algorithm was chosen for 16 bytes; a view may begin anywhere.
     if (all % 16 != 0) return unaligned_->enqueue(stream, operands);
     handle_.library()->check(run(stream, operands, algorithm_),
@@ -135,7 +135,7 @@ class CublasLtProduct final : public Product {
   }
 
   // The fastest; nullopt if there is no memory for a trial. It runs while kernels are prepared, not
-  // in the first step: a step may be captured into a graph, and in place it would add to gradients.
+  // in the first step: a step may be captured into a graph, and its sums may be added in place.
   // Operands are random numbers (with zeros the GPU would draw less power, and clock higher) and
   // not in the L2 cache.
   std::optional<AlgorithmWords> time(
@@ -173,6 +173,7 @@ class CublasLtProduct final : public Product {
         .c = made(true, shape_.c_extent(), output),
         .bias = made(epilogue.bias, shape_.matrices.n, output),
         .slopes = made(epilogue.activation == Activation::kGeluGradient, shape_.c_extent(), output),
+        .addend = made(epilogue.adds, shape_.c_extent(), output),
         .saved = made(epilogue.saves_operand, shape_.c_extent(), output),
         .scratch = trial.allocate(scratch_bytes())};
   }

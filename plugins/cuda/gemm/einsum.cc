@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of einsum: batches of products; operands whose axes form no matrix in memory are
-// packed first, as on the CPU (core/backend/cpu/gemm/einsum.h).
+// The kernel of einsum, alone or with an epilogue: batches of products; operands whose axes form no
+// matrix in memory are packed first, as on the CPU (core/backend/cpu/gemm/einsum.h).
 #include "core/backend/cpu/gemm/einsum.h"
 
 #include <algorithm>
@@ -10,7 +10,11 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/gemm/product.h"
 
@@ -23,7 +27,7 @@ int64_t aligned_scratch(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 class Packer {
  public:
   Packer(Context& context, const Packing& packing, DType dtype)
-      : context_(context),
+      : context_(&context),
         function_(
             context.function("product", dtype_bytes(dtype) == 2 ? "pack_2_bytes" : "pack_4_bytes")),
         shape_(elementwise_shape(context, packing.elements)) {
@@ -40,11 +44,11 @@ class Packer {
     PackParameters p = p_;
     p.from = reinterpret_cast<const void*>(from);
     p.to = reinterpret_cast<void*>(to);
-    launch(context_, stream, function_, shape_, p);
+    launch(*context_, stream, function_, shape_, p);
   }
 
  private:
-  Context& context_;
+  Context* context_;
   Function function_;
   LaunchShape shape_;
   PackParameters p_ = {};
@@ -78,9 +82,10 @@ std::vector<Offsets> outer_offsets(const IterationSpace& batch) {
   return offsets;
 }
 
-ProductShape product_shape(const Contraction& contraction) {
+ProductShape product_shape(const Contraction& contraction, const Epilogue& epilogue) {
   ProductShape shape;
   shape.matrices = contraction.shape;
+  shape.epilogue = epilogue;
   if (const auto inner = inner_dimension(contraction.batch)) {
     const auto stride = [&](size_t o) { return contraction.batch.operands[o][*inner]; };
     shape.batches = contraction.batch.sizes[*inner];
@@ -89,59 +94,175 @@ ProductShape product_shape(const Contraction& contraction) {
   return shape;
 }
 
+// A copy in the other direction.
+Packing reversed(const Packing& packing) {
+  Packing result = packing;
+  std::swap(result.space.operands[0], result.space.operands[1]);
+  return result;
+}
+
+// An einsum and its epilogue, with the numbers of the node's operands.
+struct ProductNode {
+  Contraction contraction;
+  Epilogue epilogue;
+  size_t a = 0, b = 1;
+  std::optional<size_t> bias, slopes, addend;
+};
+
+ProductNode read_einsum(const Graph& graph, const Node& node) {
+  ProductNode product;
+  product.contraction = make_contraction(graph, node);
+  if (product.contraction.swapped) std::swap(product.a, product.b);
+  return product;
+}
+
+Activation activation_of(const OpDef* op) {
+  if (op == &kGeluTanhOp) return Activation::kGelu;
+  if (op == &kSiluOp) return Activation::kSilu;
+  if (op == &kGeluTanhGradOp) return Activation::kGeluGradient;
+  CHECK(op == &kSiluGradOp, "{} after a product", op->name);
+  return Activation::kSiluGradient;
+}
+
+// The body of a `fused_product` (core/passes/fusion/fuse_products.h).
+ProductNode read_fused_product(const Node& node) {
+  const Graph& body = *node.bodies[0];
+  const auto number_of = [&](ValueId value) -> std::optional<size_t> {
+    for (size_t i = 0; i < body.inputs().size(); ++i)
+      if (body.inputs()[i].value == value) return i;
+    return std::nullopt;
+  };
+  const Node& einsum = *body.nodes().begin();
+  ProductNode product = read_einsum(body, einsum);
+  product.a = *number_of(einsum.inputs[product.contraction.swapped ? 1 : 0]);
+  product.b = *number_of(einsum.inputs[product.contraction.swapped ? 0 : 1]);
+  Epilogue& epilogue = product.epilogue;
+  for (const Node& each : body.nodes()) {
+    if (each.op == &kEinsumOp) continue;
+    if (each.op == &kCastOp) {
+      product.contraction.shape.output = body.type(each.outputs[0]).dtype;
+    } else if (each.op == &kAddOp) {
+      const auto first = number_of(each.inputs[0]);
+      const auto other = first ? first : number_of(each.inputs[1]);
+      const bool like_result =
+          body.type(body.inputs()[*other].value).axes == body.type(each.outputs[0]).axes;
+      (like_result ? epilogue.adds : epilogue.bias) = true;
+      (like_result ? product.addend : product.bias) = other;
+    } else {
+      epilogue.activation = activation_of(each.op);
+      if (each.inputs.size() == 2) product.slopes = number_of(each.inputs[0]);
+    }
+  }
+  epilogue.saves_operand = body.outputs().size() == 2;
+  return product;
+}
+
 class EinsumKernel final : public CudaKernel {
  public:
   EinsumKernel(const Graph& graph, const Node& node, Context& context)
-      : EinsumKernel(make_contraction(graph, node), context) {}
-  EinsumKernel(const Contraction& contraction, Context& context)
-      : product_(make_product(context, product_shape(contraction))),
-        offsets_(outer_offsets(contraction.batch)),
-        swapped_(contraction.swapped),
-        input_bytes_(dtype_bytes(contraction.shape.input)),
-        output_bytes_(dtype_bytes(contraction.shape.output)) {
-    const auto reserve = [&](std::optional<Packer>& packer, const std::optional<Packing>& packing,
-                             DType dtype) {
-      const int64_t begin = scratch_;
-      if (!packing) return begin;
-      packer.emplace(context, *packing, dtype);
-      scratch_ += aligned_scratch(packing->elements * dtype_bytes(dtype));
-      return begin;
-    };
-    a_scratch_ = reserve(pack_a_, contraction.pack_a, contraction.shape.input);
-    b_scratch_ = reserve(pack_b_, contraction.pack_b, contraction.shape.input);
-    c_scratch_ = reserve(pack_c_, contraction.pack_c, contraction.shape.output);
+      : EinsumKernel(node.op == &kEinsumOp ? read_einsum(graph, node) : read_fused_product(node),
+                     context) {}
+  EinsumKernel(const ProductNode& node, Context& context)
+      : product_(make_product(context, product_shape(node.contraction, node.epilogue))),
+        offsets_(outer_offsets(node.contraction.batch)),
+        a_(node.a),
+        b_(node.b),
+        bias_(node.bias),
+        saves_(node.epilogue.saves_operand),
+        input_bytes_(dtype_bytes(node.contraction.shape.input)),
+        output_bytes_(dtype_bytes(node.contraction.shape.output)) {
+    const Contraction& contraction = node.contraction;
+    const DType input = contraction.shape.input, output = contraction.shape.output;
+    pack_a_ = packed(context, contraction.pack_a, input);
+    pack_b_ = packed(context, contraction.pack_b, input);
+    unpack_c_ = packed(context, contraction.pack_c, output);
+    // Other operands like C are brought into its order.
+    std::optional<Packing> to_c;
+    if (contraction.pack_c) to_c = reversed(*contraction.pack_c);
+    if (node.slopes) slopes_ = {*node.slopes, packed(context, to_c, output)};
+    if (node.addend) addend_ = {*node.addend, packed(context, to_c, output)};
+    if (saves_) unpack_saved_ = packed(context, contraction.pack_c, output);
   }
 
   int64_t scratch_bytes() const override { return scratch_ + product_->scratch_bytes(); }
 
+  // Each element of the addend is read before the same element of the result is written.
+  bool may_overwrite(int64_t output, int64_t input) const override {
+    const auto number = static_cast<size_t>(input);
+    return output == 0 && addend_ && addend_->input == number && number != a_ && number != b_ &&
+           number != bias_;
+  }
+
   void enqueue(CUstream stream, const LaunchArgs& args) override {
-    const auto packed = [&](const std::optional<Packer>& packer, DeviceAddress from,
-                            int64_t scratch) {
-      if (!packer) return from;
-      packer->enqueue(stream, pointer_of(from), pointer_of(args.scratch + scratch));
-      return args.scratch + scratch;
+    const auto bring = [&](const Packed& packed, size_t input) {
+      return packed.enter(stream, args.inputs[input], args.scratch);
     };
-    const DeviceAddress a = packed(pack_a_, args.inputs[swapped_ ? 1 : 0], a_scratch_);
-    const DeviceAddress b = packed(pack_b_, args.inputs[swapped_ ? 0 : 1], b_scratch_);
-    const DeviceAddress c = pack_c_ ? args.scratch + c_scratch_ : args.outputs[0];
+    const DeviceAddress a = bring(pack_a_, a_), b = bring(pack_b_, b_);
+    const DeviceAddress c = unpack_c_.place(args.outputs[0], args.scratch);
+    DeviceAddress slopes, addend, saved;
+    if (slopes_) slopes = bring(slopes_->packed, slopes_->input);
+    if (addend_) addend = bring(addend_->packed, addend_->input);
+    if (saves_) saved = unpack_saved_.place(args.outputs[1], args.scratch);
+    const auto like_c = [&](DeviceAddress begin, const Offsets& offset) {
+      return begin.is_null() ? 0 : pointer_of(begin + offset[2] * output_bytes_);
+    };
     for (const Offsets& offset : offsets_)
       product_->enqueue(stream, {.a = pointer_of(a + offset[0] * input_bytes_),
                                  .b = pointer_of(b + offset[1] * input_bytes_),
-                                 .c = pointer_of(c + offset[2] * output_bytes_),
+                                 .c = like_c(c, offset),
+                                 .bias = bias_ ? pointer_of(args.inputs[*bias_]) : 0,
+                                 .slopes = like_c(slopes, offset),
+                                 .addend = like_c(addend, offset),
+                                 .saved = like_c(saved, offset),
                                  .scratch = pointer_of(args.scratch + scratch_)});
-    if (pack_c_) pack_c_->enqueue(stream, pointer_of(c), pointer_of(args.outputs[0]));
+    unpack_c_.leave(stream, args.outputs[0], args.scratch);
+    if (saves_) unpack_saved_.leave(stream, args.outputs[1], args.scratch);
   }
 
  private:
+  // An operand in place, or packed in the scratch.
+  struct Packed {
+    std::optional<Packer> packer;
+    int64_t scratch = 0;
+
+    DeviceAddress place(DeviceAddress operand, DeviceAddress all_scratch) const {
+      return packer ? all_scratch + scratch : operand;
+    }
+    DeviceAddress enter(CUstream stream, DeviceAddress from, DeviceAddress all_scratch) const {
+      const DeviceAddress to = place(from, all_scratch);
+      if (packer) packer->enqueue(stream, pointer_of(from), pointer_of(to));
+      return to;
+    }
+    void leave(CUstream stream, DeviceAddress to, DeviceAddress all_scratch) const {
+      const DeviceAddress from = place(to, all_scratch);
+      if (packer) packer->enqueue(stream, pointer_of(from), pointer_of(to));
+    }
+  };
+  struct LikeResult {
+    size_t input = 0;
+    Packed packed;
+  };
+
+  Packed packed(Context& context, const std::optional<Packing>& packing, DType dtype) {
+    Packed result{std::nullopt, scratch_};
+    if (!packing) return result;
+    result.packer.emplace(context, *packing, dtype);
+    scratch_ += aligned_scratch(packing->elements * dtype_bytes(dtype));
+    return result;
+  }
+
   std::unique_ptr<Product> product_;
   std::vector<Offsets> offsets_;
-  bool swapped_;
+  size_t a_, b_;
+  std::optional<size_t> bias_;
+  bool saves_;
   int64_t input_bytes_, output_bytes_;
-  std::optional<Packer> pack_a_, pack_b_, pack_c_;
-  int64_t scratch_ = 0, a_scratch_ = 0, b_scratch_ = 0, c_scratch_ = 0;
+  Packed pack_a_, pack_b_, unpack_c_, unpack_saved_;
+  std::optional<LikeResult> slopes_, addend_;
+  int64_t scratch_ = 0;
 };
 
-const KernelRegistrar kRegisterEinsum{&kEinsumOp, make_kernel<EinsumKernel>};
+const KernelRegistrar kRegisterEinsum{{&kEinsumOp, &kFusedProductOp}, make_kernel<EinsumKernel>};
 
 }  // namespace
 }  // namespace tessera::cuda

@@ -31,7 +31,7 @@ std::string epilogue_text(const Epilogue& epilogue) {
   std::string text(kNames[static_cast<size_t>(epilogue.activation)]);
   if (epilogue.bias) text += ",bias";
   if (epilogue.saves_operand) text += ",saved";
-  if (epilogue.accumulate) text += ",accumulate";
+  if (epilogue.adds) text += ",adds";
   return text;
 }
 
@@ -41,17 +41,16 @@ class PlainProduct final : public Product {
   PlainProduct(Context& context, const ProductShape& shape, std::unique_ptr<Product> product)
       : context_(context),
         product_(std::move(product)),
-        accumulate_(shape.epilogue.accumulate),
+        adds_(shape.epilogue.adds),
         function_(context.function("product", "product_epilogue")) {
     const GemmShape& s = shape.matrices;
-    // The product that is added to C lies behind its own scratch until then.
+    // The product lies behind its own scratch, for C may be what it is added to.
     own_scratch_ = (product_->scratch_bytes() + 255) / 256 * 256;
-    if (accumulate_) sum_bytes_ = shape.c_extent() * dtype_bytes(s.output);
+    if (adds_) sum_bytes_ = shape.c_extent() * dtype_bytes(s.output);
     p_.batches = shape.batches;
     p_.c_stride = shape.c_stride, p_.c_leading = s.c_leading;
     p_.m = static_cast<int32_t>(s.m), p_.n = static_cast<int32_t>(s.n);
     p_.activation = shape.epilogue.activation;
-    p_.accumulate = accumulate_;
     p_.c_is_bf16 = s.output == DType::kBF16;
     shape_ = elementwise_shape(context, shape.batches * s.m * s.n);
   }
@@ -63,10 +62,10 @@ class PlainProduct final : public Product {
         .a = operands.a, .b = operands.b, .c = operands.c, .scratch = operands.scratch};
     const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
     ProductParameters p = p_;
-    if (accumulate_) bare.c = operands.scratch + static_cast<CUdeviceptr>(own_scratch_);
+    if (adds_) bare.c = operands.scratch + static_cast<CUdeviceptr>(own_scratch_);
     p.a = pointer(bare.c), p.c = pointer(operands.c);
     p.bias = pointer(operands.bias), p.slopes = pointer(operands.slopes);
-    p.saved = pointer(operands.saved);
+    p.addend = pointer(operands.addend), p.saved = pointer(operands.saved);
     product_->enqueue(stream, bare);
     launch(context_, stream, function_, shape_, p);
   }
@@ -74,7 +73,7 @@ class PlainProduct final : public Product {
  private:
   Context& context_;
   std::unique_ptr<Product> product_;
-  bool accumulate_;
+  bool adds_;
   Function function_;
   LaunchShape shape_;
   ProductParameters p_ = {};
@@ -86,9 +85,7 @@ void check_epilogue(const ProductShape& shape) {
   const bool forward =
       epilogue.activation == Activation::kGelu || epilogue.activation == Activation::kSilu;
   CHECK(!epilogue.saves_operand || forward, "{}", shape.text());
-  CHECK(!epilogue.accumulate ||
-            (epilogue == Epilogue{.accumulate = true} && shape.matrices.output == DType::kF32),
-        "{}", shape.text());
+  CHECK(!epilogue.adds || epilogue == Epilogue{.adds = true}, "{}", shape.text());
 }
 
 std::unique_ptr<Product> fused_product(Context& context, const ProductShape& shape,

@@ -49,7 +49,7 @@ __device__ float finished(const ProductParameters& p, float x, int64_t i, int co
     x = activated(p.activation, x);
   else if (p.activation != Activation::kNone)
     x *= slope_of(p.activation, load_element(p.slopes, i, p.c_is_bf16));
-  if (p.accumulate) x += load_element(p.c, i, p.c_is_bf16);
+  if (p.addend != nullptr) x += load_element(p.addend, i, p.c_is_bf16);
   return x;
 }
 
@@ -387,8 +387,8 @@ TESSERA_PRODUCTS(Bf16Product, bf16, 128)
 TESSERA_PRODUCTS(F32Product, f32, 32)
 TESSERA_PRODUCTS(F32Product, f32, 64)
 
-// The epilogue of a product that lies in C, or, with `accumulate`, in A of the same layout: two
-// passes instead of one, 2 to 4 more bytes an element read and written.
+// The epilogue of a product that lies in A, which is like C and may be C: a pass of its own, in
+// which each element is read and written once more.
 extern "C" __global__ void __launch_bounds__(256)
     product_epilogue(const __grid_constant__ ProductParameters p) {
   const int64_t size = static_cast<int64_t>(p.m) * p.n;
@@ -396,7 +396,7 @@ extern "C" __global__ void __launch_bounds__(256)
     const int64_t row = i % size / p.n;
     const int column = static_cast<int>(i % p.n);
     const int64_t at = i / size * p.c_stride + row * p.c_leading + column;
-    const float x = load_element(p.accumulate ? p.a : p.c, at, p.c_is_bf16);
+    const float x = load_element(p.a, at, p.c_is_bf16);
     store_element(p.c, at, p.c_is_bf16, finished(p, x, at, column));
   }
 }

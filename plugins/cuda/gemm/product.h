@@ -13,13 +13,13 @@
 
 namespace tessera::cuda {
 
-// What is done to a product in f32 before it is stored. `accumulate` adds it to C, which is f32,
-// and goes with nothing else; `saves_operand` goes with an activation that is no gradient.
+// What is done to a product in f32 before it is stored. `adds` another matrix, which may be C
+// itself, and goes with nothing else; `saves_operand` goes with an activation that is no gradient.
 struct Epilogue {
   Activation activation = Activation::kNone;
   bool bias = false;
   bool saves_operand = false;
-  bool accumulate = false;
+  bool adds = false;
   bool operator==(const Epilogue&) const = default;
   bool empty() const { return *this == Epilogue(); }
 };
@@ -43,7 +43,7 @@ struct ProductShape {
 // to 64 bytes.
 struct ProductOperands {
   CUdeviceptr a = 0, b = 0, c = 0;
-  CUdeviceptr bias = 0, slopes = 0, saved = 0;
+  CUdeviceptr bias = 0, slopes = 0, addend = 0, saved = 0;
   CUdeviceptr scratch = 0;
 };
 

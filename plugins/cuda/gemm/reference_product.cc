@@ -49,7 +49,7 @@ class ReferenceProduct final : public Product {
     const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
     p.a = pointer(operands.a), p.b = pointer(operands.b), p.c = pointer(operands.c);
     p.bias = pointer(operands.bias), p.slopes = pointer(operands.slopes);
-    p.saved = pointer(operands.saved);
+    p.addend = pointer(operands.addend), p.saved = pointer(operands.saved);
     p.a_aligned &= operands.a % 16 == 0;
     p.b_aligned &= operands.b % 16 == 0;
     p.c_is_plain &= operands.c % 16 == 0;
@@ -67,7 +67,6 @@ class ReferenceProduct final : public Product {
     p_.n = static_cast<int32_t>(s.n);
     p_.k = static_cast<int32_t>(s.k);
     p_.activation = shape.epilogue.activation;
-    p_.accumulate = shape.epilogue.accumulate;
     p_.c_is_bf16 = s.output == DType::kBF16;
     p_.a_aligned = lines_aligned(s.a, shape.a_stride, input_bytes);
     p_.b_aligned = lines_aligned(s.b, shape.b_stride, input_bytes);

@@ -87,17 +87,17 @@ TEST_CASE("cuBLASLt is called for all layouts, paddings, batches and dtypes") {
   }
 }
 
-TEST_CASE("cuBLASLt runs bias, GELU, its gradient and accumulation with the product") {
+TEST_CASE("cuBLASLt runs bias, GELU, its gradient and sums with the product") {
   const FakeCublasLt fake;
   const auto device = make_gpu();
   std::vector<Epilogue> epilogues = {
-      {.bias = true}, {.accumulate = true}, {.activation = Activation::kGeluGradient}};
+      {.bias = true}, {.adds = true}, {.activation = Activation::kGeluGradient}};
   for (const bool bias : {false, true})
     for (const bool saves : {false, true})
       epilogues.push_back({.activation = Activation::kGelu, .bias = bias, .saves_operand = saves});
   for (const Epilogue& epilogue : epilogues) {
     for (const int64_t batches : {1, 2}) {
-      const DType output = epilogue.accumulate ? DType::kF32 : DType::kBF16;
+      const DType output = epilogue.adds ? DType::kF32 : DType::kBF16;
       ProductShape shape = dense_shape(DType::kBF16, output, 6, 16, 8, "nt", 8, batches);
       shape.epilogue = epilogue;
       REQUIRE(product_difference(*device, shape, kUntimed) == "");
@@ -180,7 +180,7 @@ TEST_CASE("candidates are timed once, and the fastest is kept on disk") {
   REQUIRE_THAT(text,
                Catch::Contains(context_of(*device).name() + ", cuBLASLt 13.1.0, " + shape.text()));
   ProductShape other = shape;
-  other.epilogue.accumulate = true;
+  other.epilogue.adds = true;
   REQUIRE(timings(other) > 0);
   fake.behave({.version = 130200});
   REQUIRE(timings(shape) > 0);

@@ -169,13 +169,14 @@ double gelu_slope(double x) {
 }
 
 struct Operands {
-  CUdeviceptr a, b, c;
+  CUdeviceptr a, b, c, d;
   float alpha, beta;
 };
 
 bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& lb,
               const FakeLayout& lc, const Operands& operands, int32_t batch, CUstream stream) {
-  HostMatrix a(operands.a, la, batch), b(operands.b, lb, batch), c(operands.c, lc, batch);
+  HostMatrix a(operands.a, la, batch), b(operands.b, lb, batch), c(operands.c, lc, batch),
+      result(operands.d, lc, batch);
   FakeLayout auxiliary_layout = lc, bias_layout = lc;
   auxiliary_layout.leading = d.auxiliary_leading, auxiliary_layout.stride = d.auxiliary_stride;
   bias_layout.columns = 1, bias_layout.stride = 0;
@@ -199,15 +200,15 @@ bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& 
         auxiliary.at(row, column) = static_cast<float>(sum);
       if (activates) sum = gelu(sum);
       if (gradient) sum *= gelu_slope(auxiliary.at(row, column));
-      c.at(row, column) = static_cast<float>(sum);
+      result.at(row, column) = static_cast<float>(sum);
     }
   }
   if (activates && uses_auxiliary(d.epilogue)) ok = auxiliary.write(stream);
-  return ok && c.write(stream);
+  return ok && result.write(stream);
 }
 
 bool is_aligned(const FakeDescription& d, const Operands& operands) {
-  CUdeviceptr all = operands.a | operands.b | operands.c;
+  CUdeviceptr all = operands.a | operands.b | operands.c | operands.d;
   if (has_bias(d.epilogue)) all |= d.bias;
   if (uses_auxiliary(d.epilogue)) all |= d.auxiliary;
   return all % 16 == 0;
@@ -361,11 +362,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
   const FakeLayout &la = *as_layout(a_layout), &lb = *as_layout(b_layout),
                    &lc = *as_layout(c_layout);
   const auto address = [](const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); };
-  const Operands operands = {address(a), address(b), address(c), *static_cast<const float*>(alpha),
+  const Operands operands = {address(a),
+                             address(b),
+                             address(c),
+                             address(d),
+                             *static_cast<const float*>(alpha),
                              *static_cast<const float*>(beta)};
-  if (c != d || c_layout != d_layout || algorithm->data[0] != kMagic ||
-      algorithm->data[2] > bytes || address(workspace) % 256 != 0 ||
-      !is_valid(description_of, la, lb, lc) || !is_aligned(description_of, operands))
+  if (c_layout != d_layout || algorithm->data[0] != kMagic || algorithm->data[2] > bytes ||
+      address(workspace) % 256 != 0 || !is_valid(description_of, la, lb, lc) ||
+      !is_aligned(description_of, operands))
     return refuse();
   if (algorithm->data[1] == kRefusedWhenRun) return CUBLAS_STATUS_INVALID_VALUE;
   // All of the workspace belongs to the product.

@@ -8,7 +8,15 @@
 #include <fmt/format.h>
 
 #include "core/check/case_check.h"
+#include "core/graph/text.h"
+#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/fusion/fuse_products.h"
+#include "core/passes/spmd/lower.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/gemm/product.h"
 #include "tests/plugins/cuda/product_trial.h"
@@ -83,6 +91,66 @@ TEST_CASE("einsum on a GPU with axes in any order, packed where they form no mat
   }
 }
 
+// Einsums with epilogues, of x["m k"], w["k n"], y["m n"] and bias["n"].
+std::vector<OpCase> fused_cases() {
+  const std::string x = "float[\"m=5 k=7\"]", w = "float[\"k=7 n=9\"]", y = "float[\"m=5 n=9\"]",
+                    bias = "float[\"n=9\"]";
+  const auto product = [](const Tensors& in) { return einsum(in[0], in[1], over("k")); };
+  std::vector<std::function<Tensors(const Tensors&)>> builds = {
+      [=](const Tensors& in) -> Tensors { return {product(in) + in[2]}; },
+      [=](const Tensors& in) -> Tensors { return {product(in) + in[3]}; },
+      [=](const Tensors& in) -> Tensors {
+        return {cast(product(in), DType::kF32) + cast(in[2], DType::kF32)};
+      },
+      [=](const Tensors& in) -> Tensors { return {gelu_tanh(product(in) + in[3])}; },
+      [=](const Tensors& in) -> Tensors {
+        const Tensor h = product(in) + in[3];
+        return {silu(h), silu_grad(h, in[2])};
+      },
+      [=](const Tensors& in) -> Tensors { return {silu_grad(in[2], product(in))}; },
+      [=](const Tensors& in) -> Tensors { return {gelu_tanh_grad(in[2], product(in))}; },
+      [=](const Tensors& in) -> Tensors {
+        const Tensor h = einsum("m k, k n -> n m", in[0], in[1]);
+        return {gelu_tanh(h), gelu_tanh_grad(h, transpose(in[2], "n m"))};
+      },
+  };
+  std::vector<OpCase> rows;
+  for (auto& build : builds)
+    rows.push_back({.op = &kEinsumOp, .inputs = {x, w, y, bias}, .build = std::move(build)});
+  // The result is unpacked, and with it the operands like it.
+  const std::vector<std::string> packed = {
+      "float[\"b=2 m=3 p=4 k=5\"]", "float[\"b=2 n=6 p=4 k=5\"]", "float[\"m=3 b=2 n=6 p=4\"]"};
+  const std::string equation = "b m p k, b n p k -> m b n p";
+  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
+                    return {einsum(equation, in[0], in[1]) + in[2]};
+                  }});
+  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
+                    const Tensor h = einsum(equation, in[0], in[1]);
+                    return {silu(h), silu_grad(h, in[2])};
+                  }});
+  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
+                    return {silu_grad(in[2], einsum(equation, in[0], in[1]))};
+                  }});
+  return rows;
+}
+
+TEST_CASE("products of a graph run with their epilogues, fused or not") {
+  for (const char* const settings : {"reference", "reference,plain"}) {
+    const ScopedVariable variable("TESSERA_CUDA_GEMM", settings);
+    const auto device = make_gpu();
+    for (const OpCase& row : fused_cases()) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        const Graph lowered = lower(traced_case(row, dtype, Mesh()), Mesh());
+        const Graph graph = fuse_products(lowered);
+        INFO(graph_text(graph));
+        const auto is_fused = [](const Node& node) { return node.op == &kFusedProductOp; };
+        REQUIRE(std::any_of(graph.nodes().begin(), graph.nodes().end(), is_fused));
+        REQUIRE(check_case(row, dtype, *device).mismatch == "");
+      }
+    }
+  }
+}
+
 TEST_CASE("the reference product has any size, layout, padding, batch and alignment") {
   const auto device = make_gpu();
   struct Size {
@@ -142,7 +210,7 @@ TEST_CASE("the reference product's bits are the same in every run, and of a row 
 }
 
 std::vector<Epilogue> all_epilogues() {
-  std::vector<Epilogue> all = {{.accumulate = true}, {.bias = true}};
+  std::vector<Epilogue> all = {{.adds = true}, {.bias = true}};
   for (const Activation activation : {Activation::kGelu, Activation::kSilu})
     for (const bool bias : {false, true})
       for (const bool saves : {false, true})
@@ -156,7 +224,6 @@ TEST_CASE("epilogues of the reference product, fused and as a pass of their own"
   const auto device = make_gpu();
   for (const Epilogue& epilogue : all_epilogues()) {
     for (const DType output : {DType::kF32, DType::kBF16}) {
-      if (epilogue.accumulate && output == DType::kBF16) continue;
       for (const DType input : {DType::kF32, DType::kBF16}) {
         if (input == DType::kF32 && output == DType::kBF16) continue;
         ProductShape shape = dense_shape(input, output, 19, 24, 21, "tn", 8, 2);

@@ -16,7 +16,7 @@ namespace tessera::cuda {
 namespace {
 
 struct HostOperands {
-  std::vector<double> a, b, c, bias, slopes, saved;
+  std::vector<double> a, b, c, bias, slopes, addend, saved;
 };
 
 Type flat_type(DType dtype, size_t elements) {
@@ -46,6 +46,7 @@ HostOperands host_operands(const ProductShape& shape) {
   operands.c = random(shape.c_extent(), output);
   operands.bias = random(shape.matrices.n, output);
   operands.slopes = random(shape.c_extent(), output);
+  operands.addend = random(shape.c_extent(), output);
   operands.saved = random(shape.c_extent(), output);
   return operands;
 }
@@ -120,7 +121,7 @@ void finish_element(const ProductShape& shape, const HostOperands& operands, dou
   const bool gradient = epilogue.activation == Activation::kGeluGradient ||
                         epilogue.activation == Activation::kSiluGradient;
   sum = activation_of(epilogue.activation, sum, gradient ? operands.slopes[i] : sum);
-  result.c[i] = epilogue.accumulate ? result.c[i] + sum : sum;
+  result.c[i] = epilogue.adds ? operands.addend[i] + sum : sum;
 }
 
 std::string vector_difference(const std::vector<double>& got, const std::vector<double>& expected,
@@ -168,6 +169,7 @@ ProductResult run_product(Device& device, const ProductShape& shape,
   const DeviceVector c(device, *stream, output, host.c, offset);
   const DeviceVector bias(device, *stream, output, host.bias, offset);
   const DeviceVector slopes(device, *stream, output, host.slopes, offset);
+  const DeviceVector addend(device, *stream, output, host.addend, offset);
   const DeviceVector saved(device, *stream, output, host.saved, offset);
   const int64_t scratch_bytes = product->scratch_bytes();
   const DeviceAddress scratch = device.allocate(scratch_bytes);
@@ -180,6 +182,7 @@ ProductResult run_product(Device& device, const ProductShape& shape,
                                      .c = c.address(),
                                      .bias = epilogue.bias ? bias.address() : 0,
                                      .slopes = gradient ? slopes.address() : 0,
+                                     .addend = epilogue.adds ? addend.address() : 0,
                                      .saved = epilogue.saves_operand ? saved.address() : 0,
                                      .scratch = pointer_of(scratch)});
   ProductResult result{c.read(*stream), saved.read(*stream)};
