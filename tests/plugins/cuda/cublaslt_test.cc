@@ -112,6 +112,20 @@ TEST_CASE("cuBLASLt runs bias, GELU, its gradient and sums with the product") {
   }
 }
 
+TEST_CASE("cuBLASLt is called with the products of a graph and their epilogues") {
+  const FakeCublasLt fake;
+  for (const char* const settings : {"cublaslt,untimed", "cublaslt,untimed,plain"}) {
+    const ScopedVariable variable("TESSERA_CUDA_GEMM", settings);
+    const auto device = make_gpu();
+    for (const OpCase& row : fused_cases()) {
+      REQUIRE(check_case(row, DType::kBF16, *device).mismatch == "");
+      const FakeCublasLtCounts counts = fake.counts();
+      REQUIRE(counts.products > 0);
+      REQUIRE(counts.refused == 0);
+    }
+  }
+}
+
 TEST_CASE("epilogues that cuBLASLt does not have run as a pass of their own") {
   const auto device_product = [](const FakeCublasLt& fake, const Epilogue& epilogue, int64_t n) {
     const auto device = make_gpu();

@@ -9,12 +9,8 @@
 
 #include "core/check/case_check.h"
 #include "core/graph/text.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
-#include "core/ops/elementwise.h"
-#include "core/ops/layout.h"
 #include "core/ops/repeat.h"
-#include "core/ops/reshard.h"
 #include "core/passes/fusion/fuse_products.h"
 #include "core/passes/spmd/lower.h"
 #include "plugins/cuda/device/device.h"
@@ -91,49 +87,6 @@ TEST_CASE("einsum on a GPU with axes in any order, packed where they form no mat
   }
 }
 
-// Einsums with epilogues, of x["m k"], w["k n"], y["m n"] and bias["n"].
-std::vector<OpCase> fused_cases() {
-  const std::string x = "float[\"m=5 k=7\"]", w = "float[\"k=7 n=9\"]", y = "float[\"m=5 n=9\"]",
-                    bias = "float[\"n=9\"]";
-  const auto product = [](const Tensors& in) { return einsum(in[0], in[1], over("k")); };
-  std::vector<std::function<Tensors(const Tensors&)>> builds = {
-      [=](const Tensors& in) -> Tensors { return {product(in) + in[2]}; },
-      [=](const Tensors& in) -> Tensors { return {product(in) + in[3]}; },
-      [=](const Tensors& in) -> Tensors {
-        return {cast(product(in), DType::kF32) + cast(in[2], DType::kF32)};
-      },
-      [=](const Tensors& in) -> Tensors { return {gelu_tanh(product(in) + in[3])}; },
-      [=](const Tensors& in) -> Tensors {
-        const Tensor h = product(in) + in[3];
-        return {silu(h), silu_grad(h, in[2])};
-      },
-      [=](const Tensors& in) -> Tensors { return {silu_grad(in[2], product(in))}; },
-      [=](const Tensors& in) -> Tensors { return {gelu_tanh_grad(in[2], product(in))}; },
-      [=](const Tensors& in) -> Tensors {
-        const Tensor h = einsum("m k, k n -> n m", in[0], in[1]);
-        return {gelu_tanh(h), gelu_tanh_grad(h, transpose(in[2], "n m"))};
-      },
-  };
-  std::vector<OpCase> rows;
-  for (auto& build : builds)
-    rows.push_back({.op = &kEinsumOp, .inputs = {x, w, y, bias}, .build = std::move(build)});
-  // The result is unpacked, and with it the operands like it.
-  const std::vector<std::string> packed = {
-      "float[\"b=2 m=3 p=4 k=5\"]", "float[\"b=2 n=6 p=4 k=5\"]", "float[\"m=3 b=2 n=6 p=4\"]"};
-  const std::string equation = "b m p k, b n p k -> m b n p";
-  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
-                    return {einsum(equation, in[0], in[1]) + in[2]};
-                  }});
-  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
-                    const Tensor h = einsum(equation, in[0], in[1]);
-                    return {silu(h), silu_grad(h, in[2])};
-                  }});
-  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
-                    return {silu_grad(in[2], einsum(equation, in[0], in[1]))};
-                  }});
-  return rows;
-}
-
 TEST_CASE("products of a graph run with their epilogues, fused or not") {
   for (const char* const settings : {"reference", "reference,plain"}) {
     const ScopedVariable variable("TESSERA_CUDA_GEMM", settings);
@@ -149,6 +102,19 @@ TEST_CASE("products of a graph run with their epilogues, fused or not") {
       }
     }
   }
+}
+
+TEST_CASE("a sum of a product and an array may replace the array, but not the factors") {
+  const ScopedVariable variable("TESSERA_CUDA_GEMM", "reference");
+  const auto device = make_gpu();
+  const Graph graph =
+      fuse_products(lower(traced_case(fused_cases()[0], DType::kF32, Mesh()), Mesh()));
+  const Node& node = graph.nodes().back();
+  REQUIRE(node.op == &kFusedProductOp);
+  const auto kernel = device->prepare(graph, node);
+  REQUIRE(kernel->may_overwrite(0, 2));
+  REQUIRE_FALSE(kernel->may_overwrite(0, 0));
+  REQUIRE_FALSE(kernel->may_overwrite(0, 1));
 }
 
 TEST_CASE("the reference product has any size, layout, padding, batch and alignment") {

@@ -8,6 +8,10 @@
 
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
+#include "core/ops/activation.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/reshard.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/stream.h"
@@ -135,6 +139,46 @@ std::string vector_difference(const std::vector<double>& got, const std::vector<
 }
 
 }  // namespace
+
+std::vector<OpCase> fused_cases() {
+  const std::string x = "float[\"m=5 k=7\"]", w = "float[\"k=7 n=9\"]", y = "float[\"m=5 n=9\"]",
+                    bias = "float[\"n=9\"]", wide = "f32[\"m=5 n=9\"]";
+  const auto product = [](const Tensors& in) { return einsum(in[0], in[1], over("k")); };
+  std::vector<std::function<Tensors(const Tensors&)>> builds = {
+      [=](const Tensors& in) -> Tensors { return {product(in) + in[2]}; },
+      [=](const Tensors& in) -> Tensors { return {product(in) + in[3]}; },
+      [=](const Tensors& in) -> Tensors { return {cast(product(in), DType::kF32) + in[4]}; },
+      [=](const Tensors& in) -> Tensors { return {gelu_tanh(product(in) + in[3])}; },
+      [=](const Tensors& in) -> Tensors {
+        const Tensor h = product(in) + in[3];
+        return {silu(h), h};
+      },
+      [=](const Tensors& in) -> Tensors { return {silu_grad(in[2], product(in))}; },
+      [=](const Tensors& in) -> Tensors { return {gelu_tanh_grad(in[2], product(in))}; },
+      [=](const Tensors& in) -> Tensors {
+        const Tensor h = einsum("m k, k n -> n m", in[0], in[1]);
+        return {gelu_tanh(h), h};
+      },
+  };
+  std::vector<OpCase> rows;
+  for (auto& build : builds)
+    rows.push_back({.op = &kEinsumOp, .inputs = {x, w, y, bias, wide}, .build = std::move(build)});
+  // The result is unpacked, and with it the operands like it.
+  const std::vector<std::string> packed = {
+      "float[\"b=2 m=3 p=4 k=5\"]", "float[\"b=2 n=6 p=4 k=5\"]", "float[\"m=3 b=2 n=6 p=4\"]"};
+  const std::string equation = "b m p k, b n p k -> m b n p";
+  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
+                    return {einsum(equation, in[0], in[1]) + in[2]};
+                  }});
+  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
+                    const Tensor h = einsum(equation, in[0], in[1]);
+                    return {silu(h), h};
+                  }});
+  rows.push_back({.op = &kEinsumOp, .inputs = packed, .build = [=](const Tensors& in) -> Tensors {
+                    return {silu_grad(in[2], einsum(equation, in[0], in[1]))};
+                  }});
+  return rows;
+}
 
 std::unique_ptr<Device> make_gpu() { return std::move(make_cuda_devices(1, 1).front()); }
 

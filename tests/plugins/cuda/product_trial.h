@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/check/op_cases.h"
 #include "plugins/cuda/gemm/product.h"
 
 namespace tessera::cuda {
@@ -33,6 +34,9 @@ class ScopedVariable {
   const char* name_;
   std::string old_;
 };
+
+// Einsums that fuse_products() fuses with what follows them; the first is a sum of an array.
+std::vector<OpCase> fused_cases();
 
 // GPU 0; each call makes another device.
 std::unique_ptr<Device> make_gpu();
