@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,20 +16,30 @@
 namespace tessera::cuda {
 namespace {
 
-#define TESSERA_SYMBOL(name) #name
-
 // Null, and why, if the library lacks a function.
 const CublasLt* load_cublaslt_functions(void* library, const std::string& file, std::string& why) {
   auto* const table = new CublasLt;  // Used until the process ends.
-  const auto find = [&](const char* name) {
+  const auto find = [&](auto& function, const char* name) {
     void* const symbol = dlsym(library, name);
     if (symbol == nullptr) why = fmt::format("{} has no function {}", file, name);
-    return symbol;
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
   };
-#define TESSERA_LOAD(name) \
-  table->name = reinterpret_cast<decltype(&::name)>(find(TESSERA_SYMBOL(name)));
-  TESSERA_CUBLASLT_FUNCTIONS(TESSERA_LOAD)
-#undef TESSERA_LOAD
+  find(table->cublasLtCreate, "cublasLtCreate");
+  find(table->cublasLtDestroy, "cublasLtDestroy");
+  find(table->cublasLtGetVersion, "cublasLtGetVersion");
+  find(table->cublasLtGetStatusName, "cublasLtGetStatusName");
+  find(table->cublasLtMatmulDescCreate, "cublasLtMatmulDescCreate");
+  find(table->cublasLtMatmulDescDestroy, "cublasLtMatmulDescDestroy");
+  find(table->cublasLtMatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
+  find(table->cublasLtMatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
+  find(table->cublasLtMatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
+  find(table->cublasLtMatrixLayoutSetAttribute, "cublasLtMatrixLayoutSetAttribute");
+  find(table->cublasLtMatmulPreferenceCreate, "cublasLtMatmulPreferenceCreate");
+  find(table->cublasLtMatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy");
+  find(table->cublasLtMatmulPreferenceSetAttribute, "cublasLtMatmulPreferenceSetAttribute");
+  find(table->cublasLtMatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(table->cublasLtMatmulAlgoCheck, "cublasLtMatmulAlgoCheck");
+  find(table->cublasLtMatmul, "cublasLtMatmul");
   if (why.empty()) return table;
   delete table;
   return nullptr;

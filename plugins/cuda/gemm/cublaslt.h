@@ -8,27 +8,31 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plugins/cuda/device/context.h"
 #include "plugins/cuda/gemm/product.h"
 
-#define TESSERA_CUBLASLT_FUNCTIONS(X)                                                       \
-  X(cublasLtCreate)                                                                         \
-  X(cublasLtDestroy)                                                                        \
-  X(cublasLtGetVersion)                                                                     \
-  X(cublasLtGetStatusName) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)         \
-      X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate)                       \
-          X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)                \
-              X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)          \
-                  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) \
-                      X(cublasLtMatmulAlgoCheck) X(cublasLtMatmul)
-
 namespace tessera::cuda {
 
+// The functions we call, by their names.
 struct CublasLt {
-#define TESSERA_MEMBER(name) decltype(&::name) name = nullptr;
-  TESSERA_CUBLASLT_FUNCTIONS(TESSERA_MEMBER)
-#undef TESSERA_MEMBER
+  decltype(&::cublasLtCreate) cublasLtCreate = nullptr;
+  decltype(&::cublasLtDestroy) cublasLtDestroy = nullptr;
+  decltype(&::cublasLtGetVersion) cublasLtGetVersion = nullptr;
+  decltype(&::cublasLtGetStatusName) cublasLtGetStatusName = nullptr;
+  decltype(&::cublasLtMatmulDescCreate) cublasLtMatmulDescCreate = nullptr;
+  decltype(&::cublasLtMatmulDescDestroy) cublasLtMatmulDescDestroy = nullptr;
+  decltype(&::cublasLtMatmulDescSetAttribute) cublasLtMatmulDescSetAttribute = nullptr;
+  decltype(&::cublasLtMatrixLayoutCreate) cublasLtMatrixLayoutCreate = nullptr;
+  decltype(&::cublasLtMatrixLayoutDestroy) cublasLtMatrixLayoutDestroy = nullptr;
+  decltype(&::cublasLtMatrixLayoutSetAttribute) cublasLtMatrixLayoutSetAttribute = nullptr;
+  decltype(&::cublasLtMatmulPreferenceCreate) cublasLtMatmulPreferenceCreate = nullptr;
+  decltype(&::cublasLtMatmulPreferenceDestroy) cublasLtMatmulPreferenceDestroy = nullptr;
+  decltype(&::cublasLtMatmulPreferenceSetAttribute) cublasLtMatmulPreferenceSetAttribute = nullptr;
+  decltype(&::cublasLtMatmulAlgoGetHeuristic) cublasLtMatmulAlgoGetHeuristic = nullptr;
+  decltype(&::cublasLtMatmulAlgoCheck) cublasLtMatmulAlgoCheck = nullptr;
+  decltype(&::cublasLtMatmul) cublasLtMatmul = nullptr;
 
   // Error "<what>: CUBLAS_STATUS_…" unless `status` is success.
   void check(cublasStatus_t status, std::string_view what) const;

@@ -226,6 +226,7 @@ std::unique_ptr<Product> make_cublaslt_product(Context& context, const ProductSh
   const bool empty = std::min({s.m, s.n, s.k, shape.batches}) == 0;
   if (empty || shape.batches > std::numeric_limits<int32_t>::max() || !has_fused_epilogue(shape))
     return nullptr;
+  context.make_current();
   auto product = std::make_unique<CublasLtProduct>(context, handle, shape);
   if (!product->choose(settings)) return nullptr;
   return product;

@@ -16,7 +16,7 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "plugins/cuda/device/kernel.h"
-#include "plugins/cuda/gemm/product.h"
+#include "plugins/cuda/gemm/make_product.h"
 
 namespace tessera::cuda {
 namespace {

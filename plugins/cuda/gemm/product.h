@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A batch of matrix products with an epilogue, by cuBLASLt or by kernels of our own (the reference
-// product). TESSERA_CUDA_GEMM chooses, see product_settings().
+// product).
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,8 @@ class Product {
   virtual void enqueue(CUstream stream, const ProductOperands& operands) = 0;
 };
 
-// Words of the environment variable TESSERA_CUDA_GEMM, separated by commas:
+inline constexpr const char* kGemmVariable = "TESSERA_CUDA_GEMM";
+// Words of that environment variable, separated by commas:
 //   reference | cublaslt  which product; the default is cuBLASLt where it is usable
 //   plain                 epilogues run as a pass of their own
 //   untimed               the first candidate of cuBLASLt's heuristic, without timing any
@@ -67,19 +68,11 @@ struct ProductSettings {
 // Error for an unknown word.
 ProductSettings product_settings();
 
-// The product of these settings. Error in terms of the user if cuBLASLt was asked for and is not
-// usable.
-std::unique_ptr<Product> make_product(Context& context, const ProductShape& shape,
-                                      const ProductSettings& settings = product_settings());
-
 // Kernels of product.cu: any size, stride and alignment.
 std::unique_ptr<Product> make_reference_product(Context& context, const ProductShape& shape);
 
 // Numbers in [-1/2, 1/2), for timings.
 void fill_with_random(Context& context, CUstream stream, CUdeviceptr to, int64_t elements,
                       DType dtype);
-
-// "matrix products by cuBLASLt 13.1.0", or why not.
-std::string describe_products(Context& context);
 
 }  // namespace tessera::cuda

@@ -126,8 +126,7 @@ TEST_CASE("of two products that are added, the first takes the sum") {
             const Tensor a = cast(product(x, w), DType::kF32);
             const Tensor b = cast(product(x * 2.0, w), DType::kF32);
             output("z", a + b);
-          }) ==
-          Names{"constant", "mul", "fused_product(einsum cast)", "fused_product(einsum cast add)"});
+          }) == Names{"scale", "fused_product(einsum cast)", "fused_product(einsum cast add)"});
 }
 
 TEST_CASE("a bias has the axes of a row of the matrix") {

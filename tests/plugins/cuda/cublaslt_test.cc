@@ -10,6 +10,7 @@
 #include "core/check/case_check.h"
 #include "core/ops/einsum.h"
 #include "plugins/cuda/device/device.h"
+#include "plugins/cuda/gemm/make_product.h"
 #include "tests/plugins/cuda/fake_cublaslt.h"
 #include "tests/plugins/cuda/product_trial.h"
 #include "tests/support/catch.h"

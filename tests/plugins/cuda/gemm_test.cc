@@ -14,7 +14,7 @@
 #include "core/passes/fusion/fuse_products.h"
 #include "core/passes/spmd/lower.h"
 #include "plugins/cuda/device/device.h"
-#include "plugins/cuda/gemm/product.h"
+#include "plugins/cuda/gemm/make_product.h"
 #include "tests/plugins/cuda/product_trial.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"

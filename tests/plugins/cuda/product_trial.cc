@@ -15,6 +15,7 @@
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/device/stream.h"
+#include "plugins/cuda/gemm/make_product.h"
 
 namespace tessera::cuda {
 namespace {
