@@ -13,7 +13,7 @@ endforeach()
 string(SHA256 hash "${text}")
 string(SUBSTRING ${hash} 0 12 hash)
 file(WRITE ${OUTPUT}.new "// SPDX-License-Identifier: Apache-2.0
-// Made by cmake/BuildStamp.cmake: which build this is; plugins carry it (plugins/build_stamp.h).
+// Made by cmake/BuildStamp.cmake: which build this is; plugins carry it (plugins/loader.h).
 #pragma once
 
 #include <string_view>

@@ -76,10 +76,7 @@ CorruptRecordCount parse_corrupt_records(const std::string& entry) {
 CorruptRecordCount corrupt_records(const InputState& state) {
   CorruptRecordCount all;
   for (const auto& [key, entry] : state.cursors) {
-    if (!key.starts_with(kCorruptRecordsPrefix)) continue;
-    const CorruptRecordCount one = parse_corrupt_records(entry);
-    all.count += one.count;
-    if (all.first.empty()) all.first = one.first;
+    if (key.starts_with(kCorruptRecordsPrefix)) all.add(parse_corrupt_records(entry));
   }
   return all;
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "inputs/readers/document_reader.h"
 #include "inputs/tokenizers/tokenizer.h"
 

@@ -43,7 +43,7 @@ void check_same_data(const std::string& where, const std::vector<DataPart>& befo
     const auto is_it = [&](const DataPart& part) { return part.name == old.name; };
     const bool gone = old.name.empty() ? now.empty() : std::none_of(now.begin(), now.end(), is_it);
     if (gone)
-      fail("{}: the run was started on {}, which is missing now", where,
+      fail("{}: the run was started on {}, which no longer exists", where,
            old.name.empty() ? "a file" : old.name);
     if (!old.name.empty() && now[i].name != old.name)
       fail(
@@ -60,13 +60,10 @@ void check_same_data(const std::string& where, const std::vector<DataPart>& befo
 
 IndexedInput::IndexedInput(const ExampleStream& stream)
     : stream_(stream), rows_{{0, stream.global_batch_size}} {
-  if (stream.global_batch_size < 1)
-    fail("input '{}': global_batch_size is {}; expected at least 1", stream.name,
-         stream.global_batch_size);
-  if (stream.seq_len < 1)
-    fail("input '{}': seq_len is {}; expected at least 1", stream.name, stream.seq_len);
-  if (stream.shuffle == Shuffle::kEra && stream.era_length < 1)
-    fail("input '{}': era_length is {}; expected at least 1", stream.name, stream.era_length);
+  const std::string where = fmt::format("input '{}'", stream.name);
+  check_at_least(where, "global_batch_size", stream.global_batch_size, 1);
+  check_at_least(where, "seq_len", stream.seq_len, 1);
+  if (stream.shuffle == Shuffle::kEra) check_at_least(where, "era_length", stream.era_length, 1);
   if (stream.num_batches < 1 && stream.num_batches != -1)
     fail("input '{}': num_batches is {}; expected -1 (all) or at least 1", stream.name,
          stream.num_batches);

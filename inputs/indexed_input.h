@@ -26,6 +26,17 @@ struct ExampleStream {
   int64_t num_batches = -1;  // End after this many; -1: no limit.
 };
 
+// The stream of a configuration with these fields.
+template <typename HParams>
+ExampleStream example_stream(const HParams& p) {
+  constexpr int64_t kDefaultSeed = 1234;
+  return {.name = p.name,
+          .global_batch_size = p.global_batch_size.get(),
+          .seq_len = p.seq_len.get(),
+          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultSeed)),
+          .num_batches = p.num_batches};
+}
+
 // A file of the data. Files added later come after it and do not change it.
 struct DataPart {
   std::string name;

@@ -18,7 +18,7 @@ Prefetch::~Prefetch() { stop(); }
 
 void Prefetch::start() {
   if (thread_.joinable()) return;
-  given_out_ = input_->state();
+  returned_state_ = input_->state();
   stopping_ = false;
   thread_ = start_thread([this] { produce(); });
 }
@@ -79,10 +79,10 @@ std::optional<Batch> Prefetch::get_next() {
   std::unique_lock lock(mutex_, std::defer_lock);
   Item& front = wait_front(lock);
   if (!front.batch) {
-    given_out_ = front.state_after;
+    returned_state_ = front.state_after;
     return std::nullopt;
   }
-  given_out_ = std::move(front.state_after);
+  returned_state_ = std::move(front.state_after);
   std::optional<Batch> batch = std::move(front.batch);
   ready_.pop_front();
   changed_.notify_all();
@@ -109,7 +109,9 @@ void Prefetch::reset() {
   input_->reset();
 }
 
-InputState Prefetch::state() const { return thread_.joinable() ? given_out_ : input_->state(); }
+InputState Prefetch::state() const {
+  return thread_.joinable() ? returned_state_ : input_->state();
+}
 
 void Prefetch::restore(const InputState& state) {
   stop();

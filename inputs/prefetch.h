@@ -60,7 +60,7 @@ class Prefetch final : public BaseInput {
 
   std::unique_ptr<BaseInput> input_;  // Used only by the thread while it runs.
   const size_t depth_;
-  InputState given_out_;
+  InputState returned_state_;
   double wait_seconds_ = 0.0;
 
   std::thread thread_;

@@ -14,6 +14,12 @@ uint64_t mix_bits(uint64_t word, uint64_t key) {
   return word ^ (word >> 31);
 }
 
+double RandomDraws::normal() {
+  double sum = -6.0;
+  for (int i = 0; i < 12; ++i) sum += uniform();
+  return sum;
+}
+
 Permutation::Permutation(int64_t size, uint64_t seed, uint64_t epoch) : size_(size) {
   CHECK(size >= 1 && size <= int64_t{1} << 60, "permutation of {} indices", size);
   while ((uint64_t{1} << (2 * half_bits_)) < static_cast<uint64_t>(size)) ++half_bits_;

@@ -34,6 +34,22 @@ class Permutation {
 // Hash of a word and a key: the finaliser of splitmix64 (Steele et al., OOPSLA'14).
 uint64_t mix_bits(uint64_t word, uint64_t key);
 
+// A stream of random numbers from a key, equal on every machine.
+class RandomDraws {
+ public:
+  explicit RandomDraws(uint64_t key) : key_(key) {}
+  uint64_t bits() { return mix_bits(count_++, key_); }
+  int64_t below(int64_t limit) {
+    return static_cast<int64_t>(bits() % static_cast<uint64_t>(limit));
+  }
+  double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }  // In [0, 1).
+  double normal();  // The sum of twelve uniforms minus six, independent of the math library.
+
+ private:
+  uint64_t key_;
+  uint64_t count_ = 0;
+};
+
 // The order of the rows of a set, as in Levanter.
 enum class Shuffle {
   kNone,  // In file order.

@@ -9,50 +9,23 @@
 
 namespace tessera {
 
-template class HolderOf<BaseInput, SyntheticInput::HParams>;
+REGISTER_TEMPLATE(BaseInput, SyntheticInput);
 
 namespace {
 
-const TemplateRegistrar<BaseInput, SyntheticInput> kRegisterSyntheticInput;
-constexpr int64_t kDefaultSyntheticSeed = 1234;
 constexpr int32_t kSeparator = 6;
 constexpr int32_t kFirstNumber = 7;
 constexpr int64_t kNumTasks = 5;  // Without kMixed.
 
-ExampleStream synthetic_stream(const SyntheticInput::HParams& p) {
-  return {.name = p.name,
-          .global_batch_size = p.global_batch_size.get(),
-          .seq_len = p.seq_len.get(),
-          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultSyntheticSeed)),
-          .num_batches = p.num_batches};
-}
-
 // The random numbers of one sequence.
-class Draws {
- public:
-  Draws(uint64_t seed, int64_t index)
-      : key_(mix_bits(static_cast<uint64_t>(index), mix_bits(seed, 0x73796e7468u))) {}
-  uint64_t bits() { return mix_bits(count_++, key_); }
-  int64_t below(int64_t limit) {
-    return static_cast<int64_t>(bits() % static_cast<uint64_t>(limit));
-  }
-  double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
-  // The sum of twelve uniforms is close to normal, and equal on every machine.
-  double normal() {
-    double sum = -6.0;
-    for (int i = 0; i < 12; ++i) sum += uniform();
-    return sum;
-  }
-
- private:
-  uint64_t key_;
-  uint64_t count_ = 0;
-};
+RandomDraws draws_of(uint64_t seed, int64_t index) {
+  return RandomDraws(mix_bits(static_cast<uint64_t>(index), mix_bits(seed, 0x73796e7468u)));
+}
 
 // Builds one sequence of `length` tokens.
 class Builder {
  public:
-  Builder(const SyntheticInput::HParams& p, int64_t length, Draws draws)
+  Builder(const SyntheticInput::HParams& p, int64_t length, RandomDraws draws)
       : p_(p), length_(length), draws_(draws) {}
 
   SyntheticInput::Sequence build() {
@@ -124,15 +97,14 @@ class Builder {
 
   const SyntheticInput::HParams& p_;
   int64_t length_;
-  Draws draws_;
+  RandomDraws draws_;
   SyntheticInput::Sequence sequence_;
 };
 
 }  // namespace
 
-SyntheticInput::SyntheticInput(const HParams& p) : IndexedInput(synthetic_stream(p)), p_(p) {
-  if (p.num_letters < 1)
-    fail("SyntheticInput: num_letters is {}; expected at least 1", p.num_letters);
+SyntheticInput::SyntheticInput(const HParams& p) : IndexedInput(example_stream(p)), p_(p) {
+  check_at_least("SyntheticInput", "num_letters", p.num_letters, 1);
   if (p.distance < 1 || p.distance >= stream().seq_len)
     fail("SyntheticInput: distance is {}; expected 1 to seq_len - 1 = {}", p.distance,
          stream().seq_len - 1);
@@ -141,7 +113,7 @@ SyntheticInput::SyntheticInput(const HParams& p) : IndexedInput(synthetic_stream
 int64_t SyntheticInput::vocab_size() const { return kFirstNumber + p_.distance + p_.num_letters; }
 
 SyntheticInput::Sequence SyntheticInput::sequence(int64_t index) const {
-  return Builder(p_, stream().seq_len, Draws(stream().seed, index)).build();
+  return Builder(p_, stream().seq_len, draws_of(stream().seed, index)).build();
 }
 
 void SyntheticInput::fill_example(int64_t, int64_t index, const TokenRow& row) const {

@@ -137,15 +137,7 @@ Batch token_batch_specification(int64_t rows, int64_t seq_len) {
 }
 
 Batch make_token_batch(int64_t rows, int64_t seq_len) {
-  Batch batch = token_batch_specification(rows, seq_len);
-  for (auto& [name, array] : batch) {
-    int64_t elements = 1;
-    for (int64_t size : array.shape) elements *= size;
-    array.bytes.resize(static_cast<size_t>(elements * dtype_bytes(array.dtype)));
-  }
-  HostArray& paddings = batch.at("paddings");
-  std::fill_n(paddings.data<float>(), rows * seq_len, 1.0f);
-  return batch;
+  return padding_batch(token_batch_specification(rows, seq_len));
 }
 
 TokenRow token_row(Batch& batch, int64_t row) {

@@ -5,7 +5,6 @@
 #include <span>
 
 #include "core/base/crc32c.h"
-#include "core/base/error.h"
 #include "inputs/shuffle.h"
 
 namespace tessera {
@@ -49,11 +48,6 @@ std::set<fs::path> validation_files(const std::vector<fs::path>& files, const fs
     chosen.insert(*file.path);
   }
   return chosen;
-}
-
-void check_validation_fraction(double fraction) {
-  if (!(fraction >= 0.0 && fraction < 1.0))
-    fail("validation_fraction is {}; expected 0 or more, and less than 1", fraction);
 }
 
 }  // namespace tessera

@@ -19,7 +19,4 @@ std::set<std::filesystem::path> validation_files(const std::vector<std::filesyst
                                                  const std::filesystem::path& root,
                                                  double fraction);
 
-// Error unless 0 <= fraction < 1.
-void check_validation_fraction(double fraction);
-
 }  // namespace tessera

@@ -7,13 +7,7 @@
 
 namespace tessera {
 
-template class HolderOf<UnaryLayer, Dropout::HParams>;
-
-namespace {
-
-const TemplateRegistrar<UnaryLayer, Dropout> kRegisterDropout;
-
-}  // namespace
+REGISTER_TEMPLATE(UnaryLayer, Dropout);
 
 Dropout::Dropout(const HParams& p) : rate_(p.rate) {
   if (!(rate_ >= 0.0 && rate_ < 1.0)) fail("Dropout: rate is {}, expected 0 <= rate < 1", rate_);

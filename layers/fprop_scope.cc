@@ -1,15 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/fprop_scope.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
+#include "core/graph/trace.h"
+#include "core/ops/attention.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
 
 thread_local const FpropScope* innermost = nullptr;
+
+std::string state_name(const Parameter& parameter, DType dtype) {
+  return fmt::format("cache/{}/{}", dtype_name(dtype), parameter.path);
+}
 
 }  // namespace
 
@@ -17,12 +30,9 @@ const Tensor& Features::get(std::string_view name) const {
   const auto found = tensors.find(name);
   if (found != tensors.end()) return found->second;
   std::vector<std::string> names;
-  std::string listed;
-  for (const auto& [each, tensor] : tensors) {
-    names.push_back(each);
-    listed += (listed.empty() ? "" : ", ") + each;
-  }
-  fail("the batch has no feature '{}'{} (it has: {})", name, did_you_mean(name, names), listed);
+  for (const auto& [each, tensor] : tensors) names.push_back(each);
+  fail("the batch has no feature '{}'{} (it has: {})", name, did_you_mean(name, names),
+       fmt::join(names, ", "));
 }
 
 Tensor Features::find(std::string_view name) const {
@@ -53,6 +63,96 @@ const Tensor& FpropScope::parameter(int32_t index) const {
         "weight {} of {}: the FpropScope holds another model's parameters", index,
         parameters_.size());
   return parameters_[static_cast<size_t>(index)];
+}
+
+DecodeCache::DecodeCache(Tensor starts, int64_t length, std::string_view name)
+    : graph_(traced_graph()),
+      prefix_(name.empty() ? "cache/" : fmt::format("cache/{}/", name)),
+      starts_(std::move(starts)),
+      length_(length) {
+  if (length < 1) fail("the decode cache has {} positions, expected at least 1", length);
+}
+
+Tensor DecodeCache::positions(int64_t seq) const {
+  const Tensor last = constant(static_cast<double>(length_ - 1), DType::kI32);
+  return minimum(starts_ + iota({"seq", seq, {}}), last).named("positions");
+}
+
+Tensor DecodeCache::starts_like(Operand x) const {
+  return reshard({starts_, x.site}, make_type(DType::kI32, {x.tensor.type().axis("batch")}));
+}
+
+Tensor DecodeCache::extended(std::string_view name, const Tensor& rows) {
+  const Type& from = rows.type();
+  const Type type = make_type(
+      rows.dtype(),
+      {from.axis("batch"), from.axis("kv_heads"), {"key_seq", length_, {}}, from.axis("head_dim")});
+  const std::string& path = traced_path();
+  const std::string state = path.empty() ? fmt::format("{}{}", prefix_, name)
+                                         : fmt::format("{}{}/{}", prefix_, path, name);
+  const Tensor starts = starts_like(rows);
+  BodyScope* const body = innermost_body();
+  Type whole = type;
+  if (body != nullptr) whole.axes.insert(whole.axes.begin(), body->axis());
+  const Tensor cache(&graph_, graph_.add_input(state, InputKind::kState, whole));
+  cache.named(state);
+  if (body == nullptr) {
+    const Tensor next = cache_update(cache, rows, starts);
+    graph_.add_update(state, next.id());
+    return next;
+  }
+  const Tensor next = cache_update(body->slice(cache), rows, starts);
+  names_.push_back(state);
+  slices_.push_back(next);
+  return next;
+}
+
+void DecodeCache::end_loop(const std::vector<Tensor>& stacked) {
+  CHECK(stacked.size() >= names_.size(), "a loop stacked {} of {} caches", stacked.size(),
+        names_.size());
+  const size_t first = stacked.size() - names_.size();
+  for (size_t i = 0; i < names_.size(); ++i) graph_.add_update(names_[i], stacked[first + i].id());
+  names_.clear();
+  slices_.clear();
+}
+
+CastWeights::CastWeights(const ParameterTable& table) : graph_(traced_graph()), table_(table) {}
+
+Tensor CastWeights::get(int32_t index, DType dtype) {
+  Tensor& tensor = made_[{index, dtype}];
+  if (tensor.valid()) return tensor;
+  const Parameter& parameter = table_.at(index);
+  Type type = stored_type(parameter);
+  type.dtype = dtype;
+  const std::string name = state_name(parameter, dtype);
+  tensor = Tensor(&graph_, graph_.add_input(name, InputKind::kState, type));
+  tensor.named(parameter.path);
+  return tensor;
+}
+
+void CastWeights::trace_casts(const Graph& reader, const ParameterTable& table,
+                              const std::vector<Tensor>& parameters) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = table.at(static_cast<int32_t>(i));
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const GraphInput* state = reader.find_input(state_name(parameter, dtype));
+      if (state == nullptr) continue;
+      input(state->name, InputKind::kState, reader.type(state->value));
+      traced_graph().add_update(state->name, cast(parameters[i], dtype).id());
+    }
+  }
+}
+
+AxisRules without_sequence(AxisRules rules) {
+  std::erase_if(rules.activations, [](const AxisRule& rule) { return rule.axis == "seq"; });
+  return rules;
+}
+
+// A mask and a sum with one nonzero term: exact, whatever the other tokens are.
+Tensor at_last(Operand x, const Tensor& last) {
+  if (x.tensor.size("seq") == 1) return reduce_sum(x, "seq");
+  const Tensor number = iota({"seq", x.tensor.size("seq"), {}});
+  return reduce_sum(mask(x, equal(last, number)), "seq");
 }
 
 }  // namespace tessera

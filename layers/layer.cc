@@ -13,41 +13,30 @@
 #include "layers/fprop_scope.h"
 
 namespace tessera {
-namespace {
 
-// What a layer under construction takes from its parent.
-struct ConstructionContext {
-  std::shared_ptr<ParameterTable> table;
-  std::string name;
-  int64_t stack = 0;
-};
-thread_local ConstructionContext construction;
-
-}  // namespace
-
-struct Layer::ChildScope::Saved {
-  ConstructionContext outer;
-};
+Layer::Construction& Layer::construction() {
+  thread_local Construction current;
+  return current;
+}
 
 Layer::ChildScope::ChildScope(const Layer& parent, std::string_view name, int64_t stack)
-    : path_(name), saved_(std::make_unique<Saved>()) {
+    : path_(name) {
   if (stack > 0 && parent.stack_ > 0)
     fail(
         "a Repeated layer cannot contain another ('{}' is below one); make the inner one a "
         "StackedTransformer",
         traced_path());
-  saved_->outer = std::exchange(
-      construction,
-      ConstructionContext{parent.table_, std::string(name), stack > 0 ? stack : parent.stack_});
+  outer_ = std::exchange(construction(), Construction{parent.table_, std::string(name),
+                                                      stack > 0 ? stack : parent.stack_});
 }
 
-Layer::ChildScope::~ChildScope() { construction = std::move(saved_->outer); }
+Layer::ChildScope::~ChildScope() { construction() = std::move(outer_); }
 
 Layer::Layer(const LayerHParams& p)
-    : table_(construction.table ? construction.table : std::make_shared<ParameterTable>()),
-      name_(construction.name),
+    : table_(construction().table ? construction().table : std::make_shared<ParameterTable>()),
+      name_(construction().name),
       path_(traced_path()),
-      stack_(construction.stack),
+      stack_(construction().stack),
       dtypes_(p.dtypes.get_or(DTypePolicy{})),
       rules_{parse_rules(p.rules.weights), parse_rules(p.rules.activations)} {}
 

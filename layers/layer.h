@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 #include "core/graph/trace.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/layer_params.h"
@@ -22,7 +22,7 @@
 
 namespace tessera {
 
-// What every layer with initialised weights configures. As a member `layer` of its HParams the
+// What a layer with initialised weights configures. As a member `layer` of its HParams the
 // fields are inlined: their paths are "ffn_tpl.dtypes", "ffn_tpl.params_init", "ffn_tpl.rules".
 struct LayerHParams {
   static constexpr std::string_view kName = "Layer";
@@ -33,6 +33,18 @@ struct LayerHParams {
   FIELDS(dtypes, params_init, rules)
 
   WeightInit init() const { return params_init.get_or(WeightInit{}); }
+};
+
+// The same without params_init, for layers whose weights start as zeros or ones.
+struct FixedInitLayerHParams {
+  static constexpr std::string_view kName = "Layer";
+  static constexpr bool kInlined = true;
+  Field<DTypePolicy> dtypes;
+  LayerRules rules;
+  FIELDS(dtypes, rules)
+
+  // NOLINTNEXTLINE(google-explicit-constructor): to be passed to Layer.
+  operator LayerHParams() const { return {.dtypes = dtypes, .rules = rules}; }
 };
 
 // A weight of a layer: its index in the model's ParameterTable.
@@ -104,6 +116,13 @@ class Layer {
   Tensor unplaced(Weight weight, DType dtype) const;
 
   friend class LayerScope;
+  // What a layer under construction takes from its parent.
+  struct Construction {
+    std::shared_ptr<ParameterTable> table;
+    std::string name;
+    int64_t stack = 0;
+  };
+  static Construction& construction();
   class ChildScope {
    public:
     ChildScope(const Layer& parent, std::string_view name, int64_t stack);
@@ -113,8 +132,7 @@ class Layer {
 
    private:
     PathScope path_;
-    struct Saved;
-    std::unique_ptr<Saved> saved_;
+    Construction outer_;
   };
 
   std::shared_ptr<ParameterTable> table_;

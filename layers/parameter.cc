@@ -2,10 +2,18 @@
 #include "layers/parameter.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/process.h"
+#include "core/base/random.h"
 #include "core/graph/trace.h"
 
 namespace tessera {
@@ -23,9 +31,8 @@ void check_layer_rules(const ParameterTable& table) {
     std::vector<std::string> axes;
     for (const Parameter& each : table.parameters())
       if (!ruled.rules.empty() && layer_of(each) == layer)
-        for (const Axis& axis : each.type.axes)
-          if (std::find(axes.begin(), axes.end(), axis.name) == axes.end())
-            axes.push_back(axis.name);
+        for (const std::string& axis : each.type.names())
+          if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
     for (const AxisRule& rule : ruled.rules) {
       if (std::find(axes.begin(), axes.end(), rule.axis) != axes.end()) continue;
       const ErrorContext where(layer);
@@ -34,6 +41,211 @@ void check_layer_rules(const ParameterTable& table) {
            did_you_mean(rule.axis, axes));
     }
   }
+}
+
+using Distribution = Draw::Distribution;
+
+// The weight's own axes: those of one layer of a stack.
+std::vector<Axis> layer_axes(const Parameter& parameter) {
+  const std::vector<Axis>& axes = parameter.type.axes;
+  return {axes.begin() + (parameter.stack > 0 ? 1 : 0), axes.end()};
+}
+
+double product_of(const std::vector<Axis>& axes, const std::vector<std::string>& names) {
+  double product = 1.0;
+  for (const Axis& axis : axes) {
+    if (std::find(names.begin(), names.end(), axis.name) != names.end())
+      product *= static_cast<double>(axis.size);
+  }
+  return product;
+}
+
+struct Fans {
+  double in = 1.0, out = 1.0;
+};
+
+Fans fans_of(const Parameter& parameter) {
+  const std::vector<Axis> axes = layer_axes(parameter);
+  if (!parameter.fans.in.empty() || !parameter.fans.out.empty())
+    return {product_of(axes, parameter.fans.in), product_of(axes, parameter.fans.out)};
+  if (axes.empty()) return {};
+  const double last = static_cast<double>(axes.back().size);
+  if (axes.size() == 1) return {last, last};
+  double rest = 1.0;
+  for (size_t i = 0; i + 2 < axes.size(); ++i) rest *= static_cast<double>(axes[i].size);
+  return {rest * static_cast<double>(axes[axes.size() - 2].size), rest * last};
+}
+
+constexpr int64_t kChunk = 1 << 16;  // Elements that a thread draws at a time, or one row.
+
+// Draws rows of one layer's weight, which is one random stream.
+void draw_rows(const Draw& draw, uint64_t key, const StreamRows& rows, std::span<float> out) {
+  const float factor = static_cast<float>(draw.factor);
+  switch (draw.distribution) {
+    case Distribution::kConstant:
+      std::fill(out.begin(), out.end(), factor);
+      return;
+    case Distribution::kNormal:
+      draw_normal(key, rows, out);
+      break;
+    case Distribution::kTruncatedNormal:
+      draw_truncated_normal(key, rows, out);
+      break;
+    case Distribution::kUniform:
+      draw_uniform(key, rows, out);
+      for (float& value : out) value = 2.0f * value - 1.0f;
+      break;
+    case Distribution::kOrthogonal:
+      CHECK(false, "orthogonal weights are not drawn by rows");
+      break;
+  }
+  for (float& value : out) value *= factor;
+}
+
+// A random orthogonal matrix (rows or columns orthonormal, whichever are fewer): normals,
+// orthogonalised by Gram-Schmidt, twice for accuracy.
+void draw_orthogonal(double factor, uint64_t key, const std::vector<Axis>& axes,
+                     std::span<float> out) {
+  const int64_t rows = axes[0].size, columns = axes[1].size;
+  draw_normal(key, {.length = rows * columns}, out);
+  const bool by_rows = rows <= columns;
+  const int64_t count = by_rows ? rows : columns, length = by_rows ? columns : rows;
+  const auto product = [](const std::vector<double>& a, const std::vector<double>& b) {
+    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+  };
+  std::vector<std::vector<double>> basis;
+  for (int64_t i = 0; i < count; ++i) {
+    std::vector<double> vector(static_cast<size_t>(length));
+    const auto element = [&](int64_t j) -> float& {
+      return out[static_cast<size_t>(by_rows ? i * columns + j : j * columns + i)];
+    };
+    for (int64_t j = 0; j < length; ++j) vector[static_cast<size_t>(j)] = element(j);
+    for (int pass = 0; pass < 2; ++pass) {
+      for (const std::vector<double>& earlier : basis) {
+        const double overlap = product(vector, earlier);
+        for (size_t j = 0; j < vector.size(); ++j) vector[j] -= overlap * earlier[j];
+      }
+    }
+    const double norm = std::sqrt(product(vector, vector));
+    for (double& value : vector) value /= norm;
+    for (int64_t j = 0; j < length; ++j)
+      element(j) = static_cast<float>(factor * vector[static_cast<size_t>(j)]);
+    basis.push_back(std::move(vector));
+  }
+}
+
+void store(std::span<const float> values, DType dtype, std::byte* destination) {
+  if (dtype == DType::kF32) {
+    std::memcpy(destination, values.data(), values.size_bytes());
+    return;
+  }
+  std::transform(values.begin(), values.end(), reinterpret_cast<BFloat16*>(destination),
+                 [](float value) { return BFloat16(value); });
+}
+
+// The part of one layer's block that a thread draws at a time.
+struct Portion {
+  int64_t offset = 0;  // In the block, in elements.
+  int64_t elements = 0;
+  StreamRows rows;  // Of the layer's weight.
+};
+
+// One layer's block as rows of its weight. A row is the last axes that the block covers whole and
+// its part of the axis before them. Rows repeat with a constant stride along the next axis, which
+// makes a group; the axes before that enumerate groups.
+class BlockRows {
+ public:
+  // The layer's axes are the block's from `first` on.
+  BlockRows(const std::vector<Axis>& axes, const Region& block, size_t first) {
+    size_t axis = axes.size();
+    int64_t inner = 1;  // Elements of the weight below `axis`.
+    for (bool whole = true; axis > 0 && whole;) {
+      --axis;
+      start_ += block.origin[first + axis] * inner;
+      length_ *= block.shape[first + axis];
+      inner *= axes[axis].size;
+      whole = block.shape[first + axis] == axes[axis].size;
+    }
+    stride_ = inner;
+    if (axis > 0) {
+      --axis;
+      start_ += block.origin[first + axis] * inner;
+      count_ = block.shape[first + axis];
+      inner *= axes[axis].size;
+    }
+    groups_ = {start_};
+    while (axis > 0) {
+      --axis;
+      std::vector<int64_t> more;
+      for (int64_t i = 0; i < block.shape[first + axis]; ++i)
+        for (const int64_t group : groups_)
+          more.push_back((block.origin[first + axis] + i) * inner + group);
+      groups_ = std::move(more);
+      inner *= axes[axis].size;
+    }
+  }
+
+  std::vector<Portion> portions() const {
+    std::vector<Portion> portions;
+    int64_t offset = 0;
+    const auto add = [&](const StreamRows& rows, int64_t elements) {
+      portions.push_back({offset, elements, rows});
+      offset += elements;
+    };
+    const int64_t together = std::max<int64_t>(kChunk / length_, 1);
+    for (const int64_t group : groups_) {
+      for (int64_t row = 0; row < count_; row += together) {
+        const int64_t begin = group + row * stride_;
+        if (length_ > kChunk) {  // Each row in several portions.
+          for (int64_t done = 0; done < length_; done += kChunk) {
+            const int64_t run = std::min(kChunk, length_ - done);
+            add({begin + done, run, 0}, run);
+          }
+        } else {
+          add({begin, length_, stride_}, length_ * std::min(together, count_ - row));
+        }
+      }
+    }
+    return portions;
+  }
+
+  // Copies the block out of a layer's whole weight.
+  void copy(std::span<const float> layer, std::span<float> block) const {
+    auto to = block.begin();
+    for (const int64_t group : groups_)
+      for (int64_t row = 0; row < count_; ++row)
+        to = std::copy_n(layer.begin() + group + row * stride_, length_, to);
+  }
+
+ private:
+  int64_t start_ = 0, length_ = 1, stride_ = 0, count_ = 1;
+  std::vector<int64_t> groups_;  // The start of each.
+};
+
+// Joins its threads when it goes out of scope.
+struct JoiningThreads {
+  ~JoiningThreads() {
+    for (std::thread& thread : threads) thread.join();
+  }
+  std::vector<std::thread> threads;
+};
+
+// Calls work(i) once for each i in [0, count), on up to `threads` threads.
+template <typename Work>
+void parallel_for(int64_t count, int threads, Work work) {
+  std::atomic<int64_t> next = 0;
+  const auto run = [&] {
+    for (int64_t i = next++; i < count; i = next++) work(i);
+  };
+  if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
+  JoiningThreads helpers;
+  try {
+    for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
+      helpers.threads.push_back(start_thread(run));
+  } catch (const Error&) {
+    // The threads that did start do the work.
+  }
+  run();
 }
 
 }  // namespace
@@ -73,6 +285,97 @@ std::vector<Tensor> parameter_inputs(const ParameterTable& table) {
     inputs.push_back(input(each.path, InputKind::kParameter, stored_type(each)));
   }
   return inputs;
+}
+
+Draw draw_of(const Parameter& parameter) {
+  const double scale = parameter.init.scale;
+  const Fans fans = fans_of(parameter);
+  const std::vector<Axis> axes = layer_axes(parameter);
+  const double dim0 = axes.empty() ? 1.0 : static_cast<double>(axes.front().size);
+  const double average = (fans.in + fans.out) / 2.0;
+  using enum Distribution;
+  switch (parameter.init.kind) {
+    case InitKind::kConstant:
+      return {kConstant, scale};
+    case InitKind::kGaussian:
+      return {kNormal, scale};
+    case InitKind::kUniform:
+      return {kUniform, scale};
+    case InitKind::kTruncatedGaussian:
+      return {kTruncatedNormal, scale};
+    case InitKind::kXavier:
+    case InitKind::kUniformSqrtFanAvg:
+      return {kUniform, scale * std::sqrt(3.0 / average)};
+    case InitKind::kGaussianSqrtDim:
+      return {kNormal, scale / std::sqrt(dim0)};
+    case InitKind::kUniformSqrtDim:
+      return {kUniform, scale / std::sqrt(dim0)};
+    case InitKind::kTruncatedGaussianSqrtDim:
+      return {kTruncatedNormal, scale / std::sqrt(dim0)};
+    case InitKind::kGaussianSqrtFanIn:
+      return {kNormal, scale / std::sqrt(fans.in)};
+    case InitKind::kGaussianSqrtFanOut:
+      return {kNormal, scale / std::sqrt(fans.out)};
+    case InitKind::kGaussianSqrtFanAvg:
+      return {kNormal, scale / std::sqrt(average)};
+    case InitKind::kTruncatedGaussianSqrtFanIn:
+      return {kTruncatedNormal, scale / std::sqrt(fans.in)};
+    case InitKind::kTruncatedGaussianSqrtFanOut:
+      return {kTruncatedNormal, scale / std::sqrt(fans.out)};
+    case InitKind::kUniformUnitScaling:
+      return {kUniform, scale * std::sqrt(3.0 / fans.in)};
+    case InitKind::kScaledDeltaOrthogonal:
+      // As in Pax, vectors are drawn as normals. Convolution kernels do not occur here.
+      if (axes.size() < 2) return {kNormal, scale};
+      if (axes.size() == 2) return {kOrthogonal, scale};
+      fail("{}: scaled_delta_orthogonal is for matrices, got {}; use xavier or gaussian",
+           parameter.path, parameter.type.text_sized());
+  }
+  CHECK(false, "unknown initialiser");
+  return {};
+}
+
+void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
+                std::span<std::byte> destination, int threads) {
+  const Type& type = parameter.type;
+  CHECK(block.shape.size() == type.axes.size() && block.origin.size() == type.axes.size(),
+        "'{}': the block has another rank", parameter.path);
+  int64_t elements = 1;
+  for (size_t i = 0; i < type.axes.size(); ++i) {
+    CHECK(block.origin[i] >= 0 && block.shape[i] > 0 &&
+              block.origin[i] + block.shape[i] <= type.axes[i].size,
+          "'{}': the block is outside of {}", parameter.path, type.text_sized());
+    elements *= block.shape[i];
+  }
+  CHECK(static_cast<int64_t>(destination.size()) == elements * dtype_bytes(type.dtype));
+  if (type.dtype != DType::kF32 && type.dtype != DType::kBF16)
+    fail("{}: weights are f32 or bf16, got {}", parameter.path, dtype_name(type.dtype));
+  const Draw draw = draw_of(parameter);
+  const bool stacked = parameter.stack > 0;
+  const int64_t first_layer = stacked ? block.origin[0] : parameter.layer;
+  const int64_t layers = stacked ? block.shape[0] : 1;
+  const BlockRows rows(layer_axes(parameter), block, stacked ? 1 : 0);
+  const int64_t layer_elements = elements / layers;
+  const bool whole_matrix = draw.distribution == Distribution::kOrthogonal;
+  const std::vector<Portion> portions =
+      whole_matrix ? std::vector<Portion>{{0, layer_elements, {}}} : rows.portions();
+  const int64_t count = static_cast<int64_t>(portions.size());
+  parallel_for(layers * count, threads, [&](int64_t i) {
+    const int64_t layer = i / count;
+    const Portion& portion = portions[static_cast<size_t>(i % count)];
+    const uint64_t key = random_key(seed, parameter.random_path, first_layer + layer);
+    std::vector<float> values(static_cast<size_t>(portion.elements));
+    if (whole_matrix) {
+      std::vector<float> matrix(
+          static_cast<size_t>(type.elements() / std::max<int64_t>(parameter.stack, 1)));
+      draw_orthogonal(draw.factor, key, layer_axes(parameter), matrix);
+      rows.copy(matrix, values);
+    } else {
+      draw_rows(draw, key, portion.rows, values);
+    }
+    store(values, type.dtype,
+          destination.data() + (layer * layer_elements + portion.offset) * dtype_bytes(type.dtype));
+  });
 }
 
 }  // namespace tessera

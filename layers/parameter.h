@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every weight of a model, in the order in which its layers declare them: name, type, initial
-// values. The values themselves are in the executor's arena.
+// Every weight of a model, in the order in which its layers declare them: name, type, and initial
+// values as numbers in host memory. During training the values are in the executor's arena.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/graph/graph.h"
 #include "core/graph/rules.h"
-#include "core/graph/tensor.h"
+#include "core/graph/type.h"
 #include "core/hparams/layer_params.h"
 
 namespace tessera {
@@ -60,5 +63,23 @@ Type stored_type(const Parameter& parameter);
 // One graph input of kind kParameter for each parameter, named by its path, with its stored_type.
 // Error for a layer's rule about an axis that none of its weights has.
 std::vector<Tensor> parameter_inputs(const ParameterTable& table);
+
+// Fills `destination` with the initial values of this block of the weight, row-major in its dtype
+// (f32 or bf16), on up to `threads` threads (0: one per core). They are a pure function of the
+// seed, the weight's path and an element's global index, so that every mesh and number of hosts
+// starts with the same bits, and a stacked weight with those of the unrolled ones. The whole weight
+// is never materialised, except for an orthogonal one: there, one layer's matrix at a time. Error
+// if the initialiser does not suit the weight's axes.
+void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
+                std::span<std::byte> destination, int threads = 0);
+
+// An initialiser for a weight of these sizes (without the stack's axis): a standard distribution
+// and the factor that multiplies its draws.
+struct Draw {
+  enum class Distribution { kConstant, kNormal, kTruncatedNormal, kUniform, kOrthogonal };
+  Distribution distribution = Distribution::kConstant;
+  double factor = 0.0;  // kUniform: of U(-1, 1).
+};
+Draw draw_of(const Parameter& parameter);
 
 }  // namespace tessera

@@ -7,7 +7,7 @@
 #include <boost/program_options.hpp>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/device.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
 #include "plugins/lookup.h"
@@ -20,18 +20,18 @@ namespace options = boost::program_options;
 
 constexpr std::string_view kHelp = R"(Trains a language model that an experiment describes.
 
-  runexp --exp=quickstart.SourceLm                      train it, or go on where it stopped
+  runexp --exp=quickstart.SourceLm                      train it, or resume it where it stopped
   runexp --exp=SourceLm --set num_layers=6              any unique end of the name; change a knob
   runexp --exp=SourceLm --set task.train.seed=7         or any field of the configuration
   runexp --exp=SourceLm --devices=4 --set ici_mesh_shape=[1,2,2]
                                                         on a mesh of four: replica, data, mdl
-  runexp --list                                         what experiments there are
-  runexp new my_project                                 a plugin project of your own
+  runexp --list                                         list the experiments
+  runexp new my_project                                 create a plugin project of your own
 
-What to do
+Actions
   --exp=FAMILY.Name      the experiment
   --mode=MODE            train (default); eval: score a checkpoint; decode: continue prompts or a
-                         dataset's; plan: say what a step needs and costs without running it;
+                         dataset's; plan: report what a step needs and costs without running it;
                          export, import: write or read weights in another tool's format;
                          selfcheck: check every kernel on this machine, and that a step's bits do
                          not depend on the number of threads (needs no --exp; under a minute)
@@ -41,25 +41,25 @@ What to do
                          hparams.toml
   --dry_run              do everything but step, and write nothing
 
-How
+Settings
   --set PATH=VALUE       set a knob or a field; may be repeated
   --job_log_dir=DIR      the run's directory (default: runs/FAMILY.Name)
-  --restart              set the directory's earlier run aside and start over
-  --allow_config_change  go on with a configuration that differs from the run's
-  --threads=N            threads to use, shared out among the devices (default: as many as the
-                         process may use processors; at most 256, or four times that)
+  --restart              move the directory's earlier run aside and start again
+  --allow_config_change  resume with a configuration that differs from the run's
+  --threads=N            threads to use, divided among the devices (default: the number of
+                         processors that the process may use; at most 256 or four times that number)
   --device=KIND          kind of device: {devices} (default: cpu)
-  --devices=N            devices of each process (default: 1); the mesh's shape, ici_mesh_shape times
-                         dcn_mesh_shape, must come to them all, and without one they go to its axis
-                         `data`. A plan needs none: the mesh decides
+  --devices=N            devices of each process (default: 1). The mesh shape (ici_mesh_shape times
+                         dcn_mesh_shape) must have as many devices as all processes together;
+                         without a shape, all devices are on the axis `data`. Not needed for a plan
   --plugin_path=DIR      also look for plugins here; may be repeated (or TESSERA_PLUGIN_PATH=A:B)
 
-What of
+Checkpoints and files
   --checkpoint=WHICH     eval, decode, export: newest (default), or a step (120 or
                          step_0000000120); eval also: all, or follow, which scores each that a
-                         running job saves until it is done; train: auto-fallback goes on from the
+                         running job saves until it is done; train: auto-fallback resumes from the
                          newest that is not damaged
-  --prompt=TEXT          decode: what to continue; may be repeated; '' begins a new text
+  --prompt=TEXT          decode: what to continue; may be repeated; '' starts a new text
   --prompt_ids=IDS       decode: the same as token ids with spaces or commas between, for which no
                          tokenizer is needed; may be repeated
   --print_ids            decode: print the ids of prompts and continuations, too
@@ -70,7 +70,7 @@ What of
   --max_shard_bytes=N    export: weights in one file (default: 5000000000); more go to several, with
                          an index
 
-Looking inside
+Inspection
   --dump_graph=STAGE     write the step's graph after trace, remat, lower or fuse (text, DOT, SVG)
   --profile=START:N      time every kernel of N steps from step START on (trace.json.gz)
   --version, --help
@@ -81,10 +81,9 @@ than the processor has: portable, avx2, avx512, avx512_bf16 or amx.
 Exit codes: 0 done; 1 the run failed; 2 bad usage or configuration.
 )";
 
-constexpr int64_t kMostThreads = 256;                 // Of a process on a small machine.
-constexpr std::string_view kSelfcheck = "selfcheck";  // A mode that runs no experiment.
-constexpr int64_t kMostDevices = 1024;                // Of one process; each takes a thread or two.
-const std::vector<std::string> kStages = {"trace", "remat", "lower", "fuse"};
+constexpr int64_t kMostThreads = 256;            // Of a process on a small machine.
+constexpr const char* kSelfcheck = "selfcheck";  // A mode that runs no experiment.
+constexpr int64_t kMostDevices = 1024;           // Of one process; each takes a thread or two.
 
 options::options_description description() {
   options::options_description flags;
@@ -104,12 +103,6 @@ options::options_description description() {
                            "dry_run", "print_ids"})
     plain(name);
   return flags;
-}
-
-std::vector<std::string> flag_names(const options::options_description& flags) {
-  std::vector<std::string> names;
-  for (const auto& flag : flags.options()) names.push_back(flag->long_name());
-  return names;
 }
 
 options::variables_map parse_flags(const std::vector<std::string>& arguments) {
@@ -135,8 +128,10 @@ options::variables_map parse_flags(const std::vector<std::string>& arguments) {
     std::string name = error.get_option_name();
     name.erase(0, name.find_first_not_of('-'));
     name.erase(std::min(name.find('='), name.size()));
-    const std::string near = nearest(name, flag_names(flags));
-    fail("no flag --{}{}", name,
+    std::vector<std::string> names;
+    for (const auto& flag : flags.options()) names.push_back(flag->long_name());
+    const std::string near = nearest(name, names);
+    fail("unknown flag --{}{}", name,
          near.empty() ? "; --help lists them" : fmt::format("; did you mean --{}?", near));
   } catch (const options::multiple_occurrences& error) {
     fail("{} is given more than once", error.get_option_name());
@@ -166,9 +161,9 @@ int64_t whole_number(std::string_view flag, std::string_view text, int64_t least
   return *value;
 }
 
-// More threads than processors only wait for each other; what is far beyond is a slip.
+// More threads than processors only wait for each other; a much larger number is a mistake.
 int parse_threads(const std::string& text) {
-  const int processors = usable_cpu_threads();
+  const int processors = usable_processors();
   const int64_t most = std::max<int64_t>(kMostThreads, 4 * int64_t{processors});
   const int64_t threads = whole_number("threads", text, 1);
   if (threads > most)
@@ -177,17 +172,22 @@ int parse_threads(const std::string& text) {
   return static_cast<int>(threads);
 }
 
+// The index of the value among `names`; Error if it is not one of them.
+size_t index_in(const std::vector<std::string>& names, std::string_view flag,
+                const std::string& value) {
+  const auto found = std::find(names.begin(), names.end(), value);
+  if (found == names.end())
+    fail("--{}={}: expected one of {}{}", flag, value, fmt::join(names, ", "),
+         did_you_mean(value, names));
+  return static_cast<size_t>(found - names.begin());
+}
+
 RunMode parse_mode(const std::string& mode) {
-  static const std::vector<std::pair<std::string, RunMode>> kModes = {
-      {"train", RunMode::kTrain}, {"eval", RunMode::kEval},     {"decode", RunMode::kDecode},
-      {"plan", RunMode::kPlan},   {"export", RunMode::kExport}, {"import", RunMode::kImport}};
-  std::vector<std::string> names;
-  for (const auto& [name, value] : kModes) {
-    if (name == mode) return value;
-    names.push_back(name);
-  }
-  names.emplace_back(kSelfcheck);
-  fail("--mode={}: expected one of {}{}", mode, fmt::join(names, ", "), did_you_mean(mode, names));
+  constexpr RunMode kModes[] = {RunMode::kTrain, RunMode::kEval,   RunMode::kDecode,
+                                RunMode::kPlan,  RunMode::kExport, RunMode::kImport};
+  // The caller has handled selfcheck, which is an action (action_of).
+  return kModes[index_in({"train", "eval", "decode", "plan", "export", "import", kSelfcheck},
+                         "mode", mode)];
 }
 
 // A step's number, or the name of its directory.
@@ -212,13 +212,6 @@ ProfileWindow parse_profile(const std::string& text) {
           whole_number("profile", text.substr(colon + 1), 1)};
 }
 
-std::string parse_stage(const std::string& stage) {
-  if (std::find(kStages.begin(), kStages.end(), stage) == kStages.end())
-    fail("--dump_graph={}: expected one of {}{}", stage, fmt::join(kStages, ", "),
-         did_you_mean(stage, kStages));
-  return stage;
-}
-
 CommandLine::Action action_of(const options::variables_map& values) {
   using Action = CommandLine::Action;
   if (values.count("help") != 0) return Action::kHelp;
@@ -234,7 +227,7 @@ CommandLine::Action action_of(const options::variables_map& values) {
 // Flags that only some modes read are mistakes in the others.
 void check_flags_of_modes(const RunOptions& run, const options::variables_map& values) {
   const auto belongs = [&](const char* flag, std::string_view modes, bool applies) {
-    if (values.count(flag) != 0 && !applies) fail("--{} goes with --mode={}", flag, modes);
+    if (values.count(flag) != 0 && !applies) fail("--{} needs --mode={}", flag, modes);
   };
   const RunMode mode = run.mode;
   const bool moves = mode == RunMode::kExport || mode == RunMode::kImport;
@@ -247,15 +240,15 @@ void check_flags_of_modes(const RunOptions& run, const options::variables_map& v
     belongs(flag, "export", mode == RunMode::kExport);
   const bool falls_back = run.checkpoint.kind == Kind::kAutoFallback;
   if (falls_back && mode != RunMode::kTrain)
-    fail("--checkpoint=auto-fallback goes with --mode=train; give newest or a step's number");
+    fail("--checkpoint=auto-fallback needs --mode=train; give newest or a step's number");
   belongs(
       "checkpoint", "eval, decode or export (auto-fallback: train)",
       falls_back || mode == RunMode::kEval || mode == RunMode::kDecode || mode == RunMode::kExport);
   const bool several = run.checkpoint.kind == Kind::kAll || run.checkpoint.kind == Kind::kFollow;
   if (several && mode != RunMode::kEval)
-    fail("--checkpoint=all and follow go with --mode=eval; give newest or a step's number");
+    fail("--checkpoint=all and follow need --mode=eval; give newest or a step's number");
   if (moves && run.format != "hf")
-    fail("--format={}: export and import know one format, hf", run.format);
+    fail("--format={}: expected hf, the only format of export and import", run.format);
   if (mode == RunMode::kImport && run.input.empty())
     fail("--mode=import reads a directory: give --input=DIR");
   if (mode == RunMode::kExport && run.output.empty())
@@ -266,7 +259,7 @@ void check_flags_of_selfcheck(const options::variables_map& values) {
   for (const auto& [flag, value] : values)
     if (flag != "mode" && flag != "threads" && flag != "device" && flag != "plugin_path")
       fail(
-          "--{} does not go with --mode=selfcheck, which takes only --threads, --device and "
+          "--{} cannot be used with --mode=selfcheck, which takes only --threads, --device and "
           "--plugin_path",
           flag);
 }
@@ -279,8 +272,8 @@ void check_together(const CommandLine& line, const options::variables_map& value
                                 line.action == Action::kDiff;
   if (needs_experiment && line.experiment.empty())
     fail(
-        "which experiment? Give --exp=FAMILY.Name; --list shows what there is, --help how to go "
-        "on");
+        "no experiment is given: use --exp=FAMILY.Name; --list shows the experiments, --help the "
+        "flags");
   if (line.run.devices > kMostDevices)
     fail("--devices={}: a process drives at most {}; start more processes (mpirun, Slurm)",
          line.run.devices, kMostDevices);
@@ -304,25 +297,28 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   const auto text = [&values](const char* name) {
     return values.count(name) == 0 ? std::string() : values[name].as<std::string>();
   };
+  const auto texts = [&values](const char* name) {
+    return values.count(name) == 0 ? std::vector<std::string>()
+                                   : values[name].as<std::vector<std::string>>();
+  };
   const auto has = [&values](const char* name) { return values.count(name) != 0; };
   CommandLine line;
   line.action = action_of(values);
   line.experiment = text("exp");
   line.diff_with = text("diff");
-  if (has("set")) line.sets = values["set"].as<std::vector<std::string>>();
-  if (has("plugin_path"))
-    for (const std::string& place : values["plugin_path"].as<std::vector<std::string>>())
-      line.plugin_path.emplace_back(place);
+  line.sets = texts("set");
+  for (const std::string& place : texts("plugin_path")) line.plugin_path.emplace_back(place);
   if (has("threads")) line.threads = parse_threads(text("threads"));
   if (has("devices")) line.run.devices = whole_number("devices", text("devices"), 1);
   if (has("device")) line.device = text("device");
-  if (has("mode") && line.action != CommandLine::Action::kSelfcheck)
-    line.run.mode = parse_mode(text("mode"));
+  if (has("mode") && text("mode") != kSelfcheck) line.run.mode = parse_mode(text("mode"));
   if (has("profile")) line.run.profile = parse_profile(text("profile"));
-  if (has("dump_graph")) line.run.dump_graph = parse_stage(text("dump_graph"));
+  line.run.dump_graph = text("dump_graph");
+  if (has("dump_graph"))
+    index_in({"trace", "remat", "lower", "fuse"}, "dump_graph", text("dump_graph"));
   if (has("checkpoint")) line.run.checkpoint = parse_checkpoint(text("checkpoint"));
-  if (has("prompt")) line.run.prompts = values["prompt"].as<std::vector<std::string>>();
-  if (has("prompt_ids")) line.run.prompt_ids = values["prompt_ids"].as<std::vector<std::string>>();
+  line.run.prompts = texts("prompt");
+  line.run.prompt_ids = texts("prompt_ids");
   line.run.print_ids = has("print_ids");
   line.run.format = has("format") ? text("format") : "hf";
   line.run.input = text("input");

@@ -2,14 +2,15 @@
 #include "plugins/configure.h"
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/hparams/path.h"
 #include "core/hparams/tree.h"
-#include "plugins/knob_check.h"
 
 namespace tessera {
 namespace {
@@ -26,13 +27,19 @@ Setting split_setting(const std::string& given) {
   return {given.substr(0, equals), given.substr(equals + 1)};
 }
 
+// The devices of a shape, which may be invalid.
+int64_t devices_of(const std::vector<int64_t>& shape) {
+  int64_t devices = 1;
+  for (const int64_t size : shape)
+    devices = std::min(devices * std::clamp<int64_t>(size, 1, kMaxDevices), kMaxDevices);
+  return devices;
+}
+
 // A shape with one size per axis and as many devices as in the given shape.
 std::string example_shape(const MeshConfig& mesh, const std::vector<int64_t>& given) {
-  if (given.size() == mesh.axis_names.size()) return fmt::format("{}", fmt::join(given, ","));
-  int64_t devices = 1;
-  for (const int64_t size : given)
-    devices = std::min(devices * std::clamp<int64_t>(size, 1, kMaxDevices), kMaxDevices);
-  return fmt::format("{}", fmt::join(shape_along_data(mesh.axis_names, devices), ","));
+  const bool fits = given.size() == mesh.axis_names.size();
+  return fmt::format(
+      "{}", fmt::join(fits ? given : shape_along_data(mesh.axis_names, devices_of(given)), ","));
 }
 
 void set_knob(const ExperimentEntry& entry, Experiment& experiment, const Setting& setting,
@@ -60,21 +67,13 @@ void check_shapes_are_used(const ExperimentEntry& entry, Experiment& experiment,
     shape = given;
     if (is_used) return;
     fail(
-        "{}=[{}] changes nothing: {} builds a mesh of its own axes ({}) without this knob; give "
-        "their sizes with --set mesh.{}=[{}]",
+        "{}=[{}] has no effect: {} builds a mesh with its own axes ({}) and ignores this knob; "
+        "set their sizes with --set mesh.{}=[{}]",
         knob, fmt::join(given, ","), entry.name, fmt::join(config.mesh.axis_names, ", "), knob,
         example_shape(config.mesh, given));
   };
   check("ici_mesh_shape", experiment.ici_mesh_shape, usual->ici_mesh_shape);
   check("dcn_mesh_shape", experiment.dcn_mesh_shape, usual->dcn_mesh_shape);
-}
-
-// A shape needs a size for each axis, even if no mesh is made.
-void check_mesh(const MeshConfig& mesh) {
-  int64_t slices = 1;
-  for (const int64_t size : mesh.dcn_mesh_shape)
-    slices = std::min(slices * std::clamp<int64_t>(size, 1, kMaxDevices), kMaxDevices);
-  planned_mesh(mesh, slices);
 }
 
 // The path's first name is neither a knob nor a part of the configuration.
@@ -94,6 +93,32 @@ void check_mesh(const MeshConfig& mesh) {
                     : fmt::format("; did you mean '{}'?", near));
 }
 
+constexpr unsigned char kBackgrounds[2] = {0x55, 0xaa};
+
+// The bytes of an experiment constructed in memory filled with `background`.
+std::vector<unsigned char> bytes_over(const ExperimentEntry& entry, unsigned char background) {
+  size_t space = entry.size + entry.alignment;
+  std::vector<unsigned char> memory(space, background);
+  void* place = memory.data();
+  std::align(entry.alignment, entry.size, place, space);
+  Experiment* experiment = entry.construct(place);
+  const auto* begin = static_cast<unsigned char*>(place);
+  std::vector<unsigned char> bytes(begin, begin + entry.size);
+  experiment->~Experiment();
+  return bytes;
+}
+
+// The bytes that construction writes: those that keep neither of two backgrounds. Pointers may
+// differ between two objects.
+std::vector<bool> written_bytes(const ExperimentEntry& entry) {
+  const std::vector<unsigned char> first = bytes_over(entry, kBackgrounds[0]);
+  const std::vector<unsigned char> second = bytes_over(entry, kBackgrounds[1]);
+  std::vector<bool> written(entry.size);
+  for (size_t i = 0; i < entry.size; ++i)
+    written[i] = first[i] != kBackgrounds[0] || second[i] != kBackgrounds[1];
+  return written;
+}
+
 }  // namespace
 
 Tree ConfiguredExperiment::config_tree() const {
@@ -109,7 +134,6 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   const Tree knobs = entry.knobs(*experiment);
   std::vector<Setting> later;
   ConfiguredExperiment configured;
-  configured.name = entry.name;
   configured.experiment = experiment;
   configured.entry = entry;
   std::vector<std::string> knob_sets;
@@ -134,11 +158,34 @@ ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<s
   check_shapes_are_used(entry, *experiment, configured.config);
   for (const Setting& setting : later) set_path(configured.config, setting.path, setting.text);
   configured.config = with_all_evals(configured.config);  // --set may add or remove datasets.
-  check_mesh(configured.config.mesh);
+  // A shape needs a size for each axis, even if no mesh is made.
+  planned_mesh(configured.config.mesh, devices_of(configured.config.mesh.dcn_mesh_shape));
   const Tree whole = resolved(configured.config_tree());
   check_required(whole, entry.name);
   check_registered(whole);
   return configured;
+}
+
+void check_knobs(const ExperimentEntry& entry) {
+  std::vector<bool> unlisted = written_bytes(entry);
+  const auto clear = [&unlisted](size_t offset, size_t size) {
+    std::fill_n(unlisted.begin() + static_cast<std::ptrdiff_t>(offset), size, false);
+  };
+  clear(0, sizeof(void*));  // The vtable pointer.
+  std::vector<KnobExtent> knobs = entry.extents(*entry.make());
+  for (const KnobExtent& knob : knobs) clear(knob.offset, knob.size);
+  const auto at = std::find(unlisted.begin(), unlisted.end(), true);
+  if (at == unlisted.end()) return;
+  const auto offset = static_cast<size_t>(at - unlisted.begin());
+  const KnobExtent* before = nullptr;
+  for (const KnobExtent& knob : knobs)
+    if (knob.offset < offset && (before == nullptr || knob.offset > before->offset)) before = &knob;
+  fail(
+      "{}: {} has a member that its FIELDS does not list{}; list every member, or --set and "
+      "hparams.toml miss it",
+      entry.site.text(), entry.name,
+      before == nullptr ? std::string(", before all others")
+                        : fmt::format(", the next after '{}'", before->name));
 }
 
 }  // namespace tessera

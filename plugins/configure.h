@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the configuration of a run from an experiment and --set.
+// Makes the configuration of a run from an experiment and --set, and checks an experiment's knobs.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,6 @@
 namespace tessera {
 
 struct ConfiguredExperiment {
-  std::string name;
   std::shared_ptr<const Experiment> experiment;  // With its knobs set,
   ExperimentEntry entry;                         // and its registration.
   Tree knobs;                                    // With provenance.
@@ -24,5 +23,11 @@ struct ConfiguredExperiment {
 // Applies each "path=value": knobs before build(), other paths to its result. Error for an unknown
 // path, a wrong type, or required fields that are still unset.
 ConfiguredExperiment configure(const ExperimentEntry& entry, const std::vector<std::string>& sets);
+
+// Error for a member of an experiment that FIELDS does not list: --set, --describe and hparams.toml
+// would miss it, and a run could resume with another value. Experiments are not aggregates, so the
+// compiler cannot count their members as it does for HParams (core/hparams/fields_check.h); instead
+// the bytes written by construction are compared with those of the knobs.
+void check_knobs(const ExperimentEntry& entry);
 
 }  // namespace tessera

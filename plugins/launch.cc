@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/launch.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/hparams/convert.h"
 #include "core/runtime/comm/transport.h"
 #include "plugins/loader.h"
 
@@ -17,12 +17,8 @@ namespace filesystem = std::filesystem;
 
 std::optional<int> number_in(const char* variable) {
   const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  const std::string_view view = text;
-  int value = 0;
-  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
-  if (error != std::errc() || end != view.data() + view.size()) return std::nullopt;
-  return value;
+  const std::optional<int64_t> value = parse_integer(text == nullptr ? "" : text);
+  return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
 }
 
 // Environment variables of a launcher.
@@ -54,8 +50,7 @@ filesystem::path find_transport(const LaunchEnvironment& launch,
   }
   fail(
       "{} started {} processes, but the plugin that joins them is not built: {} is missing; "
-      "install "
-      "libopenmpi-dev and openmpi-bin, and build again (./runexp --version, without {})",
+      "install libopenmpi-dev and openmpi-bin, and build again (./runexp --version, without {})",
       launch.by, launch.size, (folders.back() / fmt::format("{}.so", kTransport)).string(),
       launch.by);
 }
@@ -79,8 +74,9 @@ std::shared_ptr<Transport> join_processes(const LaunchEnvironment& launch,
   std::shared_ptr<Transport> transport = make_transport(kTransport);
   if (transport->size() != launch.size)
     fail(
-        "{} started {} processes, but MPI joins {} of them: it is another MPI's {}; use the mpirun "
-        "of the MPI that Tessera was built with, or srun --mpi=pmix",
+        "{} started {} processes, but MPI joined {} of them: this {} belongs to another MPI; use "
+        "the "
+        "mpirun of the MPI that Tessera was built with, or srun --mpi=pmix",
         launch.by, launch.size, transport->size(), launch.by);
   return transport;
 }

@@ -1,32 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/loader.h"
 
+#include <elf.h>
+
 #include <algorithm>
 #include <cstdlib>
-#include <set>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <sstream>
 
 #include <boost/dll/runtime_symbol_info.hpp>
 #include <boost/dll/shared_library.hpp>
 
 #include "core/base/error.h"
-#include "plugins/build_stamp.h"
+#include "core/io/file.h"
 #include "plugins/registry.h"
+#include "tessera_stamp.h"
 
 namespace tessera {
 namespace {
 
 namespace filesystem = std::filesystem;
-
-// Never destroyed: objects made by a plugin may outlive main.
-struct Opened {
-  std::set<filesystem::path> files;
-  std::vector<boost::dll::shared_library> libraries;
-};
-
-Opened& opened() {
-  static auto* instance = new Opened;
-  return *instance;
-}
 
 // Removes the path at the beginning of dlopen's text, which our message already has.
 std::string reason_of(const boost::system::system_error& error, const filesystem::path& file) {
@@ -38,7 +33,72 @@ std::string reason_of(const boost::system::system_error& error, const filesystem
   return text;
 }
 
+#if defined(__x86_64__)
+constexpr Elf64_Half kMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr Elf64_Half kMachine = EM_AARCH64;
+#else
+constexpr Elf64_Half kMachine = EM_NONE;
+#endif
+
+template <typename T>
+std::optional<T> read_at(std::string_view bytes, uint64_t offset) {
+  if (offset > bytes.size() || bytes.size() - offset < sizeof(T)) return std::nullopt;
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(T));
+  return value;
+}
+
+// Checks that every segment is in the file: mapping a truncated library kills the process with
+// SIGBUS.
+bool is_whole(std::string_view bytes, const Elf64_Ehdr& header) {
+  for (int i = 0; i < header.e_phnum; ++i) {
+    const auto segment =
+        read_at<Elf64_Phdr>(bytes, header.e_phoff + static_cast<uint64_t>(i) * sizeof(Elf64_Phdr));
+    if (!segment) return false;
+    if (segment->p_offset > bytes.size() || bytes.size() - segment->p_offset < segment->p_filesz)
+      return false;
+  }
+  const uint64_t sections = uint64_t{header.e_shnum} * header.e_shentsize;
+  return header.e_phnum > 0 && header.e_shoff <= bytes.size() &&
+         bytes.size() - header.e_shoff >= sections;
+}
+
+std::optional<std::string> find_stamp(std::string_view bytes) {
+  const std::string_view marker = kStampMarker;
+  const size_t at = bytes.find(marker);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = bytes.substr(at + marker.size(), 256);
+  const size_t end = rest.find('\0');
+  if (end == std::string_view::npos) return std::nullopt;
+  return std::string(rest.substr(0, end));
+}
+
+// Error, with the file and both stamps, unless the file is a complete shared library for this
+// machine with our stamp.
+void check_plugin_file(const std::filesystem::path& file) {
+  const std::string bytes = read_file(file);
+  const auto header = read_at<Elf64_Ehdr>(bytes, 0);
+  if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+    fail("{}: not a shared library", file.string());
+  if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != kMachine ||
+      header->e_type != ET_DYN)
+    fail("{}: not a shared library for this kind of machine", file.string());
+  if (!is_whole(bytes, *header)) fail("{}: the file is truncated; build it again", file.string());
+  const auto stamp = find_stamp(bytes);
+  if (!stamp)
+    fail("{}: not a Tessera plugin (it has no build stamp; make it with tessera_plugin())",
+         file.string());
+  if (*stamp != build_stamp())
+    fail("{}: plugin of another build: got Tessera {}, expected {}; build the plugin again",
+         file.string(), *stamp, build_stamp());
+}
+
 }  // namespace
+
+std::string_view build_stamp() {
+  return std::string_view(kPluginStamp).substr(kStampMarker.size());
+}
 
 // Relative to this library, which works in build trees and installations.
 filesystem::path own_plugins(std::string_view kind) {
@@ -52,19 +112,15 @@ std::vector<filesystem::path> plugin_path(const std::vector<filesystem::path>& g
   std::vector<filesystem::path> path;
   for (const filesystem::path& place : given) {
     if (!filesystem::exists(place))
-      fail("--plugin_path={}: there is no such folder or library", place.string());
+      fail("--plugin_path={}: no such folder or library", place.string());
     path.push_back(place);
   }
   if (const char* variable = std::getenv("TESSERA_PLUGIN_PATH")) {
-    std::string_view rest = variable;
-    while (!rest.empty()) {
-      const size_t end = std::min(rest.find(':'), rest.size());
-      const filesystem::path place = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
+    std::istringstream places(variable);
+    for (std::string place; std::getline(places, place, ':');) {
       if (place.empty()) continue;
-      if (!filesystem::exists(place))
-        fail("TESSERA_PLUGIN_PATH: there is no folder {}", place.string());
-      path.push_back(place);
+      if (!filesystem::exists(place)) fail("TESSERA_PLUGIN_PATH: no such folder: {}", place);
+      path.emplace_back(place);
     }
   }
   path.push_back(own_plugins("experiments"));
@@ -88,17 +144,18 @@ std::vector<filesystem::path> find_plugins(const std::vector<filesystem::path>& 
 }
 
 void load_plugin(const filesystem::path& file) {
-  if (!filesystem::exists(file)) fail("{}: there is no such plugin", file.string());
+  if (!filesystem::exists(file)) fail("{}: no such plugin", file.string());
+  // Never destroyed: objects made by a plugin may outlive main.
+  static auto* const opened = new std::map<filesystem::path, boost::dll::shared_library>;
   const filesystem::path whole = filesystem::canonical(file);
-  if (opened().files.contains(whole)) return;
+  if (opened->contains(whole)) return;
   check_plugin_file(file);
   const LoadingPlugin scope(whole.string());
   try {
-    opened().libraries.emplace_back(whole.string(), boost::dll::load_mode::rtld_now);
+    opened->try_emplace(whole, whole.string(), boost::dll::load_mode::rtld_now);
   } catch (const boost::system::system_error& error) {
     fail("{}: the plugin cannot be loaded: {}", file.string(), reason_of(error, whole));
   }
-  opened().files.insert(whole);
 }
 
 std::vector<std::string> load_plugins(const std::vector<filesystem::path>& files) {

@@ -27,4 +27,9 @@ void load_plugin(const std::filesystem::path& file);
 // Loads all of them and returns the errors, one line each.
 std::vector<std::string> load_plugins(const std::vector<std::filesystem::path>& files);
 
+// The build stamp of this program: "0.1.0, interface 3f2a9c1d04b7, g++ 12.2.0". A plugin compiled
+// with other headers or another compiler would misread our objects, so load_plugin rejects a plugin
+// of another stamp before its code runs.
+std::string_view build_stamp();
+
 }  // namespace tessera

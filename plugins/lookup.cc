@@ -2,6 +2,7 @@
 #include "plugins/lookup.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/ranges.h>
 
@@ -38,12 +39,6 @@ std::vector<std::string> near_names(std::string_view name,
   return near;
 }
 
-// A plugin that registers a kind of device has the kind's name.
-std::vector<std::filesystem::path> device_plugins(std::vector<std::filesystem::path> folders) {
-  folders.push_back(own_plugins("devices"));
-  return find_plugins(folders);
-}
-
 void fail_on_clashes() {
   const std::vector<std::string> clashes = experiment_clashes();
   if (!clashes.empty()) fail("{}", clashes.front());
@@ -51,8 +46,8 @@ void fail_on_clashes() {
   if (!templates.empty()) fail("{}", templates.front());
 }
 
-}  // namespace
-
+// The entry called `name`, or the only one whose dotted name ends in it. Error with near names, or
+// with all matches if there are several.
 ExperimentEntry match_experiment(std::string_view name,
                                  const std::vector<ExperimentEntry>& entries) {
   std::vector<std::string> matches;
@@ -65,7 +60,7 @@ ExperimentEntry match_experiment(std::string_view name,
   }
   if (matches.size() == 1) return *match;
   if (matches.size() > 1)
-    fail("--exp={} may be {}; give more of the name", name, fmt::join(matches, " or "));
+    fail("--exp={} is ambiguous: {}; give more of the name", name, fmt::join(matches, " or "));
   const std::vector<std::string> near = near_names(name, entries);
   if (!near.empty())
     fail("no experiment '{}'; did you mean '{}'?", name, fmt::join(near, "' or '"));
@@ -74,8 +69,10 @@ ExperimentEntry match_experiment(std::string_view name,
     if (entry.name.starts_with(fmt::format("{}.", name))) of_family.push_back(entry.name);
   if (!of_family.empty())
     fail("'{}' is a family; its experiments are {}", name, fmt::join(of_family, ", "));
-  fail("no experiment '{}'; --list shows the {} there are", name, entries.size());
+  fail("no experiment '{}'; --list shows all {}", name, entries.size());
 }
+
+}  // namespace
 
 ExperimentEntry find_experiment(std::string_view name,
                                 const std::vector<std::filesystem::path>& path) {
@@ -97,19 +94,19 @@ ExperimentEntry find_experiment(std::string_view name,
     if (!problems.empty()) more = fmt::format(" (not loaded: {})", fmt::join(problems, "; "));
     for (const std::filesystem::path& place : path)
       if (find_plugins({place}).empty())
-        more += fmt::format(" (the folder {} holds no plugin)", place.string());
+        more += fmt::format(" (the folder {} has no plugins)", place.string());
     if (more.empty()) throw;
     fail("{}{}", error.what(), more);
   }
 }
 
-const DeviceKind& find_device(const std::string& name,
-                              const std::vector<std::filesystem::path>& folders) {
+const DeviceKind& find_device(const std::string& name, std::vector<std::filesystem::path> folders) {
   const auto is_registered = [&] {
     const std::vector<std::string> kinds = registered_device_kinds();
     return std::find(kinds.begin(), kinds.end(), name) != kinds.end();
   };
-  for (const std::filesystem::path& file : device_plugins(folders))
+  folders.push_back(own_plugins("devices"));
+  for (const std::filesystem::path& file : find_plugins(folders))
     if (file.stem() == name && !is_registered()) load_plugin(file);
   if (!is_registered()) {
     const std::vector<std::string> known = known_device_kinds();
@@ -120,12 +117,11 @@ const DeviceKind& find_device(const std::string& name,
 }
 
 std::vector<std::string> known_device_kinds() {
-  std::vector<std::string> names = registered_device_kinds();
+  const std::vector<std::string> registered = registered_device_kinds();
+  std::set<std::string> names(registered.begin(), registered.end());
   for (const std::filesystem::path& file : find_plugins({own_plugins("devices")}))
-    names.push_back(file.stem());
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
+    names.insert(file.stem());
+  return {names.begin(), names.end()};
 }
 
 }  // namespace tessera

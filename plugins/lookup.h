@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the experiment of --exp and the device kind of --device; loads the plugins that may have
-// it.
+// them.
 #pragma once
 
 #include <filesystem>
@@ -13,21 +13,16 @@
 
 namespace tessera {
 
-// The entry called `name`, or the only one whose dotted name ends in it. Error with near names, or
+// The experiment called `name`, or the only one whose dotted name ends in it. Loads the plugins
+// needed to find it: its family's if the name begins with one, else all. Error with near names, or
 // with all matches if there are several.
-ExperimentEntry match_experiment(std::string_view name,
-                                 const std::vector<ExperimentEntry>& entries);
-
-// Loads the plugins needed to find the experiment: its family's if the name begins with one, else
-// all.
 ExperimentEntry find_experiment(std::string_view name,
                                 const std::vector<std::filesystem::path>& path);
 
 // The kind of device called `name`. If it is not registered, the plugin NAME.so is loaded from the
 // given folders or from tessera/devices beside our libraries. Error with the nearest name and all
 // names if it is not found.
-const DeviceKind& find_device(const std::string& name,
-                              const std::vector<std::filesystem::path>& folders);
+const DeviceKind& find_device(const std::string& name, std::vector<std::filesystem::path> folders);
 
 // Kinds that are registered or have a plugin in tessera/devices, sorted.
 std::vector<std::string> known_device_kinds();

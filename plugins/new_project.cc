@@ -7,8 +7,8 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "plugins/command_line.h"
 #include "plugins/loader.h"
-#include "plugins/shell_quoted.h"
 
 namespace tessera {
 namespace {
@@ -54,13 +54,14 @@ std::string legal_name(const std::string& name) {
 void check_name(const std::string& name) {
   if (legal_name(name) != name)
     fail(
-        "new {}: a project's name is also a C++ namespace: small letters, digits and _, and no "
-        "word of the language; did you mean {}?",
+        "new {}: a project's name is also a C++ namespace: use lowercase letters, digits and _, "
+        "but not a C++ keyword; did you mean {}?",
         name, legal_name(name));
   const filesystem::path plugin = own_plugins("experiments") / (name + ".so");
   if (filesystem::exists(plugin))
-    fail("new {}: Tessera has a family of experiments of that name; choose another, such as my_{}",
-         name, name);
+    fail(
+        "new {}: Tessera has a family of experiments with that name; choose another, such as my_{}",
+        name, name);
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -87,9 +88,9 @@ std::string write_new_project(const filesystem::path& folder, const filesystem::
   const std::string package = json_quoted(package_folder().string());
   std::error_code error;
   if (filesystem::exists(filesystem::symlink_status(plain, error)))
-    fail("new {}: it exists already; choose another name or remove it", plain.string());
+    fail("new {}: it already exists; choose another name or remove it", plain.string());
   filesystem::create_directories(plain, error);
-  if (error) fail("new {}: the folder cannot be made: {}", plain.string(), error.message());
+  if (error) fail("new {}: cannot create the folder: {}", plain.string(), error.message());
   for (const NewProjectFile& file : new_project_files()) {
     std::string text(file.text);
     for (const std::string_view licence : kLicences)

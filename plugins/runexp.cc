@@ -11,27 +11,25 @@
 #include <thread>
 
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
 
-#include "core/backend/cpu/device.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 #include "core/base/process.h"
-#include "core/hparams/describe.h"
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/runtime/comm/process_group.h"
-#include "plugins/build_stamp.h"
 #include "plugins/command_line.h"
 #include "plugins/configure.h"
 #include "plugins/launch.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
-#include "plugins/missing_data.h"
 #include "plugins/new_project.h"
-#include "tasks/config/run_config.h"
-#include "tasks/logging/failure_log.h"
+#include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
 #include "tasks/modes/selfcheck.h"
-#include "tasks/shutdown/stall_watch.h"
+#include "tasks/run_directory/run_config.h"
+#include "tasks/shutdown/stop_signal.h"
 
 namespace tessera {
 namespace {
@@ -67,8 +65,8 @@ int list(const CommandLine& line, std::ostream& out, std::ostream& errors) {
 }
 
 int describe_experiment(const ConfiguredExperiment& configured, std::ostream& out) {
-  fmt::print(out, "{}\n\nKnobs\n{}\nConfiguration\n{}", configured.name, describe(configured.knobs),
-             describe(configured.config_tree()));
+  fmt::print(out, "{}\n\nKnobs\n{}\nConfiguration\n{}", configured.entry.name,
+             describe(configured.knobs), describe(configured.config_tree()));
   return kDone;
 }
 
@@ -85,8 +83,7 @@ Tree other_tree(const std::string& other, const CommandLine& line) {
   const bool is_path = file.has_parent_path() || file.extension() == ".toml";
   if (is_path || filesystem::exists(file))
     fail("--diff={}: {}; expected a run's directory, its hparams.toml, or an experiment", other,
-         filesystem::exists(file) ? "is not a file or a directory"
-                                  : "there is no such file or directory");
+         filesystem::exists(file) ? "is not a file or a directory" : "no such file or directory");
   const ExperimentEntry entry = find_experiment(other, plugin_path(line.plugin_path));
   return to_tree(configure(entry, {}).config);
 }
@@ -96,8 +93,61 @@ int diff_experiments(const ConfiguredExperiment& configured, const CommandLine& 
   const std::vector<std::string> lines =
       diff(configured.config_tree(), other_tree(line.diff_with, line));
   for (const std::string& difference : lines) fmt::print(out, "{}\n", difference);
-  if (lines.empty()) fmt::print(out, "{} and {} are alike\n", configured.name, line.diff_with);
+  if (lines.empty())
+    fmt::print(out, "{} and {} have the same configuration\n", configured.entry.name,
+               line.diff_with);
   return kDone;
+}
+
+bool reads_data(RunMode mode) {
+  return mode == RunMode::kTrain || mode == RunMode::kEval || mode == RunMode::kDecode;
+}
+
+bool mesh_fits(const Experiment& experiment, int64_t devices) {
+  if (experiment.ici_mesh_shape.empty()) return true;  // It uses all devices.
+  int64_t wanted = 1;
+  for (const int64_t size : experiment.ici_mesh_shape) wanted *= size;
+  for (const int64_t size : experiment.dcn_mesh_shape) wanted *= size;
+  return wanted == devices;
+}
+
+// The knob sets the shape of the default axes; for others, the field of the configuration.
+std::string fitting_shape(const MeshConfig& mesh, int64_t devices) {
+  return fmt::format("{}ici_mesh_shape=[{}]",
+                     mesh.axis_names == MeshConfig{}.axis_names ? "" : "mesh.",
+                     fmt::join(shape_along_data(mesh.axis_names, devices), ","));
+}
+
+std::string run_command(const ConfiguredExperiment& configured, const CommandLine& line,
+                        int64_t devices) {
+  const bool fits = mesh_fits(*configured.experiment, devices);
+  std::string command = "./runexp --exp=" + configured.entry.name;
+  if (line.run.devices > 1) command += fmt::format(" --devices={}", line.run.devices);
+  if (!line.run.job_log_dir.empty())
+    command += " --job_log_dir=" + shell_quoted(line.run.job_log_dir.string());
+  for (const std::string& set : line.sets) {
+    const bool is_mesh = set.starts_with("ici_mesh_shape=") || set.starts_with("dcn_mesh_shape=");
+    if (fits || !is_mesh) command += " --set " + shell_quoted(set);
+  }
+  if (!fits) command += fmt::format(" --set {}", fitting_shape(configured.config.mesh, devices));
+  return command;
+}
+
+// The message for a user who starts an experiment without its data: what is missing, where it was
+// expected, and the commands that lead to a run. nullopt if nothing is missing or the mode reads no
+// data. `devices`: of the whole run; the last command asks for a mesh of that size.
+std::optional<std::string> missing_data_message(const ConfiguredExperiment& configured,
+                                                const CommandLine& line, int64_t devices) {
+  const auto find = configured.entry.missing_data;
+  if (find == nullptr || !reads_data(line.run.mode)) return std::nullopt;
+  const std::optional<MissingData> missing = find(*configured.experiment, configured.config);
+  if (!missing) return std::nullopt;
+  std::string text = fmt::format("{}: {}. These commands make it and train:\n\n",
+                                 configured.entry.name, missing->what);
+  for (const std::string& command : missing->commands) text += fmt::format("  {}\n", command);
+  text += fmt::format("  {}\n", run_command(configured, line, devices));
+  if (!missing->advice.empty()) text += fmt::format("\n{}\n", missing->advice);
+  return text;
 }
 
 // The result of this process if it were alone.
@@ -111,7 +161,7 @@ struct Ending {
 // bound to their own.
 int thread_budget(const CommandLine& line, const ProcessGroup& processes) {
   if (line.threads > 0 || processes.size() == 1) return line.threads;
-  const int usable = usable_cpu_threads();
+  const int usable = usable_processors();
   if (usable < sysconf(_SC_NPROCESSORS_ONLN)) return usable;
   int together = 0;
   for (int rank = 0; rank < processes.size(); ++rank)
@@ -120,13 +170,14 @@ int thread_budget(const CommandLine& line, const ProcessGroup& processes) {
 }
 
 Ending run(const ConfiguredExperiment& configured, const CommandLine& line, const DeviceKind& kind,
-           ProcessGroup& processes, StallWatch* watch) {
+           ProcessGroup& processes, Watchdog* watch) {
   RunOptions options = line.run;
-  options.experiment = configured.name;
+  options.experiment = configured.entry.name;
   options.site = configured.entry.site;
   options.overrides = configured.overrides;
   options.threads = thread_budget(line, processes);
-  if (options.job_log_dir.empty()) options.job_log_dir = filesystem::path("runs") / configured.name;
+  if (options.job_log_dir.empty())
+    options.job_log_dir = filesystem::path("runs") / configured.entry.name;
   // A plan for any mesh needs one device, to ask about its kernels.
   const std::vector<std::unique_ptr<Device>> devices =
       kind.make_devices(options.mode == RunMode::kPlan ? 1 : options.devices, options.threads);
@@ -150,7 +201,7 @@ Ending check_this_machine(const CommandLine& line, const DeviceKind& kind,
   const int threads = thread_budget(line, processes);
   const std::string problem = selfcheck(
       {.make_device = [&](int count) { return std::move(kind.make_devices(1, count)[0]); },
-       .threads = threads > 0 ? threads : usable_cpu_threads(),
+       .threads = threads > 0 ? threads : usable_processors(),
        .report = [&](const std::string& text) { out << text << std::endl; }});
   if (problem.empty()) return {};
   return {kFailed, "selfcheck: " + problem};
@@ -163,7 +214,7 @@ Ending check_printed(Ending ending) {
   return {kFailed, "cannot write to standard output: " + loss};
 }
 
-Ending act(const CommandLine& line, ProcessGroup& processes, StallWatch* watch, std::ostream& out,
+Ending act(const CommandLine& line, ProcessGroup& processes, Watchdog* watch, std::ostream& out,
            std::ostream& errors) {
   using Action = CommandLine::Action;
   if (line.action == Action::kHelp) {
@@ -250,7 +301,7 @@ std::chrono::milliseconds last_moment(const LaunchEnvironment& launch) {
 
 int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& errors) {
   const LaunchEnvironment launch = find_launch_environment();
-  std::optional<StallWatch> watch;  // Outlives the transport, whose destructor may wait.
+  std::optional<Watchdog> watch;  // Outlives the transport, whose destructor may wait.
   if (launch.size > 1)
     watch.emplace(fmt::format("process {} of {}", launch.rank, launch.size), last_moment(launch));
   std::shared_ptr<Transport> transport;
@@ -263,8 +314,8 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
     return kBadUsage;
   }
   ProcessGroup processes(std::move(transport));
-  StallWatch* const watching = watch ? &*watch : nullptr;
-  const StallWatch::Attention attention(watching, processes);
+  Watchdog* const watching = watch ? &*watch : nullptr;
+  const Watchdog::Attention attention(watching, processes);
   std::ostream nowhere(nullptr);
   const Ending ending = catch_errors([&] {
     return act(parse_command_line(arguments), processes, watching,

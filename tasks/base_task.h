@@ -11,9 +11,8 @@
 #include "core/graph/rules.h"
 #include "inputs/base_input.h"
 #include "layers/models/base_model.h"
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 #include "tasks/learner/learner.h"
-#include "tasks/train_hparams.h"
 
 namespace tessera {
 
@@ -58,9 +57,9 @@ inline constexpr std::string_view kParents = "batch/parents";  // Input of reord
 inline constexpr std::string_view kCachePrefix = "cache/";     // State: "cache/<layer>/key".
 inline constexpr std::string_view kSumPrefix = "sum/";         // sum/<metric>, weight/<metric>
 inline constexpr std::string_view kWeightPrefix = "weight/";
-inline constexpr std::string_view kRowSumPrefix =
-    "rows/";  // The sum of each example, f32["batch"];
-inline constexpr std::string_view kRowWeightPrefix = "row_weights/";  // and its weight.
+// The sum and the weight of each example, f32["batch"].
+inline constexpr std::string_view kRowSumPrefix = "rows/";
+inline constexpr std::string_view kRowWeightPrefix = "row_weights/";
 inline constexpr std::string_view kRowPrefix = "row/";  // Batch fields of each example: row/source.
 inline constexpr std::string_view kParameterNormPrefix = "parameter_norm/";  // By path.
 inline constexpr std::string_view kGradientNormPrefix = "gradient_norm/";

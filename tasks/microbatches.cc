@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/microbatches.h"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
@@ -52,7 +49,7 @@ Tensor into_microbatches(const Tensor& x, int64_t count) {
   const int64_t size = x.size(kBatchAxis);
   if (size % count != 0)
     fail(
-        "a batch of {} does not divide into {} microbatches; change num_microbatches or "
+        "a batch of {} cannot be divided into {} microbatches; change num_microbatches or "
         "global_batch_size",
         size, count);
   int64_t devices = 1;
@@ -60,8 +57,9 @@ Tensor into_microbatches(const Tensor& x, int64_t count) {
     devices *= traced_mesh().size(name);
   if (size / count % devices != 0)
     fail(
-        "a batch of {} in {} microbatches leaves {} examples each, which {} devices ({}) cannot "
-        "share; the nearest global_batch_size that can is {}, or change num_microbatches",
+        "a batch of {} in {} microbatches has {} examples per microbatch, which cannot be divided "
+        "among {} devices ({}); use a multiple such as global_batch_size={}, or change "
+        "num_microbatches",
         size, count, size / count, devices, fmt::join(x.type().axis(kBatchAxis).split, "*"),
         nearest_multiple(size, count * devices));
   const Tensor split = split_axis(x, kBatchAxis, {"batch_in_microbatch", size / count, {}},
@@ -108,7 +106,6 @@ std::vector<std::string> metric_names(const BaseModel& model, const Features& fe
 Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& parameters,
                              const std::vector<int32_t>& trained, const Features& features,
                              int64_t num_microbatches) {
-  if (num_microbatches < 1) fail("num_microbatches is {}, expected at least 1", num_microbatches);
   if (num_microbatches == 1) return whole_batch(model, parameters, trained, features);
 
   const std::vector<std::string> metrics = metric_names(model, features);

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 #include "layers/models/base_model.h"
 
 namespace tessera {

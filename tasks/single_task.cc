@@ -14,19 +14,15 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "layers/decode_state.h"
 #include "layers/fprop_scope.h"
-#include "tasks/learner/optimizers/update_ops.h"
+#include "tasks/learner/base_optimizer.h"
 #include "tasks/microbatches.h"
-#include "tasks/row_outputs.h"
 
 namespace tessera {
 
-template class HolderOf<BaseTask, SingleTask::HParams>;
+REGISTER_TEMPLATE(BaseTask, SingleTask);
 
 namespace {
-
-const TemplateRegistrar<BaseTask, SingleTask> kRegisterSingleTask;
 
 // Graph inputs "batch/…" with the layout of the activation rules.
 Features batch_features(const Batch& batch, Mode mode) {
@@ -52,21 +48,64 @@ std::vector<Tensor> weight_inputs(const ParameterTable& table, Weights weights) 
   return inputs;
 }
 
-Tensor reduced(const Tensor& scalar) { return reshard(scalar, make_type(scalar.dtype(), {})); }
+// Replicates the value.
+Tensor gathered(const Tensor& x) {
+  std::vector<Axis> axes = x.type().axes;
+  for (Axis& axis : axes) axis.split.clear();
+  return reshard(x, make_type(x.dtype(), std::move(axes)));
+}
 
 // Adds the loss to the metrics as "loss". Sums and weights are output without dividing.
 void output_metrics(const ModelOutput& output) {
-  const auto leave = [](const std::string& name, const Metric& metric) {
-    tessera::output(std::string(names::kSumPrefix) + name, reduced(metric.sum));
-    tessera::output(std::string(names::kWeightPrefix) + name, reduced(metric.weight));
+  const auto add = [](const std::string& name, const Metric& metric) {
+    tessera::output(std::string(names::kSumPrefix) + name, gathered(metric.sum));
+    tessera::output(std::string(names::kWeightPrefix) + name, gathered(metric.weight));
   };
-  leave(std::string(names::kLoss), output.loss);
-  for (const auto& [name, metric] : output.metrics) leave(name, metric);
+  add(std::string(names::kLoss), output.loss);
+  for (const auto& [name, metric] : output.metrics) add(name, metric);
 }
 
 Tensor norm_of(const Tensor& x) {
   const Tensor squares = sum_of_squares(x);
   return sqrt(squares.type().rank() > 0 ? reduce_sum(squares) : squares);
+}
+
+// Sets the label weights of examples with eval_sample_weights 0 to 0, so that padding never counts.
+void weigh_examples(Features* features) {
+  const Tensor examples = features->find("eval_sample_weights");
+  if (!examples.valid()) return;
+  Tensor weights = features->find("weights");
+  if (!weights.valid()) {
+    const Tensor labels = features->find("labels");
+    if (!labels.valid()) return;  // A model without labels sets its own weights.
+    weights = constant(1.0, DType::kF32, labels.type().axes);
+  }
+  features->tensors["weights"] = weights * examples;
+}
+
+// f32["batch …"] -> f32["batch"], replicated.
+Tensor sum_of_rows(const Tensor& terms) {
+  std::string others;
+  for (const std::string& name : terms.type().names())
+    if (name != "batch") others += (others.empty() ? "" : " ") + name;
+  return gathered(others.empty() ? terms : reduce_sum(terms, others));
+}
+
+// Per-example outputs, f32["batch"], replicated; the host sums them by dataset, source and tag, in
+// f64 and in a fixed order. Outputs rows/<metric> and row_weights/<metric>, and row/<name> for
+// per-example fields of the batch. Outputs nothing if the model gives no per-token terms.
+void output_rows(const ModelOutput& output, const Features& features) {
+  if (output.terms.empty()) return;
+  for (const auto& [name, terms] : output.terms) {
+    if (!terms.sum.type().has("batch"))
+      fail("metric '{}' has no term for each example: its terms are {}, expected an axis 'batch'",
+           name, terms.sum.type().text());
+    tessera::output(std::string(names::kRowSumPrefix) + name, sum_of_rows(terms.sum));
+    tessera::output(std::string(names::kRowWeightPrefix) + name, sum_of_rows(terms.weight));
+  }
+  for (const char* name : {"eval_sample_weights", "label_bytes", "source"})
+    if (const Tensor rows = features.find(name); rows.valid())
+      tessera::output(std::string(names::kRowPrefix) + name, gathered(rows));
 }
 
 // Attention without a cache would see only the new tokens.
@@ -76,18 +115,10 @@ void check_all_attention_is_cached(const Graph& graph) {
     if (node.op != &kAttentionOp && node.op != &kCausalMaskOp && node.op != &kShiftRightOp)
       continue;
     fail(
-        "{}: this model cannot decode token by token: {} knows nothing of earlier tokens, whose "
-        "keys and values are in a cache (see FpropScope::cache() and layers/decode_state.h) [in "
-        "{}]",
+        "{}: this model cannot decode token by token: {} does not read the keys and values of "
+        "earlier tokens from the cache (see FpropScope::cache() and layers/fprop_scope.h) [in {}]",
         node.site.text(), node.op->name, node.path);
   }
-}
-
-// Replicates the value.
-Tensor gathered(const Tensor& x) {
-  std::vector<Axis> axes = x.type().axes;
-  for (Axis& axis : axes) axis.split.clear();
-  return reshard(x, make_type(x.dtype(), std::move(axes)));
 }
 
 // Row b becomes row parents[b]; rows may be on other devices.

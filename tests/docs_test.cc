@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "plugins/configure.h"
@@ -18,12 +18,10 @@
 #include "plugins/lookup.h"
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/compiler.h"
 #include "tests/support/documents.h"
-#include "tests/support/python.h"
-#include "tests/support/shell.h"
 #include "tests/support/skip.h"
-#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

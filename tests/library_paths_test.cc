@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/catch.h"
-#include "tests/support/shell.h"
+#include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

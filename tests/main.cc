@@ -9,11 +9,12 @@
 #include <catch2/catch.hpp>
 #include <fmt/core.h>
 
-#include "core/backend/cpu/cpu_features.h"
+#undef CHECK  // Ours is in core/base/error.h.
+#include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
 #include "tests/support/skip.h"
 
-// HDF5 does not clean up at exit (core/io/hdf5_internal.cc); its caches are not leaks.
+// HDF5 does not clean up at exit (core/io/hdf5_dataset.cc); its caches are not leaks.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
 

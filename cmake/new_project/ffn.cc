@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ffn.h"
 
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"

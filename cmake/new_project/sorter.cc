@@ -4,7 +4,7 @@
 #include "layers/models/language_model.h"
 #include "layers/norms/norms.h"
 #include "plugins/registry.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/single_task.h"
 #include "words.h"
 

@@ -121,9 +121,22 @@ class Device {
 
   // Calls `use` with `bytes` bytes of memory as the host sees them: a copy, which is written back
   // if `access` says so. A device whose memory the host can address passes that memory itself. No
-  // launch may write these bytes meanwhile. Any thread.
+  // launch may write these bytes during the call. Any thread.
   using UseBytes = std::function<void(std::span<std::byte>)>;
-  virtual void map(DeviceAddress memory, int64_t bytes, HostAccess access, const UseBytes& use);
+  virtual void map(DeviceAddress memory, int64_t bytes, HostAccess access, const UseBytes& use) {
+    const auto size = static_cast<size_t>(bytes);
+    const auto copy = std::make_unique_for_overwrite<std::byte[]>(size);
+    const std::span<std::byte> host(copy.get(), size);
+    const std::unique_ptr<Stream> stream = make_stream(StreamUse::kCopy);
+    if (access != HostAccess::kWrite) {
+      stream->copy_to_host(host, memory);
+      stream->synchronize();
+    }
+    use(host);
+    if (access == HostAccess::kRead) return;
+    stream->copy_from_host(memory, host);
+    stream->synchronize();
+  }
 };
 
 // Part of a device's memory.

@@ -2,10 +2,12 @@
 #include "core/base/error.h"
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <new>
 #include <system_error>
 
@@ -55,7 +57,7 @@ std::string_view remedy(const std::error_code& code) {
   if (is(std::errc::no_space_on_device)) return "; free space, or give a path on another disk";
   if (is(std::errc::too_many_symbolic_link_levels)) return "; its symbolic links form a loop";
   if (is(std::errc::filename_too_long)) return "; give a shorter name";
-  if (is(std::errc::not_a_directory)) return "; a file stands where a folder is expected";
+  if (is(std::errc::not_a_directory)) return "; a file exists where a directory is expected";
   return "";
 }
 
@@ -134,6 +136,33 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 void check_failed(const char* condition, const char* file, int line, const std::string& message) {
   std::fprintf(stderr, "%s:%d: CHECK failed: %s %s\n", file, line, condition, message.c_str());
   std::abort();
+}
+
+void check_finite(std::string_view owner, std::string_view field, double value) {
+  if (!std::isfinite(static_cast<float>(value)))
+    fail("{}: {} is {}, expected a finite number (at most 3.4e38)", owner, field, plain_nan(value));
+}
+
+void check_not_negative(std::string_view owner, std::string_view field, double value) {
+  check_finite(owner, field, value);
+  if (value < 0.0) fail("{}: {} is {}, expected 0 or more", owner, field, value);
+}
+
+void check_fraction(std::string_view owner, std::string_view field, double value) {
+  if (!(value >= 0.0 && value < 1.0))
+    fail("{}: {} is {}, expected 0 <= {} < 1", owner, field, plain_nan(value), field);
+}
+
+void check_at_least(std::string_view owner, std::string_view field, int64_t value, int64_t least) {
+  if (value < least) fail("{}: {} is {}, expected at least {}", owner, field, value, least);
+}
+
+int64_t nearest_multiple(int64_t size, int64_t step) {
+  return std::max<int64_t>(1, (size + step / 2) / step) * step;
+}
+
+double plain_nan(double value) {
+  return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
 }  // namespace tessera

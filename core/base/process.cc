@@ -47,7 +47,7 @@ bool reader_has_left(int descriptor) {
   return ::poll(&state, 1, 0) == 1 && (state.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-// Threads of this process; 0 if the kernel does not tell.
+// Threads of this process; 0 if unknown.
 int64_t running_threads() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -165,7 +165,7 @@ std::optional<int> ChildProcess::wait(std::chrono::steady_clock::time_point dead
     if (ended == pid_) {
       status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     } else if (ended < 0 && errno != EINTR) {
-      status_ = -1;  // Somebody else has reaped it.
+      status_ = -1;  // Another wait has reaped it.
     } else if (std::chrono::steady_clock::now() >= deadline) {
       break;
     } else {

@@ -2,6 +2,8 @@
 #include "core/base/region.h"
 
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <set>
 
 #include "core/base/error.h"
@@ -21,10 +23,8 @@ bool are_on_a_grid(const std::vector<Region>& regions) {
 
 }  // namespace
 
-int64_t Region::elements() const {
-  int64_t elements = 1;
-  for (const int64_t size : shape) elements *= size;
-  return elements;
+int64_t element_count(std::span<const int64_t> shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
 bool Region::contains(const Region& other) const {
@@ -85,9 +85,7 @@ Subarray Subarray::contiguous(int64_t begin, int64_t bytes) {
 }
 
 int64_t Subarray::bytes() const {
-  int64_t bytes = element_bytes_;
-  for (size_t i = 0; i < rank_; ++i) bytes *= shape_[i];
-  return bytes;
+  return element_bytes_ * element_count(std::span(shape_).first(rank_));
 }
 
 bool Subarray::is_contiguous() const { return runs().count() <= 1; }

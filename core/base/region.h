@@ -14,6 +14,9 @@
 
 namespace tessera {
 
+// The number of elements of an array of this shape.
+int64_t element_count(std::span<const int64_t> shape);
+
 // The box [origin, origin + shape) of an array, in elements along each axis. A region of an array
 // of rank 0 is its one element.
 struct Region {
@@ -23,7 +26,7 @@ struct Region {
   static Region whole(std::vector<int64_t> shape) {
     return {std::vector<int64_t>(shape.size(), 0), std::move(shape)};
   }
-  int64_t elements() const;
+  int64_t elements() const { return element_count(shape); }
   bool contains(const Region& other) const;
   bool operator==(const Region&) const = default;
 };

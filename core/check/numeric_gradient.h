@@ -11,7 +11,6 @@
 #include "core/check/run_graph.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

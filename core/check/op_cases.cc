@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/check/op_cases.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <vector>
 
+#include <fmt/ranges.h>
+
+#include "core/backend/reference/array.h"
+#include "core/backend/reference/interpreter.h"
+#include "core/base/error.h"
+#include "core/check/run_graph.h"
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
 #include "core/ops/attention.h"
-#include "core/ops/cache.h"
-#include "core/ops/collective.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/gather.h"
 #include "core/ops/layout.h"
@@ -14,16 +27,165 @@
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Comparison {
+  double error = 0.0;    // In units of the tolerance.
+  int64_t element = -1;  // Where it is.
+};
+
+// The element with the largest error. NaN equals only NaN.
+Comparison compare(const std::vector<double>& got, const std::vector<double>& expected,
+                   double tolerance) {
+  double largest = 1e-3;
+  for (const double value : expected)
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  Comparison worst;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i]))) continue;
+    double error = std::abs(got[i] - expected[i]) / (tolerance * largest);
+    if (std::isnan(error)) error = kInfinity;
+    if (error > worst.error) worst = {error, static_cast<int64_t>(i)};
+  }
+  return worst;
+}
+
+double tolerance_of(const OpCase& row, DType operands, DType result) {
+  const bool narrow = operands == DType::kBF16 || result == DType::kBF16;
+  return narrow ? row.tolerance_bf16 : row.tolerance_f32;
+}
+
+std::string element_text(const Comparison& at, const std::vector<double>& got,
+                         const std::vector<double>& expected) {
+  const auto i = static_cast<size_t>(at.element);
+  return fmt::format("element {}: got {}, expected {} ({:.3g} times the tolerance)", at.element,
+                     got[i], expected[i], at.error);
+}
+
+// Device memory of the operands of one launch, aligned as in a step.
+class LaunchMemory {
+ public:
+  LaunchMemory(Device& device, const std::vector<int64_t>& sizes) : device_(device) {
+    for (const int64_t size : sizes) {
+      begins_.push_back(bytes_);
+      bytes_ += aligned(size);
+    }
+    bytes_ = std::max(bytes_, kAlignment);
+    memory_ = device.allocate(bytes_);
+    if (memory_.is_null()) fail("the device has no memory for {} bytes", bytes_);
+  }
+  ~LaunchMemory() { device_.release(memory_, bytes_); }
+  LaunchMemory(const LaunchMemory&) = delete;
+  LaunchMemory& operator=(const LaunchMemory&) = delete;
+
+  DeviceAddress at(size_t i) const { return memory_ + begins_[i]; }
+
+ private:
+  Device& device_;
+  std::vector<int64_t> begins_;
+  int64_t bytes_ = 0;
+  DeviceAddress memory_;
+};
+
+// The results of one node's kernel on these operands.
+std::vector<std::vector<double>> run_node(const Graph& graph, const Node& node, Device& device,
+                                          const std::vector<std::vector<double>>& operands) {
+  const std::unique_ptr<Kernel> kernel = device.prepare(graph, node);
+  std::vector<int64_t> sizes;
+  for (const ValueId id : node.inputs) sizes.push_back(graph.type(id).bytes());
+  for (const ValueId id : node.outputs) sizes.push_back(graph.type(id).bytes());
+  sizes.push_back(kernel->scratch_bytes());
+  const LaunchMemory memory(device, sizes);
+  const std::unique_ptr<Stream> stream = device.make_stream(StreamUse::kCompute);
+  std::vector<DeviceAddress> from, to;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    stream->copy_from_host(memory.at(i), encoded(graph.type(node.inputs[i]).dtype, operands[i]));
+    from.push_back(memory.at(i));
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i) to.push_back(memory.at(from.size() + i));
+  stream->launch(*kernel, {from, to, memory.at(sizes.size() - 1)});
+  std::vector<std::vector<double>> results;
+  for (size_t i = 0; i < to.size(); ++i) {
+    std::vector<std::byte> bytes(static_cast<size_t>(sizes[from.size() + i]));
+    stream->copy_to_host(bytes, to[i]);
+    stream->synchronize();
+    results.push_back(decode_values(graph.type(node.outputs[i]), bytes.data()));
+  }
+  return results;
+}
+
+std::string operand_types(const Graph& graph, const Node& node) {
+  std::vector<std::string> types;
+  for (const ValueId id : node.inputs) types.push_back(graph.type(id).text_sized());
+  return fmt::format("{}", fmt::join(types, ", "));
+}
+
+// "tanh", or "fused (mul, add)".
+std::string kernel_name(const Node& node) {
+  if (node.bodies.empty()) return std::string(node.op->name);
+  std::vector<std::string_view> inner;
+  for (const Node& each : node.bodies.front()->nodes()) inner.push_back(each.op->name);
+  return fmt::format("{} ({})", node.op->name, fmt::join(inner, ", "));
+}
+
+// How the kernel's results differ from the interpreter's on the interpreter's operands, rounded to
+// their dtypes; empty if within tolerance.
+std::string node_mismatch(const Graph& graph, const Node& node, const OpCase& row, DType dtype,
+                          Device& device, const std::map<std::string, ReferenceArray>& values) {
+  std::vector<std::vector<double>> operands;
+  std::vector<ReferenceArray> arrays;
+  std::vector<const ReferenceArray*> pointers;
+  for (const ValueId id : node.inputs) {
+    const Type& type = graph.type(id);
+    operands.push_back(rounded(type, values.at(fmt::format("{}", id)).values));
+    arrays.push_back({type.axes, operands.back()});
+  }
+  for (const ReferenceArray& array : arrays) pointers.push_back(&array);
+  const std::vector<ReferenceArray> expected = evaluate_node(graph, node, pointers);
+  const std::vector<std::vector<double>> got = run_node(graph, node, device, operands);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Type& type = graph.type(node.outputs[i]);
+    const Comparison worst =
+        compare(got[i], expected[i].values, tolerance_of(row, dtype, type.dtype));
+    if (worst.error > 1.0)
+      return fmt::format("kernel {} of {}, result {} {}, {}", kernel_name(node),
+                         operand_types(graph, node), i, type.text_sized(),
+                         element_text(worst, got[i], expected[i].values));
+  }
+  return "";
+}
+
+// The first kernel of a compiled case that is wrong on correct operands; empty if all are right.
+std::string wrong_kernel(Graph compiled, const ReferenceInputs& inputs, const OpCase& row,
+                         DType dtype, Device& device) {
+  for (const ValueId id : compiled.values().ids()) compiled.add_output(fmt::format("{}", id), id);
+  const std::map<std::string, ReferenceArray> values = evaluate(compiled, inputs);
+  for (const Node& node : compiled.nodes()) {
+    if (node.op->op_class == OpClass::kView || !device.has_kernel(*node.op)) continue;
+    std::string problem = node_mismatch(compiled, node, row, dtype, device, values);
+    if (!problem.empty()) return problem;
+  }
+  return "";
+}
+
+}  // namespace
 
 std::vector<OpCase> all_op_cases() {
-  std::vector<OpCase> all;
-  for (auto family : {elementwise_cases, structural_cases, composite_cases}) {
-    std::vector<OpCase> rows = family();
-    std::move(rows.begin(), rows.end(), std::back_inserter(all));
-  }
+  std::vector<OpCase> all = primitive_cases();
+  std::ranges::move(composite_cases(), std::back_inserter(all));
   return all;
+}
+
+OpCase& add_case(std::vector<OpCase>& rows, const OpDef& op, std::vector<std::string> inputs,
+                 std::function<CaseResults(const Tensors&)> build) {
+  rows.push_back({.op = &op, .inputs = std::move(inputs), .build = std::move(build)});
+  return rows.back();
 }
 
 std::string family_of(const OpCase& row) {
@@ -85,6 +247,61 @@ std::string type_with(std::string_view type, std::string_view dtype) {
   constexpr std::string_view kFloat = "float[";
   if (!type.starts_with(kFloat)) return std::string(type);
   return std::string(dtype) + std::string(type.substr(kFloat.size() - 1));
+}
+
+bool takes_floats(const OpCase& row) {
+  return std::any_of(row.inputs.begin(), row.inputs.end(),
+                     [](const std::string& type) { return type.starts_with("float"); });
+}
+
+std::string case_name(const OpCase& row, DType dtype) {
+  std::vector<std::string> types;
+  for (const std::string& type : row.inputs) types.push_back(type_with(type, dtype_name(dtype)));
+  return fmt::format("{} of {}", row.op->name,
+                     types.empty() ? "nothing" : fmt::format("{}", fmt::join(types, ", ")));
+}
+
+Graph traced_case(const OpCase& row, DType dtype, const Mesh& mesh) {
+  Graph graph;
+  const AxisRules rules;
+  const TraceScope trace(graph, mesh, rules);
+  Tensors inputs;
+  for (size_t i = 0; i < row.inputs.size(); ++i)
+    inputs.push_back(input(fmt::format("x{}", i), InputKind::kBatch,
+                           parse_type(type_with(row.inputs[i], dtype_name(dtype)))));
+  const Tensors results = row.build(inputs);
+  for (size_t i = 0; i < results.size(); ++i) output(fmt::format("y{}", i), results[i]);
+  return graph;
+}
+
+CaseReport check_case(const OpCase& row, DType dtype, Device& device) {
+  const Mesh mesh = Mesh::standard({1, 1, 1});
+  const Graph graph = traced_case(row, dtype, mesh);
+  const ReferenceInputs inputs = rounded(graph, sample_inputs(graph, row.ids));
+  Graph compiled;
+  CompileOptions options;
+  options.mesh = mesh;
+  options.verify_passes = true;
+  options.on_stage = [&](std::string_view stage, const Graph& at) {
+    if (stage == "schedule") compiled = at;
+  };
+  const auto got = run_graph(graph, inputs, device, options);
+  const auto expected = evaluate(graph, inputs, mesh);
+  CaseReport report;
+  for (const auto& [name, values] : got) {
+    const Type& type = graph.type(graph.find_output(name)->value);
+    const Comparison worst =
+        compare(values, expected.at(name).values, tolerance_of(row, dtype, type.dtype));
+    report.error = std::max(report.error, worst.error);
+    if (worst.error <= 1.0 || !report.mismatch.empty()) continue;
+    report.mismatch = fmt::format("result {} {}, {}", name, type.text_sized(),
+                                  element_text(worst, values, expected.at(name).values));
+    const std::string kernel = wrong_kernel(compiled, inputs, row, dtype, device);
+    if (!kernel.empty()) report.mismatch = kernel;
+  }
+  if (!report.mismatch.empty())
+    report.mismatch = fmt::format("{}: {}", case_name(row, dtype), report.mismatch);
+  return report;
 }
 
 }  // namespace tessera

@@ -9,19 +9,29 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/backend/backend.h"
+#include "core/base/dtype.h"
+#include "core/graph/graph.h"
+#include "core/graph/mesh.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 
 using Tensors = std::vector<Tensor>;
 
+// What a case computes: one tensor or several.
+struct CaseResults : Tensors {
+  CaseResults(Tensor result) : Tensors{std::move(result)} {}     // NOLINT: implicit.
+  CaseResults(Tensors results) : Tensors(std::move(results)) {}  // NOLINT: implicit.
+};
+
 struct OpCase {
   const OpDef* op = nullptr;        // The op under test; the trace must contain it.
   std::vector<std::string> inputs;  // Types. "float[…]" takes each floating dtype under test.
-  std::function<Tensors(const Tensors&)> build;
+  std::function<CaseResults(const Tensors&)> build;
 
   bool differentiable = true;  // With respect to the floating inputs, at the sample points.
   int ids = 3;                 // Integers are drawn from [0, ids).
@@ -30,11 +40,14 @@ struct OpCase {
   double tolerance_bf16 = 2e-2;
 };
 
+// Appends a case with the defaults, to be changed.
+OpCase& add_case(std::vector<OpCase>& rows, const OpDef& op, std::vector<std::string> inputs,
+                 std::function<CaseResults(const Tensors&)> build);
+
 // The family that a case is reported under: "elementwise", "einsum", "norm".
 std::string family_of(const OpCase& row);
 
-std::vector<OpCase> elementwise_cases();
-std::vector<OpCase> structural_cases();  // Layout, reductions, einsum, gather, generators, loops.
+std::vector<OpCase> primitive_cases();
 std::vector<OpCase> composite_cases();
 std::vector<OpCase> all_op_cases();
 
@@ -43,5 +56,26 @@ std::map<const OpDef*, std::string> ops_without_cases();
 
 // Replaces "float" in "float[\"a=2\"]" by a dtype.
 std::string type_with(std::string_view type, std::string_view dtype);
+
+// Checks compile and run a case on a device, like a training step, and compare the results with
+// the reference interpreter's.
+
+// Whether the case runs in several floating dtypes.
+bool takes_floats(const OpCase& row);
+
+// "add of f32["row=5"], f32["row=5"]".
+std::string case_name(const OpCase& row, DType dtype);
+
+// The case's graph: inputs x0, x1, … and outputs y0, y1, …
+Graph traced_case(const OpCase& row, DType dtype, const Mesh& mesh);
+
+struct CaseReport {
+  double error = 0.0;  // The largest of any element, in units of its tolerance.
+  // Empty if all are within tolerance; else the wrong kernel and an element of its result.
+  std::string mismatch;
+};
+
+// `dtype` of the floating operands: f32 or bf16.
+CaseReport check_case(const OpCase& row, DType dtype, Device& device);
 
 }  // namespace tessera

@@ -5,7 +5,6 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
-#include "core/ops/cache.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
@@ -21,22 +20,17 @@ const std::string kHidden = "float[\"batch=2 seq=3 embed=6\"]";
 const std::string kEmbed = "float[\"embed=6\"]";
 
 void add_norms(std::vector<OpCase>& rows) {
-  rows.push_back({&kRmsNormOp, {kHidden, kEmbed}, [](const Tensors& in) -> Tensors {
-                    return {rms_norm(in[0], in[1], "embed", 1e-6)};
-                  }});
-  rows.push_back({&kRmsNormOp, {kHidden}, [](const Tensors& in) -> Tensors {
-                    return {rms_norm(in[0], {}, "seq", 1e-2)};
-                  }});
-  rows.push_back({&kLayerNormOp, {kHidden, kEmbed, kEmbed}, [](const Tensors& in) -> Tensors {
-                    return {layer_norm(in[0], in[1], in[2], "embed", 1e-5)};
-                  }});
-  rows.push_back(
-      {&kLayerNormOp,
-       {"float[\"seq=5 embed=3\"]", "float[\"embed=3\"]"},
-       [](const Tensors& in) -> Tensors { return {layer_norm(in[0], in[1], {}, "embed", 1e-1)}; }});
-  rows.push_back({&kSoftmaxOp, {kHidden}, [](const Tensors& in) -> Tensors {
-                    return {softmax(in[0], "embed"), softmax(in[0] * 3.0, "seq")};
-                  }});
+  add_case(rows, kRmsNormOp, {kHidden, kEmbed},
+           [](const Tensors& in) { return rms_norm(in[0], in[1], "embed", 1e-6); });
+  add_case(rows, kRmsNormOp, {kHidden},
+           [](const Tensors& in) { return rms_norm(in[0], {}, "seq", 1e-2); });
+  add_case(rows, kLayerNormOp, {kHidden, kEmbed, kEmbed},
+           [](const Tensors& in) { return layer_norm(in[0], in[1], in[2], "embed", 1e-5); });
+  add_case(rows, kLayerNormOp, {"float[\"seq=5 embed=3\"]", "float[\"embed=3\"]"},
+           [](const Tensors& in) { return layer_norm(in[0], in[1], {}, "embed", 1e-1); });
+  add_case(rows, kSoftmaxOp, {kHidden}, [](const Tensors& in) -> Tensors {
+    return {softmax(in[0], "embed"), softmax(in[0] * 3.0, "seq")};
+  });
 }
 
 // Only the gradient op of a composite op, called as by its vjp.
@@ -73,20 +67,18 @@ void add_split_cross_entropies(std::vector<OpCase>& rows,
   const std::string logits = "float[\"batch=2 seq=3 vocab/mdl=7\"]";
   const std::string labels = "i32[\"batch=2 seq=3\"]";
   for (const CrossEntropyOptions& each : options) {
-    rows.push_back({.op = &kCrossEntropyShardOp,
-                    .inputs = {logits, labels},
-                    .build = [each](const Tensors& in) -> Tensors {
-                      return {cross_entropy(in[0], in[1], "vocab", each).loss};
-                    },
-                    .ids = 7});
+    add_case(rows, kCrossEntropyShardOp, {logits, labels}, [each](const Tensors& in) {
+      return cross_entropy(in[0], in[1], "vocab", each).loss;
+    }).ids = 7;
     const OpCase alone{
         .op = &kCrossEntropyShardOp,
         .inputs = {"float[\"batch=2 seq=3 vocab=7\"]", labels, "f32[\"batch=2 seq=3\"]"},
-        .build = [each](const Tensors& in) -> Tensors {
-          return {cross_entropy_shard(
-              in[0], in[1], in[2] + 1.0, "vocab", each.soft_cap,
-              each.label_smoothing > 0.0 ? ShardTotal::kOfLogits : ShardTotal::kNone)};
-        },
+        .build =
+            [each](const Tensors& in) {
+              return cross_entropy_shard(
+                  in[0], in[1], in[2] + 1.0, "vocab", each.soft_cap,
+                  each.label_smoothing > 0.0 ? ShardTotal::kOfLogits : ShardTotal::kNone);
+            },
         .differentiable = false,  // The maximum has no gradient.
         .ids = 9};                // Some ids are in another shard.
     rows.push_back(alone);
@@ -102,12 +94,12 @@ void add_cross_entropies(std::vector<OpCase>& rows) {
       {.soft_cap = 2.0},
       {.label_smoothing = 0.1, .z_loss = 0.05, .soft_cap = 3.0}};
   for (const CrossEntropyOptions& each : options) {
-    OpCase row{.op = &kCrossEntropyOp,
-               .inputs = {"float[\"batch=2 seq=3 vocab=7\"]", "i32[\"batch=2 seq=3\"]"},
-               .build = [each](const Tensors& in) -> Tensors {
-                 return {cross_entropy(in[0], in[1], "vocab", each).loss};
-               },
-               .ids = 7};
+    OpCase row{
+        .op = &kCrossEntropyOp,
+        .inputs = {"float[\"batch=2 seq=3 vocab=7\"]", "i32[\"batch=2 seq=3\"]"},
+        .build =
+            [each](const Tensors& in) { return cross_entropy(in[0], in[1], "vocab", each).loss; },
+        .ids = 7};
     rows.push_back(row);
     row.build = [each](const Tensors& in) -> Tensors {
       const CrossEntropy result = cross_entropy(in[0], in[1], "vocab", each);
@@ -129,10 +121,9 @@ void add_attentions(std::vector<OpCase>& rows) {
                        bool segments) {
     std::vector<std::string> types = {q, kv, kv};
     if (segments) types.push_back("i32[\"batch=2 seq=5\"]");
-    rows.push_back({.op = &kAttentionOp,
-                    .inputs = types,
-                    .build = [options](const Tensors& in) { return attend(in, options); },
-                    .ids = 2});
+    add_case(rows, kAttentionOp, types, [options](const Tensors& in) {
+      return attend(in, options);
+    }).ids = 2;
   };
   const std::string q = "float[\"batch=2 seq=5 heads=4 head_dim=3\"]";
   const std::string kv = "float[\"batch=2 key_seq=5 kv_heads=4 head_dim=3\"]";
@@ -152,20 +143,14 @@ void add_rotaries(std::vector<OpCase>& rows) {
   for (const RotaryStyle style : {RotaryStyle::kHalf, RotaryStyle::kInterleaved}) {
     const std::string x = "float[\"batch=2 seq=5 heads=3 head_dim=4\"]";
     for (const std::string positions : {"i32[\"seq=5\"]", "i32[\"batch=2 seq=5\"]"})
-      rows.push_back({.op = &kRotaryOp,
-                      .inputs = {x, positions},
-                      .build = [style](const Tensors& in) -> Tensors {
-                        return {rotary(in[0], in[1], "head_dim", 100.0, 0.5, style)};
-                      },
-                      .ids = 40});
+      add_case(rows, kRotaryOp, {x, positions}, [style](const Tensors& in) {
+        return rotary(in[0], in[1], "head_dim", 100.0, 0.5, style);
+      }).ids = 40;
     // One pair keeps its frequency, the other is interpolated.
     const RotaryStretch stretch{.factor = 8.0, .length = 60.0};
-    rows.push_back({.op = &kRotaryOp,
-                    .inputs = {x, "i32[\"seq=5\"]"},
-                    .build = [=](const Tensors& in) -> Tensors {
-                      return {rotary(in[0], in[1], "head_dim", 100.0, 0.5, style, stretch)};
-                    },
-                    .ids = 40});
+    add_case(rows, kRotaryOp, {x, "i32[\"seq=5\"]"}, [=](const Tensors& in) {
+      return rotary(in[0], in[1], "head_dim", 100.0, 0.5, style, stretch);
+    }).ids = 40;
   }
 }
 
@@ -179,10 +164,10 @@ void add_random(std::vector<OpCase>& rows) {
                   },
                   .differentiable = false,
                   .tolerance_f32 = 0.0});
-  rows.push_back({&kDropoutOp, {kHidden, "i32[\"\"]"}, [](const Tensors& in) -> Tensors {
-                    const PathScope path("dropout");
-                    return {dropout(in[0], 0.4, in[1])};
-                  }});
+  add_case(rows, kDropoutOp, {kHidden, "i32[\"\"]"}, [](const Tensors& in) -> Tensors {
+    const PathScope path("dropout");
+    return {dropout(in[0], 0.4, in[1])};
+  });
 }
 
 void add_optimizers(std::vector<OpCase>& rows) {
@@ -193,18 +178,17 @@ void add_optimizers(std::vector<OpCase>& rows) {
   for (const AdamOptions& each : options) {
     for (const bool apply : {true, false}) {
       const std::string slot = "f32[\"row=3 column=5\"]", scalar = "f32[\"\"]";
-      rows.push_back({.op = &kAdamUpdateOp,
-                      .inputs = {slot, slot, slot, slot, scalar, scalar},
-                      .build = [each, apply](const Tensors& in) -> Tensors {
-                        // Second moments and counts are never negative.
-                        const Tensor count = square(in[5]) + 2.0;
-                        const Tensor yes = less_equal(count, count);
-                        const AdamState next =
-                            adam_update({in[0], in[1], square(in[2])}, in[3], in[4], count, in[5],
-                                        apply ? yes : logical_not(yes), each);
-                        return {next.parameter, next.first_moment, next.second_moment};
-                      },
-                      .differentiable = false});
+      add_case(rows, kAdamUpdateOp, {slot, slot, slot, slot, scalar, scalar},
+               [each, apply](const Tensors& in) -> Tensors {
+                 // Second moments and counts are never negative.
+                 const Tensor count = square(in[5]) + 2.0;
+                 const Tensor yes = less_equal(count, count);
+                 const AdamState next =
+                     adam_update({in[0], in[1], square(in[2])}, in[3], in[4], count, in[5],
+                                 apply ? yes : logical_not(yes), each);
+                 return {next.parameter, next.first_moment, next.second_moment};
+               })
+          .differentiable = false;
     }
   }
 }
@@ -212,7 +196,7 @@ void add_optimizers(std::vector<OpCase>& rows) {
 // Sizes of several blocks of each kernel, in rows and sequence.
 void add_large_composites(std::vector<OpCase>& rows) {
   const auto add = [&](const OpDef& op, std::vector<std::string> types,
-                       std::function<Tensors(const Tensors&)> build) {
+                       std::function<CaseResults(const Tensors&)> build) {
     rows.push_back({.op = &op,
                     .inputs = std::move(types),
                     .build = std::move(build),
@@ -224,15 +208,13 @@ void add_large_composites(std::vector<OpCase>& rows) {
   // Several blocks of the sums over rows.
   const std::string rows_of_norms = "float[\"batch=5 seq=61 embed=131\"]";
   add(kRmsNormOp, {rows_of_norms, embed},
-      [](const Tensors& in) -> Tensors { return {rms_norm(in[0], in[1], "embed", 1e-6)}; });
-  add(kLayerNormOp, {rows_of_norms, embed, embed}, [](const Tensors& in) -> Tensors {
-    return {layer_norm(in[0], in[1], in[2], "embed", 1e-5)};
-  });
-  add(kSoftmaxOp, {x}, [](const Tensors& in) -> Tensors { return {softmax(in[0], "embed")}; });
+      [](const Tensors& in) { return rms_norm(in[0], in[1], "embed", 1e-6); });
+  add(kLayerNormOp, {rows_of_norms, embed, embed},
+      [](const Tensors& in) { return layer_norm(in[0], in[1], in[2], "embed", 1e-5); });
+  add(kSoftmaxOp, {x}, [](const Tensors& in) { return softmax(in[0], "embed"); });
   add(kCrossEntropyOp, {"float[\"batch=3 seq=29 vocab=517\"]", "i32[\"batch=3 seq=29\"]"},
-      [](const Tensors& in) -> Tensors {
-        return {
-            cross_entropy(in[0], in[1], "vocab", {.label_smoothing = 0.1, .z_loss = 0.01}).loss};
+      [](const Tensors& in) {
+        return cross_entropy(in[0], in[1], "vocab", {.label_smoothing = 0.1, .z_loss = 0.01}).loss;
       });
   add(kAttentionOp,
       {"float[\"batch=2 seq=133 heads=4 head_dim=16\"]",

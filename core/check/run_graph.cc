@@ -6,15 +6,15 @@
 #include "core/backend/reference/array.h"
 
 namespace tessera {
-namespace {
-
 std::vector<std::byte> encoded(DType dtype, const std::vector<double>& values) {
   std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
   encode_values(dtype, values, bytes.data());
   return bytes;
 }
 
-}  // namespace
+std::vector<double> rounded(const Type& type, const std::vector<double>& values) {
+  return decode_values(type, encoded(type.dtype, values).data());
+}
 
 std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
                                                      const ReferenceInputs& inputs, Device& device,
@@ -62,10 +62,8 @@ ReferenceInputs sample_inputs(const Graph& graph, int ids) {
 }
 
 ReferenceInputs rounded(const Graph& graph, ReferenceInputs inputs) {
-  for (const GraphInput& each : graph.inputs()) {
-    const Type& type = graph.type(each.value);
-    inputs[each.name] = decode_values(type, encoded(type.dtype, inputs[each.name]).data());
-  }
+  for (const GraphInput& each : graph.inputs())
+    inputs[each.name] = rounded(graph.type(each.value), inputs[each.name]);
   return inputs;
 }
 

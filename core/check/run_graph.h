@@ -2,6 +2,7 @@
 // Compiles a traced graph and runs it once on a device, from doubles to doubles.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,6 +22,10 @@ std::map<std::string, std::vector<double>> run_graph(const Graph& graph,
 // Smooth, distinct values for every input of the graph, the same on every run; integers count up
 // from 0, modulo `ids` (bools: modulo 2).
 ReferenceInputs sample_inputs(const Graph& graph, int ids = 3);
+
+// Values as the bytes of a dtype, and rounded to the dtype of `type`.
+std::vector<std::byte> encoded(DType dtype, const std::vector<double>& values);
+std::vector<double> rounded(const Type& type, const std::vector<double>& values);
 
 // The inputs rounded to their dtypes.
 ReferenceInputs rounded(const Graph& graph, ReferenceInputs inputs);

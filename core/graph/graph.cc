@@ -2,6 +2,7 @@
 #include "core/graph/graph.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -36,24 +37,14 @@ const Attribute* Attributes::find(std::string_view name) const {
   return nullptr;
 }
 
-const Attribute& Attributes::at(std::string_view name) const {
-  const Attribute* value = find(name);
-  CHECK(value != nullptr, "no attribute '{}'", name);
-  return *value;
-}
-
-void Attributes::wrong_kind(std::string_view name) {
-  check_failed("attribute of the kind asked for", __FILE__, __LINE__, std::string(name));
-}
-
 void Attributes::set(std::string_view name, Attribute value) {
-  for (auto& [key, present] : entries_) {
-    if (key == name) {
-      present = std::move(value);
-      return;
-    }
+  const auto present = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const auto& entry) { return entry.first == name; });
+  if (present != entries_.end()) {
+    present->second = std::move(value);
+  } else {
+    entries_.emplace_back(std::string(name), std::move(value));
   }
-  entries_.emplace_back(std::string(name), std::move(value));
 }
 
 std::string Attributes::text() const {
@@ -66,15 +57,8 @@ std::string Attributes::text() const {
 }
 
 std::string_view phase_name(Phase phase) {
-  switch (phase) {
-    case Phase::kForward:
-      return "forward";
-    case Phase::kBackward:
-      return "backward";
-    case Phase::kUpdate:
-      return "update";
-  }
-  return "";
+  constexpr std::array<std::string_view, 3> kNames = {"forward", "backward", "update"};
+  return kNames[static_cast<size_t>(phase)];
 }
 
 ValueId Graph::add_input(std::string name, InputKind kind, Type type) {

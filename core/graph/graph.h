@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph: typed values, nodes in topological order, named inputs and outputs. Plain data that
-// passes read and rebuild. trace.h builds it; core/runtime runs what passes make of it.
+// passes read and rebuild. trace.h builds it; core/runtime runs what passes make of it. Tensor is a
+// handle to one of its values.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -42,8 +44,8 @@ class Attributes {
   // CHECKs that the attribute exists and has this kind; get_or() returns `otherwise` if absent.
   template <typename T>
   const T& get(std::string_view name) const {
-    const T* value = std::get_if<T>(&at(name));
-    if (value == nullptr) wrong_kind(name);
+    const T* value = std::get_if<T>(find(name));
+    CHECK(value != nullptr, "no attribute '{}' of this kind", name);
     return *value;
   }
   template <typename T>
@@ -57,8 +59,6 @@ class Attributes {
 
  private:
   const Attribute* find(std::string_view name) const;
-  const Attribute& at(std::string_view name) const;
-  [[noreturn]] static void wrong_kind(std::string_view name);
   std::vector<std::pair<std::string, Attribute>> entries_;  // In the order in which they were set.
 };
 
@@ -147,5 +147,43 @@ using NodeFlags = IndexedVector<NodeId, bool>;
 
 // For each value the nodes that read it, once per operand.
 IndexedVector<ValueId, std::vector<NodeId>> consumers(const Graph& graph);
+
+// What layers compute with: a handle to a value of the graph being traced. Arithmetic operators are
+// in core/ops/elementwise.h.
+class Tensor {
+ public:
+  Tensor() = default;  // Invalid.
+  Tensor(Graph* graph, ValueId id) : graph_(graph), id_(id) {}
+
+  bool valid() const { return graph_ != nullptr; }
+  explicit operator bool() const { return valid(); }
+  Graph* graph() const { return graph_; }
+  ValueId id() const { return id_; }
+  const Type& type() const { return graph_->type(id_); }
+  DType dtype() const { return type().dtype; }
+  int64_t size(std::string_view axis) const { return type().axis(axis).size; }
+  bool has(std::string_view axis) const { return type().has(axis); }
+
+  // Names the value, for messages and dumps; returns itself.
+  const Tensor& named(std::string_view name) const {
+    graph_->value(id_).name = name;
+    return *this;
+  }
+
+ private:
+  Graph* graph_ = nullptr;
+  ValueId id_;
+};
+
+// An operand and the source line that passed it. Ops take their first operand as an Operand, which
+// gives graph nodes and errors their line without macros.
+struct Operand {
+  Operand(const Tensor& value,  // NOLINT(google-explicit-constructor): on purpose.
+          std::source_location where = std::source_location::current())
+      : tensor(value), site(SourceSite::current(where)) {}
+  Operand(const Tensor& value, SourceSite where) : tensor(value), site(where) {}
+  Tensor tensor;
+  SourceSite site;
+};
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/graph/mesh.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
@@ -44,20 +45,21 @@ Mesh Mesh::standard(const std::vector<int64_t>& ici, const std::vector<int64_t>&
 }
 
 bool Mesh::has(std::string_view name) const {
-  for (const MeshAxis& axis : axes_) {
-    if (axis.name == name) return true;
-  }
-  return false;
+  return std::any_of(axes_.begin(), axes_.end(),
+                     [&](const MeshAxis& axis) { return axis.name == name; });
 }
 
 int64_t Mesh::position(std::string_view name) const {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < axes_.size(); ++i) {
+  for (size_t i = 0; i < axes_.size(); ++i)
     if (axes_[i].name == name) return static_cast<int64_t>(i);
-    names.push_back(axes_[i].name);
-  }
   fail("the mesh ({}) has no axis '{}'{}", axes_.empty() ? "no axes" : text(), name,
-       did_you_mean(name, names));
+       did_you_mean(name, names()));
+}
+
+std::vector<std::string> Mesh::names() const {
+  std::vector<std::string> names;
+  for (const MeshAxis& axis : axes_) names.push_back(axis.name);
+  return names;
 }
 
 int64_t Mesh::size(std::string_view name) const {

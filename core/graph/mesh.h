@@ -35,6 +35,7 @@ class Mesh {
   int64_t size(std::string_view name) const;      // Error with the nearest name.
   int64_t position(std::string_view name) const;  // Index in axes(); Error with the nearest name.
   int64_t num_devices() const;
+  std::vector<std::string> names() const;
   std::string text() const;  // "replica=1 data=4 mdl=2"
 
   // Devices are numbered row-major by DCN coordinates, then by ICI coordinates, so the devices of a

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/graph/graph.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 
@@ -38,7 +37,7 @@ struct VjpContext {
 };
 
 // Elementwise ops have one iteration space and may be fused. Views move no data on a device. A
-// reshard changes the layout only; lowering replaces it by collectives (ops/collective.h). A loop
+// reshard changes the layout only; lowering replaces it by collectives (ops/reshard.h). A loop
 // runs its body repeatedly (ops/repeat.h).
 enum class OpClass {
   kElementwise,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/graph/trace.h"
 
+#include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
@@ -30,7 +32,7 @@ struct TraceState {
   RematBlockId remat_block;
 };
 
-thread_local std::vector<Frame> frames;
+thread_local std::deque<Frame> frames;  // References to them stay valid.
 thread_local TraceState state;
 
 Frame& innermost() {
@@ -79,56 +81,37 @@ const Mesh& traced_mesh() { return *innermost().mesh; }
 const AxisRules& traced_rules() { return *innermost().rules; }
 
 PathScope::PathScope(std::string_view name)
-    : outer_size_(state.path.size()),
-      context_(outer_size_ == 0 ? std::string(name) : fmt::format(".{}", name)) {
-  if (outer_size_ != 0) state.path += '.';
-  state.path += name;
-}
-PathScope::~PathScope() { state.path.resize(outer_size_); }
+    : context_(state.path.empty() ? std::string(name) : fmt::format(".{}", name)),
+      path_(state.path,
+            state.path.empty() ? std::string(name) : fmt::format("{}.{}", state.path, name)) {}
 
 const std::string& traced_path() { return state.path; }
 
-PhaseScope::PhaseScope(Phase phase) : outer_(std::exchange(state.phase, phase)) {}
-PhaseScope::~PhaseScope() { state.phase = outer_; }
+PhaseScope::PhaseScope(Phase phase) : phase_(state.phase, phase) {}
 
-RematScope::RematScope() : outer_(state.remat_block) {
-  if (outer_ != kNone) return;
+RematScope::RematScope() : block_(state.remat_block, state.remat_block) {
+  if (state.remat_block != kNone) return;
   RematBlockId& next = innermost().next_remat_block;
   state.remat_block = std::exchange(next, next.next());
 }
-RematScope::~RematScope() { state.remat_block = outer_; }
 
 ServeScope::ServeScope(const Node& node)
-    : outer_site_(std::exchange(state.served, node.site)),
-      outer_path_(std::exchange(state.path, node.path)),
-      context_(node.path) {}
-ServeScope::~ServeScope() {
-  state.served = outer_site_;
-  state.path = outer_path_;
-}
+    : site_(state.served, node.site), path_(state.path, node.path), context_(node.path) {}
 
 SiteScope::SiteScope(SourceSite site)
-    : outer_(std::exchange(state.served, state.served.known() ? state.served : site)) {}
-SiteScope::~SiteScope() { state.served = outer_; }
+    : site_(state.served, state.served.known() ? state.served : site) {}
 
-RulesScope::RulesScope(const AxisRules& own) : outer_(innermost().rules) {
-  Frame& frame = innermost();
-  if (own == AxisRules{}) {
-    frame.rules = frame.general_rules;
-    return;
-  }
-  rules_ = {overlay_rules(own.weights, frame.general_rules->weights),
-            overlay_rules(own.activations, frame.general_rules->activations)};
-  frame.rules = &rules_;
-}
-RulesScope::~RulesScope() { innermost().rules = outer_; }
+RulesScope::RulesScope(const AxisRules& own)
+    : rules_{overlay_rules(own.weights, innermost().general_rules->weights),
+             overlay_rules(own.activations, innermost().general_rules->activations)},
+      in_force_(innermost().rules, own == AxisRules{} ? innermost().general_rules : &rules_) {}
 
 BodyScope::BodyScope(Graph& body, std::string axis, int64_t count)
     : body_(body),
       axis_(std::move(axis)),
       count_(count),
       index_(body.add_input("index", InputKind::kLoop, make_type(DType::kI32, {}))),
-      outer_remat_(std::exchange(state.remat_block, RematBlockId())) {
+      remat_block_(state.remat_block, kNone) {
   Frame frame = innermost();
   frame.graph = &body;
   frame.body = this;
@@ -137,10 +120,7 @@ BodyScope::BodyScope(Graph& body, std::string axis, int64_t count)
   frames.push_back(frame);
 }
 
-BodyScope::~BodyScope() {
-  frames.pop_back();
-  state.remat_block = outer_remat_;
-}
+BodyScope::~BodyScope() { frames.pop_back(); }
 
 Tensor BodyScope::index() const { return {&body_, index_}; }
 
@@ -177,10 +157,8 @@ Tensor BodyScope::slice(const Tensor& outer) {
 void BodyScope::finish() {
   std::vector<ValueId> order;
   const auto captured = [](const std::vector<Capture>& captures, ValueId id) {
-    for (const Capture& capture : captures) {
-      if (capture.inner == id) return true;
-    }
-    return false;
+    return std::any_of(captures.begin(), captures.end(),
+                       [&](const Capture& capture) { return capture.inner == id; });
   };
   for (const GraphInput& input : body_.inputs()) {
     if (captured(slices_, input.value) || captured(constants_, input.value)) continue;
@@ -266,11 +244,6 @@ void output(std::string name, const Tensor& value) {
          place_hint(name));
   }
   traced_graph().add_output(std::move(name), local.id());
-}
-
-const Tensor& Tensor::named(std::string_view name) const {
-  graph_->value(id_).name = name;
-  return *this;
 }
 
 }  // namespace tessera

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "core/graph/rules.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 
@@ -26,6 +26,21 @@ class TraceScope {
   TraceScope& operator=(const TraceScope&) = delete;
 };
 
+// Sets a variable of the tracing state while it is alive: a part of the scopes below.
+template <typename T>
+class Restored {
+ public:
+  Restored(T& variable, T value)
+      : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
+  ~Restored() { variable_ = std::move(outer_); }
+  Restored(const Restored&) = delete;
+  Restored& operator=(const Restored&) = delete;
+
+ private:
+  T& variable_;
+  T outer_;
+};
+
 // The graph, mesh and rules of the innermost scope; CHECK that there is one.
 Graph& traced_graph();
 const Mesh& traced_mesh();
@@ -36,13 +51,10 @@ const AxisRules& traced_rules();
 class PathScope {
  public:
   explicit PathScope(std::string_view name);
-  ~PathScope();
-  PathScope(const PathScope&) = delete;
-  PathScope& operator=(const PathScope&) = delete;
 
  private:
-  size_t outer_size_;
   ErrorContext context_;
+  Restored<std::string> path_;
 };
 const std::string& traced_path();
 
@@ -50,12 +62,9 @@ const std::string& traced_path();
 class PhaseScope {
  public:
   explicit PhaseScope(Phase phase);
-  ~PhaseScope();
-  PhaseScope(const PhaseScope&) = delete;
-  PhaseScope& operator=(const PhaseScope&) = delete;
 
  private:
-  Phase outer_;
+  Restored<Phase> phase_;
 };
 
 // Forward nodes traced in this scope form one rematerialised region: the backward pass may
@@ -64,12 +73,9 @@ class PhaseScope {
 class RematScope {
  public:
   RematScope();
-  ~RematScope();
-  RematScope(const RematScope&) = delete;
-  RematScope& operator=(const RematScope&) = delete;
 
  private:
-  RematBlockId outer_;
+  Restored<RematBlockId> block_;
 };
 
 // For tracing the gradient or decomposition of `node`: new nodes, and errors, get its source line
@@ -77,13 +83,10 @@ class RematScope {
 class ServeScope {
  public:
   explicit ServeScope(const Node& node);
-  ~ServeScope();
-  ServeScope(const ServeScope&) = delete;
-  ServeScope& operator=(const ServeScope&) = delete;
 
  private:
-  SourceSite outer_site_;
-  std::string outer_path_;
+  Restored<SourceSite> site_;
+  Restored<std::string> path_;
   ErrorContext context_;
 };
 
@@ -92,12 +95,9 @@ class ServeScope {
 class SiteScope {
  public:
   explicit SiteScope(SourceSite site);
-  ~SiteScope();
-  SiteScope(const SiteScope&) = delete;
-  SiteScope& operator=(const SiteScope&) = delete;
 
  private:
-  SourceSite outer_;
+  Restored<SourceSite> site_;
 };
 
 // Puts a layer's own rules before those of the TraceScope in traced_rules(). A nested RulesScope
@@ -105,13 +105,10 @@ class SiteScope {
 class RulesScope {
  public:
   explicit RulesScope(const AxisRules& own);
-  ~RulesScope();
-  RulesScope(const RulesScope&) = delete;
-  RulesScope& operator=(const RulesScope&) = delete;
 
  private:
   AxisRules rules_;
-  const AxisRules* outer_;
+  Restored<const AxisRules*> in_force_;
 };
 
 // A tensor of the enclosing trace that a loop body reads, and the input of the body that represents
@@ -153,7 +150,7 @@ class BodyScope {
   ValueId index_;
   std::vector<Capture> slices_;
   std::vector<Capture> constants_;
-  RematBlockId outer_remat_;
+  Restored<RematBlockId> remat_block_;
 };
 BodyScope* innermost_body();  // Null outside loop bodies.
 

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 
 namespace tessera {
 namespace {
@@ -127,16 +126,49 @@ std::string quoted(const Type& type, bool sized) {
                      partial_text(type.partial));
 }
 
-int64_t shards_of(const Axis& axis, const Mesh& mesh) {
-  int64_t shards = 1;
-  for (const std::string& name : axis.split) shards *= mesh.size(name);
-  return shards;
+// What is wrong with the mesh axes that split a type or over which it is partial, or nullopt.
+std::optional<std::string> mesh_axes_problem(const Type& type, const Mesh& mesh) {
+  struct Use {
+    std::string mesh_axis;
+    std::string by;
+  };
+  std::vector<Use> uses;
+  for (const Axis& axis : type.axes)
+    for (const std::string& name : axis.split) uses.push_back({name, axis.name});
+  for (const std::string& name : type.partial.mesh_axes) uses.push_back({name, "a partial"});
+  for (auto use = uses.begin(); use != uses.end(); ++use) {
+    if (!mesh.has(use->mesh_axis)) {
+      return fmt::format("{} uses '{}', which the mesh ({}) lacks{}", type.text(), use->mesh_axis,
+                         mesh.axes().empty() ? "no axes" : mesh.text(),
+                         did_you_mean(use->mesh_axis, mesh.names()));
+    }
+    const auto other = std::find_if(
+        uses.begin(), use, [&](const Use& each) { return each.mesh_axis == use->mesh_axis; });
+    if (other != use) {
+      return fmt::format("{} uses {} for both {} and {}", type.text(), use->mesh_axis, other->by,
+                         use->by);
+    }
+  }
+  if ((type.partial.kind == PartialKind::kNone) != type.partial.mesh_axes.empty()) {
+    return fmt::format("{} has a partial of no mesh axes, or of no kind", type.text());
+  }
+  const auto precedes = [&](const std::string& a, const std::string& b) {
+    return mesh.position(a) < mesh.position(b);
+  };
+  if (!std::is_sorted(type.partial.mesh_axes.begin(), type.partial.mesh_axes.end(), precedes)) {
+    return fmt::format("the partial of {} is not in mesh order", type.text());
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 std::string Axis::text() const {
   return split.empty() ? name : fmt::format("{}/{}", name, fmt::join(split, "/"));
+}
+
+bool Axis::split_over(std::string_view mesh_axis) const {
+  return std::find(split.begin(), split.end(), mesh_axis) != split.end();
 }
 
 bool Partial::over(std::string_view mesh_axis) const {
@@ -207,29 +239,7 @@ Type parse_type(std::string_view text) {
 Type make_type(DType dtype, std::vector<Axis> axes) { return {dtype, std::move(axes), {}}; }
 
 std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
-  struct Use {
-    std::string mesh_axis;
-    std::string by;
-  };
-  std::vector<Use> uses;
-  const auto second_use = [&](const std::string& mesh_axis,
-                              const std::string& by) -> std::optional<std::string> {
-    for (const Use& use : uses) {
-      if (use.mesh_axis == mesh_axis) {
-        return fmt::format("{} uses {} for both {} and {}", type.text(), mesh_axis, use.by, by);
-      }
-    }
-    uses.push_back({mesh_axis, by});
-    return std::nullopt;
-  };
-  const auto unknown = [&](const std::string& name) -> std::optional<std::string> {
-    if (mesh.has(name)) return std::nullopt;
-    std::vector<std::string> names;
-    for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
-    return fmt::format("{} uses '{}', which the mesh ({}) lacks{}", type.text(), name,
-                       mesh.axes().empty() ? "no axes" : mesh.text(), did_you_mean(name, names));
-  };
-
+  if (auto problem = mesh_axes_problem(type, mesh)) return problem;
   int64_t elements = 1;
   for (size_t i = 0; i < type.axes.size(); ++i) {
     const Axis& axis = type.axes[i];
@@ -242,28 +252,12 @@ std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
                          type.text_sized(), kMaxElements);
     }
     elements *= axis.size;
-    for (const std::string& name : axis.split) {
-      if (auto problem = unknown(name)) return problem;
-      if (auto problem = second_use(name, axis.name)) return problem;
-    }
-    const int64_t shards = shards_of(axis, mesh);
+    const int64_t shards = mesh.size_along(axis.split);
     if (axis.size % shards != 0) {
       return fmt::format("{}={} cannot be split by {}={}; the nearest size that can is {}",
                          axis.name, axis.size, fmt::join(axis.split, "*"), shards,
                          nearest_multiple(axis.size, shards));
     }
-  }
-  if ((type.partial.kind == PartialKind::kNone) != type.partial.mesh_axes.empty()) {
-    return fmt::format("{} has a partial of no mesh axes, or of no kind", type.text());
-  }
-  int64_t last = -1;
-  for (const std::string& name : type.partial.mesh_axes) {
-    if (auto problem = unknown(name)) return problem;
-    if (auto problem = second_use(name, "a partial")) return problem;
-    if (mesh.position(name) < last) {
-      return fmt::format("the partial of {} is not in mesh order", type.text());
-    }
-    last = mesh.position(name);
   }
   return std::nullopt;
 }
@@ -271,9 +265,48 @@ std::optional<std::string> type_problem(const Type& type, const Mesh& mesh) {
 Type local_type(const Type& type, const Mesh& mesh) {
   Type local{type.dtype, {}, {}};
   for (const Axis& axis : type.axes) {
-    local.axes.push_back({axis.name, axis.size / shards_of(axis, mesh), {}});
+    local.axes.push_back({axis.name, axis.size / mesh.size_along(axis.split), {}});
   }
   return local;
+}
+
+bool split_over(const Type& type, std::string_view mesh_axis) {
+  return std::any_of(type.axes.begin(), type.axes.end(),
+                     [&](const Axis& axis) { return axis.split_over(mesh_axis); });
+}
+
+Region shard_block(const Type& type, const Mesh& mesh, int64_t device) {
+  Region block;
+  for (const Axis& axis : type.axes) {
+    const int64_t size = axis.size / mesh.size_along(axis.split);
+    block.shape.push_back(size);
+    block.origin.push_back(mesh.index_along(device, axis.split) * size);
+  }
+  return block;
+}
+
+bool owns_block(const Type& type, const Mesh& mesh, int64_t device) {
+  for (const MeshAxis& axis : mesh.axes())
+    if (!split_over(type, axis.name) && mesh.index_along(device, {axis.name}) != 0) return false;
+  return true;
+}
+
+std::vector<RowRange> rows_of(const Type& type, const Mesh& mesh, int64_t first_device,
+                              int64_t count) {
+  CHECK(type.rank() > 0, "a scalar has no rows");
+  std::vector<RowRange> held;
+  for (int64_t device = first_device; device < first_device + count; ++device) {
+    const Region block = shard_block(type, mesh, device);
+    held.push_back({block.origin[0], block.origin[0] + block.shape[0]});
+  }
+  std::sort(held.begin(), held.end(),
+            [](const RowRange& a, const RowRange& b) { return a.begin < b.begin; });
+  std::vector<RowRange> rows;
+  for (const RowRange& range : held) {
+    if (rows.empty() || rows.back().end < range.begin) rows.push_back(range);
+    rows.back().end = std::max(rows.back().end, range.end);
+  }
+  return rows;
 }
 
 }  // namespace tessera

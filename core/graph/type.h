@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/region.h"
 #include "core/graph/mesh.h"
 
 namespace tessera {
@@ -24,6 +25,7 @@ struct Axis {
   int64_t size = 0;                // Global.
   std::vector<std::string> split;  // Mesh axes, outermost first.
   std::string text() const;        // "batch/replica/data"
+  bool split_over(std::string_view mesh_axis) const;
   bool operator==(const Axis&) const = default;
 };
 
@@ -81,5 +83,28 @@ std::optional<std::string> type_problem(const Type& type, const Mesh& mesh);
 
 // The type of one device's part: sizes divided by their splits, no splits, no partial.
 Type local_type(const Type& type, const Mesh& mesh);
+
+// Whether any axis of `type` is split over `mesh_axis`.
+bool split_over(const Type& type, std::string_view mesh_axis);
+
+// The region of a value of this type that `device` holds (for a partial value: holds a term of).
+Region shard_block(const Type& type, const Mesh& mesh, int64_t device);
+
+// Whether `device` is the first of the devices that hold the same block. It writes the block to
+// checkpoints, and sums over the array count only its copy.
+bool owns_block(const Type& type, const Mesh& mesh, int64_t device);
+
+// Positions [begin, end) along the first axis of a value.
+struct RowRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+  bool operator==(const RowRange&) const = default;
+};
+
+// The rows of a value that devices [first_device, first_device + count) hold together, as ascending
+// ranges that do not touch. There may be several if the first axis is split over several slices.
+std::vector<RowRange> rows_of(const Type& type, const Mesh& mesh, int64_t first_device,
+                              int64_t count);
 
 }  // namespace tessera

@@ -25,9 +25,7 @@ struct SplitUse {
 std::optional<SplitUse> find_split(const InferContext& context, const std::string& mesh_axis) {
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     for (const Axis& axis : context.inputs[i].axes) {
-      if (std::find(axis.split.begin(), axis.split.end(), mesh_axis) != axis.split.end()) {
-        return SplitUse{i, &axis};
-      }
+      if (axis.split_over(mesh_axis)) return SplitUse{i, &axis};
     }
   }
   return std::nullopt;
@@ -57,11 +55,11 @@ void refuse(const InferContext& context, std::string_view message) {
 }
 
 std::string place_hint(std::string_view name) {
-  const bool sayable = std::all_of(name.begin(), name.end(), [](char character) {
+  const bool is_expression = std::all_of(name.begin(), name.end(), [](char character) {
     return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_' ||
            character == '.' || character == '[' || character == ']' || character == '/';
   });
-  return sayable ? fmt::format("place({})", name) : "place it";
+  return is_expression ? fmt::format("place({})", name) : "place it";
 }
 
 std::string place_hint(const InferContext& context, size_t i) {
@@ -87,19 +85,12 @@ std::vector<std::string> mesh_union(const Mesh& mesh, const std::vector<std::str
   return both;
 }
 
-bool split_over(const Type& type, std::string_view mesh_axis) {
-  for (const Axis& axis : type.axes) {
-    if (std::find(axis.split.begin(), axis.split.end(), mesh_axis) != axis.split.end()) return true;
-  }
-  return false;
-}
-
 void refuse_maximum(const InferContext& context) {
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     const Partial& partial = context.inputs[i].partial;
     if (partial.kind != PartialKind::kMax) continue;
-    refuse(context, fmt::format("{} is a partial max over {}; reshard it to replicated",
-                                context.names[i], mesh_text(partial.mesh_axes)));
+    refuse(context, "{} is a partial max over {}; reshard it to replicated", context.names[i],
+           mesh_text(partial.mesh_axes));
   }
 }
 
@@ -125,15 +116,16 @@ Partial partial_of_sum(const InferContext& context, std::initializer_list<size_t
     const std::string& name_a = context.names[first];
     const std::string& name_b = context.names[other];
     if (a && b) {
-      refuse(context, fmt::format("{} partial over {}, {} over {}; place both", name_a,
-                                  mesh_text(a.mesh_axes), name_b, mesh_text(b.mesh_axes)));
+      refuse(context, "{} partial over {}, {} over {}; place both", name_a, mesh_text(a.mesh_axes),
+             name_b, mesh_text(b.mesh_axes));
     }
     const std::string& whole_name = a ? name_b : name_a;
     const std::string over = mesh_text((a ? a : b).mesh_axes);
-    refuse(context, fmt::format("{} is a partial sum over {}, {} is not; {} would count once for "
-                                "each device along {}; {} before adding",
-                                a ? name_a : name_b, over, whole_name, whole_name, over,
-                                place_hint(context, a ? first : other)));
+    refuse(context,
+           "{} is a partial sum over {}, {} is not; {} would count once for "
+           "each device along {}; {} before adding",
+           a ? name_a : name_b, over, whole_name, whole_name, over,
+           place_hint(context, a ? first : other));
   }
   return context.inputs[first].partial;
 }
@@ -145,13 +137,11 @@ Partial partial_of_product(const InferContext& context) {
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     for (const std::string& mesh_axis : context.inputs[i].partial.mesh_axes) {
       if (product.over(mesh_axis)) {
-        refuse(context, fmt::format("both operands are partial over {}; {}", mesh_axis,
-                                    place_hint(context, i)));
+        refuse(context, "both operands are partial over {}; {}", mesh_axis, place_hint(context, i));
       }
       if (const auto use = find_split(context, mesh_axis)) {
-        refuse(context, fmt::format("{} is partial over {}, which splits {} of {}; {}",
-                                    context.names[i], mesh_axis, use->axis->name,
-                                    context.names[use->operand], place_hint(context, i)));
+        refuse(context, "{} is partial over {}, which splits {} of {}; {}", context.names[i],
+               mesh_axis, use->axis->name, context.names[use->operand], place_hint(context, i));
       }
       product.kind = PartialKind::kSum;
       product.mesh_axes.push_back(mesh_axis);
@@ -169,8 +159,8 @@ void check_agreement(const InferContext& context, size_t a, size_t b) {
     if (position < 0) continue;
     const Axis& y = context.inputs[b].axes[static_cast<size_t>(position)];
     if (x.size != y.size) {
-      refuse(context, fmt::format("{} is {} in {} and {} in {}; axes of one name have one size",
-                                  x.name, x.size, name_a, y.size, name_b));
+      refuse(context, "{} is {} in {} and {} in {}; axes of one name have one size", x.name, x.size,
+             name_a, y.size, name_b);
     }
     if (x.split == y.split) continue;
     if (std::is_permutation(x.split.begin(), x.split.end(), y.split.begin(), y.split.end())) {
@@ -181,14 +171,14 @@ void check_agreement(const InferContext& context, size_t a, size_t b) {
     const std::string both =
         fmt::format("{} has {}, {} has {}", name_a, x.text(), name_b, y.text());
     if (is_prefix(y.split, x.split)) {
-      refuse(context, fmt::format("{}; reshard {} to {} (free slice) or gather {}", both, name_b,
-                                  x.text(), name_a));
+      refuse(context, "{}; reshard {} to {} (free slice) or gather {}", both, name_b, x.text(),
+             name_a);
     }
     if (is_prefix(x.split, y.split)) {
-      refuse(context, fmt::format("{}; reshard {} to {} (free slice) or gather {}", both, name_a,
-                                  y.text(), name_b));
+      refuse(context, "{}; reshard {} to {} (free slice) or gather {}", both, name_a, y.text(),
+             name_b);
     }
-    refuse(context, fmt::format("{}; reshard one", both));
+    refuse(context, "{}; reshard one", both);
   }
 }
 
@@ -229,12 +219,12 @@ void check_mesh_axes_once(const InferContext& context, const Type& result) {
     for (const std::string& mesh_axis : axis.split) {
       for (const Use& use : uses) {
         if (use.mesh_axis != mesh_axis) continue;
-        refuse(context, fmt::format("result uses {} for both {} and {}; {}", mesh_axis,
-                                    use.axis->name, axis.name, culprit(axis)));
+        refuse(context, "result uses {} for both {} and {}; {}", mesh_axis, use.axis->name,
+               axis.name, culprit(axis));
       }
       if (result.partial.over(mesh_axis)) {
-        refuse(context, fmt::format("result is partial over {}, which also splits {}; {}",
-                                    mesh_axis, axis.name, culprit(axis)));
+        refuse(context, "result is partial over {}, which also splits {}; {}", mesh_axis, axis.name,
+               culprit(axis));
       }
       uses.push_back({mesh_axis, &axis});
     }
@@ -246,45 +236,45 @@ void check_same_dtype(const InferContext& context) {
     const DType a = context.inputs[0].dtype;
     const DType b = context.inputs[i].dtype;
     if (a == b) continue;
-    refuse(context, fmt::format("{} is {}, {} is {}; cast one", context.names[0], dtype_name(a),
-                                context.names[i], dtype_name(b)));
+    refuse(context, "{} is {}, {} is {}; cast one", context.names[0], dtype_name(a),
+           context.names[i], dtype_name(b));
   }
 }
 
 void check_floating(const InferContext& context) {
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     if (is_floating(context.inputs[i].dtype)) continue;
-    refuse(context, fmt::format("{} is {}, expected a floating dtype; cast it", context.names[i],
-                                dtype_name(context.inputs[i].dtype)));
+    refuse(context, "{} is {}, expected a floating dtype; cast it", context.names[i],
+           dtype_name(context.inputs[i].dtype));
   }
 }
 
 void check_numeric(const InferContext& context) {
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     if (context.inputs[i].dtype != DType::kBool) continue;
-    refuse(context, fmt::format("{} is bool, expected numbers; cast it", context.names[i]));
+    refuse(context, "{} is bool, expected numbers; cast it", context.names[i]);
   }
 }
 
 void check_dtype(const InferContext& context, size_t i, DType dtype) {
   if (context.inputs[i].dtype == dtype) return;
-  refuse(context, fmt::format("{} is {}, expected {}", context.names[i],
-                              dtype_name(context.inputs[i].dtype), dtype_name(dtype)));
+  refuse(context, "{} is {}, expected {}", context.names[i], dtype_name(context.inputs[i].dtype),
+         dtype_name(dtype));
 }
 
 const Axis& axis_of(const InferContext& context, size_t i, std::string_view name) {
   const Type& type = context.inputs[i];
   const int64_t position = type.find(name);
   if (position >= 0) return type.axes[static_cast<size_t>(position)];
-  refuse(context, fmt::format("{} has no axis '{}': it is {}{}", context.names[i], name,
-                              type.text(), did_you_mean(name, type.names())));
+  refuse(context, "{} has no axis '{}': it is {}{}", context.names[i], name, type.text(),
+         did_you_mean(name, type.names()));
 }
 
 const Axis& unsplit_axis_of(const InferContext& context, size_t i, std::string_view name) {
   const Axis& axis = axis_of(context, i, name);
   if (!axis.split.empty()) {
-    refuse(context, fmt::format("{} of {} is split over {}; reshard it to unsplit {}", name,
-                                context.names[i], mesh_text(axis.split), name));
+    refuse(context, "{} of {} is split over {}; reshard it to unsplit {}", name, context.names[i],
+           mesh_text(axis.split), name);
   }
   return axis;
 }

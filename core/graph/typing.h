@@ -6,7 +6,10 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include <fmt/core.h>
 
 #include "core/graph/op.h"
 
@@ -14,6 +17,11 @@ namespace tessera {
 
 // Throws "<op>: <message>".
 [[noreturn]] void refuse(const InferContext& context, std::string_view message);
+template <typename Arg, typename... Args>
+[[noreturn]] void refuse(const InferContext& context, fmt::format_string<Arg, Args...> format,
+                         Arg&& arg, Args&&... args) {
+  refuse(context, fmt::format(format, std::forward<Arg>(arg), std::forward<Args>(args)...));
+}
 
 // "place(y)", or "place it" if the name is not an expression.
 std::string place_hint(std::string_view name);
@@ -27,9 +35,6 @@ std::string mesh_text(const std::vector<std::string>& mesh_axes);
 // The union of mesh axes, in mesh order.
 std::vector<std::string> mesh_union(const Mesh& mesh, const std::vector<std::string>& a,
                                     const std::vector<std::string>& b);
-
-// Whether any axis of `type` is split over `mesh_axis`.
-bool split_over(const Type& type, std::string_view mesh_axis);
 
 // Error if an operand is a partial maximum: only reshard accepts one.
 void refuse_maximum(const InferContext& context);

@@ -5,10 +5,11 @@
 #include <charconv>
 #include <cmath>
 
+#include <boost/core/demangle.hpp>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
 
 namespace tessera {
 namespace {
@@ -86,6 +87,16 @@ std::optional<int64_t> parse_integer(std::string_view text) {
   return value ? value : whole_exponent(text);
 }
 
+void detail::add_field(Tree& tree, std::string_view name, Tree value, const std::type_info& owner) {
+  if (tree.find(name) != nullptr)
+    fail(
+        "{} has two fields called '{}': its own, and one of its base or of an inlined struct; "
+        "rename "
+        "its own, since --set and hparams.toml could not tell them apart",
+        boost::core::demangle(owner.name()), name);
+  tree.add(name, std::move(value));
+}
+
 void TreeReader::fail_type(std::string_view expected) const {
   fail("{}: got {}, expected {}", path.empty() ? "value" : path, tree.value_text(), expected);
 }
@@ -128,14 +139,13 @@ std::string TreeReader::to_string() const {
 }
 
 DType TreeReader::to_dtype() const {
-  if (tree.kind != Tree::Kind::kString && tree.kind != Tree::Kind::kText)
-    fail_type("a dtype such as \"f32\" or \"bf16\"");
+  if (!tree.is_text()) fail_type("a dtype such as \"f32\" or \"bf16\"");
   const ErrorContext context(path);
   return parse_dtype(to_string());
 }
 
 size_t TreeReader::to_enumerator(const std::vector<std::string>& names) const {
-  if (tree.kind == Tree::Kind::kString || tree.kind == Tree::Kind::kText) {
+  if (tree.is_text()) {
     const std::string name = to_string();
     const auto at = std::find(names.begin(), names.end(), name);
     if (at != names.end()) return static_cast<size_t>(at - names.begin());
@@ -168,8 +178,7 @@ Tree TreeReader::to_list() const {
 
 Tree TreeReader::to_table() const {
   if (tree.is_table()) return tree;
-  if (tree.kind != Tree::Kind::kText && tree.kind != Tree::Kind::kString)
-    fail_type("a table such as {name = value}");
+  if (!tree.is_text()) fail_type("a table such as {name = value}");
   std::string_view text = trimmed(tree.text);
   if (text.starts_with('{') && !encloses(text, '{', '}')) fail_type("a table that ends with }");
   if (encloses(text, '{', '}')) text = text.substr(1, text.size() - 2);

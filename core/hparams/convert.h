@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -99,11 +100,15 @@ std::shared_ptr<const Tree> prototype() {
   }
 }
 
+// Error if the struct has another field of this name, in its base or in an inlined struct.
+void add_field(Tree& tree, std::string_view name, Tree value, const std::type_info& owner);
+
 template <typename P>
 Tree plain_fields_tree(const P& p) {
   Tree tree = Tree::table(class_name<P>());
-  visit_fields(
-      p, [&tree](std::string_view name, const auto& member) { tree.add(name, to_tree(member)); });
+  visit_fields(p, [&tree](std::string_view name, const auto& member) {
+    add_field(tree, name, to_tree(member), typeid(P));
+  });
   return tree;
 }
 
@@ -241,6 +246,15 @@ void from_tree(const TreeReader& reader, T& value) {
     detail::check_fields<T>();
     detail::read_fields(reader, value);
   }
+}
+
+// Sets one value from text, with the type and checks of its field: `--set path=text`.
+template <typename P>
+void set_path(P& p, std::string_view path, std::string_view text) {
+  Tree tree = to_tree(p);
+  const std::string given = std::string(path) + "=" + std::string(text);
+  put_at_path(tree, path, Tree::typed(text, {Origin::kCommandLine, {}, given}));
+  from_tree(tree, p);
 }
 
 // Common member types are instantiated once, in convert.cc.

@@ -58,7 +58,21 @@ struct Provenance {
   SourceSite site;
   std::string note;
 
-  std::string text() const;  // "experiments/c4/c4_spmd.cc:31", "inherited from task.model", …
+  std::string text() const {  // "experiments/c4/c4_spmd.cc:31", "inherited from task.model", …
+    switch (origin) {
+      case Origin::kDefault:
+        return "default";
+      case Origin::kInherited:
+        return "inherited from " + note;
+      case Origin::kExperiment:
+        return site.known() ? site.text() : "experiment";
+      case Origin::kFile:
+        return note;
+      case Origin::kCommandLine:
+        return "--set " + note;
+    }
+    return "";
+  }
 };
 
 // The name of an enumerator in TOML, --set and messages. The table of an enum stands beside it, in
@@ -79,21 +93,16 @@ concept NamedEnum = std::is_enum_v<E> && requires(E value) {
   enum_names(value);
 };
 
-namespace detail {
-[[noreturn]] void fail_unnamed(int64_t enumerator);
-}  // namespace detail
-
 // CHECKs that the table has the value.
 template <NamedEnum E>
 std::string_view enum_name(E value) {
   for (const auto& row : enum_names(value))
     if (row.value == value) return row.name;
-  detail::fail_unnamed(static_cast<int64_t>(value));
+  check_failed("the enumerator has a name", __FILE__, __LINE__,
+               fmt::format("enumerator {}", static_cast<int64_t>(value)));
 }
 
 namespace detail {
-[[noreturn]] void fail_unset();
-
 template <typename From, typename To>
 concept SetsField =
     std::is_convertible_v<From, To> && !std::is_same_v<std::remove_cvref_t<From>, AnyField> &&
@@ -116,7 +125,7 @@ class Field {
 
   bool has() const { return value_.has_value(); }
   const T& get() const {  // Error if unset.
-    if (!value_) detail::fail_unset();
+    if (!value_) fail("an unset field was read; set it, or read it with get_or(…)");
     return *value_;
   }
   T get_or(T otherwise) const { return value_.value_or(std::move(otherwise)); }

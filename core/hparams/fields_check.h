@@ -96,90 +96,43 @@ constexpr size_t arity() {
   }
 }
 
-// Pointers to the `count` members of the aggregate `s`; none if there are more than 24. The
+consteval auto pointers_to(const auto&... members) { return std::tuple(&members...); }
+
+// Pointers to the `count` members of the aggregate `object`; none if there are more than 24. The
 // language has no way to write this once for all counts.
 template <size_t count>
-consteval auto pointers_to_members(const auto& s) {
-  const auto to = [](const auto&... members) { return std::tuple(&members...); };
+consteval auto pointers_to_members(const auto& object) {
   // clang-format off
-  if constexpr (count == 1) { const auto& [a] = s; return to(a); }
-  if constexpr (count == 2) { const auto& [a, b] = s; return to(a, b); }
-  if constexpr (count == 3) { const auto& [a, b, c] = s; return to(a, b, c); }
-  if constexpr (count == 4) { const auto& [a, b, c, d] = s; return to(a, b, c, d); }
-  if constexpr (count == 5) { const auto& [a, b, c, d, e] = s; return to(a, b, c, d, e); }
-  if constexpr (count == 6) { const auto& [a, b, c, d, e, f] = s; return to(a, b, c, d, e, f); }
-  if constexpr (count == 7) {
-    const auto& [a, b, c, d, e, f, g] = s;
-    return to(a, b, c, d, e, f, g);
+#define TESSERA_MEMBERS(number, ...)                    \
+  if constexpr (count == number) {                      \
+    const auto& [__VA_ARGS__] = object;                 \
+    return pointers_to(__VA_ARGS__);                    \
   }
-  if constexpr (count == 8) {
-    const auto& [a, b, c, d, e, f, g, h] = s;
-    return to(a, b, c, d, e, f, g, h);
-  }
-  if constexpr (count == 9) {
-    const auto& [a, b, c, d, e, f, g, h, i] = s;
-    return to(a, b, c, d, e, f, g, h, i);
-  }
-  if constexpr (count == 10) {
-    const auto& [a, b, c, d, e, f, g, h, i, j] = s;
-    return to(a, b, c, d, e, f, g, h, i, j);
-  }
-  if constexpr (count == 11) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k);
-  }
-  if constexpr (count == 12) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l);
-  }
-  if constexpr (count == 13) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m);
-  }
-  if constexpr (count == 14) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
-  }
-  if constexpr (count == 15) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
-  }
-  if constexpr (count == 16) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
-  }
-  if constexpr (count == 17) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
-  }
-  if constexpr (count == 18) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
-  }
-  if constexpr (count == 19) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
-  }
-  if constexpr (count == 20) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
-  }
-  if constexpr (count == 21) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
-  }
-  if constexpr (count == 22) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v);
-  }
-  if constexpr (count == 23) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w);
-  }
-  if constexpr (count == 24) {
-    const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x] = s;
-    return to(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x);
-  }
+  TESSERA_MEMBERS(1, a)
+  TESSERA_MEMBERS(2, a, b)
+  TESSERA_MEMBERS(3, a, b, c)
+  TESSERA_MEMBERS(4, a, b, c, d)
+  TESSERA_MEMBERS(5, a, b, c, d, e)
+  TESSERA_MEMBERS(6, a, b, c, d, e, f)
+  TESSERA_MEMBERS(7, a, b, c, d, e, f, g)
+  TESSERA_MEMBERS(8, a, b, c, d, e, f, g, h)
+  TESSERA_MEMBERS(9, a, b, c, d, e, f, g, h, i)
+  TESSERA_MEMBERS(10, a, b, c, d, e, f, g, h, i, j)
+  TESSERA_MEMBERS(11, a, b, c, d, e, f, g, h, i, j, k)
+  TESSERA_MEMBERS(12, a, b, c, d, e, f, g, h, i, j, k, l)
+  TESSERA_MEMBERS(13, a, b, c, d, e, f, g, h, i, j, k, l, m)
+  TESSERA_MEMBERS(14, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
+  TESSERA_MEMBERS(15, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o)
+  TESSERA_MEMBERS(16, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)
+  TESSERA_MEMBERS(17, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q)
+  TESSERA_MEMBERS(18, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r)
+  TESSERA_MEMBERS(19, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s)
+  TESSERA_MEMBERS(20, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t)
+  TESSERA_MEMBERS(21, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u)
+  TESSERA_MEMBERS(22, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v)
+  TESSERA_MEMBERS(23, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w)
+  TESSERA_MEMBERS(24, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x)
+#undef TESSERA_MEMBERS
   // clang-format on
   if constexpr (count == 0 || count > 24) return std::tuple();
 }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hparams/template.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 
+#include <boost/core/demangle.hpp>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
@@ -32,16 +30,17 @@ Registry& registry() {
   return *instance;
 }
 
-std::string full_name(std::string_view mangled) {
-  int status = 0;
-  char* name = abi::__cxa_demangle(std::string(mangled).c_str(), nullptr, nullptr, &status);
-  std::string text = status == 0 ? name : std::string(mangled);
-  std::free(name);
-  return text;
+// nullptr if no class of this base has this name. Classes are never removed.
+const Registered* find_registered(const std::type_info& base, std::string_view name) {
+  const std::lock_guard lock(registry().mutex);
+  const auto family = registry().by_base.find(base.name());
+  if (family == registry().by_base.end()) return nullptr;
+  const auto entry = family->second.find(name);
+  return entry == family->second.end() ? nullptr : &entry->second;
 }
 
 std::string readable(const std::type_info& type) {
-  const std::string text = full_name(type.name());
+  const std::string text = boost::core::demangle(type.name());
   const std::string_view ours = "tessera::";
   return text.starts_with(ours) ? text.substr(ours.size()) : text;
 }
@@ -52,42 +51,33 @@ std::string place(const TreeReader& reader) {
 
 std::unique_ptr<TemplateHolder> make_holder(const TreeReader& reader, const std::type_info& base,
                                             std::string_view name) {
-  {
-    const std::lock_guard lock(registry().mutex);
-    const auto family = registry().by_base.find(base.name());
-    if (family != registry().by_base.end()) {
-      const auto entry = family->second.find(name);
-      if (entry != family->second.end()) return entry->second.factory();
-    }
-  }
+  if (const Registered* found = find_registered(base, name)) return found->factory();
   const std::vector<std::string> names = template_names(base);
   const std::string near = did_you_mean(name, names);
-  fail("{}no {} is called '{}'{}", place(reader), readable(base), name,
+  fail("{}no {} is named '{}'{}", place(reader), readable(base), name,
        near.empty() ? fmt::format("; expected one of {}", fmt::join(names, ", ")) : near);
 }
 
-// "mine::Ffn" from the type of mine::Ffn::HParams.
-std::string class_of(std::string_view mangled_hparams) {
-  const std::string name = full_name(mangled_hparams);
-  return name.substr(0, name.rfind("::HParams"));
+// "mine::Ffn" from the type of mine::Ffn::HParams. HParams that are no member of their class, such
+// as the shape S of Schedule<S>, name it by their member Instance: "mine::S::Instance".
+std::string class_of(const std::string& mangled_hparams) {
+  const std::string name = boost::core::demangle(mangled_hparams.c_str());
+  const std::string_view suffix = "::HParams";
+  return name.ends_with(suffix) ? name.substr(0, name.size() - suffix.size()) : name + "::Instance";
 }
 
 // What is wrong with the class of a set template, or "".
 std::string registration_problem(const Tree& tree) {
-  const std::lock_guard lock(registry().mutex);
   const std::string held = class_of(tree.hparams->name());
-  const auto family = registry().by_base.find(tree.template_base->name());
-  if (family != registry().by_base.end()) {
-    const auto entry = family->second.find(tree.class_name);
-    if (entry != family->second.end() && entry->second.hparams == tree.hparams->name()) return "";
-    if (entry != family->second.end())
-      return fmt::format("{} and {} have the same kName '{}'; rename one of them", held,
-                         class_of(entry->second.hparams), tree.class_name);
-  }
+  const Registered* named = find_registered(*tree.template_base, tree.class_name);
+  if (named != nullptr && named->hparams == tree.hparams->name()) return "";
+  if (named != nullptr)
+    return fmt::format("{} and {} have the same kName '{}'; rename one of them", held,
+                       class_of(named->hparams), tree.class_name);
   return fmt::format(
       "{} is not registered, so its name in hparams.toml and --set would not be known; add to its "
       ".cc file: const tessera::TemplateRegistrar<{}, {}> kRegister;",
-      held, full_name(tree.template_base->name()), held);
+      held, boost::core::demangle(tree.template_base->name()), held);
 }
 
 void check_registered_at(const Tree& tree, const std::string& path) {
@@ -97,8 +87,7 @@ void check_registered_at(const Tree& tree, const std::string& path) {
     if (!problem.empty()) fail("{}{}{}: {}", site, site.empty() ? "" : ": ", path, problem);
   }
   for (size_t i = 0; i < tree.items.size(); ++i)
-    check_registered_at(tree.items[i],
-                        tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]));
+    check_registered_at(tree.items[i], tree.item_path(path, i));
 }
 
 // When a template's class is replaced by name, fields that were set and exist in the new class with
@@ -135,9 +124,9 @@ std::unique_ptr<TemplateHolder> read_table(const TreeReader& reader, const Templ
   std::string name = table.class_name;
   if (const Tree* type = table.find("type")) {
     name = TreeReader{*type, join_path(reader.path, "type")}.to_string();
-    const auto at = table.keys.begin() + (type - table.items.data());
-    table.items.erase(table.items.begin() + (at - table.keys.begin()));
-    table.keys.erase(at);
+    const auto at = type - table.items.data();
+    table.items.erase(table.items.begin() + at);
+    table.keys.erase(table.keys.begin() + at);
   }
   if (name.empty() && current == nullptr)
     fail("{}expected a `type`, one of {}", place(reader), fmt::join(template_names(base), ", "));
@@ -185,7 +174,7 @@ void* held_as(TemplateHolder* holder, const std::type_info& wanted, std::string_
 std::unique_ptr<TemplateHolder> ready_to_construct(const TemplateHolder* holder,
                                                    const std::type_info& base) {
   if (holder == nullptr)
-    fail("the template of some {} is unset; give it one of {}", readable(base),
+    fail("the Template<{}> is unset; set it to one of {}", readable(base),
          fmt::join(template_names(base), ", "));
   const Tree tree = resolved(holder->to_tree());
   check_required(tree, holder->name());
@@ -212,8 +201,7 @@ std::unique_ptr<TemplateHolder> read_holder(const TreeReader& reader, const Temp
                                             const std::type_info& base) {
   const Tree& tree = reader.tree;
   if (reader.unsets()) return nullptr;
-  const bool is_name = (tree.kind == Tree::Kind::kText || tree.kind == Tree::Kind::kString) &&
-                       tree.text.find_first_of("{=") == std::string::npos;
+  const bool is_name = tree.is_text() && tree.text.find_first_of("{=") == std::string::npos;
   if (is_name) return swap_by_name(reader, reader.to_string(), current, base);
   return read_table(reader, current, base);
 }

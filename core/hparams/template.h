@@ -64,8 +64,8 @@ concept Configures = std::derived_from<typename P::Instance, Base>;
 //
 //   extern template class HolderOf<UnaryLayer, RmsNorm::HParams>;
 //
-// and its .cc has the same line without `extern`. Without these lines every file that puts the
-// HParams into a Template compiles it again.
+// and its .cc has REGISTER_TEMPLATE, or the same line without `extern`. Without these lines every
+// file that puts the HParams into a Template compiles it again.
 template <typename Base>
 class HolderFor : public TemplateHolder {
  public:
@@ -217,5 +217,14 @@ class TemplateRegistrar {
     }
   }
 };
+
+// In the .cc of a class of namespace tessera: registers it, compiles the HolderOf that its header
+// declares extern. Elsewhere: const tessera::TemplateRegistrar<Base, Class> kRegister;
+#define REGISTER_TEMPLATE(Base, Class)                              \
+  template class ::tessera::HolderOf<Base, Class::HParams>;         \
+  namespace {                                                       \
+  const ::tessera::TemplateRegistrar<Base, Class> kRegister##Class; \
+  }                                                                 \
+  static_assert(true)
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include "core/hparams/tree.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include <fmt/ranges.h>
@@ -35,8 +36,7 @@ struct Scope {
 };
 
 bool may_inherit(const Tree& item) {
-  const bool is_field = item.role == Tree::Role::kField || item.role == Tree::Role::kRequired;
-  return is_field && item.type != nullptr &&
+  return item.is_field() && item.type != nullptr &&
          (!item.is_set() || item.provenance.origin == Origin::kInherited);
 }
 
@@ -95,8 +95,7 @@ void resolve(Tree& tree, const std::string& path, SourceSite site, std::vector<S
     Tree& item = tree.items[i];
     if (item.provenance.origin == Origin::kExperiment && !item.provenance.site.known())
       item.provenance.site = likely_site(item, site);
-    const std::string below = tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]);
-    resolve(item, below, site, enclosing);
+    resolve(item, tree.item_path(path, i), site, enclosing);
   }
   if (is_struct) enclosing.pop_back();
 }
@@ -104,59 +103,106 @@ void resolve(Tree& tree, const std::string& path, SourceSite site, std::vector<S
 void find_missing(const Tree& tree, const std::string& path, std::vector<std::string>& missing) {
   if (tree.role == Tree::Role::kRequired && !tree.is_set()) missing.push_back(path);
   for (size_t i = 0; i < tree.items.size(); ++i)
-    find_missing(tree.items[i],
-                 tree.is_list() ? join_index(path, i) : join_path(path, tree.keys[i]), missing);
+    find_missing(tree.items[i], tree.item_path(path, i), missing);
+}
+
+// Splits "a.b[2].c" into a, b, 2, c. Keys that contain dots are quoted.
+std::vector<std::string> split_path(std::string_view path) {
+  std::vector<std::string> names;
+  std::string name;
+  bool quote = false;
+  for (const char c : path) {
+    if (c == '"') {
+      quote = !quote;
+    } else if (!quote && (c == '.' || c == '[')) {
+      if (!name.empty()) names.push_back(std::move(name));
+      name.clear();
+    } else if (quote || c != ']') {
+      name += c;
+    }
+  }
+  if (!name.empty()) names.push_back(std::move(name));
+  if (names.empty()) fail("the path is empty; expected one such as task.train.num_train_steps");
+  return names;
+}
+
+void collect(const Tree& tree, const std::string& path, std::vector<std::string>& paths) {
+  if (tree.items.empty()) paths.push_back(path);
+  for (size_t i = 0; i < tree.items.size(); ++i)
+    collect(tree.items[i], tree.item_path(path, i), paths);
+}
+
+[[noreturn]] void fail_unknown(const Tree& root, const Tree& table, const std::string& parent,
+                               const std::string& name) {
+  std::string hint = nearest(name, table.keys);
+  if (!hint.empty()) {
+    hint = join_path(parent, hint);
+  } else {
+    // The name may be an incomplete path: num_layers for task.….num_layers.
+    hint = path_ending_in(root, name);
+  }
+  const std::string where = table.is_map                ? " in this map"
+                            : !table.class_name.empty() ? " in " + table.class_name
+                                                        : "";
+  fail("no field '{}'{}{}", join_path(parent, name), where,
+       hint.empty() ? fmt::format(" (it has {})", fmt::join(table.keys, ", "))
+                    : fmt::format("; did you mean '{}'?", hint));
+}
+
+size_t list_index(const Tree& list, const std::string& parent, const std::string& name) {
+  size_t index = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  if (error != std::errc() || end != name.data() + name.size())
+    fail("{} is a list: got '{}', expected an index such as {}", parent, name,
+         join_index(parent, 0));
+  if (index >= list.items.size())
+    fail("{}: the list has {} elements; set the whole list to change its length",
+         join_index(parent, index), list.items.size());
+  return index;
+}
+
+// The item `name` of a node; null if the node is a map without that key.
+Tree* step(const Tree& root, Tree& node, const std::string& parent, const std::string& name) {
+  if (node.is_list()) return &node.items[list_index(node, parent, name)];
+  if (!node.is_table()) {
+    if (node.is_template) fail("{} is unset; give it a class first: --set {}=NAME", parent, parent);
+    fail("{} is a value ({}) and has no field '{}'", parent, node.value_text(), name);
+  }
+  Tree* item = node.find(name);
+  if (item == nullptr && !node.is_map) fail_unknown(root, node, parent, name);
+  return item;
+}
+
+// The path of an item of the table or list at `parent`.
+std::string path_of(const Tree& node, const Tree& item, const std::string& parent) {
+  return node.item_path(parent, static_cast<size_t>(&item - node.items.data()));
+}
+
+// Before one of its fields is set, an unset struct gets its inherited or default value.
+void begin_struct(Tree& node, const Tree& whole, const std::string& path) {
+  if (node.is_set() || node.prototype == nullptr) return;
+  const Tree& inherited = at_path(whole, path);
+  const Tree::Role role = node.role;
+  const std::type_info* type = node.type;
+  node = inherited.is_set() ? inherited : Tree(*node.prototype);
+  node.role = role;
+  node.type = type;
 }
 
 }  // namespace
 
-Tree Tree::of(bool value) {
-  Tree tree;
-  tree.kind = Kind::kBool;
-  tree.boolean = value;
-  return tree;
-}
-
-Tree Tree::of(int64_t value) {
-  Tree tree;
-  tree.kind = Kind::kInt;
-  tree.integer = value;
-  return tree;
-}
-
-Tree Tree::of(double value) {
-  Tree tree;
-  tree.kind = Kind::kDouble;
-  tree.number = value;
-  return tree;
-}
-
+Tree Tree::of(bool value) { return {.kind = Kind::kBool, .boolean = value}; }
+Tree Tree::of(int64_t value) { return {.kind = Kind::kInt, .integer = value}; }
+Tree Tree::of(double value) { return {.kind = Kind::kDouble, .number = value}; }
 Tree Tree::of(std::string_view value) {
-  Tree tree;
-  tree.kind = Kind::kString;
-  tree.text = value;
-  return tree;
+  return {.kind = Kind::kString, .text = std::string(value)};
 }
-
 Tree Tree::typed(std::string_view text, Provenance provenance) {
-  Tree tree;
-  tree.kind = Kind::kText;
-  tree.text = text;
-  tree.provenance = std::move(provenance);
-  return tree;
+  return {.kind = Kind::kText, .text = std::string(text), .provenance = std::move(provenance)};
 }
-
-Tree Tree::list() {
-  Tree tree;
-  tree.kind = Kind::kList;
-  return tree;
-}
-
+Tree Tree::list() { return {.kind = Kind::kList}; }
 Tree Tree::table(std::string_view class_name) {
-  Tree tree;
-  tree.kind = Kind::kTable;
-  tree.class_name = class_name;
-  return tree;
+  return {.kind = Kind::kTable, .class_name = std::string(class_name)};
 }
 
 const Tree* Tree::find(std::string_view key) const {
@@ -170,6 +216,10 @@ Tree& Tree::add(std::string_view key, Tree value) {
   if (Tree* old = find(key)) return *old = std::move(value);
   keys.emplace_back(key);
   return items.emplace_back(std::move(value));
+}
+
+std::string Tree::item_path(std::string_view path, size_t i) const {
+  return is_list() ? join_index(path, i) : join_path(path, keys[i]);
 }
 
 std::string Tree::value_text() const {
@@ -190,19 +240,16 @@ std::string Tree::value_text() const {
     case Kind::kTable:
       break;
   }
-  std::string joined;
-  const auto append = [&joined](const std::string& item) {
-    if (!joined.empty()) joined += ", ";
-    joined += item;
-  };
-  if (is_template) append("type = " + quoted_text(class_name));
+  std::vector<std::string> parts;
+  if (is_template) parts.push_back("type = " + quoted_text(class_name));
   for (size_t i = 0; i < items.size(); ++i) {
     if (is_list()) {
-      append(items[i].value_text());
+      parts.push_back(items[i].value_text());
     } else if (items[i].is_set()) {
-      append(join_path("", keys[i]) + " = " + items[i].value_text());
+      parts.push_back(join_path("", keys[i]) + " = " + items[i].value_text());
     }
   }
+  const std::string joined = fmt::format("{}", fmt::join(parts, ", "));
   return is_list() ? "[" + joined + "]" : "{" + joined + "}";
 }
 
@@ -283,33 +330,79 @@ std::string double_text(double value) {
 }
 
 std::string quoted_text(std::string_view text) {
+  constexpr std::string_view kSpecial = "\"\\\n\t\r", kLetters = "\"\\ntr";
   std::string out = "\"";
   for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-        } else {
-          out += c;
-        }
+    if (const size_t at = kSpecial.find(c); at != std::string_view::npos) {
+      out += {'\\', kLetters[at]};
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
     }
   }
   return out + "\"";
+}
+
+const Tree& at_path(const Tree& tree, std::string_view path) {
+  const Tree* node = &tree;
+  std::string parent;
+  for (const std::string& name : split_path(path)) {
+    // step() does not modify the node; put_at_path uses it too.
+    const Tree* item = step(tree, const_cast<Tree&>(*node), parent, name);
+    if (item == nullptr) fail_unknown(tree, *node, parent, name);
+    parent = path_of(*node, *item, parent);
+    node = item;
+  }
+  return *node;
+}
+
+bool has_root(const Tree& tree, std::string_view path) {
+  return tree.find(split_path(path).front()) != nullptr;
+}
+
+void put_at_path(Tree& tree, std::string_view path, Tree value) {
+  std::vector<std::string> names = split_path(path);
+  const std::string last = std::move(names.back());
+  names.pop_back();
+  const Tree whole = resolved(tree);
+  Tree* node = &tree;
+  std::string parent;
+  for (const std::string& name : names) {
+    Tree* item = step(tree, *node, parent, name);
+    if (item == nullptr) fail_unknown(tree, *node, parent, name);
+    parent = path_of(*node, *item, parent);
+    begin_struct(*item, whole, parent);
+    // A Field whose struct is set in part records the source of the change.
+    if (item->is_field()) item->provenance = value.provenance;
+    node = item;
+  }
+  if (Tree* item = step(tree, *node, parent, last)) {
+    *item = std::move(value);
+  } else {
+    node->add(last, std::move(value));
+  }
+}
+
+void note_command_line(Tree& tree, std::string_view given) {
+  Tree* node = &tree;
+  for (const std::string& name : split_path(given.substr(0, given.find('=')))) {
+    Tree* item = node->is_list() ? &node->items[list_index(*node, "", name)] : node->find(name);
+    if (item == nullptr) return;
+    node = item;
+  }
+  node->is_default = false;
+  node->provenance = {Origin::kCommandLine, {}, std::string(given)};
+}
+
+std::string path_ending_in(const Tree& tree, std::string_view name) {
+  std::vector<std::string> paths;
+  collect(tree, "", paths);
+  const std::string ending = fmt::format(".{}", name);
+  std::string best;
+  for (const std::string& path : paths)
+    if (path.ends_with(ending) && (best.empty() || path.size() < best.size())) best = path;
+  return best;
 }
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A configuration as an ordered tree of plain values with what the typed structs know about each
 // node. Everything that does not depend on a C++ type (TOML, paths, inheritance, comparison) works
-// on trees, which keeps the code generated for each HParams small.
+// on trees, which keeps the code generated for each HParams small. Nodes have dotted paths.
 #pragma once
 
 #include <cstdint>
@@ -59,10 +59,14 @@ struct Tree {
   bool is_table() const { return kind == Kind::kTable; }
   bool is_list() const { return kind == Kind::kList; }
   bool is_set() const { return kind != Kind::kUnset; }
+  bool is_field() const { return role != Role::kPlain; }
+  bool is_text() const { return kind == Kind::kString || kind == Kind::kText; }
 
   const Tree* find(std::string_view key) const;
   Tree* find(std::string_view key);
   Tree& add(std::string_view key, Tree value);  // Replaces an item with that key.
+  // The path of items[i] if the path of this table or list is `path`.
+  std::string item_path(std::string_view path, size_t i) const;
 
   std::string value_text() const;  // In TOML syntax on one line: 3, 1e-06, "a", [1, 2], …
 };
@@ -85,13 +89,29 @@ std::vector<std::string> missing_fields(const Tree& tree);
 // Error that lists all missing fields, if any. `what` is the configuration's name.
 void check_required(const Tree& tree, std::string_view what);
 
-// Paths: "a", "a.b" and "a[0]".
-std::string join_path(std::string_view path, std::string_view key);
-std::string join_index(std::string_view path, size_t index);
-
 // The shortest text that reads back exactly and is not an integer: 1.0, 1e-06, inf.
 std::string double_text(double value);
 // As a TOML basic string, quoted and escaped.
 std::string quoted_text(std::string_view text);
+
+// Paths of nodes: "task.model.lm_tpl.num_layers", "rules[0].axis".
+std::string join_path(std::string_view path, std::string_view key);
+std::string join_index(std::string_view path, size_t index);
+
+// The node at the path. Error with the nearest path if a name is unknown.
+const Tree& at_path(const Tree& tree, std::string_view path);
+
+// Whether the table has the first name of the path.
+bool has_root(const Tree& tree, std::string_view path);
+
+// Sets the node at the path. Text is interpreted by the field when the tree is read.
+void put_at_path(Tree& tree, std::string_view path, Tree value);
+
+// Records that the value at "path" was set by `--set path=value`, for members that are not a Field
+// and do not remember it.
+void note_command_line(Tree& tree, std::string_view given);
+
+// The shortest path that ends with this name or partial path, or "". For "did you mean".
+std::string path_ending_in(const Tree& tree, std::string_view name);
 
 }  // namespace tessera

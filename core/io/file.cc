@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,9 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "core/base/error.h"
+#include "core/base/process.h"
 
 namespace tessera {
 namespace {
@@ -50,12 +54,7 @@ bool is_temporary(const std::string& name) {
                      [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-std::filesystem::path parent_of(const std::filesystem::path& path) {
-  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-}
-
-}  // namespace
-
+// Error that names the kind of file unless `status` is that of a regular file.
 void check_regular_file(const std::filesystem::path& path, const struct stat& status) {
   if (S_ISREG(status.st_mode)) return;
   const std::string_view kind = S_ISDIR(status.st_mode)    ? "a directory"
@@ -64,6 +63,19 @@ void check_regular_file(const std::filesystem::path& path, const struct stat& st
                                                            : "a device";
   fail("{}: expected a regular file, got {}", path.string(), kind);
 }
+
+std::filesystem::path parent_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+ByteFile create_beside(const std::filesystem::path& path) {
+  require_replaceable(path);
+  return ByteFile::create(temporary_beside(path, "new"));
+}
+
+constexpr int64_t kWritebackBytes = int64_t{32} << 20;  // Of one request.
+
+}  // namespace
 
 // O_NONBLOCK: opening a FIFO would otherwise block until its other end is opened.
 ByteFile::ByteFile(std::filesystem::path path, int flags)
@@ -88,8 +100,7 @@ ByteFile::ByteFile(std::filesystem::path path, int flags)
 ByteFile ByteFile::open(const std::filesystem::path& path) { return {path, O_RDONLY}; }
 ByteFile ByteFile::open_to_write(const std::filesystem::path& path) { return {path, O_RDWR}; }
 ByteFile ByteFile::create(const std::filesystem::path& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0) check_regular_file(path, status);
+  require_replaceable(path);
   ::unlink(path.c_str());
   return {path, O_RDWR | O_CREAT | O_EXCL};
 }
@@ -116,7 +127,7 @@ int64_t ByteFile::size() const {
 void ByteFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const size_t got = read_some_at(offset, bytes);
-    if (got == 0) fail("{}: ends at byte {}, where more was expected", path_.string(), offset);
+    if (got == 0) fail("{}: the file ends at byte {}, expected more bytes", path_.string(), offset);
     bytes = bytes.subspan(got);
     offset += static_cast<int64_t>(got);
   }
@@ -163,6 +174,26 @@ void require_replaceable(const std::filesystem::path& path) {
   if (::stat(path.c_str(), &status) == 0) check_regular_file(path, status);
 }
 
+NewFile::NewFile(std::filesystem::path path)
+    : path_(std::move(path)), file_(create_beside(path_)) {}
+
+NewFile::~NewFile() {
+  if (finished_) return;
+  std::error_code ignored;
+  std::filesystem::remove(file_.path(), ignored);
+}
+
+void NewFile::write(std::span<const std::byte> bytes) {
+  file_.write_at(end_, bytes);
+  end_ += std::ssize(bytes);
+}
+
+void NewFile::finish() {
+  file_.sync();
+  std::filesystem::rename(file_.path(), path_);
+  finished_ = true;
+}
+
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes) {
   const ByteFile file = ByteFile::open(path);
   // The size is only a hint: files of /proc report 0, and others may grow.
@@ -184,16 +215,9 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
-  require_replaceable(path);
-  const std::filesystem::path temporary = temporary_beside(path, "new");
-  try {
-    write_file(temporary, text);
-    std::filesystem::rename(temporary, path);
-  } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    throw;
-  }
+  NewFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.finish();
   sync_directory(parent_of(path));
 }
 
@@ -202,13 +226,13 @@ int open_own_file(const std::filesystem::path& path) {
   const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   const int descriptor = ::open(path.c_str(), flags, 0666);
   if (descriptor < 0 && errno == ELOOP)
-    fail("{} is a symbolic link, through which a run does not write; remove it", path.string());
+    fail("{} is a symbolic link; a run does not write through links; remove it", path.string());
   if (descriptor < 0) fail("{}: cannot open: {}", path.string(), errno_text());
   struct stat status {};
   const bool is_known = ::fstat(descriptor, &status) == 0;
   if (is_known && S_ISREG(status.st_mode) && status.st_nlink <= 1) return descriptor;
   ::close(descriptor);
-  fail("{} is {}, to which a run does not write; remove it", path.string(),
+  fail("{} is {}, expected a regular file with one name; remove it", path.string(),
        S_ISREG(status.st_mode) ? "a hard link to another file" : "not a regular file");
 }
 
@@ -238,6 +262,44 @@ void remove_temporaries(const std::filesystem::path& directory) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error))
     if (is_temporary(entry.path().filename().string())) std::filesystem::remove_all(entry.path());
+}
+
+WritebackThread::WritebackThread(const ByteFile& file) : file_(file) {
+  try {
+    thread_ = start_thread([this] { run(); });
+  } catch (const Error&) {  // The final sync then writes everything.
+  }
+}
+
+WritebackThread::~WritebackThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void WritebackThread::wrote(int64_t end) {
+  {
+    const std::lock_guard lock(mutex_);
+    written_ = end;
+  }
+  changed_.notify_all();
+}
+
+void WritebackThread::run() {
+  int64_t requested = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stops_ || written_ >= requested + kWritebackBytes; });
+    if (stops_) return;
+    const int64_t end = written_;
+    lock.unlock();
+    file_.start_sync(requested, end - requested);
+    requested = end;
+    lock.lock();
+  }
 }
 
 }  // namespace tessera

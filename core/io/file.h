@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regular files: random access (ByteFile), small files read whole, and files that are replaced
-// atomically, so that after a crash they are complete or absent.
+// Regular files: random access (ByteFile), small files read whole, files that are replaced
+// atomically, so that after a crash they are complete or absent, and early writeback of large ones.
 #pragma once
 
-#include <sys/stat.h>
-
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "core/base/error.h"
 
@@ -22,9 +23,6 @@ class NoAccess : public Error {
  public:
   using Error::Error;
 };
-
-// Error that names the kind of file unless `status` is that of a regular file.
-void check_regular_file(const std::filesystem::path& path, const struct stat& status);
 
 // A regular file that is read and written at explicit offsets, without buffering: for few, large
 // transfers. Errors name the file.
@@ -59,6 +57,25 @@ class ByteFile {
 
   std::filesystem::path path_;
   int descriptor_ = -1;
+};
+
+// A new file that has a temporary name beside `path` until it is complete.
+class NewFile {
+ public:
+  // Error if `path` exists and is not a regular file.
+  explicit NewFile(std::filesystem::path path);
+  ~NewFile();  // Removes the file unless it is finished.
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);  // Appends.
+  void finish();                                 // Syncs the bytes, and renames the file to `path`.
+
+ private:
+  std::filesystem::path path_;
+  ByteFile file_;  // With the temporary name.
+  int64_t end_ = 0;
+  bool finished_ = false;
 };
 
 // Error unless `path`, after symbolic links, is a regular file. Call it before a library opens the
@@ -97,5 +114,29 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path, std::s
 // Removes files with such names, which killed processes left. The caller must be the only writer in
 // this directory.
 void remove_temporaries(const std::filesystem::path& directory);
+
+// Starts the writeback of a file (sync_file_range) while it is still being written, so that the
+// sync at the end is shorter. In a thread, because the request itself blocks on a slow disk. Only
+// an optimization: without it the final sync writes everything.
+class WritebackThread {
+ public:
+  explicit WritebackThread(const ByteFile& file);  // Must outlive it.
+  ~WritebackThread();                              // Waits for a running request.
+  WritebackThread(const WritebackThread&) = delete;
+  WritebackThread& operator=(const WritebackThread&) = delete;
+
+  // Reports that the bytes before `end` have been written.
+  void wrote(int64_t end);
+
+ private:
+  void run();
+
+  const ByteFile& file_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t written_ = 0;
+  bool stops_ = false;
+  std::thread thread_;
+};
 
 }  // namespace tessera

@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -33,11 +35,7 @@ class Hdf5Handle {
   Hdf5Handle& operator=(Hdf5Handle&& other) noexcept;
   ~Hdf5Handle();
   int64_t id() const { return id_; }
-  int64_t release() {
-    const int64_t id = id_;
-    id_ = -1;
-    return id;
-  }
+  int64_t release() { return std::exchange(id_, -1); }
 
  private:
   int64_t id_ = -1;
@@ -47,14 +45,14 @@ class Hdf5Dataset {
  public:
   StoredType type() const { return type_; }
   const std::vector<int64_t>& shape() const { return shape_; }
-  int64_t elements() const;
+  int64_t elements() const { return element_count(shape_); }
 
   // Row-major bytes of a region, or of the whole. Sizes must agree (CHECK). A chunk whose checksum
   // does not match its bytes is an Error.
   void read(const Region& region, std::span<std::byte> bytes) const;
-  void read(std::span<std::byte> bytes) const;
+  void read(std::span<std::byte> bytes) const { read(Region::whole(shape_), bytes); }
   void write(const Region& region, std::span<const std::byte> bytes);
-  void write(std::span<const std::byte> bytes);
+  void write(std::span<const std::byte> bytes) { write(Region::whole(shape_), bytes); }
   // Appends elements to a one-dimensional growable dataset.
   void append(std::span<const std::byte> bytes);
   // False if a part was never written, which HDF5 would read as zeros.
@@ -66,6 +64,8 @@ class Hdf5Dataset {
 
  private:
   friend class Hdf5File;
+  template <typename Transfer>
+  void transfer(const Region& region, size_t bytes, const Transfer& transfer) const;
   std::string where_;  // "file:path", for errors.
   Hdf5Handle handle_;
   StoredType type_ = StoredType::kU8;
@@ -143,8 +143,39 @@ class Hdf5File {
   std::vector<int64_t> integers_attribute(const std::string& object, const std::string& name) const;
 
  private:
+  // "file:path", for errors.
+  std::string place(const std::string& path) const;
+  // Creates a dataset and the groups above it.
+  Hdf5Dataset add_dataset(const std::string& path, StoredType type,
+                          const std::vector<int64_t>& shape, const Hdf5Handle& space,
+                          const Hdf5Handle& properties);
+
   std::filesystem::path path_;
   Hdf5Handle handle_;
+};
+
+// Fast random reads of a one-dimensional dataset by pread: for reads of a few kilobytes the lookup
+// and lock of HDF5 cost more than the bytes. HDF5 reads each piece of the dataset once, checksum
+// included; later reads go to the file offset that was found to hold the same bytes. Datasets whose
+// bytes are not stored as they are in memory (compressed ones) are always read by HDF5.
+class Hdf5DirectReader {
+ public:
+  // The dataset and its file must outlive the reader. `where` names it in errors.
+  Hdf5DirectReader(const Hdf5Dataset& dataset, std::string where);
+  ~Hdf5DirectReader();
+  Hdf5DirectReader(Hdf5DirectReader&&) noexcept;
+
+  // Reads the elements from `begin` on. Thread-safe. Error if the file was changed or truncated
+  // since it was opened.
+  void read(int64_t begin, std::span<std::byte> bytes) const;
+
+  // The number of pieces with a known file offset, and of all: for tests and benchmarks.
+  int64_t pieces_found() const;
+  int64_t num_pieces() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace tessera

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/io/hdf5_direct.h"
-
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/io/hdf5.h"
 #include "core/io/hdf5_internal.h"
 
 namespace tessera {
@@ -93,156 +92,145 @@ struct Hdf5DirectReader::Impl {
   mutable std::mutex mutex;
   mutable std::map<int64_t, int64_t> known;  // File offsets of pieces, by piece.
 
-  Impl(const Hdf5Dataset& from, std::string name);
-  void read_layout();
+  Impl(const Hdf5Dataset& from, std::string name)
+      : dataset(from),
+        where(std::move(name)),
+        element_bytes(stored_type_bytes(from.type())),
+        elements(from.elements()) {
+    silence();
+    if (from.shape().size() != 1) return;
+    descriptor = descriptor_of(dataset.id());
+    const std::optional<FileState> state = descriptor < 0 ? std::nullopt : state_of(descriptor);
+    if (!state) return;
+    opened = *state;
+    read_layout();
+    places = std::make_unique<std::atomic<int64_t>[]>(static_cast<size_t>(num_pieces()));
+  }
+
   int64_t num_pieces() const {
     return piece_elements == 0 ? 0 : (elements + piece_elements - 1) / piece_elements;
   }
   int64_t piece_size(int64_t piece) const {
     return std::min(piece_elements, elements - piece * piece_elements);
   }
-  void read(int64_t begin, std::span<std::byte> bytes) const;
-  void read_within(int64_t piece, int64_t begin, std::span<std::byte> bytes) const;
-  void read_first(int64_t piece, int64_t begin, std::span<std::byte> bytes) const;
-  int64_t find(int64_t piece, std::span<const std::byte> truth) const;
-  std::optional<int64_t> place_by_index(int64_t piece) const;
-  bool holds(int64_t place, std::span<const std::byte> truth) const;
-  void check_unchanged() const;
-};
 
-Hdf5DirectReader::Impl::Impl(const Hdf5Dataset& from, std::string name)
-    : dataset(from),
-      where(std::move(name)),
-      element_bytes(stored_type_bytes(from.type())),
-      elements(from.elements()) {
-  silence();
-  if (from.shape().size() != 1) return;
-  descriptor = descriptor_of(dataset.id());
-  const std::optional<FileState> state = descriptor < 0 ? std::nullopt : state_of(descriptor);
-  if (!state) return;
-  opened = *state;
-  read_layout();
-  places = std::make_unique<std::atomic<int64_t>[]>(static_cast<size_t>(num_pieces()));
-}
-
-void Hdf5DirectReader::Impl::read_layout() {
-  const Hdf5Handle list(H5Dget_create_plist(dataset.id()));
-  if (H5Pget_layout(list.id()) == H5D_CONTIGUOUS) {
-    const haddr_t place = H5Dget_offset(dataset.id());
-    if (place == HADDR_UNDEF || place == 0) return;  // Stored in another file, or not at all.
-    piece_elements = kPieceElements;
-    stride = kPieceElements * element_bytes;
-    known[0] = static_cast<int64_t>(place);
-    return;
-  }
-  hsize_t chunk = 0;
-  if (H5Pget_layout(list.id()) != H5D_CHUNKED || H5Pget_chunk(list.id(), 1, &chunk) != 1) return;
-  const auto size = static_cast<int64_t>(chunk);
-  if (size < kLeastChunkElements || size > kMostChunkBytes / element_bytes) return;
-  stride = size * element_bytes;
-  for (int i = 0; i < H5Pget_nfilters(list.id()); ++i) {
-    size_t values = 0;
-    unsigned flags = 0;
-    if (H5Pget_filter2(list.id(), static_cast<unsigned>(i), &flags, &values, nullptr, 0, nullptr,
-                       nullptr) != H5Z_FILTER_FLETCHER32)
+  void read_layout() {
+    const Hdf5Handle list(H5Dget_create_plist(dataset.id()));
+    if (H5Pget_layout(list.id()) == H5D_CONTIGUOUS) {
+      const haddr_t place = H5Dget_offset(dataset.id());
+      if (place == HADDR_UNDEF || place == 0) return;  // Stored in another file, or not at all.
+      piece_elements = kPieceElements;
+      stride = kPieceElements * element_bytes;
+      known[0] = static_cast<int64_t>(place);
       return;
-    stride += kFletcherBytes;
+    }
+    hsize_t chunk = 0;
+    if (H5Pget_layout(list.id()) != H5D_CHUNKED || H5Pget_chunk(list.id(), 1, &chunk) != 1) return;
+    const auto size = static_cast<int64_t>(chunk);
+    if (size < kLeastChunkElements || size > kMostChunkBytes / element_bytes) return;
+    stride = size * element_bytes;
+    for (int i = 0; i < H5Pget_nfilters(list.id()); ++i) {
+      size_t values = 0;
+      unsigned flags = 0;
+      if (H5Pget_filter2(list.id(), static_cast<unsigned>(i), &flags, &values, nullptr, 0, nullptr,
+                         nullptr) != H5Z_FILTER_FLETCHER32)
+        return;
+      stride += kFletcherBytes;
+    }
+    chunked = true;
+    piece_elements = size;
   }
-  chunked = true;
-  piece_elements = size;
-}
 
-// By the chunk index of HDF5, which is searched linearly: expensive with many chunks.
-std::optional<int64_t> Hdf5DirectReader::Impl::place_by_index(int64_t piece) const {
-  if (!chunked) return std::nullopt;
-  const auto offset = static_cast<hsize_t>(piece * piece_elements);
-  unsigned filter_mask = 0;
-  haddr_t place = HADDR_UNDEF;
-  hsize_t bytes = 0;
-  if (H5Dget_chunk_info_by_coord(dataset.id(), &offset, &filter_mask, &place, &bytes) < 0 ||
-      place == HADDR_UNDEF || static_cast<int64_t>(place) <= 0)
-    return std::nullopt;
-  return static_cast<int64_t>(place);
-}
-
-bool Hdf5DirectReader::Impl::holds(int64_t place, std::span<const std::byte> truth) const {
-  if (place <= 0 || place > opened.size - static_cast<int64_t>(truth.size())) return false;
-  thread_local std::vector<std::byte> found;  // Reused: allocation would dominate.
-  found.resize(truth.size());
-  return read_at(descriptor, place, found) == static_cast<int64_t>(truth.size()) &&
-         std::memcmp(found.data(), truth.data(), truth.size()) == 0;
-}
-
-// Pieces are mostly adjacent, so a piece is first looked for at its distance from the nearest known
-// ones, then in the index of HDF5.
-int64_t Hdf5DirectReader::Impl::find(int64_t piece, std::span<const std::byte> truth) const {
-  std::vector<int64_t> candidates;
-  const auto after = known.upper_bound(piece);
-  if (after != known.begin()) {
-    const auto before = std::prev(after);
-    candidates.push_back(before->second + (piece - before->first) * stride);
+  // By the chunk index of HDF5, which is searched linearly: expensive with many chunks.
+  std::optional<int64_t> place_by_index(int64_t piece) const {
+    if (!chunked) return std::nullopt;
+    const auto offset = static_cast<hsize_t>(piece * piece_elements);
+    unsigned filter_mask = 0;
+    haddr_t place = HADDR_UNDEF;
+    hsize_t bytes = 0;
+    if (H5Dget_chunk_info_by_coord(dataset.id(), &offset, &filter_mask, &place, &bytes) < 0 ||
+        place == HADDR_UNDEF || static_cast<int64_t>(place) <= 0)
+      return std::nullopt;
+    return static_cast<int64_t>(place);
   }
-  if (after != known.end()) candidates.push_back(after->second - (after->first - piece) * stride);
-  for (const int64_t place : candidates)
-    if (holds(place, truth)) return place;
-  const std::optional<int64_t> place = place_by_index(piece);
-  return place && holds(*place, truth) ? *place : kThroughHdf5;
-}
 
-void Hdf5DirectReader::Impl::check_unchanged() const {
-  const std::optional<FileState> now = state_of(descriptor);
-  if (!now || !(*now == opened))
-    fail("{}: the file was changed while it was in use: it had {} bytes, now it has {}", where,
-         opened.size, now ? now->size : 0);
-}
-
-// Reads a whole piece with HDF5 and finds its file offset.
-void Hdf5DirectReader::Impl::read_first(int64_t piece, int64_t begin,
-                                        std::span<std::byte> bytes) const {
-  thread_local std::vector<std::byte> truth;
-  truth.resize(static_cast<size_t>(piece_size(piece) * element_bytes));
-  dataset.read({{piece * piece_elements}, {piece_size(piece)}}, truth);
-  std::copy_n(truth.begin() + begin * element_bytes, bytes.size(), bytes.begin());
-  const std::lock_guard lock(mutex);
-  std::atomic<int64_t>& place = places[static_cast<size_t>(piece)];
-  if (place != kUnseen) return;  // Another thread was faster.
-  const int64_t found = find(piece, truth);
-  if (found != kThroughHdf5) known[piece] = found;
-  place = found;
-}
-
-// Reads the elements from `begin` on of a piece.
-void Hdf5DirectReader::Impl::read_within(int64_t piece, int64_t begin,
-                                         std::span<std::byte> bytes) const {
-  const int64_t place = places[static_cast<size_t>(piece)].load(std::memory_order_acquire);
-  if (place == kUnseen) return read_first(piece, begin, bytes);
-  if (place == kThroughHdf5)
-    return dataset.read(
-        {{piece * piece_elements + begin}, {static_cast<int64_t>(bytes.size()) / element_bytes}},
-        bytes);
-  const int64_t offset = place + begin * element_bytes;
-  if (const int64_t got = read_at(descriptor, offset, bytes);
-      got != static_cast<int64_t>(bytes.size()))
-    fail("{}: {} bytes at {} of the file could not be read ({}); was it cut short?", where,
-         bytes.size(), offset, got >= 0 ? fmt::format("{} were", got) : std::strerror(errno));
-}
-
-void Hdf5DirectReader::Impl::read(int64_t begin, std::span<std::byte> bytes) const {
-  const int64_t size = static_cast<int64_t>(bytes.size()) / element_bytes;
-  CHECK(begin >= 0 && size * element_bytes == static_cast<int64_t>(bytes.size()) &&
-            begin + size <= elements,
-        "elements [{}, {}) of {}", begin, begin + size, elements);
-  if (piece_elements == 0) return dataset.read({{begin}, {size}}, bytes);
-  for (int64_t at = begin; at < begin + size;) {
-    const int64_t piece = at / piece_elements;
-    const int64_t end = std::min(begin + size, (piece + 1) * piece_elements);
-    read_within(piece, at - piece * piece_elements,
-                bytes.subspan(static_cast<size_t>((at - begin) * element_bytes),
-                              static_cast<size_t>((end - at) * element_bytes)));
-    at = end;
+  bool holds(int64_t place, std::span<const std::byte> truth) const {
+    if (place <= 0 || place > opened.size - static_cast<int64_t>(truth.size())) return false;
+    thread_local std::vector<std::byte> found;  // Reused: allocation would dominate.
+    found.resize(truth.size());
+    return read_at(descriptor, place, found) == static_cast<int64_t>(truth.size()) &&
+           std::memcmp(found.data(), truth.data(), truth.size()) == 0;
   }
-  check_unchanged();
-}
+
+  // Pieces are mostly adjacent, so a piece is first looked for at its distance from the nearest
+  // known ones, then in the index of HDF5.
+  int64_t find(int64_t piece, std::span<const std::byte> truth) const {
+    std::vector<int64_t> candidates;
+    const auto after = known.upper_bound(piece);
+    if (after != known.begin()) {
+      const auto before = std::prev(after);
+      candidates.push_back(before->second + (piece - before->first) * stride);
+    }
+    if (after != known.end()) candidates.push_back(after->second - (after->first - piece) * stride);
+    for (const int64_t place : candidates)
+      if (holds(place, truth)) return place;
+    const std::optional<int64_t> place = place_by_index(piece);
+    return place && holds(*place, truth) ? *place : kThroughHdf5;
+  }
+
+  void check_unchanged() const {
+    const std::optional<FileState> now = state_of(descriptor);
+    if (!now || !(*now == opened))
+      fail("{}: the file was changed while it was in use: it had {} bytes, now it has {}", where,
+           opened.size, now ? now->size : 0);
+  }
+
+  // Reads a whole piece with HDF5 and finds its file offset.
+  void read_first(int64_t piece, int64_t begin, std::span<std::byte> bytes) const {
+    thread_local std::vector<std::byte> truth;
+    truth.resize(static_cast<size_t>(piece_size(piece) * element_bytes));
+    dataset.read({{piece * piece_elements}, {piece_size(piece)}}, truth);
+    std::copy_n(truth.begin() + begin * element_bytes, bytes.size(), bytes.begin());
+    const std::lock_guard lock(mutex);
+    std::atomic<int64_t>& place = places[static_cast<size_t>(piece)];
+    if (place != kUnseen) return;  // Another thread has found it.
+    const int64_t found = find(piece, truth);
+    if (found != kThroughHdf5) known[piece] = found;
+    place = found;
+  }
+
+  // Reads the elements from `begin` on of a piece.
+  void read_within(int64_t piece, int64_t begin, std::span<std::byte> bytes) const {
+    const int64_t place = places[static_cast<size_t>(piece)].load(std::memory_order_acquire);
+    if (place == kUnseen) return read_first(piece, begin, bytes);
+    if (place == kThroughHdf5)
+      return dataset.read(
+          {{piece * piece_elements + begin}, {static_cast<int64_t>(bytes.size()) / element_bytes}},
+          bytes);
+    const int64_t offset = place + begin * element_bytes;
+    if (const int64_t got = read_at(descriptor, offset, bytes);
+        got != static_cast<int64_t>(bytes.size()))
+      fail("{}: {} bytes at {} of the file could not be read ({}); is the file truncated?", where,
+           bytes.size(), offset, got >= 0 ? fmt::format("{} were", got) : std::strerror(errno));
+  }
+
+  void read(int64_t begin, std::span<std::byte> bytes) const {
+    const int64_t size = static_cast<int64_t>(bytes.size()) / element_bytes;
+    CHECK(begin >= 0 && size * element_bytes == static_cast<int64_t>(bytes.size()) &&
+              begin + size <= elements,
+          "elements [{}, {}) of {}", begin, begin + size, elements);
+    if (piece_elements == 0) return dataset.read({{begin}, {size}}, bytes);
+    for (int64_t at = begin; at < begin + size;) {
+      const int64_t piece = at / piece_elements;
+      const int64_t end = std::min(begin + size, (piece + 1) * piece_elements);
+      read_within(piece, at - piece * piece_elements,
+                  bytes.subspan(static_cast<size_t>((at - begin) * element_bytes),
+                                static_cast<size_t>((end - at) * element_bytes)));
+      at = end;
+    }
+    check_unchanged();
+  }
+};
 
 Hdf5DirectReader::Hdf5DirectReader(const Hdf5Dataset& dataset, std::string where)
     : impl_(std::make_unique<Impl>(dataset, std::move(where))) {}
@@ -254,9 +242,8 @@ void Hdf5DirectReader::read(int64_t begin, std::span<std::byte> bytes) const {
 }
 
 int64_t Hdf5DirectReader::pieces_found() const {
-  int64_t found = 0;
-  for (int64_t i = 0; i < num_pieces(); ++i) found += impl_->places[static_cast<size_t>(i)] > 0;
-  return found;
+  const std::atomic<int64_t>* places = impl_->places.get();
+  return std::count_if(places, places + num_pieces(), [](const auto& place) { return place > 0; });
 }
 
 int64_t Hdf5DirectReader::num_pieces() const { return impl_->num_pieces(); }

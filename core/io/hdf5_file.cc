@@ -17,11 +17,10 @@ constexpr hsize_t kAlignedBytes = 65536;
 // The chunk cache of a dataset, for random reads (shuffled tokens).
 constexpr size_t kChunkCacheBytes = size_t{32} << 20;
 
-Hdf5Handle creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& shape,
-                         int64_t element_bytes) {
-  Hdf5Handle list(H5Pcreate(H5P_DATASET_CREATE));
-  H5Pset_obj_track_times(list.id(), false);  // Equal content gives equal files.
-  if (layout.chunk.empty() && product(shape) <= 1) {
+Hdf5Handle dataset_creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& shape,
+                                 int64_t element_bytes) {
+  Hdf5Handle list = creation_list(H5P_DATASET_CREATE);
+  if (layout.chunk.empty() && element_count(shape) <= 1) {
     H5Pset_layout(list.id(), H5D_COMPACT);
     return list;
   }
@@ -33,6 +32,28 @@ Hdf5Handle creation_list(const Hdf5Layout& layout, const std::vector<int64_t>& s
   }
   H5Pset_fletcher32(list.id());
   return list;
+}
+
+void add_group(hid_t file, const std::string& path, const std::string& where) {
+  owned(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, creation_list(H5P_GROUP_CREATE).id(),
+                   H5P_DEFAULT),
+        "create the group", where);
+}
+
+// Creates the groups above it too, which HDF5 would give timestamps.
+Hdf5Handle create_object(hid_t file, const std::string& path, hid_t type, hid_t space,
+                         hid_t creation, const std::string& where) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
+    const std::string group = path.substr(0, slash);
+    if (H5Lexists(file, group.c_str(), H5P_DEFAULT) <= 0) add_group(file, group, group);
+  }
+  // Without a chunk cache, chunks are written at once: on a full disk the write fails and not the
+  // closing of the dataset.
+  const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS));
+  H5Pset_chunk_cache(access.id(), 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT);
+  return owned(H5Dcreate2(file, path.c_str(), type, space, H5P_DEFAULT, creation, access.id()),
+               "create the dataset", where);
 }
 
 }  // namespace
@@ -64,8 +85,9 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
     const std::string why = reason();
     if (why.find("signature") != std::string::npos) fail("{}: not an HDF5 file", path.string());
     const bool lock = why.find("unable to lock") != std::string::npos;
-    fail("{}: cannot open: {}{}", path.string(), why,
-         lock ? "; if its file system knows no locks, set HDF5_USE_FILE_LOCKING=FALSE" : "");
+    fail(
+        "{}: cannot open: {}{}", path.string(), why,
+        lock ? "; if its file system does not support locks, set HDF5_USE_FILE_LOCKING=FALSE" : "");
   }
   file.handle_ = Hdf5Handle(id);
   return file;
@@ -77,8 +99,7 @@ Hdf5File Hdf5File::create(const std::filesystem::path& path, int64_t alignment) 
   H5Pset_alignment(access.id(), kAlignedBytes, static_cast<hsize_t>(alignment));
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
-  const Hdf5Handle creation(H5Pcreate(H5P_FILE_CREATE));
-  H5Pset_obj_track_times(creation.id(), false);  // Equal content gives equal files.
+  const Hdf5Handle creation = creation_list(H5P_FILE_CREATE);
   Hdf5File file;
   file.path_ = path;
   file.handle_ = owned(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "create",
@@ -104,12 +125,13 @@ void Hdf5File::close() {
   fail("{}: cannot write: {}", path_.string(), why);
 }
 
+std::string Hdf5File::place(const std::string& path) const {
+  return fmt::format("{}:{}", path_.string(), path);
+}
+
 void Hdf5File::create_group(const std::string& path) {
   silence();
-  const Hdf5Handle creation(H5Pcreate(H5P_GROUP_CREATE));
-  H5Pset_obj_track_times(creation.id(), false);
-  owned(H5Gcreate2(handle_.id(), path.c_str(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
-        "create the group", fmt::format("{}:{}", path_.string(), path));
+  add_group(handle_.id(), path, place(path));
 }
 
 bool Hdf5File::has(const std::string& path) const {
@@ -139,7 +161,7 @@ std::vector<std::string> Hdf5File::dataset_paths() const {
 Hdf5Dataset Hdf5File::dataset(const std::string& path, ChunkCache cache) const {
   silence();
   Hdf5Dataset dataset;
-  dataset.where_ = fmt::format("{}:{}", path_.string(), path);
+  dataset.where_ = place(path);
   if (!has(path)) fail("{}: no such dataset", dataset.where_);
   const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS));
   H5Pset_chunk_cache(access.id(), 1021, cache == ChunkCache::kNone ? 0 : kChunkCacheBytes,
@@ -153,97 +175,64 @@ Hdf5Dataset Hdf5File::dataset(const std::string& path, ChunkCache cache) const {
   return dataset;
 }
 
-namespace {
-
-// HDF5 would create them itself, but with timestamps.
-void create_groups_above(hid_t file, const std::string& path) {
-  const Hdf5Handle creation(H5Pcreate(H5P_GROUP_CREATE));
-  H5Pset_obj_track_times(creation.id(), false);
-  for (size_t slash = path.find('/', 1); slash != std::string::npos;
-       slash = path.find('/', slash + 1)) {
-    const std::string group = path.substr(0, slash);
-    if (H5Lexists(file, group.c_str(), H5P_DEFAULT) > 0) continue;
-    owned(H5Gcreate2(file, group.c_str(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
-          "create the group", group);
-  }
+Hdf5Dataset Hdf5File::add_dataset(const std::string& path, StoredType type,
+                                  const std::vector<int64_t>& shape, const Hdf5Handle& space,
+                                  const Hdf5Handle& properties) {
+  Hdf5Dataset dataset;
+  dataset.where_ = place(path);
+  dataset.type_ = type;
+  dataset.shape_ = shape;
+  dataset.handle_ =
+      create_object(handle_.id(), path, type_id(type), space.id(), properties.id(), dataset.where_);
+  return dataset;
 }
-
-Hdf5Handle create_object(hid_t file, const std::string& path, hid_t type, hid_t space,
-                         hid_t creation, const std::string& where) {
-  create_groups_above(file, path);
-  // Without a chunk cache, chunks are written at once: on a full disk the write fails and not the
-  // closing of the dataset.
-  const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS));
-  H5Pset_chunk_cache(access.id(), 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT);
-  return owned(H5Dcreate2(file, path.c_str(), type, space, H5P_DEFAULT, creation, access.id()),
-               "create the dataset", where);
-}
-
-}  // namespace
 
 Hdf5Dataset Hdf5File::create_dataset(const std::string& path, StoredType type,
                                      const std::vector<int64_t>& shape, const Hdf5Layout& layout) {
   silence();
-  Hdf5Dataset dataset;
-  dataset.where_ = fmt::format("{}:{}", path_.string(), path);
-  dataset.type_ = type;
-  dataset.shape_ = shape;
   CHECK(!layout.growable || (shape.size() == 1 && !layout.chunk.empty()));
-  const Hdf5Handle creation = creation_list(layout, shape, stored_type_bytes(type));
   const hsize_t unlimited = H5S_UNLIMITED;
   const Hdf5Handle space = layout.growable
                                ? Hdf5Handle(H5Screate_simple(1, sizes(shape).data(), &unlimited))
                                : dataspace(shape);
-  dataset.handle_ =
-      create_object(handle_.id(), path, type_id(type), space.id(), creation.id(), dataset.where_);
-  return dataset;
+  return add_dataset(path, type, shape, space,
+                     dataset_creation_list(layout, shape, stored_type_bytes(type)));
 }
 
 Hdf5Dataset Hdf5File::create_reserved(const std::string& path, StoredType type,
                                       const std::vector<int64_t>& shape) {
   silence();
-  Hdf5Dataset dataset;
-  dataset.where_ = fmt::format("{}:{}", path_.string(), path);
-  dataset.type_ = type;
-  dataset.shape_ = shape;
-  const Hdf5Handle creation(H5Pcreate(H5P_DATASET_CREATE));
-  H5Pset_obj_track_times(creation.id(), false);
+  const Hdf5Handle creation = creation_list(H5P_DATASET_CREATE);
   H5Pset_layout(creation.id(), H5D_CONTIGUOUS);
   H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY);
   H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER);
-  const Hdf5Handle space = dataspace(shape);
-  dataset.handle_ =
-      create_object(handle_.id(), path, type_id(type), space.id(), creation.id(), dataset.where_);
-  return dataset;
+  return add_dataset(path, type, shape, dataspace(shape), creation);
 }
 
 void Hdf5File::create_virtual(const std::string& path, StoredType type,
                               const std::vector<int64_t>& shape,
                               const std::vector<Hdf5Source>& sources) {
   silence();
-  const std::string where = fmt::format("{}:{}", path_.string(), path);
-  const Hdf5Handle creation(H5Pcreate(H5P_DATASET_CREATE));
-  H5Pset_obj_track_times(creation.id(), false);
+  const Hdf5Handle creation = creation_list(H5P_DATASET_CREATE);
   for (const Hdf5Source& source : sources) {
     const Hdf5Handle target = dataspace(shape);
-    H5Sselect_hyperslab(target.id(), H5S_SELECT_SET, sizes(source.region.origin).data(), nullptr,
-                        sizes(source.region.shape).data(), nullptr);
+    select(target.id(), source.region, place(path));
     const Hdf5Handle source_space = dataspace(source.region.shape);
     checked(H5Pset_virtual(creation.id(), target.id(), source.file.c_str(), source.dataset.c_str(),
                            source_space.id()),
-            "map a virtual dataset", where);
+            "map a virtual dataset", place(path));
   }
-  const Hdf5Handle space = dataspace(shape);
-  create_object(handle_.id(), path, type_id(type), space.id(), creation.id(), where);
+  add_dataset(path, type, shape, dataspace(shape), creation);
 }
 
 void Hdf5File::write_text(const std::string& path, std::string_view text) {
   silence();
-  const std::string where = fmt::format("{}:{}", path_.string(), path);
+  const std::string where = place(path);
   const std::string padded = text.empty() ? std::string(1, '\0') : std::string(text);
   const Hdf5Handle type = text_type(padded.size());
   const Hdf5Handle space = dataspace({1});
-  const Hdf5Handle creation = creation_list({.chunk = {1}}, {1}, 1);  // Chunks are checksummed.
+  const Hdf5Handle creation =
+      dataset_creation_list({.chunk = {1}}, {1}, 1);  // Chunks are checksummed.
   const Hdf5Handle dataset =
       create_object(handle_.id(), path, type.id(), space.id(), creation.id(), where);
   checked(H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, padded.data()), "write",
@@ -252,7 +241,7 @@ void Hdf5File::write_text(const std::string& path, std::string_view text) {
 
 std::string Hdf5File::read_text(const std::string& path) const {
   silence();
-  const std::string where = fmt::format("{}:{}", path_.string(), path);
+  const std::string where = place(path);
   if (!has(path)) fail("{}: no such text", where);
   const Hdf5Handle dataset =
       owned(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), "open the text", where);
@@ -270,8 +259,7 @@ std::string Hdf5File::read_text(const std::string& path) const {
 namespace {
 
 struct Attribute {
-  Hdf5Handle object;
-  Hdf5Handle attribute;
+  Hdf5Handle handle;
   std::string where;
 };
 
@@ -289,28 +277,25 @@ void write_attribute(hid_t file, const std::string& file_name, const std::string
 Attribute open_attribute(hid_t file, const std::string& file_name, const std::string& object,
                          const std::string& name) {
   silence();
-  Attribute result;
-  result.where = fmt::format("{}:{}", file_name, object);
-  result.object = owned(H5Oopen(file, object.c_str(), H5P_DEFAULT), "open", result.where);
-  if (H5Aexists(result.object.id(), name.c_str()) <= 0)
-    fail("{}: the attribute '{}' is missing", result.where, name);
-  result.where += "@" + name;
-  result.attribute =
-      owned(H5Aopen(result.object.id(), name.c_str(), H5P_DEFAULT), "open", result.where);
-  return result;
+  const std::string where = fmt::format("{}:{}", file_name, object);
+  const Hdf5Handle owner = owned(H5Oopen(file, object.c_str(), H5P_DEFAULT), "open", where);
+  if (H5Aexists(owner.id(), name.c_str()) <= 0)
+    fail("{}: the attribute '{}' is missing", where, name);
+  const std::string place = fmt::format("{}@{}", where, name);
+  return {owned(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT), "open", place), place};
 }
 
 // Converts from the number type of the file, scalar or array.
 template <typename T>
 std::vector<T> read_numbers(const Attribute& attribute, hid_t memory_type) {
-  const Hdf5Handle type(H5Aget_type(attribute.attribute.id()));
+  const Hdf5Handle type(H5Aget_type(attribute.handle.id()));
   const H5T_class_t kind = H5Tget_class(type.id());
   if (kind != H5T_INTEGER && kind != H5T_FLOAT)
     fail("{}: expected a number, got HDF5 type class {}", attribute.where, static_cast<int>(kind));
-  const Hdf5Handle space(H5Aget_space(attribute.attribute.id()));
+  const Hdf5Handle space(H5Aget_space(attribute.handle.id()));
   std::vector<T> values(std::max<hssize_t>(0, H5Sget_simple_extent_npoints(space.id())));
   if (!values.empty())
-    checked(H5Aread(attribute.attribute.id(), memory_type, values.data()), "read", attribute.where);
+    checked(H5Aread(attribute.handle.id(), memory_type, values.data()), "read", attribute.where);
   return values;
 }
 
@@ -369,17 +354,17 @@ void Hdf5File::set_attribute(const std::string& object, const std::string& name,
 
 std::string Hdf5File::text_attribute(const std::string& object, const std::string& name) const {
   const Attribute attribute = open_attribute(handle_.id(), path_.string(), object, name);
-  const Hdf5Handle type(H5Aget_type(attribute.attribute.id()));
+  const Hdf5Handle type(H5Aget_type(attribute.handle.id()));
   if (H5Tget_class(type.id()) != H5T_STRING) fail("{}: expected a text", attribute.where);
   if (H5Tis_variable_str(type.id()) > 0) {  // h5py writes strings so.
     char* text = nullptr;
-    checked(H5Aread(attribute.attribute.id(), type.id(), &text), "read", attribute.where);
+    checked(H5Aread(attribute.handle.id(), type.id(), &text), "read", attribute.where);
     const std::string result = text == nullptr ? "" : text;
     H5free_memory(text);
     return result;
   }
   std::string text(H5Tget_size(type.id()), '\0');
-  checked(H5Aread(attribute.attribute.id(), type.id(), text.data()), "read", attribute.where);
+  checked(H5Aread(attribute.handle.id(), type.id(), text.data()), "read", attribute.where);
   while (!text.empty() && text.back() == '\0') text.pop_back();
   return text;
 }

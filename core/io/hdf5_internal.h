@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of hdf5_file.cc, hdf5_dataset.cc and hdf5_direct.cc: identifiers, errors and element
-// types of the HDF5 library. Private to them; the only header that includes <hdf5.h>.
+// Helpers of hdf5_file.cc, hdf5_dataset.cc (which defines them) and hdf5_direct.cc: identifiers,
+// errors and element types of the HDF5 library. Private to them; the only header that includes
+// <hdf5.h>.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +29,18 @@ std::string reason();
 hid_t checked(hid_t id, std::string_view what, std::string_view where);
 Hdf5Handle owned(hid_t id, std::string_view what, std::string_view where);
 
+// A property list for creating files, groups or datasets without timestamps, so that equal content
+// gives equal files.
+Hdf5Handle creation_list(hid_t list_class);
+
 hid_t type_id(StoredType type);  // Borrowed.
 StoredType read_type(hid_t id, std::string_view where);
 Hdf5Handle text_type(size_t bytes);
 
-int64_t product(const std::vector<int64_t>& shape);
 std::vector<hsize_t> sizes(const std::vector<int64_t>& shape);
 Hdf5Handle dataspace(const std::vector<int64_t>& shape);
+// Selects `region` in a dataspace; everything if it has no axes.
+void select(hid_t space, const Region& region, std::string_view where);
 std::vector<int64_t> extent(hid_t space);
 
 }  // namespace tessera::hdf5_internal

@@ -4,6 +4,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -13,19 +14,6 @@ namespace {
 
 constexpr size_t kMostLevels = 256;
 constexpr size_t kLongestPlace = 200;  // Bounds the memory that long nested keys take.
-
-std::string_view kind_of(const Json& value) {
-  if (value.is_null()) return "null";
-  if (value.is_bool()) return "a boolean";
-  if (value.is_integer()) return "a whole number";
-  if (value.is_number()) return "a number";
-  if (value.is_string()) return "a string";
-  return value.is_array() ? "a list" : "an object";
-}
-
-[[noreturn]] void fail_kind(const Json& value, std::string_view expected) {
-  fail("{} is {}, expected {}", value.where(), kind_of(value), expected);
-}
 
 // "config.json: a" and "b" make "config.json: a.b"; at level 0, "config.json" and "b" make
 // "config.json: b".
@@ -92,35 +80,11 @@ class JsonReader {
   }
 };
 
-bool Json::as_bool() const {
-  if (!is_bool()) fail_kind(*this, "a boolean");
-  return std::get<bool>(value_);
-}
-
-int64_t Json::as_integer() const {
-  if (!is_integer()) fail_kind(*this, "a whole number");
-  return std::get<int64_t>(value_);
-}
-
-double Json::as_number() const {
-  if (is_integer()) return static_cast<double>(std::get<int64_t>(value_));
-  if (!is_number()) fail_kind(*this, "a number");
-  return std::get<double>(value_);
-}
-
-const std::string& Json::as_string() const {
-  if (!is_string()) fail_kind(*this, "a string");
-  return std::get<std::string>(value_);
-}
-
-const JsonArray& Json::as_array() const {
-  if (!is_array()) fail_kind(*this, "a list");
-  return std::get<JsonArray>(value_);
-}
-
-const JsonObject& Json::as_object() const {
-  if (!is_object()) fail_kind(*this, "an object");
-  return std::get<JsonObject>(value_);
+void Json::fail_kind(std::string_view expected) const {
+  constexpr std::array<std::string_view, 7> kKinds = {
+      // In the order of value_.
+      "null", "a boolean", "a whole number", "a number", "a string", "a list", "an object"};
+  fail("{} is {}, expected {}", where_, kKinds[value_.index()], expected);
 }
 
 const Json* Json::find(std::string_view name) const {

@@ -32,12 +32,14 @@ class Json {
   bool is_array() const { return std::holds_alternative<JsonArray>(value_); }
   bool is_object() const { return std::holds_alternative<JsonObject>(value_); }
 
-  bool as_bool() const;
-  int64_t as_integer() const;
-  double as_number() const;
-  const std::string& as_string() const;
-  const JsonArray& as_array() const;
-  const JsonObject& as_object() const;
+  bool as_bool() const { return get<bool>("a boolean"); }
+  int64_t as_integer() const { return get<int64_t>("a whole number"); }
+  double as_number() const {
+    return is_integer() ? static_cast<double>(as_integer()) : get<double>("a number");
+  }
+  const std::string& as_string() const { return get<std::string>("a string"); }
+  const JsonArray& as_array() const { return get<JsonArray>("a list"); }
+  const JsonObject& as_object() const { return get<JsonObject>("an object"); }
 
   // The first member of this name of an object; nullptr if it has none.
   const Json* find(std::string_view name) const;
@@ -48,6 +50,13 @@ class Json {
 
  private:
   friend class JsonReader;
+  template <typename T>
+  const T& get(std::string_view expected) const {
+    if (const T* value = std::get_if<T>(&value_)) return *value;
+    fail_kind(expected);
+  }
+  [[noreturn]] void fail_kind(std::string_view expected) const;
+
   std::variant<std::monostate, bool, int64_t, double, std::string, JsonArray, JsonObject> value_;
   std::string where_;
 };

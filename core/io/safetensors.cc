@@ -7,7 +7,9 @@
 #include <cstring>
 #include <limits>
 #include <set>
+#include <tuple>
 
+#include <boost/mp11/algorithm.hpp>
 #include <fmt/ranges.h>
 
 #include "core/base/dtype.h"
@@ -24,37 +26,27 @@ constexpr int64_t kLengthBytes = 8;
 constexpr size_t kMostAxes = 16;
 constexpr int64_t kReadBytes = 1 << 20;  // Read and converted at a time.
 
-struct TypeRow {
-  SafetensorsType type;
-  std::string_view name;
-  int64_t bytes;
-};
 using enum SafetensorsType;
-constexpr std::array<TypeRow, 13> kTypes = {{{kF64, "F64", 8},
-                                             {kF32, "F32", 4},
-                                             {kBF16, "BF16", 2},
-                                             {kF16, "F16", 2},
-                                             {kI64, "I64", 8},
-                                             {kI32, "I32", 4},
-                                             {kI16, "I16", 2},
-                                             {kI8, "I8", 1},
-                                             {kU64, "U64", 8},
-                                             {kU32, "U32", 4},
-                                             {kU16, "U16", 2},
-                                             {kU8, "U8", 1},
-                                             {kBool, "BOOL", 1}}};
+// By SafetensorsType: the name in headers, and the C++ type of an element.
+constexpr std::array<std::string_view, 13> kTypeNames = {
+    "F64", "F32", "BF16", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"};
+using ElementTypes = std::tuple<double, float, BFloat16, Float16, int64_t, int32_t, int16_t, int8_t,
+                                uint64_t, uint32_t, uint16_t, uint8_t, uint8_t>;
 
-const TypeRow& row_of(SafetensorsType type) { return kTypes[static_cast<size_t>(type)]; }
+// Calls visit(T{}) for the C++ type of the elements.
+template <typename Visit>
+void with_element(SafetensorsType type, const Visit& visit) {
+  boost::mp11::mp_with_index<kTypeNames.size()>(static_cast<size_t>(type), [&](auto index) {
+    visit(std::tuple_element_t<index, ElementTypes>{});
+  });
+}
 
 SafetensorsType parse_type(const Json& json) {
   const std::string& name = json.as_string();
-  std::vector<std::string> names;
-  for (const TypeRow& row : kTypes) {
-    if (row.name == name) return row.type;
-    names.emplace_back(row.name);
-  }
-  fail("{} is '{}', expected one of {}{}", json.where(), name, fmt::join(names, ", "),
-       did_you_mean(name, names));
+  const auto found = std::find(kTypeNames.begin(), kTypeNames.end(), name);
+  if (found != kTypeNames.end()) return static_cast<SafetensorsType>(found - kTypeNames.begin());
+  fail("{} is '{}', expected one of {}{}", json.where(), name, fmt::join(kTypeNames, ", "),
+       did_you_mean(name, {kTypeNames.begin(), kTypeNames.end()}));
 }
 
 int64_t parse_size(const Json& json) {
@@ -76,7 +68,7 @@ Parsed parse_tensor(const std::string& name, const Json& json) {
   const Json& shape = json.at("shape");
   if (shape.as_array().size() > kMostAxes)
     fail("{} has {} axes; at most {} are read", shape.where(), shape.as_array().size(), kMostAxes);
-  int64_t bytes = row_of(parsed.tensor.type).bytes;
+  int64_t bytes = safetensors_type_bytes(parsed.tensor.type);
   for (const Json& size : shape.as_array()) {
     parsed.tensor.shape.push_back(parse_size(size));
     if (__builtin_mul_overflow(bytes, parsed.tensor.shape.back(), &bytes))
@@ -112,42 +104,10 @@ void check_places(const std::vector<Parsed>& tensors, int64_t data_bytes,
     before = each.tensor.name;
   }
   if (end > data_bytes)
-    fail("{}: it is cut short: tensors take {} bytes, up to '{}', but {} are there", where, end,
-         before, data_bytes);
+    fail("{}: the file is truncated: the tensors up to '{}' take {} bytes, but {} are present",
+         where, before, end, data_bytes);
   if (end < data_bytes)
-    fail("{}: {} bytes after the last tensor belong to none", where, data_bytes - end);
-}
-
-// Calls visit(T{}) for the C++ type of the elements.
-template <typename Visit>
-void with_element(SafetensorsType type, const Visit& visit) {
-  switch (type) {
-    case kF64:
-      return visit(double{});
-    case kF32:
-      return visit(float{});
-    case kBF16:
-      return visit(BFloat16{});
-    case kF16:
-      return visit(Float16{});
-    case kI64:
-      return visit(int64_t{});
-    case kI32:
-      return visit(int32_t{});
-    case kI16:
-      return visit(int16_t{});
-    case kI8:
-      return visit(int8_t{});
-    case kU64:
-      return visit(uint64_t{});
-    case kU32:
-      return visit(uint32_t{});
-    case kU16:
-      return visit(uint16_t{});
-    case kU8:
-    case kBool:
-      return visit(uint8_t{});
-  }
+    fail("{}: {} bytes after the last tensor belong to no tensor", where, data_bytes - end);
 }
 
 void convert_from(SafetensorsType type, const char* bytes, std::span<float> values) {
@@ -161,13 +121,14 @@ void convert_from(SafetensorsType type, const char* bytes, std::span<float> valu
 
 }  // namespace
 
-std::string_view safetensors_type_name(SafetensorsType type) { return row_of(type).name; }
-int64_t safetensors_type_bytes(SafetensorsType type) { return row_of(type).bytes; }
+std::string_view safetensors_type_name(SafetensorsType type) {
+  return kTypeNames[static_cast<size_t>(type)];
+}
 
-int64_t SafetensorsTensor::elements() const {
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= size;
-  return count;
+int64_t safetensors_type_bytes(SafetensorsType type) {
+  int64_t bytes = 0;
+  with_element(type, [&](auto element) { bytes = sizeof(element); });
+  return bytes;
 }
 
 std::string SafetensorsTensor::text() const {
@@ -177,17 +138,19 @@ std::string SafetensorsTensor::text() const {
 int64_t safetensors_head_bytes(std::string_view first_bytes, int64_t file_bytes,
                                const std::string& where) {
   if (file_bytes < kLengthBytes || first_bytes.size() < kLengthBytes)
-    fail("{}: {} bytes are no safetensors file, whose first 8 tell the length of its header", where,
-         file_bytes);
+    fail(
+        "{}: {} bytes are not a safetensors file, whose first 8 bytes hold the length of its "
+        "header",
+        where, file_bytes);
   uint64_t length = 0;
   for (size_t i = kLengthBytes; i-- > 0;)
     length = (length << 8) | static_cast<unsigned char>(first_bytes[i]);
   if (length > static_cast<uint64_t>(kLongestSafetensorsHeader))
-    fail("{}: its header is said to have {} bytes; at most {} are read. Is it a safetensors file?",
+    fail("{}: the header length is {} bytes, expected at most {}; is this a safetensors file?",
          where, length, kLongestSafetensorsHeader);
   const int64_t head = kLengthBytes + static_cast<int64_t>(length);
   if (head > file_bytes)
-    fail("{}: it is cut short: its header is said to have {} bytes, but the file has {}", where,
+    fail("{}: the file is truncated: the header length is {} bytes, but the file has {}", where,
          length, file_bytes);
   return head;
 }
@@ -281,7 +244,7 @@ SafetensorsModel::SafetensorsModel(const std::filesystem::path& directory) : dir
   for (const auto& [tensor, file] : file_of) {
     const auto place = places_.find(tensor);
     if (place == places_.end() || files_[place->second.file].path().filename() != file)
-      fail("{}: '{}' is said to be in {}, which does not have it", index.string(), tensor, file);
+      fail("{}: '{}' is listed in {}, which does not contain it", index.string(), tensor, file);
   }
 }
 
@@ -346,8 +309,8 @@ void convert_to(const SafetensorsTensor& tensor, std::span<const float> values,
   CHECK(tensor.type <= kF16, "'{}': weights are written in floating dtypes", tensor.name);
   for (const float value : values)
     if (tensor.type == kF16 && std::isfinite(value) && std::isinf(float(Float16(value))))
-      fail("'{}' has the value {}, but f16 reaches {} only; write f32 or bf16", tensor.name, value,
-           Float16::kMax);
+      fail("'{}' has the value {}, beyond the f16 maximum of {}; write f32 or bf16", tensor.name,
+           value, Float16::kMax);
   with_element(tensor.type, [&](auto element) {
     bytes->resize(values.size() * sizeof(element));
     for (size_t i = 0; i < values.size(); ++i) {
@@ -356,36 +319,6 @@ void convert_to(const SafetensorsTensor& tensor, std::span<const float> values,
     }
   });
 }
-
-// A file with a temporary name until it is complete.
-class NewFile {
- public:
-  explicit NewFile(std::filesystem::path path)
-      : path_(std::move(path)), file_(ByteFile::create(temporary_beside(path_, "new"))) {}
-  ~NewFile() {
-    if (finished_) return;
-    std::error_code ignored;
-    std::filesystem::remove(file_.path(), ignored);
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  void write(std::span<const char> bytes) {
-    file_.write_at(end_, std::as_bytes(bytes));
-    end_ += std::ssize(bytes);
-  }
-  void finish() {
-    file_.sync();
-    std::filesystem::rename(file_.path(), path_);
-    finished_ = true;
-  }
-
- private:
-  std::filesystem::path path_;
-  ByteFile file_;  // With the temporary name.
-  int64_t end_ = 0;
-  bool finished_ = false;
-};
 
 }  // namespace
 
@@ -428,9 +361,10 @@ void SafetensorsWriter::Impl::advance() {
   while (number < ranges.size()) {
     const SafetensorsPlan::Range range = ranges[number];
     if (!file) {
-      require_replaceable(directory / name(number));
       file = std::make_unique<NewFile>(directory / name(number));
-      file->write(head_of(std::span(plan.tensors).subspan(range.first, range.last - range.first)));
+      const std::string head =
+          head_of(std::span(plan.tensors).subspan(range.first, range.last - range.first));
+      file->write(std::as_bytes(std::span(head)));
     }
     for (; tensor < range.last; ++tensor, done = 0)
       if (done < plan.tensors[tensor].elements()) return;
@@ -474,7 +408,7 @@ void SafetensorsWriter::write(std::span<const float> values) {
     const size_t count = std::min(
         {values.size(), kValuesAtOnce, static_cast<size_t>(tensor.elements() - impl_->done)});
     convert_to(tensor, values.first(count), &impl_->bytes);
-    impl_->file->write(impl_->bytes);
+    impl_->file->write(std::as_bytes(std::span(impl_->bytes)));
     impl_->done += static_cast<int64_t>(count);
     values = values.subspan(count);
   }

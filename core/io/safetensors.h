@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/region.h"
 #include "core/io/file.h"
 
 namespace tessera {
@@ -41,7 +42,7 @@ struct SafetensorsTensor {
   std::vector<int64_t> shape;
   int64_t begin = 0;  // Offset in the file.
 
-  int64_t elements() const;
+  int64_t elements() const { return element_count(shape); }
   std::string text() const;  // "F32[48 16]"
 };
 

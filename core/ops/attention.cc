@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,8 +13,6 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/activation.h"
-#include "core/ops/composite.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
@@ -33,42 +32,49 @@ enum : size_t { kQuery, kKey, kValue, kSegments, kKeySegments };
 
 struct AttentionAttributes {
   explicit AttentionAttributes(const Attributes& attributes)
-      : causal(attributes.get<int64_t>("causal") != 0),
+      : attributes(attributes),
+        causal(attributes.get<int64_t>("causal") != 0),
         segments(attributes.get<int64_t>("segments") != 0),
         scale(attributes.get<double>("scale")),
         logit_cap(attributes.get<double>("logit_cap")) {}
   size_t operands() const { return segments ? 5 : 3; }
 
+  const Attributes& attributes;
   bool causal, segments;
   double scale, logit_cap;
 };
 
-void check_operand_names(const InferContext& context, size_t i,
-                         const std::vector<std::string>& names) {
-  if (context.inputs[i].names() == names) return;
-  refuse(context, fmt::format("{} is {}, expected the axes \"{}\" in this order; rename or "
-                              "transpose it",
-                              context.names[i], context.inputs[i].text(), fmt::join(names, " ")));
+// kv_heads divides heads and is split like it; a single kv head may be unsplit.
+void check_heads(const InferContext& context) {
+  const Axis& heads = context.inputs[kQuery].axis("heads");
+  const Axis& kv_heads = context.inputs[kKey].axis("kv_heads");
+  if (heads.size % kv_heads.size != 0)
+    refuse(context, fmt::format("heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
+                                context.names[kQuery], kv_heads.size, context.names[kKey]));
+  const bool shared = kv_heads.size == 1 && kv_heads.split.empty();
+  if (heads.split != kv_heads.split && !shared)
+    refuse(context,
+           fmt::format("{} has {}, {} has {}; split both the same way with rules.activations",
+                       context.names[kQuery], heads.text(), context.names[kKey], kv_heads.text()));
 }
 
-void check_attention_operands(const InferContext& context) {
-  const AttentionAttributes attention(context.attributes);
+// Queries, and keys and values whose axes are `key_names` in this order.
+void check_query_key_value(const InferContext& context, std::string_view key_names) {
   refuse_partial(context);
-  check_operand_names(context, kQuery, {"batch", "seq", "heads", "head_dim"});
-  check_operand_names(context, kKey, {"batch", "key_seq", "kv_heads", "head_dim"});
+  check_axis_names(context, kQuery, "batch seq heads head_dim");
+  check_axis_names(context, kKey, key_names);
   check_agreement(context, kQuery, kKey);
   check_same_axes(context, kValue, context.inputs[kKey].axes);
-  for (const size_t i : {kKey, kValue}) {
-    if (context.inputs[i].dtype != context.inputs[kQuery].dtype)
-      refuse(context, fmt::format("{} is {}, {} is {}; cast one", context.names[kQuery],
-                                  dtype_name(context.inputs[kQuery].dtype), context.names[i],
-                                  dtype_name(context.inputs[i].dtype)));
-  }
+  for (const size_t i : {kKey, kValue}) check_dtypes_agree(context, kQuery, i);
   unsplit_axis_of(context, kQuery, "seq");
   unsplit_axis_of(context, kQuery, "head_dim");
   unsplit_axis_of(context, kKey, "key_seq");
-  check_heads(context, kQuery, kKey);
-  if (!attention.segments) return;
+  check_heads(context);
+}
+
+void check_attention_operands(const InferContext& context) {
+  check_query_key_value(context, "batch key_seq kv_heads head_dim");
+  if (!AttentionAttributes(context.attributes).segments) return;
   const Type& q = context.inputs[kQuery];
   check_dtype(context, kSegments, DType::kI32);
   check_same_axes(context, kSegments, {q.axes[0], q.axes[1]});
@@ -76,21 +82,17 @@ void check_attention_operands(const InferContext& context) {
   check_same_axes(context, kKeySegments, {q.axes[0], context.inputs[kKey].axes[1]});
 }
 
-// FLOPs of `products` matrix products over the scores, half of that if causal. Recomputation in the
-// gradient is not counted, as usual for MFU.
-double score_flops(const Graph& graph, const Node& node, double products) {
+// FLOPs of `kProducts` matrix products over the scores, half of that if causal. Recomputation in
+// the gradient is not counted, as usual for MFU.
+template <int kProducts>
+double score_flops(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[kQuery]);
   const double scores = static_cast<double>(q.elements()) *
                         static_cast<double>(graph.type(node.inputs[kKey]).axis("key_seq").size);
-  return products * 2.0 * scores * (AttentionAttributes(node.attributes).causal ? 0.5 : 1.0);
+  return kProducts * 2.0 * scores * (AttentionAttributes(node.attributes).causal ? 0.5 : 1.0);
 }
 
-// Scores["batch kv_heads group seq key_seq"] in f32, capped but not masked, and the mask (invalid:
-// no mask). Query heads are grouped by the key head they read.
-struct Scores {
-  Tensor grouped_query, values, mask;
-};
-
+// Query heads are grouped by the key head they read.
 Tensor grouped(const Tensor& x, const Tensor& k) {
   const int64_t kv_heads = k.size("kv_heads");
   return split_axis(x, "heads", {.name = "kv_heads", .size = kv_heads},
@@ -98,17 +100,28 @@ Tensor grouped(const Tensor& x, const Tensor& k) {
 }
 Tensor ungrouped(const Tensor& x) { return merge_axes(x, "kv_heads", "group", "heads"); }
 
-Scores scores_of(const AttentionAttributes& attention, std::span<const Tensor> inputs) {
-  Scores scores;
-  scores.grouped_query = grouped(widened(inputs[kQuery]), inputs[kKey]);
-  scores.values = einsum(
-      "batch seq kv_heads group head_dim, batch key_seq kv_heads head_dim -> "
-      "batch kv_heads group seq key_seq",
-      scores.grouped_query, widened(inputs[kKey]));
-  scores.values = scores.values * attention.scale;
-  if (attention.logit_cap > 0.0)
-    scores.values = tanh(scores.values / attention.logit_cap) * attention.logit_cap;
+// Scores["batch kv_heads group seq key_seq"] in f32, capped but not masked, and the mask (invalid:
+// no mask).
+struct Scores {
+  Tensor grouped_query, values, mask;
+};
 
+// Without the mask.
+Scores unmasked_scores(const Attributes& attributes, const Tensor& query, const Tensor& key) {
+  Scores scores;
+  scores.grouped_query = grouped(widened(query), key);
+  const std::string key_names = joined(key.type().names());
+  scores.values = einsum(fmt::format("batch seq kv_heads group head_dim, {} -> "
+                                     "batch kv_heads group seq key_seq",
+                                     key_names),
+                         scores.grouped_query, widened(key));
+  scores.values = soft_cap(scores.values * attributes.get<double>("scale"),
+                           attributes.get<double>("logit_cap"));
+  return scores;
+}
+
+Scores scores_of(const AttentionAttributes& attention, std::span<const Tensor> inputs) {
+  Scores scores = unmasked_scores(attention.attributes, inputs[kQuery], inputs[kKey]);
   if (attention.causal) {
     scores.mask =
         causal_mask(scores.values.type().axis("seq"), scores.values.type().axis("key_seq"));
@@ -126,12 +139,34 @@ Tensor masked(const Scores& scores, const Tensor& values, double otherwise) {
   return where(scores.mask, values, constant(otherwise, values.dtype()));
 }
 
+// The softmax over key_seq times the values, and the logarithm of its denominator. A fully masked
+// row has the maximum kLowest and the sum 0: its results are 0.
+struct Attended {
+  Tensor out, lse;
+};
+
+Attended attend(const Scores& scores, const Tensor& value) {
+  constexpr double kLowest = -1e30;
+  const Tensor maximum = reduce_max(masked(scores, scores.values, kLowest), "key_seq");
+  const Tensor weights = masked(scores, exp(scores.values - maximum), 0.0);
+  const Tensor sum = reduce_sum(weights, "key_seq");
+  const Tensor zero = constant(0.0, sum.dtype());
+  const Tensor empty = equal(sum, zero);
+  const Tensor divisor = where(empty, constant(1.0, sum.dtype()), sum);
+  const Tensor out = einsum(fmt::format("batch kv_heads group seq key_seq, {} -> "
+                                        "batch seq kv_heads group head_dim",
+                                        joined(value.type().names())),
+                            weights / divisor, widened(value));
+  return {as_dtype(ungrouped(out), value.dtype()),
+          ungrouped(where(empty, zero, maximum + log(divisor)))};
+}
+
 // [batch kv_heads group seq] from the [batch heads seq] or [batch seq heads] of the op's results.
 Tensor grouped_rows(const Tensor& x, const Tensor& k) {
   return transpose(grouped(x, k), "batch kv_heads group seq");
 }
 
-std::vector<Type> infer_attention_grad(const InferContext& context) {
+Types infer_attention_grad(const InferContext& context) {
   check_attention_operands(context);
   check_same_axes(context, context.inputs.size() - 1, context.inputs[kQuery].axes);
   const Type& q = context.inputs[kQuery];
@@ -143,7 +178,7 @@ std::vector<Type> infer_attention_grad(const InferContext& context) {
   return {q, dk, dk};
 }
 
-std::vector<Tensor> decompose_attention_grad(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_attention_grad(const Node& node, std::span<const Tensor> inputs) {
   const AttentionAttributes attention(node.attributes);
   const Tensor key = widened(inputs[kKey]);
   const Tensor out = widened(inputs[attention.operands()]);
@@ -158,10 +193,9 @@ std::vector<Tensor> decompose_attention_grad(const Node& node, std::span<const T
       "batch kv_heads group seq key_seq",
       grouped_cotangent, widened(inputs[kValue]));
   const Tensor delta = grouped_rows(reduce_sum(cotangent * out, "head_dim"), key);
-  Tensor dscores = probabilities * (dprobabilities - delta);
-  if (attention.logit_cap > 0.0)
-    dscores = dscores * (1.0 - square(scores.values / attention.logit_cap));
-  dscores = dscores * attention.scale;
+  const Tensor dscores =
+      soft_cap_grad(scores.values, probabilities * (dprobabilities - delta), attention.logit_cap) *
+      attention.scale;
 
   const Tensor dq = einsum(
       "batch kv_heads group seq key_seq, batch key_seq kv_heads head_dim -> "
@@ -179,47 +213,98 @@ std::vector<Tensor> decompose_attention_grad(const Node& node, std::span<const T
   return {as_dtype(ungrouped(dq), dtype), as_dtype(dk, dtype), as_dtype(dv, dtype)};
 }
 
-double flops_attention_grad(const Graph& graph, const Node& node) {
-  return score_flops(graph, node, 4.0);
-}
-
-std::vector<Type> infer_attention(const InferContext& context) {
+Types infer_attention(const InferContext& context) {
   check_attention_operands(context);
   const Type& q = context.inputs[kQuery];
   return {q, make_type(wide_dtype(q.dtype), {q.axes[0], q.axes[2], q.axes[1]})};
 }
 
-std::vector<Tensor> decompose_attention(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_attention(const Node& node, std::span<const Tensor> inputs) {
   const AttentionAttributes attention(node.attributes);
-  const Scores scores = scores_of(attention, inputs);
-  // A fully masked row has the maximum kLowest and the sum 0: its results are 0.
-  constexpr double kLowest = -1e30;
-  const Tensor maximum = reduce_max(masked(scores, scores.values, kLowest), "key_seq");
-  const Tensor weights = masked(scores, exp(scores.values - maximum), 0.0);
-  const Tensor sum = reduce_sum(weights, "key_seq");
-  const Tensor empty = equal(sum, constant(0.0, sum.dtype()));
-  const Tensor one = constant(1.0, sum.dtype());
-  const Tensor divisor = where(empty, one, sum);
-  const Tensor out = einsum(
-      "batch kv_heads group seq key_seq, batch key_seq kv_heads head_dim -> "
-      "batch seq kv_heads group head_dim",
-      weights / divisor, widened(inputs[kValue]));
-  const Tensor lse = where(empty, constant(0.0, sum.dtype()), maximum + log(divisor));
-  return {as_dtype(ungrouped(out), inputs[kQuery].dtype()), ungrouped(lse)};
+  const Attended result = attend(scores_of(attention, inputs), inputs[kValue]);
+  return {result.out, result.lse};
 }
 
-std::vector<Tensor> vjp_attention(const VjpContext& context) {
-  std::vector<Tensor> operands(context.inputs.begin(), context.inputs.end());
+Tensors vjp_attention(const VjpContext& context) {
+  Tensors operands(context.inputs.begin(), context.inputs.end());
   operands.insert(operands.end(), context.outputs.begin(), context.outputs.end());
   operands.push_back(context.cotangents[0]);
-  std::vector<Tensor> cotangents =
+  Tensors cotangents =
       trace_node(kAttentionGradOp, operands, context.node.attributes, context.node.site);
   cotangents.resize(context.inputs.size());  // None for the segment ids.
   return cotangents;
 }
 
-double flops_attention(const Graph& graph, const Node& node) {
-  return score_flops(graph, node, 2.0);
+enum : size_t { kCache, kRows, kUpdateStarts };
+enum : size_t { kStarts = 3 };  // Of cached_attention, after query, key and value.
+
+void check_starts(const InferContext& context, size_t i, const Axis& batch) {
+  check_dtype(context, i, DType::kI32);
+  check_same_axes(context, i, {batch});
+}
+
+constexpr std::string_view kTrain =
+    "the cache is for decoding only; train with attention over whole sequences";
+
+Types infer_cache_update(const InferContext& context) {
+  refuse_partial(context);
+  check_axis_names(context, kCache, "batch kv_heads key_seq head_dim");
+  check_axis_names(context, kRows, "batch seq kv_heads head_dim");
+  check_floating_operand(context, kCache);
+  check_dtypes_agree(context, kCache, kRows);
+  check_agreement(context, kCache, kRows);
+  unsplit_axis_of(context, kCache, "key_seq");
+  unsplit_axis_of(context, kRows, "seq");
+  const Type& cache = context.inputs[kCache];
+  check_starts(context, kUpdateStarts, cache.axes[0]);
+  return {cache};
+}
+
+// i32["batch key_seq"]: key position minus the row's start.
+Tensor behind_start(const Axis& key_seq, const Tensor& starts) {
+  const Tensor position = iota({.name = key_seq.name, .size = key_seq.size});
+  return neg(sub(starts, position));
+}
+
+// Key position start + i takes new row i, if that exists.
+Tensors decompose_cache_update(const Node&, std::span<const Tensor> inputs) {
+  const Tensor& cache = inputs[kCache];
+  const Tensor& rows = inputs[kRows];
+  const Tensor number = behind_start(cache.type().axis("key_seq"), inputs[kUpdateStarts]);
+  const int64_t count = rows.size("seq");
+  const Tensor wide = widened(rows);
+  const Tensor chosen = one_hot(number, {.name = "seq", .size = count}, wide.dtype());
+  const Tensor moved =
+      einsum("batch key_seq seq, batch seq kv_heads head_dim -> batch kv_heads key_seq head_dim",
+             chosen, wide);
+  const Tensor written =
+      logical_and(less_equal(constant(0.0, DType::kI32), number),
+                  less(number, constant(static_cast<double>(count), DType::kI32)));
+  return {where(written, as_dtype(moved, cache.dtype()), cache)};
+}
+
+Types infer_cached_attention(const InferContext& context) {
+  check_query_key_value(context, "batch kv_heads key_seq head_dim");
+  check_floating_operand(context, kQuery);
+  const Type& q = context.inputs[kQuery];
+  check_starts(context, kStarts, q.axes[0]);
+  return {q};
+}
+
+// Visible: key position <= start + query index.
+Tensors decompose_cached_attention(const Node& node, std::span<const Tensor> inputs) {
+  Scores scores = unmasked_scores(node.attributes, inputs[kQuery], inputs[kKey]);
+  const Tensor number = iota({.name = "seq", .size = inputs[kQuery].size("seq")});
+  scores.mask =
+      less_equal(behind_start(inputs[kKey].type().axis("key_seq"), inputs[kStarts]), number);
+  return {attend(scores, inputs[kValue]).out};
+}
+
+// Two products over the whole cache: the visible part is known only at run time.
+double flops_cached_attention(const Graph& graph, const Node& node) {
+  const Type& q = graph.type(node.inputs[kQuery]);
+  const Type& key = graph.type(node.inputs[kKey]);
+  return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(key.axis("key_seq").size);
 }
 
 }  // namespace
@@ -228,20 +313,20 @@ const Op kAttentionGradOp{{.name = "attention_grad",
                            .op_class = OpClass::kContraction,
                            .infer = infer_attention_grad,
                            .decomposition = decompose_attention_grad,
-                           .flops = flops_attention_grad}};
+                           .flops = score_flops<4>}};
 const Op kAttentionOp{{.name = "attention",
                        .op_class = OpClass::kContraction,
                        .infer = infer_attention,
                        .vjp = vjp_attention,
                        .decomposition = decompose_attention,
-                       .flops = flops_attention}};
+                       .flops = score_flops<2>}};
 
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options) {
   const Attributes attributes = {{"causal", int64_t{options.mask == AttentionMask::kCausal}},
                                  {"segments", int64_t{options.segment_ids.valid()}},
                                  {"scale", options.scale},
                                  {"logit_cap", options.logit_cap}};
-  std::vector<Tensor> operands = {q.tensor, k.tensor, v.tensor};
+  Tensors operands = {q.tensor, k.tensor, v.tensor};
   // MQA replicates K and V; GQA repeats kv heads per device.
   for (const size_t i : {kKey, kValue})
     if (q.tensor.has("heads") && operands[i].has("kv_heads") && operands[i].size("kv_heads") > 1)
@@ -255,19 +340,6 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
                            : rename({options.segment_ids, q.site}, "seq", "key_seq"));
   }
   return trace_node(kAttentionOp, operands, attributes, q.site)[0];
-}
-
-void check_heads(const InferContext& context, size_t query, size_t key) {
-  const Axis& heads = context.inputs[query].axis("heads");
-  const Axis& kv_heads = context.inputs[key].axis("kv_heads");
-  if (heads.size % kv_heads.size != 0)
-    refuse(context, fmt::format("heads={} of {} is not a multiple of kv_heads={} of {}", heads.size,
-                                context.names[query], kv_heads.size, context.names[key]));
-  const bool shared = kv_heads.size == 1 && kv_heads.split.empty();
-  if (heads.split != kv_heads.split && !shared)
-    refuse(context,
-           fmt::format("{} has {}, {} has {}; split both alike with rules.activations",
-                       context.names[query], heads.text(), context.names[key], kv_heads.text()));
 }
 
 Tensor shared_heads(Operand x, const Axis& heads) {
@@ -294,6 +366,30 @@ Tensor shared_heads(Operand x, const Axis& heads) {
   const Tensor ids = cast((number + 0.5) * share, DType::kI32);
   const Tensor repeated = rename({gather(table, ids, "kv_heads"), x.site}, "shared", "kv_heads");
   return names == order ? repeated : transpose({repeated, x.site}, joined(names));
+}
+
+const Op kCacheUpdateOp{{.name = "cache_update",
+                         .op_class = OpClass::kDataMovement,
+                         .infer = infer_cache_update,
+                         .instead_of_gradient = kTrain,
+                         .decomposition = decompose_cache_update,
+                         .flops = no_flops}};
+const Op kCachedAttentionOp{{.name = "cached_attention",
+                             .op_class = OpClass::kContraction,
+                             .infer = infer_cached_attention,
+                             .instead_of_gradient = kTrain,
+                             .decomposition = decompose_cached_attention,
+                             .flops = flops_cached_attention}};
+
+Tensor cache_update(Operand cache, Operand rows, Operand starts) {
+  return trace_op(kCacheUpdateOp, {cache.tensor, rows.tensor, starts.tensor}, {}, cache.site);
+}
+
+Tensor cached_attention(Operand q, Operand key, Operand value, Operand starts,
+                        const CachedAttentionOptions& options) {
+  const Attributes attributes = {{"scale", options.scale}, {"logit_cap", options.logit_cap}};
+  return trace_op(kCachedAttentionOp, {q.tensor, key.tensor, value.tensor, starts.tensor},
+                  attributes, q.site);
 }
 
 }  // namespace tessera

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scaled dot-product attention, fused (Dao et al., 2022): no device ever stores the seq×key_seq
-// scores of more than one block of queries of one head.
+// scores of more than one block of queries of one head. For training over whole sequences, and for
+// incremental decoding over a cache of keys and values.
 #pragma once
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 
@@ -27,14 +28,32 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
 
 extern const Op kAttentionOp, kAttentionGradOp;
 
-// Type rule: kv_heads of operand `key` divides heads of operand `query` and is split like it; a
-// single kv head may be unsplit.
-void check_heads(const InferContext& context, size_t query, size_t key);
-
 // x["… kv_heads …"] for more devices than kv heads: unsplit kv_heads are repeated to one per device
 // that splits `heads`, and split like `heads`. x itself if heads are unsplit, or if kv_heads is
 // split or divisible by the devices. The gradient is a partial sum over those devices. Error if the
 // number of kv heads does not divide the number of devices.
 Tensor shared_heads(Operand x, const Axis& heads);
+
+// Incremental decoding: each call writes the keys and values of its new tokens to the cache, and
+// their queries attend to the cache. No gradients.
+
+// cache["batch kv_heads key_seq head_dim"] with rows["batch seq kv_heads head_dim"] written at key
+// positions starts[b], starts[b] + 1, … of row b (starts: i32["batch"]). Positions outside
+// [0, key_seq) are dropped. In place if nothing else reads the old cache.
+Tensor cache_update(Operand cache, Operand rows, Operand starts);
+
+struct CachedAttentionOptions {
+  double scale = 1.0;      // Multiplies q·k.
+  double logit_cap = 0.0;  // cap·tanh(score/cap), if > 0.
+};
+
+// q["batch seq heads head_dim"] over key and value["batch kv_heads key_seq head_dim"] -> like q.
+// Query s of row b is at position starts[b] + s and attends to key positions up to its own; a query
+// at a negative position gives 0. Heads are grouped as in attention(). Scores and softmax in f32.
+// The bits of a row's result do not depend on other rows.
+Tensor cached_attention(Operand q, Operand key, Operand value, Operand starts,
+                        const CachedAttentionOptions& options);
+
+extern const Op kCacheUpdateOp, kCachedAttentionOp;
 
 }  // namespace tessera

@@ -8,9 +8,6 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/activation.h"
-#include "core/ops/collective.h"
-#include "core/ops/composite.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
@@ -21,10 +18,6 @@
 
 namespace tessera {
 namespace {
-
-Tensor capped(const Tensor& logits, double cap) {
-  return cap > 0.0 ? tanh(logits / cap) * cap : logits;
-}
 
 const std::string& vocab_of(const Attributes& attributes) {
   return attributes.get<std::string>("axis");
@@ -48,10 +41,7 @@ void check_shard_operands(const InferContext& context) {
   refuse_partial(context);
   const std::string& axis = vocab_of(context.attributes);
   const Type& logits = context.inputs[0];
-  axis_of(context, 0, axis);
-  if (logits.axes.back().name != axis)
-    refuse(context, fmt::format("{} is not the last axis of {}, which is {}; transpose it", axis,
-                                context.names[0], logits.text()));
+  last_axis_of(context, 0, axis);
   check_dtype(context, 1, DType::kI32);
   const DType wide = wide_dtype(logits.dtype);
   const Type rows = without_axis(logits, axis, wide);
@@ -68,7 +58,7 @@ Type terms_type(const InferContext& context) {
   return type;
 }
 
-std::vector<Type> infer_shard(const InferContext& context) {
+Types infer_shard(const InferContext& context) {
   check_shard_operands(context);
   Type type = terms_type(context);
   const std::vector<std::string>& split = context.inputs[0].axes.back().split;
@@ -76,20 +66,20 @@ std::vector<Type> infer_shard(const InferContext& context) {
   return {type};
 }
 
-std::vector<Tensor> decompose_shard(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_shard(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
   const std::string& axis = vocab_of(attributes);
-  const Tensor z = capped(widened(inputs[0]), attributes.get<double>("soft_cap"));
+  const Tensor z = soft_cap(widened(inputs[0]), attributes.get<double>("soft_cap"));
   const Tensor picked =
       trace_op(kPickOp, {widened(inputs[0]), inputs[1]}, placed({{"axis", axis}}, node), node.site);
-  std::vector<Tensor> terms = {reduce_sum(exp(z - inputs[2]), axis), picked};
+  Tensors terms = {reduce_sum(exp(z - inputs[2]), axis), picked};
   if (attributes.get<int64_t>("total") != 0) terms.push_back(reduce_sum(z, axis));
   for (Tensor& term : terms) term = broadcast(term, {{"terms", 1, {}}});
   return {concat(terms, "terms")};
 }
 
 // Operands: logits, labels, maximum and the terms' cotangent.
-std::vector<Type> infer_shard_grad(const InferContext& context) {
+Types infer_shard_grad(const InferContext& context) {
   check_shard_operands(context);
   const Type terms = terms_type(context);
   check_dtype(context, 3, terms.dtype);
@@ -97,16 +87,16 @@ std::vector<Type> infer_shard_grad(const InferContext& context) {
   return {context.inputs[0]};
 }
 
-std::vector<Tensor> decompose_shard_grad(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_shard_grad(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
-  const Tensor z = capped(widened(inputs[0]), attributes.get<double>("soft_cap"));
+  const double cap = attributes.get<double>("soft_cap");
+  const Tensor z = soft_cap(widened(inputs[0]), cap);
   const auto cotangent = [&](int64_t term) {
     return reduce_sum(slice(inputs[3], "terms", term, term + 1), "terms");
   };
   Tensor slope = exp(z - inputs[2]) * cotangent(0);
   if (attributes.get<int64_t>("total") != 0) slope = slope + cotangent(2);
-  const double cap = attributes.get<double>("soft_cap");
-  if (cap > 0.0) slope = slope * (1.0 - square(z / cap));
+  slope = soft_cap_grad(z, slope, cap);
   const Axis& vocab = z.type().axis(vocab_of(attributes));
   const Tensor chosen = trace_op(kOneHotOp, {inputs[1]},
                                  placed({{"axis", vocab.name},
@@ -118,7 +108,7 @@ std::vector<Tensor> decompose_shard_grad(const Node& node, std::span<const Tenso
   return {as_dtype(slope + chosen * cotangent(1), inputs[0].dtype())};
 }
 
-std::vector<Tensor> vjp_shard(const VjpContext& context) {
+Tensors vjp_shard(const VjpContext& context) {
   const Tensor dlogits =
       trace_op(kCrossEntropyShardGradOp,
                {context.inputs[0], context.inputs[1], context.inputs[2], context.cotangents[0]},
@@ -137,14 +127,6 @@ struct Terms {
   double smoothing, z_loss, soft_cap;
 };
 
-// A partial sum or maximum, reduced over its mesh axes.
-Tensor whole(const Tensor& x) {
-  Type type = x.type();
-  if (!type.partial) return x;
-  type.partial = {};
-  return reshard(x, type);
-}
-
 // Per row of capped logits z: the maximum, the sum of exp(z - maximum), the label's z, and the sum
 // of z (if labels are smoothed).
 struct Row {
@@ -152,7 +134,7 @@ struct Row {
 };
 
 // Loss, log-likelihood, correctness and logsumexp.
-std::vector<Tensor> losses(const Terms& terms, const Row& row, int64_t vocab) {
+Tensors losses(const Terms& terms, const Row& row, int64_t vocab) {
   const Tensor lse = row.maximum + log(row.sum);
   Tensor loss = lse - row.picked * (1.0 - terms.smoothing);
   if (terms.smoothing > 0.0)
@@ -163,20 +145,20 @@ std::vector<Tensor> losses(const Terms& terms, const Row& row, int64_t vocab) {
 }
 
 // On a split vocabulary: one maximum and one sum per row cross the mesh.
-std::vector<Tensor> split_losses(const Terms& terms, const Operand& logits, const Tensor& labels) {
+Tensors split_losses(const Terms& terms, const Operand& logits, const Tensor& labels) {
   const double cap = terms.soft_cap;
   const Tensor largest = reduce_max({stop_gradient(logits), logits.site}, terms.axis);
   Row row;
-  row.maximum = capped(widened(whole(largest)), cap);
+  row.maximum = soft_cap(widened(reduced(largest)), cap);
   const bool smooth = terms.smoothing > 0.0;
   const Tensor sums =
-      whole(cross_entropy_shard(logits, labels, row.maximum, terms.axis, cap,
-                                smooth ? ShardTotal::kOfLogits : ShardTotal::kNone));
+      reduced(cross_entropy_shard(logits, labels, row.maximum, terms.axis, cap,
+                                  smooth ? ShardTotal::kOfLogits : ShardTotal::kNone));
   const auto term = [&](double number) {
     return pick(sums, constant(number, DType::kI32, row.maximum.type().axes), "terms");
   };
   row.sum = term(0);
-  row.picked = capped(term(1), cap);
+  row.picked = soft_cap(term(1), cap);
   if (smooth) row.total = term(2);
   return losses(terms, row, logits.tensor.size(terms.axis));
 }
@@ -191,38 +173,33 @@ void check_loss_operands(const InferContext& context) {
 }
 
 // Operands: logits, labels, logsumexp and the loss's cotangent.
-std::vector<Type> infer_cross_entropy_grad(const InferContext& context) {
+Types infer_cross_entropy_grad(const InferContext& context) {
   check_loss_operands(context);
   return {context.inputs[0]};
 }
 
-std::vector<Tensor> decompose_cross_entropy_grad(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_cross_entropy_grad(const Node& node, std::span<const Tensor> inputs) {
   const Terms terms(node.attributes);
   const Tensor& lse = inputs[2];
-  const Tensor z = capped(widened(inputs[0]), terms.soft_cap);
+  const Tensor z = soft_cap(widened(inputs[0]), terms.soft_cap);
   const Axis& vocab = z.type().axis(terms.axis);
   Tensor gradient = exp(z - lse);
   if (terms.z_loss > 0.0) gradient = gradient * (lse * (2.0 * terms.z_loss) + 1.0);
   gradient = gradient - one_hot(inputs[1], vocab, z.dtype()) * (1.0 - terms.smoothing);
   gradient = gradient - terms.smoothing / static_cast<double>(vocab.size);
-  if (terms.soft_cap > 0.0) gradient = gradient * (1.0 - square(z / terms.soft_cap));
+  gradient = soft_cap_grad(z, gradient, terms.soft_cap);
   return {as_dtype(gradient * inputs[3], inputs[0].dtype())};
 }
 
-double flops_cross_entropy(const Graph& graph, const Node& node) {
-  return 5.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
-}
-
-std::vector<Type> infer_cross_entropy(const InferContext& context) {
+Types infer_cross_entropy(const InferContext& context) {
   check_loss_operands(context);
   const Type& logits = context.inputs[0];
-  return std::vector<Type>(4,
-                           without_axis(logits, logits.axes.back().name, wide_dtype(logits.dtype)));
+  return Types(4, without_axis(logits, logits.axes.back().name, wide_dtype(logits.dtype)));
 }
 
-std::vector<Tensor> decompose_cross_entropy(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_cross_entropy(const Node& node, std::span<const Tensor> inputs) {
   const Terms terms(node.attributes);
-  const Tensor z = capped(widened(inputs[0]), terms.soft_cap);
+  const Tensor z = soft_cap(widened(inputs[0]), terms.soft_cap);
   Row row;
   row.maximum = reduce_max(stop_gradient(z), terms.axis);
   row.sum = reduce_sum(exp(z - row.maximum), terms.axis);
@@ -231,7 +208,7 @@ std::vector<Tensor> decompose_cross_entropy(const Node& node, std::span<const Te
   return losses(terms, row, z.size(terms.axis));
 }
 
-std::vector<Tensor> vjp_cross_entropy(const VjpContext& context) {
+Tensors vjp_cross_entropy(const VjpContext& context) {
   const Tensor dlogits =
       trace_op(kCrossEntropyGradOp,
                {context.inputs[0], context.inputs[1], context.outputs[3], context.cotangents[0]},
@@ -245,14 +222,14 @@ const Op kCrossEntropyShardGradOp{{.name = "cross_entropy_shard_grad",
                                    .op_class = OpClass::kReduction,
                                    .infer = infer_shard_grad,
                                    .decomposition = decompose_shard_grad,
-                                   .flops = flops_cross_entropy,
+                                   .flops = flops_per_element<5>,
                                    .anchor = ShardAnchor::kFirstOperand}};
 const Op kCrossEntropyShardOp{{.name = "cross_entropy_shard",
                                .op_class = OpClass::kReduction,
                                .infer = infer_shard,
                                .vjp = vjp_shard,
                                .decomposition = decompose_shard,
-                               .flops = flops_cross_entropy,
+                               .flops = flops_per_element<5>,
                                .anchor = ShardAnchor::kFirstOperand}};
 
 Tensor cross_entropy_shard(Operand logits, Operand labels, Operand maximum, std::string_view axis,
@@ -268,13 +245,13 @@ const Op kCrossEntropyGradOp{{.name = "cross_entropy_grad",
                               .op_class = OpClass::kReduction,
                               .infer = infer_cross_entropy_grad,
                               .decomposition = decompose_cross_entropy_grad,
-                              .flops = flops_cross_entropy}};
+                              .flops = flops_per_element<5>}};
 const Op kCrossEntropyOp{{.name = "cross_entropy",
                           .op_class = OpClass::kReduction,
                           .infer = infer_cross_entropy,
                           .vjp = vjp_cross_entropy,
                           .decomposition = decompose_cross_entropy,
-                          .flops = flops_cross_entropy}};
+                          .flops = flops_per_element<5>}};
 
 CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis,
                            const CrossEntropyOptions& options) {
@@ -284,7 +261,7 @@ CrossEntropy cross_entropy(Operand logits, Operand labels, std::string_view axis
                                  {"soft_cap", options.soft_cap}};
   const SiteScope site(logits.site);
   const bool split = logits.tensor.has(axis) && !logits.tensor.type().axis(axis).split.empty();
-  const std::vector<Tensor> results =
+  const Tensors results =
       split ? split_losses(attributes, logits, labels.tensor)
             : trace_node(kCrossEntropyOp, {axis_last(logits, axis), labels.tensor}, attributes,
                          logits.site);

@@ -16,10 +16,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-bool contains(const Names& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // Attributes: "contracted", the axes summed over, which both operands have; "output", all other
 // axes in the order of the result.
 void check_names(const InferContext& context, const Names& contracted, const Names& output) {
@@ -51,7 +47,7 @@ void check_names(const InferContext& context, const Names& contracted, const Nam
   }
 }
 
-std::vector<Type> infer_einsum(const InferContext& context) {
+Types infer_einsum(const InferContext& context) {
   const Names& contracted = context.attributes.get<Names>("contracted");
   const Names& output = context.attributes.get<Names>("output");
   Partial partial = partial_of_product(context);
@@ -87,7 +83,7 @@ Tensor operand_vjp(const Tensor& dy, const Tensor& other, const Tensor& operand)
   return trace_op(kEinsumOp, {dy, other}, attributes, {});
 }
 
-std::vector<Tensor> einsum_vjp(const VjpContext& c) {
+Tensors einsum_vjp(const VjpContext& c) {
   return {operand_vjp(c.cotangents[0], c.inputs[1], c.inputs[0]),
           operand_vjp(c.cotangents[0], c.inputs[0], c.inputs[1])};
 }
@@ -106,7 +102,7 @@ Type equation_part(const SourceSite& site, std::string_view equation, std::strin
   const ErrorPrefix where(fmt::format("{}: einsum \"{}\"", site.text(), equation));
   Type type = parse_layout(part);
   for (const Axis& axis : type.axes)
-    if (axis.size != 0) fail("sizes have no place here, got '{}={}'", axis.text(), axis.size);
+    if (axis.size != 0) fail("an equation gives no sizes, got '{}={}'", axis.text(), axis.size);
   return type;
 }
 
@@ -115,16 +111,13 @@ void check_layout(std::string_view equation, const Type& written, const Tensor& 
   Type sized = tensor.type();
   for (const Axis& axis : written.axes) {
     if (sized.axis(axis.name).split == axis.split && written.partial == sized.partial) continue;
-    fail("einsum \"{}\": {} is {}, the equation says {}; reshard it, or write what it is", equation,
-         tensor.graph()->describe(tensor.id()), sized.layout(), written.layout());
+    fail("einsum \"{}\": {} is {}, the equation says {}; reshard it or correct the equation",
+         equation, tensor.graph()->describe(tensor.id()), sized.layout(), written.layout());
   }
 }
 
 void check_operand_axes(std::string_view equation, const Names& written, const Tensor& tensor) {
-  Names sorted_written = written, sorted_axes = tensor.type().names();
-  std::sort(sorted_written.begin(), sorted_written.end());
-  std::sort(sorted_axes.begin(), sorted_axes.end());
-  if (sorted_written == sorted_axes) return;
+  if (std::ranges::is_permutation(written, tensor.type().names())) return;
   fail("einsum \"{}\": {} has axes [{}], the equation says [{}]", equation,
        tensor.graph()->describe(tensor.id()), joined(tensor.type().names()), joined(written));
 }

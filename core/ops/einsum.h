@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

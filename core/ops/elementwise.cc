@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ops/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -25,21 +26,6 @@ Types aligned(const InferContext& context, DType dtype, const Partial& partial) 
   return {result};
 }
 
-Types infer_numeric(const InferContext& context) {
-  check_numeric(context);
-  return infer_nonlinear(context);
-}
-
-Types infer_neg(const InferContext& context) {
-  check_numeric(context);
-  return infer_linear(context);
-}
-
-Types infer_scale(const InferContext& context) {
-  check_floating(context);
-  return infer_linear(context);
-}
-
 Types infer_add(const InferContext& context) {
   check_numeric(context);
   const Partial partial = partial_of_sum(context, {0, 1});
@@ -57,10 +43,7 @@ Types infer_product(const InferContext& context) {
 Types infer_quotient(const InferContext& context) {
   check_floating(context);
   refuse_maximum(context);
-  if (const Partial& divisor = context.inputs[1].partial) {
-    refuse(context, fmt::format("the divisor {} is partial over {}; {}", context.names[1],
-                                mesh_text(divisor.mesh_axes), place_hint(context.names[1])));
-  }
+  refuse_partial_operand(context, 1, "the divisor");
   return infer_product(context);
 }
 
@@ -70,39 +53,21 @@ Types infer_comparison(const InferContext& context) {
   return aligned(context, DType::kBool, {});
 }
 
-Types infer_order(const InferContext& context) {
-  check_numeric(context);
-  return infer_comparison(context);
-}
-
 Types infer_logical(const InferContext& context) {
   for (size_t i = 0; i < context.inputs.size(); ++i) check_dtype(context, i, DType::kBool);
   return infer_comparison(context);
 }
 
-Types infer_is_finite(const InferContext& context) {
-  check_floating(context);
-  return infer_comparison(context);
-}
-
 void check_condition(const InferContext& context, size_t i) {
   check_dtype(context, i, DType::kBool);
-  const Partial& partial = context.inputs[i].partial;
-  if (!partial) return;
-  refuse(context, fmt::format("the condition {} is partial over {}; {}", context.names[i],
-                              mesh_text(partial.mesh_axes), place_hint(context.names[i])));
+  refuse_partial_operand(context, i, "the condition");
 }
 
 // condition, a, b: linear in a and b together.
 Types infer_where(const InferContext& context) {
   refuse_maximum(context);
   check_condition(context, 0);
-  const Type& a = context.inputs[1];
-  const Type& b = context.inputs[2];
-  if (a.dtype != b.dtype) {
-    refuse(context, fmt::format("{} is {}, {} is {}; cast one", context.names[1],
-                                dtype_name(a.dtype), context.names[2], dtype_name(b.dtype)));
-  }
+  check_dtypes_agree(context, 1, 2);
   const Partial partial = partial_of_sum(context, {1, 2});
   for (const std::string& mesh_axis : partial.mesh_axes) {
     if (!split_over(context.inputs[0], mesh_axis)) continue;
@@ -110,7 +75,7 @@ Types infer_where(const InferContext& context) {
            fmt::format("{} is partial over {}, which splits the condition {}; {}", context.names[1],
                        mesh_axis, context.names[0], place_hint(context.names[1])));
   }
-  return aligned(context, a.dtype, partial);
+  return aligned(context, context.inputs[1].dtype, partial);
 }
 
 // x, condition: linear in x.
@@ -202,11 +167,60 @@ Operand scalar_like(const Operand& x, double value) {
   return {constant(value, x.tensor.dtype(), {}, x.site).named(fmt::format("{}", value)), x.site};
 }
 
+using X = const double*;
+
+OpDef activation(std::string_view name, decltype(OpDef::vjp) vjp,
+                 decltype(ElementFunction::apply) f, double cost) {
+  return elementwise(name, infer_nonlinear_floating, vjp, {{Domain::kReal}, f, cost});
+}
+
+// The gradient of a function, on (saved, dy).
+OpDef gradient(std::string_view name, decltype(ElementFunction::apply) f, double cost) {
+  return elementwise(name, infer_gradient, nullptr, {{Domain::kReal, Domain::kReal}, f, cost});
+}
+
+// vjp of an op whose gradient op reads its operand, or its result.
+template <Tensor (*kGradient)(Operand, Operand)>
+Tensors from_operand(const VjpContext& c) {
+  return {kGradient(c.inputs[0], c.cotangents[0])};
+}
+template <Tensor (*kGradient)(Operand, Operand)>
+Tensors from_result(const VjpContext& c) {
+  return {kGradient(c.outputs[0], c.cotangents[0])};
+}
+
+Tensors softplus_vjp(const VjpContext& c) { return {mul(c.cotangents[0], sigmoid(c.inputs[0]))}; }
+
+double sigmoid_of(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+// The density φ and the distribution function Φ of the standard normal distribution.
+double normal_density(double x) {
+  return std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+}
+double normal_cdf(double x) { return 0.5 * (1.0 + std::erf(x / std::numbers::sqrt2)); }
+
+// gelu_tanh is x·(1 + tanh u)/2 with u = sqrt(2/π)·(x + 0.044715 x³).
+constexpr double kGeluCubic = 0.044715;
+const double kGeluSlope = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+double gelu_argument(double x) { return kGeluSlope * (x + kGeluCubic * x * x * x); }
+
+double gelu_tanh_slope(double x) {
+  const double t = std::tanh(gelu_argument(x));
+  const double inner = kGeluSlope * (1.0 + 3.0 * kGeluCubic * x * x);
+  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner;
+}
+
+double silu_slope(double x) {
+  const double s = sigmoid_of(x);
+  return s + x * s * (1.0 - s);
+}
+
 }  // namespace
 
 using enum Domain;
 
-const Op kScaleOp{linear_view(elementwise("scale", infer_scale, scale_vjp))};
+const Op kScaleOp{
+    linear_view(elementwise("scale", checked<infer_linear, check_floating>, scale_vjp))};
 Tensor scale(Operand x, double factor) {
   return trace_op(kScaleOp, {x.tensor}, {{"factor", factor}}, x.site);
 }
@@ -219,8 +233,8 @@ const Op kStopGradientOp{[] {
 }()};
 Tensor stop_gradient(Operand x) { return trace_unary(kStopGradientOp, x); }
 
-const Op kNegOp{
-    linear_view(elementwise("neg", infer_neg, neg_vjp, {{kReal}, [](X x) { return -x[0]; }}))};
+const Op kNegOp{linear_view(elementwise("neg", checked<infer_linear, check_numeric>, neg_vjp,
+                                        {{kReal}, [](X x) { return -x[0]; }}))};
 Tensor neg(Operand x) { return trace_unary(kNegOp, x); }
 
 const Op kExpOp{elementwise("exp", infer_nonlinear_floating, exp_vjp,
@@ -243,12 +257,12 @@ const Op kSquareOp{elementwise("square", infer_nonlinear_floating, square_vjp,
                                {{kReal}, [](X x) { return x[0] * x[0]; }})};
 Tensor square(Operand x) { return trace_unary(kSquareOp, x); }
 
-const Op kAbsOp{
-    elementwise("abs", infer_numeric, abs_vjp, {{kReal}, [](X x) { return std::abs(x[0]); }})};
+const Op kAbsOp{elementwise("abs", checked<infer_nonlinear, check_numeric>, abs_vjp,
+                            {{kReal}, [](X x) { return std::abs(x[0]); }})};
 Tensor abs(Operand x) { return trace_unary(kAbsOp, x); }
 
 const Op kSignOp{
-    elementwise("sign", infer_numeric, no_vjp,
+    elementwise("sign", checked<infer_nonlinear, check_numeric>, no_vjp,
                 {{kReal}, [](X x) { return static_cast<double>((x[0] > 0) - (x[0] < 0)); }})};
 Tensor sign(Operand x) { return trace_unary(kSignOp, x); }
 
@@ -284,11 +298,11 @@ const Op kPowOp{elementwise("pow", infer_nonlinear_floating, pow_vjp,
                             {{kPositive, kReal}, [](X x) { return std::pow(x[0], x[1]); }, 200})};
 Tensor pow(Operand a, Operand b) { return trace_binary(kPowOp, a, b); }
 
-const Op kMaximumOp{elementwise("maximum", infer_numeric, maximum_vjp,
+const Op kMaximumOp{elementwise("maximum", checked<infer_nonlinear, check_numeric>, maximum_vjp,
                                 {{kReal, kReal}, [](X x) { return std::fmax(x[0], x[1]); }})};
 Tensor maximum(Operand a, Operand b) { return trace_binary(kMaximumOp, a, b); }
 
-const Op kMinimumOp{elementwise("minimum", infer_numeric, minimum_vjp,
+const Op kMinimumOp{elementwise("minimum", checked<infer_nonlinear, check_numeric>, minimum_vjp,
                                 {{kReal, kReal}, [](X x) { return std::fmin(x[0], x[1]); }})};
 Tensor minimum(Operand a, Operand b) { return trace_binary(kMinimumOp, a, b); }
 
@@ -296,11 +310,11 @@ const Op kEqualOp{elementwise("equal", infer_comparison, nullptr,
                               {{kReal, kReal}, [](X x) { return truth(x[0] == x[1]); }})};
 Tensor equal(Operand a, Operand b) { return trace_binary(kEqualOp, a, b); }
 
-const Op kLessOp{elementwise("less", infer_order, nullptr,
+const Op kLessOp{elementwise("less", checked<infer_comparison, check_numeric>, nullptr,
                              {{kReal, kReal}, [](X x) { return truth(x[0] < x[1]); }})};
 Tensor less(Operand a, Operand b) { return trace_binary(kLessOp, a, b); }
 
-const Op kLessEqualOp{elementwise("less_equal", infer_order, nullptr,
+const Op kLessEqualOp{elementwise("less_equal", checked<infer_comparison, check_numeric>, nullptr,
                                   {{kReal, kReal}, [](X x) { return truth(x[0] <= x[1]); }})};
 Tensor less_equal(Operand a, Operand b) { return trace_binary(kLessEqualOp, a, b); }
 
@@ -318,7 +332,7 @@ const Op kLogicalNotOp{elementwise("logical_not", infer_logical, nullptr,
                                    {{kBool}, [](X x) { return truth(x[0] == 0); }})};
 Tensor logical_not(Operand x) { return trace_unary(kLogicalNotOp, x); }
 
-const Op kIsFiniteOp{elementwise("is_finite", infer_is_finite, nullptr,
+const Op kIsFiniteOp{elementwise("is_finite", checked<infer_comparison, check_floating>, nullptr,
                                  {{kReal}, [](X x) { return truth(std::isfinite(x[0])); }})};
 Tensor is_finite(Operand x) { return trace_unary(kIsFiniteOp, x); }
 
@@ -336,5 +350,66 @@ Tensor where(Operand condition, Operand a, Operand b) {
 Tensor operator+(Operand a, double b) { return add(a, scalar_like(a, b)); }
 Tensor operator-(Operand a, double b) { return add(a, scalar_like(a, -b)); }
 Tensor operator-(double a, Operand b) { return sub(scalar_like(b, a), b); }
+
+const Op kTanhOp{activation(
+    "tanh", from_result<tanh_grad>, [](X x) { return std::tanh(x[0]); }, 18)};
+Tensor tanh(Operand x) { return trace_unary(kTanhOp, x); }
+
+Tensor soft_cap(Operand x, double cap) { return cap > 0.0 ? tanh(x / cap) * cap : x.tensor; }
+
+Tensor soft_cap_grad(Operand y, Operand dy, double cap) {
+  return cap > 0.0 ? dy * (1.0 - square(y / cap)) : dy.tensor;
+}
+
+const Op kSigmoidOp{activation(
+    "sigmoid", from_result<sigmoid_grad>, [](X x) { return sigmoid_of(x[0]); }, 18)};
+Tensor sigmoid(Operand x) { return trace_unary(kSigmoidOp, x); }
+
+const Op kReluOp{activation(
+    "relu", from_result<relu_grad>, [](X x) { return std::fmax(x[0], 0.0); }, 1)};
+Tensor relu(Operand x) { return trace_unary(kReluOp, x); }
+
+// In the stable form max(x, 0) + log(1 + e^-|x|).
+const Op kSoftplusOp{activation(
+    "softplus", softplus_vjp,
+    [](X x) { return std::fmax(x[0], 0.0) + std::log1p(std::exp(-std::abs(x[0]))); }, 30)};
+Tensor softplus(Operand x) { return trace_unary(kSoftplusOp, x); }
+
+const Op kSiluOp{activation(
+    "silu", from_operand<silu_grad>, [](X x) { return x[0] * sigmoid_of(x[0]); }, 18)};
+Tensor silu(Operand x) { return trace_unary(kSiluOp, x); }
+
+const Op kGeluOp{activation(
+    "gelu", from_operand<gelu_grad>, [](X x) { return x[0] * normal_cdf(x[0]); }, 25)};
+Tensor gelu(Operand x) { return trace_unary(kGeluOp, x); }
+
+const Op kGeluTanhOp{activation(
+    "gelu_tanh", from_operand<gelu_tanh_grad>,
+    [](X x) { return 0.5 * x[0] * (1.0 + std::tanh(gelu_argument(x[0]))); }, 22)};
+Tensor gelu_tanh(Operand x) { return trace_unary(kGeluTanhOp, x); }
+
+const Op kTanhGradOp{gradient(
+    "tanh_grad", [](X x) { return x[1] * (1.0 - x[0] * x[0]); }, 1)};
+Tensor tanh_grad(Operand y, Operand dy) { return trace_binary(kTanhGradOp, y, dy); }
+
+const Op kSigmoidGradOp{gradient(
+    "sigmoid_grad", [](X x) { return x[1] * x[0] * (1.0 - x[0]); }, 1)};
+Tensor sigmoid_grad(Operand y, Operand dy) { return trace_binary(kSigmoidGradOp, y, dy); }
+
+const Op kReluGradOp{gradient(
+    "relu_grad", [](X x) { return x[0] > 0.0 ? x[1] : 0.0; }, 1)};
+Tensor relu_grad(Operand y, Operand dy) { return trace_binary(kReluGradOp, y, dy); }
+
+const Op kSiluGradOp{gradient(
+    "silu_grad", [](X x) { return x[1] * silu_slope(x[0]); }, 20)};
+Tensor silu_grad(Operand x, Operand dy) { return trace_binary(kSiluGradOp, x, dy); }
+
+const Op kGeluGradOp{gradient(
+    "gelu_grad", [](X x) { return x[1] * (normal_cdf(x[0]) + x[0] * normal_density(x[0])); }, 35)};
+Tensor gelu_grad(Operand x, Operand dy) { return trace_binary(kGeluGradOp, x, dy); }
+
+const Op kGeluTanhGradOp{gradient(
+    "gelu_tanh_grad", [](X x) { return x[1] * gelu_tanh_slope(x[0]); }, 28)};
+Tensor gelu_tanh_grad(Operand x, Operand dy) { return trace_binary(kGeluTanhGradOp, x, dy); }
 
 }  // namespace tessera

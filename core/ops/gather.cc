@@ -19,22 +19,16 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Ids must not be partial.
 void check_ids(const InferContext& context) {
   check_dtype(context, 1, DType::kI32);
-  const Partial& partial = context.inputs[1].partial;
-  if (!partial) return;
-  refuse(context, fmt::format("the indices {} are partial over {}; {}", context.names[1],
-                              mesh_text(partial.mesh_axes), place_hint(context.names[1])));
+  refuse_partial_operand(context, 1, "the index tensor");
 }
 
 // These ops are typed like one_hot(ids, axis), which cannot use a mesh axis twice.
 void check_one_hot(const InferContext& context, const Axis& axis) {
   for (const std::string& mesh_axis : axis.split) {
     for (const Axis& other : context.inputs[1].axes) {
-      if (std::find(other.split.begin(), other.split.end(), mesh_axis) == other.split.end()) {
-        continue;
-      }
+      if (!contains(other.split, mesh_axis)) continue;
       refuse(context, fmt::format("{} {}, {} {}; {}", context.names[0], axis.text(),
                                   context.names[1], other.text(), place_hint(context.names[0])));
     }
@@ -47,7 +41,7 @@ Partial plus_split(const InferContext& context, Partial partial, const Names& sp
   return {PartialKind::kSum, mesh_union(context.mesh, partial.mesh_axes, split)};
 }
 
-std::vector<Type> infer_gather(const InferContext& context) {
+Types infer_gather(const InferContext& context) {
   const Type &table = context.inputs[0], &ids = context.inputs[1];
   check_ids(context);
   const Partial partial = partial_of_product(context);
@@ -69,16 +63,13 @@ std::vector<Type> infer_gather(const InferContext& context) {
 }
 
 // Attributes "axis", "size" and "split": the axis that replaces the axes of ids.
-std::vector<Type> infer_scatter_add(const InferContext& context) {
+Types infer_scatter_add(const InferContext& context) {
   const Type &updates = context.inputs[0], &ids = context.inputs[1];
   const Axis axis{context.attributes.get<std::string>("axis"),
                   context.attributes.get<int64_t>("size"), context.attributes.get<Names>("split")};
   check_ids(context);
   Partial partial = partial_of_product(context);
-  if (!is_floating(updates.dtype)) {
-    refuse(context, fmt::format("{} is {}, expected a floating dtype; cast it", context.names[0],
-                                dtype_name(updates.dtype)));
-  }
+  check_floating_operand(context, 0);
   for (size_t i = 0; i < ids.axes.size(); ++i) {
     if (i < updates.axes.size() && updates.axes[i].name == ids.axes[i].name) continue;
     refuse(context,
@@ -95,19 +86,17 @@ std::vector<Type> infer_scatter_add(const InferContext& context) {
   return {result};
 }
 
-std::vector<Type> infer_pick(const InferContext& context) {
+Types infer_pick(const InferContext& context) {
   const Type &x = context.inputs[0], &ids = context.inputs[1];
   check_ids(context);
   const Partial partial = partial_of_product(context);
   const Axis& axis = axis_of(context, 0, context.attributes.get<std::string>("axis"));
-  Type result{x.dtype, {}, plus_split(context, partial, axis.split)};
-  for (const Axis& kept : x.axes) {
-    if (kept.name != axis.name) result.axes.push_back(kept);
-  }
+  Type result = without_axis(x, axis.name, x.dtype);
+  result.partial = plus_split(context, partial, axis.split);
   if (result.names() != ids.names()) {
     refuse(context,
            fmt::format("{} is {} and {} is {}; expected the same axes in the same order, "
-                       "but for {}",
+                       "without {}",
                        context.names[0], x.text(), context.names[1], ids.text(), axis.name));
   }
   check_agreement(context, 0, 1);
@@ -131,10 +120,6 @@ Tensors pick_vjp(const VjpContext& c) {
   return {match(mul(chosen, c.cotangents[0]), x), Tensor()};
 }
 
-double update_flops(const Graph& graph, const Node& node) {
-  return static_cast<double>(graph.type(node.inputs[0]).elements());
-}
-
 }  // namespace
 
 const Op kGatherOp{{.name = "gather",
@@ -147,7 +132,7 @@ const Op kScatterAddOp{{.name = "scatter_add",
                         .op_class = OpClass::kOther,
                         .infer = infer_scatter_add,
                         .vjp = scatter_add_vjp,
-                        .flops = update_flops,
+                        .flops = flops_per_element<1>,
                         .anchor = ShardAnchor::kResult,
                         .axis_size = {.axis = "axis", .size = "size"}}};
 const Op kPickOp{{.name = "pick",

@@ -12,20 +12,18 @@ namespace tessera {
 namespace {
 
 // constant, iota, causal_mask: attribute "type" is the result's type.
-std::vector<Type> infer_generator(const InferContext& context) {
+Types infer_generator(const InferContext& context) {
   return {context.attributes.get<Type>("type")};
 }
 
 // one_hot: attributes "axis", "size", "split" and "dtype" describe the new, last axis.
-std::vector<Type> infer_one_hot(const InferContext& context) {
+Types infer_one_hot(const InferContext& context) {
   refuse_partial(context, 0);
   check_dtype(context, 0, DType::kI32);
   Type type = context.inputs[0];
   type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
   const std::string& name = context.attributes.get<std::string>("axis");
-  if (type.has(name)) {
-    refuse(context, fmt::format("{} has an axis {} already; rename it", context.names[0], name));
-  }
+  refuse_axis(context, 0, name);
   type.axes.push_back({name, context.attributes.get<int64_t>("size"),
                        context.attributes.get<std::vector<std::string>>("split")});
   check_mesh_axes_once(context, type);

@@ -2,8 +2,8 @@
 // Generators: constants, positions and masks. The splits of the given axes are the result's layout.
 #pragma once
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

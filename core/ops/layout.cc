@@ -32,37 +32,28 @@ Type with_axis(const InferContext& context, std::string_view name, size_t& posit
   return context.inputs[0];
 }
 
-void refuse_present(const InferContext& context, std::string_view name) {
-  if (!context.inputs[0].has(name)) return;
-  refuse(context, fmt::format("{} has an axis {} already: it is {}", context.names[0], name,
-                              context.inputs[0].text()));
-}
-
-std::vector<Type> infer_rename(const InferContext& context) {
+Types infer_rename(const InferContext& context) {
   size_t position = 0;
   Type type = with_axis(context, text(context.attributes, "from"), position);
-  refuse_present(context, text(context.attributes, "to"));
+  refuse_axis(context, 0, text(context.attributes, "to"));
   type.axes[position].name = text(context.attributes, "to");
   return {type};
 }
 
-std::vector<Type> infer_transpose(const InferContext& context) {
+Types infer_transpose(const InferContext& context) {
   refuse_maximum(context);
   const Type& x = context.inputs[0];
   const Names& order = context.attributes.get<Names>("order");
-  Names sorted_order = order, sorted_axes = x.names();
-  std::sort(sorted_order.begin(), sorted_order.end());
-  std::sort(sorted_axes.begin(), sorted_axes.end());
-  if (sorted_order != sorted_axes) {
-    refuse(context, fmt::format("order [{}] is not one of all axes [{}] of {}", joined(order),
-                                joined(x.names()), context.names[0]));
+  if (!std::ranges::is_permutation(order, x.names())) {
+    refuse(context, fmt::format("order [{}] must name each axis of {}: [{}]", joined(order),
+                                context.names[0], joined(x.names())));
   }
   Type type{x.dtype, {}, x.partial};
   for (const std::string& name : order) type.axes.push_back(x.axis(name));
   return {type};
 }
 
-std::vector<Type> infer_split(const InferContext& context) {
+Types infer_split(const InferContext& context) {
   size_t position = 0;
   Type type = with_axis(context, text(context.attributes, "axis"), position);
   const Axis whole = type.axes[position];
@@ -70,7 +61,7 @@ std::vector<Type> infer_split(const InferContext& context) {
                    whole.split};
   const Axis inner{text(context.attributes, "inner"), number(context.attributes, "inner_size"), {}};
   for (const Axis& part : {outer, inner}) {
-    if (part.name != whole.name) refuse_present(context, part.name);
+    if (part.name != whole.name) refuse_axis(context, 0, part.name);
   }
   if (outer.size * inner.size != whole.size) {
     refuse(context, fmt::format("{}={} of {} is not {}={} times {}={}", whole.name, whole.size,
@@ -81,7 +72,7 @@ std::vector<Type> infer_split(const InferContext& context) {
   return {type};
 }
 
-std::vector<Type> infer_merge(const InferContext& context) {
+Types infer_merge(const InferContext& context) {
   size_t position = 0;
   Type type = with_axis(context, text(context.attributes, "outer"), position);
   const Axis& outer = axis_of(context, 0, text(context.attributes, "outer"));
@@ -92,13 +83,13 @@ std::vector<Type> infer_merge(const InferContext& context) {
                                 "transpose it",
                                 outer.name, inner.name, context.names[0], type.text()));
   }
-  if (merged != outer.name && merged != inner.name) refuse_present(context, merged);
+  if (merged != outer.name && merged != inner.name) refuse_axis(context, 0, merged);
   type.axes[position] = {merged, outer.size * inner.size, outer.split};
   type.axes.erase(type.axes.begin() + static_cast<int64_t>(position) + 1);
   return {type};
 }
 
-std::vector<Type> infer_slice(const InferContext& context) {
+Types infer_slice(const InferContext& context) {
   size_t position = 0;
   Type type = with_axis(context, text(context.attributes, "axis"), position);
   const Axis& axis = unsplit_axis_of(context, 0, text(context.attributes, "axis"));
@@ -112,7 +103,7 @@ std::vector<Type> infer_slice(const InferContext& context) {
   return {type};
 }
 
-std::vector<Type> infer_pad(const InferContext& context) {
+Types infer_pad(const InferContext& context) {
   size_t position = 0;
   Type type = with_axis(context, text(context.attributes, "axis"), position);
   unsplit_axis_of(context, 0, text(context.attributes, "axis"));
@@ -125,7 +116,7 @@ std::vector<Type> infer_pad(const InferContext& context) {
   return {type};
 }
 
-std::vector<Type> infer_concat(const InferContext& context) {
+Types infer_concat(const InferContext& context) {
   const std::string& name = text(context.attributes, "axis");
   size_t position = 0;
   Type type = with_axis(context, name, position);
@@ -146,7 +137,7 @@ std::vector<Type> infer_concat(const InferContext& context) {
   return {type};
 }
 
-std::vector<Type> infer_shift(const InferContext& context) {
+Types infer_shift(const InferContext& context) {
   refuse_maximum(context);
   unsplit_axis_of(context, 0, text(context.attributes, "axis"));
   // Each rank would add a fill other than zero.
@@ -228,8 +219,6 @@ constexpr OpDef view(std::string_view name, decltype(OpDef::infer) infer,
   return op;
 }
 
-std::vector<Type> infer_copy(const InferContext& context) { return {context.inputs[0]}; }
-
 }  // namespace
 
 const Op kRenameOp{view("rename", infer_rename, rename_vjp)};
@@ -244,7 +233,7 @@ const Op kSliceOp{selection("slice", infer_slice, slice_vjp)};
 const Op kPadOp{movement("pad", infer_pad, pad_vjp)};
 const Op kConcatOp{movement("concat", infer_concat, concat_vjp)};
 const Op kShiftRightOp{movement("shift_right", infer_shift, shift_vjp)};
-const Op kCopyOp{movement("copy", infer_copy, nullptr)};
+const Op kCopyOp{movement("copy", infer_same, nullptr)};
 
 Tensor rename(Operand x, std::string_view from, std::string_view to) {
   return trace_op(kRenameOp, {x.tensor}, {{"from", std::string(from)}, {"to", std::string(to)}},
@@ -253,6 +242,18 @@ Tensor rename(Operand x, std::string_view from, std::string_view to) {
 
 Tensor transpose(Operand x, std::string_view order) {
   return trace_op(kTransposeOp, {x.tensor}, {{"order", names_at(x, order)}}, x.site);
+}
+
+Tensor axis_last(Operand x, std::string_view axis) {
+  Names names = x.tensor.type().names();
+  const auto found = std::find(names.begin(), names.end(), axis);
+  if (found == names.end() || found + 1 == names.end()) return x.tensor;
+  std::rotate(found, found + 1, names.end());
+  return transpose(x, joined(names));
+}
+
+Tensor in_order_of(Operand x, const Type& like) {
+  return x.tensor.type().names() == like.names() ? x.tensor : transpose(x, joined(like.names()));
 }
 
 Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner) {

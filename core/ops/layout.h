@@ -4,14 +4,18 @@
 
 #include <string_view>
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 
 Tensor rename(Operand x, std::string_view from, std::string_view to);
 Tensor transpose(Operand x,
                  std::string_view order);  // "heads batch seq": all axes, in a new order.
+// x with `axis` moved last (composite ops reduce over their last axis), and x in the axis order of
+// `like`; x itself if the order is right.
+Tensor axis_last(Operand x, std::string_view axis);
+Tensor in_order_of(Operand x, const Type& like);
 // axis -> outer inner; the outer axis takes the axis's split ("heads/mdl" of 8x64).
 Tensor split_axis(Operand x, std::string_view axis, Axis outer, Axis inner);
 // Adjacent axes outer, inner -> axis; the inner one must be unsplit.

@@ -12,8 +12,8 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/composite.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/layout.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
@@ -45,30 +45,29 @@ struct GradOperands {
   Tensor x, scale, rstd, mean, cotangent;
 };
 
-double flops_norm(const Graph& graph, const Node& node) {
-  return 6.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
-}
-
 // Scale and bias have the normalised axis alone, and one dtype.
 void check_weights(const InferContext& context, size_t begin, size_t end, const Axis& axis) {
   for (size_t i = begin; i < end; ++i) {
     check_same_axes(context, i, {axis});
-    if (context.inputs[i].dtype != context.inputs[begin].dtype) {
-      refuse(context, fmt::format("{} is {}, {} is {}; cast one", context.names[begin],
-                                  dtype_name(context.inputs[begin].dtype), context.names[i],
-                                  dtype_name(context.inputs[i].dtype)));
-    }
+    check_dtypes_agree(context, begin, i);
   }
 }
 
-std::vector<Type> infer_norm_grad(const InferContext& context) {
+// Sums over every axis but `axis`.
+Tensor sum_to_axis(const Tensor& x, std::string_view axis) {
+  std::vector<std::string> names = x.type().names();
+  std::erase(names, axis);
+  return names.empty() ? x : reduce_sum(x, joined(names));
+}
+
+Types infer_norm_grad(const InferContext& context) {
   const NormAttributes norm(context.attributes);
   refuse_partial(context);
   check_floating(context);
   const Type& x = context.inputs[0];
   check_weights(context, 1, norm.has_scale ? 2 : 1, unsplit_last_axis_of(context, 0, norm.axis));
   check_same_axes(context, context.inputs.size() - 1, x.axes);
-  std::vector<Type> types = {x};
+  Types types = {x};
   if (norm.has_scale) {
     types.push_back(sum_to_axis_type(context, x, norm.axis, context.inputs[1].dtype));
     if (norm.has_bias) types.push_back(types.back());
@@ -76,7 +75,7 @@ std::vector<Type> infer_norm_grad(const InferContext& context) {
   return types;
 }
 
-std::vector<Tensor> decompose_norm_grad(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_norm_grad(const Node& node, std::span<const Tensor> inputs) {
   const NormAttributes norm(node.attributes);
   const GradOperands operands(norm, inputs);
   Tensor normalised = widened(operands.x);
@@ -87,7 +86,7 @@ std::vector<Tensor> decompose_norm_grad(const Node& node, std::span<const Tensor
 
   Tensor dx = scaled - normalised * reduce_mean(scaled * normalised, norm.axis);
   if (norm.centered) dx = dx - reduce_mean(scaled, norm.axis);
-  std::vector<Tensor> results = {as_dtype(dx * operands.rstd, operands.x.dtype())};
+  Tensors results = {as_dtype(dx * operands.rstd, operands.x.dtype())};
   if (norm.has_scale) {
     results.push_back(
         as_dtype(sum_to_axis(cotangent * normalised, norm.axis), operands.scale.dtype()));
@@ -97,18 +96,7 @@ std::vector<Tensor> decompose_norm_grad(const Node& node, std::span<const Tensor
   return results;
 }
 
-double flops_norm_grad(const Graph& graph, const Node& node) {
-  return 12.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
-}
-
-constexpr OpDef norm_grad(std::string_view name) {
-  return {.name = name,
-          .op_class = OpClass::kReduction,
-          .infer = infer_norm_grad,
-          .decomposition = decompose_norm_grad,
-          .flops = flops_norm_grad};
-}
-std::vector<Type> infer_norm(const InferContext& context) {
+Types infer_norm(const InferContext& context) {
   const NormAttributes norm(context.attributes);
   refuse_partial(context);
   check_floating(context);
@@ -119,37 +107,30 @@ std::vector<Type> infer_norm(const InferContext& context) {
   return {x, statistic};
 }
 
-// Reduces a mean over a split axis, which is a partial sum; others stay as they are.
-Tensor unsplit(const Tensor& x) {
-  Type type = x.type();
-  type.partial = {};
-  return reshard(x, type);
-}
-
 // With primitive ops; the normalised axis may be split.
-std::vector<Tensor> normalised(const NormAttributes& norm, std::span<const Tensor> inputs) {
+Tensors normalised(const NormAttributes& norm, std::span<const Tensor> inputs) {
   Tensor x = widened(inputs[0]);
   Tensor mean;
   if (norm.centered) {
-    mean = unsplit(reduce_mean(x, norm.axis));
+    mean = reduced(reduce_mean(x, norm.axis));
     x = x - mean;
   }
-  const Tensor rstd = rsqrt(unsplit(reduce_mean(square(x), norm.axis)) + norm.epsilon);
+  const Tensor rstd = rsqrt(reduced(reduce_mean(square(x), norm.axis)) + norm.epsilon);
   Tensor y = x * rstd;
   if (norm.has_scale) y = y * widened(inputs[1]);
   if (norm.has_bias) y = y + widened(inputs[2]);
-  std::vector<Tensor> results = {as_dtype(y, inputs[0].dtype()), rstd};
+  Tensors results = {as_dtype(y, inputs[0].dtype()), rstd};
   if (norm.centered) results.push_back(mean);
   return results;
 }
 
-std::vector<Tensor> decompose_norm(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_norm(const Node& node, std::span<const Tensor> inputs) {
   return normalised(NormAttributes(node.attributes), inputs);
 }
 
-std::vector<Tensor> vjp_norm(const VjpContext& context) {
+Tensors vjp_norm(const VjpContext& context) {
   const NormAttributes norm(context.node.attributes);
-  std::vector<Tensor> operands = {context.inputs[0]};
+  Tensors operands = {context.inputs[0]};
   if (norm.has_scale) operands.push_back(context.inputs[1]);
   operands.insert(operands.end(), context.outputs.begin() + 1, context.outputs.end());
   operands.push_back(context.cotangents[0]);
@@ -157,14 +138,6 @@ std::vector<Tensor> vjp_norm(const VjpContext& context) {
                     context.node.attributes, context.node.site);
 }
 
-constexpr OpDef norm_op(std::string_view name) {
-  return {.name = name,
-          .op_class = OpClass::kReduction,
-          .infer = infer_norm,
-          .vjp = vjp_norm,
-          .decomposition = decompose_norm,
-          .flops = flops_norm};
-}
 // Scale and bias must be split like the axis they multiply.
 void check_split_alike(const OpDef& op, std::span<const Tensor> operands, std::string_view axis,
                        const SourceSite& site) {
@@ -181,8 +154,8 @@ void check_split_alike(const OpDef& op, std::span<const Tensor> operands, std::s
 
 Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const Tensor& bias,
                   std::string_view axis, double epsilon) {
-  if (bias && !scale) fail("{}: a bias needs a scale beside it", op.name);
-  std::vector<Tensor> operands = {axis_last(x, axis)};
+  if (bias && !scale) fail("{}: bias is given, scale is not; a bias needs a scale", op.name);
+  Tensors operands = {axis_last(x, axis)};
   if (scale) operands.push_back(scale);
   if (bias) operands.push_back(bias);
   const Attributes attributes = {{"axis", std::string(axis)},
@@ -202,7 +175,7 @@ Tensor trace_norm(const OpDef& op, const Operand& x, const Tensor& scale, const 
 
 const std::string& axis_of(const Node& node) { return node.attributes.get<std::string>("axis"); }
 
-std::vector<Type> infer_softmax(const InferContext& context) {
+Types infer_softmax(const InferContext& context) {
   refuse_partial(context);
   check_floating(context);
   check_same_dtype(context);
@@ -212,27 +185,40 @@ std::vector<Type> infer_softmax(const InferContext& context) {
   return {context.inputs[0]};
 }
 
-double flops_softmax(const Graph& graph, const Node& node) {
-  return 5.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
-}
-
 // Operands: the softmax and its cotangent.
-std::vector<Tensor> decompose_softmax_grad(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_softmax_grad(const Node& node, std::span<const Tensor> inputs) {
   const Tensor y = widened(inputs[0]);
   const Tensor product = y * widened(inputs[1]);
   const Tensor dx = product - y * reduce_sum(product, axis_of(node));
   return {as_dtype(dx, inputs[0].dtype())};
 }
 
-std::vector<Tensor> decompose_softmax(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_softmax(const Node& node, std::span<const Tensor> inputs) {
   const Tensor x = widened(inputs[0]);
   const Tensor exponential = exp(x - reduce_max(x, axis_of(node)));
   return {as_dtype(exponential / reduce_sum(exponential, axis_of(node)), inputs[0].dtype())};
 }
 
-std::vector<Tensor> vjp_softmax(const VjpContext& context) {
+Tensors vjp_softmax(const VjpContext& context) {
   return trace_node(kSoftmaxGradOp, {context.outputs[0], context.cotangents[0]},
                     context.node.attributes, context.node.site);
+}
+
+constexpr OpDef norm_op(std::string_view name) {
+  return {.name = name,
+          .op_class = OpClass::kReduction,
+          .infer = infer_norm,
+          .vjp = vjp_norm,
+          .decomposition = decompose_norm,
+          .flops = flops_per_element<6>};
+}
+
+constexpr OpDef norm_grad(std::string_view name) {
+  return {.name = name,
+          .op_class = OpClass::kReduction,
+          .infer = infer_norm_grad,
+          .decomposition = decompose_norm_grad,
+          .flops = flops_per_element<12>};
 }
 
 }  // namespace
@@ -241,6 +227,14 @@ const Op kRmsNormGradOp{norm_grad("rms_norm_grad")};
 const Op kLayerNormGradOp{norm_grad("layer_norm_grad")};
 const Op kRmsNormOp{norm_op("rms_norm")};
 const Op kLayerNormOp{norm_op("layer_norm")};
+
+Tensor reduce_mean(Operand x, std::string_view axes) {
+  const Tensor sum = reduce_sum(x, axes);
+  double count = 1.0;
+  for (const std::string& name : parse_names(axes))
+    count *= static_cast<double>(x.tensor.size(name));
+  return scale({sum, x.site}, 1.0 / count);
+}
 
 Tensor rms_norm(Operand x, const Tensor& scale, std::string_view axis, double epsilon) {
   return trace_norm(kRmsNormOp, x, scale, {}, axis, epsilon);
@@ -255,13 +249,13 @@ const Op kSoftmaxGradOp{{.name = "softmax_grad",
                          .op_class = OpClass::kReduction,
                          .infer = infer_softmax,
                          .decomposition = decompose_softmax_grad,
-                         .flops = flops_softmax}};
+                         .flops = flops_per_element<5>}};
 const Op kSoftmaxOp{{.name = "softmax",
                      .op_class = OpClass::kReduction,
                      .infer = infer_softmax,
                      .vjp = vjp_softmax,
                      .decomposition = decompose_softmax,
-                     .flops = flops_softmax}};
+                     .flops = flops_per_element<5>}};
 
 Tensor softmax(Operand x, std::string_view axis) {
   const Tensor y =

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm, LayerNorm and softmax over one axis: statistics and arithmetic in f32, result in x's
-// dtype. Norms over a split axis run as their decomposition, whose means are summed across devices;
-// scale and bias must then be split like x.
+// Means, and RMSNorm, LayerNorm and softmax over one axis: statistics and arithmetic in f32, result
+// in x's dtype. Norms over a split axis run as their decomposition, whose means are summed across
+// devices; scale and bias must then be split like x.
 #pragma once
 
 #include <string_view>
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
+
+Tensor reduce_mean(Operand x, std::string_view axes);  // In x's dtype.
 
 // x·rsqrt(mean(x²) + epsilon)·scale (Zhang and Sennrich, 2019). `scale` has only `axis`; invalid:
 // no scale.

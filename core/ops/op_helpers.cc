@@ -7,11 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/graph/trace.h"
-#include "core/graph/typing.h"
 
 namespace tessera {
-
-double no_flops(const Graph&, const Node&) { return 0.0; }
 
 OpDef elementwise(std::string_view name, decltype(OpDef::infer) infer, decltype(OpDef::vjp) vjp,
                   const ElementFunction& element) {
@@ -44,22 +41,12 @@ std::vector<std::string> names_at(const Operand& operand, std::string_view text)
   return parse_names(text);
 }
 
-Types infer_linear(const InferContext& context) {
-  refuse_maximum(context);
-  return {context.inputs[0]};
-}
-
 Types infer_nonlinear(const InferContext& context) {
   refuse_partial(context);
   check_same_dtype(context);
   const Type result = make_type(context.inputs[0].dtype, aligned_axes(context));
   check_mesh_axes_once(context, result);
   return {result};
-}
-
-Types infer_nonlinear_floating(const InferContext& context) {
-  check_floating(context);
-  return infer_nonlinear(context);
 }
 
 Types infer_gradient(const InferContext& context) {
@@ -72,19 +59,57 @@ Types infer_gradient(const InferContext& context) {
   return {result};
 }
 
+void check_floating_operand(const InferContext& context, size_t i) {
+  const DType dtype = context.inputs[i].dtype;
+  if (is_floating(dtype)) return;
+  refuse(context, fmt::format("{} is {}, expected a floating dtype; cast it", context.names[i],
+                              dtype_name(dtype)));
+}
+
+void check_dtypes_agree(const InferContext& context, size_t a, size_t i) {
+  const DType expected = context.inputs[a].dtype, dtype = context.inputs[i].dtype;
+  if (dtype == expected) return;
+  refuse(context, fmt::format("{} is {}, {} is {}; cast one", context.names[a],
+                              dtype_name(expected), context.names[i], dtype_name(dtype)));
+}
+
+void refuse_partial_operand(const InferContext& context, size_t i, std::string_view role) {
+  const Partial& partial = context.inputs[i].partial;
+  if (!partial) return;
+  refuse(context, fmt::format("{} {} is partial over {}; {}", role, context.names[i],
+                              mesh_text(partial.mesh_axes), place_hint(context.names[i])));
+}
+
+void refuse_axis(const InferContext& context, size_t i, std::string_view name) {
+  if (!context.inputs[i].has(name)) return;
+  refuse(context, fmt::format("{} has an axis {} already: it is {}; rename one", context.names[i],
+                              name, context.inputs[i].text()));
+}
+
+void check_axis_names(const InferContext& context, size_t i, std::string_view names) {
+  const Type& type = context.inputs[i];
+  if (joined(type.names()) == names) return;
+  refuse(context, fmt::format("{} is {}, expected the axes \"{}\" in this order; rename or "
+                              "transpose it",
+                              context.names[i], type.text(), names));
+}
+
 Type without_axis(Type type, std::string_view axis, DType dtype) {
   type.dtype = dtype;
   type.axes.erase(type.axes.begin() + type.find(axis));
   return type;
 }
 
+const Axis& last_axis_of(const InferContext& context, size_t i, std::string_view name) {
+  const Axis& axis = axis_of(context, i, name);
+  if (&axis == &context.inputs[i].axes.back()) return axis;
+  refuse(context, fmt::format("{} is not the last axis of {}, which is {}; transpose it", name,
+                              context.names[i], context.inputs[i].text()));
+}
+
 const Axis& unsplit_last_axis_of(const InferContext& context, size_t i, std::string_view name) {
-  const Axis& axis = unsplit_axis_of(context, i, name);
-  if (context.inputs[i].axes.back().name != name) {
-    refuse(context, fmt::format("{} is not the last axis of {}, which is {}; transpose it", name,
-                                context.names[i], context.inputs[i].text()));
-  }
-  return axis;
+  unsplit_axis_of(context, i, name);
+  return last_axis_of(context, i, name);
 }
 
 void check_same_axes(const InferContext& context, size_t i, const std::vector<Axis>& expected) {

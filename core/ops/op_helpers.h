@@ -1,25 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of op definitions: attribute texts and type rules. Internal to this folder.
+// Helpers of op definitions: costs, attribute texts, checks and type rules. Internal to this
+// folder.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
+#include "core/graph/typing.h"
 
 namespace tessera {
 
 using Tensors = std::vector<Tensor>;
 using Types = std::vector<Type>;
 
-// OpDef::flops of an op that only moves or generates values.
-double no_flops(const Graph& graph, const Node& node);
+// OpDef::flops of an op that only moves or generates values, and of an op with `kEach` operations
+// for each element of its first operand.
+inline double no_flops(const Graph&, const Node&) { return 0.0; }
+template <int kEach>
+double flops_per_element(const Graph& graph, const Node& node) {
+  return kEach * static_cast<double>(graph.type(node.inputs[0]).elements());
+}
 
 // "batch seq embed" from names, and names from such a text. An Error names the operand's line.
 std::string joined(const std::vector<std::string>& names);
 std::vector<std::string> names_at(const Operand& operand, std::string_view text);
+inline bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 // An elementwise op, and one of them marked as a linear view (OpDef::linear_view).
 OpDef elementwise(std::string_view name, decltype(OpDef::infer) infer, decltype(OpDef::vjp) vjp,
@@ -28,22 +39,39 @@ OpDef linear_view(OpDef op);
 Tensor trace_unary(const OpDef& op, const Operand& x);
 Tensor trace_binary(const OpDef& op, const Operand& a, const Operand& b);
 
-// One operand; a partial sum stays partial.
-Types infer_linear(const InferContext& context);
+// A type rule with checks before it: checked<infer_linear, check_numeric>.
+template <auto kRule, auto... kChecks>
+Types checked(const InferContext& context) {
+  (kChecks(context), ...);
+  return kRule(context);
+}
+
+// The type of the first operand.
+inline Types infer_same(const InferContext& context) { return {context.inputs[0]}; }
+// The same, of one operand; a partial sum stays partial.
+constexpr auto infer_linear = checked<infer_same, refuse_maximum>;
 // Any number of operands of one dtype, aligned by axis name; none may be partial.
 Types infer_nonlinear(const InferContext& context);
-Types infer_nonlinear_floating(const InferContext& context);
+constexpr auto infer_nonlinear_floating = checked<infer_nonlinear, check_floating>;
 // Operands (saved, dy), linear in dy: only dy may be partial. For gradients of nonlinear ops.
 Types infer_gradient(const InferContext& context);
+
+// Checks of operand `i`: its dtype, or that it has the dtype of operand `a`; that it is not
+// partial, where `role` names it ("the divisor"); that it lacks the axis; that it has these axes in
+// this order ("batch seq"), or these sizes and splits too, of any dtype.
+void check_floating_operand(const InferContext& context, size_t i);
+void check_dtypes_agree(const InferContext& context, size_t a, size_t i);
+void refuse_partial_operand(const InferContext& context, size_t i, std::string_view role);
+void refuse_axis(const InferContext& context, size_t i, std::string_view name);
+void check_axis_names(const InferContext& context, size_t i, std::string_view names);
+void check_same_axes(const InferContext& context, size_t i, const std::vector<Axis>& expected);
 
 // The type without one of its axes, in another dtype.
 Type without_axis(Type type, std::string_view axis, DType dtype);
 
-// The last axis of operand `i`, which must have this name and be unsplit.
+// The last axis of operand `i`, which must have this name, and be unsplit.
+const Axis& last_axis_of(const InferContext& context, size_t i, std::string_view name);
 const Axis& unsplit_last_axis_of(const InferContext& context, size_t i, std::string_view name);
-
-// Operand `i` must have these axes: same sizes, splits and order; any dtype.
-void check_same_axes(const InferContext& context, size_t i, const std::vector<Axis>& expected);
 
 // The type of a sum over every axis of `summed` but `axis`: partial over the mesh axes that split
 // the summed axes.

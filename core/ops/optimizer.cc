@@ -7,7 +7,6 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/composite.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/op_helpers.h"
@@ -18,7 +17,7 @@ namespace {
 // Operands: parameter, first and second moment, gradient; then the scalars.
 enum : size_t { kParameter, kFirst, kSecond, kGradient, kRate, kCount, kScale, kApply };
 
-std::vector<Type> infer_adam(const InferContext& context) {
+Types infer_adam(const InferContext& context) {
   refuse_partial(context);
   const Type& parameter = context.inputs[kParameter];
   for (size_t i = kParameter; i <= kGradient; ++i) {
@@ -40,7 +39,7 @@ Tensor corrected_decay(double beta, const Tensor& count) {
   return beta * (1.0 - power(beta, count)) / (1.0 - power(beta, count + 1.0));
 }
 
-std::vector<Tensor> decompose_adam(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_adam(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
   const double beta1 = attributes.get<double>("beta1");
   const double beta2 = attributes.get<double>("beta2");
@@ -66,16 +65,12 @@ std::vector<Tensor> decompose_adam(const Node& node, std::span<const Tensor> inp
           where(inputs[kApply], second, inputs[kSecond])};
 }
 
-double flops_adam(const Graph& graph, const Node& node) {
-  return 14.0 * static_cast<double>(graph.type(node.inputs[kParameter]).elements());
-}
-
 }  // namespace
 
 const Op kAdamUpdateOp{{.name = "adam_update",
                         .infer = infer_adam,
                         .decomposition = decompose_adam,
-                        .flops = flops_adam}};
+                        .flops = flops_per_element<14>}};
 
 AdamState adam_update(const AdamState& state, Operand gradient, Operand learning_rate,
                       Operand count, Operand gradient_scale, Operand apply,
@@ -86,7 +81,7 @@ AdamState adam_update(const AdamState& state, Operand gradient, Operand learning
                                  {"epsilon_root", options.epsilon_root},
                                  {"weight_decay", options.weight_decay},
                                  {"bias_corrected_decay", int64_t{options.bias_corrected_decay}}};
-  const std::vector<Tensor> next =
+  const Tensors next =
       trace_node(kAdamUpdateOp,
                  {state.parameter, state.first_moment, state.second_moment, gradient.tensor,
                   learning_rate.tensor, count.tensor, gradient_scale.tensor, apply.tensor},

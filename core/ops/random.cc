@@ -11,11 +11,11 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/composite.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
@@ -29,7 +29,7 @@ thread_local int64_t example_stride = 1;
 // examples, and the number of the first one is the last operand).
 struct Stream {
   Attributes attributes;
-  std::vector<Tensor> scalars;  // step, [loop index], [first example].
+  Tensors scalars;  // step, [loop index], [first example].
 };
 
 // The number of random nodes in the trace that use this path.
@@ -77,7 +77,7 @@ void check_batch_leads(const InferContext& context, const Type& type, std::strin
            fmt::format("{} is {}; under microbatches the batch axis must lead", name, type.text()));
 }
 
-std::vector<Type> infer_random_uniform(const InferContext& context) {
+Types infer_random_uniform(const InferContext& context) {
   check_scalars(context, 0);
   const Type& type = context.attributes.get<Type>("type");
   check_batch_leads(context, type, "the result");
@@ -85,17 +85,15 @@ std::vector<Type> infer_random_uniform(const InferContext& context) {
 }
 
 // Linear in x; replicas and the terms of a partial sum get the same mask.
-std::vector<Type> infer_dropout(const InferContext& context) {
+Types infer_dropout(const InferContext& context) {
   refuse_maximum(context);
-  if (!is_floating(context.inputs[0].dtype))
-    refuse(context, fmt::format("{} is {}, expected a floating dtype", context.names[0],
-                                dtype_name(context.inputs[0].dtype)));
+  check_floating_operand(context, 0);
   check_scalars(context, 1);
   check_batch_leads(context, context.inputs[0], context.names[0]);
   return {context.inputs[0]};
 }
 
-std::vector<Tensor> decompose_dropout(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_dropout(const Node& node, std::span<const Tensor> inputs) {
   const Tensor x = widened(inputs[0]);
   const double keep = node.attributes.get<double>("keep");
   Attributes attributes = node.attributes;
@@ -107,10 +105,10 @@ std::vector<Tensor> decompose_dropout(const Node& node, std::span<const Tensor> 
 }
 
 // The same mask, computed again from the same counters.
-std::vector<Tensor> vjp_dropout(const VjpContext& context) {
-  std::vector<Tensor> operands(context.inputs.begin(), context.inputs.end());
+Tensors vjp_dropout(const VjpContext& context) {
+  Tensors operands(context.inputs.begin(), context.inputs.end());
   operands[0] = context.cotangents[0];
-  std::vector<Tensor> cotangents(operands.size());
+  Tensors cotangents(operands.size());
   cotangents[0] = trace_op(*context.node.op, operands, context.node.attributes, context.node.site);
   return cotangents;
 }
@@ -166,7 +164,7 @@ Tensor dropout(Operand x, double rate, Operand step) {
   Stream stream = stream_here(step.tensor);
   // Rounded to f32 like in kernels, so that every backend compares with the same number.
   stream.attributes.set("keep", static_cast<double>(static_cast<float>(1.0 - rate)));
-  std::vector<Tensor> operands = {x.tensor};
+  Tensors operands = {x.tensor};
   operands.insert(operands.end(), stream.scalars.begin(), stream.scalars.end());
   return trace_op(kDropoutOp, operands, stream.attributes, x.site);
 }

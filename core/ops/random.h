@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

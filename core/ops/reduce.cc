@@ -23,16 +23,16 @@ Type without_reduced_axes(const InferContext& context, Names& split) {
   const Names& reduced = context.attributes.get<Names>("axes");
   for (const std::string& name : reduced) axis_of(context, 0, name);
   for (const Axis& axis : context.inputs[0].axes) {
-    if (std::find(reduced.begin(), reduced.end(), axis.name) == reduced.end()) {
-      type.axes.push_back(axis);
-    } else {
+    if (contains(reduced, axis.name)) {
       split = mesh_union(context.mesh, split, axis.split);
+    } else {
+      type.axes.push_back(axis);
     }
   }
   return type;
 }
 
-std::vector<Type> infer_sum(const InferContext& context) {
+Types infer_sum(const InferContext& context) {
   refuse_maximum(context);
   check_numeric(context);
   Names split = context.inputs[0].partial.mesh_axes;
@@ -41,7 +41,7 @@ std::vector<Type> infer_sum(const InferContext& context) {
   return {type};
 }
 
-std::vector<Type> infer_max(const InferContext& context) {
+Types infer_max(const InferContext& context) {
   refuse_partial(context, 0);
   check_numeric(context);
   Names split;
@@ -51,15 +51,12 @@ std::vector<Type> infer_max(const InferContext& context) {
 }
 
 // Attributes: "axes", a type whose axes are the new ones; "order", all axes of the result.
-std::vector<Type> infer_broadcast(const InferContext& context) {
+Types infer_broadcast(const InferContext& context) {
   refuse_maximum(context);
   const Type& x = context.inputs[0];
   Type all = x;
   for (const Axis& axis : context.attributes.get<Type>("axes").axes) {
-    if (x.has(axis.name)) {
-      refuse(context, fmt::format("{} has axis {} already: it is {}", context.names[0], axis.name,
-                                  x.text()));
-    }
+    refuse_axis(context, 0, axis.name);
     for (const std::string& mesh_axis : axis.split) {
       if (!x.partial.over(mesh_axis)) continue;
       refuse(context,
@@ -95,10 +92,6 @@ Tensors sum_vjp(const VjpContext& c) {
 
 Tensors broadcast_vjp(const VjpContext& c) { return {match(c.cotangents[0], c.inputs[0])}; }
 
-double reduction_flops(const Graph& graph, const Node& node) {
-  return static_cast<double>(graph.type(node.inputs[0]).elements());
-}
-
 Tensor reduce(const OpDef& op, const Operand& x, const Names& axes) {
   return trace_op(op, {x.tensor}, {{"axes", axes}}, x.site);
 }
@@ -109,11 +102,11 @@ const Op kReduceSumOp{{.name = "reduce_sum",
                        .op_class = OpClass::kReduction,
                        .infer = infer_sum,
                        .vjp = sum_vjp,
-                       .flops = reduction_flops}};
+                       .flops = flops_per_element<1>}};
 const Op kReduceMaxOp{{.name = "reduce_max",
                        .op_class = OpClass::kReduction,
                        .infer = infer_max,
-                       .flops = reduction_flops}};
+                       .flops = flops_per_element<1>}};
 const Op kBroadcastOp{{.name = "broadcast",
                        .op_class = OpClass::kDataMovement,
                        .infer = infer_broadcast,
@@ -147,10 +140,8 @@ Tensor match(const Tensor& cotangent, const Tensor& primal) {
   for (const Axis& axis : cotangent.type().axes) {
     if (!primal.has(axis.name)) extra.push_back(axis.name);
   }
-  Tensor matched = extra.empty() ? cotangent : reduce_sum(cotangent, joined(extra));
-  const std::vector<std::string> order = primal.type().names();
-  if (matched.type().names() != order) matched = transpose(matched, joined(order));
-  return matched;
+  return in_order_of(extra.empty() ? cotangent : reduce_sum(cotangent, joined(extra)),
+                     primal.type());
 }
 
 }  // namespace tessera

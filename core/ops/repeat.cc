@@ -30,11 +30,6 @@ struct Parts {
   size_t carries, stacked, constants;
 };
 
-Type stack_of(Type slice, const std::string& axis, int64_t count) {
-  slice.axes.insert(slice.axes.begin(), Axis{.name = axis, .size = count, .split = {}});
-  return slice;
-}
-
 std::vector<Type> infer_repeat(const InferContext& context) {
   const Parts parts(context.attributes);
   CHECK(context.bodies.size() == 1 && context.inputs.size() == parts.operands());
@@ -44,9 +39,9 @@ std::vector<Type> infer_repeat(const InferContext& context) {
   for (size_t i = 0; i < parts.operands(); ++i) {
     const Type& inner = body.type(body.inputs()[1 + i].value);
     const bool sliced = i >= parts.carries && i < parts.carries + parts.stacked;
-    const Type expected = sliced ? stack_of(inner, parts.axis, parts.count) : inner;
+    const Type expected = sliced ? stacked_type(inner, parts.axis, parts.count) : inner;
     if (context.inputs[i] != expected)
-      refuse(context, fmt::format("{} is {}, the body takes {}", context.names[i],
+      refuse(context, fmt::format("{} is {}, the body expects {}", context.names[i],
                                   context.inputs[i].text_sized(), expected.text_sized()));
   }
   std::vector<Type> types;
@@ -54,10 +49,10 @@ std::vector<Type> infer_repeat(const InferContext& context) {
     const Type& inner = body.type(body.outputs()[i].value);
     if (i < parts.carries && inner != context.inputs[i])
       refuse(context,
-             fmt::format("{} enters an iteration as {} and leaves it as {}; the body must "
-                         "give back what it takes (place or cast it)",
+             fmt::format("{} is {} before an iteration and {} after it; the body must return the "
+                         "type it takes (place or cast it)",
                          context.names[i], context.inputs[i].text_sized(), inner.text_sized()));
-    types.push_back(i < parts.carries ? inner : stack_of(inner, parts.axis, parts.count));
+    types.push_back(i < parts.carries ? inner : stacked_type(inner, parts.axis, parts.count));
   }
   return types;
 }
@@ -105,7 +100,7 @@ RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> ca
     for (const Tensor& outer : stacked) inner_slices.push_back(scope.slice(outer));
     const RepeatBody results = body(scope.index(), inner_carries, inner_slices);
     if (results.carries.size() != carries.size())
-      fail("repeat: the body takes {} carries and gives back {}", carries.size(),
+      fail("repeat: the body takes {} carries and returns {}", carries.size(),
            results.carries.size());
     add_outputs(*graph, results.carries, "carry");
     add_outputs(*graph, results.slices, "slice");
@@ -114,12 +109,9 @@ RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> ca
     slice_captures = scope.slices();
     constant_captures = scope.constants();
   }
-  const Attributes attributes = {{"axis", std::string(axis)},
-                                 {"count", count},
-                                 {"carries", static_cast<int64_t>(carries.size())},
-                                 {"stacked", static_cast<int64_t>(slice_captures.size())},
-                                 {"constants", static_cast<int64_t>(constant_captures.size())},
-                                 {"reversed", int64_t{0}}};
+  const Attributes attributes =
+      loop_attributes(std::string(axis), count, carries.size(), slice_captures.size(),
+                      constant_captures.size(), false);
   std::vector<Tensor> operands = std::move(carries);
   const size_t num_carries = operands.size();
   for (const Capture& capture : slice_captures) operands.push_back(capture.outer);
@@ -140,6 +132,41 @@ Tensor loop_slice(const Tensor& outer) {
 Tensor loop_index() {
   const BodyScope* body = innermost_body();
   return body == nullptr ? Tensor() : body->index();
+}
+
+bool is_repeat(const Node& node) { return node.op->op_class == OpClass::kLoop; }
+
+Loop::Loop(const Node& node)
+    : node_(&node),
+      count_(node.attributes.get<int64_t>("count")),
+      carries_(static_cast<size_t>(node.attributes.get<int64_t>("carries"))),
+      slices_(static_cast<size_t>(node.attributes.get<int64_t>("stacked"))),
+      constants_(static_cast<size_t>(node.attributes.get<int64_t>("constants"))),
+      reversed_(node.attributes.get_or<int64_t>("reversed", 0) != 0),
+      axis_(node.attributes.get<std::string>("axis")) {
+  CHECK(is_repeat(node));
+}
+
+Type stacked_type(const Type& slice, const std::string& axis, int64_t count) {
+  Type type = slice;
+  type.axes.insert(type.axes.begin(), Axis{.name = axis, .size = count, .split = {}});
+  return type;
+}
+
+Type slice_type(const Type& stacked) {
+  Type type = stacked;
+  type.axes.erase(type.axes.begin());
+  return type;
+}
+
+Attributes loop_attributes(const std::string& axis, int64_t count, size_t carries, size_t slices,
+                           size_t constants, bool reversed) {
+  return {{"axis", axis},
+          {"count", count},
+          {"carries", static_cast<int64_t>(carries)},
+          {"stacked", static_cast<int64_t>(slices)},
+          {"constants", static_cast<int64_t>(constants)},
+          {"reversed", static_cast<int64_t>(reversed)}};
 }
 
 }  // namespace tessera

@@ -7,11 +7,14 @@
 // `reversed` runs index count-1 … 0. Repeated and unrolled give the same bits.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 
@@ -43,7 +46,64 @@ extern const Op kRepeatOp;
 // A group of elementwise nodes that run as one loop; its body is the group. Never traced: the
 // fusion pass makes it.
 extern const Op kFusedOp;
-// An einsum and elementwise nodes on its result (core/passes/fusion/fuse_products.h). Never traced.
+// An einsum and elementwise nodes on its result (core/passes/local_passes.h). Never traced.
 extern const Op kFusedProductOp;
+
+bool is_repeat(const Node& node);
+
+// The operands and results of a `repeat` node by their role. Positions count within a role: carry
+// 0, slice 0, constant 0.
+class Loop {
+ public:
+  explicit Loop(const Node& node);  // `node` must outlive it.
+
+  const Graph& body() const { return *node_->bodies[0]; }
+  int64_t count() const { return count_; }
+  const std::string& axis() const { return axis_; }
+  bool reversed() const { return reversed_; }
+  size_t carries() const { return carries_; }
+  size_t slices() const { return slices_; }
+  size_t constants() const { return constants_; }
+  size_t operands() const { return carries_ + slices_ + constants_; }
+  size_t outputs() const { return node_->outputs.size(); }
+  size_t results() const { return outputs() - carries_; }  // Stacked outputs.
+
+  // Values of the outer graph: operands are carries, slices, constants; outputs carries, results.
+  ValueId operand(size_t i) const { return node_->inputs[i]; }
+  ValueId output(size_t i) const { return node_->outputs[i]; }
+  ValueId initial(size_t carry) const { return operand(carry); }
+  ValueId stacked(size_t slice) const { return operand(carries_ + slice); }
+  ValueId constant(size_t k) const { return operand(carries_ + slices_ + k); }
+  ValueId last(size_t carry) const { return output(carry); }
+  ValueId result(size_t k) const { return output(carries_ + k); }
+
+  // Values of the body.
+  ValueId index() const { return body().inputs()[0].value; }
+  ValueId operand_in(size_t i) const { return body().inputs()[1 + i].value; }
+  ValueId output_in(size_t i) const { return body().outputs()[i].value; }
+  ValueId carry_in(size_t carry) const { return operand_in(carry); }
+  ValueId slice_in(size_t slice) const { return operand_in(carries_ + slice); }
+  ValueId constant_in(size_t k) const { return operand_in(carries_ + slices_ + k); }
+  ValueId carry_out(size_t carry) const { return output_in(carry); }
+  ValueId slice_out(size_t k) const { return output_in(carries_ + k); }
+
+  // The index of the iteration that runs as number `step` (0, 1, …).
+  int64_t iteration(int64_t step) const { return reversed_ ? count_ - 1 - step : step; }
+
+ private:
+  const Node* node_;
+  int64_t count_;
+  size_t carries_, slices_, constants_;
+  bool reversed_;
+  std::string axis_;
+};
+
+// The type of a stack of `count` slices of a type, and the type of one slice of a stack.
+Type stacked_type(const Type& slice, const std::string& axis, int64_t count);
+Type slice_type(const Type& stacked);
+
+// The attributes of a repeat node.
+Attributes loop_attributes(const std::string& axis, int64_t count, size_t carries, size_t slices,
+                           size_t constants, bool reversed);
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ Types infer_cast(const InferContext& context) {
   type.dtype = parse_dtype(context.attributes.get<std::string>("dtype"));
   const bool through = context.attributes.get<int64_t>("through_partial") != 0;
   if (type.partial && !(through && is_floating(type.dtype))) {
-    refuse(context, fmt::format("{} is partial over {} and would be rounded before it is added up; "
+    refuse(context, fmt::format("{} is partial over {} and would be rounded before it is summed; "
                                 "{}, or ask for CastPartial::kThrough",
                                 context.names[0], mesh_text(type.partial.mesh_axes),
                                 place_hint(context.names[0])));
@@ -70,12 +70,8 @@ Tensors cast_vjp(const VjpContext& c) {
   if (!is_floating(own)) return {Tensor()};
   Tensor cotangent = c.cotangents[0];
   const DType reduce = reduce_dtype(c.node).value_or(own);
-  if (reduce != own && cotangent.type().partial) {
-    cotangent = widened_back(cotangent, reduce);
-    Type whole = cotangent.type();
-    whole.partial = {};
-    cotangent = reshard(cotangent, whole);
-  }
+  if (reduce != own && cotangent.type().partial)
+    cotangent = reduced(widened_back(cotangent, reduce));
   return {widened_back(cotangent, own)};
 }
 
@@ -117,7 +113,7 @@ void check_partials(const InferContext& context, const Type& target) {
   }
 }
 
-std::vector<Type> infer_reshard(const InferContext& context) {
+Types infer_reshard(const InferContext& context) {
   const Type& target = context.attributes.get<Type>("type");
   check_same_array(context, target);
   check_partials(context, target);
@@ -161,9 +157,40 @@ Tensors reshard_vjp(const VjpContext& c) {
 
 Tensors save_vjp(const VjpContext& c) { return {c.cotangents[0]}; }
 
-Tensor reshard_to(const Operand& x, Type type) {
-  if (x.tensor.type() == type) return x.tensor;
-  return trace_op(kReshardOp, {x.tensor}, {{"type", std::move(type)}}, x.site);
+using Devices = std::vector<int64_t>;
+
+int64_t group_size(const Attributes& attributes) {
+  return static_cast<int64_t>(attributes.get<Devices>("group").size());
+}
+
+Axis& axis_in(Type& type, const InferContext& context, std::string_view attribute) {
+  const int64_t position = type.find(context.attributes.get<std::string>(attribute));
+  CHECK(position >= 0, "{}: {} has no such axis", context.op, type.text());
+  return type.axes[static_cast<size_t>(position)];
+}
+
+// The operand with the axis of attribute `split` divided over the group, and that of `concat`
+// multiplied by it; "": none.
+Types resized(const InferContext& context, std::string_view split, std::string_view concat) {
+  const int64_t devices = group_size(context.attributes);
+  Type type = context.inputs[0];
+  if (!split.empty()) {
+    Axis& axis = axis_in(type, context, split);
+    CHECK(axis.size % devices == 0, "{} of {} over {} devices", axis.name, axis.size, devices);
+    axis.size /= devices;
+  }
+  if (!concat.empty()) axis_in(type, context, concat).size *= devices;
+  return {type};
+}
+
+Types infer_all_gather(const InferContext& context) { return resized(context, "", "axis"); }
+Types infer_reduce_scatter(const InferContext& context) { return resized(context, "axis", ""); }
+Types infer_all_to_all(const InferContext& context) {
+  return resized(context, "split_axis", "concat_axis");
+}
+
+constexpr OpDef collective(std::string_view name, decltype(OpDef::infer) infer) {
+  return {.name = name, .op_class = OpClass::kCollective, .infer = infer, .flops = no_flops};
 }
 
 }  // namespace
@@ -177,6 +204,12 @@ const Op kCastOp{[] {
 Tensor cast(Operand x, DType dtype, CastPartial partial) {
   return trace_op(kCastOp, {x.tensor}, cast_attributes(dtype, partial), x.site);
 }
+
+Tensor as_dtype(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : cast(x, dtype); }
+
+DType wide_dtype(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
+
+Tensor widened(const Tensor& x) { return as_dtype(x, wide_dtype(x.dtype())); }
 
 Tensor cast_weight(Operand x, DType dtype, DType reduce) {
   if (x.tensor.dtype() == dtype && reduce == dtype) return x.tensor;
@@ -199,7 +232,16 @@ const Op kSaveForBackwardOp{{.name = "save_for_backward",
                              .linear_view = true,
                              .identity = true}};
 
-Tensor reshard(Operand x, const Type& type) { return reshard_to(x, type); }
+Tensor reshard(Operand x, const Type& type) {
+  if (x.tensor.type() == type) return x.tensor;
+  return trace_op(kReshardOp, {x.tensor}, {{"type", type}}, x.site);
+}
+
+Tensor reduced(Operand x) {
+  Type type = x.tensor.type();
+  type.partial = {};
+  return reshard(x, type);
+}
 
 Tensor reshard(Operand x, std::string_view layout) {
   const ErrorPrefix where(x.site.text());
@@ -209,13 +251,12 @@ Tensor reshard(Operand x, std::string_view layout) {
     if (axis.size == 0 && x.tensor.has(axis.name)) axis.size = x.tensor.size(axis.name);
   }
   type.partial.mesh_axes = mesh_union(traced_mesh(), type.partial.mesh_axes, {});
-  return reshard_to(x, std::move(type));
+  return reshard(x, type);
 }
 
 Tensor place(Operand x, std::string_view role) {
   const ErrorPrefix where(x.site.text());
-  return reshard_to(x,
-                    apply_rules(traced_rules().activations, traced_mesh(), x.tensor.type(), role));
+  return reshard(x, apply_rules(traced_rules().activations, traced_mesh(), x.tensor.type(), role));
 }
 
 Tensor save_for_backward(Operand x, std::string_view name) {
@@ -223,6 +264,33 @@ Tensor save_for_backward(Operand x, std::string_view name) {
       trace_op(kSaveForBackwardOp, {x.tensor}, {{"name", std::string(name)}}, x.site);
   saved.named(name);
   return saved;
+}
+
+const Op kAllGatherOp{collective("all_gather", infer_all_gather)};
+const Op kReduceScatterOp{collective("reduce_scatter", infer_reduce_scatter)};
+const Op kAllReduceOp{collective("all_reduce", infer_same)};
+const Op kAllToAllOp{collective("all_to_all", infer_all_to_all)};
+const Op kPermuteOp{collective("permute", infer_same)};
+const Op kMaskToOwnerOp{{.name = "mask_to_owner",
+                         .op_class = OpClass::kDataMovement,
+                         .infer = infer_same,
+                         .flops = no_flops}};
+
+bool is_collective(const Node& node) { return node.op->op_class == OpClass::kCollective; }
+
+int64_t collective_bytes(const Graph& graph, const Node& node) {
+  const int64_t in = graph.type(node.inputs[0]).bytes();
+  const int64_t out = graph.type(node.outputs[0]).bytes();
+  if (node.op == &kPermuteOp) {
+    const int64_t self = node.attributes.get<Devices>(
+        "group")[static_cast<size_t>(node.attributes.get<int64_t>("index"))];
+    return node.attributes.get<int64_t>("to") == self ? 0 : in;
+  }
+  const int64_t devices = group_size(node.attributes);
+  if (node.op == &kAllGatherOp) return out / devices * (devices - 1);
+  // Parts of an uneven division differ by one element; the total is the same.
+  const int64_t times = node.op == &kAllReduceOp ? 2 : 1;
+  return times * in * (devices - 1) / devices;
 }
 
 }  // namespace tessera

@@ -2,10 +2,13 @@
 // Conversions that keep the values: cast changes the dtype, reshard the layout on the mesh.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "core/graph/graph.h"
 #include "core/graph/op.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 
@@ -13,6 +16,12 @@ namespace tessera {
 // for with kThrough.
 enum class CastPartial { kRefuse, kThrough };
 Tensor cast(Operand x, DType dtype, CastPartial partial = CastPartial::kRefuse);
+
+// x in `dtype`; itself if it is that already.
+Tensor as_dtype(const Tensor& x, DType dtype);
+// The dtype of arithmetic and statistics inside composite ops: f32; f64 for f64.
+DType wide_dtype(DType dtype);
+Tensor widened(const Tensor& x);
 
 // A weight in the dtype of its use. Its gradient is summed across devices in `reduce`, both where
 // the weight was gathered and where it was cast.
@@ -22,6 +31,8 @@ Tensor cast_weight(Operand x, DType dtype, DType reduce);
 // op of layers that communicates; on global arrays it is the identity.
 Tensor reshard(Operand x, std::string_view layout);
 Tensor reshard(Operand x, const Type& type);
+// x with its partial sum or maximum computed on all devices; x itself if it is not partial.
+Tensor reduced(Operand x);
 // x in the layout of the experiment's activation rules; `role` selects scoped rules ("residual").
 Tensor place(Operand x, std::string_view role = "");
 
@@ -29,5 +40,36 @@ Tensor place(Operand x, std::string_view role = "");
 Tensor save_for_backward(Operand x, std::string_view name);
 
 extern const Op kCastOp, kReshardOp, kSaveForBackwardOp;
+
+// The ops that lowering replaces reshards by, in the graph of one device with its local types.
+// Layers never trace them. Collectives communicate; the runtime runs them.
+//
+// all_gather      x -> x with `axis` k times as long: the group's shards, in its order.
+// reduce_scatter  x -> x with `axis` k times shorter: this device's part of the group's sum.
+// all_reduce      x -> x: the group's sum or maximum, the same bits on each device.
+// all_to_all      x -> x with `split_axis` k times shorter and `concat_axis` k times as long.
+// permute         x -> x: the whole shard of another device.
+//
+// Attributes: mesh_axes (strings), group (device numbers, in the order of Mesh::group), index (this
+// device's place in it), reduction ("sum" or "max", of all_reduce); axis, split_axis, concat_axis;
+// of permute: to, from (device numbers, its own included).
+//
+// mask_to_owner    x -> x where attribute `keep` is 1, zeros where it is 0: a replicated value as a
+//                 partial sum. Slices and pads of shards are the ops of layout.h.
+
+bool is_collective(const Node& node);
+
+// Bytes a device sends in one execution with the best algorithm: (k-1)/k of the whole for a gather
+// or a scatter, twice that for an all_reduce, and so on.
+int64_t collective_bytes(const Graph& graph, const Node& node);
+
+// Attributes that lowering to several devices adds to ops that need the position of their shard in
+// the global array (OpDef::anchor): the global index of the shard's first element along each axis,
+// and the global sizes.
+inline constexpr std::string_view kOrigin = "origin";
+inline constexpr std::string_view kExtent = "extent";
+
+extern const Op kAllGatherOp, kReduceScatterOp, kAllReduceOp, kAllToAllOp, kPermuteOp,
+    kMaskToOwnerOp;
 
 }  // namespace tessera

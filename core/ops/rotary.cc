@@ -13,7 +13,6 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
-#include "core/ops/composite.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
@@ -24,14 +23,12 @@ namespace tessera {
 namespace {
 
 // Linear in x: a partial sum stays partial.
-std::vector<Type> infer_rotary(const InferContext& context) {
+Types infer_rotary(const InferContext& context) {
   refuse_maximum(context);
   refuse_partial(context, 1);
   const Type& x = context.inputs[0];
   const Axis& axis = unsplit_last_axis_of(context, 0, context.attributes.get<std::string>("axis"));
-  if (!is_floating(x.dtype))
-    refuse(context, fmt::format("{} is {}, expected a floating dtype", context.names[0],
-                                dtype_name(x.dtype)));
+  check_floating_operand(context, 0);
   if (axis.size % 2 != 0)
     refuse(context, fmt::format("{}={} is odd; it is rotated in pairs", axis.name, axis.size));
   check_dtype(context, 1, DType::kI32);
@@ -82,7 +79,7 @@ Tensor stretched(const Tensor& frequency, const Attributes& attributes) {
   return frequency * (kept * (1.0 - slowed) + slowed);
 }
 
-std::vector<Tensor> decompose_rotary(const Node& node, std::span<const Tensor> inputs) {
+Tensors decompose_rotary(const Node& node, std::span<const Tensor> inputs) {
   const Attributes& attributes = node.attributes;
   const std::string& axis = attributes.get<std::string>("axis");
   const bool interleaved = attributes.get<int64_t>("interleaved") != 0;
@@ -103,12 +100,8 @@ std::vector<Tensor> decompose_rotary(const Node& node, std::span<const Tensor> i
   return {as_dtype(joined(after, axis, interleaved), inputs[0].dtype())};
 }
 
-double flops_rotary(const Graph& graph, const Node& node) {
-  return 3.0 * static_cast<double>(graph.type(node.inputs[0]).elements());
-}
-
 // The transpose of a rotation is its inverse.
-std::vector<Tensor> vjp_rotary(const VjpContext& context) {
+Tensors vjp_rotary(const VjpContext& context) {
   Attributes attributes = context.node.attributes;
   attributes.set("inverse", int64_t{attributes.get<int64_t>("inverse") == 0});
   return {trace_op(*context.node.op, {context.cotangents[0], context.inputs[1]}, attributes,
@@ -122,7 +115,7 @@ const Op kRotaryOp{{.name = "rotary",
                     .infer = infer_rotary,
                     .vjp = vjp_rotary,
                     .decomposition = decompose_rotary,
-                    .flops = flops_rotary}};
+                    .flops = flops_per_element<3>}};
 
 Tensor rotary(Operand x, Operand positions, std::string_view axis, double max_timescale,
               double min_timescale, RotaryStyle style, const RotaryStretch& stretch) {

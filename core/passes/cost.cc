@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
-#include "core/passes/rewrite.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {

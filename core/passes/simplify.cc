@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/simplify.h"
-
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/graph/op.h"
+#include "core/ops/repeat.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
@@ -19,9 +20,9 @@ namespace {
 // Dead code elimination. Uses are found backwards and through the bodies of loops, where a carry
 // may be read only by the next iteration: a fixed point.
 
-// Which carries, slices, … of a loop are read.
+// Which operands and outputs of a loop are read. A carry is both or neither.
 struct LoopUse {
-  std::vector<bool> carries, slices, constants, results;
+  std::vector<bool> operands, outputs;
 };
 
 // Which values are read, and which parts of loops.
@@ -32,28 +33,29 @@ struct Use {
 
 Use find_use(const Graph& graph, ValueFlags wanted);
 
+template <typename Visit>
+void each_kept(const std::vector<bool>& kept, const Visit& visit) {
+  for (size_t i = 0; i < kept.size(); ++i)
+    if (kept[i]) visit(i);
+}
+
 LoopUse find_loop_use(const Loop& loop, const ValueFlags& wanted) {
   const Graph& body = loop.body();
   LoopUse use;
-  for (size_t i = 0; i < loop.carries(); ++i) use.carries.push_back(wanted[loop.last(i)]);
-  for (size_t k = 0; k < loop.results(); ++k) use.results.push_back(wanted[loop.result(k)]);
+  for (size_t i = 0; i < loop.outputs(); ++i) use.outputs.push_back(wanted[loop.output(i)]);
   ValueFlags in_body;
   for (bool grew = true; grew;) {
     ValueFlags outputs(body.values().size());
-    for (size_t i = 0; i < loop.carries(); ++i)
-      if (use.carries[i]) outputs[loop.carry_out(i)] = true;
-    for (size_t k = 0; k < loop.results(); ++k)
-      if (use.results[k]) outputs[loop.slice_out(k)] = true;
+    each_kept(use.outputs, [&](size_t i) { outputs[loop.output_in(i)] = true; });
     in_body = find_use(body, std::move(outputs)).values;
     grew = false;
     for (size_t i = 0; i < loop.carries(); ++i) {
-      if (use.carries[i] || !in_body[loop.carry_in(i)]) continue;
-      use.carries[i] = grew = true;
+      if (use.outputs[i] || !in_body[loop.carry_in(i)]) continue;
+      use.outputs[i] = grew = true;
     }
   }
-  for (size_t i = 0; i < loop.slices(); ++i) use.slices.push_back(in_body[loop.slice_in(i)]);
-  for (size_t i = 0; i < loop.constants(); ++i)
-    use.constants.push_back(in_body[loop.constant_in(i)]);
+  for (size_t i = 0; i < loop.operands(); ++i)
+    use.operands.push_back(i < loop.carries() ? use.outputs[i] : in_body[loop.operand_in(i)]);
   return use;
 }
 
@@ -61,30 +63,17 @@ Use find_use(const Graph& graph, ValueFlags wanted) {
   Use use{.values = std::move(wanted), .loops = {}};
   for (const NodeId id : graph.nodes().ids().reversed()) {
     const Node& node = graph.node(id);
-    const bool used = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                  [&](ValueId value) { return use.values[value]; });
-    if (!used) continue;
+    if (!any_flagged(node.outputs, use.values)) continue;
     if (!is_repeat(node)) {
       for (const ValueId value : node.inputs) use.values[value] = true;
       continue;
     }
     const Loop loop(node);
     const LoopUse parts = find_loop_use(loop, use.values);
-    for (size_t i = 0; i < loop.carries(); ++i)
-      if (parts.carries[i]) use.values[loop.initial(i)] = true;
-    for (size_t i = 0; i < loop.slices(); ++i)
-      if (parts.slices[i]) use.values[loop.stacked(i)] = true;
-    for (size_t i = 0; i < loop.constants(); ++i)
-      if (parts.constants[i]) use.values[loop.constant(i)] = true;
+    each_kept(parts.operands, [&](size_t i) { use.values[loop.operand(i)] = true; });
     use.loops.emplace(id, parts);
   }
   return use;
-}
-
-template <typename Visit>
-void each_kept(const std::vector<bool>& kept, const Visit& visit) {
-  for (size_t i = 0; i < kept.size(); ++i)
-    if (kept[i]) visit(i);
 }
 
 void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use);
@@ -93,19 +82,15 @@ void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use);
 Graph kept_body(const Loop& loop, const LoopUse& use) {
   const Graph& body = loop.body();
   Rewriter rewriter(body);
-  const auto keep_input = [&](ValueId value) {
-    const auto input = std::find_if(body.inputs().begin(), body.inputs().end(),
-                                    [&](const GraphInput& in) { return in.value == value; });
-    rewriter.set(value, rewriter.to().add_input(input->name, input->kind, body.type(value)));
+  const auto keep_input = [&](size_t i) {
+    const GraphInput& input = body.inputs()[i];
+    rewriter.set(input.value,
+                 rewriter.to().add_input(input.name, input.kind, body.type(input.value)));
   };
-  keep_input(loop.index());
-  each_kept(use.carries, [&](size_t i) { keep_input(loop.carry_in(i)); });
-  each_kept(use.slices, [&](size_t i) { keep_input(loop.slice_in(i)); });
-  each_kept(use.constants, [&](size_t i) { keep_input(loop.constant_in(i)); });
-
+  keep_input(0);  // The loop index.
+  each_kept(use.operands, [&](size_t i) { keep_input(1 + i); });
   std::vector<ValueId> outputs;
-  each_kept(use.carries, [&](size_t i) { outputs.push_back(loop.carry_out(i)); });
-  each_kept(use.results, [&](size_t k) { outputs.push_back(loop.slice_out(k)); });
+  each_kept(use.outputs, [&](size_t i) { outputs.push_back(loop.output_in(i)); });
   ValueFlags wanted(body.values().size());
   for (const ValueId value : outputs) wanted[value] = true;
   copy_used(rewriter, body, find_use(body, std::move(wanted)));
@@ -120,39 +105,24 @@ void copy_loop(Rewriter& rewriter, const Graph& graph, NodeId id, const LoopUse&
   const Loop loop(node);
   Node copy = node;
   copy.inputs.clear();
-  copy.outputs.clear();
-  const auto count = [](const std::vector<bool>& flags) {
-    return std::count(flags.begin(), flags.end(), true);
+  const auto count = [&](std::string_view role, size_t begin, size_t size) {
+    const auto first = use.operands.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto kept = std::count(first, first + static_cast<std::ptrdiff_t>(size), true);
+    copy.attributes.set(role, static_cast<int64_t>(kept));
   };
-  copy.attributes.set("carries", static_cast<int64_t>(count(use.carries)));
-  copy.attributes.set("stacked", static_cast<int64_t>(count(use.slices)));
-  copy.attributes.set("constants", static_cast<int64_t>(count(use.constants)));
+  count("carries", 0, loop.carries());
+  count("stacked", loop.carries(), loop.slices());
+  count("constants", loop.carries() + loop.slices(), loop.constants());
   copy.bodies[0] = std::make_shared<const Graph>(kept_body(loop, use));
-  const auto read = [&](ValueId value) { copy.inputs.push_back(rewriter.at(value)); };
-  each_kept(use.carries, [&](size_t i) { read(loop.initial(i)); });
-  each_kept(use.slices, [&](size_t i) { read(loop.stacked(i)); });
-  each_kept(use.constants, [&](size_t i) { read(loop.constant(i)); });
-
+  each_kept(use.operands, [&](size_t i) { copy.inputs.push_back(rewriter.at(loop.operand(i))); });
   std::vector<ValueId> outputs;
-  each_kept(use.carries, [&](size_t i) { outputs.push_back(loop.last(i)); });
-  each_kept(use.results, [&](size_t k) { outputs.push_back(loop.result(k)); });
-  std::vector<Type> types;
-  for (const ValueId value : outputs) types.push_back(graph.type(value));
-  Graph& to = rewriter.to();
-  const NodeId made = to.add_node(std::move(copy), types);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const ValueId value = to.node(made).outputs[i];
-    to.value(value).name = graph.value(outputs[i]).name;
-    rewriter.set(outputs[i], value);
-  }
+  each_kept(use.outputs, [&](size_t i) { outputs.push_back(loop.output(i)); });
+  rewriter.add(std::move(copy), outputs);
 }
 
 void copy_used(Rewriter& rewriter, const Graph& graph, const Use& use) {
   for (const NodeId id : graph.nodes().ids()) {
-    const std::vector<ValueId>& results = graph.node(id).outputs;
-    const bool used = std::any_of(results.begin(), results.end(),
-                                  [&](ValueId value) { return use.values[value]; });
-    if (!used) continue;
+    if (!any_flagged(graph.node(id).outputs, use.values)) continue;
     const auto loop = use.loops.find(id);
     if (loop != use.loops.end()) {
       copy_loop(rewriter, graph, id, loop->second);
@@ -190,12 +160,6 @@ class Merger {
   }
 
  private:
-  std::vector<ValueId> operands(NodeId id) const {
-    std::vector<ValueId> result = graph_.node(id).inputs;
-    for (ValueId& value : result) value = rewriter_.at(value);
-    return result;
-  }
-
   static size_t hash(const OpDef* op, const std::vector<ValueId>& inputs) {
     size_t result = std::hash<const OpDef*>()(op);
     for (const ValueId value : inputs) result = result * 1000003u + value.index();
@@ -217,7 +181,8 @@ class Merger {
   bool merge_with_earlier(NodeId id) {
     const Node& node = graph_.node(id);
     if (!node.bodies.empty()) return false;
-    const std::vector<ValueId> inputs = operands(id);
+    std::vector<ValueId> inputs = node.inputs;
+    for (ValueId& value : inputs) value = rewriter_.at(value);
     const auto candidates = seen_.find(hash(node.op, inputs));
     if (candidates == seen_.end()) return false;
     const std::vector<Type> types = output_types(graph_, node);
@@ -239,24 +204,21 @@ class Merger {
     const Node& node = graph_.node(id);
     const Loop loop(node);
     std::vector<SameInput> same;
-    const auto find_same = [&](size_t count, auto outer, auto inner) {
+    const auto find_same = [&](size_t begin, size_t end) {
       std::unordered_map<ValueId, ValueId> first;
-      for (size_t i = 0; i < count; ++i) {
-        const auto [found, added] = first.emplace(rewriter_.at(outer(i)), inner(i));
-        if (!added) same.push_back({inner(i), found->second});
+      for (size_t i = begin; i < end; ++i) {
+        const auto [found, added] =
+            first.emplace(rewriter_.at(loop.operand(i)), loop.operand_in(i));
+        if (!added) same.push_back({loop.operand_in(i), found->second});
       }
     };
-    find_same(
-        loop.slices(), [&](size_t i) { return loop.stacked(i); },
-        [&](size_t i) { return loop.slice_in(i); });
-    find_same(
-        loop.constants(), [&](size_t i) { return loop.constant(i); },
-        [&](size_t i) { return loop.constant_in(i); });
+    const size_t constants = loop.carries() + loop.slices();
+    find_same(loop.carries(), constants);
+    find_same(constants, loop.operands());
 
-    Node copy = node;
-    copy.inputs = operands(id);
+    Node copy = rewriter_.mapped(id);
     copy.bodies[0] = std::make_shared<const Graph>(Merger(loop.body(), same).merge());
-    const NodeId made = rewriter_.copy_node_as(id, std::move(copy), output_types(graph_, node));
+    const NodeId made = rewriter_.add(std::move(copy), node.outputs);
 
     const Loop merged(rewriter_.to().node(made));
     std::unordered_map<ValueId, ValueId> outside;  // From values of the body to values outside.

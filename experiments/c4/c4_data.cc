@@ -73,23 +73,23 @@ std::string where(const std::string& path) {
 
 // Commands whose output exists are omitted.
 std::optional<MissingData> C4Spmd::missing_data(const ExperimentConfig& config) const {
-  const bool wants_tokens =
+  const bool reads_tokens =
       config.input.holds<FlatTokensInput::HParams>() &&
       config.input.as<FlatTokensInput::HParams>().path.get() == flat_tokens_path;
-  const bool wants_shards =
+  const bool reads_shards =
       config.input.holds<StreamingTextInput::HParams>() &&
       config.input.as<StreamingTextInput::HParams>().path.get() == train_shards;
-  if (!wants_tokens && !wants_shards) return std::nullopt;  // The data are not the recipe's.
+  if (!reads_tokens && !reads_shards) return std::nullopt;  // The data are not the recipe's.
   const bool has_tokenizer = tokenizer == "bytes" || is_there(tokenizer);
   const bool has_shards = is_there(train_shards) && is_there(validation_shards);
   MissingData missing;
-  if (wants_tokens && !is_there(flat_tokens_path)) {
+  if (reads_tokens && !is_there(flat_tokens_path)) {
     missing.what = fmt::format("{} (flat_tokens_path)", where(flat_tokens_path));
-  } else if (wants_shards && !has_shards) {
+  } else if (reads_shards && !has_shards) {
     const bool is_train = !is_there(train_shards);
     missing.what = fmt::format("{} ({})", where(is_train ? train_shards : validation_shards),
                                is_train ? "train_shards" : "validation_shards");
-  } else if (wants_shards && !has_tokenizer) {
+  } else if (reads_shards && !has_tokenizer) {
     missing.what = fmt::format("{} (tokenizer)", where(tokenizer));
   } else {
     return std::nullopt;
@@ -100,7 +100,7 @@ std::optional<MissingData> C4Spmd::missing_data(const ExperimentConfig& config) 
     missing.commands.push_back(fmt::format("./flat_tokens train --output={} --vocab_size={} {}",
                                            tokenizer, vocab_size, first_of(train_shards)));
   }
-  if (wants_tokens) {
+  if (reads_tokens) {
     add_folder(flat_tokens_path, train_shards, &missing.commands);
     missing.commands.push_back(
         fmt::format("./flat_tokens build --output={} --tokenizer={} --validation='{}' '{}'",

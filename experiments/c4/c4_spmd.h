@@ -2,7 +2,8 @@
 // The base of Pax's c4 language models (paxml/tasks/lm/params/c4.py), with Pax's implicit defaults:
 // pre-norm blocks with a combined QKV projection, sinusoidal positions, one table for embedding and
 // softmax, capped logits, Adam with capped updates. A recipe derives and sets sizes and its mesh.
-// The data are a flat-tokens file, or C4's files.
+// The data are a flat-tokens file, or C4's files. c4_spmd.cc has the recipes, c4_data.cc the
+// commands that fetch the data.
 #pragma once
 
 #include <array>

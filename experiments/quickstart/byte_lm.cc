@@ -5,9 +5,13 @@
 
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/flat_tokens/text_input.h"
+#include "inputs/mixture/mixture_input.h"
+#include "inputs/streaming/streaming_text_input.h"
+#include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "layers/norms/norms.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "plugins/registry.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/single_task.h"
 
 namespace tessera {
@@ -75,5 +79,144 @@ ExperimentConfig ByteLm::build() const {
           .input = TextInput::HParams{.global_batch_size = global_batch_size, .seq_len = seq_len},
           .eval_inputs = {{"validation", validation}}};
 }
+
+// Learns Tessera's own sources and docs, byte by byte, in a few minutes on two
+// cores. Needs no data but this repository.
+struct SourceLm : ByteLm {
+  static constexpr std::string_view kSummary =
+      "learns this repository's own sources and docs, byte by byte; needs no data";
+  SourceLm() {
+    // Many small steps suit a small corpus.
+    seq_len = 128;
+    global_batch_size = 16;
+    num_train_steps = 1500;
+    learning_rate = 2e-3;
+    sample_length = 500;
+  }
+};
+REGISTER_EXPERIMENT(quickstart, SourceLm)
+
+// Any text file, given as --set input.path=FILE; its last tenth is the
+// validation split. Sizes and schedule are those of nanoGPT's recipe for Shakespeare on a CPU.
+struct CharLm : ByteLm {
+  static constexpr std::string_view kSummary =
+      "learns any text: --set input.path=FILE (nanoGPT's recipe for Shakespeare on a CPU)";
+  CharLm() {
+    seq_len = 64;
+    global_batch_size = 12;
+    num_train_steps = 2000;
+    sample_length = 300;
+  }
+};
+REGISTER_EXPERIMENT(quickstart, CharLm)
+
+// Learns a token file of `flat_tokens build`, given as --set tokens=FILE.h5,
+// and scores its validation split. docs/data.md describes the whole way from text to bits per byte.
+struct TokenLm : ByteLm {
+  using Base = ByteLm;
+  static constexpr std::string_view kSummary =
+      "learns a token file: --set tokens=FILE.h5 --set vocab_size=N (docs/data.md)";
+  TokenLm() {
+    vocab_size = 8192;
+    num_train_steps = 2000;
+    sample_length = 100;
+  }
+  std::string tokens = "tokens.h5";
+  FIELDS(tokens)
+
+  ExperimentConfig build() const override {
+    ExperimentConfig config = ByteLm::build();
+    config.input = FlatTokensInput::HParams{
+        .path = tokens, .global_batch_size = global_batch_size, .seq_len = seq_len};
+    config.eval_inputs.at("validation").as<FlatTokensInput::HParams>().path = tokens;
+    return config;
+  }
+};
+REGISTER_EXPERIMENT(quickstart, TokenLm)
+
+// Learns shards of text or JSON lines directly, tokenised on the fly; the
+// validation split is chosen by a hash of each document's text. --set path=FILES, and --set
+// tokenizer=FILE with its vocab_size.
+struct StreamLm : ByteLm {
+  using Base = ByteLm;
+  static constexpr std::string_view kSummary =
+      "learns shards of text or JSON lines without preparation: --set path='data/*.jsonl.gz'";
+  std::string path = "data/*.jsonl*";  // A file, a folder or a pattern.
+  std::string text_field = "text";
+  std::string tokenizer = "bytes";
+  double validation_fraction = 0.01;  // Of documents.
+  CorruptRecords broken_documents = CorruptRecords::kFail;
+  // Without a limit, the whole corpus is read to find the validation split.
+  int64_t max_eval_batches = 100;
+  FIELDS(path, text_field, tokenizer, validation_fraction, broken_documents, max_eval_batches)
+
+  ExperimentConfig build() const override {
+    StreamingTextInput::HParams shards{.path = path,
+                                       .tokenizer = tokenizer,
+                                       .validation_fraction = validation_fraction,
+                                       .global_batch_size = global_batch_size,
+                                       .seq_len = seq_len,
+                                       .text_field = text_field,
+                                       .broken_documents = broken_documents};
+    ExperimentConfig config = ByteLm::build();
+    config.input = shards;
+    shards.split = StreamSplit::kValidation;
+    shards.shuffle = false;
+    shards.repeat = false;
+    shards.num_batches = max_eval_batches;
+    config.eval_inputs = {{"validation", shards}};
+    return config;
+  }
+};
+REGISTER_EXPERIMENT(quickstart, StreamLm)
+
+// A mixture of sources whose weights change during training, and the
+// validation loss of each. The sources are synthetic, so that it runs without data; a source of
+// token files is {"web", FlatTokensInput::HParams{.path = "web/*.h5", .shuffle = Shuffle::kEra}}.
+struct MixtureLm : ByteLm {
+  using Base = ByteLm;
+  static constexpr std::string_view kSummary =
+      "learns a mixture of synthetic sources whose weights change at --set reversal_begins=STEP";
+  int64_t reversal_begins = 128;  // The step from which reversal is in the mixture.
+  int64_t block_size = 1024;
+  FIELDS(reversal_begins, block_size)
+
+  MixtureLm() {
+    num_layers = 2;
+    model_dims = 64;
+    hidden_dims = 192;
+    seq_len = 64;
+    num_train_steps = 400;
+    warmup_steps = 40;
+  }
+
+  ExperimentConfig build() const override {
+    ExperimentConfig config = ByteLm::build();
+    // All sources use the same alphabet, so that ids have the same meaning.
+    const auto source = [](SyntheticTask task) {
+      return SyntheticInput::HParams{.task = task, .num_letters = 20, .distance = 8};
+    };
+    MixtureInput::HParams mixture{
+        .sources = {{"copy", source(SyntheticTask::kCopy)},
+                    {"hidden_copy", source(SyntheticTask::kHiddenCopy)},
+                    {"reversal", source(SyntheticTask::kReversal)}},
+        .weights = {{"copy", 0.75}, {"hidden_copy", 0.25}, {"reversal", 0.0}},
+        .stages = {{.step = reversal_begins,
+                    .weights = {{"copy", 0.25}, {"hidden_copy", 0.25}, {"reversal", 0.5}}}},
+        .block_size = block_size,
+        .global_batch_size = global_batch_size,
+        .seq_len = seq_len};
+    config.input = mixture;
+    // Validation: another seed, equal weights, and enough batches to distinguish the losses.
+    mixture.name = "validation";
+    mixture.weights = {{"copy", 1.0}, {"hidden_copy", 1.0}, {"reversal", 1.0}};
+    mixture.stages.clear();
+    mixture.num_batches = 16;
+    mixture.seed = 4321;
+    config.eval_inputs = {{"validation", mixture}};
+    return config;
+  }
+};
+REGISTER_EXPERIMENT(quickstart, MixtureLm)
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base of this family's experiments: a decoder-only transformer (RMSNorm, rotary positions,
-// SwiGLU, tied embeddings) over bytes, trained on text that is copied into the run's directory.
+// The base of this family's experiments (byte_lm.cc): a decoder-only transformer (RMSNorm, rotary
+// positions, SwiGLU, tied embeddings) over bytes, trained on text that is copied into the run's
+// directory.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ struct ByteLm : Experiment {
   int64_t num_layers = 4;
   int64_t model_dims = 128;
   int64_t num_heads = 4;
-  int64_t hidden_dims =
-      384;  // Gated: three matrices, as many weights as two of 1.5 times this width.
+  // Gated: three matrices, as many weights as two of 1.5 times this width.
+  int64_t hidden_dims = 384;
   int64_t seq_len = 256;
   int64_t global_batch_size = 32;
   int64_t num_train_steps = 1000;

@@ -11,11 +11,9 @@
 
 namespace tessera {
 
-template class HolderOf<BaseInput, SeqaxTasks::HParams>;
+REGISTER_TEMPLATE(BaseInput, SeqaxTasks);
 
 namespace {
-
-const TemplateRegistrar<BaseInput, SeqaxTasks> kRegisterSyntheticTasks;
 
 constexpr int64_t kLetters = 10;
 constexpr int64_t kLargestDraw = 100;  // Of task 5.
@@ -30,24 +28,24 @@ ExampleStream stream_of(const SeqaxTasks::HParams& p) {
           .repeat = p.repeat};
 }
 
-uint32_t letter(RandomWords& words) { return static_cast<uint32_t>(words.between(1, kLetters)); }
+uint32_t letter(RandomDraws& draws) { return static_cast<uint32_t>(1 + draws.below(kLetters)); }
 
 // `length` letters that repeat with period `distance`.
-std::vector<uint32_t> repeating(int64_t length, int64_t distance, RandomWords& words) {
+std::vector<uint32_t> repeating(int64_t length, int64_t distance, RandomDraws& draws) {
   std::vector<uint32_t> tokens;
   for (int64_t i = 0; i < length; ++i)
-    tokens.push_back(i < distance ? letter(words) : tokens[static_cast<size_t>(i - distance)]);
+    tokens.push_back(i < distance ? letter(draws) : tokens[static_cast<size_t>(i - distance)]);
   return tokens;
 }
 
-std::vector<uint32_t> gaussian_draws(int64_t length, RandomWords& words) {
+std::vector<uint32_t> gaussian_draws(int64_t length, RandomDraws& draws) {
   double centres[3], deviations[3];
-  for (double& centre : centres) centre = static_cast<double>(kLargestDraw) * words.uniform();
-  for (double& deviation : deviations) deviation = 1.0 + 3.0 * words.uniform();
+  for (double& centre : centres) centre = static_cast<double>(kLargestDraw) * draws.uniform();
+  for (double& deviation : deviations) deviation = 1.0 + 3.0 * draws.uniform();
   std::vector<uint32_t> tokens;
   for (int64_t i = 0; i < length; ++i) {
-    const int64_t which = words.between(0, 2);
-    const double drawn = std::round(centres[which] + deviations[which] * words.normal());
+    const int64_t which = draws.below(3);
+    const double drawn = std::round(centres[which] + deviations[which] * draws.normal());
     tokens.push_back(
         static_cast<uint32_t>(std::clamp(drawn, 1.0, static_cast<double>(kLargestDraw))));
   }
@@ -56,32 +54,23 @@ std::vector<uint32_t> gaussian_draws(int64_t length, RandomWords& words) {
 
 }  // namespace
 
-uint64_t RandomWords::next() { return mix_bits(count_++, key_); }
-int64_t RandomWords::between(int64_t first, int64_t last) {
-  return first + static_cast<int64_t>(next() % static_cast<uint64_t>(last - first + 1));
-}
-double RandomWords::uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-// The sum of twelve uniforms minus six: accurate enough, and independent of the math library.
-double RandomWords::normal() {
-  double sum = -6.0;
-  for (int i = 0; i < 12; ++i) sum += uniform();
-  return sum;
-}
-
-std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomWords& words) {
+std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomDraws& draws) {
   std::vector<uint32_t> tokens = {static_cast<uint32_t>(task)};
   const int64_t room = length - 1;
   const auto append = [&](const std::vector<uint32_t>& more) {
     tokens.insert(tokens.end(), more.begin(), more.end());
   };
-  const auto distance = [&] { return words.between(std::max<int64_t>(1, room / 4), room); };
+  const auto distance = [&] {
+    const int64_t least = std::max<int64_t>(1, room / 4);
+    return least + draws.below(room - least + 1);
+  };
   if (room == 0) return tokens;
   switch (task) {
     case 1:
-      append(repeating(room, (room + 1) / 2, words));
+      append(repeating(room, (room + 1) / 2, draws));
       break;
     case 2: {
-      std::vector<uint32_t> letters = repeating((room + 1) / 2, room, words);
+      std::vector<uint32_t> letters = repeating((room + 1) / 2, room, draws);
       append(letters);
       std::reverse(letters.begin(), letters.end());
       append(letters);
@@ -91,14 +80,14 @@ std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomWords& 
     case 3: {
       const int64_t stated = distance();
       append({static_cast<uint32_t>(stated)});
-      append(repeating(room - 1, stated, words));
+      append(repeating(room - 1, stated, draws));
       break;
     }
     case 4:
-      append(repeating(room, distance(), words));
+      append(repeating(room, distance(), draws));
       break;
     case 5:
-      append(gaussian_draws(room, words));
+      append(gaussian_draws(room, draws));
       break;
     default:
       fail("SeqaxTasks: task is {}, expected 1 to 5", task);
@@ -114,10 +103,10 @@ SeqaxTasks::SeqaxTasks(const HParams& p) : IndexedInput(stream_of(p)), max_lengt
          p.max_length, kLargestDraw);
   const uint64_t key = mix_bits(static_cast<uint64_t>(p.seed), p.split == "train" ? 0 : kHeldOut);
   for (int64_t i = 0; i < p.num_sequences; ++i) {
-    RandomWords words(mix_bits(static_cast<uint64_t>(i), key));
+    RandomDraws draws(mix_bits(static_cast<uint64_t>(i), key));
     // Each sequence is a prefix of one of full length.
-    const int64_t task = words.between(1, 5), length = words.between(1, p.max_length);
-    std::vector<uint32_t> tokens = seqax_sequence(task, p.max_length, words);
+    const int64_t task = 1 + draws.below(5), length = 1 + draws.below(p.max_length);
+    std::vector<uint32_t> tokens = seqax_sequence(task, p.max_length, draws);
     tokens.resize(static_cast<size_t>(length));
     for (size_t j = 0; j < tokens.size(); ++j) encoded_.push_back(2 * tokens[j] + (j == 0 ? 1 : 0));
   }

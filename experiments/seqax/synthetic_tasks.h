@@ -16,25 +16,12 @@
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "inputs/indexed_input.h"
+#include "inputs/shuffle.h"
 
 namespace tessera {
 
-// Uniform and normal random numbers that are the same on every machine.
-class RandomWords {
- public:
-  explicit RandomWords(uint64_t key) : key_(key) {}
-  int64_t between(int64_t first, int64_t last);  // Both included.
-  double uniform();                              // In [0, 1).
-  double normal();
-
- private:
-  uint64_t next();
-  uint64_t key_;
-  uint64_t count_ = 0;
-};
-
-// One sequence of `length` tokens of the task (1 to 5), drawn from a stream of random words.
-std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomWords& words);
+// One sequence of `length` tokens of the task (1 to 5), drawn from a stream of random numbers.
+std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomDraws& draws);
 
 class SeqaxTasks final : public IndexedInput {
  public:

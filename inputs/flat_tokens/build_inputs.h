@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The request for a token file: which files, how each is read, and which part becomes the
-// validation split. Finding the files reads only names, sizes and times.
+// The inputs of a token file: the request (which files, how each is read, and which part becomes
+// the validation split), and reading them as batches of documents.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "inputs/flat_tokens/flat_tokens_file.h"
+#include "inputs/readers/byte_source.h"
 #include "inputs/readers/document_reader.h"
 
 namespace tessera {
@@ -51,7 +56,7 @@ struct BuildInputOptions {
   bool tokens_have_end_id = false;      // Documents in token inputs end with an id.
 };
 
-// `paths`: files, folders and patterns (find_text_files).
+// `paths`: files, folders and patterns (find_text_files). Reads only names, sizes and times.
 BuildInputs find_build_inputs(const std::vector<std::string>& paths,
                               const BuildInputOptions& options);
 
@@ -75,6 +80,117 @@ struct TokenBuild {
   int64_t checkpoint_bytes = int64_t{256} << 20;  // Of text between two lines of the journal.
   // Set by a signal handler: the build stops with an Error and can be resumed.
   const std::atomic<bool>* stop = nullptr;
+};
+
+enum Split { kTrain, kValidation, kNumSplits };
+inline constexpr std::array<const char*, kNumSplits> kSplitNames = {"train", "validation"};
+using SplitSet = std::array<bool, kNumSplits>;
+
+// Documents of one split as ids, in the packed form of part files, because batches wait in memory
+// to be written.
+class DocumentIds {
+ public:
+  // Marks a length that continues the previous document.
+  static constexpr uint64_t kContinues = uint64_t{1} << 63;
+  static bool is_narrow(int64_t vocab_size) { return vocab_size <= int64_t{1} << 16; }
+  static int64_t id_bytes(int64_t vocab_size) { return is_narrow(vocab_size) ? 2 : 4; }
+
+  explicit DocumentIds(int64_t vocab_size) : id_bytes_(id_bytes(vocab_size)) {}
+  void add_document(std::span<const int32_t> ids);     // Skips empty documents.
+  void extend_document(std::span<const int32_t> ids);  // More ids of the last document.
+
+  bool empty() const { return bytes_.empty(); }
+  int64_t size() const { return static_cast<int64_t>(bytes_.size()) / id_bytes_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  const std::vector<uint64_t>& lengths() const { return lengths_; }
+
+  void reserve(int64_t ids) { bytes_.reserve(static_cast<size_t>(ids * id_bytes_)); }
+  int64_t capacity() const { return static_cast<int64_t>(bytes_.capacity()) / id_bytes_; }
+  void clear();  // Keeps the memory.
+
+ private:
+  void add(std::span<const int32_t> ids, uint64_t mark);
+
+  int64_t id_bytes_;
+  std::vector<std::byte> bytes_;
+  std::vector<uint64_t> lengths_;
+};
+
+struct TextDocument {
+  Split split = kTrain;
+  std::string text;
+};
+
+// A position in a unit (consecutive inputs).
+struct UnitPosition {
+  int64_t input = 0;
+  ShardPosition within;
+};
+
+// Records that do not enter the output.
+struct SkippedRecords {
+  CorruptRecordCount corrupt;
+  int64_t empty = 0;  // Documents without text.
+
+  void add(const SkippedRecords& other) {
+    corrupt.add(other.corrupt);
+    empty += other.empty;
+  }
+};
+
+struct DocumentBatch {
+  explicit DocumentBatch(int64_t vocab_size)
+      : tokens{DocumentIds(vocab_size), DocumentIds(vocab_size)} {}
+  void clear();  // Keeps the memory.
+
+  std::vector<TextDocument> texts;
+  std::array<DocumentIds, kNumSplits> tokens;
+  int64_t bytes = 0;  // Of text and tokens.
+  // State after this batch, from the beginning of the unit.
+  UnitPosition end;
+  SkippedRecords skipped;
+  int64_t bytes_on_disk = 0;
+};
+
+// Reads one input document by document and assigns documents to splits.
+class InputReader {
+ public:
+  virtual ~InputReader() = default;
+  // Adds a document, or some tokens, if its split is wanted; false at the end.
+  virtual bool read(const SplitSet& wanted, DocumentBatch* batch) = 0;
+  virtual ShardPosition position() const = 0;
+  virtual void seek(const ShardPosition& position) = 0;
+  virtual SkippedRecords skipped() const = 0;
+  virtual int64_t bytes_read() const = 0;
+};
+
+std::unique_ptr<InputReader> open_input(const BuildInput& input, const TokenBuild& build);
+// Reads token files of nanoGPT and llm.c; `source` has `input.bytes` bytes.
+std::unique_ptr<InputReader> read_token_bin(std::unique_ptr<ByteSource> source,
+                                            const BuildInput& input, const TokenBuild& build);
+
+// Reads a unit (consecutive inputs) batch by batch, and can resume after any batch.
+class UnitSource {
+ public:
+  UnitSource(std::span<const BuildInput> inputs, const TokenBuild& build)
+      : inputs_(inputs), build_(build) {}
+
+  // Fills an empty batch with documents of the wanted splits. False at the end.
+  bool next(const SplitSet& wanted, DocumentBatch* batch);
+  // To the end of a batch.
+  void seek(const UnitPosition& position, const SkippedRecords& skipped);
+
+ private:
+  void open();
+  void close();
+
+  std::span<const BuildInput> inputs_;
+  const TokenBuild& build_;
+  int64_t at_ = 0;                       // Index of the current input.
+  ShardPosition from_;                   // Position at which to open it.
+  int64_t bytes_before_ = 0;             // On disk, of finished inputs.
+  SkippedRecords skipped_before_;        // Before the reader was opened.
+  std::unique_ptr<InputReader> reader_;  // Of the current input; opened on demand.
 };
 
 }  // namespace tessera

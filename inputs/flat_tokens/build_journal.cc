@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <sstream>
 
 #include <fmt/ranges.h>
 
@@ -19,93 +19,70 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kStartsAtATime = 1 << 18;
+namespace fs = std::filesystem;
 
-std::filesystem::path with_suffix(std::filesystem::path stem, const char* suffix) {
+constexpr int64_t kStartsAtATime = 1 << 18;
+constexpr int64_t kLengthBytes = sizeof(uint64_t);
+
+fs::path with_suffix(fs::path stem, const char* suffix) {
   stem += suffix;
   return stem;
 }
 
-// Opens a file for appending, truncated to `bytes`.
-int open_at(const std::filesystem::path& path, int64_t bytes) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor < 0) fail("{}: cannot create: {}", path.string(), std::strerror(errno));
-  if (::ftruncate(descriptor, bytes) != 0 || ::lseek(descriptor, bytes, SEEK_SET) < 0) {
-    const int reason = errno;
-    ::close(descriptor);
-    fail("{}: cannot truncate to {} bytes: {}", path.string(), bytes, std::strerror(reason));
-  }
-  return descriptor;
-}
-
-void write_all(int descriptor, std::span<const std::byte> bytes,
-               const std::filesystem::path& stem) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail("{}: cannot write: {}", stem.string(), std::strerror(errno));
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
-}
-
-void read_all(std::ifstream& stream, std::span<std::byte> bytes,
-              const std::filesystem::path& stem) {
-  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (stream.gcount() != static_cast<std::streamsize>(bytes.size()))
-    fail("{}: has been changed or truncated; remove the folder and build again", stem.string());
+// Opens or creates a file, truncated to `bytes`.
+ByteFile open_at(const fs::path& path, int64_t bytes) {
+  if (!fs::exists(path)) return ByteFile::create(path);
+  fs::resize_file(path, static_cast<uintmax_t>(bytes));
+  return ByteFile::open_to_write(path);
 }
 
 // Reads the ids of a part in order.
 class IdReader {
  public:
-  IdReader(const std::filesystem::path& stem, int64_t vocab_size, int64_t begin)
-      : stem_(stem),
+  IdReader(const fs::path& stem, int64_t vocab_size, int64_t begin)
+      : file_(ByteFile::open(with_suffix(stem, ".ids"))),
         is_narrow_(DocumentIds::is_narrow(vocab_size)),
-        stream_(with_suffix(stem, ".ids"), std::ios::binary) {
-    stream_.seekg(begin * DocumentIds::id_bytes(vocab_size));
-  }
+        offset_(begin * DocumentIds::id_bytes(vocab_size)) {}
 
   // Valid until the next call.
   std::span<const int32_t> next(int64_t count) {
     block_.resize(static_cast<size_t>(count));
     if (is_narrow_) {
       packed_.resize(block_.size());
-      read_all(stream_, std::as_writable_bytes(std::span(packed_)), stem_);
+      read(std::as_writable_bytes(std::span(packed_)));
       std::copy(packed_.begin(), packed_.end(), block_.begin());
     } else {
-      read_all(stream_, std::as_writable_bytes(std::span(block_)), stem_);
+      read(std::as_writable_bytes(std::span(block_)));
     }
     return block_;
   }
 
  private:
-  const std::filesystem::path& stem_;
+  void read(std::span<std::byte> bytes) {
+    file_.read_at(offset_, bytes);
+    offset_ += static_cast<int64_t>(bytes.size());
+  }
+
+  ByteFile file_;
   bool is_narrow_;
-  std::ifstream stream_;
+  int64_t offset_;
   std::vector<uint16_t> packed_;
   std::vector<int32_t> block_;
 };
 
 }  // namespace
 
-PartWriter::PartWriter(std::filesystem::path stem, int64_t vocab_size, const PartSizes& sizes)
+PartWriter::PartWriter(fs::path stem, int64_t vocab_size, const PartSizes& sizes)
     : stem_(std::move(stem)), id_bytes_(DocumentIds::id_bytes(vocab_size)), sizes_(sizes) {}
-
-PartWriter::~PartWriter() {
-  if (ids_ >= 0) ::close(ids_);
-  if (lengths_ >= 0) ::close(lengths_);
-}
-
-void PartWriter::open() {
-  ids_ = open_at(with_suffix(stem_, ".ids"), sizes_.ids * id_bytes_);
-  lengths_ = open_at(with_suffix(stem_, ".lengths"), sizes_.lengths * 8);
-}
 
 void PartWriter::append(const DocumentIds& documents) {
   if (documents.empty()) return;
-  if (ids_ < 0) open();
-  write_all(ids_, documents.bytes(), stem_);
-  write_all(lengths_, std::as_bytes(std::span(documents.lengths())), stem_);
+  if (!ids_) {
+    ids_ = open_at(with_suffix(stem_, ".ids"), sizes_.ids * id_bytes_);
+    lengths_ = open_at(with_suffix(stem_, ".lengths"), sizes_.lengths * kLengthBytes);
+  }
+  ids_->write_at(sizes_.ids * id_bytes_, documents.bytes());
+  lengths_->write_at(sizes_.lengths * kLengthBytes, std::as_bytes(std::span(documents.lengths())));
   sizes_.ids += documents.size();
   sizes_.lengths += static_cast<int64_t>(documents.lengths().size());
   has_unsynced_ = true;
@@ -113,39 +90,40 @@ void PartWriter::append(const DocumentIds& documents) {
 
 void PartWriter::sync() {
   if (!has_unsynced_) return;
-  for (const int descriptor : {ids_, lengths_})
-    if (::fdatasync(descriptor) != 0)
-      fail("{}: cannot sync to disk: {}", stem_.string(), std::strerror(errno));
+  ids_->sync();
+  lengths_->sync();
   has_unsynced_ = false;
 }
 
-bool part_is_there(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes) {
+bool part_is_there(const fs::path& stem, int64_t vocab_size, const PartSizes& sizes) {
   if (sizes.ids == 0) return true;
   std::error_code error;
   const auto size_of = [&](const char* suffix) {
-    const auto size = std::filesystem::file_size(with_suffix(stem, suffix), error);
+    const auto size = fs::file_size(with_suffix(stem, suffix), error);
     return error ? 0 : static_cast<int64_t>(size);
   };
   return size_of(".ids") >= sizes.ids * DocumentIds::id_bytes(vocab_size) &&
-         size_of(".lengths") >= sizes.lengths * 8;
+         size_of(".lengths") >= sizes.lengths * kLengthBytes;
 }
 
-void read_part(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes,
+void read_part(const fs::path& stem, int64_t vocab_size, const PartSizes& sizes,
                const TokenRange& range,
                const std::function<void(std::span<const int32_t> ids, bool continues)>& visit) {
   CHECK(range.begin >= 0 && range.end <= sizes.ids);
   if (range.size() <= 0) return;
-  IdReader ids(stem, vocab_size, range.begin);
-  std::ifstream lengths(with_suffix(stem, ".lengths"), std::ios::binary);
   const auto damaged = [&] {
-    fail("{}: has been changed; remove the folder and build again", stem.string());
+    fail("{}: changed or truncated since it was written; remove the folder and build again",
+         stem.string());
   };
+  if (!part_is_there(stem, vocab_size, sizes)) damaged();
+  IdReader ids(stem, vocab_size, range.begin);
+  const ByteFile lengths = ByteFile::open(with_suffix(stem, ".lengths"));
   std::vector<uint64_t> some(kStartsAtATime);
   int64_t begin = 0;  // Of the current document.
   for (int64_t at = 0; begin < range.end; at += kStartsAtATime) {
     if (at >= sizes.lengths) damaged();
     some.resize(static_cast<size_t>(std::min(kStartsAtATime, sizes.lengths - at)));
-    read_all(lengths, std::as_writable_bytes(std::span(some)), stem);
+    lengths.read_at(at * kLengthBytes, std::as_writable_bytes(std::span(some)));
     for (const uint64_t length : some) {
       const auto size = static_cast<int64_t>(length & ~DocumentIds::kContinues);
       if (size > sizes.ids - begin) damaged();
@@ -161,8 +139,6 @@ void read_part(const std::filesystem::path& stem, int64_t vocab_size, const Part
 }
 
 namespace {
-
-namespace fs = std::filesystem;
 
 // As earlier versions named them, so that their unfinished builds can be resumed.
 constexpr const char* kSettingsName = "terms";
@@ -192,11 +168,8 @@ std::string difference(const BuildSettings& before, const BuildSettings& now) {
 
 BuildSettings lines_of(const std::string& text) {
   BuildSettings lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
 }
 
@@ -246,10 +219,7 @@ BuildJournal::BuildJournal(const fs::path& output, int64_t vocab_size,
   if (error) fail("{}: cannot create: {}", folder_.string(), error.message());
   lock(output);
   if (!resume(settings)) begin(settings);
-  journal_ =
-      ::open((folder_ / kJournalName).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (journal_ < 0)
-    fail("{}: cannot open: {}", (folder_ / kJournalName).string(), std::strerror(errno));
+  journal_ = open_own_file(folder_ / kJournalName);
 }
 
 BuildJournal::~BuildJournal() {
@@ -266,7 +236,8 @@ void BuildJournal::lock(const fs::path& output) {
   if (lock_ < 0) fail("{}: cannot open: {}", folder_.string(), std::strerror(errno));
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
   ::close(lock_);
-  fail("{}: another process is building it; wait for it, or use another --output", output.string());
+  fail("{}: another process is building this file; wait until it ends, or use another --output",
+       output.string());
 }
 
 bool BuildJournal::resume(const BuildSettings& settings) {

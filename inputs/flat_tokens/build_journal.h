@@ -15,7 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "inputs/flat_tokens/input_reader.h"
+#include "core/io/file.h"
+#include "inputs/flat_tokens/build_inputs.h"
 
 namespace tessera {
 
@@ -28,22 +29,17 @@ class PartWriter {
  public:
   // Truncates existing files to `sizes` and appends. Creates no file before the first token.
   PartWriter(std::filesystem::path stem, int64_t vocab_size, const PartSizes& sizes);
-  ~PartWriter();
-  PartWriter(const PartWriter&) = delete;
-  PartWriter& operator=(const PartWriter&) = delete;
 
   void append(const DocumentIds& documents);
   void sync();  // Returns when all data is on disk.
   const PartSizes& sizes() const { return sizes_; }
 
  private:
-  void open();
-
   std::filesystem::path stem_;
   int64_t id_bytes_;
   PartSizes sizes_;
-  int ids_ = -1;
-  int lengths_ = -1;
+  std::optional<ByteFile> ids_;
+  std::optional<ByteFile> lengths_;
   bool has_unsynced_ = false;
 };
 

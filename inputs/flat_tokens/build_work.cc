@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// A tokenised batch, or the error that replaced it.
 struct BuildWork::Unit {
+  // A tokenised batch, or the error that replaced it.
   struct Result {
     std::optional<DocumentBatch> batch;
     std::exception_ptr error;
@@ -34,16 +34,18 @@ struct BuildWork::Unit {
 
 namespace {
 
-std::vector<UnitInputs> units_of(const std::vector<BuildInput>& inputs, int64_t unit_bytes) {
-  std::vector<UnitInputs> units;
+// Consecutive inputs of about `unit_bytes` together.
+std::vector<std::span<const BuildInput>> units_of(const std::vector<BuildInput>& inputs,
+                                                  int64_t unit_bytes) {
+  std::vector<std::span<const BuildInput>> units;
   int64_t bytes = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (units.empty() || bytes + inputs[i].bytes > unit_bytes) {
-      units.push_back({i, i});
+  for (const BuildInput& input : inputs) {
+    if (units.empty() || bytes + input.bytes > unit_bytes) {
+      units.push_back({&input, 0});
       bytes = 0;
     }
-    units.back().end = i + 1;
-    bytes += inputs[i].bytes;
+    units.back() = {units.back().data(), units.back().size() + 1};
+    bytes += input.bytes;
   }
   return units;
 }
@@ -77,9 +79,9 @@ BuildWork::BuildWork(const TokenBuild& build, BuildJournal* journal)
       first_failed_(unit_inputs_.size()) {
   for (size_t i = unit_inputs_.size(); i-- > 0;) {
     later_splits_[i] = later_splits_[i + 1];
-    for (size_t k = unit_inputs_[i].begin; k < unit_inputs_[i].end; ++k)
+    for (const BuildInput& input : unit_inputs_[i])
       for (size_t split = 0; split < kNumSplits; ++split)
-        later_splits_[i][split] = later_splits_[i][split] || splits_of(build.from.inputs[k])[split];
+        later_splits_[i][split] = later_splits_[i][split] || splits_of(input)[split];
   }
   for (size_t i = 0; i < units_.size(); ++i) {
     units_[i] = std::make_unique<Unit>();
@@ -97,12 +99,7 @@ BuildWork::~BuildWork() = default;
 
 void BuildWork::start_unit(size_t number) {
   Unit& unit = *units_[number];
-  const UnitInputs inputs = unit_inputs_[number];
-  unit.source = std::make_unique<UnitSource>(
-      std::span(build_.from.inputs).subspan(inputs.begin, inputs.end - inputs.begin),
-      InputReaderOptions{build_.read, build_.validation_fraction, build_.identity.vocab_size,
-                         build_.end_of_tokens},
-      build_.batch_bytes);
+  unit.source = std::make_unique<UnitSource>(unit_inputs_[number], build_);
   unit.source->seek(unit.progress.position, unit.progress.skipped);
   for (size_t split = 0; split < kNumSplits; ++split)
     unit.parts[split] =
@@ -344,17 +341,6 @@ BuildStatus BuildWork::status() const {
   return status;
 }
 
-void BuildWork::watch(Hold& hold, BuildProgress* progress) {
-  while (workers_left_ > 0) {
-    changed_.wait_for(hold, std::chrono::milliseconds(100));
-    if (build_.stop != nullptr && *build_.stop) {
-      is_stopped_ = true;
-      changed_.notify_all();
-    }
-    progress->show([&] { return status(); });
-  }
-}
-
 // Fewer threads than requested produce the same output.
 std::vector<std::thread> BuildWork::start_workers() {
   const Hold hold(mutex_);
@@ -370,11 +356,15 @@ std::vector<std::thread> BuildWork::start_workers() {
   return workers;
 }
 
-void BuildWork::run(BuildProgress* progress) {
+void BuildWork::run(const std::function<void()>& on_tick) {
   std::vector<std::thread> workers = start_workers();
-  {
-    Hold hold(mutex_);
-    watch(hold, progress);
+  for (Hold hold(mutex_); workers_left_ > 0;) {
+    changed_.wait_for(hold, std::chrono::milliseconds(100));
+    if (build_.stop != nullptr && *build_.stop) {
+      is_stopped_ = true;
+      changed_.notify_all();
+    }
+    on_tick();
   }
   for (std::thread& worker : workers) worker.join();
   if (fatal_ != nullptr) std::rethrow_exception(fatal_);

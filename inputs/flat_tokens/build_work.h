@@ -6,22 +6,25 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "inputs/flat_tokens/build_inputs.h"
 #include "inputs/flat_tokens/build_journal.h"
-#include "inputs/flat_tokens/build_progress.h"
-#include "inputs/flat_tokens/input_reader.h"
 
 namespace tessera {
 
-// A unit of work: inputs [begin, end) of a build.
-struct UnitInputs {
-  size_t begin = 0;
-  size_t end = 0;
+struct BuildStatus {
+  int64_t bytes = 0;  // On disk, read and tokenised.
+  int64_t total_bytes = 0;
+  int64_t bytes_before = 0;  // Done by an earlier process; included in `bytes`.
+  int64_t tokens = 0;
+  double seconds = 0.0;
 };
 
 class BuildWork {
@@ -29,7 +32,9 @@ class BuildWork {
   BuildWork(const TokenBuild& build, BuildJournal* journal);
   ~BuildWork();
 
-  void run(BuildProgress* progress);  // Error if the first relevant unit failed.
+  // Calls `on_tick` about ten times a second. Error if the first relevant unit failed.
+  void run(const std::function<void()>& on_tick);
+  BuildStatus status() const;  // May be called by `on_tick`.
   // Of the units in the output, in order; the last may hold more tokens than needed.
   std::vector<UnitProgress> finished() const;
 
@@ -59,13 +64,10 @@ class BuildWork {
   bool is_enough() const;
   bool is_over() const;
   std::vector<std::thread> start_workers();
-  void watch(Hold& hold, BuildProgress* progress);
-  void raise() const;
-  BuildStatus status() const;
 
   const TokenBuild& build_;
   BuildJournal* const journal_;
-  const std::vector<UnitInputs> unit_inputs_;
+  const std::vector<std::span<const BuildInput>> unit_inputs_;
   std::vector<SplitSet> later_splits_;  // [i]: splits that units from i on contribute to.
 
   mutable std::mutex mutex_;  // Guards all members below.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/io/hdf5.h"
 #include "inputs/token_row.h"
 #include "inputs/tokenizers/tokenizer.h"
 
@@ -22,25 +23,23 @@ constexpr int64_t kFlatTokensVersion = 1;
 class FlatTokensReader {
  public:
   FlatTokensReader(const std::filesystem::path& path, const std::string& split);
-  ~FlatTokensReader();
-  FlatTokensReader(FlatTokensReader&&) noexcept;
 
   // The splits of a file, sorted.
   static std::vector<std::string> splits(const std::filesystem::path& path);
 
-  int64_t num_tokens() const;
-  int64_t num_documents() const;
-  int64_t max_token_id() const;
-  int64_t vocab_size() const;
-  const std::string& tokenizer_name() const;
-  const std::string& tokenizer_fingerprint() const;
+  int64_t num_tokens() const { return num_tokens_; }
+  int64_t num_documents() const { return num_documents_; }
+  int64_t max_token_id() const { return max_token_id_; }
+  int64_t vocab_size() const { return vocab_size_; }
+  const std::string& tokenizer_name() const { return tokenizer_name_; }
+  const std::string& tokenizer_fingerprint() const { return tokenizer_fingerprint_; }
   // For tokenizer_of_definition; "" if the file has none (files of other programs). Read at each
   // call.
   std::string tokenizer_definition() const;
   // Description of the inputs of the build; "" if absent.
-  const std::string& source() const;
+  const std::string& source() const { return source_; }
   // Identifies the data, wherever the file is: sizes, and a checksum of a sample.
-  const std::string& fingerprint() const;
+  const std::string& fingerprint() const { return fingerprint_; }
 
   // Encoded tokens [begin, begin + size).
   void read(int64_t begin, std::span<uint32_t> encoded) const;
@@ -48,8 +47,23 @@ class FlatTokensReader {
   void read_starts(int64_t begin, std::span<uint64_t> starts) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  void open(const std::filesystem::path& path, const std::string& split);
+  void check_shapes() const;
+  void check_starts() const;
+
+  std::string where_;  // "file:split", for messages.
+  Hdf5File file_;
+  std::unique_ptr<Hdf5Dataset> tokens_;
+  Hdf5Dataset starts_;
+  std::unique_ptr<Hdf5DirectReader> direct_;  // Of `*tokens_`.
+  int64_t num_tokens_ = 0;
+  int64_t num_documents_ = 0;
+  int64_t max_token_id_ = 0;
+  int64_t vocab_size_ = 0;
+  std::string tokenizer_name_;
+  std::string tokenizer_fingerprint_;
+  std::string source_;
+  std::string fingerprint_;
 };
 
 // The tokenizer as recorded in a token file.
@@ -71,22 +85,41 @@ struct FlatTokensWriterOptions {
 // Writes splits one after another. `finish` renames the complete file into place.
 class FlatTokensWriter {
  public:
-  FlatTokensWriter(const std::filesystem::path& path, TokenizerIdentity tokenizer,
+  FlatTokensWriter(std::filesystem::path path, TokenizerIdentity tokenizer,
                    const FlatTokensWriterOptions& options = {});
   FlatTokensWriter(const std::filesystem::path& path, const Tokenizer& tokenizer,
                    const FlatTokensWriterOptions& options = {})
       : FlatTokensWriter(path, identity_of(tokenizer), options) {}
+  FlatTokensWriter(const FlatTokensWriter&) = delete;
+  FlatTokensWriter& operator=(const FlatTokensWriter&) = delete;
   ~FlatTokensWriter();  // Without `finish`, removes the temporary file.
 
   void begin_split(const std::string& split);
-  void add_document(std::span<const int32_t> ids);     // Skips empty documents.
-  void extend_document(std::span<const int32_t> ids);  // More ids of the last document.
-  int64_t split_tokens() const;                        // So far.
+  void add_document(std::span<const int32_t> ids);      // Skips empty documents.
+  void extend_document(std::span<const int32_t> ids);   // More ids of the last document.
+  int64_t split_tokens() const { return num_tokens_; }  // So far.
   void finish();
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  // `first_mark`: the start mark of the first id.
+  void append(std::span<const int32_t> ids, uint32_t first_mark);
+  void end_split();
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  TokenizerIdentity tokenizer_;
+  FlatTokensWriterOptions options_;
+  Hdf5File file_;
+  bool finished_ = false;
+
+  // Of the current split.
+  std::string split_;
+  Hdf5Dataset tokens_;
+  Hdf5Dataset starts_;
+  std::vector<uint32_t> token_block_;
+  std::vector<uint64_t> start_block_;
+  int64_t num_tokens_ = 0;
+  int32_t max_token_id_ = 0;
 };
 
 }  // namespace tessera

@@ -13,13 +13,12 @@
 
 namespace tessera {
 
-template class HolderOf<BaseInput, TextInput::HParams>;
+REGISTER_TEMPLATE(BaseInput, TextInput);
 
 namespace {
 
 namespace fs = std::filesystem;
 
-const TemplateRegistrar<BaseInput, TextInput> kRegisterTextInput;
 constexpr std::string_view kSnapshotName = kCorpusSnapshot.substr(kRunDirectory.size());
 
 // The request that a snapshot was built for, stored at the beginning of the file's `source`. It
@@ -104,8 +103,8 @@ void TextInput::attach(const Infeed& infeed) {
     build_snapshot(p_, snapshot);
   } else if (!holds_request()) {
     fail(
-        "{} is a snapshot of other text ({}); this run asks for {}. Use another --job_log_dir for "
-        "it",
+        "{} is a snapshot of different text ({}); this run needs {}. Restore the old settings or "
+        "use a new --job_log_dir",
         snapshot.string(), FlatTokensReader(snapshot, p_.split).source(), request_text(p_));
   }
   tokens_ = make_tokens(p_, snapshot);

@@ -1,16 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds a token file.
+// Builds a token file, and shows the progress.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <ostream>
 #include <string>
 
 #include "inputs/flat_tokens/build_inputs.h"
-#include "inputs/flat_tokens/build_progress.h"
-#include "inputs/flat_tokens/input_reader.h"
+#include "inputs/flat_tokens/build_work.h"
 
 namespace tessera {
+
+// "[=====>    ] 42 %  1.26 of 3.00 GB  87.3 MB/s  212.40M tokens  0:20 left"; `width` 0: without
+// the bar.
+std::string build_status_text(const BuildStatus& status, int width);
+
+// The progress of a build: a bar on a terminal, else occasional lines.
+class BuildProgress {
+ public:
+  enum class Mode { kTerminal, kPlain, kSilent };
+
+  BuildProgress(std::ostream& out, Mode mode);
+  ~BuildProgress();
+  // kTerminal if `out` is a terminal.
+  static Mode detect(const std::ostream& out);
+
+  // Calls `status_now` only when a line is due.
+  void show(const std::function<BuildStatus()>& status_now);
+  void say(const std::string& line);  // Prints a line above the progress bar.
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void clear();
+
+  std::ostream& out_;
+  Mode mode_;
+  Clock::time_point begun_ = Clock::now();
+  Clock::time_point next_ = begun_;  // When the next line is due.
+  double interval_seconds_ = 1.0;
+  bool is_line_open_ = false;
+};
 
 struct TokenBuilt {
   std::array<int64_t, kNumSplits> tokens{};

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "inputs/flat_tokens/input_reader.h"
+#include "inputs/flat_tokens/build_inputs.h"
 #include "inputs/readers/byte_source.h"
 #include "inputs/validation_split.h"
 
@@ -66,8 +66,7 @@ class TokenBinReader {
       if (id >= vocab_size_)
         fail(
             "{}: token {} has id {}, but the vocabulary has {} ids; name the tokenizer that made "
-            "the "
-            "file",
+            "the file",
             source_->where(), position_ + static_cast<int64_t>(i), id, vocab_size_);
       ids[i] = static_cast<int32_t>(id);
     }
@@ -129,11 +128,10 @@ constexpr size_t kBytesAtATime = 1 << 18;
 
 class TokenReader : public InputReader {
  public:
-  TokenReader(std::unique_ptr<ByteSource> source, const BuildInput& input,
-              const InputReaderOptions& options)
-      : tokens_(std::move(source), input.bytes, options.vocab_size),
-        validation_part(input.validation_part),
-        fraction_(options.validation_fraction) {}
+  TokenReader(std::unique_ptr<ByteSource> source, const BuildInput& input, const TokenBuild& build)
+      : tokens_(std::move(source), input.bytes, build.identity.vocab_size),
+        validation_part_(input.validation_part),
+        fraction_(build.validation_fraction) {}
   SkippedRecords skipped() const final { return {}; }
   int64_t bytes_read() const final { return tokens_.bytes_read(); }
 
@@ -143,7 +141,7 @@ class TokenReader : public InputReader {
   }
 
   TokenBinReader tokens_;
-  ValidationPart validation_part;
+  ValidationPart validation_part_;
   double fraction_;
 };
 
@@ -151,22 +149,23 @@ class TokenReader : public InputReader {
 class DelimitedTokens final : public TokenReader {
  public:
   DelimitedTokens(std::unique_ptr<ByteSource> source, const BuildInput& input,
-                  const InputReaderOptions& options)
-      : TokenReader(std::move(source), input, options),
+                  const TokenBuild& build)
+      : TokenReader(std::move(source), input, build),
         where_(input.path.string()),
-        end_id_(*options.end_of_tokens),
-        most_ids_(static_cast<size_t>(options.read.max_document_bytes) / sizeof(int32_t)) {}
+        end_id_(*build.end_of_tokens),
+        most_ids_(static_cast<size_t>(build.read.max_document_bytes) / sizeof(int32_t)) {}
 
   bool read(const SplitSet& wanted, DocumentBatch* batch) override {
     const size_t size = find_document();
     if (size == 0) return false;
-    const auto begin = pending_.begin() + static_cast<std::ptrdiff_t>(used_);
-    const std::string_view bytes(reinterpret_cast<const char*>(&*begin), size * sizeof(int32_t));
+    const auto document = std::span(pending_).subspan(used_, size);
+    const std::string_view bytes(reinterpret_cast<const char*>(document.data()),
+                                 document.size_bytes());
     const bool is_validation =
-        validation_part == ValidationPart::kWhole ||
-        (validation_part == ValidationPart::kByDocument && in_validation_split(bytes, fraction_));
+        validation_part_ == ValidationPart::kWhole ||
+        (validation_part_ == ValidationPart::kByDocument && in_validation_split(bytes, fraction_));
     const Split split = is_validation ? kValidation : kTrain;
-    if (wanted[split]) batch->tokens[split].add_document(std::span(&*begin, size));
+    if (wanted[split]) batch->tokens[split].add_document(document);
     count(size, batch);
     used_ += size;
     position_ = {position_.document + 1, position_.offset + static_cast<int64_t>(size)};
@@ -191,8 +190,8 @@ class DelimitedTokens final : public TokenReader {
       const auto size = static_cast<size_t>(found - begin);
       if (size > most_ids_)
         fail(
-            "{}: the document from token {} on has more than {} tokens; does id {} end its "
-            "documents (--end_id), or does none (--end_of_document=none)?",
+            "{}: the document that begins at token {} has more than {} tokens; check that id {} "
+            "ends documents (--end_id); if no id does, use --end_of_document=none",
             where_, position_.offset, most_ids_, end_id_);
       if (found != pending_.end() && position_.offset == 0 && size == 0) {
         ++used_;
@@ -227,12 +226,12 @@ class DelimitedTokens final : public TokenReader {
 class UndelimitedTokens final : public TokenReader {
  public:
   UndelimitedTokens(std::unique_ptr<ByteSource> source, const BuildInput& input,
-                    const InputReaderOptions& options)
-      : TokenReader(std::move(source), input, options) {
+                    const TokenBuild& build)
+      : TokenReader(std::move(source), input, build) {
     const int64_t size = tokens_.num_tokens();
     tail_ = size;
-    if (validation_part == ValidationPart::kWhole) tail_ = 0;
-    if (validation_part == ValidationPart::kTail)
+    if (validation_part_ == ValidationPart::kWhole) tail_ = 0;
+    if (validation_part_ == ValidationPart::kTail)
       tail_ = static_cast<int64_t>(static_cast<double>(size) * (1.0 - fraction_));
   }
 
@@ -264,11 +263,10 @@ class UndelimitedTokens final : public TokenReader {
 }  // namespace
 
 std::unique_ptr<InputReader> read_token_bin(std::unique_ptr<ByteSource> source,
-                                            const BuildInput& input,
-                                            const InputReaderOptions& options) {
-  if (options.end_of_tokens)
-    return std::make_unique<DelimitedTokens>(std::move(source), input, options);
-  return std::make_unique<UndelimitedTokens>(std::move(source), input, options);
+                                            const BuildInput& input, const TokenBuild& build) {
+  if (build.end_of_tokens)
+    return std::make_unique<DelimitedTokens>(std::move(source), input, build);
+  return std::make_unique<UndelimitedTokens>(std::move(source), input, build);
 }
 
 }  // namespace tessera

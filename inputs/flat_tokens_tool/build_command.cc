@@ -119,7 +119,7 @@ TokenBuild request_of(const Arguments& arguments, const Tokenizer* tokenizer,
   return build;
 }
 
-void tell(const TokenBuild& build, const TokenBuilt& built, std::ostream& out) {
+void report(const TokenBuild& build, const TokenBuilt& built, std::ostream& out) {
   fmt::print(out, "{}: {} training and {} validation tokens of {}\n", build.output.string(),
              built.tokens[kTrain], built.tokens[kValidation], built.description);
   fmt::print(out, "  documents: {} for training, {} for validation", built.documents[kTrain],
@@ -143,7 +143,7 @@ void run_build(const std::vector<std::string>& words, std::ostream& out, std::os
   const Interruption signal;
   build.stop = signal.flag();
   BuildProgress progress(notes, BuildProgress::detect(notes));
-  tell(build, build_tokens(build, progress), out);
+  report(build, build_tokens(build, progress), out);
 }
 
 }  // namespace

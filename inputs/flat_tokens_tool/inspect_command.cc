@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,10 +12,12 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
 #include "inputs/flat_tokens_tool/flat_tokens_tool.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 
+// flat_tokens inspect.
 namespace tessera {
 namespace {
 
@@ -91,13 +91,15 @@ class Starts {
 
 class StatisticsCollector {
  public:
-  StatisticsCollector(const FlatTokensReader& reader, const std::string& where)
+  // Errors are prefixed with `where`.
+  StatisticsCollector(const FlatTokensReader& reader, std::string where)
       : reader_(reader),
-        where_(where),
+        where_(std::move(where)),
         starts_(reader),
         counts_(reader.max_token_id()),
         document_(starts_.take()) {}
 
+  // Error if start marks and seq_starts disagree.
   void run() {
     std::vector<uint32_t> block;
     for (int64_t begin = 0; begin < reader_.num_tokens(); begin += kTokensAtATime) {
@@ -108,10 +110,9 @@ class StatisticsCollector {
     while (!starts_.at_end()) next_document();
   }
 
+  // `tokenizer` may be null.
   TokenStatistics result(const Tokenizer* tokenizer, int64_t most_frequent) const {
     TokenStatistics statistics;
-    statistics.empty = empty_;
-    statistics.lengths_by_size = lengths_by_size_;
     describe_lengths(&statistics);
     std::vector<TokenCount> all;
     counts_.each([&](const TokenCount& one) {
@@ -143,13 +144,7 @@ class StatisticsCollector {
   void next_document() {
     const int64_t begin = document_;
     document_ = starts_.take();
-    const int64_t length = document_ - begin;
-    ++lengths_[length];
-    if (length == 0) {
-      ++empty_;
-    } else {
-      ++lengths_by_size_[static_cast<size_t>(std::bit_width(static_cast<uint64_t>(length))) - 1];
-    }
+    ++lengths_[document_ - begin];
   }
 
   void describe_lengths(TokenStatistics* statistics) const {
@@ -157,82 +152,45 @@ class StatisticsCollector {
     statistics->longest = lengths_.rbegin()->first;
     int64_t passed = 0;
     for (const auto& [length, count] : lengths_) {
+      if (passed <= reader_.num_documents() / 2) statistics->median = length;
       passed += count;
-      statistics->median = length;
-      if (passed > reader_.num_documents() / 2) break;
+      const auto bits = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(length)));
+      (bits == 0 ? statistics->empty : statistics->lengths_by_size[bits - 1]) += count;
     }
   }
 
   const FlatTokensReader& reader_;
-  const std::string& where_;
+  std::string where_;
   Starts starts_;
   IdCounts counts_;
   // Few: n different lengths need at least n * n / 2 tokens.
   std::map<int64_t, int64_t> lengths_;
-  std::array<int64_t, 64> lengths_by_size_{};
-  int64_t empty_ = 0;
   int64_t document_ = 0;
 };
 
-// `tokenizer` may be null. Error if start marks and seq_starts disagree, prefixed with `where`.
-TokenStatistics collect_statistics(const FlatTokensReader& reader, const Tokenizer* tokenizer,
-                                   int64_t most_frequent, const std::string& where) {
-  StatisticsCollector surveyor(reader, where);
-  surveyor.run();
-  return surveyor.result(tokenizer, most_frequent);
-}
-
-// flat_tokens inspect.
-
 constexpr std::string_view kInspectUsage =
     R"(  flat_tokens inspect FILE [options]
-      Checks every token of a flat-tokens file and tells what is in it.
+      Checks every token of a flat-tokens file and describes its contents.
       --split=NAME                this split only
       --examples=2                documents of each split to show the beginning of
       --first=0                   the number of the first of them
       --length=160                tokens of each to show
       --most_frequent=10          tokens to list with their share
-      --tokenizer=FILE            that made the tokens, if the file does not carry it
+      --tokenizer=FILE            that made the tokens, if the file does not contain it
 )";
 
 constexpr int64_t kMostShown = 1000000;
 
-bool is_shown(utf8proc_int32_t point) {
-  switch (utf8proc_category(point)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      return false;
-    default:
-      return true;
-  }
-}
-
-// Escapes control characters, line ends and invalid UTF-8.
-std::string printable(std::string_view text) {
+// Safe to print, on one line.
+std::string shown_text(std::string_view text) {
   std::string shown;
-  for (size_t at = 0; at < text.size();) {
-    utf8proc_int32_t point = 0;
-    const auto length =
-        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                         static_cast<utf8proc_ssize_t>(text.size() - at), &point);
-    const size_t size = length > 0 ? static_cast<size_t>(length) : 1;
-    const std::string_view bytes = text.substr(at, size);
-    if (length > 0 && is_shown(point)) {
-      shown += bytes;
-    } else if (bytes == "\n") {
+  for (const char c : printable(text)) {
+    if (c == '\n')
       shown += "\\n";
-    } else if (bytes == "\t") {
+    else if (c == '\t')
       shown += "\\t";
-    } else {
-      for (const char byte : bytes)
-        shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-    }
-    at += size;
+    else
+      shown += c;
   }
   return shown;
 }
@@ -256,19 +214,20 @@ class Inspection {
   void show(const std::string& split) {
     const FlatTokensReader reader(path_, split);
     open_tokenizer(reader);
-    const TokenStatistics statistics = collect_statistics(reader, tokenizer_.get(), most_frequent_,
-                                                          fmt::format("{}:{}", path_, split));
+    StatisticsCollector collector(reader, fmt::format("{}:{}", path_, split));
+    collector.run();
+    const TokenStatistics statistics = collector.result(tokenizer_.get(), most_frequent_);
     fmt::print(out_, "{}: {} tokens; documents: {}, of {} to {} tokens, median {}\n", split,
                reader.num_tokens(), reader.num_documents(), statistics.shortest, statistics.longest,
                statistics.median);
     fmt::print(out_, "  vocabulary {}, {} ids in use ({}), the largest {}; tokenizer {} ({})\n",
                reader.vocab_size(), statistics.distinct_ids,
                percent(statistics.distinct_ids, reader.vocab_size()), reader.max_token_id(),
-               printable(reader.tokenizer_name()), printable(reader.tokenizer_fingerprint()));
+               shown_text(reader.tokenizer_name()), shown_text(reader.tokenizer_fingerprint()));
     if (tokenizer_ != nullptr)
-      fmt::print(out_, "  {} bytes of text, {:.3f} a token\n", statistics.bytes,
+      fmt::print(out_, "  {} bytes of text, {:.3f} per token\n", statistics.bytes,
                  static_cast<double>(statistics.bytes) / static_cast<double>(reader.num_tokens()));
-    if (!reader.source().empty()) fmt::print(out_, "  from {}\n", printable(reader.source()));
+    if (!reader.source().empty()) fmt::print(out_, "  from {}\n", shown_text(reader.source()));
     show_lengths(statistics, reader.num_documents());
     show_most_frequent(statistics, reader.num_tokens());
     show_examples(reader);
@@ -300,7 +259,7 @@ class Inspection {
 
   std::string text_of(const std::vector<int32_t>& ids) const {
     if (tokenizer_ == nullptr) return fmt::format("{}", fmt::join(ids, " "));
-    return printable(tokenizer_->decode(ids));
+    return shown_text(tokenizer_->decode(ids));
   }
 
   void show_lengths(const TokenStatistics& statistics, int64_t documents) const {
@@ -328,7 +287,7 @@ class Inspection {
     for (const TokenCount& one : statistics.most_frequent) {
       // Special tokens and parts of characters have no text.
       const std::string text = tokenizer_ == nullptr ? "" : tokenizer_->decode({one.id});
-      const std::string quoted = text.empty() ? "" : fmt::format(" '{}'", printable(text));
+      const std::string quoted = text.empty() ? "" : fmt::format(" '{}'", shown_text(text));
       shown.push_back(fmt::format("{}{} {}", one.id, quoted, percent(one.count, tokens)));
     }
     fmt::print(out_, "  most frequent: {}\n", fmt::join(shown, ", "));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a SentencePiece model of text with the SentencePiece library. Decoding is lossless: no
-// normalization, white space is kept, and characters without a piece become bytes.
+// normalization, white space is kept, and characters without a piece become bytes. The command is
+// `flat_tokens train`.
 #pragma once
 
 #include <array>

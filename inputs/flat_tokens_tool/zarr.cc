@@ -7,38 +7,42 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <filesystem>
 #include <span>
 
+#include <fmt/ostream.h>
 #include <zlib.h>
 
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "inputs/flat_tokens/flat_tokens_file.h"
+#include "inputs/flat_tokens_tool/flat_tokens_tool.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 
 namespace tessera {
 namespace {
 
-[[noreturn]] void fail_size(size_t size, size_t expected, const std::string& where) {
-  fail("{}: the chunk holds {} bytes, expected {}", where, size, expected);
-}
+// These decompress a chunk and return its size. `into` is filled only if the size is as expected.
 
-void unpack_blosc(std::string_view packed, std::span<char> into, const std::string& where) {
+size_t unpack_blosc(std::string_view packed, std::span<char> into, const std::string& where) {
   if (packed.size() < BLOSC_MIN_HEADER_LENGTH)
-    fail("{}: {} bytes are no blosc chunk", where, packed.size());
+    fail("{}: {} bytes are too few for a blosc chunk", where, packed.size());
   size_t size = 0;
   if (blosc_cbuffer_validate(packed.data(), packed.size(), &size) < 0)
     fail("{}: the header of the blosc chunk is damaged: its sizes do not match the file", where);
-  if (size != into.size()) fail_size(size, into.size(), where);
+  if (size != into.size()) return size;
   const int unpacked = blosc_decompress_ctx(packed.data(), into.data(), into.size(), 1);
   if (unpacked != static_cast<int>(into.size()))
     fail(
         "{}: blosc cannot decompress the chunk: it is damaged, or uses a codec that this "
-        "library lacks",
+        "library does not have",
         where);
+  return size;
 }
 
 // zlib or gzip format.
-void unpack_zlib(std::string_view packed, std::span<char> into, const std::string& where) {
+size_t unpack_zlib(std::string_view packed, std::span<char> into, const std::string& where) {
   constexpr int kEitherWrapping = 32;
   z_stream stream{};
   if (inflateInit2(&stream, MAX_WBITS + kEitherWrapping) != Z_OK)
@@ -48,35 +52,30 @@ void unpack_zlib(std::string_view packed, std::span<char> into, const std::strin
   stream.next_out = reinterpret_cast<Bytef*>(into.data());
   stream.avail_out = static_cast<uInt>(into.size());
   const int result = inflate(&stream, Z_FINISH);
-  const size_t size = stream.total_out;
   inflateEnd(&stream);
   if (result != Z_STREAM_END)
     fail("{}: the zlib stream of the chunk is damaged or too long", where);
-  if (size != into.size()) fail_size(size, into.size(), where);
+  return stream.total_out;
 }
 
-void unpack_zstd(std::string_view packed, std::span<char> into, const std::string& where) {
+size_t unpack_zstd(std::string_view packed, std::span<char> into, const std::string& where) {
   const size_t size = ZSTD_decompress(into.data(), into.size(), packed.data(), packed.size());
   if (ZSTD_isError(size) != 0)
     fail("{}: the zstd frame of the chunk is damaged: {}", where, ZSTD_getErrorName(size));
-  if (size != into.size()) fail_size(size, into.size(), where);
+  return size;
 }
 
 void unpack_zarr_chunk(ZarrCodec codec, std::string_view packed, std::span<char> into,
                        const std::string& where) {
-  switch (codec) {
-    case ZarrCodec::kNone:
-      if (packed.size() != into.size()) fail_size(packed.size(), into.size(), where);
-      std::memcpy(into.data(), packed.data(), packed.size());
-      return;
-    case ZarrCodec::kBlosc:
-      return unpack_blosc(packed, into, where);
-    case ZarrCodec::kZlib:
-    case ZarrCodec::kGzip:
-      return unpack_zlib(packed, into, where);
-    case ZarrCodec::kZstd:
-      return unpack_zstd(packed, into, where);
-  }
+  size_t size = packed.size();
+  if (codec == ZarrCodec::kNone)
+    std::copy_n(packed.begin(), std::min(size, into.size()), into.begin());
+  if (codec == ZarrCodec::kBlosc) size = unpack_blosc(packed, into, where);
+  if (codec == ZarrCodec::kZlib || codec == ZarrCodec::kGzip)
+    size = unpack_zlib(packed, into, where);
+  if (codec == ZarrCodec::kZstd) size = unpack_zstd(packed, into, where);
+  if (size != into.size())
+    fail("{}: the chunk holds {} bytes, expected {}", where, size, into.size());
 }
 
 namespace fs = std::filesystem;
@@ -193,10 +192,11 @@ std::vector<uint64_t> decode_zarr_chunk(const ZarrMetadata& metadata, std::strin
 ZarrArray::ZarrArray(fs::path folder) : folder_(std::move(folder)) {
   const fs::path path = folder_ / ".zarray";
   if (!fs::exists(path))
-    fail("{}: not there: the store has no array '{}'{}", path.string(), folder_.filename().string(),
-         fs::exists(folder_ / "zarr.json") ? " of format 2, but one of format 3, which seqax does "
-                                             "not write"
-                                           : "");
+    fail("{}: no such file: the store has no array '{}'{}", path.string(),
+         folder_.filename().string(),
+         fs::exists(folder_ / "zarr.json")
+             ? " of format 2; it has one of format 3, which seqax does not write"
+             : "");
   metadata_ = parse_zarr_metadata(read_file(path), path.string());
   check_completeness();
 }
@@ -210,7 +210,7 @@ void ZarrArray::check_completeness() const {
     if (is_chunk_name(entry.path().filename().string())) ++stored;
   const int64_t missing = num_chunks() - stored;
   if (missing > kMostMissing && missing > stored)
-    fail("{}: only {} of {} chunks are there; copy the store again", folder_.string(), stored,
+    fail("{}: only {} of {} chunks exist; copy the store again", folder_.string(), stored,
          num_chunks());
 }
 
@@ -315,9 +315,9 @@ class SplitImport {
     if (begin_ == end) ++imported_.empty;
     if (begin_ < end) ++imported_.documents;
     imported_.tokens += end - begin_;
-    for (bool goes_on = false; begin_ < end; goes_on = true) {
-      const std::vector<int32_t> ids = ids_of(encoded_.take(end - begin_), goes_on);
-      if (goes_on) {
+    for (bool continues = false; begin_ < end; continues = true) {
+      const std::vector<int32_t> ids = ids_of(encoded_.take(end - begin_), continues);
+      if (continues) {
         writer_->extend_document(ids);
       } else {
         writer_->add_document(ids);
@@ -326,11 +326,11 @@ class SplitImport {
     }
   }
 
-  std::vector<int32_t> ids_of(std::span<const uint64_t> encoded, bool goes_on) const {
+  std::vector<int32_t> ids_of(std::span<const uint64_t> encoded, bool continues) const {
     std::vector<int32_t> ids;
     ids.reserve(encoded.size());
     for (size_t i = 0; i < encoded.size(); ++i) {
-      const bool begins = !goes_on && i == 0;
+      const bool begins = !continues && i == 0;
       const int64_t at = begin_ + static_cast<int64_t>(i);
       if (((encoded[i] & 1) != 0) != begins)
         fail("{}: token {} and seq_starts disagree on whether a document begins there", where_, at);
@@ -361,7 +361,7 @@ std::vector<std::string> zarr_splits(const fs::path& store) {
     if (fs::exists(entry.path() / "encoded_tokens"))
       splits.push_back(entry.path().filename().string());
   if (splits.empty())
-    fail("{}: no zarr store of seqax's flat tokens: no group holds 'encoded_tokens'",
+    fail("{}: not a zarr store of seqax's flat tokens: no group has 'encoded_tokens'",
          store.string());
   std::sort(splits.begin(), splits.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a != "train", a) < std::pair(b != "train", b);
@@ -372,7 +372,7 @@ std::vector<std::string> zarr_splits(const fs::path& store) {
 int64_t zarr_max_token_id(const fs::path& store, const std::string& split) {
   const fs::path path = store / split / ".zattrs";
   if (!fs::exists(path))
-    fail("{}: not there; seqax keeps the split's max_token_id in it", path.string());
+    fail("{}: no such file; it should hold the split's max_token_id", path.string());
   const Json id = parse_json(read_file(path), path.string()).at("max_token_id");
   if (id.as_integer() < 0 || id.as_integer() >= kMostZarrIds)
     fail("{} is {}, expected 0 to {}", id.where(), id.as_integer(), kMostZarrIds - 1);
@@ -385,5 +385,63 @@ ImportedSplit import_zarr_split(const fs::path& store, const std::string& split,
   writer->begin_split(split);
   return import.run();
 }
+
+namespace {
+
+constexpr std::string_view kImportUsage =
+    R"(  flat_tokens import STORE --output=FILE [options]
+      Converts seqax's flat tokens, a zarr store of format 2, to a flat-tokens file.
+      --tokenizer=FILE            the tokenizer of the store, to embed in the file
+      --vocab_size=N              or its vocabulary size; default max_token_id + 1
+      --compression=0             deflate level, 0 to 9
+      --overwrite                 replace an output made by another tokenizer
+)";
+
+TokenizerIdentity find_identity(const Arguments& arguments, int64_t least) {
+  if (arguments.has("tokenizer") && arguments.has("vocab_size"))
+    throw UsageError("--tokenizer and --vocab_size exclude each other");
+  TokenizerIdentity identity =
+      arguments.has("tokenizer")
+          ? identity_of(*make_tokenizer(arguments.text("tokenizer", "")))
+          : unknown_tokenizer(arguments.number<int64_t>("vocab_size", least, 1, kMostZarrIds));
+  if (identity.vocab_size < least)
+    fail(
+        "the store has ids up to {}, but the vocabulary of {} has {} ids; name the tokenizer that "
+        "made the store",
+        least - 1, arguments.has("tokenizer") ? identity.name : "--vocab_size",
+        identity.vocab_size);
+  return identity;
+}
+
+void run_import(const std::vector<std::string>& words, std::ostream& out, std::ostream&) {
+  const Arguments arguments =
+      parse_arguments(words, {"output", "tokenizer", "vocab_size", "compression"}, {"overwrite"});
+  const std::string output = arguments.text("output", "");
+  if (output.empty()) throw UsageError("import needs --output=FILE");
+  if (arguments.paths.size() != 1)
+    throw UsageError(fmt::format("import needs one STORE, got {}", arguments.paths.size()));
+  const std::filesystem::path store = arguments.paths[0];
+  const std::vector<std::string> splits = zarr_splits(store);
+  int64_t least = 1;
+  for (const std::string& split : splits)
+    least = std::max(least, zarr_max_token_id(store, split) + 1);
+  const TokenizerIdentity identity = find_identity(arguments, least);
+  check_output(arguments, identity);
+  FlatTokensWriter writer(output, identity,
+                          {.compression = arguments.number<int>("compression", 0, 0, 9),
+                           .source = std::filesystem::absolute(store).lexically_normal().string()});
+  for (const std::string& split : splits) {
+    const ImportedSplit imported = import_zarr_split(store, split, &writer);
+    fmt::print(out, "{}:{}: {} tokens in {} documents", output, split, imported.tokens,
+               imported.documents);
+    if (imported.empty > 0) fmt::print(out, "; skipped: {} empty", imported.empty);
+    fmt::print(out, "\n");
+  }
+  writer.finish();
+}
+
+}  // namespace
+
+Command import_command() { return {"import", std::string(kImportUsage), run_import}; }
 
 }  // namespace tessera

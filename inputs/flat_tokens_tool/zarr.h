@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // seqax's flat tokens in a zarr store of format 2: a group per split, with the arrays
-// encoded_tokens and seq_starts.
+// encoded_tokens and seq_starts. The command `flat_tokens import` converts it.
 #pragma once
 
 #include <cstdint>

@@ -12,29 +12,19 @@
 
 namespace tessera {
 
-template class HolderOf<BaseInput, MixtureInput::HParams>;
+REGISTER_TEMPLATE(BaseInput, MixtureInput);
 
 namespace {
 
-const TemplateRegistrar<BaseInput, MixtureInput> kRegisterMixtureInput;
-constexpr int64_t kDefaultMixtureSeed = 1234;
 constexpr int64_t kMostBlock = 65536;  // A block's order is computed as a whole.
 const std::string kGivenPrefix = "given/";
-
-ExampleStream mixture_stream(const MixtureInput::HParams& p) {
-  return {.name = p.name,
-          .global_batch_size = p.global_batch_size.get(),
-          .seq_len = p.seq_len.get(),
-          .seed = static_cast<uint64_t>(p.seed.get_or(kDefaultMixtureSeed)),
-          .num_batches = p.num_batches};
-}
 
 std::string source_prefix(const std::string& name) { return fmt::format("source/{}/", name); }
 
 }  // namespace
 
 MixtureInput::MixtureInput(const HParams& p)
-    : IndexedInput(mixture_stream(p)), p_(p), schedule_((make_sources(), make_schedule())) {}
+    : IndexedInput(example_stream(p)), p_(p), schedule_((make_sources(), make_schedule())) {}
 
 void MixtureInput::make_sources() {
   if (p_.sources.empty()) fail("mixture '{}' has no sources", name());
@@ -47,8 +37,7 @@ void MixtureInput::make_sources() {
     if (indexed == nullptr)
       fail(
           "mixture '{}': source '{}' is a {}, which has no random access to rows; build flat "
-          "tokens of "
-          "it (flat_tokens build) and mix those",
+          "tokens of it (flat_tokens build) and mix those",
           name(), source, input_tpl.name());
     const ExampleStream& stream = indexed->stream();
     if (stream.seq_len != this->stream().seq_len)
@@ -93,14 +82,15 @@ std::vector<double> MixtureInput::checked_weights(const std::map<std::string, do
   for (const std::string& source : names_) {
     const auto weight = weights.find(source);
     if (weight == weights.end())
-      fail("mixture '{}': {} has none for source '{}'; use 0 to exclude it", name(), where, source);
+      fail("mixture '{}': {} has no weight for source '{}'; use 0 to exclude it", name(), where,
+           source);
     if (!std::isfinite(weight->second) || weight->second < 0.0)
       fail("mixture '{}': {}.{} is {}; expected 0 or more", name(), where, source, weight->second);
     of_source.push_back(weight->second);
   }
   const double total = std::accumulate(of_source.begin(), of_source.end(), 0.0);
   if (!(total > 0.0) || !std::isfinite(total))
-    fail("mixture '{}': {} add up to {}", name(), where, total);
+    fail("mixture '{}': {} add up to {}, expected a finite sum above 0", name(), where, total);
   return of_source;
 }
 
@@ -251,8 +241,8 @@ void MixtureInput::check_cursors(const std::map<std::string, std::string>& curso
     if (!key.starts_with(kGivenPrefix) || before == "0") continue;
     const std::string source = key.substr(kGivenPrefix.size());
     if (!p_.sources.contains(source))
-      fail("mixture '{}': the run has read {} rows of source '{}', which is missing now{}", name(),
-           before, source, did_you_mean(source, names_));
+      fail("mixture '{}': the run has read {} rows of source '{}', which is no longer a source{}",
+           name(), before, source, did_you_mean(source, names_));
   }
   for (size_t i = 0; i < sources_.size(); ++i) {
     const auto before = cursors.find(kGivenPrefix + names_[i]);

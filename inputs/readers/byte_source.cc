@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/readers/byte_source.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <span>
 #include <vector>
 
 #include <zlib.h>
@@ -21,36 +17,19 @@ namespace {
 
 class FileSource final : public ByteSource {
  public:
-  explicit FileSource(const std::filesystem::path& path) : where_(path.string()) {
-    require_regular_file(path);
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0) fail("{}: cannot open: {}", where_, std::strerror(errno));
-    ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
-  }
-  ~FileSource() override { ::close(descriptor_); }
-  FileSource(const FileSource&) = delete;
-  FileSource& operator=(const FileSource&) = delete;
+  explicit FileSource(const std::filesystem::path& path)
+      : file_(ByteFile::open(path)), where_(path.string()) {}
 
   size_t read(char* into, size_t size) override {
-    for (;;) {
-      const ssize_t got = ::read(descriptor_, into, size);
-      if (got >= 0) {
-        at_ += got;
-        return static_cast<size_t>(got);
-      }
-      if (errno != EINTR) fail("{}: cannot read: {}", where_, std::strerror(errno));
-    }
+    const size_t got = file_.read_some_at(at_, std::as_writable_bytes(std::span(into, size)));
+    at_ += static_cast<int64_t>(got);
+    return got;
   }
 
   void seek(int64_t offset) override {
-    struct stat status {};
-    if (::fstat(descriptor_, &status) != 0)
-      fail("{}: cannot determine its size: {}", where_, std::strerror(errno));
-    if (offset > status.st_size)
+    if (offset > file_.size())
       fail("{}: has {} bytes, cannot resume at byte {}; the file has been truncated", where_,
-           status.st_size, offset);
-    if (::lseek(descriptor_, offset, SEEK_SET) < 0)
-      fail("{}: cannot seek to byte {}: {}", where_, offset, std::strerror(errno));
+           file_.size(), offset);
     at_ = offset;
   }
 
@@ -58,8 +37,8 @@ class FileSource final : public ByteSource {
   const std::string& where() const override { return where_; }
 
  private:
+  ByteFile file_;
   std::string where_;
-  int descriptor_ = -1;
   int64_t at_ = 0;
 };
 
@@ -111,7 +90,13 @@ class CompressedSource : public ByteSource {
     end_ = next_ + got;
     return got > 0;
   }
-  int64_t position() const { return position_; }  // In decompressed bytes.
+  [[noreturn]] void fail_truncated(const char* format) const {
+    fail("{}: the {} stream is truncated after {} bytes of text; copy or download it again",
+         where(), format, position_);
+  }
+  [[noreturn]] void fail_damaged(const char* format, const char* reason) const {
+    fail("{}: damaged {} stream after {} bytes of text: {}", where(), format, position_, reason);
+  }
 
   const char* next_ = nullptr;
   const char* end_ = nullptr;
@@ -119,7 +104,7 @@ class CompressedSource : public ByteSource {
  private:
   std::unique_ptr<ByteSource> compressed_;
   std::vector<char> buffer_;
-  int64_t position_ = 0;
+  int64_t position_ = 0;  // In decompressed bytes.
 };
 
 class GzipSource final : public CompressedSource {
@@ -141,9 +126,7 @@ class GzipSource final : public CompressedSource {
     stream_.avail_out = static_cast<uInt>(std::min(size, kMostAtOnce));
     while (stream_.next_out == reinterpret_cast<Bytef*>(into)) {
       if (next_ == end_ && !refill()) {
-        if (is_in_member_ || !has_member_)
-          fail("{}: the gzip stream is truncated after {} bytes of text; copy or download it again",
-               where(), position());
+        if (is_in_member_ || !has_member_) fail_truncated("gzip");
         return 0;
       }
       if (is_in_member_ || begin_member()) inflate_some();
@@ -176,8 +159,7 @@ class GzipSource final : public CompressedSource {
     } else if (result == Z_MEM_ERROR) {
       fail("{}: out of memory for decompression", where());
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      fail("{}: damaged gzip stream after {} bytes of text: {}", where(), position(),
-           stream_.msg == nullptr ? "unknown error" : stream_.msg);
+      fail_damaged("gzip", stream_.msg == nullptr ? "unknown error" : stream_.msg);
     }
   }
 
@@ -202,11 +184,7 @@ class ZstdSource final : public CompressedSource {
     ZSTD_outBuffer out{into, size, 0};
     while (out.pos == 0) {
       if (next_ == end_ && !holds_output_ && !refill()) {
-        if (is_in_frame_ || !has_frame_)
-          fail(
-              "{}: the zstd stream is truncated after {} bytes of text; copy or download it "
-              "again",
-              where(), position());
+        if (is_in_frame_ || !has_frame_) fail_truncated("zstd");
         return 0;
       }
       decompress_some(&out);
@@ -224,9 +202,7 @@ class ZstdSource final : public CompressedSource {
     ZSTD_inBuffer in{next_, static_cast<size_t>(end_ - next_), 0};
     const size_t result = ZSTD_decompressStream(stream_.get(), out, &in);
     next_ += in.pos;
-    if (ZSTD_isError(result) != 0)
-      fail("{}: damaged zstd stream after {} bytes of text: {}", where(), position(),
-           ZSTD_getErrorName(result));
+    if (ZSTD_isError(result) != 0) fail_damaged("zstd", ZSTD_getErrorName(result));
     has_frame_ = true;
     is_in_frame_ = result != 0;
     // A full output buffer may leave data in the decoder, which needs no more input.

@@ -2,15 +2,17 @@
 #include "inputs/readers/document_reader.h"
 
 #include <simdjson.h>
-#include <utf8proc.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <string_view>
 
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
 #include "inputs/readers/byte_source.h"
+#include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
 
@@ -164,33 +166,13 @@ struct Parsed {
   std::string fault;  // Error text; "" if the piece is not a document.
 };
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
-// The offset of the first byte that is not UTF-8, or the size.
-size_t first_foreign_byte(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size()) {
-    utf8proc_int32_t point = 0;
-    const auto length =
-        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                         static_cast<utf8proc_ssize_t>(text.size() - at), &point);
-    if (length <= 0) return at;
-    at += static_cast<size_t>(length);
-  }
-  return at;
-}
-
 bool is_utf16(std::string_view text) {
   return text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
 }
 
 std::string encoding_fault(std::string_view text) {
   if (is_utf16(text)) return "begins with a UTF-16 byte order mark, expected UTF-8; convert it";
-  const size_t at = first_foreign_byte(text);
+  const size_t at = valid_prefix(text);
   return fmt::format("not UTF-8: byte {:#04x} at byte {} of the document; convert it",
                      at < text.size() ? static_cast<unsigned char>(text[at]) : 0, at);
 }
@@ -274,7 +256,7 @@ class TextDocuments final : public PieceDocuments {
     if (simdjson::validate_utf8(piece.data(), piece.size())) return {std::string(piece), ""};
     std::string at = place(number);
     if (options().separator.empty()) {
-      const std::string_view before = piece.substr(0, first_foreign_byte(piece));
+      const std::string_view before = piece.substr(0, valid_prefix(piece));
       at += fmt::format(":{}", 1 + std::count(before.begin(), before.end(), '\n'));
     }
     return {std::nullopt, fmt::format("{}: {}", at, encoding_fault(piece))};
@@ -353,10 +335,9 @@ class JsonLineDocuments final : public PieceDocuments {
       if (names.size() == kMostShown) break;
       names.emplace_back(member.key.substr(0, kLongestShown));
     }
-    std::string list;
-    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
     return fmt::format("no field '{}'; the line has {}{}", options().text_field,
-                       names.empty() ? "none" : list, did_you_mean(options().text_field, names));
+                       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")),
+                       did_you_mean(options().text_field, names));
   }
 
   simdjson::dom::parser parser_;
@@ -364,16 +345,18 @@ class JsonLineDocuments final : public PieceDocuments {
 
 // The extension in lower case.
 std::string last_extension(const std::filesystem::path& path) {
-  return lower(path.extension().string());
+  std::string text = path.extension().string();
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
 }
-
-bool is_packed(const std::string& extension) { return extension == ".gz" || extension == ".zst"; }
 
 }  // namespace
 
 DocumentFormat document_format(const std::filesystem::path& path) {
   const std::string outer = last_extension(path);
-  const std::string extension = is_packed(outer) ? last_extension(path.stem()) : outer;
+  const std::string extension =
+      outer == ".gz" || outer == ".zst" ? last_extension(path.stem()) : outer;
   const bool is_json = extension == ".jsonl" || extension == ".ndjson" || extension == ".json";
   return is_json ? DocumentFormat::kJsonLines : DocumentFormat::kText;
 }

@@ -53,8 +53,8 @@ constexpr std::array<EnumName<DocumentFormat>, 3> enum_names(DocumentFormat) {
 
 // A position between two documents, for seeking.
 struct ShardPosition {
-  int64_t document =
-      0;  // Documents before it, corrupt ones included; for JSON, lines, blank ones included.
+  // Documents before it, corrupt ones included; for JSON, lines, blank ones included.
+  int64_t document = 0;
   int64_t offset = 0;  // Decompressed bytes before it.
 };
 
@@ -62,6 +62,11 @@ struct ShardPosition {
 struct CorruptRecordCount {
   int64_t count = 0;  // Records skipped.
   std::string first;  // Error text of the first: "c4.jsonl.gz:17: …".
+
+  void add(const CorruptRecordCount& later) {
+    if (count == 0) first = later.first;
+    count += later.count;
+  }
 };
 
 class DocumentReader {

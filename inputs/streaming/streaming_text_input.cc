@@ -4,22 +4,19 @@
 #include <algorithm>
 #include <span>
 
-#include "core/base/check_number.h"
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/make_tokenizer.h"
-#include "inputs/validation_split.h"
 
 namespace tessera {
 
-template class HolderOf<BaseInput, StreamingTextInput::HParams>;
+REGISTER_TEMPLATE(BaseInput, StreamingTextInput);
 
 namespace {
 
 namespace fs = std::filesystem;
 
-const TemplateRegistrar<BaseInput, StreamingTextInput> kRegisterStreamingTextInput;
 constexpr int64_t kDefaultStreamSeed = 1234;
 // Rows queued per shard; evens out document lengths.
 constexpr int64_t kRowsAhead = 4;
@@ -54,7 +51,7 @@ void StreamingTextInput::check() const {
   check_at_least("StreamingTextInput", "num_workers", p_.num_workers, 1);
   if (p_.num_batches < 1 && p_.num_batches != -1)
     fail("StreamingTextInput: num_batches is {}; expected -1 (all) or at least 1", p_.num_batches);
-  check_validation_fraction(p_.validation_fraction);
+  check_fraction("StreamingTextInput", "validation_fraction", p_.validation_fraction);
   if (p_.split == StreamSplit::kValidation && p_.validation_fraction == 0.0)
     fail(
         "StreamingTextInput: split is 'validation', but validation_fraction is 0, so the "
@@ -186,7 +183,7 @@ void StreamingTextInput::restore(const InputState& state) {
   std::vector<StreamCursor> places;
   for (const int64_t row : rows_) {
     const std::string* text = find(cursor_key(row));
-    if (text == nullptr) fail("input '{}': the saved state lacks row {}", name_, row);
+    if (text == nullptr) fail("input '{}': the saved state has no row {}", name_, row);
     places.push_back(parse_stream_cursor(*text, fmt::format("input '{}': row {}", name_, row)));
     if (const std::string* count = find(corrupt_key(row)))
       places.back().document.corrupt = parse_corrupt_records(*count);

@@ -206,7 +206,7 @@ void BpeModel::character_symbols(std::string_view raw, std::vector<int32_t>* sym
   const std::string written = is_byte_level_ ? byte_level_encode(raw) : "";
   const std::string_view word = is_byte_level_ ? std::string_view(written) : raw;
   symbols->clear();
-  bool owes_unknown =
+  bool unknown_pending =
       false;  // As in the reference, an unknown token is emitted with the next symbol.
   std::string symbol;
   for (size_t at = 0; at < word.size();) {
@@ -217,8 +217,8 @@ void BpeModel::character_symbols(std::string_view raw, std::vector<int32_t>* sym
     at += length;
     if (at == word.size()) symbol += end_suffix_;
     if (const auto id = id_of(symbol)) {
-      if (owes_unknown) symbols->push_back(*unknown_);
-      owes_unknown = false;
+      if (unknown_pending) symbols->push_back(*unknown_);
+      unknown_pending = false;
       symbols->push_back(*id);
       continue;
     }
@@ -231,10 +231,10 @@ void BpeModel::character_symbols(std::string_view raw, std::vector<int32_t>* sym
       continue;
     }
     if (!unknown_) fail_without_token(symbol);
-    if (owes_unknown && !fuses_unknown_) symbols->push_back(*unknown_);
-    owes_unknown = true;
+    if (unknown_pending && !fuses_unknown_) symbols->push_back(*unknown_);
+    unknown_pending = true;
   }
-  if (owes_unknown) symbols->push_back(*unknown_);
+  if (unknown_pending) symbols->push_back(*unknown_);
 }
 
 void BpeModel::encode_word(std::string_view word, MergeScratch* scratch,

@@ -13,6 +13,158 @@
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
+namespace {
+
+// Bounds the search time: a match is tried at every byte.
+constexpr size_t kLongestContent = 512;
+
+bool is_word(int32_t code) { return (UnicodeClasses::get().of(code) & unicode_class::kWord) != 0; }
+
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
+  const bool open_left =
+      begin == 0 || !is_word(character_at(text, character_before(text, begin)).code);
+  const bool open_right = end == text.size() || !is_word(character_at(text, end).code);
+  return open_left && open_right;
+}
+
+size_t begin_of_space_before(std::string_view text, size_t at, size_t least) {
+  while (at > least) {
+    const size_t before = character_before(text, at);
+    if (before < least || !is_white_space(character_at(text, before).code)) break;
+    at = before;
+  }
+  return at;
+}
+
+size_t end_of_space_after(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    const Character character = character_at(text, at);
+    if (!is_white_space(character.code)) break;
+    at += static_cast<size_t>(character.length);
+  }
+  return at;
+}
+
+}  // namespace
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents)
+    : tokens_(std::move(tokens)) {
+  CHECK(tokens_.size() == contents.size());
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const std::string& content = contents[i];
+    if (content.empty()) continue;
+    if (content.size() > kLongestContent)
+      fail("the added token '{}…' is {} bytes long; at most {} are supported",
+           content.substr(0, 32), content.size(), kLongestContent);
+    none_ = false;
+    if (!tokens_[i].is_special) none_plain_ = false;
+    begins_[static_cast<unsigned char>(content[0])] = true;
+    int32_t node = 0;
+    for (const char byte : content) {
+      const int64_t key = int64_t{node} << 8 | static_cast<unsigned char>(byte);
+      const auto [found, is_new] = children_.emplace(key, static_cast<int32_t>(token_at_.size()));
+      if (is_new) token_at_.push_back(-1);
+      node = found->second;
+    }
+    if (token_at_[static_cast<size_t>(node)] < 0)
+      token_at_[static_cast<size_t>(node)] = static_cast<int32_t>(i);
+  }
+}
+
+int32_t AddedTokens::child(int32_t node, char byte) const {
+  const auto found = children_.find(int64_t{node} << 8 | static_cast<unsigned char>(byte));
+  return found == children_.end() ? -1 : found->second;
+}
+
+std::optional<AddedTokens::Match> AddedTokens::next_match(std::string_view text,
+                                                          size_t from) const {
+  for (size_t begin = from; begin < text.size(); ++begin) {
+    if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
+    std::optional<Match> longest;
+    int32_t node = 0;
+    for (size_t at = begin; at < text.size(); ++at) {
+      node = child(node, text[at]);
+      if (node < 0) break;
+      const int32_t token = token_at_[static_cast<size_t>(node)];
+      if (token >= 0) longest = Match{begin, at + 1, token};
+    }
+    if (longest) return longest;
+  }
+  return std::nullopt;
+}
+
+void AddedTokens::split(
+    std::string_view text, bool with_special,
+    const std::function<void(std::string_view, std::optional<int32_t>)>& take) const {
+  size_t done = 0;
+  if (!(with_special ? none_ : none_plain_)) {
+    size_t from = 0;
+    while (const auto match = next_match(text, from)) {
+      const AddedToken& token = tokens_[static_cast<size_t>(match->token)];
+      from = match->end;
+      // As in the reference, a skipped token still hides overlapping tokens.
+      if (token.is_special && !with_special) continue;
+      if (token.is_single_word && !stands_alone(text, match->begin, match->end)) continue;
+      size_t begin = match->begin;
+      size_t end = match->end;
+      if (begin < done) continue;  // Inside white space taken by the previous token.
+      if (token.takes_left_space) begin = begin_of_space_before(text, begin, done);
+      if (token.takes_right_space) end = end_of_space_after(text, end);
+      if (done < begin) take(text.substr(done, begin - done), std::nullopt);
+      take(text.substr(begin, end - begin), token.id);
+      done = end;
+    }
+  }
+  if (done < text.size()) take(text.substr(done), std::nullopt);
+}
+
+namespace {
+
+constexpr size_t kLongestText = 1 << 20;
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  while (true) {
+    const size_t at = text.find(from);
+    out += text.substr(0, at);
+    if (at == std::string_view::npos) return out;
+    out += to;
+    text.remove_prefix(at + from.size());
+  }
+}
+
+// "<0x0A>" is byte 10; -1 for anything else.
+int byte_of_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  int byte = -1;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
+}
+
+}  // namespace
+
+std::string TokenDecoder::bytes_of(std::string_view token) const {
+  if (const int byte = byte_of_token(token); has_byte_tokens && byte >= 0)
+    return std::string(1, static_cast<char>(byte));
+  std::string text(token);
+  for (const auto& [from, to] : replacements) {
+    text = replaced(text, from, to);
+    if (text.size() > kLongestText)
+      fail("the decoder makes more than {} bytes of the token '{}'", kLongestText, token);
+  }
+  if (!end_suffix.empty() && text.ends_with(end_suffix))
+    text.replace(text.size() - end_suffix.size(), end_suffix.size(), " ");
+  return text;
+}
+
+std::string TokenDecoder::stripped(std::string text) const {
+  size_t left = 0;
+  while (static_cast<int64_t>(left) < strip_left && left < text.size() && text[left] == strip)
+    ++left;
+  text.erase(0, left);
+  for (int64_t i = 0; i < strip_right && text.ends_with(strip); ++i) text.pop_back();
+  return text;
+}
 
 // Direct-mapped cache from word to ids; a lookup takes about 1 % of the time of merging. Not
 // thread-safe.
@@ -55,35 +207,25 @@ struct BpeTokenizer::Workspace {
 };
 
 struct BpeTokenizer::Pool {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Workspace>> idle;
-};
-
-// Borrows a workspace for one call. The pool grows to the number of concurrent calls.
-class BpeTokenizer::Borrowed {
- public:
-  explicit Borrowed(Pool& pool) : pool_(pool) {
+  // Lends a workspace for one call. The pool grows to the number of concurrent calls.
+  template <typename Call>
+  void with_workspace(const Call& call) {
+    std::unique_ptr<Workspace> workspace;
     {
-      const std::scoped_lock lock(pool_.mutex);
-      if (!pool_.idle.empty()) {
-        workspace_ = std::move(pool_.idle.back());
-        pool_.idle.pop_back();
+      const std::scoped_lock lock(mutex);
+      if (!idle.empty()) {
+        workspace = std::move(idle.back());
+        idle.pop_back();
       }
     }
-    if (workspace_ == nullptr) workspace_ = std::make_unique<Workspace>();
+    if (workspace == nullptr) workspace = std::make_unique<Workspace>();
+    call(workspace.get());
+    const std::scoped_lock lock(mutex);
+    idle.push_back(std::move(workspace));
   }
-  ~Borrowed() {
-    const std::scoped_lock lock(pool_.mutex);
-    pool_.idle.push_back(std::move(workspace_));
-  }
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
 
-  Workspace* get() const { return workspace_.get(); }
-
- private:
-  Pool& pool_;
-  std::unique_ptr<Workspace> workspace_;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Workspace>> idle;
 };
 
 namespace {
@@ -104,20 +246,20 @@ std::string description_of(const std::vector<AddedToken>& added, bool has_normal
 }  // namespace
 
 BpeTokenizer::BpeTokenizer(BpeParts parts)
-    : name_(std::move(parts.name)),
-      definition_(std::move(parts.definition)),
-      model_(parts.model, name_),
+    : model_(parts.model, parts.name),
       normalizer_(std::move(parts.normalizer)),
       pre_tokenizer_(std::move(parts.pre_tokenizer)),
       scanner_(pre_tokenizer_->only_scanner()),
       added_(std::move(parts.added)),
       decoder_(std::move(parts.decoder)),
-      end_id_(parts.end_id),
       pool_(std::make_unique<Pool>()) {
+  name_ = std::move(parts.name);
+  definition_ = std::move(parts.definition);
+  start_id_ = parts.start_id.value_or(0);
+  end_id_ = parts.end_id;
   std::stable_sort(added_.begin(), added_.end(),
                    [](const auto& one, const auto& other) { return one.id < other.id; });
   add_texts(parts);
-  start_id_ = parts.start_id.value_or(0);
   std::vector<AddedToken> raw;
   std::vector<AddedToken> normalized;
   for (const AddedToken& token : added_)
@@ -173,38 +315,38 @@ void BpeTokenizer::add_texts(const BpeParts& parts) {
 }
 
 void BpeTokenizer::encode(std::string_view text, std::vector<int32_t>* ids) const {
-  encode_text(text, false, ids);
+  pool_->with_workspace([&](Workspace* workspace) { encode_text(text, false, workspace, ids); });
 }
 
 std::vector<int32_t> BpeTokenizer::encode_with_special(std::string_view text) const {
   std::vector<int32_t> ids;
-  encode_text(text, true, &ids);
+  pool_->with_workspace([&](Workspace* workspace) { encode_text(text, true, workspace, &ids); });
   return ids;
 }
 
-void BpeTokenizer::encode_text(std::string_view whole, bool with_special,
+void BpeTokenizer::encode_text(std::string_view whole, bool with_special, Workspace* workspace,
                                std::vector<int32_t>* ids) const {
-  const Borrowed workspace(*pool_);
   const auto encode_normalized = [&](std::string_view text, bool is_beginning) {
     size_t at = 0;
-    after_normalizing_->split(
-        text, with_special, [&](std::string_view part, std::optional<int32_t> token) {
-          if (token)
-            ids->push_back(*token);
-          else
-            encode_piece({part, is_beginning && at == 0}, workspace.get(), ids);
-          at += part.size();
-        });
+    after_normalizing_->split(text, with_special,
+                              [&](std::string_view part, std::optional<int32_t> token) {
+                                if (token)
+                                  ids->push_back(*token);
+                                else
+                                  encode_piece({part, is_beginning && at == 0}, workspace, ids);
+                                at += part.size();
+                              });
   };
-  before_normalizing_->split(
-      whole, with_special, [&](std::string_view part, std::optional<int32_t> token) {
-        if (token) return ids->push_back(*token);
-        bool is_beginning = part.data() == whole.data();
-        if (!normalizer_) return encode_piece({part, is_beginning}, workspace.get(), ids);
-        std::string* storage = &workspace.get()->normalized;
-        const std::string_view text = normalizer_->apply(part, storage, &is_beginning);
-        encode_normalized(text, is_beginning);
-      });
+  before_normalizing_->split(whole, with_special,
+                             [&](std::string_view part, std::optional<int32_t> token) {
+                               if (token) return ids->push_back(*token);
+                               bool is_beginning = part.data() == whole.data();
+                               if (!normalizer_)
+                                 return encode_piece({part, is_beginning}, workspace, ids);
+                               const std::string_view text =
+                                   normalizer_->apply(part, &workspace->normalized, &is_beginning);
+                               encode_normalized(text, is_beginning);
+                             });
 }
 
 void BpeTokenizer::encode_piece(const TextPiece& piece, Workspace* workspace,
@@ -236,19 +378,7 @@ void BpeTokenizer::encode_word(std::string_view word, Workspace* workspace,
 }
 
 std::string BpeTokenizer::decode(const std::vector<int32_t>& ids) const {
-  std::string text;
-  for (const int32_t id : ids)
-    if (has(id)) text += texts_[static_cast<size_t>(id)].bytes;
-  return decoder_.stripped(std::move(text));
-}
-
-int32_t BpeTokenizer::byte_length(int32_t id) const {
-  return has(id) ? static_cast<int32_t>(texts_[static_cast<size_t>(id)].bytes.size()) : 0;
-}
-
-bool BpeTokenizer::may_be_drawn(int32_t id) const {
-  if (!has(id)) return false;
-  return texts_[static_cast<size_t>(id)].kind == TokenText::Kind::kText || id == end_id_;
+  return decoder_.stripped(Tokenizer::decode(ids));
 }
 
 std::optional<int32_t> BpeTokenizer::id_of(std::string_view token) const {
@@ -262,110 +392,5 @@ std::vector<std::string> BpeTokenizer::special_tokens() const {
   for (const AddedToken& added : added_) names.push_back(added.content);
   return names;
 }
-
-namespace {
-
-constexpr size_t kLongestText = 1 << 20;
-
-std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
-  std::string out;
-  while (true) {
-    const size_t at = text.find(from);
-    out += text.substr(0, at);
-    if (at == std::string_view::npos) return out;
-    out += to;
-    text.remove_prefix(at + from.size());
-  }
-}
-
-// "<0x0A>" is byte 10; -1 for anything else.
-int byte_of_token(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-  int byte = -1;
-  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
-  return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
-}
-
-class DecoderReader {
- public:
-  TokenDecoder run(const Json& json) {
-    add(json);
-    return std::move(decoder_);
-  }
-
- private:
-  void add(const Json& json) {
-    if (json.is_null()) return;
-    const std::string& type = json.at("type").as_string();
-    if (type == "Sequence") {
-      for (const Json& each : json.at("decoders").as_array()) add(each);
-    } else if (type == "ByteLevel" || type == "Fuse") {
-      // Byte tokens are concatenated anyway.
-    } else if (type == "ByteFallback") {
-      decoder_.has_byte_tokens = true;
-    } else if (type == "Replace") {
-      const Json& from = json.at("pattern").at("String");
-      if (from.as_string().empty()) fail("{} is empty", from.where());
-      decoder_.replacements.emplace_back(from.as_string(), json.at("content").as_string());
-    } else if (type == "Metaspace") {
-      const Json& mark = json.at("replacement");
-      if (mark.as_string().empty()) fail("{} is empty", mark.where());
-      decoder_.replacements.emplace_back(mark.as_string(), " ");
-      const Json* scheme = json.find("prepend_scheme");
-      const bool prepends = scheme == nullptr ? flag_of(json, "add_prefix_space", true)
-                                              : scheme->as_string() != "never";
-      if (prepends) decoder_.strip_left = 1;
-    } else if (type == "BPEDecoder") {
-      decoder_.end_suffix = json.at("suffix").as_string();
-      decoder_.strip_right = 1;
-    } else if (type == "Strip") {
-      add_strip(json);
-    } else {
-      fail(
-          "{}: a decoder of type '{}' is not supported; supported are: ByteLevel, ByteFallback, "
-          "Fuse, "
-          "Metaspace, Replace, Strip, BPEDecoder, Sequence",
-          json.where(), type);
-    }
-  }
-
-  void add_strip(const Json& json) {
-    const std::string& content = json.at("content").as_string();
-    if (content.size() != 1)
-      fail("{} is '{}', expected one ASCII character", json.at("content").where(), content);
-    decoder_.strip = content[0];
-    decoder_.strip_left = json.at("start").as_integer();
-    decoder_.strip_right = json.at("stop").as_integer();
-  }
-
-  TokenDecoder decoder_;
-};
-
-}  // namespace
-
-std::string TokenDecoder::bytes_of(std::string_view token) const {
-  if (const int byte = byte_of_token(token); has_byte_tokens && byte >= 0)
-    return std::string(1, static_cast<char>(byte));
-  std::string text(token);
-  for (const auto& [from, to] : replacements) {
-    text = replaced(text, from, to);
-    if (text.size() > kLongestText)
-      fail("the decoder makes more than {} bytes of the token '{}'", kLongestText, token);
-  }
-  if (!end_suffix.empty() && text.ends_with(end_suffix))
-    text.replace(text.size() - end_suffix.size(), end_suffix.size(), " ");
-  return text;
-}
-
-std::string TokenDecoder::stripped(std::string text) const {
-  size_t left = 0;
-  while (static_cast<int64_t>(left) < strip_left && left < text.size() && text[left] == strip)
-    ++left;
-  text.erase(0, left);
-  for (int64_t i = 0; i < strip_right && text.ends_with(strip); ++i) text.pop_back();
-  return text;
-}
-
-TokenDecoder make_token_decoder(const Json& json) { return DecoderReader().run(json); }
 
 }  // namespace tessera

@@ -4,20 +4,64 @@
 // encoded as themselves, if the vocabulary has byte tokens.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "core/io/json.h"
-#include "inputs/tokenizers/added_tokens.h"
 #include "inputs/tokenizers/bpe_model.h"
 #include "inputs/tokenizers/normalizer.h"
 #include "inputs/tokenizers/pre_tokenizer.h"
 #include "inputs/tokenizers/tokenizer.h"
 
 namespace tessera {
+
+// A text such as "<|endoftext|>" or a run of spaces that is always one token. Added tokens are
+// found before the text is split into words.
+struct AddedToken {
+  std::string content;
+  int32_t id = 0;
+  bool is_special = false;      // Decodes to no text; encoded only on request.
+  bool is_single_word = false;  // Only if no letter or digit is adjacent.
+  bool takes_left_space = false;
+  bool takes_right_space = false;
+  bool is_normalized = false;  // Matched in the normalized text.
+};
+
+// A set of texts to search for together.
+class AddedTokens {
+ public:
+  // `contents[i]`: the text to search for as tokens[i], normalized if the token is.
+  AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents);
+
+  // Calls `take` in order for tokens and for the text between them (id nullopt). The longest match
+  // at a position wins. Without `with_special`, special tokens are text.
+  void split(std::string_view text, bool with_special,
+             const std::function<void(std::string_view, std::optional<int32_t>)>& take) const;
+
+ private:
+  struct Match {
+    size_t begin = 0;
+    size_t end = 0;
+    int32_t token = 0;
+  };
+  std::optional<Match> next_match(std::string_view text, size_t from) const;
+  int32_t child(int32_t node, char byte) const;
+
+  std::vector<AddedToken> tokens_;
+  bool none_ = true;
+  bool none_plain_ = true;
+  // A trie: (node, byte) to node, and the token that ends at each node, or -1.
+  std::unordered_map<int64_t, int32_t> children_;
+  std::vector<int32_t> token_at_ = {-1};
+  std::array<bool, 256> begins_{};
+};
 
 // The member "decoder" of a tokenizer.json: how tokens are written in the vocabulary, such as
 // "▁the" for " the" or <0x0A> for a line end.
@@ -35,9 +79,6 @@ struct TokenDecoder {
   // Applies the strips to a whole text.
   std::string stripped(std::string text) const;
 };
-
-// Error that names an unsupported feature. null: tokens are their text.
-TokenDecoder make_token_decoder(const Json& json);
 
 // The parts of a byte-pair tokenizer.
 struct BpeParts {
@@ -57,35 +98,22 @@ class BpeTokenizer final : public Tokenizer {
   explicit BpeTokenizer(BpeParts parts);
   ~BpeTokenizer() override;
 
-  const std::string& name() const override { return name_; }
-  const std::string& fingerprint() const override { return fingerprint_; }
-  const std::string& definition() const override { return definition_; }
-  int64_t vocab_size() const override { return static_cast<int64_t>(texts_.size()); }
-
   using Tokenizer::encode;
   void encode(std::string_view text, std::vector<int32_t>* ids) const override;
   std::vector<int32_t> encode_with_special(std::string_view text) const override;
   std::string decode(const std::vector<int32_t>& ids) const override;
-  int32_t byte_length(int32_t id) const override;
-  int32_t start_id() const override { return start_id_; }
-  std::optional<int32_t> end_id() const override { return end_id_; }
-  bool may_be_drawn(int32_t id) const override;
   std::optional<int32_t> id_of(std::string_view token) const override;
   std::vector<std::string> special_tokens() const override;
 
  private:
   struct Workspace;  // Scratch memory of one call.
-  class Borrowed;
 
   void add_texts(const BpeParts& parts);
-  void encode_text(std::string_view text, bool with_special, std::vector<int32_t>* ids) const;
+  void encode_text(std::string_view text, bool with_special, Workspace* workspace,
+                   std::vector<int32_t>* ids) const;
   void encode_piece(const TextPiece& piece, Workspace* workspace, std::vector<int32_t>* ids) const;
   void encode_word(std::string_view word, Workspace* workspace, std::vector<int32_t>* ids) const;
-  bool has(int32_t id) const { return id >= 0 && id < vocab_size(); }
 
-  std::string name_;
-  std::string fingerprint_;
-  std::string definition_;
   BpeModel model_;
   std::optional<Normalizer> normalizer_;
   std::unique_ptr<PreTokenizer> pre_tokenizer_;
@@ -94,9 +122,6 @@ class BpeTokenizer final : public Tokenizer {
   std::unique_ptr<AddedTokens> after_normalizing_;
   std::vector<AddedToken> added_;
   TokenDecoder decoder_;
-  std::vector<TokenText> texts_;  // By id.
-  int32_t start_id_ = 0;
-  std::optional<int32_t> end_id_;
   // Unused workspaces.
   struct Pool;
   std::unique_ptr<Pool> pool_;

@@ -2,9 +2,15 @@
 #include "inputs/tokenizers/make_tokenizer.h"
 
 #include <filesystem>
+#include <limits>
+#include <set>
+#include <sstream>
+#include <string_view>
 
 #include "core/base/error.h"
-#include "inputs/tokenizers/hugging_face.h"
+#include "core/io/json.h"
+#include "inputs/tokenizers/bpe_tokenizer.h"
+#include "inputs/tokenizers/normalizer.h"
 #include "inputs/tokenizers/sentence_piece.h"
 
 namespace tessera {
@@ -13,32 +19,242 @@ namespace {
 // Byte b is id b + 1; 0 is reserved.
 class ByteTokenizer final : public Tokenizer {
  public:
-  const std::string& name() const override { return name_; }
-  const std::string& fingerprint() const override { return fingerprint_; }
-  const std::string& definition() const override { return name_; }
-  int64_t vocab_size() const override { return 257; }
+  ByteTokenizer() {
+    name_ = definition_ = "bytes";
+    fingerprint_ = "bytes-plus-1";
+    texts_.resize(1);
+    for (int byte = 0; byte < 256; ++byte)
+      texts_.push_back({TokenText::Kind::kText, std::string(1, static_cast<char>(byte))});
+  }
 
   using Tokenizer::encode;
   void encode(std::string_view text, std::vector<int32_t>* ids) const override {
     ids->reserve(ids->size() + text.size());
     for (const char c : text) ids->push_back(static_cast<unsigned char>(c) + 1);
   }
-
-  std::string decode(const std::vector<int32_t>& ids) const override {
-    std::string text;
-    for (int32_t id : ids)
-      if (id >= 1 && id < vocab_size()) text += static_cast<char>(id - 1);
-    return text;
-  }
-
-  int32_t byte_length(int32_t id) const override { return id >= 1 && id < vocab_size() ? 1 : 0; }
-  bool may_be_drawn(int32_t id) const override { return id >= 1 && id < vocab_size(); }
-  std::optional<int32_t> id_of(std::string_view) const override { return std::nullopt; }
-
- private:
-  std::string name_ = "bytes";
-  std::string fingerprint_ = "bytes-plus-1";
 };
+
+// Hugging Face's tokenizer.json.
+
+int32_t id_at(const Json& json) {
+  const int64_t id = json.as_integer();
+  if (id < 0 || id >= std::numeric_limits<int32_t>::max())
+    fail("{} is {}, expected an id of 0 or more", json.where(), id);
+  return static_cast<int32_t>(id);
+}
+
+const Json& member(const Json& json, std::string_view name) {
+  static const Json kNull;
+  const Json* found = json.find(name);
+  return found == nullptr ? kNull : *found;
+}
+
+std::string text_of(const Json& json) { return json.is_null() ? "" : json.as_string(); }
+
+void read_vocabulary(const Json& json, BpeDefinition* model) {
+  for (const auto& [token, id] : json.as_object()) model->vocabulary.emplace_back(token, id_at(id));
+}
+
+std::pair<std::string, std::string> split_merge(std::string_view text, const std::string& where) {
+  const size_t space = text.find(' ');
+  if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
+    fail("{} is '{}', expected two tokens with a space between", where, text);
+  return {std::string(text.substr(0, space)), std::string(text.substr(space + 1))};
+}
+
+// "a b", or ["a", "b"] for tokens with spaces.
+std::pair<std::string, std::string> merge_of(const Json& json) {
+  if (json.is_array()) {
+    if (json.as_array().size() != 2)
+      fail("{} has {} tokens, expected 2", json.where(), json.as_array().size());
+    return {json.as_array()[0].as_string(), json.as_array()[1].as_string()};
+  }
+  return split_merge(json.as_string(), json.where());
+}
+
+void read_merges(const Json& json, BpeDefinition* model) {
+  for (const Json& each : json.as_array()) {
+    if (each.is_string() && each.as_string().starts_with("#version")) continue;
+    model->merges.push_back(merge_of(each));
+  }
+}
+
+BpeDefinition read_model(const Json& json, bool is_byte_level) {
+  const Json& type = member(json, "type");
+  if (!type.is_null() && type.as_string() != "BPE")
+    fail("{} is '{}', only BPE is supported{}", type.where(), type.as_string(),
+         type.as_string() == "Unigram" ? "; if it has a SentencePiece model (*.model), use that"
+                                       : "");
+  const Json& dropout = member(json, "dropout");
+  if (!dropout.is_null() && dropout.as_number() != 0)
+    fail("{} is {}: BPE dropout is not supported", dropout.where(), dropout.as_number());
+  BpeDefinition model;
+  model.is_byte_level = is_byte_level;
+  model.fuses_unknown = flag_of(json, "fuse_unk", false);
+  model.has_byte_fallback = flag_of(json, "byte_fallback", false);
+  model.ignores_merges = flag_of(json, "ignore_merges", false);
+  model.continuing_prefix = text_of(member(json, "continuing_subword_prefix"));
+  model.end_suffix = text_of(member(json, "end_of_word_suffix"));
+  const Json& unknown = member(json, "unk_token");
+  if (!unknown.is_null()) model.unknown_token = unknown.as_string();
+  read_vocabulary(json.at("vocab"), &model);
+  read_merges(json.at("merges"), &model);
+  return model;
+}
+
+std::vector<AddedToken> read_added(const Json& json) {
+  std::vector<AddedToken> added;
+  std::set<std::string> names;
+  if (json.is_null()) return added;
+  for (const Json& each : json.as_array()) {
+    AddedToken token;
+    token.content = each.at("content").as_string();
+    token.id = id_at(each.at("id"));
+    token.is_special = flag_of(each, "special", false);
+    token.is_single_word = flag_of(each, "single_word", false);
+    token.takes_left_space = flag_of(each, "lstrip", false);
+    token.takes_right_space = flag_of(each, "rstrip", false);
+    token.is_normalized = flag_of(each, "normalized", !token.is_special);
+    if (!names.insert(token.content).second)
+      fail("{}: the added token '{}' is repeated", each.where(), token.content);
+    added.push_back(std::move(token));
+  }
+  return added;
+}
+
+// A token name in tokenizer_config.json: a string or an object; "" if absent.
+std::string configured_token(const Json& config, std::string_view name) {
+  const Json& token = config.is_object() ? member(config, name) : config;
+  if (token.is_object()) return text_of(member(token, "content"));
+  return token.is_string() ? token.as_string() : "";
+}
+
+// The token that the post-processor prepends; "" if none.
+std::string processed_start(const Json& json) {
+  if (!json.is_object()) return "";
+  const Json& processors = member(json, "processors");
+  if (processors.is_array()) {
+    for (const Json& each : processors.as_array())
+      if (std::string name = processed_start(each); !name.empty()) return name;
+    return "";
+  }
+  const Json& single = member(json, "single");
+  if (!single.is_array() || single.as_array().empty() || !single.as_array()[0].is_object())
+    return "";
+  const Json& special = member(single.as_array()[0], "SpecialToken");
+  return special.is_object() ? text_of(member(special, "id")) : "";
+}
+
+// Special tokens only: "</s>" in an ordinary vocabulary ends nothing.
+std::optional<int32_t> first_special(const std::vector<AddedToken>& added,
+                                     const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    for (const AddedToken& token : added)
+      if (token.is_special && token.content == name) return token.id;
+  return std::nullopt;
+}
+
+void choose_start_and_end(const Json& config, const Json& processor, BpeParts* parts) {
+  parts->end_id = first_special(
+      parts->added, {configured_token(config, "eos_token"), "<|endoftext|>", "<|end_of_text|>",
+                     "</s>", "<eos>", "<EOT>", "<|eot_id|>", "<|im_end|>"});
+  // In GPT-2, "<|endoftext|>" both ends documents and precedes each.
+  parts->start_id =
+      first_special(parts->added, {configured_token(config, "bos_token"),
+                                   processed_start(processor), "<|begin_of_text|>",
+                                   "<|startoftext|>", "<s>", "<bos>", "<BOS>", "<|endoftext|>"});
+}
+
+void add_decoder(const Json& json, TokenDecoder* decoder) {
+  if (json.is_null()) return;
+  const auto not_empty = [&](const Json& text) {
+    if (text.as_string().empty()) fail("{} is empty", text.where());
+    return text.as_string();
+  };
+  const std::string& type = json.at("type").as_string();
+  if (type == "Sequence") {
+    for (const Json& each : json.at("decoders").as_array()) add_decoder(each, decoder);
+  } else if (type == "ByteLevel" || type == "Fuse") {
+    // Byte tokens are concatenated anyway.
+  } else if (type == "ByteFallback") {
+    decoder->has_byte_tokens = true;
+  } else if (type == "Replace") {
+    decoder->replacements.emplace_back(not_empty(json.at("pattern").at("String")),
+                                       json.at("content").as_string());
+  } else if (type == "Metaspace") {
+    decoder->replacements.emplace_back(not_empty(json.at("replacement")), " ");
+    const Json* scheme = json.find("prepend_scheme");
+    const bool prepends = scheme == nullptr ? flag_of(json, "add_prefix_space", true)
+                                            : scheme->as_string() != "never";
+    if (prepends) decoder->strip_left = 1;
+  } else if (type == "BPEDecoder") {
+    decoder->end_suffix = json.at("suffix").as_string();
+    decoder->strip_right = 1;
+  } else if (type == "Strip") {
+    const std::string& content = json.at("content").as_string();
+    if (content.size() != 1)
+      fail("{} is '{}', expected one ASCII character", json.at("content").where(), content);
+    decoder->strip = content[0];
+    decoder->strip_left = json.at("start").as_integer();
+    decoder->strip_right = json.at("stop").as_integer();
+  } else {
+    fail(
+        "{}: a decoder of type '{}' is not supported; supported are: ByteLevel, ByteFallback, "
+        "Fuse, Metaspace, Replace, Strip, BPEDecoder, Sequence",
+        json.where(), type);
+  }
+}
+
+std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const std::string& name,
+                                                       const TokenizerFiles& files) {
+  const Json json = parse_json(files.at("tokenizer.json"), name);
+  const auto config = files.find("tokenizer_config.json");
+  BpeParts parts;
+  parts.name = name;
+  parts.definition = definition_of_files(files);
+  parts.pre_tokenizer = std::make_unique<PreTokenizer>(member(json, "pre_tokenizer"));
+  parts.normalizer = make_normalizer(member(json, "normalizer"));
+  parts.model = read_model(json.at("model"), parts.pre_tokenizer->is_byte_level());
+  parts.added = read_added(member(json, "added_tokens"));
+  if (!parts.model.is_byte_level) add_decoder(member(json, "decoder"), &parts.decoder);
+  choose_start_and_end(
+      config == files.end() ? Json() : parse_json(config->second, name + ": tokenizer_config.json"),
+      member(json, "post_processor"), &parts);
+  return std::make_unique<BpeTokenizer>(std::move(parts));
+}
+
+// GPT-2's vocab.json and merges.txt.
+
+// Lines "a b", after a version line.
+void read_merges_text(const std::string& text, const std::string& name, BpeDefinition* model) {
+  std::istringstream lines(text);
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty() || line.starts_with("#version")) continue;
+    model->merges.push_back(split_merge(line, fmt::format("{}: merges.txt:{}", name, number)));
+  }
+}
+
+std::unique_ptr<Tokenizer> make_gpt2_tokenizer(const std::string& name,
+                                               const TokenizerFiles& files) {
+  BpeParts parts;
+  parts.name = name;
+  parts.definition = definition_of_files(files);
+  parts.pre_tokenizer = std::make_unique<PreTokenizer>(
+      std::vector{make_scan_step(WordPattern::kGpt2)}, /*is_byte_level=*/true);
+  parts.model.is_byte_level = true;
+  read_vocabulary(parse_json(files.at("vocab.json"), name), &parts.model);
+  read_merges_text(files.at("merges.txt"), name, &parts.model);
+  for (const auto& [token, id] : parts.model.vocabulary)
+    if (token == "<|endoftext|>")
+      parts.added.push_back({.content = token, .id = id, .is_special = true});
+  choose_start_and_end(Json(), Json(), &parts);
+  return std::make_unique<BpeTokenizer>(std::move(parts));
+}
+
+}  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name,
                                               const TokenizerFiles& files) {
@@ -49,12 +265,10 @@ std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name,
   fail("the definition of tokenizer '{}' is damaged", name);
 }
 
-}  // namespace
-
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   if (!std::filesystem::exists(name))
-    fail("no tokenizer '{}': expected 'bytes', a file or a directory{}", name,
+    fail("unknown tokenizer '{}': expected 'bytes', a file or a directory{}", name,
          did_you_mean(name, {"bytes"}));
   return tokenizer_of_files(name, read_tokenizer_files(name));
 }

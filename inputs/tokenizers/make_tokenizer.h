@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes any tokenizer by name, path or definition.
+// Makes any tokenizer by name, path or definition. Unsupported features of a tokenizer's file are
+// Errors that name them.
 #pragma once
 
 #include <memory>
@@ -17,5 +18,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 // Makes a tokenizer from Tokenizer::definition(); `name` is its name. Error if malformed.
 std::unique_ptr<Tokenizer> tokenizer_of_definition(const std::string& name,
                                                    const std::string& definition);
+
+// Makes a tokenizer from its files. Of a Hugging Face tokenizer.json, truncation, padding and
+// post-processing are ignored, except for the start token.
+std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name, const TokenizerFiles& files);
 
 }  // namespace tessera

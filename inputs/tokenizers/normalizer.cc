@@ -163,47 +163,24 @@ Normalizer make_strip(bool left, bool right) {
           }};
 }
 
-// `matches` calls back with each match in order.
-template <typename Matches>
-std::string_view replace_matches(const Matches& matches, std::string_view content,
-                                 std::string_view text, std::string* storage, bool* has_beginning) {
-  storage->clear();
-  size_t copied = 0;
-  matches(text, [&](size_t begin, size_t end) {
-    *storage += text.substr(copied, begin - copied);
-    *storage += content;
-    if (begin == 0 && end > 0 && content.empty()) *has_beginning = false;
-    check_growth(text.size(), storage->size());
-    copied = end;
-  });
-  if (copied == 0 && storage->empty()) return text;
-  *storage += text.substr(copied);
-  return *storage;
-}
-
 Normalizer make_replace(const Json& json) {
   const std::string& content = json.at("content").as_string();
-  const auto make = [&](std::string_view kind, const std::string& source, auto matches) {
-    return Normalizer{
-        fmt::format("Replace {} '{}' by '{}'", kind, source, content),
-        [matches, content](std::string_view text, std::string* storage, bool* has_beginning) {
-          return replace_matches(matches, content, text, storage, has_beginning);
-        }};
-  };
-  if (const Json* regex = json.at("pattern").find("Regex")) {
-    const auto pattern = std::make_shared<const Pattern>(regex->as_string(), regex->where());
-    return make("pattern", regex->as_string(), [pattern](std::string_view text, const auto& take) {
-      pattern->for_each_match(text, take);
-    });
-  }
-  const Json& json_literal = json.at("pattern").at("String");
-  const std::string& literal = json_literal.as_string();
-  if (literal.empty()) fail("{} is empty", json_literal.where());
-  return make("text", literal, [literal](std::string_view text, const auto& take) {
-    for (size_t at = text.find(literal); at != std::string_view::npos;
-         at = text.find(literal, at + literal.size()))
-      take(at, at + literal.size());
-  });
+  const Matcher matcher = make_matcher(json.at("pattern"));
+  return {fmt::format("Replace {} by '{}'", matcher.description, content),
+          [matcher, content](std::string_view text, std::string* storage, bool* has_beginning) {
+            storage->clear();
+            size_t copied = 0;
+            matcher.find(text, [&](size_t begin, size_t end) {
+              *storage += text.substr(copied, begin - copied);
+              *storage += content;
+              if (begin == 0 && end > 0 && content.empty()) *has_beginning = false;
+              check_growth(text.size(), storage->size());
+              copied = end;
+            });
+            if (copied == 0 && storage->empty()) return text;
+            *storage += text.substr(copied);
+            return std::string_view(*storage);
+          }};
 }
 
 Normalizer make_sequence(const Json& json) {

@@ -32,13 +32,13 @@ namespace {
 // White_Space; PCRE2's \s also has U+180E.
 constexpr std::string_view kSpaceClass =
     R"(\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr std::string_view kNotSpace =
+constexpr std::string_view kNotSpaceClass =
     R"(\x00-\x08\x0e-\x1f\x21-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
 // Including circled and squared letters, which are symbols in PCRE2.
-constexpr std::string_view kWord =
+constexpr std::string_view kWordClass =
     R"(\p{L}\p{M}\p{N}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
-constexpr std::string_view kHex = "0-9a-fA-F";
+constexpr std::string_view kHexClass = "0-9a-fA-F";
 
 class Translator {
  public:
@@ -71,7 +71,6 @@ class Translator {
 
   void open_set() {
     in_set_ = true;
-    set_begin_ = at_;
     out_ += text_[at_++];
     if (at_ < text_.size() && text_[at_] == '^') out_ += text_[at_++];
     if (at_ < text_.size() && text_[at_] == ']') out_ += "\\]", ++at_;
@@ -92,66 +91,48 @@ class Translator {
     ++at_;
   }
 
-  void put_set(std::string_view members, bool is_negated) {
-    out_ += is_negated ? "[^" : "[";
-    out_ += members;
-    out_ += ']';
+  void put_class(std::string_view members) {
+    out_ += in_set_ ? std::string(members) : fmt::format("[{}]", members);
   }
 
   void escape() {
     if (at_ + 1 >= text_.size()) refuse("a backslash at its end");
     const char c = text_[at_ + 1];
-    switch (c) {
-      case 's':
-        in_set_ ? void(out_ += kSpaceClass) : put_set(kSpaceClass, false);
-        break;
-      case 'S':
-        in_set_ ? void(out_ += kNotSpace) : put_set(kSpaceClass, true);
-        break;
-      case 'w':
-        in_set_ ? void(out_ += kWord) : put_set(kWord, false);
-        break;
-      case 'h':
-        in_set_ ? void(out_ += kHex) : put_set(kHex, false);
-        break;
-      case 'W':
-      case 'H':
-        if (in_set_) refuse(fmt::format("'\\{}' within a set", c));
-        put_set(c == 'W' ? kWord : kHex, true);
-        break;
-      case 'b':
-        in_set_ ? void(out_ += "\\x08") : word_edge("(?<!{0})(?={0})|(?<={0})(?!{0})");
-        break;
-      case 'B':
-        word_edge("(?<!{0})(?!{0})|(?<={0})(?={0})");
-        break;
-      case 'u':
-        hexadecimal();
-        return;
-      case 'G':
-      case 'K':
-      case 'C':
-      case 'g':
-      case 'k':
-        refuse(fmt::format("'\\{}'", c));
-      default:
-        out_ += '\\';
-        out_ += c;
-    }
+    if (c == 'u') return hexadecimal();
+    if (std::string_view("GKCgk").find(c) != std::string_view::npos)
+      refuse(fmt::format("'\\{}'", c));
+    if (in_set_ && (c == 'W' || c == 'H')) refuse(fmt::format("'\\{}' within a set", c));
+    if (c == 's')
+      put_class(kSpaceClass);
+    else if (c == 'S')
+      put_class(kNotSpaceClass);
+    else if (c == 'w')
+      put_class(kWordClass);
+    else if (c == 'h')
+      put_class(kHexClass);
+    else if (c == 'W' || c == 'H')
+      out_ += fmt::format("[^{}]", c == 'W' ? kWordClass : kHexClass);
+    else if (c == 'b' && in_set_)
+      out_ += "\\x08";
+    else if (c == 'b')
+      word_edge("(?<!{0})(?={0})|(?<={0})(?!{0})");
+    else if (c == 'B')
+      word_edge("(?<!{0})(?!{0})|(?<={0})(?={0})");
+    else
+      out_ += {'\\', c};
     at_ += 2;
   }
 
   void word_edge(fmt::format_string<std::string> form) {
-    out_ += fmt::format("(?:{})", fmt::format(form, fmt::format("[{}]", kWord)));
+    out_ += fmt::format("(?:{})", fmt::format(form, fmt::format("[{}]", kWordClass)));
   }
 
-  // é
+  // \u00e9 is é.
   void hexadecimal() {
     const std::string_view digits = text_.substr(at_ + 2, 4);
-    for (const char digit : digits)
-      if (std::isxdigit(static_cast<unsigned char>(digit)) == 0)
-        refuse("'\\u' without four digits");
-    if (digits.size() < 4) refuse("'\\u' without four digits");
+    const auto is_digit = [](unsigned char c) { return std::isxdigit(c) != 0; };
+    if (digits.size() < 4 || !std::all_of(digits.begin(), digits.end(), is_digit))
+      refuse("'\\u' without four digits");
     out_ += fmt::format("\\x{{{}}}", digits);
     at_ += 6;
   }
@@ -183,17 +164,8 @@ class Translator {
   const std::string& where_;
   std::string out_;
   size_t at_ = 0;
-  size_t set_begin_ = 0;
   bool in_set_ = false;
 };
-
-}  // namespace
-
-std::string pcre2_expression(const std::string& expression, const std::string& where) {
-  return Translator(expression, where).run();
-}
-
-namespace {
 
 using Clock = std::chrono::steady_clock;
 
@@ -222,13 +194,7 @@ struct MatchSpace {
 class ValidUtf8 {
  public:
   explicit ValidUtf8(std::string_view text) : text_(text) {
-    size_t at = 0;
-    while (at < text.size()) {
-      const Character character = character_at(text, at);
-      if (!character.is_valid) break;
-      at += static_cast<size_t>(character.length);
-    }
-    if (at < text.size()) replace_invalid(at);
+    if (const size_t valid = valid_prefix(text); valid < text.size()) replace_invalid(valid);
   }
 
   std::string_view text() const { return breaks_.empty() ? text_ : std::string_view(replaced_); }
@@ -359,7 +325,7 @@ Pattern::Pattern(const std::string& expression, const std::string& where)
          expression.size(), kLongestExpression);
   compiled_->expression = expression;
   compiled_->where = where;
-  const std::string translated = pcre2_expression(expression, where);
+  const std::string translated = Translator(expression, where).run();
   const Pcre2<pcre2_compile_context, pcre2_compile_context_free> context(
       pcre2_compile_context_create(nullptr));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -396,6 +362,29 @@ void Pattern::for_each_match(std::string_view whole,
     if (begin == end && end == text.size()) return;
     if (begin == end) from += static_cast<size_t>(character_at(text, from).length);
   }
+}
+
+Matcher pattern_matcher(const std::string& expression, const std::string& where) {
+  const auto pattern = std::make_shared<const Pattern>(expression, where);
+  return {
+      fmt::format("pattern '{}'", expression),
+      [pattern](std::string_view text, const auto& take) { pattern->for_each_match(text, take); }};
+}
+
+Matcher literal_matcher(const Json& json) {
+  const std::string& literal = json.as_string();
+  if (literal.empty()) fail("{} is empty", json.where());
+  return {fmt::format("text '{}'", literal), [literal](std::string_view text, const auto& take) {
+            for (size_t at = text.find(literal); at != std::string_view::npos;
+                 at = text.find(literal, at + literal.size()))
+              take(at, at + literal.size());
+          }};
+}
+
+Matcher make_matcher(const Json& pattern) {
+  if (const Json* regex = pattern.find("Regex"))
+    return pattern_matcher(regex->as_string(), regex->where());
+  return literal_matcher(pattern.at("String"));
 }
 
 }  // namespace tessera

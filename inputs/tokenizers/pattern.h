@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/io/json.h"
+
 namespace tessera {
 
 class Pattern {
@@ -30,7 +32,17 @@ class Pattern {
   std::unique_ptr<Compiled> compiled_;
 };
 
-// Translates to PCRE2's syntax; Error if there is no equivalent.
-std::string pcre2_expression(const std::string& expression, const std::string& where);
+// Finds the matches of a pattern or of a literal text, in order.
+struct Matcher {
+  std::string description;  // Equal for equal effect; for fingerprints.
+  std::function<void(std::string_view text,
+                     const std::function<void(size_t begin, size_t end)>& take)>
+      find;
+};
+Matcher pattern_matcher(const std::string& expression, const std::string& where);
+// Error if the literal is empty.
+Matcher literal_matcher(const Json& literal);
+// Of the member "pattern" of a step of a tokenizer.json: {"Regex": …} or {"String": …}.
+Matcher make_matcher(const Json& pattern);
 
 }  // namespace tessera

@@ -14,6 +14,10 @@
 namespace tessera {
 namespace {
 
+void check_status(const sentencepiece::util::Status& status, const std::string& where) {
+  if (!status.ok()) fail("{}: error of SentencePiece: {}", where, status.ToString());
+}
+
 uint64_t pair_key(int32_t first, int32_t second) {
   return uint64_t{static_cast<uint32_t>(first)} << 32 | static_cast<uint32_t>(second);
 }
@@ -55,8 +59,7 @@ ChunkedSentencePiece::ChunkedSentencePiece(const SentencePieceFile& file, std::s
       normalizer_(file),
       processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()),
       neighbours_(neighbours_in(file.pieces)) {
-  const auto status = processor_->LoadFromSerializedProto(without_normalizer(model, where));
-  if (!status.ok()) fail("{}: SentencePiece refuses the model: {}", where_, status.ToString());
+  check_status(processor_->LoadFromSerializedProto(without_normalizer(model, where)), where_);
 }
 
 ChunkedSentencePiece::~ChunkedSentencePiece() = default;
@@ -90,11 +93,10 @@ size_t ChunkedSentencePiece::cut_of(std::string_view text) const {
 void ChunkedSentencePiece::encode_piece(std::string_view normalized, bool is_first,
                                         std::vector<int32_t>* ids) const {
   std::vector<int> found;
-  const auto status = processor_->Encode(normalized, &found);
-  if (!status.ok()) fail("{}: SentencePiece fails: {}", where_, status.ToString());
-  const bool goes_on = !is_first && !has_byte_fallback_ && !ids->empty() && !found.empty() &&
-                       ids->back() == found.front() && processor_->IsUnknown(found.front());
-  ids->insert(ids->end(), found.begin() + (goes_on ? 1 : 0), found.end());
+  check_status(processor_->Encode(normalized, &found), where_);
+  const bool continues = !is_first && !has_byte_fallback_ && !ids->empty() && !found.empty() &&
+                         ids->back() == found.front() && processor_->IsUnknown(found.front());
+  ids->insert(ids->end(), found.begin() + (continues ? 1 : 0), found.end());
 }
 
 void ChunkedSentencePiece::encode(std::string_view text, std::vector<int32_t>* ids) const {
@@ -123,27 +125,23 @@ constexpr size_t kLongText = size_t{1} << 17;  // Bytes; longer texts are encode
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(const std::string& name, const TokenizerFiles& files)
-      : name_(name), definition_(definition_of_files(files)) {
+  SentencePieceTokenizer(const std::string& name, const TokenizerFiles& files) {
+    name_ = name;
+    definition_ = definition_of_files(files);
     const std::string& model = files.at("tokenizer.model");
-    check_sentence_piece_model(model, name);
-    const auto status = processor_.LoadFromSerializedProto(model);
-    if (!status.ok()) fail("{}: SentencePiece refuses the model: {}", name, status.ToString());
+    parse_sentence_piece_model(model, name);  // Checks it.
+    check_status(processor_.LoadFromSerializedProto(model), name);
     fingerprint_ = "sentencepiece-" + content_hash(model);
     for (int32_t id = 0; id < processor_.GetPieceSize(); ++id) texts_.push_back(text_of(id));
+    start_id_ = std::max(processor_.bos_id(), 0);
+    if (processor_.eos_id() >= 0) end_id_ = processor_.eos_id();
   }
-
-  const std::string& name() const override { return name_; }
-  const std::string& fingerprint() const override { return fingerprint_; }
-  const std::string& definition() const override { return definition_; }
-  int64_t vocab_size() const override { return static_cast<int64_t>(texts_.size()); }
 
   using Tokenizer::encode;
   void encode(std::string_view text, std::vector<int32_t>* ids) const override {
     if (text.size() > kLongText) return long_texts().encode(text, ids);
     std::vector<int> found;
-    const auto status = processor_.Encode(text, &found);
-    if (!status.ok()) fail("{}: SentencePiece fails: {}", name_, status.ToString());
+    check_status(processor_.Encode(text, &found), name_);
     ids->insert(ids->end(), found.begin(), found.end());
   }
 
@@ -164,22 +162,10 @@ class SentencePieceTokenizer final : public Tokenizer {
     for (const int32_t id : ids)
       if (has(id)) known.push_back(id);
     std::string text;
-    const auto status = processor_.Decode(known, &text);
-    if (!status.ok()) fail("{}: SentencePiece fails: {}", name_, status.ToString());
+    check_status(processor_.Decode(known, &text), name_);
     return text;
   }
 
-  int32_t byte_length(int32_t id) const override {
-    return has(id) ? static_cast<int32_t>(texts_[static_cast<size_t>(id)].bytes.size()) : 0;
-  }
-  int32_t start_id() const override { return processor_.bos_id() >= 0 ? processor_.bos_id() : 0; }
-  std::optional<int32_t> end_id() const override {
-    return processor_.eos_id() >= 0 ? std::optional(processor_.eos_id()) : std::nullopt;
-  }
-  bool may_be_drawn(int32_t id) const override {
-    return has(id) && (id == processor_.eos_id() ||
-                       texts_[static_cast<size_t>(id)].kind == TokenText::Kind::kText);
-  }
   std::optional<int32_t> id_of(std::string_view token) const override {
     const int32_t id = processor_.PieceToId(token);
     // The library returns the unknown piece for others.
@@ -202,11 +188,10 @@ class SentencePieceTokenizer final : public Tokenizer {
     return *long_texts_;
   }
 
-  bool has(int32_t id) const { return id >= 0 && id < vocab_size(); }
-
   TokenText text_of(int32_t id) const {
     if (processor_.IsControl(id) || processor_.IsUnknown(id) || processor_.IsUnused(id))
       return {TokenText::Kind::kSpecial, ""};
+    // Of byte pieces, only the length is used.
     if (processor_.IsByte(id)) return {TokenText::Kind::kText, std::string(1, '\0')};
     std::string text = processor_.IdToPiece(id);
     for (size_t at = text.find(kSpaceMark); at != std::string::npos;
@@ -232,13 +217,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     return first;
   }
 
-  std::string name_;
-  std::string definition_;
-  std::string fingerprint_;
   sentencepiece::SentencePieceProcessor processor_;
   mutable std::mutex long_texts_mutex_;
   mutable std::unique_ptr<ChunkedSentencePiece> long_texts_;
-  std::vector<TokenText> texts_;  // By id; of byte pieces only the length is used.
 };
 
 }  // namespace

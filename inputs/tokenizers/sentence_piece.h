@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "inputs/tokenizers/sentence_piece_normalizer.h"
+#include "inputs/tokenizers/sentence_piece_model.h"
 #include "inputs/tokenizers/tokenizer.h"
 
 namespace sentencepiece {
@@ -29,7 +29,7 @@ struct ChunkLimits {
 // bytes of memory per byte of text and superlinear time for BPE. Const calls are thread-safe.
 class ChunkedSentencePiece {
  public:
-  // The model must have passed check_sentence_piece_model. Errors are prefixed with `where`.
+  // Errors are prefixed with `where`.
   ChunkedSentencePiece(std::string_view model, const std::string& where,
                        const ChunkLimits& cut = {});
   ~ChunkedSentencePiece();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/tokenizers/sentence_piece_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -8,6 +9,13 @@
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
+namespace {
+
+constexpr std::string_view kReplacementText = "\xef\xbf\xbd";
+constexpr uint32_t kIsValue = 1u << 31;
+constexpr uint32_t kHasLeaf = 1u << 8;
+constexpr size_t kMostPieces = 1 << 22;
+constexpr size_t kLongestPiece = 1 << 16;
 
 // The protocol-buffer wire format, as far as sentencepiece_model.proto needs it.
 struct ProtobufField {
@@ -92,47 +100,54 @@ class ProtobufReader {
   const std::string& where_;
 };
 
-namespace sentence_piece_fields {
-
 // Field numbers of sentencepiece_model.proto: the model,
-inline constexpr uint64_t kPieces = 1;
-inline constexpr uint64_t kTrainer = 2;
-inline constexpr uint64_t kNormalizer = 3;
-inline constexpr uint64_t kSelfTest = 4;
-inline constexpr uint64_t kDenormalizer = 5;
+constexpr uint64_t kPieces = 1;
+constexpr uint64_t kTrainer = 2;
+constexpr uint64_t kNormalizer = 3;
+constexpr uint64_t kSelfTest = 4;
+constexpr uint64_t kDenormalizer = 5;
 // a piece,
-inline constexpr uint64_t kPieceText = 1;
-inline constexpr uint64_t kPieceScore = 2;
-inline constexpr uint64_t kPieceType = 3;
+constexpr uint64_t kPieceText = 1;
+constexpr uint64_t kPieceScore = 2;
+constexpr uint64_t kPieceType = 3;
 // the trainer,
-inline constexpr uint64_t kModelType = 3;
-inline constexpr uint64_t kWhitespaceSuffix = 24;
-inline constexpr uint64_t kByteFallback = 35;
-inline constexpr uint64_t kUnknownText = 44;
+constexpr uint64_t kModelType = 3;
+constexpr uint64_t kWhitespaceSuffix = 24;
+constexpr uint64_t kByteFallback = 35;
+constexpr uint64_t kUnknownText = 44;
 // a normalizer.
-inline constexpr uint64_t kNormalizerTable = 2;
-inline constexpr uint64_t kDummyPrefix = 3;
-inline constexpr uint64_t kRemoveSpaces = 4;
-inline constexpr uint64_t kEscapeSpaces = 5;
+constexpr uint64_t kNormalizerTable = 2;
+constexpr uint64_t kDummyPrefix = 3;
+constexpr uint64_t kRemoveSpaces = 4;
+constexpr uint64_t kEscapeSpaces = 5;
 
-}  // namespace sentence_piece_fields
+void check_piece_text(std::string_view text, size_t index, const std::string& where) {
+  if (text.size() > kLongestPiece || text.find('\0') != std::string_view::npos)
+    fail("{}: piece {} is not a text of at most {} bytes", where, index, kLongestPiece);
+  if (valid_prefix(text) < text.size()) fail("{}: piece {} is not UTF-8", where, index);
+}
 
-using namespace sentence_piece_fields;
-
-namespace {
-
-SentencePieceFile::Piece parse_piece(std::string_view message, const std::string& where) {
+SentencePieceFile::Piece parse_piece(std::string_view message, size_t index,
+                                     const std::string& where) {
   SentencePieceFile::Piece piece;
   ProtobufReader reader(message, where);
   for (ProtobufField field; reader.next(&field);) {
-    if (field.number == kPieceText && field.type == 2) piece.text = field.bytes;
-    if (field.number == kPieceScore && field.type == 5) piece.score = field.as_float();
+    if (field.number == kPieceText && field.type == 2) {
+      check_piece_text(field.bytes, index, where);
+      piece.text = field.bytes;
+    }
+    if (field.number == kPieceScore && field.type == 5) {
+      piece.score = field.as_float();
+      if (!(std::abs(piece.score) < 1e30f))
+        fail("{}: the score of piece {} is {}", where, index, piece.score);
+    }
     if (field.number == kPieceType && field.type == 0) {
       if (field.value < 1 || field.value > 6)
-        fail("{}: a piece has type {}, expected 1 to 6", where, field.value);
+        fail("{}: piece {} has type {}, expected 1 to 6", where, index, field.value);
       piece.type = static_cast<SentencePieceFile::Type>(field.value);
     }
   }
+  if (piece.text.empty()) fail("{}: piece {} is empty", where, index);
   return piece;
 }
 
@@ -154,7 +169,11 @@ void parse_trainer(std::string_view message, const std::string& where, SentenceP
 void parse_normalizer(std::string_view message, const std::string& where, SentencePieceFile* file) {
   ProtobufReader reader(message, where);
   for (ProtobufField field; reader.next(&field);) {
-    if (field.number == kNormalizerTable && field.type == 2) file->normalization = field.bytes;
+    if (field.number == kNormalizerTable && field.type == 2) {
+      if (!field.bytes.empty() && !SentencePieceTable::is_valid(field.bytes))
+        fail("{}: its normalization table is damaged", where);
+      file->normalization = field.bytes;
+    }
     if (field.type != 0) continue;
     if (field.number == kDummyPrefix) file->adds_space = field.value != 0;
     if (field.number == kRemoveSpaces) file->removes_extra_spaces = field.value != 0;
@@ -166,13 +185,19 @@ void parse_normalizer(std::string_view message, const std::string& where, Senten
 
 SentencePieceFile parse_sentence_piece_model(std::string_view model, const std::string& where) {
   SentencePieceFile file;
+  SentencePieceFile denormalizer;  // Not used, but the library trusts its table.
   ProtobufReader reader(model, where);
   for (ProtobufField field; reader.next(&field);) {
     if (field.type != 2) continue;
-    if (field.number == kPieces) file.pieces.push_back(parse_piece(field.bytes, where));
+    if (field.number == kPieces)
+      file.pieces.push_back(parse_piece(field.bytes, file.pieces.size(), where));
+    if (file.pieces.size() > kMostPieces)
+      fail("{}: it has more than {} pieces", where, kMostPieces);
     if (field.number == kTrainer) parse_trainer(field.bytes, where, &file);
     if (field.number == kNormalizer) parse_normalizer(field.bytes, where, &file);
+    if (field.number == kDenormalizer) parse_normalizer(field.bytes, where, &denormalizer);
   }
+  if (file.pieces.empty()) fail("{}: not a SentencePiece model: it has no pieces", where);
   return file;
 }
 
@@ -194,41 +219,6 @@ std::string without_normalizer(std::string_view model, const std::string& where)
 }
 
 namespace {
-
-constexpr uint32_t kIsValue = 1u << 31;
-constexpr uint32_t kHasLeaf = 1u << 8;
-constexpr size_t kMostPieces = 1 << 22;
-constexpr size_t kLongestPiece = 1 << 16;
-
-void check_normalizer(std::string_view message, const std::string& where) {
-  ProtobufReader reader(message, where);
-  for (ProtobufField field; reader.next(&field);)
-    if (field.number == kNormalizerTable && field.type == 2 && !field.bytes.empty())
-      if (!SentencePieceTable::is_valid(field.bytes))
-        fail("{}: its normalization table is damaged", where);
-}
-
-void check_piece(std::string_view message, size_t index, const std::string& where) {
-  ProtobufReader reader(message, where);
-  bool has_text = false;
-  for (ProtobufField field; reader.next(&field);) {
-    if (field.number == kPieceText && field.type == 2) {
-      has_text = !field.bytes.empty();
-      if (field.bytes.size() > kLongestPiece || field.bytes.find('\0') != std::string_view::npos)
-        fail("{}: piece {} is not a text of at most {} bytes", where, index, kLongestPiece);
-      for (size_t at = 0; at < field.bytes.size();) {
-        const Character character = character_at(field.bytes, at);
-        if (!character.is_valid) fail("{}: piece {} is not UTF-8", where, index);
-        at += static_cast<size_t>(character.length);
-      }
-    }
-    if (field.number == kPieceScore && field.type == 5) {
-      const float score = field.as_float();
-      if (!(std::abs(score) < 1e30f)) fail("{}: the score of piece {} is {}", where, index, score);
-    }
-  }
-  if (!has_text) fail("{}: piece {} is empty", where, index);
-}
 
 uint64_t offset_of(uint32_t unit) { return uint64_t{unit >> 10} << ((unit & (1u << 9)) >> 6); }
 
@@ -283,17 +273,83 @@ bool SentencePieceTable::is_valid(std::string_view table) {
   return true;
 }
 
-void check_sentence_piece_model(std::string_view model, const std::string& where) {
-  ProtobufReader reader(model, where);
-  size_t pieces = 0;
-  for (ProtobufField field; reader.next(&field);) {
-    if (field.type != 2) continue;
-    if (field.number == kPieces) check_piece(field.bytes, pieces++, where);
-    if (field.number == kNormalizer || field.number == kDenormalizer)
-      check_normalizer(field.bytes, where);
-    if (pieces > kMostPieces) fail("{}: it has more than {} pieces", where, kMostPieces);
+SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceFile& file)
+    : table_(file.normalization),
+      space_(file.marks_spaces ? kSpaceMark : " "),
+      adds_space_(file.adds_space),
+      has_space_behind_(file.has_space_behind),
+      removes_extra_spaces_(file.removes_extra_spaces),
+      marks_spaces_(file.marks_spaces) {
+  for (const SentencePieceFile::Piece& piece : file.pieces)
+    if (piece.type == SentencePieceFile::Type::kUserDefined)
+      symbols_[static_cast<unsigned char>(piece.text[0])].push_back(piece.text);
+  for (std::vector<std::string>& symbols : symbols_)
+    std::sort(symbols.begin(), symbols.end(), [](const std::string& a, const std::string& b) {
+      return a.size() != b.size() ? a.size() > b.size() : a < b;
+    });
+}
+
+// The normalized form of the first bytes, and how many bytes they are.
+std::pair<std::string_view, size_t> SentencePieceNormalizer::prefix(std::string_view text) const {
+  for (const std::string& symbol : symbols_[static_cast<unsigned char>(text[0])])
+    if (text.starts_with(symbol)) return {text.substr(0, symbol.size()), symbol.size()};
+  if (const auto [length, replacement] = table_.longest(text); length > 0)
+    return {replacement, length};
+  const Character character = character_at(text, 0);
+  const auto length = static_cast<size_t>(character.length);
+  if (!character.is_valid) return {kReplacementText, length};
+  return {text.substr(0, length), length};
+}
+
+void SentencePieceNormalizer::begin(State* state, std::string* out) const {
+  state->has_begun = true;
+  while (removes_extra_spaces_ && !state->rest.empty()) {
+    const auto [text, length] = prefix(state->rest);
+    if (text != " ") break;
+    state->rest.remove_prefix(length);
   }
-  if (pieces == 0) fail("{}: not a SentencePiece model: it has no pieces", where);
+  state->is_done = state->rest.empty();
+  if (state->is_done) return;
+  if (adds_space_ && !has_space_behind_) {
+    if (removes_extra_spaces_)
+      ++state->spaces;
+    else
+      *out += space_;
+  }
+  state->is_after_space = removes_extra_spaces_;
+}
+
+void SentencePieceNormalizer::write(std::string_view text, State* state, std::string* out) const {
+  for (; state->spaces > 0; --state->spaces) *out += space_;
+  if (!marks_spaces_) {
+    *out += text;
+  } else {
+    for (const char& c : text) *out += c == ' ' ? kSpaceMark : std::string_view(&c, 1);
+  }
+  for (; removes_extra_spaces_ && out->ends_with(space_); ++state->spaces)
+    out->resize(out->size() - space_.size());
+}
+
+void SentencePieceNormalizer::end(State* state, std::string* out) const {
+  state->is_done = true;
+  if (adds_space_ && has_space_behind_) *out += space_;
+}
+
+void SentencePieceNormalizer::advance(State* state, size_t size, std::string* out) const {
+  if (!state->has_begun) begin(state, out);
+  while (!state->is_done && out->size() < size) {
+    if (state->rest.empty()) {
+      end(state, out);
+      break;
+    }
+    auto [text, length] = prefix(state->rest);
+    while (state->is_after_space && text.starts_with(' ')) text.remove_prefix(1);
+    if (!text.empty()) {
+      state->is_after_space = removes_extra_spaces_ && text.ends_with(' ');
+      write(text, state, out);
+    }
+    state->rest.remove_prefix(length);
+  }
 }
 
 }  // namespace tessera

@@ -69,12 +69,24 @@ TokenizerFiles read_directory(const filesystem::path& directory) {
   files.clear();
   if (read_if_there(directory / "tokenizer.model", "tokenizer.model", &files)) return files;
   fail(
-      "{} holds no tokenizer: expected tokenizer.json, vocab.json with merges.txt, encoder.json "
+      "{}: no tokenizer found; expected tokenizer.json, vocab.json with merges.txt, encoder.json "
       "with vocab.bpe, or tokenizer.model",
       directory.string());
 }
 
 }  // namespace
+
+std::string Tokenizer::decode(const std::vector<int32_t>& ids) const {
+  std::string text;
+  for (const int32_t id : ids)
+    if (has(id)) text += texts_[static_cast<size_t>(id)].bytes;
+  return text;
+}
+
+bool Tokenizer::may_be_drawn(int32_t id) const {
+  return has(id) &&
+         (texts_[static_cast<size_t>(id)].kind == TokenText::Kind::kText || id == end_id_);
+}
 
 TokenizerFiles read_tokenizer_files(const filesystem::path& path) {
   if (filesystem::is_directory(path)) return read_directory(path);
@@ -85,8 +97,8 @@ TokenizerFiles read_tokenizer_files(const filesystem::path& path) {
     const filesystem::path directory = path.parent_path();
     if (read_gpt2(directory, &files)) return files;
     fail(
-        "{}: a tokenizer of GPT-2's form has two files, vocab.json and merges.txt (or encoder.json "
-        "and vocab.bpe); {} is alone",
+        "{}: a GPT-2 tokenizer has two files, vocab.json and merges.txt (or encoder.json and "
+        "vocab.bpe); only {} was found",
         directory.empty() ? "." : directory.string(), name);
   }
   if (path.extension() == ".model") {
@@ -97,8 +109,7 @@ TokenizerFiles read_tokenizer_files(const filesystem::path& path) {
   } else {
     fail(
         "{} is not a tokenizer: expected a SentencePiece model (*.model), a tokenizer.json, "
-        "GPT-2's "
-        "vocab.json, or a directory with one of them",
+        "GPT-2's vocab.json, or a directory with one of them",
         path.string());
   }
   return files;

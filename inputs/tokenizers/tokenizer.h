@@ -16,18 +16,29 @@
 
 namespace tessera {
 
+// The text of a token id.
+struct TokenText {
+  enum class Kind {
+    kAbsent,   // A gap in the ids.
+    kText,     // Decodes to its bytes.
+    kSpecial,  // Decodes to nothing.
+  };
+  Kind kind = Kind::kAbsent;
+  std::string bytes;
+};
+
 // Const calls are thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   // The argument of make_tokenizer: "bytes", or a path.
-  virtual const std::string& name() const = 0;
+  const std::string& name() const { return name_; }
   // Equal if and only if two tokenizers give equal ids for every text; stored in token files.
-  virtual const std::string& fingerprint() const = 0;
+  const std::string& fingerprint() const { return fingerprint_; }
   // The complete tokenizer as a string (tokenizer_of_definition), stored in token files so that a
   // run needs no tokenizer file.
-  virtual const std::string& definition() const = 0;
-  virtual int64_t vocab_size() const = 0;  // Ids are below it.
+  const std::string& definition() const { return definition_; }
+  int64_t vocab_size() const { return static_cast<int64_t>(texts_.size()); }  // Ids are below it.
 
   // Appends the ids of a text. Names of special tokens are ordinary text, and no start or end
   // tokens are added. Bytes that are not UTF-8 are encoded as in each tokenizer's reference.
@@ -42,35 +53,36 @@ class Tokenizer {
     return encode(text);
   }
   // Special tokens and ids outside the vocabulary (which a padded model may sample) have no text.
-  virtual std::string decode(const std::vector<int32_t>& ids) const = 0;
+  virtual std::string decode(const std::vector<int32_t>& ids) const;
   // Bytes of text of an id, for bits per byte: 0 for special tokens.
-  virtual int32_t byte_length(int32_t id) const = 0;
+  int32_t byte_length(int32_t id) const {
+    return has(id) ? static_cast<int32_t>(texts_[static_cast<size_t>(id)].bytes.size()) : 0;
+  }
 
   // Precedes a document's first token if labels are shifted right, and begins unprompted text.
-  virtual int32_t start_id() const { return 0; }
+  int32_t start_id() const { return start_id_; }
   // Ends a document, if the tokenizer has such a token ("<|endoftext|>", "</s>").
-  virtual std::optional<int32_t> end_id() const { return std::nullopt; }
-  // Whether sampling may choose this id: not padding or reserved ids.
-  virtual bool may_be_drawn(int32_t id) const { return id >= 0 && id < vocab_size(); }
+  std::optional<int32_t> end_id() const { return end_id_; }
+  // Whether sampling may choose this id: the end or a token with text, not padding or reserved ids.
+  bool may_be_drawn(int32_t id) const;
   // The id of a token by name, such as "<|endoftext|>".
-  virtual std::optional<int32_t> id_of(std::string_view token) const = 0;
+  virtual std::optional<int32_t> id_of(std::string_view) const { return std::nullopt; }
   // Names of special tokens, for suggestions in messages.
   virtual std::vector<std::string> special_tokens() const { return {}; }
-};
 
-// The text of a token id.
-struct TokenText {
-  enum class Kind {
-    kAbsent,   // A gap in the ids.
-    kText,     // Decodes to its bytes.
-    kSpecial,  // Decodes to nothing.
-  };
-  Kind kind = Kind::kAbsent;
-  std::string bytes;
+ protected:
+  bool has(int32_t id) const { return id >= 0 && id < vocab_size(); }
+
+  // Set by the constructors of derived classes.
+  std::string name_;
+  std::string fingerprint_;
+  std::string definition_;
+  std::vector<TokenText> texts_;  // By id.
+  int32_t start_id_ = 0;
+  std::optional<int32_t> end_id_;
 };
 
 // A 128-bit content hash as 32 hexadecimal digits. Not cryptographic.
-
 inline std::string content_hash(std::string_view content) {
   uint64_t one = 0xcbf29ce484222325u;  // FNV-1a, and a second lane with other constants.
   uint64_t other = 0x9e3779b97f4a7c15u;
@@ -82,10 +94,8 @@ inline std::string content_hash(std::string_view content) {
   return fmt::format("{:016x}{:016x}", one, other);
 }
 
-// The files of a tokenizer.
-
-// Contents by name: "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
-// "tokenizer.model".
+// The contents of a tokenizer's files by name: "tokenizer.json", "tokenizer_config.json",
+// "vocab.json", "merges.txt", "tokenizer.model".
 using TokenizerFiles = std::map<std::string, std::string>;
 
 // Reads the files at a path: a file of a tokenizer, or a directory. Error that says what is

@@ -39,6 +39,22 @@ constexpr std::array<int32_t, kBeyond> kBytes = make_bytes();
 
 }  // namespace
 
+size_t valid_prefix(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const Character character = character_at(text, at);
+    if (!character.is_valid) break;
+    at += static_cast<size_t>(character.length);
+  }
+  return at;
+}
+
+void append_utf8(int32_t code, std::string* text) {
+  std::array<uint8_t, 4> bytes;
+  const auto size = utf8proc_encode_char(code, bytes.data());
+  text->append(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(size));
+}
+
 std::optional<std::string> byte_level_decode(std::string_view characters) {
   std::string bytes;
   for (size_t at = 0; at < characters.size();) {

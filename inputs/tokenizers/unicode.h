@@ -64,28 +64,13 @@ inline size_t character_before(std::string_view text, size_t at) {
   return first;
 }
 
-inline void append_utf8(int32_t code, std::string* text) {
-  const auto put = [&](int32_t byte) { text->push_back(static_cast<char>(byte)); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xc0 | code >> 6);
-    put(0x80 | (code & 0x3f));
-  } else if (code < 0x10000) {
-    put(0xe0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3f));
-    put(0x80 | (code & 0x3f));
-  } else {
-    put(0xf0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3f));
-    put(0x80 | (code >> 6 & 0x3f));
-    put(0x80 | (code & 0x3f));
-  }
-}
+// The length of the longest prefix that is valid UTF-8.
+size_t valid_prefix(std::string_view text);
+
+void append_utf8(int32_t code, std::string* text);
 
 // GPT-2's byte-level alphabet: a printable character for each byte, such as "Ġ" for a space and "Ċ"
 // for a line end.
-
 // "Ġthe" to " the"; nullopt if a character is not in the alphabet.
 std::optional<std::string> byte_level_decode(std::string_view characters);
 // " the" to "Ġthe".
@@ -93,7 +78,6 @@ std::string byte_level_encode(std::string_view bytes);
 
 // Character classes used by pre-tokenizer patterns: a table of one byte per code point, built once
 // from utf8proc's data.
-
 namespace unicode_class {
 constexpr uint8_t kLetter = 1;         // \p{L}
 constexpr uint8_t kNumber = 2;         // \p{N}

@@ -5,9 +5,7 @@
 #include <numbers>
 
 #include "core/base/error.h"
-#include "core/ops/activation.h"
 #include "core/ops/attention.h"
-#include "core/ops/cache.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
@@ -20,11 +18,9 @@
 
 namespace tessera {
 
-template class HolderOf<SequenceLayer, DotProductAttention::HParams>;
+REGISTER_TEMPLATE(SequenceLayer, DotProductAttention);
 
 namespace {
-
-const TemplateRegistrar<SequenceLayer, DotProductAttention> kRegisterAttention;
 
 int64_t head_dim_of(const DotProductAttention::HParams& p) {
   if (p.dims_per_head.has()) return p.dims_per_head.get();

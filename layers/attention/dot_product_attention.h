@@ -5,8 +5,8 @@
 
 #include "core/hparams/template.h"
 #include "core/ops/attention.h"
-#include "layers/decode_state.h"
 #include "layers/embeddings/position_embedding.h"
+#include "layers/fprop_scope.h"
 #include "layers/layer.h"
 
 namespace tessera {

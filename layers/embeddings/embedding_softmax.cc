@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
@@ -16,15 +15,17 @@
 
 namespace tessera {
 
-template class HolderOf<Embedding, Embedding::HParams>;
-template class HolderOf<BaseSoftmax, FullSoftmax::HParams>;
-template class HolderOf<BaseSoftmax, SharedEmbeddingSoftmax::HParams>;
+REGISTER_TEMPLATE(Embedding, Embedding);
+REGISTER_TEMPLATE(BaseSoftmax, FullSoftmax);
+REGISTER_TEMPLATE(BaseSoftmax, SharedEmbeddingSoftmax);
 
 namespace {
 
-const TemplateRegistrar<Embedding, Embedding> kRegisterEmbedding;
-const TemplateRegistrar<BaseSoftmax, FullSoftmax> kRegisterFullSoftmax;
-const TemplateRegistrar<BaseSoftmax, SharedEmbeddingSoftmax> kRegisterSharedEmbeddingSoftmax;
+// Rows of table["vocab embed"], multiplied by √embed if `scaled`.
+Tensor embedded(Tensor table, Tensor ids, bool scaled) {
+  const Tensor rows = place(gather(table, ids, "vocab"), "residual");
+  return scaled ? scale(rows, std::sqrt(static_cast<double>(rows.size("embed")))) : rows;
+}
 
 Tensor project(Tensor matrix, Tensor bias, Tensor x) {
   const Tensor logits = place(einsum(x, matrix, over("embed")));
@@ -49,19 +50,24 @@ Tensor join_chunks(Tensor parts) {
 
 Embedding::Embedding(const HParams& p)
     : LayerOf(p.layer),
-      p_(p),
+      scale_sqrt_depth_(p.scale_sqrt_depth),
       table_(weight("w", {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
                     p.layer.init())) {}
 
 Tensor Embedding::fprop(Tensor ids) const {
-  const Tensor rows = place(gather(param(table_), ids, "vocab"), "residual");
-  if (!p_.scale_sqrt_depth) return rows;
-  return scale(rows, std::sqrt(static_cast<double>(p_.model_dims.get())));
+  return embedded(param(table_), ids, scale_sqrt_depth_);
 }
 
-BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options)
+BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options,
+                         std::vector<Axis> matrix, bool use_bias)
     : Layer(p), options_(options) {
   if (options.num_chunks < 1) fail("num_chunks is {}, expected at least 1", options.num_chunks);
+  w_ = weight("w", std::move(matrix), p.init());
+  if (use_bias) bias_ = weight("b", {parameters().at(w_.index).type.axis("vocab")}, zeros());
+}
+
+BaseSoftmax::Projection BaseSoftmax::projection() const {
+  return {param(w_), bias_.valid() ? param(bias_) : Tensor()};
 }
 
 Tensor BaseSoftmax::embed_ids(Tensor ids) const {
@@ -111,29 +117,17 @@ CrossEntropy BaseSoftmax::chunked_loss(const Projection& weights, Tensor x, Tens
           join_chunks(result.stacked[2])};
 }
 
-FullSoftmax::FullSoftmax(const HParams& p) : BaseSoftmax(p.layer, p.loss) {
-  w_ = weight("w", {{"embed", p.model_dims.get()}, {"vocab", p.vocab_size.get()}}, p.layer.init());
-  if (p.use_bias) bias_ = weight("b", {{"vocab", p.vocab_size.get()}}, zeros());
-}
-
-BaseSoftmax::Projection FullSoftmax::projection() const {
-  return {param(w_), bias_.valid() ? param(bias_) : Tensor()};
-}
+FullSoftmax::FullSoftmax(const HParams& p)
+    : BaseSoftmax(p.layer, p.loss, {{"embed", p.model_dims.get()}, {"vocab", p.vocab_size.get()}},
+                  p.use_bias) {}
 
 SharedEmbeddingSoftmax::SharedEmbeddingSoftmax(const HParams& p)
-    : BaseSoftmax(p.layer, p.loss), p_(p) {
-  w_ = weight("w", {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}}, p.layer.init());
-  if (p.use_bias) bias_ = weight("b", {{"vocab", p.vocab_size.get()}}, zeros());
-}
+    : BaseSoftmax(p.layer, p.loss, {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
+                  p.use_bias),
+      scale_sqrt_depth_(p.scale_sqrt_depth) {}
 
 Tensor SharedEmbeddingSoftmax::lookup(Tensor ids) const {
-  const Tensor rows = place(gather(param(w_), ids, "vocab"), "residual");
-  if (!p_.scale_sqrt_depth) return rows;
-  return scale(rows, std::sqrt(static_cast<double>(p_.model_dims.get())));
-}
-
-BaseSoftmax::Projection SharedEmbeddingSoftmax::projection() const {
-  return {param(w_), bias_.valid() ? param(bias_) : Tensor()};
+  return embedded(param(w_), ids, scale_sqrt_depth_);
 }
 
 }  // namespace tessera

@@ -4,6 +4,8 @@
 // and sums them.
 #pragma once
 
+#include <vector>
+
 #include "core/hparams/template.h"
 #include "core/ops/cross_entropy.h"
 #include "layers/layer.h"
@@ -27,7 +29,7 @@ class Embedding final : public LayerOf<Tensor(Tensor ids)> {
  private:
   Tensor fprop(Tensor ids) const override;
 
-  HParams p_;
+  bool scale_sqrt_depth_;
   Weight table_;
 };
 
@@ -41,7 +43,7 @@ struct SoftmaxOptions {
   FIELDS(label_smoothing, z_loss, soft_cap, num_chunks)
 };
 
-// A softmax writes `projection`, and `lookup` if its table is also the input embedding.
+// A softmax declares its matrix, and overrides `lookup` if that is also the input embedding.
 class BaseSoftmax : public Layer {
  public:
   // x["… embed"] -> ["… vocab"] in the output dtype, with soft_cap.
@@ -54,21 +56,25 @@ class BaseSoftmax : public Layer {
   Tensor embed_ids(Tensor ids) const;
 
  protected:
-  BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options);
+  // `matrix` has the axes `vocab` and `embed`, in any order.
+  BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options, std::vector<Axis> matrix,
+              bool use_bias);
 
-  struct Projection {
-    Tensor matrix;  // ["vocab embed"] or ["embed vocab"].
-    Tensor bias;    // ["vocab"]; invalid without a bias.
-  };
+  Weight w_;
 
  private:
-  virtual Projection projection() const = 0;
+  struct Projection {
+    Tensor matrix;
+    Tensor bias;  // ["vocab"]; invalid without a bias.
+  };
+  Projection projection() const;
   virtual Tensor lookup(Tensor ids) const;
 
   CrossEntropy whole_loss(const Projection& projection, Tensor x, Tensor labels) const;
   CrossEntropy chunked_loss(const Projection& projection, Tensor x, Tensor labels) const;
 
   SoftmaxOptions options_;
+  Weight bias_;
 };
 
 // A softmax with its own matrix ("untied").
@@ -85,11 +91,6 @@ class FullSoftmax final : public BaseSoftmax {
     FIELDS(vocab_size, model_dims, use_bias, loss, layer)
   };
   explicit FullSoftmax(const HParams& p);
-
- private:
-  Projection projection() const override;
-
-  Weight w_, bias_;
 };
 
 // One table that embeds ids and scores the vocabulary ("tied"; Press and Wolf, 2017).
@@ -111,11 +112,9 @@ class SharedEmbeddingSoftmax final : public BaseSoftmax {
   bool shares_embedding() const override { return true; }
 
  private:
-  Projection projection() const override;
   Tensor lookup(Tensor ids) const override;
 
-  HParams p_;
-  Weight w_, bias_;
+  bool scale_sqrt_depth_;
 };
 
 extern template class HolderOf<Embedding, Embedding::HParams>;

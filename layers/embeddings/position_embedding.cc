@@ -15,17 +15,9 @@
 
 namespace tessera {
 
-template class HolderOf<BasePositionEmbedding, PositionalEmbedding::HParams>;
-template class HolderOf<BasePositionEmbedding, TrainablePositionalEmbedding::HParams>;
-template class HolderOf<RotaryPositionEmbedding, RotaryPositionEmbedding::HParams>;
-
-namespace {
-
-const TemplateRegistrar<BasePositionEmbedding, PositionalEmbedding> kRegisterSinusoidal;
-const TemplateRegistrar<BasePositionEmbedding, TrainablePositionalEmbedding> kRegisterTrainable;
-const TemplateRegistrar<RotaryPositionEmbedding, RotaryPositionEmbedding> kRegisterRotary;
-
-}  // namespace
+REGISTER_TEMPLATE(BasePositionEmbedding, PositionalEmbedding);
+REGISTER_TEMPLATE(BasePositionEmbedding, TrainablePositionalEmbedding);
+REGISTER_TEMPLATE(RotaryPositionEmbedding, RotaryPositionEmbedding);
 
 PositionalEmbedding::PositionalEmbedding(const HParams& p)
     : BasePositionEmbedding({.dtypes = p.dtypes}), p_(p) {

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "core/hparams/template.h"
-#include "core/ops/activation.h"
 #include "core/ops/elementwise.h"
 #include "layers/layer.h"
 

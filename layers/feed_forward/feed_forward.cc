@@ -10,15 +10,31 @@
 
 namespace tessera {
 
-template class HolderOf<UnaryLayer, FeedForward::HParams>;
-template class HolderOf<UnaryLayer, Mlp::HParams>;
+REGISTER_TEMPLATE(UnaryLayer, Linear);
+REGISTER_TEMPLATE(UnaryLayer, Bias);
+REGISTER_TEMPLATE(UnaryLayer, FeedForward);
+REGISTER_TEMPLATE(UnaryLayer, Mlp);
 
-namespace {
+Linear::Linear(const HParams& p) : UnaryLayer(p.layer), p_(p) {
+  if (p.input_axis == p.output_axis)
+    fail(
+        "Linear: input_axis and output_axis are both '{}'; name the output differently and "
+        "rename it afterwards",
+        p.input_axis);
+  w_ = weight("w", {{p.input_axis, p.input_dims.get()}, {p.output_axis, p.output_dims.get()}},
+              p.layer.init());
+  if (p.use_bias) bias_ = weight("b", {{p.output_axis, p.output_dims.get()}}, zeros());
+}
 
-const TemplateRegistrar<UnaryLayer, FeedForward> kRegisterFeedForward;
-const TemplateRegistrar<UnaryLayer, Mlp> kRegisterMlp;
+Tensor Linear::fprop(Tensor x) const {
+  Tensor y = place(einsum(x, param(w_), over(p_.input_axis)));
+  return bias_.valid() ? y + param_like(bias_, y) : y;
+}
 
-}  // namespace
+Bias::Bias(const HParams& p)
+    : UnaryLayer(p.layer), b_(weight("b", {{p.axis, p.dims.get()}}, zeros())) {}
+
+Tensor Bias::fprop(Tensor x) const { return x + param_like(b_, x); }
 
 FeedForward::FeedForward(const HParams& p) : UnaryLayer(p.layer) {
   const Axis embed{"embed", p.model_dims.get(), {}};
@@ -55,12 +71,10 @@ Tensor FeedForward::fprop(Tensor x) const {
   return save_for_backward(down_bias_.valid() ? y + param_like(down_bias_, y) : y, "ffn2");
 }
 
-Mlp::Mlp(const HParams& p) : UnaryLayer({.dtypes = p.dtypes}) {
+Mlp::Mlp(const HParams& p) {
   if (p.hidden_dims.empty()) fail("Mlp: hidden_dims is empty, expected one size for each layer");
-  Linear::HParams linear{.input_dims = p.input_dims,
-                         .input_axis = p.input_axis,
-                         .use_bias = true,
-                         .layer = {.dtypes = p.dtypes, .params_init = p.params_init}};
+  Linear::HParams linear{
+      .input_dims = p.input_dims, .input_axis = p.input_axis, .use_bias = true, .layer = p.layer};
   for (size_t i = 0; i < p.hidden_dims.size(); ++i) {
     linear.output_dims = p.hidden_dims[i];
     stages_.push_back({child<UnaryLayer>(fmt::format("linears[{}]", i), linear),

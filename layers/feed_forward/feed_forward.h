@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FeedForward: the transformer's two-layer MLP, gated (Shazeer, 2020, "GLU variants") or not; norm
-// and residual belong to the block around it. Mlp: a plain multilayer perceptron.
+// Layers made of matrix products. Linear: a product over one axis, with an optional bias. Bias: a
+// learned vector added along one axis. FeedForward: the transformer's two-layer MLP, gated
+// (Shazeer, 2020, "GLU variants") or not; norm and residual belong to the block around it. Mlp: a
+// plain multilayer perceptron.
 #pragma once
 
 #include <string>
@@ -8,10 +10,51 @@
 
 #include "core/hparams/template.h"
 #include "layers/feed_forward/activations.h"
-#include "layers/feed_forward/linear.h"
 #include "layers/layer.h"
 
 namespace tessera {
+
+// x["… input_axis"] -> ["… output_axis"].
+class Linear final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = Linear;
+    static constexpr std::string_view kName = "Linear";
+    Required<int64_t> input_dims;
+    Required<int64_t> output_dims;
+    std::string input_axis = "embed";
+    std::string output_axis = "mlp";  // Must differ from input_axis.
+    bool use_bias = false;
+    LayerHParams layer;
+    FIELDS(input_dims, output_dims, input_axis, output_axis, use_bias, layer)
+  };
+  explicit Linear(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x) const override;
+
+  HParams p_;
+  Weight w_, bias_;
+};
+
+// A vector of size `dims`, initially zero, added to x along `axis`.
+class Bias final : public UnaryLayer {
+ public:
+  struct HParams {
+    using Instance = Bias;
+    static constexpr std::string_view kName = "Bias";
+    Required<int64_t> dims;
+    std::string axis = "embed";
+    FixedInitLayerHParams layer;
+    FIELDS(dims, axis, layer)
+  };
+  explicit Bias(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x) const override;
+
+  Weight b_;
+};
 
 // x["… embed"] -> ["… embed"], laid out as the residual.
 class FeedForward final : public UnaryLayer {
@@ -52,9 +95,8 @@ class Mlp final : public UnaryLayer {
     std::vector<int64_t> hidden_dims;  // One a layer; at least one.
     std::string input_axis = "features";
     Template<Activation> activation_tpl = ReLU::HParams{};
-    Field<DTypePolicy> dtypes;
-    Field<WeightInit> params_init;
-    FIELDS(input_dims, hidden_dims, input_axis, activation_tpl, dtypes, params_init)
+    LayerHParams layer;  // Of each linear map.
+    FIELDS(input_dims, hidden_dims, input_axis, activation_tpl, layer)
   };
   explicit Mlp(const HParams& p);
 
@@ -68,6 +110,8 @@ class Mlp final : public UnaryLayer {
   std::vector<Stage> stages_;
 };
 
+extern template class HolderOf<UnaryLayer, Linear::HParams>;
+extern template class HolderOf<UnaryLayer, Bias::HParams>;
 extern template class HolderOf<UnaryLayer, FeedForward::HParams>;
 extern template class HolderOf<UnaryLayer, Mlp::HParams>;
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 #include "core/ops/cross_entropy.h"
 #include "layers/fprop_scope.h"
 #include "layers/layer.h"

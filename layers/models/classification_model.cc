@@ -3,13 +3,7 @@
 
 namespace tessera {
 
-template class HolderOf<BaseModel, ClassificationModel::HParams>;
-
-namespace {
-
-const TemplateRegistrar<BaseModel, ClassificationModel> kRegisterClassificationModel;
-
-}  // namespace
+REGISTER_TEMPLATE(BaseModel, ClassificationModel);
 
 ClassificationModel::ClassificationModel(const HParams& p)
     : network_(child("network", p.network_tpl)), softmax_(child("softmax", p.softmax_tpl)) {}

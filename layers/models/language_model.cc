@@ -10,15 +10,8 @@
 
 namespace tessera {
 
-template class HolderOf<TransformerLm, TransformerLm::HParams>;
-template class HolderOf<BaseModel, LanguageModel::HParams>;
-
-namespace {
-
-const TemplateRegistrar<TransformerLm, TransformerLm> kRegisterTransformerLm;
-const TemplateRegistrar<BaseModel, LanguageModel> kRegisterLanguageModel;
-
-}  // namespace
+REGISTER_TEMPLATE(TransformerLm, TransformerLm);
+REGISTER_TEMPLATE(BaseModel, LanguageModel);
 
 TransformerLm::TransformerLm(const HParams& p) : Layer({.dtypes = p.dtypes}), p_(p) {
   softmax_ = child("softmax", p.softmax_tpl);

@@ -7,17 +7,10 @@
 
 namespace tessera {
 
-template class HolderOf<UnaryLayer, LayerNorm::HParams>;
-template class HolderOf<UnaryLayer, RmsNorm::HParams>;
+REGISTER_TEMPLATE(UnaryLayer, LayerNorm);
+REGISTER_TEMPLATE(UnaryLayer, RmsNorm);
 
-namespace {
-
-const TemplateRegistrar<UnaryLayer, LayerNorm> kRegisterLayerNorm;
-const TemplateRegistrar<UnaryLayer, RmsNorm> kRegisterRmsNorm;
-
-}  // namespace
-
-LayerNorm::LayerNorm(const HParams& p) : UnaryLayer({.dtypes = p.dtypes, .rules = p.rules}), p_(p) {
+LayerNorm::LayerNorm(const HParams& p) : UnaryLayer(p.layer), p_(p) {
   const Axis axis{p.axis, p.model_dims.get(), {}};
   if (p.use_scale) scale_ = weight("scale", {axis}, p.direct_scale ? ones() : zeros());
   if (p.use_bias) bias_ = weight("bias", {axis}, zeros());
@@ -35,7 +28,7 @@ Tensor LayerNorm::fprop(Tensor x) const {
   return layer_norm(x, multiplier, offset, p_.axis, p_.epsilon);
 }
 
-RmsNorm::RmsNorm(const HParams& p) : UnaryLayer({.dtypes = p.dtypes, .rules = p.rules}), p_(p) {
+RmsNorm::RmsNorm(const HParams& p) : UnaryLayer(p.layer), p_(p) {
   if (p.use_scale)
     scale_ = weight("scale", {{p.axis, p.model_dims.get()}}, p.direct_scale ? ones() : zeros());
 }

@@ -21,9 +21,8 @@ class LayerNorm final : public UnaryLayer {
     bool use_scale = true;
     bool use_bias = true;
     bool direct_scale = true;  // false: stored as scale - 1, initially 0 (Pax's default).
-    Field<DTypePolicy> dtypes;
-    LayerRules rules;  // Axis rules for the layer's own tensors.
-    FIELDS(model_dims, axis, epsilon, use_scale, use_bias, direct_scale, dtypes, rules)
+    FixedInitLayerHParams layer;
+    FIELDS(model_dims, axis, epsilon, use_scale, use_bias, direct_scale, layer)
   };
   explicit LayerNorm(const HParams& p);
 
@@ -44,9 +43,8 @@ class RmsNorm final : public UnaryLayer {
     double epsilon = 1e-6;
     bool use_scale = true;
     bool direct_scale = true;  // false: stored as scale - 1, initially 0 (Pax's default).
-    Field<DTypePolicy> dtypes;
-    LayerRules rules;  // Axis rules for the layer's own tensors.
-    FIELDS(model_dims, axis, epsilon, use_scale, direct_scale, dtypes, rules)
+    FixedInitLayerHParams layer;
+    FIELDS(model_dims, axis, epsilon, use_scale, direct_scale, layer)
   };
   explicit RmsNorm(const HParams& p);
 

@@ -3,48 +3,57 @@
 // data; plugins/registry.h registers experiments, tasks/modes/make_run.h runs them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/graph/mesh.h"
+#include "core/graph/rules.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "inputs/base_input.h"
 #include "tasks/base_task.h"
-#include "tasks/config/strategies.h"
-#include "tasks/eval_hparams.h"
+#include "tasks/config/mesh_config.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 
-// The device mesh. Sizes are in the order of `axis_names`.
-struct MeshConfig {
-  static constexpr std::string_view kName = "Mesh";
-  std::vector<std::string> axis_names = {"replica", "data", "mdl"};
-  std::vector<int64_t> ici_mesh_shape;  // Empty: all available devices go to `data`.
-  std::vector<int64_t> dcn_mesh_shape;  // Empty: one slice.
-  FIELDS(axis_names, ici_mesh_shape, dcn_mesh_shape)
+// Axis rules as text, "embed -> data, mlp -> mdl, residual: seq -> mdl" (core/graph/rules.h).
+struct RulesConfig {
+  static constexpr std::string_view kName = "Rules";
+  std::string weights;
+  std::string activations = "batch -> (replica, data)";
+  FIELDS(weights, activations)
+};
+AxisRules make_rules(const RulesConfig& config);
+
+// Ready-made rules: the usual ways to split a transformer over `replica × data × mdl`. All of them
+// split the batch over `replica` and `data`. An experiment may also change one or write its own
+// (docs/parallelism.md). Layers do not know them.
+enum class Strategy {
+  kReplicas,            // Data parallelism: weights replicated.
+  kFullySharded,        // FSDP (ZeRO-3): weights, gradients and optimizer state over `data`.
+  kTensor,              // Megatron tensor parallelism: heads, mlp and vocab over `mdl`.
+  kSequence,            // kTensor plus Megatron sequence parallelism of the residual over `mdl`.
+  kFullyShardedTensor,  // kFullySharded and kTensor.
+  kFullyShardedSequence,
+  kPax,  // kFullyShardedTensor with the residual's embed axis over `mdl`, as in Pax.
 };
 
-// The devices that a mesh can use.
-struct DevicesAtHand {
-  DevicesAtHand(int64_t per_process, int64_t processes = 1)
-      : per_process(per_process), processes(processes) {}
-  int64_t per_process;
-  int64_t processes;
-  int64_t total() const { return per_process * processes; }
-};
+constexpr std::array<EnumName<Strategy>, 7> enum_names(Strategy) {
+  using enum Strategy;
+  return {{{kReplicas, "replicas"},
+           {kFullySharded, "fsdp"},
+           {kTensor, "tensor"},
+           {kSequence, "sequence"},
+           {kFullyShardedTensor, "fsdp_tensor"},
+           {kFullyShardedSequence, "fsdp_sequence"},
+           {kPax, "pax"}}};
+}
 
-// A mesh shape with all devices on `data`, or on the first axis if there is no `data`.
-std::vector<int64_t> shape_along_data(const std::vector<std::string>& axis_names, int64_t devices);
-
-// The mesh for these devices. Error, with fixes, if the shapes ask for another number of devices.
-Mesh make_mesh(const MeshConfig& config, const DevicesAtHand& devices);
-// The mesh that the shapes describe, whether or not the devices exist; without a shape, as
-// make_mesh.
-Mesh planned_mesh(const MeshConfig& config, int64_t devices);
+RulesConfig strategy_rules(Strategy strategy);
 
 // The root of a run's configuration: the content of hparams.toml, reachable by `--set`.
 struct ExperimentConfig {

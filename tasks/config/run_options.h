@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of one run that are not part of the experiment's configuration.
+// The interface of one run of runexp, and its options that are not part of the experiment's
+// configuration.
 #pragma once
 
 #include <cstdint>
@@ -61,6 +62,15 @@ struct RunOptions {
   // Where inputs store corpus snapshots: job_log_dir, or a temporary directory in a dry run. Set by
   // make_run.
   std::filesystem::path input_directory;
+};
+
+// One run of runexp in one of its modes. The constructor finds every error of the configuration;
+// run() does the work.
+class BaseRun {
+ public:
+  virtual ~BaseRun() = default;
+  // Returns the exit code of the process.
+  virtual int run() = 0;
 };
 
 }  // namespace tessera

@@ -9,7 +9,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "core/base/printable.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
@@ -87,31 +86,12 @@ class ExampleReader {
   ExampleSet set_;
 };
 
-std::string why(Finish finish) {
-  switch (finish) {
-    case Finish::kStopToken:
-      return "ended by a stop token";
-    case Finish::kStopString:
-      return "ended by a stop string";
-    case Finish::kLength:
-      return "cut at its length";
-  }
-  return "";
-}
+// In the order of Finish.
+constexpr const char* kHowItEnded[] = {"ended by a stop token", "ended by a stop string",
+                                       "cut off at max_decode_steps"};
 
 std::string list(const std::vector<int32_t>& ids) {
   return fmt::format("[{}]", fmt::join(ids, ", "));
-}
-
-void add_texts(const DecodedExample& example, const DecodedSample& decoded, JsonLine* line) {
-  line->add("prompt", valid_utf8(example.prompt)).add("continuation", valid_utf8(decoded.text));
-  if (!example.reference_ids.empty()) line->add("reference", valid_utf8(example.reference));
-  line->add("log_probability", decoded.log_probability)
-      .add("score", decoded.score)
-      .add("finish", enum_name(decoded.finish))
-      .add_raw("prompt_ids", list(example.prompt_ids))
-      .add_raw("ids", list(decoded.ids));
-  if (!example.reference_ids.empty()) line->add_raw("reference_ids", list(example.reference_ids));
 }
 
 // A Markdown code block that shows the text literally.
@@ -126,16 +106,18 @@ std::string block(const std::string& text) {
 
 }  // namespace
 
-int64_t longest_prompt(const BaseInput& input, const DecodeHParams& p) {
-  const int64_t longest = input.specification().at("ids").shape.at(1);
-  return p.prompt_length > 0 ? std::min(p.prompt_length, longest) : longest;
+int64_t longest_prompt(const std::vector<DecodedExample>& examples) {
+  int64_t longest = 0;
+  for (const DecodedExample& example : examples)
+    longest = std::max(longest, std::ssize(example.prompt_ids));
+  return longest;
 }
 
 ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text) {
   const Batch specification = input.specification();
   for (const char* name : {"ids", "labels", "segment_ids", "weights"})
     if (!specification.contains(name))
-      fail("its batches have no '{}', so they hold no documents to decode", name);
+      fail("its batches have no '{}', so they contain no documents to decode", name);
   if (p.num_examples < 0 && input.repeats())
     fail(
         "its input repeats without end; set task.decode.num_examples, or repeat=false or "
@@ -152,8 +134,8 @@ ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptT
   ExampleSet set = reader.take();
   if (set.examples.empty())
     fail(
-        "it holds no document to decode: {} are too short to have a prompt of {} tokens and a "
-        "reference behind it (task.decode.prompt_length)",
+        "it has no document to decode: {} are too short for a prompt of {} tokens followed by a "
+        "reference (task.decode.prompt_length)",
         set.too_short, p.prompt_length);
   return set;
 }
@@ -170,7 +152,8 @@ std::string sample_view(const DecodedExample& example, SampleIds shown) {
     const DecodedSample& sample = example.samples[i];
     view += fmt::format("\n--- continuation{}: {} token{}, {}, log-probability {:.2f}",
                         example.samples.size() > 1 ? fmt::format(" {}", i + 1) : "",
-                        sample.ids.size(), sample.ids.size() == 1 ? "" : "s", why(sample.finish),
+                        sample.ids.size(), sample.ids.size() == 1 ? "" : "s",
+                        kHowItEnded[static_cast<size_t>(sample.finish)],
                         plain_nan(sample.log_probability));
     if (sample.score != sample.log_probability)
       view += fmt::format(", score {:.3f}", plain_nan(sample.score));
@@ -180,17 +163,22 @@ std::string sample_view(const DecodedExample& example, SampleIds shown) {
   return view;
 }
 
-std::string decoder_line(const DecodedExample& example, size_t sample) {
+std::string sample_line(const DecodedExample& example, size_t sample, std::optional<int64_t> step) {
+  const DecodedSample& decoded = example.samples.at(sample);
+  const bool has_reference = !example.reference_ids.empty();
   JsonLine line;
-  line.add("example", example.number).add("sample", static_cast<int64_t>(sample));
-  add_texts(example, example.samples.at(sample), &line);
-  return line.text();
-}
-
-std::string sample_line(int64_t step, const DecodedExample& example, size_t sample) {
-  JsonLine line;
-  line.add("step", step).add("example", example.number).add("sample", static_cast<int64_t>(sample));
-  add_texts(example, example.samples.at(sample), &line);
+  if (step) line.add("step", *step);
+  line.add("example", example.number)
+      .add("sample", static_cast<int64_t>(sample))
+      .add("prompt", valid_utf8(example.prompt))
+      .add("continuation", valid_utf8(decoded.text));
+  if (has_reference) line.add("reference", valid_utf8(example.reference));
+  line.add("log_probability", decoded.log_probability)
+      .add("score", decoded.score)
+      .add("finish", enum_name(decoded.finish))
+      .add_raw("prompt_ids", list(example.prompt_ids))
+      .add_raw("ids", list(decoded.ids));
+  if (has_reference) line.add_raw("reference_ids", list(example.reference_ids));
   return line.text();
 }
 
@@ -212,7 +200,7 @@ std::filesystem::path write_decoder_out(const std::filesystem::path& run_directo
   std::string text;
   for (const DecodedExample& example : examples)
     for (size_t sample = 0; sample < example.samples.size(); ++sample)
-      text += decoder_line(example, sample) + '\n';
+      text += sample_line(example, sample) + '\n';
   write_file_atomically(file, text);
   return file;
 }

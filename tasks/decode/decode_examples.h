@@ -5,12 +5,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "inputs/base_input.h"
 #include "tasks/decode/decoder.h"
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 
@@ -24,13 +25,13 @@ struct DecodedExample {
   std::vector<DecodedSample> samples;  // num_samples of them; for beam search, best first.
 };
 
+// The number of tokens of the longest prompt; 0 without examples.
+int64_t longest_prompt(const std::vector<DecodedExample>& examples);
+
 struct ExampleSet {
   std::vector<DecodedExample> examples;  // Samples are still empty.
   int64_t too_short = 0;                 // Documents with an empty prompt or reference.
 };
-
-// The longest prompt that a dataset can give, known before reading it.
-int64_t longest_prompt(const BaseInput& input, const DecodeHParams& p);
 
 // Reads up to p.num_examples examples from an input positioned at its beginning. Error if the input
 // repeats without end or has no example.
@@ -42,16 +43,14 @@ enum class SampleIds { kHidden, kShown };
 // invalid bytes are escaped. kShown adds a line of ids below each text.
 std::string sample_view(const DecodedExample& example, SampleIds ids = SampleIds::kHidden);
 
-// The file of --mode=decode: decoder_out/<dataset>/step_<10 digits>.jsonl (docs/formats.md).
-
-// The line of one sample.
-std::string decoder_line(const DecodedExample& example, size_t sample);
-
-// The same for samples.jsonl, after `step` training steps, and as a TensorBoard page.
-std::string sample_line(int64_t step, const DecodedExample& example, size_t sample);
+// The JSON line of one sample; in samples.jsonl it begins with the number of training steps.
+std::string sample_line(const DecodedExample& example, size_t sample,
+                        std::optional<int64_t> step = std::nullopt);
+// The same as a TensorBoard page.
 std::string sample_markdown(const DecodedExample& example);
 
-// Writes the file atomically, replacing one of the same step, and returns its path.
+// Writes decoder_out/<dataset>/step_<10 digits>.jsonl (docs/formats.md) atomically, replacing one
+// of the same step, and returns its path.
 std::filesystem::path write_decoder_out(const std::filesystem::path& run_directory,
                                         const std::string& dataset, int64_t step,
                                         const std::vector<DecodedExample>& examples);

@@ -2,10 +2,11 @@
 #include "tasks/decode/decode_program.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/base/error.h"
 #include "tasks/base_task.h"
+#include "tasks/session/message.h"
+#include "tasks/session/step_programs.h"
 
 namespace tessera {
 namespace {
@@ -27,37 +28,10 @@ struct DecodeProgram::Command {
   int32_t program = 0;
   std::vector<int32_t> ids, starts, last;  // For kReorder: the parents, in `ids`.
 
-  std::string text() const {
-    std::string text;
-    const auto put = [&](const void* from, size_t bytes) {
-      text.append(static_cast<const char*>(from), bytes);
-    };
-    put(&kind, sizeof(kind));
-    put(&program, sizeof(program));
-    for (const auto* values : {&ids, &starts, &last}) {
-      const uint64_t size = values->size();
-      put(&size, sizeof(size));
-      put(values->data(), size * sizeof(int32_t));
-    }
-    return text;
-  }
+  std::string text() const { return pack(kind, program, ids, starts, last); }
   static Command of(const std::string& text) {
     Command command;
-    size_t at = 0;
-    const auto take = [&](void* to, size_t bytes) {
-      CHECK(bytes <= text.size() - at, "a command of decoding ends early");
-      std::memcpy(to, text.data() + at, bytes);
-      at += bytes;
-    };
-    take(&command.kind, sizeof(command.kind));
-    take(&command.program, sizeof(command.program));
-    for (auto* values : {&command.ids, &command.starts, &command.last}) {
-      uint64_t size = 0;
-      take(&size, sizeof(size));
-      CHECK(size <= text.size() / sizeof(int32_t));
-      values->resize(size);
-      take(values->data(), size * sizeof(int32_t));
-    }
+    unpack(text, command.kind, command.program, command.ids, command.starts, command.last);
     return command;
   }
 };
@@ -149,10 +123,7 @@ void DecodeProgram::obey(const Command& command) {
 // The rows of an input that this process's devices hold.
 void DecodeProgram::write(int program, std::string_view name, std::span<const int32_t> values,
                           int64_t width) {
-  const auto& inputs = executor_.plan(program).inputs;
-  if (std::none_of(inputs.begin(), inputs.end(),
-                   [&](const Placement& input) { return input.name == name; }))
-    return;  // The graph does not use this input.
+  if (!has_input(executor_, program, name)) return;
   std::vector<int32_t> mine;
   for (const RowRange& range : executor_.input_rows(program, name))
     mine.insert(mine.end(), values.begin() + range.begin * width,
@@ -166,16 +137,12 @@ void DecodeProgram::lead_or_follow(const std::function<void()>& work) {
     work();
     send(Command{});
   } else {
-    while (follow_one()) {
+    for (;;) {
+      const Command command = Command::of(processes_.broadcast("", kAgreement));
+      if (command.kind == Command::Kind::kEnd) return;
+      obey(command);
     }
   }
-}
-
-bool DecodeProgram::follow_one() {
-  const Command command = Command::of(processes_.broadcast("", kAgreement));
-  if (command.kind == Command::Kind::kEnd) return false;
-  obey(command);
-  return true;
 }
 
 Decoding::Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts,
@@ -193,14 +160,14 @@ void Decoding::begin(const PromptText* text) {
   if (text != nullptr) decoder_.emplace(program_, p_, *text);
 }
 
-std::vector<std::vector<DecodedSample>> Decoding::decode(
-    const std::vector<std::vector<int32_t>>& prompts, const Decoder::OnDone& on_done) {
-  std::vector<std::vector<DecodedSample>> samples;
+void Decoding::decode(std::vector<DecodedExample>* examples) {
   program_.lead_or_follow([&] {
     CHECK(decoder_.has_value(), "decoding begins before it runs");
-    samples = decoder_->decode(prompts, on_done);
+    std::vector<std::vector<int32_t>> prompts;
+    for (const DecodedExample& example : *examples) prompts.push_back(example.prompt_ids);
+    std::vector<std::vector<DecodedSample>> samples = decoder_->decode(prompts);
+    for (size_t i = 0; i < samples.size(); ++i) (*examples)[i].samples = std::move(samples[i]);
   });
-  return samples;
 }
 
 }  // namespace tessera

@@ -12,8 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decoder.h"
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 #include "tasks/session/model_session.h"
 
 namespace tessera {
@@ -52,7 +53,6 @@ class DecodeProgram final : public BaseDecodeProgram {
   struct Command;
   std::span<const float> run_tokens(int program, int64_t seq, std::span<const RowTokens> rows);
   void send(const Command& command);
-  bool follow_one();
   void obey(const Command& command);
   void write(int program, std::string_view name, std::span<const int32_t> values, int64_t width);
 
@@ -79,9 +79,9 @@ class Decoding {
   // After the executor allocated. Only process 0 needs `text`, which outlives this.
   void begin(const PromptText* text);
   int64_t vocab_size() const { return program_.vocab_size(); }  // Of the model.
-  // A collective call. Process 0 gives the prompts and gets the samples; the others get {}.
-  std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts,
-                                                 const Decoder::OnDone& on_done = {});
+  // A collective call: continues the examples' prompts and sets their samples. Only those of
+  // process 0 are used.
+  void decode(std::vector<DecodedExample>* examples);
 
  private:
   DecodeHParams p_;

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
-#include "tasks/decode/beam_search.h"
+#include "tasks/decode/generation.h"
 
 namespace tessera {
 namespace {
@@ -48,25 +48,22 @@ std::vector<int32_t> Decoder::fitted(const std::vector<int32_t>& prompt, size_t 
   if (p_.long_prompts == LongPrompts::kTruncate) return {prompt.end() - room, prompt.end()};
   if (forgets())
     fail(
-        "prompt {} has {} tokens, and a token looks back on {} (window). Set "
+        "prompt {} has {} tokens, but attention covers only {} (window). Set "
         "task.decode.window={}, "
-        "which may go beyond what the model was trained for, or "
-        "task.decode.long_prompts=truncate, which drops a prompt's beginning",
+        "which may be more than the model was trained for, or task.decode.long_prompts=truncate, "
+        "which drops the beginning of a prompt",
         number + 1, size, window_, size);
   fail(
       "prompt {} has {} tokens; with max_decode_steps={} a cache of {} tokens has room for {}. Set "
       "task.decode.cache_length={}, decode fewer steps, or set task.decode.long_prompts=truncate, "
-      "which drops a prompt's beginning",
+      "which drops the beginning of a prompt",
       number + 1, size, p_.max_decode_steps, program_.cache_length(), room,
       size + p_.max_decode_steps - 1);
 }
 
 std::unique_ptr<BaseGeneration> Decoder::start(std::vector<int32_t> prompt, int64_t sample) {
   if (p_.strategy == DecodeStrategy::kBeam)
-    return std::make_unique<BeamSearch>(
-        std::move(prompt),
-        BeamOptions{p_.beam_size, p_.length_penalty, p_.max_decode_steps, p_.num_samples},
-        drawable_, stop_);
+    return std::make_unique<BeamSearch>(std::move(prompt), p_, drawable_, stop_);
   const uint64_t key = sample_key(static_cast<uint64_t>(p_.seed), prompt, sample);
   return std::make_unique<SampledGeneration>(std::move(prompt), p_.max_decode_steps, key, sampler_,
                                              stop_);
@@ -82,7 +79,7 @@ bool Decoder::worth_filling(size_t waiting) const {
 }
 
 std::vector<std::vector<DecodedSample>> Decoder::decode(
-    const std::vector<std::vector<int32_t>>& prompts, const OnDone& on_done) {
+    const std::vector<std::vector<int32_t>>& prompts) {
   const int64_t runs = p_.strategy == DecodeStrategy::kBeam ? 1 : p_.num_samples;
   std::vector<std::vector<int32_t>> fitting;
   for (size_t i = 0; i < prompts.size(); ++i) fitting.push_back(fitted(prompts[i], i));
@@ -103,7 +100,6 @@ std::vector<std::vector<DecodedSample>> Decoder::decode(
       }
       ++done;
     }
-    if (on_done) on_done(static_cast<int64_t>(done));
   };
   while (done < total) {
     if (worth_filling(total - begun)) {
@@ -194,7 +190,6 @@ void Decoder::step() {
     for (size_t i = 0; i < next.size(); ++i) rows[i].ids = std::span(next).subspan(i, 1);
   }
   const std::span<const float> logits = program_.step(rows_);
-  ++steps_run_;
   for (Slot& slot : slots_) {
     if (!slot.generation) continue;
     ++slot.position;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,7 +11,7 @@
 
 #include "tasks/decode/generation.h"
 #include "tasks/decode/prompt_text.h"
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 
@@ -57,13 +56,8 @@ class Decoder {
   Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const PromptText& text);
 
   // The samples of each prompt, in order. A prompt that is too long for the cache is an Error or
-  // loses its beginning (DecodeHParams::long_prompts). `on_done` is called with the number of
-  // samples done.
-  using OnDone = std::function<void(int64_t)>;
-  std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts,
-                                                 const OnDone& on_done = {});
-  // Steps and prefills run so far.
-  int64_t steps_run() const { return steps_run_; }
+  // loses its beginning (DecodeHParams::long_prompts).
+  std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts);
 
  private:
   // The rows of one prompt: rows_per_prompt consecutive rows.
@@ -97,7 +91,6 @@ class Decoder {
   int64_t window_;  // 0: no limit.
   std::vector<Slot> slots_;
   std::vector<RowTokens> rows_;
-  int64_t steps_run_ = 0;
 };
 
 // Tokens of a row's cache that prompts of up to `longest_prompt` tokens need.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The growing continuation of one prompt: the interface between the decoder and a strategy.
-// Sampling and greedy decoding are here; beam search is in beam_search.h.
+// The growing continuation of one prompt: the interface between the decoder and a strategy, and the
+// strategies (greedy and sampled decoding, beam search), with their common rules of when to stop.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 #include "core/hparams/fields.h"
 #include "tasks/decode/prompt_text.h"
 #include "tasks/decode/sampler.h"
-#include "tasks/decode_hparams.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 
@@ -74,16 +74,20 @@ class BaseGeneration {
 
   // Takes the logits after the prompt, or after the ids of next_ids().
   virtual void advance(const RowLogits& logits) = 0;
-  virtual bool done() const = 0;
+  bool done() const { return done_; }
   // The next ids of the first rows; the remaining rows idle.
-  virtual const std::vector<int32_t>& next_ids() const = 0;
+  const std::vector<int32_t>& next_ids() const { return next_; }
   // For each of them, the row of this generation whose cache it continues.
-  virtual const std::vector<int32_t>& parents() const = 0;
+  const std::vector<int32_t>& parents() const { return parents_; }
   // When done: best first.
   virtual std::vector<Continuation> take() = 0;
 
  protected:
   explicit BaseGeneration(std::vector<int32_t> prompt) : prompt_(std::move(prompt)) {}
+
+  bool done_ = false;
+  std::vector<int32_t> next_;
+  std::vector<int32_t> parents_ = {0};
 
  private:
   std::vector<int32_t> prompt_;
@@ -96,9 +100,6 @@ class SampledGeneration final : public BaseGeneration {
   SampledGeneration(std::vector<int32_t> prompt, int64_t max_steps, uint64_t key, Sampler& sampler,
                     const StopRules& stop);
   void advance(const RowLogits& logits) override;
-  bool done() const override { return done_; }
-  const std::vector<int32_t>& next_ids() const override { return next_; }
-  const std::vector<int32_t>& parents() const override { return parents_; }
   std::vector<Continuation> take() override { return {std::move(continuation_)}; }
 
  private:
@@ -107,9 +108,42 @@ class SampledGeneration final : public BaseGeneration {
   Sampler& sampler_;
   const StopRules& stop_;
   Continuation continuation_;
-  std::vector<int32_t> next_;
-  const std::vector<int32_t> parents_ = {0};
-  bool done_ = false;
+};
+
+// Beam search as in Pax: every step keeps the `beam_size` most probable unfinished continuations
+// and the best finished ones by log-probability / ((5 + n) / 6)^length_penalty for n tokens, stop
+// token included (Wu et al., arXiv 1609.08144). It ends early only when no unfinished continuation
+// can reach a better score.
+class BeamSearch final : public BaseGeneration {
+ public:
+  // Keeps p.beam_size continuations of up to p.max_decode_steps tokens and returns p.num_samples.
+  BeamSearch(std::vector<int32_t> prompt, const DecodeHParams& p, DrawableIds drawable,
+             const StopRules& stop);
+  // After the prompt all rows have the same logits, so only the first row is used.
+  void advance(const RowLogits& logits) override;
+  std::vector<Continuation> take() override;
+
+ private:
+  struct Candidate {
+    int32_t parent = 0;
+    int32_t id = 0;
+    double log_probability = 0.0;
+  };
+  void expand(int32_t parent, std::span<const float> logits, std::vector<Candidate>* candidates);
+  Continuation extended(const Candidate& candidate) const;
+  void finish(Continuation continuation, Finish reason);
+  void keep_best(std::vector<Candidate> candidates);
+  bool can_improve() const;
+  double score_of(double log_probability, int64_t tokens) const;
+
+  DecodeHParams p_;
+  DrawableIds drawable_;
+  const StopRules& stop_;
+  int64_t steps_ = 0;
+  std::vector<Continuation> live_ = {Continuation{}};
+  std::vector<Continuation> finished_;  // Best first.
+  std::vector<float> scores_;
+  std::vector<int32_t> best_ids_;
 };
 
 }  // namespace tessera

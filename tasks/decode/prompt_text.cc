@@ -47,8 +47,8 @@ int32_t PromptText::checked_id(std::string_view number) const {
   const std::optional<int32_t> id = token_id(number);
   if (!id)
     fail(
-        "'{}' is not a token id: the data have no tokenizer, so a prompt is ids with spaces "
-        "between",
+        "'{}' is not a token id: the data have no tokenizer, so a prompt is token ids separated by "
+        "spaces",
         number);
   if (*id >= vocab_size_)
     fail("token id {} is beyond the vocabulary, whose ids are 0 to {}", number, vocab_size_ - 1);
@@ -64,7 +64,7 @@ std::vector<int32_t> PromptText::prompt_ids(std::string_view prompt) const {
   } else {
     for (const std::string_view number : words_of_ids(prompt)) ids.push_back(checked_id(number));
   }
-  if (ids.empty()) fail("the prompt is empty; give it at least a token to go on from");
+  if (ids.empty()) fail("the prompt is empty; expected at least one token to continue");
   return ids;
 }
 
@@ -74,7 +74,7 @@ std::vector<int32_t> parse_token_ids(std::string_view text) {
     const std::optional<int32_t> id = token_id(number);
     if (!id)
       fail(
-          "'{}' is not a token id: expected whole numbers from 0 on with spaces or commas between, "
+          "'{}' is not a token id: expected non-negative integers separated by spaces or commas, "
           "such as '1 2 3'",
           number);
     ids.push_back(*id);
@@ -112,13 +112,13 @@ std::string PromptText::continuation(const std::vector<int32_t>& prompt,
 int32_t PromptText::id_of(const std::string& token) const {
   if (is_number(token)) return checked_id(token);
   if (tokenizer_ == nullptr)
-    fail("there is no token '{}': the data have no tokenizer, so tokens are numbers", token);
+    fail("'{}' is not a token: the data have no tokenizer, so expected a token id", token);
   if (const auto id = tokenizer_->id_of(token)) return *id;
   const std::vector<int32_t> ids = tokenizer_->encode(token);
   if (ids.size() == 1) return ids.front();
   fail(
-      "tokenizer '{}' has no token '{}'{}; ids are 0 to {}, and a text of several tokens is a stop "
-      "string",
+      "tokenizer '{}' has no token '{}'{}; expected a token, an id from 0 to {}, or for a text of "
+      "several tokens a stop string (task.decode.stop_strings)",
       tokenizer_->name(), token, did_you_mean(token, tokenizer_->special_tokens()),
       vocab_size_ - 1);
 }
@@ -129,10 +129,13 @@ std::optional<int32_t> PromptText::end_id() const {
 
 DrawableIds PromptText::drawable_ids(int64_t model_vocab_size) const {
   if (vocab_size_ > model_vocab_size)
-    fail("{} has {} token ids, but the model's vocabulary has {}: it is not what the model knows",
-         tokenizer_ != nullptr ? fmt::format("the tokenizer '{}'", tokenizer_->name())
-                               : std::string("the data"),
-         vocab_size_, model_vocab_size);
+    fail(
+        "{} has {} token ids, but the model's vocabulary has only {}; use the tokenizer that the "
+        "model "
+        "was trained with",
+        tokenizer_ != nullptr ? fmt::format("the tokenizer '{}'", tokenizer_->name())
+                              : std::string("the data"),
+        vocab_size_, model_vocab_size);
   DrawableIds drawable(static_cast<size_t>(model_vocab_size), 0);
   for (int64_t id = 0; id < vocab_size_; ++id)
     drawable[static_cast<size_t>(id)] =

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "core/base/random.h"
 
 namespace tessera {
@@ -152,7 +151,7 @@ DrawnToken Sampler::draw(std::span<const float> logits, std::span<const int32_t>
   mask_scores(logits, drawable_, suppressed, scores_);
   largest_ = largest_of(scores_);
   if (!std::isfinite(largest_))
-    fail("of {} ids none may be drawn: all are reserved, padding or suppressed", logits.size());
+    fail("none of {} ids may be drawn: all are reserved, padding or suppressed", logits.size());
   const int32_t id = choose(uniform);
   return {id, static_cast<double>(logits[static_cast<size_t>(id)]) - normaliser};
 }

@@ -4,10 +4,8 @@
 #pragma once
 
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "tasks/decode/decode_examples.h"
 #include "tasks/decode/decode_program.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/run_log.h"
@@ -19,18 +17,17 @@ class TrainingSamples {
   // Adds programs to the session before it allocates; call `begin` after. The input provides the
   // tokenizer and outlives this.
   TrainingSamples(ModelSession& session, const BaseInput& input);
-  void begin();
+  void begin() { decoding_->begin(&text_); }
 
-  // A collective call; process 0 gets the examples.
-  std::vector<DecodedExample> take();
+  // Collective calls. Process 0 gets the prompts with their samples.
+  const std::vector<DecodedExample>& take();
+  // Prints them, after `step` steps, and writes them to the run's log.
+  void report(int64_t step, RunLog& log, Console& console);
 
  private:
   PromptText text_;
-  std::vector<DecodedExample> prompts_;
+  std::vector<DecodedExample> examples_;
   std::optional<Decoding> decoding_;
 };
-
-// Prints samples after `step` steps and writes them to the run's log.
-void report_samples(TrainingSamples& samples, int64_t step, RunLog& log, Console& console);
 
 }  // namespace tessera

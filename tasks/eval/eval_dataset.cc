@@ -11,9 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "tasks/base_task.h"
-#include "tasks/eval/gather_rows.h"
 
 namespace tessera {
 namespace {
@@ -34,30 +32,31 @@ EvalDataset::EvalDataset(std::string name, const EvalHParams& p, int64_t num_bat
     fail("num_batches is {}; expected at least 1, or -1 (the whole set)", num_batches_);
   if (!p_.reset_for_eval && num_batches_ == -1)
     fail(
-        "reset_for_eval=false continues where the last evaluation stopped, which takes "
-        "num_batches of at least 1; it is -1 (the whole set)");
+        "reset_for_eval=false continues where the last evaluation stopped, which needs a "
+        "num_batches of at least 1; got -1 (the whole set)");
   if (opened_.attached) {
     check_reach();
     sources_ = input().sources();
     if (sources_.size() < 2) sources_.clear();
   }
   check_metric_names();
-  make_score_metrics();  // Reports errors before the run.
-  Predictions::names(p_);
+  make_score_metrics(p_);  // Reports errors before the run.
+  make_predict_metrics(p_);
 }
 
 void EvalDataset::check_metric_names() const {
   const auto check = [&](const std::string& kind, const std::string& metric) {
     if (metric.empty() || metric.find('/') != std::string::npos)
-      fail("{}: '{}' is no name; expected one without '/'", kind, metric);
+      fail("{}: '{}' is not a valid name; expected one without '/'", kind, metric);
     if (std::find(sources_.begin(), sources_.end(), metric) != sources_.end())
-      fail("{}.{}: a source of the dataset has that name; give the metric another", kind, metric);
+      fail("{}.{}: a source of the dataset has the same name; rename the metric", kind, metric);
   };
   for (const auto& [metric, unused] : p_.score_metrics) check("score_metrics", metric);
   for (const auto& [metric, unused] : p_.predict_metrics) {
     check("predict_metrics", metric);
     if (p_.score_metrics.contains(metric))
-      fail("predict_metrics.{}: score_metrics has that name too; give one of them another", metric);
+      fail("predict_metrics.{}: score_metrics has a metric of the same name; rename one of them",
+           metric);
   }
 }
 
@@ -65,8 +64,8 @@ void EvalDataset::check_metric_names() const {
 void EvalDataset::check_reach() const {
   if (!p_.reset_for_eval && !input().repeats())
     fail(
-        "reset_for_eval=false rolls on through the data, but its input ends; let it repeat "
-        "(eval_inputs.{}.repeat=true), or leave reset_for_eval=true",
+        "reset_for_eval=false reads on through the data, but its input ends; set "
+        "eval_inputs.{}.repeat=true, or reset_for_eval=true",
         name_);
   if (num_batches_ == -1 && input().repeats())
     fail(
@@ -89,35 +88,24 @@ void EvalDataset::begin(const EvalProgram& program) {
   const ErrorContext where("eval.datasets." + name_);
   if (!p_.score_metrics.empty())
     fail(
-        "score_metrics need the score of each example, which this model does not tell "
+        "score_metrics need the score of each example, which this model does not output "
         "(ModelOutput::terms)");
   sources_.clear();
-}
-
-EvalDataset::ScoreMetrics EvalDataset::make_score_metrics() const {
-  ScoreMetrics metrics;
-  for (const auto& [name, metric_tpl] : p_.score_metrics) {
-    const ErrorContext where("score_metrics." + name);
-    if (!metric_tpl.has()) fail("no metric is given; expected the name of a ScoreMetric");
-    metrics[name] = metric_tpl.instantiate();
-  }
-  return metrics;
 }
 
 std::vector<std::string> EvalDataset::metric_names() const {
   std::vector<std::string> names = model_names_;
   for (const std::string& source : sources_)
     for (const std::string& name : model_names_) names.push_back(source + "/" + name);
-  for (const auto& [metric, made] : make_score_metrics())
-    for (const std::string& name : made->names()) names.push_back(metric + "/" + name);
-  for (const std::string& name : Predictions::names(p_)) names.push_back(name);
+  std::ranges::copy(make_score_metrics(p_).names(), std::back_inserter(names));
+  std::ranges::copy(make_predict_metrics(p_).names(), std::back_inserter(names));
   return names;
 }
 
 EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
   const ErrorContext where("eval_inputs." + name_);
   CHECK(program_.has_value());
-  const ScoreMetrics metrics = make_score_metrics();
+  UserMetrics<ScoreMetric> metrics = make_score_metrics(p_);
   Result result;
   result.scores = DatasetScores(sources_.size());
   BaseInput& input = *opened_.input;
@@ -131,23 +119,27 @@ EvalDataset::Result EvalDataset::run(ProcessGroup& processes) {
     const ScoredBatch scored = program_->run(*batch);
     result.scores.add(scored);
     if (!metrics.empty())
-      add_examples(*batch, scored, taken * input.global_batch_size(), metrics, processes);
+      add_examples(*batch, scored, taken * input.global_batch_size(), &metrics, processes);
     input.recycle(std::move(*batch));
   }
   if (p_.reset_for_eval) input.reset();
   if (result.scores.whole().weight(std::string(names::kLoss)) <= 0.0)
-    fail("eval dataset '{}' holds nothing to score (no label has weight)", name_);
+    fail("eval dataset '{}' has nothing to score: no label has a weight above 0", name_);
   if (num_batches_ > taken && !std::exchange(has_remarked_, true))
     result.remark = fmt::format(
-        "eval.datasets.{}: num_batches is {}, but the set ends after {}; all of it is scored",
+        "eval.datasets.{}: num_batches is {}, but the dataset ends after {}; all of it is scored",
         name_, num_batches_, taken);
-  report(metrics, &result);
+  result.metrics = reported_values(result.scores.whole(), model_names_);
+  for (size_t i = 0; i < sources_.size(); ++i)
+    for (const auto& [name, value] : reported_values(result.scores.by_source()[i], model_names_))
+      result.metrics[sources_[i] + "/" + name] = value;
+  result.metrics.merge(metrics.values());
   if (predictions_) result.metrics.merge(predictions_->run(processes));
   return result;
 }
 
 void EvalDataset::add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
-                               const ScoreMetrics& metrics, ProcessGroup& processes) const {
+                               UserMetrics<ScoreMetric>* metrics, ProcessGroup& processes) const {
   const int64_t rows = input().global_batch_size();
   const Batch batch = gather_rows(local, opened_.rows, rows, processes);
   for (int64_t i = 0; i < rows; ++i) {
@@ -159,27 +151,7 @@ void EvalDataset::add_examples(const Batch& local, const ScoredBatch& scored, in
     const Batch row = row_of_batch(batch, i);
     const std::string_view source =
         sources_.empty() ? std::string_view() : sources_[static_cast<size_t>(scored.sources[at])];
-    const ScoredExample example{first + i, source, row, scores};
-    for (const auto& [name, metric] : metrics) {
-      const ErrorContext where("score_metrics." + name);
-      metric->add(example);
-    }
-  }
-}
-
-void EvalDataset::report(const ScoreMetrics& metrics, Result* result) const {
-  result->metrics = reported_values(result->scores.whole(), model_names_);
-  for (size_t i = 0; i < sources_.size(); ++i)
-    for (const auto& [name, value] : reported_values(result->scores.by_source()[i], model_names_))
-      result->metrics[sources_[i] + "/" + name] = value;
-  for (const auto& [metric, made] : metrics) {
-    const ErrorContext where("score_metrics." + metric);
-    const std::map<std::string, double> values = made->values();
-    for (const std::string& name : made->names()) {
-      const auto found = values.find(name);
-      if (found == values.end()) fail("it gave no '{}', which it names", name);
-      result->metrics[metric + "/" + name] = found->second;
-    }
+    metrics->add(ScoredExample{first + i, source, row, scores});
   }
 }
 

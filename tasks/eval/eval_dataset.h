@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
-#include "tasks/eval/eval_program.h"
-#include "tasks/eval/predictions.h"
-#include "tasks/eval_hparams.h"
+#include "tasks/eval/user_metrics.h"
+#include "tasks/hparams.h"
 #include "tasks/metric_means.h"
+#include "tasks/session/step_programs.h"
 
 namespace tessera {
 
@@ -90,13 +90,10 @@ class EvalDataset {
   void restore(const InputState& state);
 
  private:
-  using ScoreMetrics = std::map<std::string, std::unique_ptr<ScoreMetric>>;
   void check_reach() const;
   void check_metric_names() const;
-  ScoreMetrics make_score_metrics() const;
   void add_examples(const Batch& local, const ScoredBatch& scored, int64_t first,
-                    const ScoreMetrics& metrics, ProcessGroup& processes) const;
-  void report(const ScoreMetrics& metrics, Result* result) const;
+                    UserMetrics<ScoreMetric>* metrics, ProcessGroup& processes) const;
 
   std::string name_;
   EvalHParams p_;

@@ -21,8 +21,10 @@ void check_names(const ExperimentConfig& config) {
   std::vector<std::string> known;
   for (const auto& [name, unused] : config.eval_inputs) {
     if (name.empty() || name == kTag || name.find('/') != std::string::npos)
-      fail("eval_inputs: '{}' is no name of a dataset; expected one without '/' that is not '{}'",
-           name, kTag);
+      fail(
+          "eval_inputs: '{}' is not a valid dataset name; expected one without '/' that is not "
+          "'{}'",
+          name, kTag);
     known.push_back(name);
   }
   for (const auto& [name, unused] : config.eval.datasets)
@@ -35,7 +37,8 @@ void check_names(const ExperimentConfig& config) {
 bool is_averaged(const std::string& name) { return name != "weight" && name != "perplexity"; }
 
 void check_members(const std::vector<std::string>& members, const std::vector<std::string>& known) {
-  if (members.empty()) fail("it names no dataset; give some of {}", fmt::join(known, ", "));
+  if (members.empty())
+    fail("it names no dataset; expected at least one of {}", fmt::join(known, ", "));
   for (size_t i = 0; i < members.size(); ++i) {
     const std::string& member = members[i];
     if (std::find(known.begin(), known.end(), member) == known.end())
@@ -44,7 +47,7 @@ void check_members(const std::vector<std::string>& members, const std::vector<st
     for (size_t j = 0; j < members.size(); ++j) {
       if (j != i && members[j] == member) fail("it names '{}' twice", member);
       if (member.starts_with(members[j] + "/"))
-        fail("it names '{}' beside '{}', which holds it: its labels would count twice", member,
+        fail("it names '{}' and '{}', which contains it: its labels would count twice", member,
              members[j]);
     }
   }
@@ -56,7 +59,12 @@ Evaluation::Evaluation(const ExperimentConfig& config, const TrainHParams& train
                        const OpenInput& open)
     : tags_(config.eval.tags) {
   check_names(config);
-  open_datasets(config, train, open);
+  for (const auto& [name, input_tpl] : config.eval_inputs) {
+    const auto found = config.eval.datasets.find(name);
+    const EvalHParams p = found == config.eval.datasets.end() ? EvalHParams{} : found->second;
+    datasets_.emplace_back(name, p, p.num_batches.value_or(train.eval_loop_num_batches),
+                           open(input_tpl, "eval_inputs." + name));
+  }
   std::vector<std::string> known;
   bool all_attached = true;
   for (const EvalDataset& dataset : datasets_) {
@@ -66,16 +74,6 @@ Evaluation::Evaluation(const ExperimentConfig& config, const TrainHParams& train
     all_attached = all_attached && dataset.attached();
   }
   if (all_attached) check_tags(tags_, known);  // A plan does not know the sources.
-}
-
-void Evaluation::open_datasets(const ExperimentConfig& config, const TrainHParams& train,
-                               const OpenInput& open) {
-  for (const auto& [name, input_tpl] : config.eval_inputs) {
-    const auto found = config.eval.datasets.find(name);
-    const EvalHParams p = found == config.eval.datasets.end() ? EvalHParams{} : found->second;
-    datasets_.emplace_back(name, p, p.num_batches.value_or(train.eval_loop_num_batches),
-                           open(input_tpl, "eval_inputs." + name));
-  }
 }
 
 // Datasets with the same batch shape share a program.
@@ -179,7 +177,7 @@ void check_tags(const EvalTags& tags, const std::vector<std::string>& known) {
   for (const auto& [tag, members] : tags) {
     const ErrorContext where("eval.tags." + tag);
     if (tag.empty() || tag.find('/') != std::string::npos)
-      fail("'{}' is no name of a tag; expected one without '/'", tag);
+      fail("'{}' is not a valid tag name; expected one without '/'", tag);
     check_members(members, known);
   }
 }
@@ -203,6 +201,17 @@ std::map<std::string, double> tag_values(const std::vector<MetricMeans>& members
         count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
   }
   return values;
+}
+
+std::optional<std::string> undefined_loss(const std::map<std::string, double>& metrics) {
+  constexpr std::string_view kLossSuffix = "/loss";
+  for (const auto& [name, value] : metrics) {
+    if (!name.ends_with(kLossSuffix) || std::isfinite(value)) continue;
+    const auto weight = metrics.find(name.substr(0, name.size() - kLossSuffix.size()) + "/weight");
+    if (weight != metrics.end() && weight->second > 0.0)
+      return fmt::format("{} is {}", name, plain_nan(value));
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> tag_names(const std::vector<std::string>& names) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,11 @@ struct EvalReport {
   std::vector<std::string> remarks;
 };
 
+// The first dataset whose loss in an EvalReport is not finite although labels were scored, as
+// "eval/validation/loss is nan"; nullopt if all are finite. User metrics and datasets without
+// scored labels may be NaN.
+std::optional<std::string> undefined_loss(const std::map<std::string, double>& metrics);
+
 class Evaluation {
  public:
   // Opens the input of a template; `where` names its place in the configuration for errors.
@@ -69,8 +75,6 @@ class Evaluation {
   void restore(const std::map<std::string, InputState>& states);
 
  private:
-  void open_datasets(const ExperimentConfig& config, const TrainHParams& train,
-                     const OpenInput& open);
   std::vector<std::string> names_of_tag(const std::vector<std::string>& members) const;
 
   EvalTags tags_;

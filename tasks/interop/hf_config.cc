@@ -61,33 +61,33 @@ const std::vector<ActivationRow>& activations() {
 // Reads members of config.json; null means absent.
 class Reader {
  public:
-  Reader(const Json& json, const std::string& where) : json_(json), where_(where) {}
+  explicit Reader(const Json& json) : json_(json) {}
 
   const Json* find(std::string_view name) const {
     const Json* found = json_.find(name);
     return found == nullptr || found->is_null() ? nullptr : found;
   }
   int64_t size(std::string_view name, int64_t most) const {
-    const Json* found = find(name);
-    if (found == nullptr) fail("{} lacks '{}', a whole number", json_.where(), name);
-    return checked(*found, most);
+    if (find(name) == nullptr) fail("{} lacks '{}', a whole number", where(), name);
+    return size_or(name, most, 0);
   }
   int64_t size_or(std::string_view name, int64_t most, int64_t otherwise) const {
     const Json* found = find(name);
-    return found == nullptr ? otherwise : checked(*found, most);
+    const int64_t size = found == nullptr ? otherwise : found->as_integer();
+    if (found != nullptr && (size < 1 || size > most))
+      fail("{} is {}, expected a number from 1 to {}", found->where(), size, most);
+    return size;
   }
   double positive_or(std::string_view name, double otherwise) const {
     const Json* found = find(name);
-    if (found == nullptr) return otherwise;
-    const double number = found->as_number();
+    const double number = found == nullptr ? otherwise : found->as_number();
     if (!(number > 0.0) || !std::isfinite(number))
       fail("{} is {}, expected a number above 0", found->where(), number);
     return number;
   }
   double rate_or(std::string_view name, double otherwise) const {
     const Json* found = find(name);
-    if (found == nullptr) return otherwise;
-    const double rate = found->as_number();
+    const double rate = found == nullptr ? otherwise : found->as_number();
     if (!(rate >= 0.0 && rate < 1.0))
       fail("{} is {}, expected a rate from 0 to below 1", found->where(), rate);
     return rate;
@@ -100,17 +100,10 @@ class Reader {
     const Json* found = find(name);
     return found == nullptr ? otherwise : found->as_string();
   }
-  const std::string& where() const { return where_; }
+  const std::string& where() const { return json_.where(); }
 
  private:
-  static int64_t checked(const Json& json, int64_t most) {
-    const int64_t size = json.as_integer();
-    if (size < 1 || size > most)
-      fail("{} is {}, expected a number from 1 to {}", json.where(), size, most);
-    return size;
-  }
   const Json& json_;
-  std::string where_;
 };
 
 HfFamily parse_family(const Reader& reader) {
@@ -120,33 +113,36 @@ HfFamily parse_family(const Reader& reader) {
     if (row.name == type) return row.value;
     names.emplace_back(row.name);
   }
-  fail("{}: model_type is '{}'; the architectures that are read and written are {}{}",
-       reader.where(), type, fmt::join(names, " and "), did_you_mean(type, names));
+  fail("{}: model_type is '{}', expected {}{}", reader.where(), type, fmt::join(names, " or "),
+       did_you_mean(type, names));
 }
 
 // Members that change logits and that our models do not support.
-void refuse_oddities(const Reader& reader) {
+void check_supported(const Reader& reader) {
   const auto refuse = [&](std::string_view name, std::string_view why) {
     fail("{}: {}: {}", reader.where(), name, why);
   };
   if (reader.find("quantization_config") != nullptr)
-    refuse("quantization_config", "quantised weights are not read; convert them to bf16 or f32");
+    refuse("quantization_config",
+           "quantised weights are not supported; convert them to bf16 or f32");
   if (!reader.flag_or("scale_attn_weights", true))
-    refuse("scale_attn_weights", "is false; scores are expected to be divided by √(head_dim)");
+    refuse("scale_attn_weights", "is false; expected scores divided by √head_dim");
   if (reader.flag_or("scale_attn_by_inverse_layer_idx", false))
-    refuse("scale_attn_by_inverse_layer_idx", "is true; layers are expected to be scaled alike");
+    refuse("scale_attn_by_inverse_layer_idx", "is true; expected equal scales for all layers");
   if (reader.flag_or("add_cross_attention", false))
-    refuse("add_cross_attention", "is true; a decoder alone is expected");
+    refuse("add_cross_attention", "is true; expected a decoder only");
 }
 
-void parse_rotation(const Json& json, const std::string& where, HfConfig* into) {
-  const Reader reader(json, where);
+void parse_rotation(const Json& json, HfConfig* into) {
+  const Reader reader(json);
   for (const auto& [name, value] : json.as_object())
-    if (value.is_object()) fail("{}: each kind of layer has a rotation of its own", json.where());
+    if (value.is_object())
+      fail("{}: a rotation for each kind of layer is not supported", reader.where());
   into->rope_theta = reader.positive_or("rope_theta", into->rope_theta);
   const std::string type = reader.text_or("rope_type", reader.text_or("type", "default"));
   if (reader.positive_or("partial_rotary_factor", 1.0) != 1.0)
-    fail("{} rotates a part of each head only (partial_rotary_factor)", json.where());
+    fail("{}: partial_rotary_factor is not 1, but rotating a part of each head is not supported",
+         reader.where());
   if (type == "default") return;
   if (type == "linear") {
     into->rope_factor = reader.positive_or("factor", 1.0);
@@ -157,10 +153,10 @@ void parse_rotation(const Json& json, const std::string& where, HfConfig* into) 
     into->stretch.length =
         static_cast<double>(reader.size_or("original_max_position_embeddings", kMostTokens, 8192));
     if (into->stretch.low >= into->stretch.high)
-      fail("{}: low_freq_factor {} is not below high_freq_factor {}", json.where(),
+      fail("{}: low_freq_factor {} is not below high_freq_factor {}", reader.where(),
            into->stretch.low, into->stretch.high);
   } else {
-    fail("{} is of type '{}'; default, linear and llama3 are read", json.where(), type);
+    fail("{} has type '{}', expected default, linear or llama3", reader.where(), type);
   }
 }
 
@@ -175,7 +171,7 @@ void parse_llama(const Reader& reader, HfConfig* config) {
   config->rope_theta = reader.positive_or("rope_theta", 10000.0);
   // The name up to version 5 of transformers, and the later one.
   for (const std::string_view name : {"rope_scaling", "rope_parameters"})
-    if (const Json* json = reader.find(name)) parse_rotation(*json, reader.where(), config);
+    if (const Json* json = reader.find(name)) parse_rotation(*json, config);
   if (config->num_heads % config->num_kv_heads != 0)
     fail("{}: num_key_value_heads={} does not divide num_attention_heads={}", reader.where(),
          config->num_kv_heads, config->num_heads);
@@ -209,7 +205,7 @@ class Writer {
   }
   void add(std::string_view name, int64_t number) { add(name, std::to_string(number)); }
   void add(std::string_view name, double number) { add(name, number_text(number)); }
-  void add_flag(std::string_view name, bool flag) { add(name, flag ? "true" : "false"); }
+  void add_flag(std::string_view name, bool flag) { add(name, fmt::format("{}", flag)); }
   void add_text(std::string_view name, std::string_view text) {
     add(name, fmt::format("\"{}\"", text));
   }
@@ -265,7 +261,7 @@ Template<Activation> hf_activation(const std::string& name, const std::string& w
     if (row.name == name) return row.activation;
     names.emplace_back(row.name);
   }
-  fail("{}: no activation '{}'{}; there are {}", where, name, did_you_mean(name, names),
+  fail("{}: unknown activation '{}'{}; expected one of {}", where, name, did_you_mean(name, names),
        fmt::join(names, ", "));
 }
 
@@ -277,10 +273,10 @@ std::string hf_activation_name(const Template<Activation>& activation) {
 
 HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   const Json json = parse_json(text, where);
-  const Reader reader(json, where);
+  const Reader reader(json);
   HfConfig config;
   config.family = parse_family(reader);
-  refuse_oddities(reader);
+  check_supported(reader);
   const HfFamily family = config.family;
   const bool is_gpt2 = family == HfFamily::kGpt2;
   config.vocab_size = reader.size(kVocabSize.of(family), kMostTokens);
@@ -293,11 +289,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   config.activation = hf_activation_name(
       hf_activation(reader.text_or(kActivation.of(family), is_gpt2 ? "gelu_new" : "silu"), where));
   config.tied = reader.flag_or(kTied, is_gpt2);
-  if (is_gpt2) {
-    parse_gpt2(reader, &config);
-  } else {
-    parse_llama(reader, &config);
-  }
+  (is_gpt2 ? parse_gpt2 : parse_llama)(reader, &config);
   return config;
 }
 
@@ -323,11 +315,7 @@ std::string hf_config_text(const HfConfig& config, std::string_view dtype,
   writer.add(kEpsilon.of(family), config.norm_epsilon);
   writer.add_text(kActivation.of(family), config.activation);
   writer.add_flag(kTied, config.tied);
-  if (is_gpt2) {
-    write_gpt2(config, &writer);
-  } else {
-    write_llama(config, &writer);
-  }
+  (is_gpt2 ? write_gpt2 : write_llama)(config, &writer);
   return writer.text();
 }
 

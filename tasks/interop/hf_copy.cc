@@ -15,18 +15,17 @@ struct Run {
   int64_t count = 0;
 };
 
-// Finds the runs of values that the rows, the part and the block have in common.
+// The constructor visits the runs of values that the rows, the part and the block have in common.
 template <typename Visit>
 class Runs {
  public:
-  Runs(const HfPart& part, RowRange rows, int64_t row_elements, const Region& block, Visit visit)
-      : part_(part), rows_(rows), row_elements_(row_elements), block_(block), visit_(visit) {
+  Runs(const HfTensor& tensor, const HfPart& part, RowRange rows, const Region& block, Visit visit)
+      : part_(part), rows_(rows), block_(block), visit_(visit) {
     strides_.assign(block.shape.size(), 1);
     for (size_t i = strides_.size(); i-- > 1;) strides_[i - 1] = strides_[i] * block.shape[i];
     index_ = part.begin;
+    descend(0, -rows_.begin * tensor.row_elements);
   }
-
-  void visit() { descend(0, -rows_.begin * row_elements_); }
 
  private:
   void descend(size_t level, int64_t theirs) {
@@ -78,34 +77,30 @@ class Runs {
 
   const HfPart& part_;
   RowRange rows_;
-  int64_t row_elements_;
   const Region& block_;
   Visit visit_;
   std::vector<int64_t> strides_, index_;
 };
 
-template <typename Visit>
-void each_run(const HfTensor& tensor, const HfPart& part, RowRange rows, const Region& block,
-              Visit visit) {
-  Runs<Visit>(part, rows, tensor.row_elements, block, visit).visit();
-}
-
 // Calls action with a pointer to the block's elements of their type.
 template <typename Action>
 void with_elements(const OurBlock& ours, Action action) {
-  switch (ours.dtype) {
-    case DType::kF32:
-      return action(reinterpret_cast<float*>(ours.bytes.data()));
-    case DType::kBF16:
-      return action(reinterpret_cast<BFloat16*>(ours.bytes.data()));
-    case DType::kF64:
-      return action(reinterpret_cast<double*>(ours.bytes.data()));
-    case DType::kI32:
-    case DType::kU32:
-    case DType::kBool:
-      break;
-  }
+  if (ours.dtype == DType::kF32) return action(reinterpret_cast<float*>(ours.bytes.data()));
+  if (ours.dtype == DType::kBF16) return action(reinterpret_cast<BFloat16*>(ours.bytes.data()));
+  if (ours.dtype == DType::kF64) return action(reinterpret_cast<double*>(ours.bytes.data()));
   CHECK(false, "weights of {}", dtype_name(ours.dtype));
+}
+
+template <typename From, typename To>
+void copy_run(const From* from, int64_t from_step, To* to, int64_t to_step, int64_t count,
+              float offset) {
+  // Without an offset the bits are copied unchanged.
+  if (offset == 0.0f) {
+    for (int64_t i = 0; i < count; ++i) to[i * to_step] = static_cast<To>(from[i * from_step]);
+  } else {
+    for (int64_t i = 0; i < count; ++i)
+      to[i * to_step] = static_cast<To>(static_cast<float>(from[i * from_step]) + offset);
+  }
 }
 
 }  // namespace
@@ -113,20 +108,10 @@ void with_elements(const OurBlock& ours, Action action) {
 void copy_from_hf(const HfTensor& tensor, const HfPart& part, RowRange rows,
                   std::span<const float> values, const OurBlock& ours) {
   CHECK(static_cast<int64_t>(values.size()) == rows.size() * tensor.row_elements);
-  const auto offset = static_cast<float>(tensor.offset);
   with_elements(ours, [&](auto* elements) {
-    using Element = std::remove_pointer_t<decltype(elements)>;
-    each_run(tensor, part, rows, ours.block, [&](const Run& run) {
-      const float* from = values.data() + run.theirs;
-      Element* to = elements + run.ours;
-      // Without an offset the bits are copied unchanged.
-      if (offset == 0.0f) {
-        for (int64_t i = 0; i < run.count; ++i)
-          to[i * run.our_step] = static_cast<Element>(from[i * run.their_step]);
-      } else {
-        for (int64_t i = 0; i < run.count; ++i)
-          to[i * run.our_step] = static_cast<Element>(from[i * run.their_step] - offset);
-      }
+    Runs(tensor, part, rows, ours.block, [&](const Run& run) {
+      copy_run(values.data() + run.theirs, run.their_step, elements + run.ours, run.our_step,
+               run.count, -static_cast<float>(tensor.offset));
     });
   });
 }
@@ -134,18 +119,10 @@ void copy_from_hf(const HfTensor& tensor, const HfPart& part, RowRange rows,
 void copy_to_hf(const HfTensor& tensor, const HfPart& part, RowRange rows, const OurBlock& ours,
                 std::span<float> values) {
   CHECK(static_cast<int64_t>(values.size()) == rows.size() * tensor.row_elements);
-  const auto offset = static_cast<float>(tensor.offset);
   with_elements(ours, [&](const auto* elements) {
-    each_run(tensor, part, rows, ours.block, [&](const Run& run) {
-      float* to = values.data() + run.theirs;
-      const auto* from = elements + run.ours;
-      if (offset == 0.0f) {
-        for (int64_t i = 0; i < run.count; ++i)
-          to[i * run.their_step] = static_cast<float>(from[i * run.our_step]);
-      } else {
-        for (int64_t i = 0; i < run.count; ++i)
-          to[i * run.their_step] = static_cast<float>(from[i * run.our_step]) + offset;
-      }
+    Runs(tensor, part, rows, ours.block, [&](const Run& run) {
+      copy_run(elements + run.ours, run.our_step, values.data() + run.theirs, run.their_step,
+               run.count, static_cast<float>(tensor.offset));
     });
   });
 }

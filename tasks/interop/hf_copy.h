@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/base/dtype.h"
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "tasks/interop/hf_weights.h"
 
 namespace tessera {

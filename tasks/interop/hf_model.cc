@@ -32,7 +32,7 @@ class Reasons {
   }
   void raise() const {
     if (reasons_.empty()) return;
-    fail("this model is neither a GPT-2 nor a Llama as transformers has them: {}",
+    fail("this model is neither a GPT-2 nor a Llama of transformers: {}",
          fmt::join(reasons_, "; "));
   }
 
@@ -50,16 +50,15 @@ struct Norm {
 Norm norm_of(const Template<UnaryLayer>& norm_tpl, std::string_view which, Reasons* reasons) {
   Norm norm{norm_tpl.name()};
   std::string axis = "embed";
+  const auto describe = [&](const auto& p) {
+    norm.epsilon = p.epsilon;
+    norm.from_zero = !p.direct_scale;
+    axis = p.axis;
+  };
   if (norm_tpl.holds<LayerNorm::HParams>()) {
-    const auto& p = norm_tpl.as<LayerNorm::HParams>();
-    norm.epsilon = p.epsilon;
-    norm.from_zero = !p.direct_scale;
-    axis = p.axis;
+    describe(norm_tpl.as<LayerNorm::HParams>());
   } else if (norm_tpl.holds<RmsNorm::HParams>()) {
-    const auto& p = norm_tpl.as<RmsNorm::HParams>();
-    norm.epsilon = p.epsilon;
-    norm.from_zero = !p.direct_scale;
-    axis = p.axis;
+    describe(norm_tpl.as<RmsNorm::HParams>());
   } else {
     reasons->add("{} is {}, expected LayerNorm (GPT-2) or RmsNorm (Llama)", which,
                  norm_tpl.has() ? norm_tpl.name() : "unset");
@@ -97,10 +96,11 @@ void describe_attention(const DotProductAttention::HParams& p, HfModel* model, R
   model->conventions.interleaved_rotary = rotary.interleaved;
   if (config.rope_factor != 1.0 && config.stretch.factor != 1.0)
     reasons->add(
-        "rotary_tpl has both min_timescale={} and a stretch; transformers has one or the other",
+        "rotary_tpl has both min_timescale={} and a stretch; transformers supports only one of "
+        "them",
         rotary.min_timescale);
   reasons->unless(config.stretch.length == std::floor(config.stretch.length),
-                  "rotary_tpl.stretch.length is no whole number");
+                  "rotary_tpl.stretch.length is not a whole number");
 }
 
 void describe_feed_forward(const FeedForward::HParams& p, HfConfig* config, Reasons* reasons) {
@@ -108,7 +108,7 @@ void describe_feed_forward(const FeedForward::HParams& p, HfConfig* config, Reas
   config->mlp_bias = p.use_bias;
   config->activation = hf_activation_name(p.activation_tpl);
   if (config->activation.empty())
-    reasons->add("ffn_tpl.activation_tpl is {}, of which transformers has none",
+    reasons->add("ffn_tpl.activation_tpl is {}, which transformers does not have",
                  p.activation_tpl.name());
 }
 
@@ -191,7 +191,7 @@ void describe_as_gpt2(const TransformerLm::HParams& p, const TransformerBlock::H
     reasons->add("attention_tpl.num_kv_heads is {} of {} heads; GPT-2 has no grouped queries",
                  config->num_kv_heads, config->num_heads);
   if (config->head_dim * config->num_heads != config->model_dims)
-    reasons->add("{} heads of {} dimensions are not model_dims={}; in GPT-2 they are",
+    reasons->add("{} heads of {} dimensions do not make model_dims={}, as GPT-2 requires",
                  config->num_heads, config->head_dim, config->model_dims);
   if (block.ffn_tpl.holds<FeedForward::HParams>())
     reasons->unless(!block.ffn_tpl.as<FeedForward::HParams>().use_gated_activation,
@@ -203,12 +203,13 @@ void describe_as_llama(const TransformerLm::HParams& p, const TransformerBlock::
   config->family = HfFamily::kLlama;
   if (norm.kind == LayerNorm::HParams::kName)
     reasons->add(
-        "norm_tpl is LayerNorm with rotary positions; GPT-2 has the first, Llama the last");
+        "norm_tpl is LayerNorm with rotary positions; GPT-2 has only the first, Llama only the "
+        "second");
   if (p.position_emb_tpl.has())
-    reasons->add("position_emb_tpl is {} beside rotary positions; Llama has the latter only",
+    reasons->add("position_emb_tpl is {} beside rotary positions; Llama has only the latter",
                  p.position_emb_tpl.name());
   if (config->model_dims % config->num_heads != 0)
-    reasons->add("num_heads={} does not divide model_dims={}; transformers asks for it",
+    reasons->add("num_heads={} does not divide model_dims={}; transformers requires it",
                  config->num_heads, config->model_dims);
   if (block.ffn_tpl.holds<FeedForward::HParams>())
     reasons->unless(block.ffn_tpl.as<FeedForward::HParams>().use_gated_activation,
@@ -262,14 +263,12 @@ HfModel hf_model_of(const ExperimentConfig& experiment) {
   ExperimentConfig whole;
   from_tree(resolved(to_tree(experiment)), whole);
   if (!whole.task.holds<SingleTask::HParams>())
-    fail("the task is {}, of which Hugging Face's format knows nothing; expected SingleTask",
+    fail("the task is {}, which Hugging Face's format cannot hold; expected SingleTask",
          whole.task.name());
   const Template<BaseModel>& model = whole.task.as<SingleTask::HParams>().model;
   if (!model.holds<LanguageModel::HParams>())
-    fail(
-        "the model is {}, whose weights only its own code understands; LanguageModel is what can "
-        "be a GPT-2 or a Llama",
-        model.name());
+    fail("the model is {}, which cannot be converted to a GPT-2 or a Llama; expected LanguageModel",
+         model.name());
   const auto& lm_tpl = model.as<LanguageModel::HParams>().lm_tpl;
   return describe(lm_tpl.as<TransformerLm::HParams>(), seq_len_of(experiment));
 }

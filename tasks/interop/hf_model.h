@@ -3,8 +3,6 @@
 // model is neither a GPT-2 nor a Llama. Weights: hf_weights.h.
 #pragma once
 
-#include <string>
-
 #include "core/hparams/fields.h"
 #include "layers/models/language_model.h"
 #include "tasks/config/experiment.h"

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <ranges>
 #include <span>
 
 #include <fmt/ranges.h>
@@ -16,7 +18,12 @@ namespace {
 
 constexpr double kNoFill = std::numeric_limits<double>::quiet_NaN();
 
-enum class When { kAlways, kUntied, kAttentionBias, kMlpBias };
+// Which models have a tensor.
+using Condition = bool (*)(const HfConfig&);
+constexpr Condition kAlways = [](const HfConfig&) { return true; };
+constexpr Condition kUntied = [](const HfConfig& config) { return !config.tied; };
+constexpr Condition kAttentionBias = [](const HfConfig& config) { return config.attention_bias; };
+constexpr Condition kMlpBias = [](const HfConfig& config) { return config.mlp_bias; };
 
 // A row of the table. `theirs` has {} for the layer's number, and `axes` names the dimensions,
 // outermost first. `ours` is the path of our weight, relative to the block for layers: the first of
@@ -26,7 +33,7 @@ enum class When { kAlways, kUntied, kAttentionBias, kMlpBias };
 struct WeightRow {
   std::string_view theirs, axes, ours;
   double otherwise = kNoFill;
-  When when = When::kAlways;
+  Condition exists = kAlways;
 };
 
 constexpr std::string_view kQuery = "attention.query|attention.qkv:0";
@@ -56,10 +63,9 @@ constexpr std::array<WeightRow, 17> kGpt2 = {{
     {"transformer.h.{}.mlp.c_proj.bias", "embed", "ffn.down_bias", 0.0},
     {"transformer.ln_f.weight", "embed", "final_ln.scale", 1.0},
     {"transformer.ln_f.bias", "embed", "final_ln.bias", 0.0},
-    {"lm_head.weight", "vocab, embed", "softmax.w", kNoFill, When::kUntied},
+    {"lm_head.weight", "vocab, embed", "softmax.w", kNoFill, kUntied},
 }};
 
-using enum When;
 constexpr std::array<WeightRow, 19> kLlama = {{
     {"model.embed_tokens.weight", "vocab, embed", "embedding.w|softmax.w"},
     {"model.layers.{}.input_layernorm.weight", "embed", "attention_norm.scale", 1.0},
@@ -88,30 +94,10 @@ std::span<const WeightRow> rows_of(HfFamily family) {
   return kLlama;
 }
 
-bool applies(When when, const HfConfig& config) {
-  switch (when) {
-    case When::kAlways:
-      return true;
-    case When::kUntied:
-      return !config.tied;
-    case When::kAttentionBias:
-      return config.attention_bias;
-    case When::kMlpBias:
-      return config.mlp_bias;
-  }
-  return true;
-}
-
 std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  std::erase(parts, "");
+  std::vector<std::string> parts;
+  for (const auto part : std::views::split(text, separator))
+    if (!part.empty()) parts.emplace_back(part.begin(), part.end());
   return parts;
 }
 
@@ -154,7 +140,7 @@ class Mapper {
   std::vector<HfTensor> tensors() {
     std::vector<HfTensor> tensors;
     const std::span<const WeightRow> rows = rows_of(config_.family);
-    // All rows of a layer come together, layer after layer.
+    // Layer by layer, with all rows of a layer adjacent.
     for (size_t i = 0; i < rows.size();) {
       size_t end = i + 1;
       if (is_of_layer(rows[i]))
@@ -162,7 +148,7 @@ class Mapper {
       const int64_t layers = is_of_layer(rows[i]) ? config_.num_layers : 1;
       for (int64_t layer = 0; layer < layers; ++layer)
         for (size_t j = i; j < end; ++j)
-          if (applies(rows[j].when, config_)) tensors.push_back(tensor(rows[j], layer));
+          if (rows[j].exists(config_)) tensors.push_back(tensor(rows[j], layer));
       i = end;
     }
     check_all_held();
@@ -227,7 +213,7 @@ class Mapper {
     tensor.row_elements = elements / tensor.rows;
     tensor.constant = row.otherwise;
     const std::vector<Ours> found = sources(row, layer);
-    if (found.empty() && row.otherwise != row.otherwise)
+    if (found.empty() && std::isnan(row.otherwise))
       fail("the model has no weight {} for the tensor '{}'", row.ours, tensor.name);
     for (size_t i = 0; i < found.size(); ++i)
       tensor.parts.push_back(part(axes, elements, found[i],
@@ -295,7 +281,8 @@ class Mapper {
         lost.push_back(fmt::format("{} {}", parameter.path, parameter.type.text_sized()));
     }
     if (!lost.empty())
-      fail("{} has no place for {}", enum_name(config_.family), fmt::join(lost, ", "));
+      fail("the format of {} has no tensor for {}", enum_name(config_.family),
+           fmt::join(lost, ", "));
   }
 
   const HfModel& model_;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/learner/learner.h"
 
-#include "core/base/check_number.h"
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
-#include "tasks/learner/optimizers/update_ops.h"
+#include "tasks/learner/base_optimizer.h"
 
 namespace tessera {
 namespace {
@@ -32,7 +33,35 @@ bool is_vector(const Parameter& parameter) {
   return parameter.type.rank() - (parameter.stack > 0 ? 1 : 0) <= 1;
 }
 
+bool matches(const std::regex& pattern, std::string_view path) {
+  return std::regex_match(path.begin(), path.end(), pattern);
+}
+
 }  // namespace
+
+PathPatterns::PathPatterns(const std::vector<std::string>& patterns, std::string_view field)
+    : field_(field), texts_(patterns) {
+  for (const std::string& text : texts_) {
+    try {
+      patterns_.emplace_back(text, std::regex::ECMAScript | std::regex::optimize);
+    } catch (const std::regex_error& error) {
+      fail("{}: '{}' is not a regular expression ({})", field_, text, error.what());
+    }
+  }
+}
+
+bool PathPatterns::match(std::string_view path) const {
+  return std::ranges::any_of(patterns_, [&](const auto& each) { return matches(each, path); });
+}
+
+void PathPatterns::check(const ParameterTable& table) const {
+  std::vector<std::string> paths;
+  for (const Parameter& each : table.parameters()) paths.push_back(each.path);
+  for (size_t i = 0; i < patterns_.size(); ++i)
+    if (std::ranges::none_of(paths, [&](const auto& path) { return matches(patterns_[i], path); }))
+      fail("{}: '{}' matches no parameter{}; it must match a whole path, such as '{}'", field_,
+           texts_[i], did_you_mean(texts_[i], paths), paths.empty() ? "" : paths.front());
+}
 
 std::string ema_name(std::string_view parameter_path) {
   return fmt::format("learner/ema/{}", parameter_path);

@@ -4,16 +4,16 @@
 #pragma once
 
 #include <memory>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "layers/parameter.h"
-#include "tasks/learner/optimizers/adam.h"
-#include "tasks/learner/path_patterns.h"
+#include "tasks/learner/optimizers.h"
 
 namespace tessera {
 
@@ -23,6 +23,22 @@ struct LearnerReport {
   Tensor applied;    // bool: whether the step was applied.
   Tensor skipped;    // Steps skipped so far.
   Tensor skipped_in_a_row;
+};
+
+// Regular expressions that match whole parameter paths: the masks of the learner.
+class PathPatterns {
+ public:
+  // Error if one is not a regular expression; `field` names where they are configured.
+  PathPatterns(const std::vector<std::string>& patterns, std::string_view field);
+  bool empty() const { return patterns_.empty(); }
+  bool match(std::string_view path) const;  // Whether any matches.
+  // Error naming the nearest path for a pattern that matches no parameter.
+  void check(const ParameterTable& table) const;
+
+ private:
+  std::string field_;
+  std::vector<std::string> texts_;
+  std::vector<std::regex> patterns_;
 };
 
 class Learner {
@@ -55,7 +71,6 @@ class Learner {
   // Error for an expression that matches no parameter of the table, or if all are frozen.
   void check(const ParameterTable& table) const;
   bool trains(std::string_view path) const;
-  double weight_decay(const Parameter& parameter) const;
 
   // Traces the step: adds the learner's state as graph inputs, and updates of it and of the
   // parameters. The state is f32 scalars "learner/count", "learner/skipped" and
@@ -66,6 +81,8 @@ class Learner {
                      const Tensor& learning_rate) const;
 
  private:
+  double weight_decay(const Parameter& parameter) const;
+
   HParams p_;
   std::unique_ptr<BaseOptimizer> optimizer_;
   PathPatterns no_decay_, frozen_, trained_;

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/numbers.h"
+#include "core/base/error.h"
 
 namespace tessera {
 namespace {
@@ -45,8 +45,6 @@ std::string progress_text(const Progress& progress) {
   if (progress.mfu >= 0.0) text += fmt::format("  MFU {:.1f} %", 100.0 * progress.mfu);
   return text + fmt::format("  {} left", duration_text(progress.seconds_left));
 }
-
-Console::Console(Mode mode) : mode_(mode) {}
 
 // Open MPI gives each process a pseudo-terminal and copies its output elsewhere.
 Console::Mode Console::detect() {

@@ -29,7 +29,7 @@ std::string count_text(double count);
 class Console {
  public:
   enum class Mode { kSilent, kPlain, kTerminal };
-  explicit Console(Mode mode);
+  explicit Console(Mode mode) : mode_(mode) {}
   // Terminal or plain, depending on standard output.
   static Mode detect();
 

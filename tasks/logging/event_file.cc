@@ -116,11 +116,8 @@ void EventFile::text(int64_t step, std::string_view tag, std::string_view markdo
 }
 
 void EventFile::write_event(int64_t step, std::string_view what) {
-  write(tf_record(double_field(kEventWallTime, wall_time()) + integer_field(kEventStep, step) +
-                  std::string(what)));
-}
-
-void EventFile::write(std::string_view bytes) {
+  const std::string bytes = tf_record(double_field(kEventWallTime, wall_time()) +
+                                      integer_field(kEventStep, step) + std::string(what));
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
     fail("{}: cannot write: {}", path_.string(), std::strerror(errno));
 }

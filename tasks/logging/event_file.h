@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -27,7 +26,6 @@ class EventFile {
 
  private:
   void write_event(int64_t step, std::string_view what);
-  void write(std::string_view bytes);
 
   std::filesystem::path path_;
   std::FILE* file_ = nullptr;

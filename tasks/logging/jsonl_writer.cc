@@ -10,7 +10,9 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <ranges>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -32,14 +34,18 @@ void each_line(std::string_view text, Visitor&& visit) {
   }
 }
 
-// The text after "key": in one of our lines, which are flat; "" if the key is missing.
-std::string_view after_key(std::string_view line, std::string_view key) {
+// The number after "key": in one of our lines, which are flat.
+template <typename Number>
+std::optional<Number> number_after(std::string_view line, std::string_view key) {
   const std::string quoted = fmt::format("\"{}\":", key);
-  const size_t at = line.find(quoted);
-  if (at == std::string_view::npos) return {};
-  line.remove_prefix(at + quoted.size());
-  line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
-  return line;
+  size_t at = line.find(quoted);
+  if (at == std::string_view::npos) return std::nullopt;
+  at = line.find_first_not_of(' ', at + quoted.size());
+  const std::string_view text = line.substr(std::min(at, line.size()));
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc()) return std::nullopt;
+  return number;
 }
 
 void cut(const std::filesystem::path& path, int64_t last_step) {
@@ -63,24 +69,22 @@ struct Written {
 Written read_lines(std::string_view text, int64_t interval) {
   Written written;
   written.intervals[0] = interval;
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  each_line(text, [&](std::string_view line, bool) {
     const auto step = step_of_line(line);
-    if (!step) continue;
+    if (!step) return;
     if (line.find("\"event\": \"start\"") != std::string_view::npos) {
       if (const auto given = number_of_line(line, "metrics_interval_steps"))
         written.intervals[*step] = *given;
     } else if (line.find("\"grad_norm\":") != std::string_view::npos) {
       written.steps.insert(*step);
     }
-  }
+  });
   return written;
 }
 
 // "12", "31 to 50".
-std::string range_text(int64_t first, int64_t last) {
+std::string range_text(std::pair<int64_t, int64_t> range) {
+  const auto& [first, last] = range;
   return first == last ? std::to_string(first) : fmt::format("{} to {}", first, last);
 }
 
@@ -97,21 +101,15 @@ std::optional<int64_t> step_of_line(std::string_view line) {
 }
 
 std::optional<int64_t> number_of_line(std::string_view line, std::string_view key) {
-  const std::string_view value = after_key(line, key);
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end == value.data()) return std::nullopt;
-  return number;
+  return number_after<int64_t>(line, key);
 }
 
 std::map<int64_t, double> values_in_log(const std::filesystem::path& path, std::string_view key) {
   std::map<int64_t, double> values;
   each_line(read_log(path), [&](std::string_view line, bool) {
-    const std::optional<int64_t> step = step_of_line(line);
-    const std::string_view text = after_key(line, key);
-    double value = 0.0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (step && error == std::errc() && end != text.data()) values[*step] = value;
+    const auto step = step_of_line(line);
+    const auto value = number_after<double>(line, key);
+    if (step && value) values[*step] = *value;
   });
   return values;
 }
@@ -136,35 +134,29 @@ void JsonlWriter::append(std::string_view json) {
 
 std::string describe_log_gaps(std::string_view metrics, int64_t last_step, int64_t interval) {
   const Written written = read_lines(metrics, interval);
-  std::vector<std::string> ranges;
-  int64_t lost = 0, first = 0, last = 0;
-  const auto close = [&] {
-    if (first > 0) ranges.push_back(range_text(first, last));
-    first = 0;
-  };
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // Of missing lines: first and last step.
+  int64_t lost = 0;
+  bool in_range = false;
   for (auto at = written.intervals.begin(); at != written.intervals.end(); ++at) {
     const auto next = std::next(at);
     const int64_t end = next == written.intervals.end() ? last_step : next->first;
     if (at->second <= 0) continue;
     int64_t step = at->first - at->first % at->second + at->second;
     for (; step <= std::min(end, last_step); step += at->second) {
-      if (written.steps.contains(step)) {
-        close();
-        continue;
-      }
-      if (first == 0) first = step;
-      last = step;
-      ++lost;
+      const bool is_missing = !written.steps.contains(step);
+      if (is_missing && !in_range) ranges.emplace_back(step, step);
+      if (is_missing) ranges.back().second = step;
+      lost += is_missing;
+      in_range = is_missing;
     }
   }
-  close();
   if (lost == 0) return "";
-  const size_t more = ranges.size() - std::min(ranges.size(), kMostRanges);
-  ranges.resize(std::min(ranges.size(), kMostRanges));
+  const size_t shown = std::min(ranges.size(), kMostRanges);
   return fmt::format(
-      "metrics.jsonl has lost the lines of {} training step{} ({}{}); the run goes on without them",
-      lost, lost == 1 ? "" : "s", fmt::join(ranges, ", "),
-      more == 0 ? "" : fmt::format(" and {} more ranges", more));
+      "metrics.jsonl lacks the lines of {} training step{} ({}{}); the run continues without them",
+      lost, lost == 1 ? "" : "s",
+      fmt::join(ranges | std::views::take(shown) | std::views::transform(range_text), ", "),
+      shown == ranges.size() ? "" : fmt::format(" and {} more ranges", ranges.size() - shown));
 }
 
 }  // namespace tessera

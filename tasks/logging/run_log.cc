@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/logging/run_log.h"
 
-#include <optional>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <ctime>
+#include <string>
+
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
 #include "core/io/json.h"
-#include "tasks/logging/event_file.h"
-#include "tasks/logging/jsonl_writer.h"
 
 namespace tessera {
 namespace {
@@ -18,37 +22,24 @@ constexpr std::string_view kEvalMetricPrefix = "eval/";
 
 }  // namespace
 
-struct RunLog::Impl {
-  std::filesystem::path summaries;
-  int64_t first_step = 0;
-  std::filesystem::path samples_file;
-  JsonlWriter lines;
-  std::optional<JsonlWriter> sample_lines;  // Created when first used.
-  std::map<std::string, EventFile> events;  // By split; created when first used.
-
-  EventFile& events_of(const std::string& split) {
-    return events.try_emplace(split, summaries / split, first_step).first->second;
-  }
-  void flush() {
-    for (auto& [split, file] : events) file.flush();
-  }
-};
-
-RunLog::RunLog() = default;
-
 RunLog::RunLog(const std::filesystem::path& run_directory, int64_t restored_step)
-    : impl_(new Impl{.summaries = run_directory / "summaries",
-                     .first_step = restored_step + 1,
-                     .samples_file = run_directory / "samples.jsonl",
-                     .lines = JsonlWriter(run_directory / "metrics.jsonl", restored_step)}) {
-  if (std::filesystem::exists(impl_->samples_file))
-    impl_->sample_lines.emplace(impl_->samples_file, restored_step);
+    : run_directory_(run_directory), first_step_(restored_step + 1) {
+  lines_.emplace(run_directory / "metrics.jsonl", restored_step);
+  const std::filesystem::path samples = run_directory / "samples.jsonl";
+  if (std::filesystem::exists(samples)) sample_lines_.emplace(samples, restored_step);
 }
 
-RunLog::~RunLog() = default;
+EventFile& RunLog::events_of(const std::string& split) {
+  return events_.try_emplace(split, run_directory_ / "summaries" / split, first_step_)
+      .first->second;
+}
+
+void RunLog::flush() {
+  for (auto& [split, file] : events_) file.flush();
+}
 
 void RunLog::train(const TrainLine& line) {
-  if (!impl_) return;
+  if (!lines_) return;
   JsonLine json;
   json.add("step", line.step).add("loss", line.loss);
   for (const auto& [name, value] : line.metrics)
@@ -61,12 +52,12 @@ void RunLog::train(const TrainLine& line) {
   if (line.mfu >= 0.0) json.add("mfu", line.mfu);
   json.add("input_wait", line.input_wait).add("skipped", line.skipped);
   for (const auto& [name, value] : line.parameter_norms) json.add(name, value);
-  impl_->lines.append(json.text());
+  lines_->append(json.text());
 }
 
 void RunLog::summarise(const TrainLine& line) {
-  if (!impl_) return;
-  EventFile& file = impl_->events_of("train");
+  if (!lines_) return;
+  EventFile& file = events_of("train");
   file.scalar(line.step, "loss", line.loss);
   for (const auto& [name, value] : line.metrics)
     if (name != "loss") file.scalar(line.step, name, value);
@@ -78,11 +69,11 @@ void RunLog::summarise(const TrainLine& line) {
   file.scalar(line.step, "speed/input_wait", line.input_wait);
   if (line.mfu >= 0.0) file.scalar(line.step, "speed/mfu", line.mfu);
   for (const auto& [name, value] : line.parameter_norms) file.scalar(line.step, name, value);
-  impl_->flush();
+  flush();
 }
 
 void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics) {
-  if (!impl_) return;
+  if (!lines_) return;
   JsonLine json;
   json.add("step", step);
   for (const auto& [name, value] : metrics) {
@@ -91,45 +82,60 @@ void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics) {
     const size_t slash = name.rfind('/');
     CHECK(name.starts_with(kEvalMetricPrefix) && slash > kEvalMetricPrefix.size(),
           "eval metric '{}'", name);
-    impl_->events_of(name.substr(kEvalMetricPrefix.size(), slash - kEvalMetricPrefix.size()))
+    events_of(name.substr(kEvalMetricPrefix.size(), slash - kEvalMetricPrefix.size()))
         .scalar(step, name.substr(slash + 1), value);
   }
-  impl_->lines.append(json.text());
-  impl_->flush();
+  lines_->append(json.text());
+  flush();
 }
 
 void RunLog::event(std::string_view name, int64_t step,
                    const std::map<std::string, double>& details) {
-  if (!impl_) return;
+  if (!lines_) return;
   JsonLine json;
   json.add("event", name).add("step", step);
   for (const auto& [key, value] : details) json.add(key, value);
-  impl_->lines.append(json.text());
+  lines_->append(json.text());
 }
 
 void RunLog::event(std::string_view name, int64_t step, std::string_view reason) {
-  if (!impl_) return;
-  impl_->lines.append(
+  if (!lines_) return;
+  lines_->append(
       JsonLine().add("event", name).add("step", step).add("reason", valid_utf8(reason)).text());
 }
 
 void RunLog::samples(int64_t step, const std::vector<std::string>& lines,
                      const std::map<std::string, std::string>& pages) {
-  if (!impl_) return;
-  if (!impl_->sample_lines) impl_->sample_lines.emplace(impl_->samples_file, step);
-  for (const auto& [name, markdown] : pages) impl_->events_of("train").text(step, name, markdown);
-  for (const std::string& line : lines) impl_->sample_lines->append(line);
-  impl_->flush();
+  if (!lines_) return;
+  if (!sample_lines_) sample_lines_.emplace(run_directory_ / "samples.jsonl", step);
+  for (const auto& [name, markdown] : pages) events_of("train").text(step, name, markdown);
+  for (const std::string& line : lines) sample_lines_->append(line);
+  flush();
 }
 
 void CorruptRecordsReport::report(const InputState& state, int64_t step, RunLog& log,
                                   Console& console) {
-  const CorruptRecordCount broken = corrupt_records(state);
-  if (broken.count <= reported_) return;
-  reported_ = broken.count;
-  log.event("broken_documents", step, {{"count", static_cast<double>(broken.count)}});
-  console.info(fmt::format("step {}: {} broken document{} left out so far; the first: {}", step,
-                           broken.count, broken.count == 1 ? " was" : "s were", broken.first));
+  const CorruptRecordCount corrupt = corrupt_records(state);
+  if (corrupt.count <= reported_) return;
+  reported_ = corrupt.count;
+  log.event("broken_documents", step, {{"count", static_cast<double>(corrupt.count)}});
+  console.info(fmt::format("step {}: {} corrupt document{} been skipped so far; the first: {}",
+                           step, corrupt.count, corrupt.count == 1 ? " has" : "s have",
+                           corrupt.first));
+}
+
+void log_failure(const std::filesystem::path& run_directory, std::string_view text) {
+  if (run_directory.empty()) return;
+  const std::filesystem::path file = run_directory / "failures.log";
+  const int descriptor = ::open(
+      file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+  if (descriptor < 0) return;
+  std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {}", fmt::gmtime(std::time(nullptr)), text);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  line += '\n';
+  // One write, so that lines of several processes do not interleave.
+  [[maybe_unused]] const ssize_t written = ::write(descriptor, line.data(), line.size());
+  ::close(descriptor);
 }
 
 }  // namespace tessera

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The machine-readable record of a run: lines of metrics.jsonl and TensorBoard summaries, with the
-// names of docs/formats.md.
+// names of docs/formats.md; and failures.log.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "inputs/base_input.h"
 #include "tasks/logging/console.h"
+#include "tasks/logging/event_file.h"
+#include "tasks/logging/jsonl_writer.h"
 
 namespace tessera {
 
@@ -34,10 +36,9 @@ struct TrainLine {
 
 class RunLog {
  public:
-  RunLog();  // Records nothing, for processes other than process 0.
+  RunLog() = default;  // Records nothing, for processes other than process 0.
   // Appends to the directory's files after removing lines after `restored_step`.
   RunLog(const std::filesystem::path& run_directory, int64_t restored_step);
-  ~RunLog();
 
   void train(const TrainLine& line);
   void summarise(const TrainLine& line);
@@ -54,8 +55,14 @@ class RunLog {
                const std::map<std::string, std::string>& pages);
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  EventFile& events_of(const std::string& split);
+  void flush();
+
+  std::filesystem::path run_directory_;
+  int64_t first_step_ = 0;
+  std::optional<JsonlWriter> lines_;         // None: nothing is recorded.
+  std::optional<JsonlWriter> sample_lines_;  // Created when first used, as are events_.
+  std::map<std::string, EventFile> events_;  // By split.
 };
 
 // Reports records that were skipped because they could not be read.
@@ -69,5 +76,10 @@ class CorruptRecordsReport {
  private:
   int64_t reported_ = 0;
 };
+
+// Appends a line with the time to failures.log in a run's directory: why a run ended badly. Any
+// process of the run may append. Does nothing if the directory does not exist or is not writable:
+// the same text is on stderr.
+void log_failure(const std::filesystem::path& run_directory, std::string_view text);
 
 }  // namespace tessera

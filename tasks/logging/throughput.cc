@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/logging/throughput.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
+#include "core/backend/cpu/thread_pool.h"
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -37,6 +40,15 @@ std::string peak_text(const Device& device) {
                      device.peak_flops(DType::kBF16) / kGiga);
 }
 
+int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes) {
+  const int64_t usable = usable_processors();
+  const int64_t threads = options.threads > 0 ? options.threads : usable;
+  // Several processes share the processors; a single one may use all.
+  const int64_t processors = processes.size() > 1 ? std::min(usable, threads) : usable;
+  const int64_t of_a_device = std::max<int64_t>(1, threads / options.devices);
+  return processes.size() * std::clamp<int64_t>(processors / of_a_device, 1, options.devices);
+}
+
 Throughput::Throughput(int64_t tokens_per_step, const std::map<DType, double>& flops,
                        const Device& device, int64_t devices)
     : tokens_per_step_(tokens_per_step),
@@ -60,23 +72,5 @@ void Throughput::add_step(double seconds) {
   last_ = seconds;
   smooth_ = smooth_ == 0.0 ? seconds : kMemory * smooth_ + (1.0 - kMemory) * seconds;
 }
-
-double Throughput::mfu_of(double seconds) const {
-  return ideal_seconds_ > 0.0 && seconds > 0.0 ? ideal_seconds_ / seconds : -1.0;
-}
-
-double Throughput::tokens_per_second() const {
-  return last_ > 0.0 ? static_cast<double>(tokens_per_step_) / last_ : 0.0;
-}
-
-double Throughput::mfu() const { return mfu_of(last_); }
-
-double Throughput::smooth_tokens_per_second() const {
-  return smooth_ > 0.0 ? static_cast<double>(tokens_per_step_) / smooth_ : 0.0;
-}
-
-double Throughput::smooth_mfu() const { return mfu_of(smooth_); }
-
-double Throughput::seconds_for(int64_t steps) const { return smooth_ * static_cast<double>(steps); }
 
 }  // namespace tessera

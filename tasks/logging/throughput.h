@@ -8,6 +8,8 @@
 
 #include "core/backend/backend.h"
 #include "core/graph/graph.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/config/run_options.h"
 
 namespace tessera {
 
@@ -18,6 +20,10 @@ std::map<DType, double> model_flops(const Graph& traced);
 // "peak 236 GFLOP/s in f32, 473 in bf16": the peak of one device, the reference of MFU.
 std::string peak_text(const Device& device);
 
+// How many devices of the run compute at the same time, given that those of a process share its
+// threads.
+int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes);
+
 class Throughput {
  public:
   // `tokens_per_step` and `flops` are totals of all devices; `device` outlives this. `devices`: how
@@ -26,17 +32,23 @@ class Throughput {
              int64_t devices);
 
   void add_step(double seconds);
+  // Of the last step; the MFU is negative if the peak is unknown.
   double step_seconds() const { return last_; }
-  double tokens_per_second() const;  // In the last step.
-  double mfu() const;                // In the last step; negative if the peak is unknown.
+  double tokens_per_second() const { return tokens_per_second_of(last_); }
+  double mfu() const { return mfu_of(last_); }
   // Moving averages, for the progress line.
-  double smooth_tokens_per_second() const;
-  double smooth_mfu() const;
-  double seconds_for(int64_t steps) const;
+  double smooth_tokens_per_second() const { return tokens_per_second_of(smooth_); }
+  double smooth_mfu() const { return mfu_of(smooth_); }
+  double seconds_for(int64_t steps) const { return smooth_ * static_cast<double>(steps); }
 
  private:
   void find_ideal();
-  double mfu_of(double seconds) const;
+  double tokens_per_second_of(double seconds) const {
+    return seconds > 0.0 ? static_cast<double>(tokens_per_step_) / seconds : 0.0;
+  }
+  double mfu_of(double seconds) const {
+    return ideal_seconds_ > 0.0 && seconds > 0.0 ? ideal_seconds_ / seconds : -1.0;
+  }
   int64_t tokens_per_step_;
   std::map<DType, double> flops_;
   const Device* device_;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <optional>
-#include <string_view>
+#include <regex>
 #include <utility>
 #include <vector>
 
@@ -78,15 +78,11 @@ std::string elements_text(const Line& line, size_t width) {
 }
 
 // "[12]" is an index; "[]", "[x]", leading zeros and very long numbers are parts of a name.
-std::optional<int64_t> index_of(std::string_view token) {
-  constexpr size_t kMostDigits = 9;
-  if (token.size() < 3 || token.front() != '[' || token.back() != ']') return std::nullopt;
-  const std::string_view digits = token.substr(1, token.size() - 2);
-  const bool numeric =
-      std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!numeric || digits.size() > kMostDigits || (digits[0] == '0' && digits.size() > 1))
-    return std::nullopt;
-  return std::stoll(std::string(digits));
+std::optional<int64_t> index_of(const std::string& token) {
+  static const std::regex kIndex(R"(\[(0|[1-9][0-9]{0,8})\])");
+  std::smatch match;
+  if (!std::regex_match(token, match, kIndex)) return std::nullopt;
+  return std::stoll(match[1]);
 }
 
 // The pieces of a path: "lm", ".x_layers", "[3]", ".ffn".
@@ -120,8 +116,7 @@ struct Part {
 void insert(Part& root, const std::string& path, size_t row) {
   Part* part = &root;
   for (const std::string& token : tokens_of(path)) {
-    auto next = std::find_if(part->parts.begin(), part->parts.end(),
-                             [&](const Part& each) { return each.token == token; });
+    auto next = std::ranges::find(part->parts, token, &Part::token);
     if (next == part->parts.end()) next = part->parts.insert(next, Part{token, {}, {}});
     part = &*next;
   }
@@ -161,10 +156,9 @@ class Folding {
   }
 
   bool same(const std::vector<FoldedRow>& a, const std::vector<FoldedRow>& b) const {
-    return std::equal(
-        a.begin(), a.end(), b.begin(), b.end(), [&](const FoldedRow& one, const FoldedRow& other) {
-          return one.path == other.path && given_[one.rows[0]].kind == given_[other.rows[0]].kind;
-        });
+    return std::ranges::equal(a, b, [&](const FoldedRow& one, const FoldedRow& other) {
+      return one.path == other.path && given_[one.rows[0]].kind == given_[other.rows[0]].kind;
+    });
   }
 
   // The elements of a list by kind, kinds in order of first appearance.
@@ -172,14 +166,12 @@ class Folding {
     std::vector<const Part*> sorted;
     for (const Part& each : list.parts)
       if (index_of(each.token)) sorted.push_back(&each);
-    std::sort(sorted.begin(), sorted.end(), [](const Part* a, const Part* b) {
-      return *index_of(a->token) < *index_of(b->token);
-    });
+    std::ranges::sort(sorted, {}, [](const Part* part) { return *index_of(part->token); });
     std::vector<Alike> kinds;
     for (const Part* each : sorted) {
       std::vector<FoldedRow> rows = fold(*each);
-      auto kind = std::find_if(kinds.begin(), kinds.end(),
-                               [&](const Alike& known) { return same(known.rows, rows); });
+      auto kind =
+          std::ranges::find_if(kinds, [&](const Alike& known) { return same(known.rows, rows); });
       if (kind == kinds.end()) {
         kinds.push_back({{*index_of(each->token)}, std::move(rows)});
         continue;

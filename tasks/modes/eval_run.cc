@@ -1,174 +1,322 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/modes/eval_run.h"
-
+// --mode=eval: scores checkpoints of a run, which may be training at the same time. It reads the
+// run's directory without a lock and writes eval_out/ there. Evaluation during training uses the
+// same code (tasks/eval/evaluation.h).
 #include <algorithm>
-#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <functional>
 #include <iterator>
+#include <memory>
+#include <set>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "tasks/eval/eval_table.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
+#include "tasks/eval/eval_output.h"
+#include "tasks/modes/make_run.h"
+#include "tasks/session/message.h"
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
 #include "tasks/train/loop_state.h"
-#include "tasks/train/run_health.h"
+#include "tasks/train/train_session.h"
 
 namespace tessera {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kSlice{20};
+constexpr int64_t kTail = 65536;  // Lines of metrics.jsonl can be long: norms of every parameter.
+
+void sleep_unless(const std::function<bool()>& stop, double seconds) {
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(seconds));
+  while (Clock::now() < end && !stop()) std::this_thread::sleep_for(kSlice);
+}
+
+// The last complete line within the last `kTail` bytes of a file; "" if it has no complete line.
+std::string last_line(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto size = static_cast<int64_t>(file ? static_cast<std::streamoff>(file.tellg()) : -1);
+  if (size <= 0) return "";
+  const int64_t begin = std::max<int64_t>(0, size - kTail);
+  std::string text(static_cast<size_t>(size - begin), '\0');
+  file.seekg(begin);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  const size_t end = text.rfind('\n');
+  if (end == std::string::npos) return "";
+  text.resize(end);
+  return text.substr(text.rfind('\n') + 1);  // From 0 if this is the only line.
+}
+
+// Chooses the checkpoints to score: the newest, a given step, all, or each new one of a running
+// job. It takes no lock and writes nothing; a checkpoint may be removed by the job before it is
+// opened.
+class CheckpointWatcher {
+ public:
+  // `scored`: steps to skip when following a job.
+  CheckpointWatcher(const std::filesystem::path& run_directory, const CheckpointChoice& choice,
+                    const EvaluationHParams& p, std::set<int64_t> scored)
+      : run_directory_(run_directory),
+        store_(run_directory / "checkpoints"),
+        choice_(choice),
+        p_(p),
+        settled_(std::move(scored)),
+        alive_at_(Clock::now()) {
+    if (choice.kind != CheckpointChoice::Kind::kFollow) settled_.clear();
+  }
+
+  struct Next {
+    enum class Kind { kStep, kWait, kEnd };
+    Kind kind = Kind::kEnd;
+    int64_t step = 0;
+    std::string why;  // For kEnd: a reason to print, or "".
+  };
+  using Kind = Next::Kind;
+  // kWait, after a short sleep, while a followed job has saved nothing new; `stop` ends the sleep.
+  // Error if there is nothing to score and nothing to wait for.
+  Next next(const std::function<bool()>& stop) {
+    if (choice_.kind == CheckpointChoice::Kind::kFollow) return next_followed(stop);
+    const std::vector<int64_t> steps = store_.steps();
+    if (steps.empty() && num_scored_ == 0)
+      fail("{} holds no checkpoint to evaluate; train first", store_.directory().string());
+    if (choice_.kind == CheckpointChoice::Kind::kAll) {
+      if (!listed_) to_score_ = steps;
+      listed_ = true;
+      for (const int64_t step : to_score_)
+        if (!settled_.contains(step)) return {Kind::kStep, step, ""};
+      return {};
+    }
+    if (num_scored_ > 0) return {};
+    if (choice_.kind == CheckpointChoice::Kind::kNewest) return {Kind::kStep, steps.back(), ""};
+    if (std::ranges::find(steps, choice_.step) == steps.end())
+      fail("{}: no checkpoint of step {}; there are {}", store_.directory().string(), choice_.step,
+           fmt::join(steps, ", "));
+    return {Kind::kStep, choice_.step, ""};
+  }
+
+  // Tells whether the last kStep was scored or had been removed.
+  void settle(int64_t step, bool was_scored) {
+    settled_.insert(step);
+    num_scored_ += was_scored ? 1 : 0;
+  }
+
+ private:
+  // First asks whether the job is done: checkpoints saved before that are then visible.
+  Next next_followed(const std::function<bool()>& stop) {
+    const bool done = job_is_done();
+    const std::vector<int64_t> steps = store_.steps();
+    for (const int64_t step : steps)
+      if (!settled_.contains(step)) return {Kind::kStep, step, ""};
+    if (done) return {Kind::kEnd, 0, "the job is done"};
+    if (const std::string signs = signs_of_life(steps); signs != last_signs_) {
+      last_signs_ = signs;
+      alive_at_ = Clock::now();
+    }
+    const double silent = std::chrono::duration<double>(Clock::now() - alive_at_).count();
+    if (silent >= p_.follow_patience_seconds)
+      return {Kind::kEnd, 0,
+              fmt::format("the job has written nothing for {:.3g} s "
+                          "(eval.follow_patience_seconds), so it is considered stopped",
+                          p_.follow_patience_seconds)};
+    sleep_unless(stop, p_.follow_poll_seconds);
+    return {Kind::kWait, 0, ""};
+  }
+
+  // The last event that a job writes; if it is resumed, others follow.
+  bool job_is_done() const {
+    return last_line(run_directory_ / "metrics.jsonl").find("\"event\": \"done\"") !=
+           std::string::npos;
+  }
+
+  std::string signs_of_life(const std::vector<int64_t>& steps) const {
+    const std::filesystem::path log = run_directory_ / "metrics.jsonl";
+    std::error_code error;
+    const auto size = std::filesystem::file_size(log, error);
+    if (error) return fmt::format("{}", fmt::join(steps, " "));
+    const auto time = std::filesystem::last_write_time(log, error).time_since_epoch().count();
+    return fmt::format("{} at {}, {}", size, time, fmt::join(steps, " "));
+  }
+
+  std::filesystem::path run_directory_;
+  CheckpointStore store_;
+  CheckpointChoice choice_;
+  EvaluationHParams p_;
+  std::set<int64_t> settled_;
+  int64_t num_scored_ = 0;
+  bool listed_ = false;  // kAll: whether the existing checkpoints have been listed.
+  std::vector<int64_t> to_score_;
+  std::string last_signs_;
+  Clock::time_point alive_at_;
+};
+
 using Next = CheckpointWatcher::Next;
 
-// What process 0 sends to the others: a step's number, "wait", or "end " and the reason.
-constexpr std::string_view kWait = "wait";
-constexpr std::string_view kEnd = "end ";
+class EvalRun final : public BaseRun {
+ public:
+  EvalRun(const ExperimentConfig& config, const RunOptions& options,
+          const std::vector<Device*>& devices, ProcessGroup& processes)
+      : config_(config),
+        options_(options),
+        devices_(devices),
+        processes_(processes),
+        out_(options.job_log_dir),
+        store_(options.job_log_dir / "checkpoints"),
+        watcher_(options.job_log_dir, options.checkpoint, config.eval, scored_steps()),
+        console_(console_mode(options, processes)) {
+    // Configuration errors are reported before the first score. A followed job may have saved
+    // nothing yet, and its data may not exist yet.
+    if (options.checkpoint.kind != CheckpointChoice::Kind::kFollow) {
+      agreed_next([] { return false; });
+      open_session();
+    } else if (processes.all_reduce_max(store_.steps().empty() ? 0 : 1, "what to score") > 0) {
+      open_session();
+    }
+  }
 
-std::string text_of(const Next& next) {
-  if (next.kind == Next::Kind::kStep) return std::to_string(next.step);
-  return next.kind == Next::Kind::kWait ? std::string(kWait) : std::string(kEnd) + next.why;
-}
+  // Returns the exit code: 0, also when stopped by a signal. Error, after everything is scored, if
+  // a loss was not finite.
+  int run() override {
+    if (options_.dry_run) {
+      check_first_checkpoint();
+      console_.info("dry run: ready to score checkpoints of " + options_.job_log_dir.string());
+      return 0;
+    }
+    score_all();
+    if (!problem_.empty()) fail("{}; the model cannot be used at that step", problem_);
+    return 0;
+  }
 
-Next next_of(const std::string& text) {
-  if (text == kWait) return {Next::Kind::kWait, 0, ""};
-  if (text.starts_with(kEnd)) return {Next::Kind::kEnd, 0, text.substr(kEnd.size())};
-  return {Next::Kind::kStep, std::stoll(text), ""};
-}
+ private:
+  // Process 0 picks the checkpoint so that all processes agree.
+  Next agreed_next(const std::function<bool()>& stop) {
+    Next next;
+    if (processes_.is_first()) next = watcher_.next(stop);
+    unpack(processes_.broadcast(pack(next.kind, next.step, next.why), "the checkpoint to score"),
+           next.kind, next.step, next.why);
+    return next;
+  }
+
+  void open_session() {
+    session_ = std::make_unique<Session>(config_,
+                                         SessionOptions{.run_directory = options_.job_log_dir,
+                                                        .input_directory = options_.input_directory,
+                                                        .devices = options_.devices,
+                                                        .trains = false},
+                                         devices_, processes_);
+    if (session_->evaluation().datasets().empty())
+      fail("{} has no eval_inputs, so there is nothing to score", options_.experiment);
+    if (!session_->remark().empty()) console_.info(session_->remark());
+  }
+
+  // False, in all processes, if it was removed meanwhile: some may have read their part before.
+  bool restore(int64_t step) {
+    std::string problem;
+    std::map<std::string, InputState> evals;
+    try {
+      const Checkpoint checkpoint = store_.open(step);
+      restore_state(session_->executor(), checkpoint);
+      evals = loop_state_of(checkpoint.info()).evals;
+    } catch (const std::exception& error) {
+      problem = error_text(error);
+    }
+    const std::vector<std::string> problems =
+        processes_.all_gather(problem, "reading a checkpoint");
+    const auto first =
+        std::ranges::find_if_not(problems, [](const std::string& each) { return each.empty(); });
+    if (first == problems.end()) {
+      session_->evaluation().restore(evals);
+      return true;
+    }
+    const bool is_gone = processes_.is_first() && !std::filesystem::exists(store_.path_of(step));
+    if (processes_.all_reduce_max(is_gone ? 1 : 0, "whether a checkpoint is gone") == 0)
+      fail("{}", *first);
+    return false;
+  }
+
+  // Lets a dry run fail where scoring would.
+  void check_first_checkpoint() {
+    if (!session_) return;  // A followed job has saved nothing yet.
+    const Next next = agreed_next([] { return true; });
+    if (next.kind == Next::Kind::kStep) restore(next.step);
+  }
+
+  void score_all() {
+    const StopSignal stop;
+    int64_t scored = 0;
+    for (;;) {
+      if (const int64_t signal = processes_.all_reduce_max(stop.requested(), "whether to stop")) {
+        console_.info(fmt::format("{}: stopped after {} checkpoints",
+                                  StopSignal::name(static_cast<int>(signal)), scored));
+        return;
+      }
+      const Next next = agreed_next([&] { return stop.requested() != 0; });
+      if (next.kind == Next::Kind::kWait) continue;
+      if (next.kind == Next::Kind::kEnd) {
+        if (!next.why.empty()) console_.info(next.why);
+        return;
+      }
+      if (!session_) open_session();
+      const bool is_there = restore(next.step);
+      if (is_there) {
+        score(next.step);
+        ++scored;
+      } else {
+        console_.info(
+            fmt::format("step {}: its checkpoint was removed before it could be read", next.step));
+      }
+      watcher_.settle(next.step, is_there);
+    }
+  }
+
+  void score(int64_t step) {
+    const EvalReport report = session_->evaluation().run(processes_);
+    print_evaluation(step, report, &console_);
+    if (processes_.is_first()) out_.add(step, report.metrics);
+    if (const auto undefined = undefined_loss(report.metrics); undefined && problem_.empty())
+      problem_ = fmt::format("step {}: {}", step, *undefined);
+  }
+
+  // Steps for which every dataset has a line.
+  std::set<int64_t> scored_steps() const {
+    std::set<int64_t> common;
+    bool is_first = true;
+    for (const auto& [dataset, unused] : config_.eval_inputs) {
+      const std::set<int64_t> steps = out_.steps(dataset);
+      std::set<int64_t> both;
+      std::set_intersection(common.begin(), common.end(), steps.begin(), steps.end(),
+                            std::inserter(both, both.end()));
+      common = is_first ? steps : both;
+      is_first = false;
+    }
+    return common;
+  }
+
+  ExperimentConfig config_;
+  RunOptions options_;
+  std::vector<Device*> devices_;
+  ProcessGroup& processes_;
+  EvalWriter out_;
+  CheckpointStore store_;
+  CheckpointWatcher watcher_;  // Used by process 0, which tells the others.
+  Console console_;
+  std::unique_ptr<Session> session_;  // Null until there is a checkpoint.
+  std::string problem_;               // The first loss that was not finite; "" if none.
+};
 
 }  // namespace
 
-EvalRun::EvalRun(const ExperimentConfig& config, const RunOptions& options,
-                 const std::vector<Device*>& devices, ProcessGroup& processes)
-    : config_(config),
-      options_(options),
-      devices_(devices),
-      processes_(processes),
-      out_(options.job_log_dir),
-      store_(options.job_log_dir / "checkpoints"),
-      feed_(options.job_log_dir, options.checkpoint, config.eval, scored_steps()),
-      console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
-                   ? Console::Mode::kSilent
-                   : Console::detect()) {
-  // Configuration errors are reported before the first score. A followed job may have saved nothing
-  // yet, and its data may not exist yet.
-  if (options.checkpoint.kind != CheckpointChoice::Kind::kFollow) {
-    agreed_next([] { return false; });
-    open_session();
-  } else if (processes.all_reduce_max(store_.steps().empty() ? 0 : 1, "what there is to score") >
-             0) {
-    open_session();
-  }
-}
-
-void EvalRun::open_session() {
-  session_ = std::make_unique<Session>(config_,
-                                       SessionOptions{.run_directory = options_.job_log_dir,
-                                                      .input_directory = options_.input_directory,
-                                                      .devices = options_.devices,
-                                                      .trains = false},
-                                       devices_, processes_);
-  if (session_->evaluation().datasets().empty())
-    fail("{} has no eval_inputs, so there is nothing to score", options_.experiment);
-  if (!session_->remark().empty()) console_.info(session_->remark());
-}
-
-// Steps for which every dataset has a line.
-std::set<int64_t> EvalRun::scored_steps() const {
-  std::set<int64_t> common;
-  bool is_first = true;
-  for (const auto& [dataset, unused] : config_.eval_inputs) {
-    const std::set<int64_t> steps = out_.steps(dataset);
-    std::set<int64_t> both;
-    std::set_intersection(common.begin(), common.end(), steps.begin(), steps.end(),
-                          std::inserter(both, both.end()));
-    common = is_first ? steps : both;
-    is_first = false;
-  }
-  return common;
-}
-
-// Process 0 picks the checkpoint so that all processes agree.
-Next EvalRun::agreed_next(const std::function<bool()>& stop) {
-  const std::string text = processes_.is_first() ? text_of(feed_.next(stop)) : std::string();
-  return next_of(processes_.broadcast(text, "the checkpoint to score"));
-}
-
-int EvalRun::run() {
-  if (options_.dry_run) {
-    check_first_checkpoint();
-    console_.info("dry run: ready to score checkpoints of " + options_.job_log_dir.string());
-    return 0;
-  }
-  score_all();
-  if (!problem_.empty()) fail("{}; the model is of no use at that step", problem_);
-  return 0;
-}
-
-// Lets a dry run fail where scoring would.
-void EvalRun::check_first_checkpoint() {
-  if (!session_) return;  // A followed job has saved nothing yet.
-  const Next next = agreed_next([] { return true; });
-  if (next.kind == Next::Kind::kStep) restore(next.step);
-}
-
-void EvalRun::score_all() {
-  const StopSignal stop;
-  int64_t scored = 0;
-  for (;;) {
-    if (const int64_t signal = processes_.all_reduce_max(stop.requested(), "whether to stop")) {
-      console_.info(fmt::format("{}: stopped after {} checkpoints",
-                                StopSignal::name(static_cast<int>(signal)), scored));
-      return;
-    }
-    const Next next = agreed_next([&] { return stop.requested() != 0; });
-    if (next.kind == Next::Kind::kWait) continue;
-    if (next.kind == Next::Kind::kEnd) {
-      if (!next.why.empty()) console_.info(next.why);
-      return;
-    }
-    if (!session_) open_session();
-    const bool is_there = restore(next.step);
-    if (is_there) {
-      score(next.step);
-      ++scored;
-    } else {
-      console_.info(
-          fmt::format("step {}: its checkpoint was removed before it could be read", next.step));
-    }
-    feed_.settle(next.step, is_there);
-  }
-}
-
-// False, in all processes, if it was removed meanwhile: some may have read their part before.
-bool EvalRun::restore(int64_t step) {
-  std::string problem;
-  std::map<std::string, InputState> evals;
-  try {
-    const Checkpoint checkpoint = store_.open(step);
-    restore_state(session_->executor(), checkpoint);
-    evals = loop_state_of(checkpoint.info()).evals;
-  } catch (const std::exception& error) {
-    problem = error_text(error);
-  }
-  std::vector<std::string> problems = processes_.all_gather(problem, "reading a checkpoint");
-  const auto first = std::find_if(problems.begin(), problems.end(),
-                                  [](const std::string& each) { return !each.empty(); });
-  if (first == problems.end()) {
-    session_->evaluation().restore(evals);
-    return true;
-  }
-  const bool is_gone = processes_.is_first() && !std::filesystem::exists(store_.path_of(step));
-  if (processes_.all_reduce_max(is_gone ? 1 : 0, "whether a checkpoint is gone") == 0)
-    fail("{}", *first);
-  return false;
-}
-
-void EvalRun::score(int64_t step) {
-  const EvalReport report = session_->evaluation().run(processes_);
-  print_evaluation(step, report, &console_);
-  if (processes_.is_first()) out_.add(step, report.metrics);
-  if (const auto undefined = undefined_loss(report.metrics); undefined && problem_.empty())
-    problem_ = fmt::format("step {}: {}", step, *undefined);
+std::unique_ptr<BaseRun> eval_run(const ExperimentConfig& config, const RunOptions& options,
+                                  const std::vector<Device*>& devices, ProcessGroup& processes) {
+  return std::make_unique<EvalRun>(config, options, devices, processes);
 }
 
 }  // namespace tessera

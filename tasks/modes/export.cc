@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/modes/export.h"
-
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -13,13 +11,14 @@
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/config/run_config.h"
 #include "tasks/interop/hf_copy.h"
 #include "tasks/interop/hf_model.h"
 #include "tasks/interop/hf_tokenizer.h"
 #include "tasks/interop/hf_weights.h"
 #include "tasks/learner/learner.h"
-#include "tasks/logging/console.h"
+#include "tasks/modes/make_run.h"
+#include "tasks/run_directory/run_config.h"
+#include "tasks/session/model_session.h"
 #include "tasks/session/model_state.h"
 
 namespace tessera {
@@ -69,11 +68,11 @@ std::vector<std::string> foreign_names(const fs::path& directory) {
 
 void check_output(const fs::path& directory) {
   if (!fs::exists(directory)) return;
-  if (!fs::is_directory(directory)) fail("--output={} is no directory", directory.string());
+  if (!fs::is_directory(directory)) fail("--output={} is not a directory", directory.string());
   if (const auto foreign = foreign_names(directory); !foreign.empty())
     fail("--output={} holds '{}', which no export wrote{}; give a new or an empty directory",
          directory.string(), foreign[0],
-         foreign.size() > 1 ? fmt::format(", and {} more such", foreign.size() - 1) : "");
+         foreign.size() > 1 ? fmt::format(", and {} more", foreign.size() - 1) : "");
 }
 
 // A temporary directory until it is complete.
@@ -99,17 +98,12 @@ class Staging {
   fs::path directory_, place_;
 };
 
-std::vector<int64_t> exported_shape(const Type& type) {
-  std::vector<int64_t> shape;
-  for (const Axis& axis : type.axes) shape.push_back(axis.size);
-  return shape;
-}
-
 class Export final : public BaseRun {
  public:
-  Export(const ExperimentConfig& config, const RunOptions& options)
+  Export(const ExperimentConfig& config, const RunOptions& options, const ProcessGroup& processes)
       : config_(config),
         options_(options),
+        console_(console_mode(options, processes)),
         file_type_(file_type(options.dtype)),
         model_(hf_model_of(config)),
         task_(config.task.instantiate()),
@@ -119,19 +113,19 @@ class Export final : public BaseRun {
     check_output(options.output);
     check_configuration();
     for (const Parameter& each : task_->model().parameters().parameters())
-      checkpoint_.expect(path_of(each), each.type.dtype, exported_shape(each.type));
+      checkpoint_.expect(path_of(each), each.type.dtype, shape_of(each.type));
   }
 
   int run() override {
     if (options_.dry_run) {
-      console().info(fmt::format("dry run: ready to write {} tensors of step {} to {}",
-                                 tensors_.size(), checkpoint_.info().step,
-                                 options_.output.string()));
+      console_.info(fmt::format("dry run: ready to write {} tensors of step {} to {}",
+                                tensors_.size(), checkpoint_.info().step,
+                                options_.output.string()));
       return 0;
     }
     Staging staging(options_.output);
     const HfTokenizer tokenizer = hf_tokenizer_of(config_, options_.job_log_dir);
-    if (!tokenizer.remark.empty()) console().info("note: " + tokenizer.remark);
+    if (!tokenizer.remark.empty()) console_.info("note: " + tokenizer.remark);
     write_file_atomically(staging.place() / "config.json",
                           hf_config_text(model_.config, file_type_.torch, tokenizer.special));
     std::vector<std::string> files = write_weights(staging.place());
@@ -142,19 +136,14 @@ class Export final : public BaseRun {
     }
     write_note(staging.place(), files);
     staging.finish();
-    console().info(fmt::format("step {} of {} ({} weights, {}) is in {}: {}",
-                               checkpoint_.info().step, options_.job_log_dir.string(),
-                               averaged_ ? "averaged" : "trained", file_type_.name,
-                               options_.output.string(), fmt::join(files, ", ")));
+    console_.info(fmt::format("step {} of {} ({} weights, {}) is in {}: {}",
+                              checkpoint_.info().step, options_.job_log_dir.string(),
+                              averaged_ ? "averaged" : "trained", file_type_.name,
+                              options_.output.string(), fmt::join(files, ", ")));
     return 0;
   }
 
  private:
-  Console console() const {
-    return Console(options_.verbosity == Verbosity::kSilent ? Console::Mode::kSilent
-                                                            : Console::detect());
-  }
-
   Checkpoint open_checkpoint() const {
     const CheckpointStore store(options_.job_log_dir / "checkpoints");
     if (options_.checkpoint.kind == CheckpointChoice::Kind::kStep)
@@ -175,8 +164,10 @@ class Export final : public BaseRun {
     HfConfig before = hf_model_of(trained).config;
     const std::vector<std::string> lines = hf_differences(before, model_.config);
     if (!lines.empty())
-      fail("the experiment is not the one that wrote {} (there, as config.json would have it): {}",
-           checkpoint_.directory().string(), fmt::join(lines, "; "));
+      fail(
+          "the experiment differs from the one that wrote {} (its values in terms of config.json): "
+          "{}",
+          checkpoint_.directory().string(), fmt::join(lines, "; "));
   }
 
   std::string path_of(const Parameter& parameter) const {
@@ -216,7 +207,7 @@ class Export final : public BaseRun {
     int64_t elements = 1;
     for (const int64_t size : block.shape) elements *= size;
     bytes_.resize(static_cast<size_t>(elements * dtype_bytes(parameter.type.dtype)));
-    checkpoint_.read_block(path_of(parameter), block.origin, block.shape, bytes_);
+    checkpoint_.read_block(path_of(parameter), block, bytes_);
     copy_to_hf(tensor, part, rows, {block, parameter.type.dtype, bytes_}, values_);
   }
 
@@ -233,6 +224,7 @@ class Export final : public BaseRun {
 
   const ExperimentConfig& config_;
   RunOptions options_;
+  Console console_;
   FileType file_type_;
   HfModel model_;
   std::unique_ptr<BaseTask> task_;
@@ -254,7 +246,7 @@ class Bystander final : public BaseRun {
 std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunOptions& options,
                                     const ProcessGroup& processes) {
   if (!processes.is_first()) return std::make_unique<Bystander>();
-  return std::make_unique<Export>(config, options);
+  return std::make_unique<Export>(config, options, processes);
 }
 
 }  // namespace tessera

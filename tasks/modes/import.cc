@@ -11,11 +11,9 @@
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/tokenizers/make_tokenizer.h"
-#include "tasks/config/run_config.h"
 #include "tasks/interop/hf_copy.h"
-#include "tasks/logging/console.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
-#include "tasks/run_directory/run_tokenizer.h"
 #include "tasks/session/model_session.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/loop_state.h"
@@ -42,16 +40,6 @@ std::string name_in(const SafetensorsModel& files, const std::string& name,
   return name;
 }
 
-void check_agreement(const HfConfig& file, const HfConfig& experiment,
-                     const std::filesystem::path& directory) {
-  const std::vector<std::string> lines = hf_differences(file, experiment);
-  if (lines.empty()) return;
-  fail(
-      "{} is not the experiment's model: {}. Change the experiment's, or take --exp=hf.Pretrained, "
-      "which follows config.json",
-      directory.string(), fmt::join(lines, "; "));
-}
-
 // A tensor that our model lacks is accepted only if the file lacks it, too.
 void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
                     std::span<const float> values) {
@@ -60,8 +48,8 @@ void check_constant(const SafetensorsModel& files, const HfTensor& tensor,
   });
   if (other != values.end())
     fail(
-        "{}: '{}' has the value {}, but the experiment's model has no such weight, as if it were "
-        "{} everywhere; give the model one (use_bias, use_scale)",
+        "{}: '{}' has the value {}, but the experiment's model has no such weight, which equals {} "
+        "everywhere; enable it in the model (use_bias, use_scale)",
         files.directory().string(), tensor.name, *other, tensor.constant);
 }
 
@@ -107,6 +95,7 @@ class Import final : public BaseRun {
          const std::vector<Device*>& devices, ProcessGroup& processes)
       : options_(options),
         processes_(processes),
+        console_(console_mode(options, processes)),
         files_(options.input),
         tensors_(checked_tensors(config)) {
     // The files are valid: now an earlier run may be set aside and memory allocated.
@@ -117,7 +106,7 @@ class Import final : public BaseRun {
   }
 
   int run() override {
-    if (options_.dry_run) return said("ready to be");
+    if (options_.dry_run) return said("can be imported as");
     Executor& executor = session_->executor();
     const ParameterTable& table = session_->task().model().parameters();
     clear_state(executor);
@@ -125,29 +114,23 @@ class Import final : public BaseRun {
     start_averages(executor, table);
     save();
     if (processes_.is_first()) keep_tokenizer();
-    return said("now");
+    return said("are imported as");
   }
 
  private:
   // Lets decode mode use text before there is data.
-  void keep_tokenizer() const {
+  void keep_tokenizer() {
     try {
       write_run_tokenizer(options_.job_log_dir, *make_tokenizer(options_.input.string()));
     } catch (const Error& error) {
-      console().info(fmt::format("note: the run is given no tokenizer: {}", error.what()));
+      console_.info(fmt::format("note: no tokenizer is saved with the run: {}", error.what()));
     }
   }
 
-  Console console() const {
-    const bool is_silent = options_.verbosity == Verbosity::kSilent || !processes_.is_first();
-    return Console(is_silent ? Console::Mode::kSilent : Console::detect());
-  }
-
-  int said(std::string_view state) const {
-    console().info(fmt::format(
-        "{} tensors of {} are {} step 0 of {}, from which training, "
-        "evaluation and decoding go on",
-        tensors_.size(), options_.input.string(), state, options_.job_log_dir.string()));
+  int said(std::string_view state) {
+    console_.info(fmt::format(
+        "{} tensors of {} {} step 0 of {}, for training, evaluation and decoding", tensors_.size(),
+        options_.input.string(), state, options_.job_log_dir.string()));
     return 0;
   }
 
@@ -155,13 +138,18 @@ class Import final : public BaseRun {
   std::vector<HfTensor> checked_tensors(const ExperimentConfig& config) const {
     const HfModel experiment = hf_model_of(config);
     const std::filesystem::path file = options_.input / "config.json";
-    check_agreement(parse_hf_config(read_file(file), file.string()), experiment.config,
-                    options_.input);
+    const std::vector<std::string> differences =
+        hf_differences(parse_hf_config(read_file(file), file.string()), experiment.config);
+    if (!differences.empty())
+      fail(
+          "{} does not match the experiment's model: {}. Change the experiment, or use "
+          "--exp=hf.Pretrained, which follows config.json",
+          options_.input.string(), fmt::join(differences, "; "));
     const std::unique_ptr<BaseTask> task = config.task.instantiate();
     if (const std::string& other = task->train().init_from.directory; !other.empty())
       fail(
-          "task.train.init_from.directory is {}; weights come from there or from --input, not "
-          "from both",
+          "task.train.init_from.directory is {}, but --input also gives weights; set only one of "
+          "them",
           other);
     return match_hf_tensors(hf_tensors(experiment, task->model().parameters()), files_,
                             experiment.config);
@@ -173,8 +161,7 @@ class Import final : public BaseRun {
     const bool has_steps = std::any_of(steps.begin(), steps.end(), [](int64_t s) { return s > 0; });
     if (has_steps || run_has_begun(options_.job_log_dir))
       fail(
-          "{} holds a run that has begun{}; import into a --job_log_dir of its own, or set that "
-          "run "
+          "{} contains a run that has started{}; import into a new --job_log_dir, or set that run "
           "aside with --restart",
           options_.job_log_dir.string(),
           has_steps ? fmt::format(" (step {})", steps.back()) : std::string());
@@ -192,6 +179,7 @@ class Import final : public BaseRun {
 
   RunOptions options_;
   ProcessGroup& processes_;
+  Console console_;
   SafetensorsModel files_;
   std::vector<HfTensor> tensors_;
   std::unique_ptr<RunLock> lock_;
@@ -221,7 +209,7 @@ std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const Safet
   if (config.tied) known.insert("lm_head.weight");
   for (const std::string& name : files.names())
     if (!known.contains(name) && !is_hf_leftover(name))
-      problems.push_back(fmt::format("'{}' is no tensor of such a model", name));
+      problems.push_back(fmt::format("'{}' is not a tensor of this model", name));
   if (!problems.empty()) fail("{}: {}", files.directory().string(), listed(problems));
   return wanted;
 }

@@ -10,7 +10,6 @@
 #include "core/io/safetensors.h"
 #include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"
-#include "tasks/base_run.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
 #include "tasks/interop/hf_weights.h"

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/modes/make_run.h"
 
-#include "tasks/modes/decode_run.h"
-#include "tasks/modes/eval_run.h"
-#include "tasks/modes/export.h"
 #include "tasks/modes/import.h"
-#include "tasks/run_directory/scratch_directory.h"
+#include "tasks/run_directory/run_directory.h"
 #include "tasks/train/trainer.h"
 
 namespace tessera {
@@ -15,18 +12,18 @@ std::unique_ptr<BaseRun> run_of_mode(const ExperimentConfig& config, const RunOp
                                      const std::vector<Device*>& devices, ProcessGroup& processes) {
   switch (options.mode) {
     case RunMode::kDecode:
-      return std::make_unique<DecodeRun>(config, options, devices, processes);
+      return decode_run(config, options, devices, processes);
     case RunMode::kExport:
       return export_run(config, options, processes);
     case RunMode::kImport:
       return import_run(config, options, devices, processes);
     case RunMode::kEval:
-      return std::make_unique<EvalRun>(config, options, devices, processes);
+      return eval_run(config, options, devices, processes);
     case RunMode::kTrain:
     case RunMode::kPlan:
       break;
   }
-  return std::make_unique<Trainer>(config, options, devices, processes);
+  return train_run(config, options, devices, processes);
 }
 
 // A dry run's inputs write to a temporary directory, which lives as long as the run.

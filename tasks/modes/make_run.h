@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a configuration and the command line's options to the run of one mode.
+// From a configuration and the command line's options to the run of one mode. make_run picks among
+// the modes' own functions, which take the same arguments; --mode=train and plan:
+// tasks/train/trainer.h,
+// --mode=import: tasks/modes/import.h.
 #pragma once
 
 #include <memory>
@@ -7,7 +10,6 @@
 
 #include "core/backend/backend.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/base_run.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
 
@@ -22,5 +24,25 @@ namespace tessera {
 // directory and to the console.
 std::unique_ptr<BaseRun> make_run(const ExperimentConfig& config, const RunOptions& options,
                                   const std::vector<Device*>& devices, ProcessGroup& processes);
+
+// --mode=eval: scores checkpoints of a run, which may be training at the same time. It reads the
+// run's directory without a lock and writes eval_out/ there. Evaluation during training uses the
+// same code (tasks/eval/evaluation.h). The exit code is 0 also when a signal stopped it. Error,
+// after everything is scored, if a loss was not finite.
+std::unique_ptr<BaseRun> eval_run(const ExperimentConfig& config, const RunOptions& options,
+                                  const std::vector<Device*>& devices, ProcessGroup& processes);
+
+// --mode=decode: continues prompts, or documents of datasets, with the weights of a checkpoint. It
+// reads the run's directory without a lock and writes decoder_out/ there.
+std::unique_ptr<BaseRun> decode_run(const ExperimentConfig& config, const RunOptions& options,
+                                    const std::vector<Device*>& devices, ProcessGroup& processes);
+
+// --mode=export: writes a run's checkpoint as a Hugging Face directory, tensor by tensor, whatever
+// mesh saved it; needs no device. Writes options.output: model.safetensors (or shards with an
+// index), config.json, tessera_export.json, and the tokenizer files if the run has a Hugging Face
+// tokenizer. The directory appears by one rename. A directory with other files than those of an
+// earlier export is refused. Only process 0 works. The configuration outlives the run.
+std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunOptions& options,
+                                    const ProcessGroup& processes);
 
 }  // namespace tessera

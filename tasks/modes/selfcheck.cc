@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/check/case_check.h"
 #include "core/check/op_cases.h"
 #include "core/graph/mesh.h"
 #include "core/runtime/executor/executor.h"
@@ -20,8 +19,8 @@
 #include "layers/norms/norms.h"
 #include "tasks/config/experiment.h"
 #include "tasks/session/model_state.h"
+#include "tasks/session/step_programs.h"
 #include "tasks/single_task.h"
-#include "tasks/train/train_session.h"
 
 namespace tessera {
 namespace {

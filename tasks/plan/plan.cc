@@ -2,32 +2,34 @@
 #include "tasks/plan/plan.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
+#include <ranges>
+#include <regex>
 #include <tuple>
 #include <utility>
 
-#include "core/passes/cost.h"
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "tasks/logging/console.h"
 #include "tasks/logging/throughput.h"
 
 namespace tessera {
 namespace {
 
 // "x_layers[3].ffn" -> "x_layers[].ffn".
-std::string without_indices(std::string_view path) {
-  std::string result;
-  for (size_t i = 0; i < path.size(); ++i) {
-    result += path[i];
-    if (path[i] != '[') continue;
-    size_t end = i + 1;
-    while (end < path.size() && path[end] >= '0' && path[end] <= '9') ++end;
-    if (end < path.size() && path[end] == ']') i = end - 1;
-  }
-  return result;
+std::string without_indices(const std::string& path) {
+  static const std::regex kIndex(R"(\[[0-9]+\])");
+  return std::regex_replace(path, kIndex, "[]");
 }
 
 // kDcn if one of the mesh axes spans slices.
 Link link_of(const Mesh& mesh, const std::vector<std::string>& mesh_axes) {
-  const bool slow = std::any_of(mesh_axes.begin(), mesh_axes.end(), [&](const std::string& axis) {
+  const bool slow = std::ranges::any_of(mesh_axes, [&](const std::string& axis) {
     return mesh.axes()[static_cast<size_t>(mesh.position(axis))].dcn > 1;
   });
   return slow ? Link::kDcn : Link::kIci;
@@ -35,27 +37,19 @@ Link link_of(const Mesh& mesh, const std::vector<std::string>& mesh_axes) {
 
 std::vector<PlannedCollective> planned(const std::vector<CollectiveUse>& uses, const Mesh& mesh) {
   std::vector<PlannedCollective> result;
-  using Key = std::tuple<std::string, std::string, std::vector<std::string>, DType, int64_t,
-                         std::string, std::string, Phase>;
-  std::map<Key, size_t> known;
+  const auto key = [](const PlannedCollective& one) {
+    return std::tie(one.path, one.value, one.op, one.mesh_axes, one.dtype, one.bytes, one.source,
+                    one.phase);
+  };
   for (const CollectiveUse& use : uses) {
-    PlannedCollective one{.op = use.op,
-                          .value = without_indices(use.value),
-                          .mesh_axes = use.mesh_axes,
-                          .link = link_of(mesh, use.mesh_axes),
-                          .dtype = use.dtype,
-                          .bytes = use.bytes,
-                          .count = use.count,
-                          .source = use.site.text(),
-                          .path = without_indices(use.path),
-                          .phase = use.phase};
-    const auto [place, fresh] = known.try_emplace(Key{one.op, one.value, one.mesh_axes, one.dtype,
-                                                      one.bytes, one.source, one.path, one.phase},
-                                                  result.size());
-    if (fresh) {
+    PlannedCollective one{use, link_of(mesh, use.mesh_axes), use.site.text()};
+    one.value = without_indices(use.value);
+    one.path = without_indices(use.path);
+    const auto known = std::ranges::find(result, key(one), key);
+    if (known == result.end()) {
       result.push_back(std::move(one));
     } else {
-      result[place->second].count += use.count;
+      known->count += use.count;
     }
   }
   return result;
@@ -64,15 +58,12 @@ std::vector<PlannedCollective> planned(const std::vector<CollectiveUse>& uses, c
 std::vector<AxisTotal> totals_of(const std::vector<PlannedCollective>& collectives) {
   std::vector<AxisTotal> totals;
   for (const PlannedCollective& one : collectives) {
-    auto total = std::find_if(totals.begin(), totals.end(), [&](const AxisTotal& known) {
-      return known.mesh_axes == one.mesh_axes;
-    });
+    auto total = std::ranges::find(totals, one.mesh_axes, &AxisTotal::mesh_axes);
     if (total == totals.end()) total = totals.insert(total, {one.mesh_axes, one.link, 0, 0});
     total->count += one.count;
     total->bytes += one.bytes_per_step();
   }
-  std::stable_sort(totals.begin(), totals.end(),
-                   [](const AxisTotal& a, const AxisTotal& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(totals, std::greater<>(), &AxisTotal::bytes);
   return totals;
 }
 
@@ -83,14 +74,173 @@ std::vector<NamedBytes> saved_by_name(const std::vector<SavedValue>& values, con
     bytes[without_indices(value.name)] += local_type(value.type, mesh).bytes();
   std::vector<NamedBytes> result;
   for (const auto& [name, size] : bytes) result.push_back({name, size});
-  std::stable_sort(result.begin(), result.end(),
-                   [](const NamedBytes& a, const NamedBytes& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(result, std::greater<>(), &NamedBytes::bytes);
   return result;
 }
 
-}  // namespace
+std::string bytes_json(const std::vector<NamedBytes>& list) {
+  JsonLine json;
+  for (const auto& [name, bytes] : list) json.add(name, bytes);
+  return json.text();
+}
+
+// One array element per line.
+template <typename List, typename Text>
+std::string array_json(const List& list, Text text) {
+  if (list.empty()) return "[]";
+  return fmt::format("[\n  {}\n]", fmt::join(list | std::views::transform(text), ",\n  "));
+}
+
+std::string names_json(const std::vector<std::string>& names) {
+  return fmt::format("[{}]", fmt::join(names | std::views::transform(json_quoted), ", "));
+}
 
 std::string_view link_name(Link link) { return link == Link::kDcn ? "dcn" : "ici"; }
+
+std::string axis_json(const MeshAxis& axis) {
+  return JsonLine().add("name", axis.name).add("ici", axis.ici).add("dcn", axis.dcn).text();
+}
+
+std::string total_json(const AxisTotal& total) {
+  return JsonLine()
+      .add_raw("mesh_axes", names_json(total.mesh_axes))
+      .add("link", link_name(total.link))
+      .add("count", total.count)
+      .add("bytes", total.bytes)
+      .text();
+}
+
+std::string collective_json(const PlannedCollective& one) {
+  return JsonLine()
+      .add("op", one.op)
+      .add("value", one.value)
+      .add_raw("mesh_axes", names_json(one.mesh_axes))
+      .add("link", link_name(one.link))
+      .add("dtype", dtype_name(one.dtype))
+      .add("bytes", one.bytes)
+      .add("count", one.count)
+      .add("phase", phase_name(one.phase))
+      .add("path", one.path)
+      .add("source", one.source)
+      .text();
+}
+
+constexpr size_t kColumns = 100;
+
+// "1.25 GiB", with three digits.
+std::string size_text(int64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024.0 && unit + 1 < kUnits.size()) {
+    value /= 1024.0;
+    ++unit;
+  }
+  const int digits = unit == 0 || value >= 100.0 ? 0 : value >= 10.0 ? 1 : 2;
+  return fmt::format("{:.{}f} {:<3}", value, digits, kUnits[unit]);
+}
+
+std::string axes_text(const std::vector<std::string>& mesh_axes) {
+  return fmt::format("{}", fmt::join(mesh_axes, "+"));
+}
+
+std::string mesh_text(const std::vector<MeshAxis>& mesh) {
+  std::string text;
+  for (const MeshAxis& axis : mesh) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", axis.name, axis.size());
+    if (axis.dcn > 1) text += fmt::format(" ({} within a slice x {} slices)", axis.ici, axis.dcn);
+  }
+  return text;
+}
+
+// At most `width` columns; keeps the end of a path, which is the most specific part.
+std::string ending(std::string text, size_t width) {
+  if (text.size() <= width) return text;
+  return ".." + text.substr(text.size() + 2 - width);
+}
+
+std::string heading(std::string_view title) { return fmt::format("\n{}\n", title); }
+
+std::string memory_text(const Plan& plan) {
+  std::string text = heading("memory per device, at the peak of a step");
+  for (const auto& [name, bytes] : plan.memory) {
+    std::string words = name;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    text += fmt::format("  {:<24}{:>12}\n", words, size_text(bytes));
+  }
+  text += fmt::format("  {:<24}{:>12}   {} bytes\n", "peak", size_text(plan.peak), plan.peak);
+  text += fmt::format("  {:<24}{:>12}   {} bytes, for all programs\n", "allocated",
+                      size_text(plan.arena), plan.arena);
+  text += heading("activations saved for the backward pass, per device");
+  for (const auto& [name, bytes] : plan.saved)
+    text += fmt::format("  {:<40}{:>12}\n", ending(name, 39), size_text(bytes));
+  return text;
+}
+
+std::string totals_text(const Plan& plan) {
+  if (plan.totals.empty()) return heading("communication: none");
+  std::string text = heading("communication per device and step");
+  int64_t of_link[2] = {0, 0};
+  for (const AxisTotal& total : plan.totals) {
+    text += fmt::format("  over {:<24}{:>12}   {} collectives{}\n", axes_text(total.mesh_axes),
+                        size_text(total.bytes), total.count,
+                        total.link == Link::kDcn ? ", across slices" : "");
+    of_link[static_cast<size_t>(total.link)] += total.bytes;
+  }
+  text += fmt::format("  {:<29}{:>12}\n  {:<29}{:>12}\n", "within slices (ICI)",
+                      size_text(of_link[0]), "across slices (DCN)", size_text(of_link[1]));
+  return text;
+}
+
+// The value's name, or the layer's path.
+std::string what(const PlannedCollective& one) {
+  const bool unnamed = one.value.starts_with(one.op);
+  const bool says_layer = one.value.find(one.path) != std::string::npos;
+  return !unnamed && says_layer ? one.value : one.path;
+}
+
+// The collectives that serve one line of code.
+struct CollectiveLine {
+  std::string source;
+  int64_t bytes = 0;
+  std::vector<const PlannedCollective*> collectives;
+};
+
+std::vector<CollectiveLine> collective_lines_of(const Plan& plan) {
+  std::vector<CollectiveLine> lines;
+  for (const PlannedCollective& one : plan.collectives) {
+    auto line = std::ranges::find(lines, one.source, &CollectiveLine::source);
+    if (line == lines.end()) line = lines.insert(line, {one.source, 0, {}});
+    line->bytes += one.bytes_per_step();
+    line->collectives.push_back(&one);
+  }
+  std::ranges::stable_sort(lines, std::greater<>(), &CollectiveLine::bytes);
+  return lines;
+}
+
+// Collectives by the line of layer code that they serve, most bytes first.
+std::string collectives_text(const Plan& plan) {
+  if (plan.collectives.empty()) return "";
+  std::string text = heading("collectives per device, by line of layer code");
+  size_t width = 6;
+  for (const AxisTotal& total : plan.totals)
+    width = std::max(width, axes_text(total.mesh_axes).size() + 2);
+  text += fmt::format("  {:<9}{:<15}{:<{}}{:<5}{:>7} {:>8}  {:>9}   {}\n", "phase", "op", "over",
+                      width, "of", "times", "sent", "per step", "what");
+  for (const CollectiveLine& line : collective_lines_of(plan)) {
+    text += line.source.empty() ? "(no line)\n" : line.source + "\n";
+    for (const PlannedCollective* one : line.collectives) {
+      const std::string row =
+          fmt::format("  {:<9}{:<15}{:<{}}{:<5}{:>5} x {:>8}  {:>9}   ", phase_name(one->phase),
+                      one->op, axes_text(one->mesh_axes), width, dtype_name(one->dtype), one->count,
+                      size_text(one->bytes), size_text(one->bytes_per_step()));
+      text += row + ending(what(*one), kColumns - std::min(row.size(), kColumns - 12)) + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace
 
 Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step) {
   const StepPlan& step = session.executor().plan(program);
@@ -113,6 +263,52 @@ Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t 
   for (const auto& [dtype, count] : model_flops(traced)) plan.flops_per_step += count;
   plan.totals = totals_of(plan.collectives);
   return plan;
+}
+
+void write_plan_files(const std::filesystem::path& run_directory, const Plan& plan) {
+  write_file_atomically(run_directory / "plan.txt", plan_text(plan));
+  write_file_atomically(run_directory / "plan.json", plan_json(plan) + "\n");
+}
+
+std::string plan_json(const Plan& plan) {
+  return JsonLine()
+      .add("parameters", plan.parameters)
+      .add("devices", plan.devices)
+      .add_raw("mesh", array_json(plan.mesh, axis_json))
+      .add("tokens_per_step", plan.tokens_per_step)
+      .add("flops_per_step", plan.flops_per_step)
+      .add("flops_per_device", plan.flops_per_device)
+      .add("launches_per_step", plan.launches)
+      .add_raw("memory_per_device", bytes_json(plan.memory))
+      .add("peak_bytes", plan.peak)
+      .add("arena_bytes", plan.arena)
+      .add_raw("saved_for_backward", bytes_json(plan.saved))
+      .add_raw("communication", array_json(plan.totals, total_json))
+      .add_raw("collectives", array_json(plan.collectives, collective_json))
+      .text();
+}
+
+std::string plan_summary(const Plan& plan) {
+  int64_t sent = 0;
+  for (const AxisTotal& total : plan.totals) sent += total.bytes;
+  return fmt::format("{} parameters; {} FLOPs and {} tokens per step; {} per device{}",
+                     count_text(static_cast<double>(plan.parameters)),
+                     count_text(plan.flops_per_step), plan.tokens_per_step, size_text(plan.arena),
+                     sent > 0 ? fmt::format(", which sends {}", size_text(sent)) : "");
+}
+
+std::string plan_text(const Plan& plan) {
+  std::string text = fmt::format(
+      "parameters         {} ({})\n"
+      "devices            {} ({})\n"
+      "tokens per step    {}\n"
+      "FLOPs per step     {:.4g} of the model; {:.4g} on each device, recomputation included\n"
+      "launches per step  {}\n",
+      plan.parameters, count_text(static_cast<double>(plan.parameters)), plan.devices,
+      mesh_text(plan.mesh), plan.tokens_per_step, plan.flops_per_step, plan.flops_per_device,
+      plan.launches);
+  text += memory_text(plan) + totals_text(plan) + collectives_text(plan);
+  return std::regex_replace(text, std::regex(" +\n"), "\n");
 }
 
 }  // namespace tessera

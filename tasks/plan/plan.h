@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cost of a training step for any mesh, without its devices: FLOPs, memory by class, and every
-// collective with the line of layer code that it serves. plan_report.h prints it.
+// collective with the line of layer code that it serves; as text (plan.txt, --mode=plan) and as
+// JSON (plan.json; docs/formats.md).
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
+#include "core/passes/cost.h"
 #include "tasks/session/model_session.h"
 
 namespace tessera {
@@ -21,22 +24,12 @@ struct NamedBytes {
 
 // The links that a collective uses: within a slice, or also between slices.
 enum class Link { kIci, kDcn };
-std::string_view link_name(Link link);
 
-// One collective of the plan; executions that differ only in the layer's index are counted
-// together.
-struct PlannedCollective {
-  std::string op;                      // "all_gather"
-  std::string value;                   // The tensor that it moves.
-  std::vector<std::string> mesh_axes;  // The group's axes.
+// One collective of the plan. Executions that differ only in the layer's index are counted
+// together, so `value` and `path` have no indices: "lm.transformer.x_layers[].ffn".
+struct PlannedCollective : CollectiveUse {
   Link link = Link::kIci;
-  DType dtype = DType::kF32;
-  int64_t bytes = 0;   // Sent by a device per execution.
-  int64_t count = 0;   // Executions per step.
   std::string source;  // "layers/feed_forward/feed_forward.cc:61"
-  std::string path;    // "lm.transformer.x_layers[].ffn"
-  Phase phase = Phase::kForward;
-  int64_t bytes_per_step() const { return bytes * count; }
 };
 
 // All collectives over the same mesh axes.
@@ -66,5 +59,12 @@ struct Plan {
 // The plan of a training step: its graph as traced, its program in the executor, and the tokens of
 // its global batch.
 Plan make_plan(ModelSession& session, const Graph& traced, int program, int64_t tokens_per_step);
+
+std::string plan_text(const Plan& plan);
+std::string plan_json(const Plan& plan);
+// One line for the start of a run.
+std::string plan_summary(const Plan& plan);
+// Writes plan.txt and plan.json.
+void write_plan_files(const std::filesystem::path& run_directory, const Plan& plan);
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include "tasks/run_directory/graph_drawing.h"
 
 #include <exception>
+#include <memory>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -53,6 +54,20 @@ void GraphDrawing::cancel() {
   dot_.reset();  // Kills `dot` if it still runs.
   std::error_code ignored;
   std::filesystem::remove(part_, ignored);
+}
+
+std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
+                                                                 const ProcessGroup& processes) {
+  if (options.dump_graph.empty() || !processes.is_first()) return nullptr;
+  return [&options, drawing = std::shared_ptr<GraphDrawing>()](std::string_view stage,
+                                                               const Graph& graph) mutable {
+    if (stage != options.dump_graph) return;
+    std::filesystem::create_directories(options.job_log_dir);
+    const std::filesystem::path file = options.job_log_dir / fmt::format("graph_{}", stage);
+    write_file_atomically(file.string() + ".txt", graph_text(graph));
+    drawing = std::make_shared<GraphDrawing>(graph, file);
+    if (!drawing->note().empty()) fmt::print(stderr, "note: {}\n", drawing->note());
+  };
 }
 
 }  // namespace tessera

@@ -4,11 +4,15 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/base/process.h"
 #include "core/graph/graph.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/config/run_options.h"
 
 namespace tessera {
 
@@ -37,5 +41,10 @@ class GraphDrawing {
   std::chrono::steady_clock::time_point deadline_;
   std::optional<ChildProcess> dot_;
 };
+
+// --dump_graph: writes the training step at one stage as text, DOT and SVG. Null without the flag.
+// `options` must outlive it.
+std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
+                                                                 const ProcessGroup& processes);
 
 }  // namespace tessera

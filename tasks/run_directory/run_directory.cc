@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/run_directory/run_directory.h"
 
+#include <stdlib.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <random>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -20,12 +18,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/backend/cpu/device.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
-#include "core/graph/text.h"
 #include "core/io/file.h"
-#include "tasks/config/run_config.h"
-#include "tasks/run_directory/graph_drawing.h"
+#include "inputs/flat_tokens/text_input.h"
+#include "tasks/run_directory/run_config.h"
 
 namespace tessera {
 namespace {
@@ -58,7 +55,7 @@ std::string host_name() {
 std::string holder(int descriptor) {
   char text[512];
   const ssize_t length = ::pread(descriptor, text, sizeof(text), 0);
-  return length > 0 ? std::string(text, static_cast<size_t>(length)) : "a process unknown";
+  return length > 0 ? std::string(text, static_cast<size_t>(length)) : "an unknown process";
 }
 
 // Removes the token file in any case.
@@ -77,7 +74,7 @@ class Token {
 };
 
 // A new name each time: a network file system may cache that a name does not exist.
-std::string fresh_token() {
+std::string new_token() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
 }
@@ -92,14 +89,24 @@ bool sees(const fs::path& path, const std::string& token, std::chrono::milliseco
   }
 }
 
-}  // namespace
-
-std::unique_ptr<RunLock> take_run_directory(const fs::path& directory, Earlier earlier) {
-  fs::create_directories(directory);
-  auto lock = std::make_unique<RunLock>(directory);
-  if (earlier == Earlier::kSetAside) set_aside(directory);
-  return lock;
+// The first process on this host.
+int leader_of_host(const ProcessGroup& processes) {
+  int leader = 0;
+  while (processes.host(leader) != processes.host(processes.rank())) ++leader;
+  return leader;
 }
+
+fs::path make_directory() {
+  std::string name = (fs::temp_directory_path() / "tessera_dry_run_XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr)
+    fail("{}: cannot make a temporary directory (TMPDIR): {}", name, std::strerror(errno));
+  return name;
+}
+
+// Whether a mode starts or continues a run; all others only read.
+bool writes_run(RunMode mode) { return mode == RunMode::kTrain || mode == RunMode::kImport; }
+
+}  // namespace
 
 RunLock::RunLock(const std::filesystem::path& run_directory) {
   const std::filesystem::path path = run_directory / "lock";
@@ -109,10 +116,8 @@ RunLock::RunLock(const std::filesystem::path& run_directory) {
     const std::string who = holder(descriptor_);
     ::close(descriptor_);
     if (error != EWOULDBLOCK) fail("{}: cannot lock: {}", path.string(), std::strerror(error));
-    fail(
-        "{} is being written by {}; wait for it to end, or give this run a --job_log_dir of its "
-        "own",
-        run_directory.string(), who);
+    fail("{} is in use by {}; wait until that run ends, or give this run a different --job_log_dir",
+         run_directory.string(), who);
   }
   // Only for the message above: the lock is the kernel's, so a stale name is harmless.
   const std::string who = fmt::format("process {} on {}", ::getpid(), host_name());
@@ -136,9 +141,9 @@ void check_shared(const fs::path& directory, ProcessGroup& processes,
   };
   const std::string text = processes.run_on_all("the run's directory", [&] {
     if (!processes.is_first()) return std::string();
-    const std::string fresh = fresh_token();
-    token.emplace(path_of(fresh), fresh);
-    return fresh;
+    const std::string created = new_token();
+    token.emplace(path_of(created), created);
+    return created;
   })[0];
   const std::string seen = sees(path_of(text), text, patience) ? "yes" : "";
   const std::vector<std::string> answers =
@@ -148,55 +153,49 @@ void check_shared(const fs::path& directory, ProcessGroup& processes,
     if (answers[rank].empty()) blind.push_back(processes.name(static_cast<int>(rank)));
   if (blind.empty()) return;
   fail(
-      "{} is not shared: {} {} not see what {} wrote there; give --job_log_dir on a file system "
-      "that all hosts have mounted, under the same path on each",
+      "{} is not shared: {} {} not see what {} wrote there; give a --job_log_dir on a file system "
+      "that all hosts mount under the same path",
       directory.string(), fmt::join(blind, ", "), blind.size() == 1 ? "does" : "do",
       processes.name(0));
 }
 
-bool writes_run(RunMode mode) { return mode == RunMode::kTrain || mode == RunMode::kImport; }
-
 std::unique_ptr<RunLock> lock_run(const RunOptions& options, const ProcessGroup& processes) {
   if (!writes_run(options.mode) || options.dry_run || !processes.is_first()) return nullptr;
-  return take_run_directory(options.job_log_dir,
-                            options.restart ? Earlier::kSetAside : Earlier::kKeep);
+  fs::create_directories(options.job_log_dir);
+  auto lock = std::make_unique<RunLock>(options.job_log_dir);
+  if (options.restart) set_aside(options.job_log_dir);
+  return lock;
 }
 
 std::string prepare_run(const ExperimentConfig& config, const RunOptions& options,
                         ProcessGroup& processes) {
   if (!writes_run(options.mode)) return "";
   if (!options.dry_run) check_shared(options.job_log_dir, processes);
-  std::string text;
-  if (processes.is_first())
-    text = prepare_config(
-        options.job_log_dir, options.experiment, options.site, config, options.overrides,
-        {.change = options.allow_config_change ? ConfigChange::kAllow : ConfigChange::kRefuse,
-         .starts_over = options.restart,
-         .writes = !options.dry_run});
-  return processes.broadcast(text, "the configuration");
+  return processes.broadcast(processes.is_first() ? prepare_config(config, options) : "",
+                             "the configuration");
 }
 
-std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
-                                                                 const ProcessGroup& processes) {
-  if (options.dump_graph.empty() || !processes.is_first()) return nullptr;
-  return [&options, drawing = std::shared_ptr<GraphDrawing>()](std::string_view stage,
-                                                               const Graph& graph) mutable {
-    if (stage != options.dump_graph) return;
-    std::filesystem::create_directories(options.job_log_dir);
-    const std::filesystem::path file = options.job_log_dir / fmt::format("graph_{}", stage);
-    write_file_atomically(file.string() + ".txt", graph_text(graph));
-    drawing = std::make_shared<GraphDrawing>(graph, file);
-    if (!drawing->note().empty()) fmt::print(stderr, "note: {}\n", drawing->note());
-  };
+ScratchDirectory::ScratchDirectory(const fs::path& run_directory, ProcessGroup& processes) {
+  const int leader = leader_of_host(processes);
+  is_own_ = processes.rank() == leader;
+  if (is_own_) path_ = make_directory();
+  try {
+    // A link, so that replacing the file replaces only the link.
+    const std::string_view frozen = kCorpusSnapshot.substr(kRunDirectory.size());
+    if (is_own_ && !run_directory.empty() && fs::exists(run_directory / frozen))
+      fs::create_symlink(fs::absolute(run_directory / frozen), path_ / frozen);
+    path_ = processes.all_gather(path_.string(), "the temporary directory of a dry run")[leader];
+  } catch (...) {
+    remove();
+    throw;
+  }
 }
 
-int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes) {
-  const int64_t usable = usable_cpu_threads();
-  const int64_t threads = options.threads > 0 ? options.threads : usable;
-  // Several processes share the processors; a single one may use all.
-  const int64_t processors = processes.size() > 1 ? std::min(usable, threads) : usable;
-  const int64_t of_a_device = std::max<int64_t>(1, threads / options.devices);
-  return processes.size() * std::clamp<int64_t>(processors / of_a_device, 1, options.devices);
+ScratchDirectory::~ScratchDirectory() { remove(); }
+
+void ScratchDirectory::remove() {
+  std::error_code ignored;
+  if (is_own_) fs::remove_all(path_, ignored);
 }
 
 }  // namespace tessera

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The start of a run in its directory: create and lock it, set an earlier run aside for --restart,
-// and write or compare the configuration. Process 0 acts for all processes.
+// and write or compare the configuration. Process 0 acts for all processes. A dry run gets a
+// temporary directory instead.
 #pragma once
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
-#include "core/graph/graph.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
@@ -32,12 +30,6 @@ class RunLock {
   int descriptor_ = -1;
 };
 
-enum class Earlier { kKeep, kSetAside };
-
-// Creates and locks the directory; the lock is held while the result lives. Called by process 0.
-std::unique_ptr<RunLock> take_run_directory(const std::filesystem::path& directory,
-                                            Earlier earlier);
-
 // Checks that all processes see one directory: each host may have a local disk under the same name,
 // and every host would then hold a part of each checkpoint. A collective call; process 0's
 // directory exists. Error, in all processes, if some do not see what process 0 writes there.
@@ -45,10 +37,8 @@ std::unique_ptr<RunLock> take_run_directory(const std::filesystem::path& directo
 void check_shared(const std::filesystem::path& directory, ProcessGroup& processes,
                   std::chrono::milliseconds patience = std::chrono::seconds(60));
 
-// Whether a mode starts or continues a run; all others only read.
-bool writes_run(RunMode mode);
-
-// The lock, in process 0 of a mode that writes; else null.
+// Creates and locks the directory, in process 0 of a mode that writes, and sets an earlier run
+// aside for --restart. Null in other processes and modes, and in a dry run.
 std::unique_ptr<RunLock> lock_run(const RunOptions& options, const ProcessGroup& processes);
 
 // Checks that the directory is shared and writes or compares hparams.toml; returns its text in
@@ -56,13 +46,24 @@ std::unique_ptr<RunLock> lock_run(const RunOptions& options, const ProcessGroup&
 std::string prepare_run(const ExperimentConfig& config, const RunOptions& options,
                         ProcessGroup& processes);
 
-// --dump_graph: writes the training step at one stage as text, DOT and SVG. Null without the flag.
-// `options` must outlive it.
-std::function<void(std::string_view, const Graph&)> graph_dumper(const RunOptions& options,
-                                                                 const ProcessGroup& processes);
+// A temporary directory for what the inputs of a dry run would otherwise write to the run's
+// directory. It is removed with its contents at the end. The processes of a host share one, which
+// the first of them creates. It links to the corpus snapshot in `run_directory`, if that is not
+// empty and has one.
+class ScratchDirectory {
+ public:
+  ScratchDirectory(const std::filesystem::path& run_directory, ProcessGroup& processes);
+  ~ScratchDirectory();
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
 
-// How many devices of the run compute at the same time, given that those of a process share its
-// threads.
-int64_t devices_at_once(const RunOptions& options, const ProcessGroup& processes);
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void remove();
+
+  std::filesystem::path path_;
+  bool is_own_ = false;  // Created by this process.
+};
 
 }  // namespace tessera

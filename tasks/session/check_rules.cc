@@ -2,6 +2,7 @@
 #include "tasks/session/check_rules.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -23,11 +24,12 @@ const std::vector<std::string> kVocabulary = {"batch", "seq",      "key_seq",  "
                                               "vocab", "layers",   "experts"};
 const std::vector<std::string> kRoles = {"residual"};
 
-void add_axes(const Graph& graph, std::set<std::string>* axes) {
-  for (const Value& value : graph.values())
-    for (const Axis& axis : value.type.axes) axes->insert(axis.name);
+// Calls visit(type) for each value of the graph and of its loop bodies.
+template <typename Visit>
+void each_type(const Graph& graph, const Visit& visit) {
+  for (const Value& value : graph.values()) visit(value.type);
   for (const Node& node : graph.nodes())
-    for (const auto& body : node.bodies) add_axes(*body, axes);
+    for (const auto& body : node.bodies) each_type(*body, visit);
 }
 
 void check(std::string_view which, const std::vector<AxisRule>& rules,
@@ -39,8 +41,7 @@ void check(std::string_view which, const std::vector<AxisRule>& rules,
            did_you_mean(rule.axis, names));
     const bool own_role = std::find(kRoles.begin(), kRoles.end(), rule.role) == kRoles.end();
     if (const std::string near = nearest(rule.role, kRoles); own_role && !near.empty())
-      fail("rules.{}: no layer places anything as '{}'; did you mean '{}'?", which, rule.role,
-           near);
+      fail("rules.{}: no layer uses the role '{}'; did you mean '{}'?", which, rule.role, near);
   }
 }
 
@@ -50,22 +51,12 @@ void check(std::string_view which, const std::vector<AxisRule>& rules, const Mes
     for (const std::string& mesh_axis : rule.mesh) mesh.position(mesh_axis);
 }
 
-// Mesh axes over which a value of the graph or of a loop body is sharded or partial.
-void add_used(const Graph& graph, const Mesh& mesh, std::set<std::string>* used) {
-  for (const Value& value : graph.values())
-    for (const MeshAxis& axis : mesh.axes())
-      if (split_over(value.type, axis.name) || value.type.partial.over(axis.name))
-        used->insert(axis.name);
-  for (const Node& node : graph.nodes())
-    for (const auto& body : node.bodies) add_used(*body, mesh, used);
-}
-
 // The rules that name a mesh axis.
 std::vector<AxisRule> naming(const std::vector<AxisRule>& rules, const std::string& mesh_axis) {
   std::vector<AxisRule> found;
-  for (const AxisRule& rule : rules)
-    if (std::find(rule.mesh.begin(), rule.mesh.end(), mesh_axis) != rule.mesh.end())
-      found.push_back(rule);
+  std::ranges::copy_if(rules, std::back_inserter(found), [&](const AxisRule& rule) {
+    return std::ranges::find(rule.mesh, mesh_axis) != rule.mesh.end();
+  });
   return found;
 }
 
@@ -89,15 +80,18 @@ std::string cause(const AxisRules& rules, const std::string& mesh_axis) {
 
 std::vector<std::string> idle_mesh_axes(const AxisRules& rules, const Mesh& mesh,
                                         const Graph& traced) {
-  std::set<std::string> used;
-  add_used(traced, mesh, &used);
+  std::set<std::string> used;  // Mesh axes over which a value is sharded or partial.
+  each_type(traced, [&](const Type& type) {
+    for (const MeshAxis& axis : mesh.axes())
+      if (split_over(type, axis.name) || type.partial.over(axis.name)) used.insert(axis.name);
+  });
   std::vector<std::string> warnings;
   for (const MeshAxis& axis : mesh.axes())
     if (axis.size() > 1 && used.count(axis.name) == 0)
       warnings.push_back(fmt::format(
           "mesh axis {0}={1} splits nothing ({2}): the {1} devices along it repeat the same work; "
-          "name {0} "
-          "in rules.weights (now {3}) or rules.activations (now {4}), or set its size to 1",
+          "name {0} in rules.weights (now {3}) or rules.activations (now {4}), or set its size to "
+          "1",
           axis.name, axis.size(), cause(rules, axis.name), in_quotes(rules.weights),
           in_quotes(rules.activations)));
   return warnings;
@@ -110,7 +104,9 @@ void check_rules(const AxisRules& rules, const Mesh& mesh) {
 
 void check_rules(const AxisRules& rules, const Graph& traced) {
   std::set<std::string> known(kVocabulary.begin(), kVocabulary.end());
-  add_axes(traced, &known);
+  each_type(traced, [&](const Type& type) {
+    for (const Axis& axis : type.axes) known.insert(axis.name);
+  });
   check("weights", rules.weights, known);
   check("activations", rules.activations, known);
 }

@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/runtime/executor/device_kinds.h"
-#include "tasks/config/mesh_hosts.h"
+#include "tasks/config/mesh_config.h"
 #include "tasks/session/check_rules.h"
 
 namespace tessera {
@@ -22,6 +22,11 @@ Mesh mesh_of(const MeshConfig& config, ModelSession::Purpose purpose, int64_t de
 }
 
 }  // namespace
+
+Console::Mode console_mode(const RunOptions& options, const ProcessGroup& processes) {
+  const bool prints = options.verbosity != Verbosity::kSilent && processes.is_first();
+  return prints ? Console::detect() : Console::Mode::kSilent;
+}
 
 ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,
                            const std::vector<Device*>& devices, int64_t devices_per_process,

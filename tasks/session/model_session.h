@@ -11,8 +11,13 @@
 #include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/config/experiment.h"
+#include "tasks/config/run_options.h"
+#include "tasks/logging/console.h"
 
 namespace tessera {
+
+// Process 0 prints, unless the user wants silence.
+Console::Mode console_mode(const RunOptions& options, const ProcessGroup& processes);
 
 class ModelSession {
  public:

@@ -2,16 +2,16 @@
 #include "tasks/session/model_state.h"
 
 #include <algorithm>
-#include <sstream>
 #include <vector>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/runtime/checkpoint/remapping.h"
-#include "layers/initialize.h"
+#include "layers/parameter.h"
 #include "tasks/base_task.h"
 #include "tasks/learner/learner.h"
+#include "tasks/session/message.h"
 
 namespace tessera {
 namespace {
@@ -24,12 +24,6 @@ std::string checkpoint_path(const Buffer& buffer) {
 
 // Caches are computed from prompts and not saved.
 bool is_kept(const Buffer& buffer) { return !buffer.name.starts_with(names::kCachePrefix); }
-
-std::vector<int64_t> shape_of(const Type& type) {
-  std::vector<int64_t> shape;
-  for (const Axis& axis : type.axes) shape.push_back(axis.size);
-  return shape;
-}
 
 bool persists(const Executor& executor, std::string_view name) {
   const auto& buffers = executor.persistent();
@@ -66,18 +60,16 @@ void read_shards(Executor& executor, const std::string& name, const Checkpoint& 
                  const std::string& path, const Type& type) {
   checkpoint.expect(path, type.dtype, shape_of(type));
   fill_shards(executor, name, [&](const Region& block, std::span<std::byte> bytes) {
-    checkpoint.read_block(path, block.origin, block.shape, bytes);
+    checkpoint.read_block(path, block, bytes);
   });
 }
 
 // Process 0 lists the checkpoints, newest first, so that all processes agree.
 std::vector<int64_t> agreed_steps(const CheckpointStore& store, ProcessGroup& processes) {
-  std::string text;
-  if (processes.is_first()) text = fmt::format("{}", fmt::join(store.steps(), " "));
-  std::istringstream numbers(processes.broadcast(text, "the checkpoints to go on from"));
   std::vector<int64_t> steps;
-  for (int64_t step = 0; numbers >> step;) steps.push_back(step);
-  std::reverse(steps.begin(), steps.end());
+  if (processes.is_first()) steps = store.steps();
+  unpack(processes.broadcast(pack(steps), "the checkpoints to resume from"), steps);
+  std::ranges::reverse(steps);
   return steps;
 }
 
@@ -108,11 +100,11 @@ void set_aside(const CheckpointStore& store, const std::vector<int64_t>& damaged
   for (const int64_t step : damaged) {
     const std::string where = on_damage == OnDamage::kFallBack
                                   ? fmt::format("kept as {}", store.set_aside(step).string())
-                                  : std::string("left where it is, because this is a dry run");
-    say(
-        fmt::format("warning: going on from step {} in place of step {}, whose checkpoint is "
-                    "damaged and {}",
-                    good, step, where));
+                                  : std::string("left in place, because this is a dry run");
+    say(fmt::format(
+        "warning: resuming from step {} instead of step {}, whose checkpoint is damaged "
+        "and {}",
+        good, step, where));
   }
 }
 
@@ -120,6 +112,12 @@ void set_aside(const CheckpointStore& store, const std::vector<int64_t>& damaged
 
 std::string parameter_array_path(std::string_view parameter_path) {
   return fmt::format("{}{}", kParameters, parameter_path);
+}
+
+std::vector<int64_t> shape_of(const Type& type) {
+  std::vector<int64_t> shape;
+  for (const Axis& axis : type.axes) shape.push_back(axis.size);
+  return shape;
 }
 
 void clear_state(Executor& executor) {
@@ -164,8 +162,7 @@ std::vector<CheckpointArray> checkpoint_arrays(Executor& executor) {
         arrays.push_back({.path = checkpoint_path(buffer),
                           .dtype = buffer.type.dtype,
                           .shape = shape_of(buffer.type),
-                          .offset = shard.block.origin,
-                          .piece = shard.block.shape,
+                          .block = shard.block,
                           .bytes = shard.memory});
   }
   return arrays;
@@ -193,7 +190,7 @@ std::vector<std::string> load_weights(Executor& executor, const ParameterTable& 
                 type);
     taken.push_back(fmt::format("{} <- {}", match.destination, match.source));
   }
-  if (taken.empty()) fail("no parameter is matched by load_rules, so nothing would be loaded");
+  if (taken.empty()) fail("no parameter matches load_rules, so nothing would be loaded");
   start_averages(executor, table);
   return taken;
 }

@@ -14,7 +14,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"
 #include "layers/parameter.h"
-#include "tasks/train_hparams.h"
+#include "tasks/hparams.h"
 
 namespace tessera {
 
@@ -29,6 +29,9 @@ void start_averages(Executor& executor, const ParameterTable& table);
 
 // The name of a weight in a checkpoint; other state has its own name there.
 std::string parameter_array_path(std::string_view parameter_path);
+
+// The sizes of the axes, as a checkpoint stores them.
+std::vector<int64_t> shape_of(const Type& type);
 
 // What this process writes to a checkpoint: the blocks of parameters and state that its devices
 // own, with their names in a checkpoint: "params/<path>" and "learner/…". They refer to the

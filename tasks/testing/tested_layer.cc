@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <ranges>
 
 #include "core/base/error.h"
 #include "core/graph/trace.h"
@@ -65,9 +66,9 @@ ReferenceInputs TestedLayer::values_for(const Graph& graph) const {
   for (const auto& [name, given] : setting_.values) {
     const auto sample = values.find(name);
     if (sample == values.end()) {
-      std::vector<std::string> names;
-      for (const auto& [known, unused] : values) names.push_back(known);
-      fail("the layer has no weight or operand '{}'{}", name, did_you_mean(name, names));
+      const auto names = std::views::keys(values);
+      fail("the layer has no weight or operand '{}'{}", name,
+           did_you_mean(name, {names.begin(), names.end()}));
     }
     if (sample->second.size() != given.size())
       fail("'{}' has {} elements, got {}", name, sample->second.size(), given.size());

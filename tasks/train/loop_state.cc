@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "tasks/session/message.h"
 
 namespace tessera {
 namespace {
@@ -43,34 +44,6 @@ std::map<std::string, InputState> take_evals(std::map<std::string, std::string>*
     if (what.starts_with(kExtra)) state.cursors[what.substr(kExtra.size())] = at->second;
   }
   return evals;
-}
-
-// A string as "<length>:<bytes>", for arbitrary content.
-void put(const std::string& text, std::string* message) {
-  *message += fmt::format("{}:{}", text.size(), text);
-}
-
-std::string take(std::string_view* message) {
-  size_t size = 0;
-  const auto [end, error] =
-      std::from_chars(message->data(), message->data() + message->size(), size);
-  const auto digits = static_cast<size_t>(end - message->data());
-  CHECK(error == std::errc() && digits < message->size() && (*message)[digits] == ':' &&
-            size <= message->size() - digits - 1,
-        "a process sent an input state that is cut short");
-  std::string text(message->substr(digits + 1, size));
-  message->remove_prefix(digits + 1 + size);
-  return text;
-}
-
-std::string packed(const InputState& state) {
-  std::string message;
-  put(std::to_string(state.position), &message);
-  for (const auto& [key, value] : state.cursors) {
-    put(key, &message);
-    put(value, &message);
-  }
-  return message;
 }
 
 }  // namespace
@@ -109,13 +82,12 @@ InputState merged_input_states(const InputState& mine, ProcessGroup& processes) 
   if (processes.size() == 1) return mine;
   InputState all;  // The same in every process; so are errors.
   const std::vector<std::string> states =
-      processes.all_gather(packed(mine), "the inputs' positions");
+      processes.all_gather(pack(mine.position, mine.cursors), "the inputs' positions");
   for (size_t rank = 0; rank < states.size(); ++rank) {
-    std::string_view message = states[rank];
-    const std::string position = take(&message);
-    all.position = std::max(all.position, int64_t{std::stoll(position)});
-    while (!message.empty()) {
-      const std::string key = take(&message), value = take(&message);
+    InputState state;
+    unpack(states[rank], state.position, state.cursors);
+    all.position = std::max(all.position, state.position);
+    for (const auto& [key, value] : state.cursors) {
       const auto [entry, added] = all.cursors.emplace(key, value);
       if (!added && entry->second != value)
         fail("the input's '{}' is '{}' in {}, but '{}' in a process before it", key, value,

@@ -2,15 +2,18 @@
 #include "tasks/train/train_session.h"
 
 #include <algorithm>
-#include <span>
-#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/shard.h"
-#include "tasks/config/run_config.h"
-#include "tasks/run_directory/run_tokenizer.h"
+#include "core/graph/type.h"
+#include "core/passes/spmd/layout_lint.h"
+#include "tasks/logging/throughput.h"
+#include "tasks/logging/weight_table.h"
+#include "tasks/plan/plan.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/session/check_rules.h"
-#include "tasks/session/program_io.h"
 #include "tasks/train/loop_state.h"
 
 namespace tessera {
@@ -149,36 +152,64 @@ int64_t Session::tokens_per_step() const {
   return tokens;
 }
 
-TrainProgram::TrainProgram(Executor& executor, int program, const BaseTask& task)
-    : executor_(executor),
-      program_(program),
-      task_(task),
-      metrics_(outputs_after(executor, program, names::kSumPrefix)) {
-  for (const std::string_view prefix : {names::kParameterNormPrefix, names::kGradientNormPrefix})
-    for (const std::string& path : outputs_after(executor, program, prefix))
-      norms_.push_back(std::string(prefix) + path);
+void introduce_run(const std::string& title, Session& session, const Device& device,
+                   Console& console) {
+  console.info(title);
+  const int64_t devices = session.mesh().num_devices();
+  const std::string each =
+      fmt::format("{}; {}, which mfu is measured against", device.description(), peak_text(device));
+  console.info(devices == 1 ? each
+                            : fmt::format("{} devices (mesh {}), each {}", devices,
+                                          session.mesh().text(), each));
+  if (!session.remark().empty()) console.info(session.remark());
+  console.info(weight_table(session.task().model().parameters()));
+  console.info(plan_summary(session.plan()));
+  warn_of_layouts(session, console);
 }
 
-StepResult TrainProgram::run(const Batch& batch, int64_t step) {
-  StepResult result;
-  result.learning_rate =
-      task_.learner().optimizer().learning_rate(step, task_.train().num_train_steps);
-  write_batch(executor_, program_, batch);
-  write_scalar(executor_, program_, names::kStep, static_cast<int32_t>(step));
-  write_scalar(executor_, program_, names::kLearningRate, static_cast<float>(result.learning_rate));
-  executor_.run(program_);
+void warn_of_layouts(const Session& session, Console& console) {
+  for (const std::string& warning : layout_lint(session.train_graph(), session.mesh()))
+    console.info("warning: " + warning);
+  for (const std::string& warning :
+       idle_mesh_axes(session.rules(), session.mesh(), session.train_graph()))
+    console.info("warning: " + warning);
+}
 
-  const auto scalar = [&](std::string_view name) { return executor_.read_scalar(program_, name); };
-  result.loss = scalar(names::kLoss);
-  result.grad_norm = scalar(names::kGradNorm);
-  result.applied = scalar(names::kApplied) != 0.0f;
-  result.skipped = static_cast<int64_t>(scalar(names::kSkipped));
-  result.skipped_in_a_row = static_cast<int64_t>(scalar(names::kSkippedInARow));
-  MetricMeans means;
-  add_metrics(executor_, program_, metrics_, &means);
-  result.metrics = means.means();
-  for (const std::string& name : norms_) result.parameter_norms[name] = scalar(name);
+StepRunner::StepRunner(Session& session, const std::optional<ProfileWindow>& window,
+                       std::filesystem::path trace_file, Console& console)
+    : session_(session),
+      window_(session.processes().is_first() ? window : std::nullopt),
+      trace_file_(std::move(trace_file)),
+      console_(console) {}
+
+// The trace is written after the last step of the window or of the run.
+StepResult StepRunner::run(const Batch& batch, int64_t step) {
+  const int64_t taken = taken_++;
+  const int64_t end = window_ ? window_->start + window_->steps : 0;
+  if (!window_ || taken < window_->start || taken >= end) return run_counted(batch, step);
+  trace_.begin_step(step);
+  session_.executor().observe(trace_.observer());
+  const StepResult result = run_counted(batch, step);
+  session_.executor().observe({});
+  if (taken + 1 == end || step + 1 == session_.train().num_train_steps) {
+    trace_.write(trace_file_);
+    console_.info(fmt::format("{} holds the times of {} steps; it opens in ui.perfetto.dev",
+                              trace_file_.string(), taken + 1 - window_->start));
+  }
   return result;
+}
+
+StepResult StepRunner::run_counted(const Batch& batch, int64_t step) {
+  const int64_t before = session_.bytes_sent();
+  StepResult result = session_.train_program().run(batch, step);
+  sent_ += session_.bytes_sent() - before;
+  return result;
+}
+
+std::map<std::string, double> StepRunner::traffic(int64_t devices_here) const {
+  if (session_.mesh().num_devices() == 1 || taken_ == 0) return {};
+  return {{"sent_bytes_per_step",
+           static_cast<double>(sent_) / static_cast<double>(taken_ * devices_here)}};
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The task, its inputs and its programs, compiled into one executor for the devices of this
-// process. The trainer loops over steps and saves checkpoints.
+// process; its introduction on the console; and the measured steps. The trainer loops over steps
+// and saves checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -13,45 +14,22 @@
 #include <string_view>
 #include <vector>
 
+#include "core/backend/backend.h"
 #include "core/runtime/executor/executor.h"
+#include "core/runtime/executor/launch_trace.h"
 #include "inputs/base_input.h"
 #include "inputs/prefetch.h"
 #include "tasks/base_task.h"
 #include "tasks/config/experiment.h"
+#include "tasks/config/run_options.h"
 #include "tasks/decode/training_samples.h"
 #include "tasks/eval/evaluation.h"
-#include "tasks/metric_means.h"
+#include "tasks/logging/console.h"
 #include "tasks/plan/plan.h"
 #include "tasks/session/model_session.h"
+#include "tasks/session/step_programs.h"
 
 namespace tessera {
-
-// The results of one training step.
-struct StepResult {
-  double loss = 0.0;
-  double grad_norm = 0.0;
-  double learning_rate = 0.0;
-  bool applied = true;
-  int64_t skipped = 0;
-  int64_t skipped_in_a_row = 0;
-  std::map<std::string, double> metrics;          // Means over the batch.
-  std::map<std::string, double> parameter_norms;  // "parameter_norm/<path>", if enabled.
-};
-
-// Wraps the executor's program of a training step: writes the batch and scalars, reads the results.
-class TrainProgram {
- public:
-  TrainProgram(Executor& executor, int program, const BaseTask& task);
-  // Runs step number `step` (from 0) on this batch; updates weights and state in place.
-  StepResult run(const Batch& batch, int64_t step);
-  int program() const { return program_; }
-
- private:
-  Executor& executor_;
-  int program_;
-  const BaseTask& task_;
-  std::vector<std::string> metrics_, norms_;
-};
 
 struct SessionOptions {
   std::filesystem::path run_directory;    // Where inputs find an existing corpus snapshot,
@@ -97,6 +75,39 @@ class Session : public ModelSession {
   Graph train_graph_;
   std::optional<TrainProgram> train_;
   std::optional<TrainingSamples> samples_;
+};
+
+// Prints what precedes the first step: `title` (experiment and run directory), devices, weights,
+// cost of a step, and warnings about layouts. `device` is one of the devices.
+void introduce_run(const std::string& title, Session& session, const Device& device,
+                   Console& console);
+void warn_of_layouts(const Session& session, Console& console);
+
+// Runs training steps: counts the bytes that they send, and traces the kernels of the steps that
+// --profile selects.
+class StepRunner {
+ public:
+  // Process 0 traces the window, if there is one, and writes `trace_file`. The session and the
+  // console outlive the runner.
+  StepRunner(Session& session, const std::optional<ProfileWindow>& window,
+             std::filesystem::path trace_file, Console& console);
+
+  // The step numbered `step`, from 0.
+  StepResult run(const Batch& batch, int64_t step);
+  // Bytes that each device sent per step on average since this start, to compare with the plan.
+  // Empty for a single device.
+  std::map<std::string, double> traffic(int64_t devices_here) const;
+
+ private:
+  StepResult run_counted(const Batch& batch, int64_t step);
+
+  Session& session_;
+  std::optional<ProfileWindow> window_;
+  std::filesystem::path trace_file_;
+  Console& console_;
+  LaunchTrace trace_;
+  int64_t taken_ = 0;  // Steps since this start.
+  int64_t sent_ = 0;   // Bytes sent in these steps by the devices of this process.
 };
 
 }  // namespace tessera

@@ -13,22 +13,18 @@
 #include "core/graph/text.h"
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_saver.h"
-#include "tasks/config/run_config.h"
-#include "tasks/eval/eval_table.h"
+#include "tasks/eval/eval_output.h"
 #include "tasks/logging/console.h"
 #include "tasks/logging/jsonl_writer.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/logging/throughput.h"
-#include "tasks/plan/plan_report.h"
+#include "tasks/plan/plan.h"
 #include "tasks/run_directory/graph_drawing.h"
+#include "tasks/run_directory/run_config.h"
 #include "tasks/run_directory/run_directory.h"
 #include "tasks/session/model_state.h"
 #include "tasks/shutdown/stop_signal.h"
-#include "tasks/train/init_weights.h"
 #include "tasks/train/loop_state.h"
-#include "tasks/train/run_health.h"
-#include "tasks/train/run_introduction.h"
-#include "tasks/train/step_runner.h"
 #include "tasks/train/train_session.h"
 
 namespace tessera {
@@ -51,7 +47,7 @@ void check_metric(const Evaluation& evaluation, std::string_view field, const st
   if (metric.empty()) return;
   const std::vector<std::string> names = evaluation.metric_names();
   if (std::find(names.begin(), names.end(), metric) == names.end())
-    fail("task.train.{}: evaluation gives no '{}'{}; it gives {}", field, metric,
+    fail("task.train.{}: evaluation has no metric '{}'{}; it has {}", field, metric,
          did_you_mean(metric, names), fmt::join(names, ", "));
 }
 
@@ -60,36 +56,376 @@ OnDamage on_damage(const RunOptions& options) {
   return options.dry_run ? OnDamage::kFallBackReadOnly : OnDamage::kFallBack;
 }
 
-}  // namespace
+// Whether more than half of the `steps` of the whole run (those before a resume included) were
+// skipped. Known as soon as that many are skipped; a run that ends early passes the steps it took.
+bool most_are_skipped(int64_t skipped, int64_t steps) { return skipped > steps / 2; }
 
-struct Trainer::Impl {
-  Impl(const ExperimentConfig& config, const RunOptions& options,
-       const std::vector<Device*>& devices, ProcessGroup& processes);
-  int run();
+class Trainer final : public BaseRun {
+ public:
+  Trainer(const ExperimentConfig& config, const RunOptions& options,
+          const std::vector<Device*>& devices, ProcessGroup& processes)
+      : options_(options),
+        device_(*devices.at(0)),
+        processes_(processes),
+        directory_(options.job_log_dir),
+        lock_(lock_run(options, processes)),
+        hparams_toml_(prepare_run(config, options, processes)),
+        session_(config,
+                 {.run_directory = directory_,
+                  .input_directory = options.input_directory,
+                  .devices = options.devices,
+                  .keeps_tokenizer = !options.dry_run,
+                  .allocates = options.mode != RunMode::kPlan,
+                  .on_stage = graph_dumper(options_, processes)},
+                 devices, processes),
+        throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
+                    devices_at_once(options, processes)),
+        early_stopper_(p().early_stopping),
+        store_(directory_ / "checkpoints"),
+        console_(console_mode(options, processes)),
+        runner_(session_, options.profile, directory_ / "trace.json.gz", console_) {
+    begin();
+  }
+
+  int run() override {
+    if (options_.mode == RunMode::kPlan) {
+      warn_of_layouts(session_, console_);
+      console_.info(plan_text(session_.plan()));
+      return 0;
+    }
+    introduce_run(fmt::format("{} in {}", options_.experiment, directory_.string()), session_,
+                  device_, console_);
+    if (complete()) {
+      console_.info(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
+                                stop_reason_.empty() ? "" : "; ", stop_reason_));
+      return 0;
+    }
+    if (options_.dry_run) {
+      console_.info("dry run: ready to take step " + std::to_string(step_ + 1));
+      return 0;
+    }
+    open_logs();
+    try {
+      return train();
+    } catch (const std::exception& error) {
+      if (drawing_) drawing_->cancel();
+      note_failure(error_text(error));
+      throw;
+    }
+  }
 
  private:
-  void begin();
-  void go_on_from(const RestoredState& restored);
-  int train();
-  void open_logs();
-  void step_until_complete(const StopSignal& stop);
-  void note_failure(const std::string& reason) noexcept;
-  void log_lost_console();
+  void begin() {
+    check_metric(session_.evaluation(), "early_stopping.metric", p().early_stopping.metric);
+    check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);
+    graph_hash_ = graph_hash(session_.train_graph());
+    if (options_.mode == RunMode::kPlan) return;
+    std::optional<RestoredState> restored;
+    // With --restart a dry run must ignore the existing run, which it cannot set aside.
+    if (!options_.dry_run || !options_.restart)
+      restored = restore_newest(session_.executor(), store_, processes_, on_damage(options_),
+                                [this](const std::string& line) { console_.info(line); });
+    if (restored) {
+      resume_from(*restored);
+    } else {
+      initialise_state(session_.executor(), session_.task().model().parameters(),
+                       static_cast<uint64_t>(p().seed), options_.threads);
+      if (!p().init_from.directory.empty()) take_weights(p().init_from);
+    }
+    if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first()) {
+      write_plan_files(directory_, session_.plan());
+      drawing_ = std::make_unique<GraphDrawing>(session_.train_graph(), directory_ / "graph");
+      if (!drawing_->note().empty()) console_.info("note: " + drawing_->note());
+    }
+  }
+
+  void resume_from(const RestoredState& restored) {
+    const CheckpointInfo& info = restored.info;
+    if (options_.mode == RunMode::kTrain) {
+      const LoopState state = loop_state_of(info);
+      const std::string mesh = session_.mesh().text();
+      const std::string change = describe_change(info.hparams, hparams_toml_);
+      // The configuration may have changed what ends a run.
+      if (change.empty()) stop_reason_ = state.stop_reason;
+      if (!state.mesh.empty() && state.mesh != mesh) {
+        console_.info(
+            fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
+                        info.step, state.mesh, mesh));
+      } else if (change.empty() && info.graph_hash != graph_hash_) {
+        console_.info("note: this build computes a step differently from the one that saved step " +
+                      std::to_string(info.step) + "; losses may differ by rounding");
+      }
+      if (!change.empty())
+        console_.info(fmt::format("note: step {} was saved with a different configuration: {}",
+                                  info.step, change));
+      early_stopper_.restore(state.early_stopper);
+      // Imported weights have no input position: the input starts at its beginning.
+      if (state.input.position > 0 || !state.input.cursors.empty())
+        session_.input().restore(state.input);
+      corrupt_records_.restore(state.input);
+      session_.evaluation().restore(state.evals);
+    }
+    step_ = info.step;
+    saved_step_ = info.step;
+    damaged_ = restored.damaged;
+  }
+
+  // Initial weights from another run.
+  void take_weights(const InitFrom& other) {
+    const CheckpointStore store(fs::path(other.directory) / "checkpoints");
+    const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
+    if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
+    const std::vector<std::string> taken = load_weights(
+        session_.executor(), session_.task().model().parameters(), store.open(*step), other);
+    console_.info(
+        fmt::format("{} weights from step {} of {}:", taken.size(), *step, other.directory));
+    for (const std::string& line : taken) console_.info("  " + line);
+  }
+
+  int train() {
+    const StopSignal stop;
+    auto saving = std::make_unique<ProcessGroup>(
+        processes_.transport(), std::chrono::seconds(p().collective_timeout_seconds),
+        kSavingChannel);
+    const StallProbes::Registration probe = processes_.stall_probes().add(
+        [saving = saving.get()](auto least) { return saving->stall_probes().stalled(least); });
+    const RetentionPolicy retention{.newest = p().save_max_to_keep,
+                                    .every_steps = p().save_keep_every_steps,
+                                    .best = !p().save_keep_best.empty()};
+    saver_ = std::make_unique<CheckpointSaver>(store_, retention, std::move(saving));
+    // A step updates no array that is still to be saved.
+    session_.executor().guard_writes(
+        [reads = saver_->reads()](const DeviceBuffer& buffer) { reads->await(buffer); });
+    if (!p().save_keep_best.empty())
+      for (const auto& [step, value] :
+           values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
+        saver_->set_metric(step, value);
+    if (step_until_complete(stop)) finish();
+    return 0;
+  }
+
+  void open_logs() {
+    log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
+                                 : std::make_unique<RunLog>();
+    if (processes_.is_first() && step_ > 0) {
+      const std::string gaps = describe_log_gaps(read_log(directory_ / "metrics.jsonl"), step_,
+                                                 p().metrics_interval_steps);
+      if (!gaps.empty()) console_.info("note: " + gaps);
+    }
+    log_->event("start", step_,
+                {{"devices", session_.mesh().num_devices()},
+                 {"processes", processes_.size()},
+                 {"metrics_interval_steps", static_cast<double>(p().metrics_interval_steps)}});
+    if (saved_step_ < 0) return;
+    std::map<std::string, double> details;
+    if (damaged_ > 0) details["damaged"] = static_cast<double>(damaged_);
+    log_->event("restore", step_, details);
+    console_.info(fmt::format("restored step {}", step_));
+  }
+
+  // False if a signal stopped the run before.
+  bool step_until_complete(const StopSignal& stop) {
+    while (!complete()) {
+      // Pax's order: save the state before the step, train, evaluate, stop early.
+      if (is_due(step_, p().save_interval_steps)) save();
+      const Clock::time_point begin = Clock::now();
+      const Outlook outlook = agreed_outlook(stop);
+      if (outlook.signal != 0) {
+        StopSignal::heed();
+        leave(outlook.signal);
+        return false;
+      }
+      train_step(begin, outlook.has_batch);
+      if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
+      if (session_.samples() && (is_due(step_, p().sample.interval_steps) || complete()))
+        session_.samples()->report(step_, *log_, console_);
+      report_saves();
+      log_lost_console();
+      if (drawing_ && drawing_->is_done()) drawing_.reset();
+    }
+    return true;
+  }
+
+  // An error of the log must not hide the failure itself.
+  void note_failure(const std::string& reason) noexcept {
+    try {
+      log_lost_console();
+      log_->event("failed", step_, reason);
+    } catch (const std::exception&) {
+    }
+  }
+
+  // The run continues without a console; only the log can report that.
+  void log_lost_console() {
+    if (console_.loss().empty() || console_loss_logged_) return;
+    console_loss_logged_ = true;
+    log_->event("console_lost", step_, console_.loss());
+  }
+
   // What all processes agree on before a step.
   struct Outlook {
     int signal = 0;          // A stop signal that some process received; 0: none.
     bool has_batch = false;  // Whether some process has rows for the step.
   };
-  Outlook agreed_outlook(const StopSignal& stop);
-  void leave(int signal);
-  void train_step(Clock::time_point begin, bool has_batch);
-  void check_health(const StepResult& result);
-  [[noreturn]] void fail_of_skips(int64_t steps) const;
-  void record(const StepResult& result, double input_wait);
-  void evaluate();
-  void save();
-  void report_saves();
-  void finish();
+  // Agreement between steps. All processes learn whether one cannot make another step before any
+  // process starts a step in which it would wait for that one.
+  Outlook agreed_outlook(const StopSignal& stop) {
+    const int64_t has_batch = session_.input().await_next() ? 1 : 0;
+    const int64_t agreed = processes_.all_reduce_max(2 * stop.requested() + has_batch,
+                                                     fmt::format("step {}", step_ + 1));
+    // A signal takes precedence over the end of the input.
+    return {static_cast<int>(agreed / 2), agreed % 2 == 1};
+  }
+
+  // Saves and prints how to resume. The sender of the signal may kill this process soon.
+  void leave(int signal) {
+    const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
+      const std::string message = fmt::format(
+          "runexp: received a stop signal, but step {} was not saved within {} s "
+          "(task.train.stop_deadline_seconds); earlier checkpoints remain\n",
+          step_, p().stop_deadline_seconds);
+      std::fputs(message.c_str(), stderr);  // fmt::print throws if standard error is closed.
+      if (processes_.transport()) processes_.transport()->abort(1);
+      std::_Exit(1);
+    });
+    if (drawing_) drawing_->cancel();
+    save();
+    saver_->wait();
+    report_saves();
+    log_lost_console();
+    log_->event("preempt", step_, runner_.traffic(options_.devices));
+    console_.info(step_ == 0
+                      ? fmt::format("{}: stopped before the first step", StopSignal::name(signal))
+                      : fmt::format("{}: saved step {}; run the same command to resume",
+                                    StopSignal::name(signal), step_));
+  }
+
+  void train_step(Clock::time_point begin, bool has_batch) {
+    if (!has_batch)
+      fail(
+          "the training input ended after {} batches, before num_train_steps={}; set repeat=true "
+          "of "
+          "the input, or train for fewer steps",
+          step_, p().num_train_steps);
+    std::optional<Batch> batch = session_.input().get_next();
+    if (!batch) batch = padding_batch(session_.input().specification());
+    const double input_wait = session_.input().take_wait_seconds();
+    const StepResult result = runner_.run(*batch, step_);
+    ++step_;
+    throughput_.add_step(seconds_since(begin));
+    session_.input().recycle(std::move(*batch));
+    record(result, input_wait);
+    check_health(result);
+  }
+
+  void check_health(const StepResult& result) {
+    skipped_ = result.skipped;
+    if (!result.applied) {
+      log_->event("skip", step_);
+      console_.info(fmt::format("step {} skipped: loss {:.6g}, gradient norm {:.6g}", step_,
+                                result.loss, result.grad_norm));
+      const int64_t limit = session_.task().learner().hparams().max_skipped_in_a_row;
+      if (limit > 0 && result.skipped_in_a_row >= limit)
+        fail(
+            "{} steps in a row were skipped, the last with loss {} and gradient norm {}; lower the "
+            "learning rate, or check the batches (max_skipped_in_a_row)",
+            result.skipped_in_a_row, result.loss, result.grad_norm);
+      if (most_are_skipped(skipped_, p().num_train_steps)) fail_of_skips(p().num_train_steps);
+    } else if (!std::isfinite(result.loss)) {
+      fail(
+          "the loss is {} at step {}, and skip_nonfinite_steps is off; lower the learning rate, or "
+          "resume from an earlier checkpoint",
+          result.loss, step_);
+    }
+  }
+
+  void fail_of_skips(int64_t steps) const {
+    fail(
+        "the run has failed: {} of its {} steps were skipped, more than half, because their loss "
+        "or "
+        "gradient was not finite or too large; lower the learning rate, or check the batches",
+        skipped_, steps);
+  }
+
+  void record(const StepResult& result, double input_wait) {
+    const bool last = step_ == p().num_train_steps;
+    const TrainLine line{.step = step_,
+                         .loss = result.loss,
+                         .learning_rate = result.learning_rate,
+                         .grad_norm = result.grad_norm,
+                         .tokens = step_ * session_.tokens_per_step(),
+                         .tokens_per_sec = throughput_.tokens_per_second(),
+                         .step_time = throughput_.step_seconds(),
+                         .mfu = throughput_.mfu(),
+                         .input_wait = input_wait,
+                         .skipped = result.skipped,
+                         .metrics = result.metrics,
+                         .parameter_norms = result.parameter_norms};
+    if (last || is_due(step_, p().metrics_interval_steps)) log_->train(line);
+    if (last || is_due(step_, p().summary_interval_steps)) log_->summarise(line);
+    console_.progress({.step = step_,
+                       .num_steps = p().num_train_steps,
+                       .loss = result.loss,
+                       .tokens_per_second = throughput_.smooth_tokens_per_second(),
+                       .mfu = throughput_.smooth_mfu(),
+                       .seconds_left = throughput_.seconds_for(p().num_train_steps - step_)});
+  }
+
+  void evaluate() {
+    const EvalReport report = session_.evaluation().run(processes_);
+    if (report.metrics.empty()) return;
+    log_->eval(step_, report.metrics);
+    print_evaluation(step_, report, &console_);
+    if (const auto problem = undefined_loss(report.metrics))
+      fail(
+          "the run has failed: {} after step {}; lower the learning rate, or resume from an "
+          "earlier "
+          "checkpoint",
+          *problem, step_);
+    if (!p().save_keep_best.empty())
+      saver_->set_metric(step_, report.metrics.at(p().save_keep_best));
+    stop_reason_ =
+        processes_.broadcast(early_stopper_.observe(report.metrics), "whether to stop early");
+  }
+
+  void save() {
+    if (step_ == saved_step_ || step_ == 0) return;
+    CheckpointInfo info{.step = step_,
+                        .seed = static_cast<uint64_t>(p().seed),
+                        .hparams = hparams_toml_,
+                        .graph_hash = graph_hash_};
+    const InputState input = merged_input_states(session_.input().state(), processes_);
+    corrupt_records_.report(input, step_, *log_, console_);
+    std::map<std::string, InputState> evals;
+    for (const auto& [dataset, state] : session_.evaluation().states())
+      evals[dataset] = merged_input_states(state, processes_);
+    put_loop_state({.input = input,
+                    .evals = std::move(evals),
+                    .stop_reason = stop_reason_,
+                    .early_stopper = early_stopper_.state(),
+                    .mesh = session_.mesh().text()},
+                   &info);
+    saver_->save(info, checkpoint_arrays(session_.executor()));
+    saved_step_ = step_;
+  }
+
+  void report_saves() {
+    for (const CheckpointSaver::Saved& saved : saver_->take_saved())
+      log_->event("save", saved.step,
+                  {{"bytes", saved.bytes}, {"seconds", saved.seconds}, {"stall", saved.stall}});
+  }
+
+  void finish() {
+    if (most_are_skipped(skipped_, step_)) fail_of_skips(step_);
+    save();
+    saver_->wait();
+    report_saves();
+    if (!stop_reason_.empty()) console_.info("stopped early: " + stop_reason_);
+    console_.info(fmt::format("done: {} steps in {}", step_, directory_.string()));
+    log_lost_console();
+    log_->event("done", step_,
+                runner_.traffic(options_.devices));  // The last line of a finished run.
+  }
 
   const TrainHParams& p() const { return session_.train(); }
   bool complete() const { return step_ >= p().num_train_steps || !stop_reason_.empty(); }
@@ -116,358 +452,14 @@ struct Trainer::Impl {
   std::string stop_reason_;  // Why to end before num_train_steps; "": continue.
   std::string graph_hash_;   // Of the traced training step.
   int64_t skipped_ = 0;      // Skipped steps, of step_.
-  int stopped_by_ = 0;       // The signal that ended this start; 0: none.
   bool console_loss_logged_ = false;
 };
 
-Trainer::Impl::Impl(const ExperimentConfig& config, const RunOptions& options,
-                    const std::vector<Device*>& devices, ProcessGroup& processes)
-    : options_(options),
-      device_(*devices.at(0)),
-      processes_(processes),
-      directory_(options.job_log_dir),
-      lock_(lock_run(options, processes)),
-      hparams_toml_(prepare_run(config, options, processes)),
-      session_(config,
-               {.run_directory = directory_,
-                .input_directory = options.input_directory,
-                .devices = options.devices,
-                .keeps_tokenizer = !options.dry_run,
-                .allocates = options.mode != RunMode::kPlan,
-                .on_stage = graph_dumper(options_, processes)},
-               devices, processes),
-      throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
-                  devices_at_once(options, processes)),
-      early_stopper_(p().early_stopping),
-      store_(directory_ / "checkpoints"),
-      console_(options.verbosity == Verbosity::kSilent || !processes.is_first()
-                   ? Console::Mode::kSilent
-                   : Console::detect()),
-      runner_(session_, options.profile, directory_ / "trace.json.gz", console_) {
-  begin();
-}
+}  // namespace
 
-void Trainer::Impl::begin() {
-  check_metric(session_.evaluation(), "early_stopping.metric", p().early_stopping.metric);
-  check_metric(session_.evaluation(), "save_keep_best", p().save_keep_best);
-  graph_hash_ = graph_hash(session_.train_graph());
-  if (options_.mode == RunMode::kPlan) return;
-  std::optional<RestoredState> restored;
-  // With --restart a dry run must ignore the existing run, which it cannot set aside.
-  if (!options_.dry_run || !options_.restart)
-    restored = restore_newest(session_.executor(), store_, processes_, on_damage(options_),
-                              [this](const std::string& line) { console_.info(line); });
-  if (restored) {
-    go_on_from(*restored);
-  } else {
-    initialise_state(session_.executor(), session_.task().model().parameters(),
-                     static_cast<uint64_t>(p().seed), options_.threads);
-    if (!p().init_from.directory.empty()) take_weights(p().init_from, session_, console_);
-  }
-  if (options_.mode == RunMode::kTrain && !options_.dry_run && processes_.is_first()) {
-    write_plan_files(directory_, session_.plan());
-    drawing_ = std::make_unique<GraphDrawing>(session_.train_graph(), directory_ / "graph");
-    if (!drawing_->note().empty()) console_.info("note: " + drawing_->note());
-  }
+std::unique_ptr<BaseRun> train_run(const ExperimentConfig& config, const RunOptions& options,
+                                   const std::vector<Device*>& devices, ProcessGroup& processes) {
+  return std::make_unique<Trainer>(config, options, devices, processes);
 }
-
-void Trainer::Impl::go_on_from(const RestoredState& restored) {
-  const CheckpointInfo& info = restored.info;
-  if (options_.mode == RunMode::kTrain) {
-    const LoopState state = loop_state_of(info);
-    const std::string mesh = session_.mesh().text();
-    const std::string change = describe_change(info.hparams, hparams_toml_);
-    // The configuration may have changed what ends a run.
-    if (change.empty()) stop_reason_ = state.stop_reason;
-    if (!state.mesh.empty() && state.mesh != mesh) {
-      console_.info(
-          fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
-                      info.step, state.mesh, mesh));
-    } else if (change.empty() && info.graph_hash != graph_hash_) {
-      console_.info(
-          "note: this build computes a step in another way than the one that saved step " +
-          std::to_string(info.step) + "; losses may differ by rounding");
-    }
-    if (!change.empty())
-      console_.info(
-          fmt::format("note: step {} was saved with another configuration: {}", info.step, change));
-    early_stopper_.restore(state.early_stopper);
-    // Imported weights have no input position: the input starts at its beginning.
-    if (state.input.position > 0 || !state.input.cursors.empty())
-      session_.input().restore(state.input);
-    corrupt_records_.restore(state.input);
-    session_.evaluation().restore(state.evals);
-  }
-  step_ = info.step;
-  saved_step_ = info.step;
-  damaged_ = restored.damaged;
-}
-
-int Trainer::Impl::run() {
-  if (options_.mode == RunMode::kPlan) {
-    warn_of_layouts(session_, console_);
-    console_.info(plan_text(session_.plan()));
-    return 0;
-  }
-  introduce_run(fmt::format("{} in {}", options_.experiment, directory_.string()), session_,
-                device_, console_);
-  if (complete()) {
-    console_.info(fmt::format("{} is complete: {} steps done{}{}", directory_.string(), step_,
-                              stop_reason_.empty() ? "" : "; ", stop_reason_));
-    return 0;
-  }
-  if (options_.dry_run) {
-    console_.info("dry run: ready to take step " + std::to_string(step_ + 1));
-    return 0;
-  }
-  open_logs();
-  try {
-    return train();
-  } catch (const std::exception& error) {
-    if (drawing_) drawing_->cancel();
-    note_failure(error_text(error));
-    throw;
-  }
-}
-
-void Trainer::Impl::open_logs() {
-  log_ = processes_.is_first() ? std::make_unique<RunLog>(directory_, step_)
-                               : std::make_unique<RunLog>();
-  if (processes_.is_first() && step_ > 0) {
-    const std::string gaps = describe_log_gaps(read_log(directory_ / "metrics.jsonl"), step_,
-                                               p().metrics_interval_steps);
-    if (!gaps.empty()) console_.info("note: " + gaps);
-  }
-  log_->event("start", step_,
-              {{"devices", session_.mesh().num_devices()},
-               {"processes", processes_.size()},
-               {"metrics_interval_steps", static_cast<double>(p().metrics_interval_steps)}});
-  if (saved_step_ < 0) return;
-  std::map<std::string, double> details;
-  if (damaged_ > 0) details["damaged"] = static_cast<double>(damaged_);
-  log_->event("restore", step_, details);
-  console_.info(fmt::format("restored step {}", step_));
-}
-
-// An error of the log must not hide the failure itself.
-void Trainer::Impl::note_failure(const std::string& reason) noexcept {
-  try {
-    log_lost_console();
-    log_->event("failed", step_, reason);
-  } catch (const std::exception&) {
-  }
-}
-
-// The run continues without a console; only the log can report that.
-void Trainer::Impl::log_lost_console() {
-  if (console_.loss().empty() || console_loss_logged_) return;
-  console_loss_logged_ = true;
-  log_->event("console_lost", step_, console_.loss());
-}
-
-int Trainer::Impl::train() {
-  const StopSignal stop;
-  auto saving = std::make_unique<ProcessGroup>(
-      processes_.transport(), std::chrono::seconds(p().collective_timeout_seconds), kSavingChannel);
-  const StallProbes::Registration probe = processes_.stall_probes().add(
-      [saving = saving.get()](auto least) { return saving->stall_probes().stalled(least); });
-  const RetentionPolicy retention{.newest = p().save_max_to_keep,
-                                  .every_steps = p().save_keep_every_steps,
-                                  .best = !p().save_keep_best.empty()};
-  saver_ = std::make_unique<CheckpointSaver>(store_, retention, std::move(saving));
-  // A step updates no array that is still to be saved.
-  session_.executor().guard_writes(
-      [reads = saver_->reads()](const DeviceBuffer& buffer) { reads->await(buffer); });
-  if (!p().save_keep_best.empty())
-    for (const auto& [step, value] :
-         values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
-      saver_->set_metric(step, value);
-  step_until_complete(stop);
-  if (stopped_by_ == 0) finish();
-  return 0;
-}
-
-void Trainer::Impl::step_until_complete(const StopSignal& stop) {
-  while (!complete()) {
-    // Pax's order: save the state before the step, train, evaluate, stop early.
-    if (is_due(step_, p().save_interval_steps)) save();
-    const Clock::time_point begin = Clock::now();
-    const Outlook outlook = agreed_outlook(stop);
-    if (outlook.signal != 0) {
-      StopSignal::heed();
-      stopped_by_ = outlook.signal;
-      return leave(outlook.signal);
-    }
-    train_step(begin, outlook.has_batch);
-    if (is_due(step_, p().eval_interval_steps) || step_ == p().num_train_steps) evaluate();
-    if (session_.samples() && (is_due(step_, p().sample.interval_steps) || complete()))
-      report_samples(*session_.samples(), step_, *log_, console_);
-    report_saves();
-    log_lost_console();
-    if (drawing_ && drawing_->is_done()) drawing_.reset();
-  }
-}
-
-// Agreement between steps. All processes learn whether one cannot make another step before any
-// process starts a step in which it would wait for that one.
-Trainer::Impl::Outlook Trainer::Impl::agreed_outlook(const StopSignal& stop) {
-  const int64_t has_batch = session_.input().await_next() ? 1 : 0;
-  const int64_t agreed = processes_.all_reduce_max(2 * stop.requested() + has_batch,
-                                                   fmt::format("step {}", step_ + 1));
-  // A signal takes precedence over the end of the input.
-  return {static_cast<int>(agreed / 2), agreed % 2 == 1};
-}
-
-// Saves and prints how to resume. The sender of the signal may kill this process soon.
-void Trainer::Impl::leave(int signal) {
-  const Deadline deadline(std::chrono::seconds(p().stop_deadline_seconds), [this] {
-    const std::string message = fmt::format(
-        "runexp: told to stop, but step {} was not saved within {} s "
-        "(task.train.stop_deadline_seconds); what was saved before remains\n",
-        step_, p().stop_deadline_seconds);
-    std::fputs(message.c_str(), stderr);  // fmt::print throws if standard error is closed.
-    if (processes_.transport()) processes_.transport()->abort(1);
-    std::_Exit(1);
-  });
-  if (drawing_) drawing_->cancel();
-  save();
-  saver_->wait();
-  report_saves();
-  log_lost_console();
-  log_->event("preempt", step_, runner_.traffic(options_.devices));
-  console_.info(step_ == 0 ? fmt::format("{}: no step was taken yet", StopSignal::name(signal))
-                           : fmt::format("{}: saved step {}; the same command goes on from there",
-                                         StopSignal::name(signal), step_));
-}
-
-void Trainer::Impl::train_step(Clock::time_point begin, bool has_batch) {
-  if (!has_batch)
-    fail(
-        "the training input ended after {} batches, before num_train_steps={}; let it repeat, or "
-        "train for fewer steps",
-        step_, p().num_train_steps);
-  std::optional<Batch> batch = session_.input().get_next();
-  if (!batch) batch = padding_batch(session_.input().specification());
-  const double input_wait = session_.input().take_wait_seconds();
-  const StepResult result = runner_.run(*batch, step_);
-  ++step_;
-  throughput_.add_step(seconds_since(begin));
-  session_.input().recycle(std::move(*batch));
-  record(result, input_wait);
-  check_health(result);
-}
-
-void Trainer::Impl::check_health(const StepResult& result) {
-  skipped_ = result.skipped;
-  if (!result.applied) {
-    log_->event("skip", step_);
-    console_.info(fmt::format("step {} skipped: loss {:.6g}, gradient norm {:.6g}", step_,
-                              result.loss, result.grad_norm));
-    const int64_t limit = session_.task().learner().hparams().max_skipped_in_a_row;
-    if (limit > 0 && result.skipped_in_a_row >= limit)
-      fail(
-          "{} steps in a row were skipped, the last with loss {} and gradient norm {}; lower the "
-          "learning rate, or look at the batches (max_skipped_in_a_row)",
-          result.skipped_in_a_row, result.loss, result.grad_norm);
-    if (most_are_skipped(skipped_, p().num_train_steps)) fail_of_skips(p().num_train_steps);
-  } else if (!std::isfinite(result.loss)) {
-    fail(
-        "the loss is {} at step {}, and skip_nonfinite_steps is off; lower the learning rate, or "
-        "go back to an earlier checkpoint",
-        result.loss, step_);
-  }
-}
-
-void Trainer::Impl::fail_of_skips(int64_t steps) const {
-  fail(
-      "the run has failed: {} of its {} steps were skipped, which is more than half, since their "
-      "loss or gradient was not finite or too large; lower the learning rate, or look at the "
-      "batches",
-      skipped_, steps);
-}
-
-void Trainer::Impl::record(const StepResult& result, double input_wait) {
-  const bool last = step_ == p().num_train_steps;
-  const TrainLine line{.step = step_,
-                       .loss = result.loss,
-                       .learning_rate = result.learning_rate,
-                       .grad_norm = result.grad_norm,
-                       .tokens = step_ * session_.tokens_per_step(),
-                       .tokens_per_sec = throughput_.tokens_per_second(),
-                       .step_time = throughput_.step_seconds(),
-                       .mfu = throughput_.mfu(),
-                       .input_wait = input_wait,
-                       .skipped = result.skipped,
-                       .metrics = result.metrics,
-                       .parameter_norms = result.parameter_norms};
-  if (last || is_due(step_, p().metrics_interval_steps)) log_->train(line);
-  if (last || is_due(step_, p().summary_interval_steps)) log_->summarise(line);
-  console_.progress({.step = step_,
-                     .num_steps = p().num_train_steps,
-                     .loss = result.loss,
-                     .tokens_per_second = throughput_.smooth_tokens_per_second(),
-                     .mfu = throughput_.smooth_mfu(),
-                     .seconds_left = throughput_.seconds_for(p().num_train_steps - step_)});
-}
-
-void Trainer::Impl::evaluate() {
-  const EvalReport report = session_.evaluation().run(processes_);
-  if (report.metrics.empty()) return;
-  log_->eval(step_, report.metrics);
-  print_evaluation(step_, report, &console_);
-  if (const auto problem = undefined_loss(report.metrics))
-    fail(
-        "the run has failed: {} after step {}; lower the learning rate, or go back to an earlier "
-        "checkpoint",
-        *problem, step_);
-  if (!p().save_keep_best.empty()) saver_->set_metric(step_, report.metrics.at(p().save_keep_best));
-  stop_reason_ =
-      processes_.broadcast(early_stopper_.observe(report.metrics), "whether to stop early");
-}
-
-void Trainer::Impl::save() {
-  if (step_ == saved_step_ || step_ == 0) return;
-  CheckpointInfo info{.step = step_,
-                      .seed = static_cast<uint64_t>(p().seed),
-                      .hparams = hparams_toml_,
-                      .graph_hash = graph_hash_};
-  const InputState input = merged_input_states(session_.input().state(), processes_);
-  corrupt_records_.report(input, step_, *log_, console_);
-  std::map<std::string, InputState> evals;
-  for (const auto& [dataset, state] : session_.evaluation().states())
-    evals[dataset] = merged_input_states(state, processes_);
-  put_loop_state({.input = input,
-                  .evals = std::move(evals),
-                  .stop_reason = stop_reason_,
-                  .early_stopper = early_stopper_.state(),
-                  .mesh = session_.mesh().text()},
-                 &info);
-  saver_->save(info, checkpoint_arrays(session_.executor()));
-  saved_step_ = step_;
-}
-
-void Trainer::Impl::report_saves() {
-  for (const CheckpointSaver::Saved& saved : saver_->take_saved())
-    log_->event("save", saved.step,
-                {{"bytes", saved.bytes}, {"seconds", saved.seconds}, {"stall", saved.stall}});
-}
-
-void Trainer::Impl::finish() {
-  if (most_are_skipped(skipped_, step_)) fail_of_skips(step_);
-  save();
-  saver_->wait();
-  report_saves();
-  if (!stop_reason_.empty()) console_.info("stopped early: " + stop_reason_);
-  console_.info(fmt::format("done: {} steps in {}", step_, directory_.string()));
-  log_lost_console();
-  log_->event("done", step_,
-              runner_.traffic(options_.devices));  // The last line of a finished run.
-}
-
-Trainer::Trainer(const ExperimentConfig& config, const RunOptions& options,
-                 const std::vector<Device*>& devices, ProcessGroup& processes)
-    : impl_(std::make_unique<Impl>(config, options, devices, processes)) {}
-Trainer::~Trainer() = default;
-int Trainer::run() { return impl_->run(); }
 
 }  // namespace tessera

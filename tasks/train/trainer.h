@@ -9,26 +9,14 @@
 
 #include "core/backend/backend.h"
 #include "core/runtime/comm/process_group.h"
-#include "tasks/base_run.h"
 #include "tasks/config/experiment.h"
 #include "tasks/config/run_options.h"
 
 namespace tessera {
 
-class Trainer final : public BaseRun {
- public:
-  // Arguments as of make_run (tasks/modes/make_run.h).
-  Trainer(const ExperimentConfig& config, const RunOptions& options,
-          const std::vector<Device*>& devices, ProcessGroup& processes);
-  ~Trainer() override;
-
-  // The exit code: 0 when done, or when any process of the run was stopped by SIGTERM or Ctrl-C and
-  // the run was saved.
-  int run() override;
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
+// Arguments as of make_run (tasks/modes/make_run.h). The exit code is 0 when done, or when any
+// process of the run was stopped by SIGTERM or Ctrl-C and the run was saved.
+std::unique_ptr<BaseRun> train_run(const ExperimentConfig& config, const RunOptions& options,
+                                   const std::vector<Device*>& devices, ProcessGroup& processes);
 
 }  // namespace tessera

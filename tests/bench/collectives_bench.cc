@@ -12,7 +12,7 @@
 
 #include <fmt/core.h>
 
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/graph/op.h"
 #include "core/runtime/comm/cpu_communicator.h"
 

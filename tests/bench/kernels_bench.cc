@@ -16,7 +16,7 @@
 #include <fmt/core.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/backend/reference/array.h"
 #include "core/base/random.h"
 #include "core/graph/op.h"
@@ -139,7 +139,7 @@ Timing time_node(const Graph& graph, const Node& node, int64_t integers, Device&
   std::vector<std::byte*> outputs;
   Timing timing{.seconds = 1e9, .flops = node_flops(graph, node)};
   for (const ValueId id : node.inputs) {
-    buffers.emplace_back(graph.type(id), static_cast<uint64_t>(id), integers);
+    buffers.emplace_back(graph.type(id), id.index(), integers);
     inputs.push_back(buffers.back().data());
     timing.bytes += static_cast<double>(graph.type(id).bytes());
   }

@@ -12,28 +12,6 @@
 namespace tessera {
 namespace {
 
-struct Outcome {
-  int code = 0;
-  std::string output;
-};
-
-Outcome run(const TemporaryDirectory& directory, const std::string& program,
-            const std::vector<std::string>& arguments) {
-  Child child(program, arguments, directory / "output.txt");
-  const int code = child.wait();
-  return {code, child.output()};
-}
-
-// Pairs of "--set" and its argument.
-std::vector<std::string> with_settings(std::vector<std::string> arguments,
-                                       const std::vector<std::string>& settings) {
-  for (const std::string& setting : settings) {
-    arguments.emplace_back("--set");
-    arguments.push_back(setting);
-  }
-  return arguments;
-}
-
 std::string text_for_training() {
   std::string text;
   for (int i = 0; i < 600; ++i)
@@ -44,9 +22,10 @@ std::string text_for_training() {
 
 TEST_CASE("c4 experiments are listed, and described with Pax's defaults") {
   const TemporaryDirectory directory;
-  REQUIRE_THAT(run(directory, "runexp", {"--list"}).output,
+  REQUIRE_THAT(run_program(directory.path(), "runexp", {"--list"}).output,
                Catch::Contains("c4.Spmd1B ") && Catch::Contains("c4.Spmd1BSmoke "));
-  const Outcome described = run(directory, "runexp", {"--exp=c4.Spmd1B", "--describe"});
+  const Ended described =
+      run_program(directory.path(), "runexp", {"--exp=c4.Spmd1B", "--describe"});
   REQUIRE(described.code == 0);
   for (const std::string line :
        {"mesh.ici_mesh_shape = [1, 4, 1]", "input.global_batch_size = 128",
@@ -58,16 +37,17 @@ TEST_CASE("c4 experiments are listed, and described with Pax's defaults") {
         "schedule_tpl.decay_end = 300000", "remat_policy = \"save_nothing\"",
         "save_max_to_keep = 10"})
     REQUIRE_THAT(described.output, Catch::Contains(line));
-  REQUIRE_THAT(run(directory, "runexp", {"--exp=c4.Spmd1B", "--diff=c4.Spmd1BSmoke"}).output,
-               Catch::Contains("task.model.lm_tpl.num_layers: 13 -> 2"));
+  REQUIRE_THAT(
+      run_program(directory.path(), "runexp", {"--exp=c4.Spmd1B", "--diff=c4.Spmd1BSmoke"}).output,
+      Catch::Contains("task.model.lm_tpl.num_layers: 13 -> 2"));
 }
 
 TEST_CASE("c4.Spmd1B is planned for its four devices without data or devices") {
   const TemporaryDirectory directory;
-  const Outcome got = run(directory, "runexp",
-                          {"--exp=c4.Spmd1B", "--mode=plan", "--set",
-                           "flat_tokens_path=" + (directory / "missing.h5").string(),
-                           "--job_log_dir=" + (directory / "run").string()});
+  const Ended got = run_program(directory.path(), "runexp",
+                                {"--exp=c4.Spmd1B", "--mode=plan", "--set",
+                                 "flat_tokens_path=" + (directory / "missing.h5").string(),
+                                 "--job_log_dir=" + (directory / "run").string()});
   INFO(got.output);
   REQUIRE(got.code == 0);
   REQUIRE_THAT(got.output, Catch::Contains("1104619904"));
@@ -76,8 +56,8 @@ TEST_CASE("c4.Spmd1B is planned for its four devices without data or devices") {
 
 TEST_CASE("percore_batch_size needs a declared mesh") {
   const TemporaryDirectory directory;
-  const Outcome got =
-      run(directory, "runexp", {"--exp=c4.Spmd1B", "--describe", "--set", "ici_mesh_shape=[]"});
+  const Ended got = run_program(directory.path(), "runexp",
+                                {"--exp=c4.Spmd1B", "--describe", "--set", "ici_mesh_shape=[]"});
   REQUIRE(got.code == 2);
   REQUIRE_THAT(got.output,
                Catch::Contains("percore_batch_size=32 is per device of a declared mesh, but "
@@ -88,15 +68,15 @@ TEST_CASE("c4.Spmd1BSmoke learns from synthetic data and from a flat-tokens file
   const TemporaryDirectory directory;
   write_bytes(directory / "text.txt", text_for_training());
   const std::string tokens = (directory / "tokens.h5").string();
-  const Outcome built = run(directory, "flat_tokens",
-                            {"build", "--output=" + tokens, (directory / "text.txt").string()});
+  const Ended built =
+      run_program(directory.path(), "flat_tokens",
+                  {"build", "--output=" + tokens, (directory / "text.txt").string()});
   INFO(built.output);
   REQUIRE(built.code == 0);
   const auto train = [&](const std::string& name, const std::vector<std::string>& settings) {
-    const Outcome got =
-        run(directory, "runexp",
-            with_settings({"--exp=Spmd1BSmoke", "--job_log_dir=" + (directory / name).string()},
-                          settings));
+    const Ended got = run_program(
+        directory.path(), "runexp",
+        {"--exp=Spmd1BSmoke", "--job_log_dir=" + (directory / name).string()}, settings);
     INFO(got.output);
     REQUIRE(got.code == 0);
     const std::vector<std::string> losses = values_of(directory / name, "loss");
@@ -112,12 +92,12 @@ TEST_CASE("c4.Spmd1BSmoke takes the same steps on one, four and eight devices") 
   const TemporaryDirectory directory;
   const auto losses = [&](const std::string& name, const std::string& mesh) {
     const int64_t devices = mesh == "[1,1,1]" ? 1 : mesh == "[1,4,1]" ? 4 : 8;
-    const Outcome got =
-        run(directory, "runexp",
-            with_settings({"--exp=Spmd1BSmoke", "--job_log_dir=" + (directory / name).string(),
-                           "--devices=" + std::to_string(devices)},
-                          {"ici_mesh_shape=" + mesh, "num_train_steps=5", "compute_dtype=f32",
-                           "task.train.eval_interval_steps=0", "save_interval_steps=5"}));
+    const Ended got =
+        run_program(directory.path(), "runexp",
+                    {"--exp=Spmd1BSmoke", "--job_log_dir=" + (directory / name).string(),
+                     "--devices=" + std::to_string(devices)},
+                    {"ici_mesh_shape=" + mesh, "num_train_steps=5", "compute_dtype=f32",
+                     "task.train.eval_interval_steps=0", "save_interval_steps=5"});
     INFO(got.output);
     REQUIRE(got.code == 0);
     REQUIRE_THAT(got.output, !Catch::Contains("warning"));

@@ -16,14 +16,8 @@ using Settings = std::vector<std::string>;
 // The last line that planning prints, with source line numbers as '#'; the exit code must be 2.
 std::string refusal(const std::string& experiment, const Settings& settings) {
   const TemporaryDirectory directory;
-  std::vector<std::string> arguments = {"--exp=" + experiment, "--mode=plan"};
-  for (const std::string& setting : settings) {
-    arguments.emplace_back("--set");
-    arguments.push_back(setting);
-  }
-  Child child("runexp", arguments, directory / "output.txt");
-  const int code = child.wait();
-  std::string output = child.output();
+  auto [code, output] =
+      run_program(directory.path(), "runexp", {"--exp=" + experiment, "--mode=plan"}, settings);
   INFO(output);
   REQUIRE(code == 2);
   while (!output.empty() && output.back() == '\n') output.pop_back();
@@ -49,7 +43,7 @@ TEST_CASE("rules that give operands clashing layouts are refused at the op") {
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, heads -> mdl"}) ==
           "runexp: layers/attention/dot_product_attention.cc:#: attention: query has heads/mdl, "
           "key has kv_heads; split "
-          "both alike with rules.activations [in lm.transformer.x_layers[0].attention]");
+          "both the same way with rules.activations [in lm.transformer.x_layers[0].attention]");
   REQUIRE(refused_alike(kLm, {"rules.activations=batch -> data, seq -> mdl"}) ==
           "runexp: layers/attention/dot_product_attention.cc:#: attention: seq of query is split "
           "over mdl; reshard it to "

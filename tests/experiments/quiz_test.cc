@@ -9,44 +9,34 @@
 namespace tessera {
 namespace {
 
-std::vector<std::string> flags(const TemporaryDirectory& directory,
-                               const std::vector<std::string>& more = {}) {
-  std::vector<std::string> all = {"--exp=CopyQuiz", "--job_log_dir=" + (directory / "run").string(),
-                                  "--threads=1"};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 int run(const TemporaryDirectory& directory, const std::vector<std::string>& more,
         std::string* output = nullptr) {
-  Child child("runexp", flags(directory, more), directory / "output.txt");
-  const int code = child.wait();
-  if (output != nullptr) *output = child.output();
-  INFO(child.output());
-  REQUIRE((code == 0 || code == 2));
-  return code;
-}
-
-std::vector<double> numbers(const TemporaryDirectory& directory, const std::string& key) {
-  std::vector<double> values;
-  for (const std::string& value : values_of(directory / "run", key))
-    values.push_back(std::stod(value));
-  return values;
+  std::vector<std::string> arguments = {
+      "--exp=CopyQuiz", "--job_log_dir=" + (directory / "run").string(), "--threads=1"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const Ended ended = run_program(directory.path(), "runexp", arguments);
+  if (output != nullptr) *output = ended.output;
+  INFO(ended.output);
+  REQUIRE((ended.code == 0 || ended.code == 2));
+  return ended.code;
 }
 
 TEST_CASE("a model that learns to copy answers multiple choice and generates copies") {
   const TemporaryDirectory directory;
   std::string output;
   REQUIRE(run(directory, {}, &output) == 0);
-  const std::vector<double> choices = numbers(directory, "eval/questions/choice/accuracy");
-  const std::vector<double> copies = numbers(directory, "eval/validation/copy/exact_match");
+  const std::vector<double> choices =
+      numbers_of(directory / "run", "eval/questions/choice/accuracy");
+  const std::vector<double> copies =
+      numbers_of(directory / "run", "eval/validation/copy/exact_match");
   REQUIRE(choices.size() == 4);
   REQUIRE(copies.size() == 4);
   REQUIRE(choices.back() > 0.95);
   REQUIRE(copies.back() > 0.9);
-  REQUIRE(numbers(directory, "eval/questions/choice/questions").back() == 32.0);
-  REQUIRE(numbers(directory, "eval/validation/copy/examples").back() == 64.0);
-  REQUIRE(numbers(directory, "eval/questions/choice/normalised_accuracy").back() == choices.back());
+  REQUIRE(numbers_of(directory / "run", "eval/questions/choice/questions").back() == 32.0);
+  REQUIRE(numbers_of(directory / "run", "eval/validation/copy/examples").back() == 64.0);
+  REQUIRE(numbers_of(directory / "run", "eval/questions/choice/normalised_accuracy").back() ==
+          choices.back());
   REQUIRE_THAT(output, Catch::Contains("questions/choice"));
   REQUIRE(std::filesystem::exists(directory / "run/summaries/questions/choice"));
 
@@ -65,8 +55,8 @@ TEST_CASE("an untrained model guesses") {
   const TemporaryDirectory directory;
   REQUIRE(run(directory, {"--set", "num_train_steps=1"}) == 0);
   // 32 questions with four answers: five standard deviations are 0.38.
-  REQUIRE(numbers(directory, "eval/questions/choice/accuracy").back() < 0.63);
-  REQUIRE(numbers(directory, "eval/validation/copy/exact_match").back() < 0.2);
+  REQUIRE(numbers_of(directory / "run", "eval/questions/choice/accuracy").back() < 0.63);
+  REQUIRE(numbers_of(directory / "run", "eval/validation/copy/exact_match").back() < 0.2);
 }
 
 TEST_CASE("a plugin's metrics are checked before the run") {

@@ -20,17 +20,10 @@ namespace fs = std::filesystem;
 std::string output_of(const fs::path& directory, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(),
                    {"--exp=quickstart.SourceLm", "--job_log_dir=" + (directory / "run").string()});
-  Child child("runexp", arguments, directory / "output.txt");
-  const int code = child.wait();
-  INFO(child.output());
-  REQUIRE(code == 0);
-  return child.output();
-}
-
-std::vector<double> numbers(const fs::path& run, const std::string& key) {
-  std::vector<double> values;
-  for (const std::string& value : values_of(run, key)) values.push_back(std::stod(value));
-  return values;
+  const Ended ended = run_program(directory, "runexp", arguments);
+  INFO(ended.output);
+  REQUIRE(ended.code == 0);
+  return ended.output;
 }
 
 double mean_of_last(const std::vector<double>& values, size_t count) {
@@ -87,7 +80,7 @@ TEST_CASE("SourceLm is better than a unigram model after a hundred steps") {
   output_of(directory.path(),
             {"--threads=2", "--set", "num_train_steps=100", "--set", "sample_length=0", "--set",
              "eval_inputs.validation.num_batches=16"});
-  const std::vector<double> losses = numbers(directory / "run", "loss");
+  const std::vector<double> losses = numbers_of(directory / "run", "loss");
   REQUIRE(losses.size() == 100);
   // Initially every byte is about equally likely: ln 264 = 5.58.
   REQUIRE(losses.front() == Approx(5.5).margin(0.2));
@@ -95,18 +88,18 @@ TEST_CASE("SourceLm is better than a unigram model after a hundred steps") {
   // 2.34 to 2.41 on the validation split.
   REQUIRE(mean_of_last(losses, 20) < 2.9);
   REQUIRE(largest_of_last(losses, 20) < 3.4);
-  REQUIRE(numbers(directory / "run", "eval/validation/log_pplx").back() < 2.7);
+  REQUIRE(numbers_of(directory / "run", "eval/validation/log_pplx").back() < 2.7);
 }
 
 TEST_CASE("a full run of SourceLm is as good as the README says", "[full]") {
   const TemporaryDirectory directory;
   output_of(directory.path(), {"--set", "sample_length=0"});
-  const std::vector<double> losses = numbers(directory / "run", "loss");
+  const std::vector<double> losses = numbers_of(directory / "run", "loss");
   REQUIRE(losses.size() == 1500);
   // The README says "from 5.5 nats per byte to about 1.0". Right products gave 1.055 and 1.062 and
   // no late loss above 1.7; wrong products of a few shapes gave 1.435 and single losses up to 4.3.
   REQUIRE(losses.front() == Approx(5.5).margin(0.2));
-  REQUIRE(numbers(directory / "run", "eval/validation/log_pplx").back() < 1.15);
+  REQUIRE(numbers_of(directory / "run", "eval/validation/log_pplx").back() < 1.15);
   REQUIRE(largest_of_last(losses, 300) < 2.0);
 }
 

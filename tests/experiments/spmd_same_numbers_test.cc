@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // An experiment gives the same numbers on every mesh: initial weights, first loss, gradients and
 // loss curve against one device, in the executor on CPU devices.
+#include <chrono>
+#include <cmath>
+#include <random>
 #include <set>
+#include <thread>
 
 #include "tests/support/catch.h"
 #include "tests/support/spmd_trial.h"
@@ -119,5 +123,106 @@ TEST_CASE("the same mesh gives the same bits in a second run", "[levels]") {
   REQUIRE(same_bits(first.trained, second.trained));
 }
 
+// Computing in bf16 on a mesh. bf16 rounds to 8 bits, so each of about thirty operations adds a
+// relative error of up to 2^-9, a different one where a product is summed in parts: two meshes
+// differ from each other as much as each differs from f32. A mesh must be as close to f32 as one
+// device is.
+
+SpmdCase in_f32(SpmdCase trial) {
+  trial.compute = DType::kF32;
+  return trial;
+}
+
+void require_near(const SpmdCase& trial) {
+  INFO(trial.text());
+  const SpmdRun& exact = one_device_run(in_f32(trial));
+  const SpmdRun& one = one_device_run(trial);
+  const SpmdRun run = run_spmd(trial);
+  REQUIRE(run.weights == one.weights);  // Weights are f32.
+  // A loss is a mean over some hundred tokens: errors cancel to less than one rounding.
+  const SpmdDifference apart = difference(run, one);
+  REQUIRE(apart.loss <= 0x1p-9);
+  REQUIRE(apart.norm <= 0x1p-7);
+  // Each gradient: at most 1.5 times as far from f32 as one device's.
+  for (const auto& [path, gradient] : exact.gradients) {
+    INFO(path);
+    const double floor = 0x1p-9 * gradient_norm(gradient) + 1e-6 * exact.norms.at(0);
+    REQUIRE(gradient_distance(run.gradients.at(path), gradient) <=
+            1.5 * gradient_distance(one.gradients.at(path), gradient) + floor);
+  }
+  // Ten steps at this rate move the loss by far more than this.
+  REQUIRE(apart.curve <= 0x1p-7);
+}
+
+TEST_CASE("a mesh that computes in bf16 is as close to f32 as one device") {
+  require_near(
+      {.model = kGpt2, .ici = {1, 2, 2}, .strategy = "fsdp and tensor", .compute = DType::kBF16});
+  require_near({.model = kLlama,
+                .ici = {1, 4, 1},
+                .strategy = "fsdp",
+                .repeated = true,
+                .remat = "save_nothing",
+                .compute = DType::kBF16});
+}
+
+TEST_CASE("every strategy in bf16 is as close to f32 as one device", "[full][levels]") {
+  for (const TrialRules& each : strategies())
+    for (const TrialModel model : {kGpt2, kLlama, kPax})
+      for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 2, 2}, {1, 2, 4}})
+        require_near({.model = model,
+                      .ici = shape,
+                      .strategy = each.name,
+                      .repeated = true,
+                      .compute = DType::kBF16,
+                      .steps = 50});
+}
+
+// With random delays of devices a step gives the same bits: the order of a sum does not depend on
+// arrival.
+
+// Delays a random device at every collective by up to 200 microseconds.
+BeforeJoining chance_delays(uint32_t seed) {
+  return [seed](int64_t device, int64_t number) {
+    std::mt19937 random(seed + static_cast<uint32_t>(device * 7919 + number));
+    if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+  };
+}
+
+void require_same_bits_under_delays(SpmdCase trial, uint32_t seeds) {
+  INFO(trial.text());
+  const SpmdRun calm = run_spmd(trial);
+  for (uint32_t seed = 1; seed <= seeds; ++seed) {
+    INFO("seed " << seed);
+    const SpmdRun delayed = run_spmd(trial, chance_delays(seed));
+    REQUIRE(delayed.losses == calm.losses);
+    REQUIRE(delayed.norms == calm.norms);
+    REQUIRE(same_bits(delayed.gradients, calm.gradients));
+    REQUIRE(same_bits(delayed.trained, calm.trained));
+  }
+}
+
+TEST_CASE("random delays of devices change no bit of a run") {
+  require_same_bits_under_delays({.model = TrialModel::kGpt2,
+                                  .ici = {2, 2, 1},
+                                  .strategy = "fsdp over replicas",
+                                  .dropout = true,
+                                  .steps = 3},
+                                 2);
+}
+
+TEST_CASE("random delays change no bit, on eight devices, with each strategy", "[full]") {
+  for (const TrialRules& each : strategies())
+    require_same_bits_under_delays({.model = TrialModel::kGpt2,
+                                    .ici = {2, 2, 2},
+                                    .strategy = each.name,
+                                    .repeated = true,
+                                    .dropout = true,
+                                    .remat = "save_nothing",
+                                    .microbatches = 2,
+                                    .steps = 20},
+                                   4);
+}
+
 }  // namespace
+
 }  // namespace tessera

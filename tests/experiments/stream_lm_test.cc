@@ -28,46 +28,24 @@ void write_shards(const fs::path& folder, int shards, int each) {
 }
 
 // A run that takes two seconds.
-class Run {
- public:
-  explicit Run(const fs::path& directory, const std::vector<std::string>& more = {})
-      : directory_(directory),
-        arguments_(
-            {"--exp=StreamLm", "--threads=1", "--job_log_dir=" + (directory / "run").string()}) {
-    for (const char* setting :
-         {"num_train_steps=24", "seq_len=32", "global_batch_size=4", "model_dims=16",
-          "num_layers=1", "num_heads=2", "hidden_dims=32", "warmup_steps=4",
-          "validation_fraction=0.1", "task.train.save_interval_steps=5",
-          "task.train.metrics_interval_steps=1", "task.train.prefetch_batches=1"})
-      set(setting);
-    set("path=" + (directory / "*.jsonl").string());
-    for (const std::string& setting : more) set(setting);
-  }
-  int operator()() {
-    Child child("runexp", arguments_, directory_ / "output.txt");
-    const int code = child.wait();
-    output_ = child.output();
-    return code;
-  }
-  const std::string& output() const { return output_; }
-
- private:
-  void set(const std::string& setting) {
-    arguments_.push_back("--set");
-    arguments_.push_back(setting);
-  }
-  fs::path directory_;
-  std::vector<std::string> arguments_;
-  std::string output_;
-};
+Ended run(const fs::path& directory, std::vector<std::string> settings = {}) {
+  settings.insert(
+      settings.begin(),
+      {"num_train_steps=24", "seq_len=32", "global_batch_size=4", "model_dims=16", "num_layers=1",
+       "num_heads=2", "hidden_dims=32", "warmup_steps=4", "validation_fraction=0.1",
+       "task.train.save_interval_steps=5", "task.train.metrics_interval_steps=1",
+       "task.train.prefetch_batches=1", "path=" + (directory / "*.jsonl").string()});
+  return run_program(
+      directory, "runexp",
+      {"--exp=StreamLm", "--threads=1", "--job_log_dir=" + (directory / "run").string()}, settings);
+}
 
 TEST_CASE("StreamLm trains on shards and scores the validation split, without preparation") {
   const TemporaryDirectory directory;
   write_shards(directory.path(), 6, 100);
-  Run run(directory.path());
-  const int code = run();
-  INFO(run.output());
-  REQUIRE(code == 0);
+  const Ended ended = run(directory.path());
+  INFO(ended.output);
+  REQUIRE(ended.code == 0);
   const auto held_out = values_of(directory / "run", "eval/validation/log_pplx");
   REQUIRE(std::stod(held_out.back()) > 1.0);
   REQUIRE(std::stod(held_out.back()) < 5.6);
@@ -85,27 +63,25 @@ TEST_CASE(
                                              "task.train.eval_interval_steps=0"};
   for (const TemporaryDirectory* directory : {&whole, &broken})
     write_shards(directory->path(), 4, 200);
-  Run undisturbed(whole.path(), in_order);
-  REQUIRE(undisturbed() == 0);
+  REQUIRE(run(whole.path(), in_order).code == 0);
 
   const std::string text = read_bytes(broken / "02.jsonl");
   const size_t at = text.find("number 415");
   write_bytes(broken / "02.jsonl", text.substr(0, at) + "\n" + text.substr(at));
-  Run run(broken.path(), in_order);
-  const int failed = run();
-  INFO(run.output());
-  REQUIRE(failed == 1);
-  REQUIRE_THAT(run.output(), Contains("02.jsonl:16"));
+  const Ended failed = run(broken.path(), in_order);
+  INFO(failed.output);
+  REQUIRE(failed.code == 1);
+  REQUIRE_THAT(failed.output, Contains("02.jsonl:16"));
   const size_t steps = losses_of(broken / "run").size();
   REQUIRE(steps > 5);
   REQUIRE(steps < 24);
   REQUIRE(fs::exists(broken / "run/checkpoints/step_0000000010"));
 
   write_bytes(broken / "02.jsonl", text);
-  const int code = run();
-  INFO(run.output());
-  REQUIRE(code == 0);
-  REQUIRE_THAT(run.output(), Contains("restored step"));
+  const Ended resumed = run(broken.path(), in_order);
+  INFO(resumed.output);
+  REQUIRE(resumed.code == 0);
+  REQUIRE_THAT(resumed.output, Contains("restored step"));
   REQUIRE(losses_of(broken / "run") == losses_of(whole / "run"));
 }
 
@@ -116,17 +92,16 @@ TEST_CASE("skipped documents are counted on the console and in metrics.jsonl") {
     const fs::path file = directory / fmt::format("{:02}.jsonl", shard);
     write_bytes(file, "{\"text\": 7}\n" + read_bytes(file));
   }
-  Run strict(directory.path());
-  REQUIRE(strict() == 1);
-  REQUIRE_THAT(strict.output(), Contains(".jsonl:1"));
+  const Ended strict = run(directory.path());
+  REQUIRE(strict.code == 1);
+  REQUIRE_THAT(strict.output, Contains(".jsonl:1"));
 
-  Run run(directory.path(), {"broken_documents=skip"});
   fs::remove_all(directory / "run");
-  const int code = run();
-  INFO(run.output());
-  REQUIRE(code == 0);
-  REQUIRE_THAT(run.output(),
-               Contains("step 5: 4 broken documents were left out so far; the first:") &&
+  const Ended ended = run(directory.path(), {"broken_documents=skip"});
+  INFO(ended.output);
+  REQUIRE(ended.code == 0);
+  REQUIRE_THAT(ended.output,
+               Contains("step 5: 4 corrupt documents have been skipped so far; the first:") &&
                    Contains(".jsonl:1"));
   const std::string lines = read_bytes(directory / "run/metrics.jsonl");
   REQUIRE_THAT(lines, Contains("{\"event\": \"broken_documents\", \"step\": 5, \"count\": 4}"));

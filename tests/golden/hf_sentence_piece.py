@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads exported tokenizers with `transformers` and compares their ids with Tessera's, for
-tests/tasks/interop/hf_sentence_piece_test.cc.
+tests/tasks/interop/hf_tokenizer_test.cc.
 
 `python3 tests/golden/hf_sentence_piece.py DIR...`: DIR has the files of an export and texts.json, a
 list of objects with `text`, `ids`, `with_special` (special tokens as names in the text are

@@ -80,19 +80,13 @@ TEST_CASE("a single token has no next-token label") {
 // Ids 0 to 99; the last digit of an id is its number of bytes.
 class DigitTokenizer final : public Tokenizer {
  public:
-  const std::string& name() const override { return name_; }
-  const std::string& fingerprint() const override { return name_; }
-  const std::string& definition() const override { return name_; }
-  int64_t vocab_size() const override { return 100; }
+  DigitTokenizer() {
+    start_id_ = 77;
+    for (size_t id = 0; id < 100; ++id)
+      texts_.push_back({TokenText::Kind::kText, std::string(id % 10, 'x')});
+  }
   using Tokenizer::encode;
   void encode(std::string_view, std::vector<int32_t>*) const override {}
-  std::string decode(const std::vector<int32_t>&) const override { return ""; }
-  int32_t byte_length(int32_t id) const override { return id % 10; }
-  int32_t start_id() const override { return 77; }
-  std::optional<int32_t> id_of(std::string_view) const override { return std::nullopt; }
-
- private:
-  std::string name_ = "digits";
 };
 
 TEST_CASE("the tokenizer gives the start id and the bytes of text of labels") {

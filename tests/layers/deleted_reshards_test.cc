@@ -130,7 +130,7 @@ Outcome try_all(const LanguageModel::HParams& model, const TrialRules& rules) {
       REQUIRE((fetched || error.find(".cc:") != std::string::npos));  // The line,
       REQUIRE((error.find("place") != std::string::npos ||            // and a fix.
                error.find("reshard") != std::string::npos ||
-               error.find("split both alike") != std::string::npos ||
+               error.find("split both the same way") != std::string::npos ||
                error.find("gather") != std::string::npos));
       ++outcome.caught;
       continue;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initial weights: each distribution's moments, fans, and independence of stacking and threads.
-#include "layers/initialize.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -11,7 +9,9 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "layers/parameter.h"
 #include "tests/support/catch.h"
+#include "tests/support/layer_trial.h"
 
 namespace tessera {
 namespace {
@@ -25,26 +25,20 @@ Parameter parameter_of(InitKind kind, double scale, std::vector<Axis> axes, FanA
   return parameter;
 }
 
-std::vector<float> values_of(const Parameter& parameter, uint64_t seed = 1, int threads = 2) {
-  std::vector<float> values(static_cast<size_t>(parameter.type.elements()));
-  initialize(parameter, seed, std::as_writable_bytes(std::span(values)), threads);
-  return values;
-}
-
 struct Moments {
   double mean = 0, deviation = 0, kurtosis = 0, largest = 0;
 };
 
-Moments moments_of(const std::vector<float>& values) {
+Moments moments_of(const std::vector<double>& values) {
   Moments moments;
   const double count = static_cast<double>(values.size());
-  for (const float value : values) moments.mean += value / count;
+  for (const double value : values) moments.mean += value / count;
   double second = 0, fourth = 0;
-  for (const float value : values) {
+  for (const double value : values) {
     const double centered = value - moments.mean;
     second += centered * centered / count;
     fourth += centered * centered * centered * centered / count;
-    moments.largest = std::max(moments.largest, std::abs(static_cast<double>(value)));
+    moments.largest = std::max(moments.largest, std::abs(value));
   }
   moments.deviation = std::sqrt(second);
   moments.kurtosis = fourth / (second * second);
@@ -53,19 +47,20 @@ Moments moments_of(const std::vector<float>& values) {
 
 TEST_CASE("each distribution has its moments") {
   const std::vector<Axis> axes = {{"a", 1000, {}}, {"b", 1000, {}}};  // Errors of about 1e-3.
-  const Moments normal = moments_of(values_of(parameter_of(InitKind::kGaussian, 0.5, axes)));
+  const Moments normal = moments_of(initial_values(parameter_of(InitKind::kGaussian, 0.5, axes)));
   REQUIRE(normal.mean == Approx(0).margin(2e-3));
   REQUIRE(normal.deviation == Approx(0.5).epsilon(3e-3));
   REQUIRE(normal.kurtosis == Approx(3.0).epsilon(1e-2));
   REQUIRE(normal.largest > 0.5 * 4.5);
 
-  const Moments uniform = moments_of(values_of(parameter_of(InitKind::kUniform, 0.5, axes)));
+  const Moments uniform = moments_of(initial_values(parameter_of(InitKind::kUniform, 0.5, axes)));
   REQUIRE(uniform.mean == Approx(0).margin(2e-3));
   REQUIRE(uniform.deviation == Approx(0.5 / std::sqrt(3.0)).epsilon(3e-3));
   REQUIRE(uniform.largest <= 0.5);
 
   // A normal cut at ±2 has standard deviation 0.87962566.
-  const Moments cut = moments_of(values_of(parameter_of(InitKind::kTruncatedGaussian, 0.5, axes)));
+  const Moments cut =
+      moments_of(initial_values(parameter_of(InitKind::kTruncatedGaussian, 0.5, axes)));
   REQUIRE(cut.deviation == Approx(0.5 * 0.87962566).epsilon(3e-3));
   REQUIRE(cut.largest <= 1.0);
   REQUIRE(cut.largest > 0.999);
@@ -102,21 +97,21 @@ TEST_CASE("a stacked weight has the values of the unrolled layers") {
   Parameter stacked = unrolled;
   stacked.stack = 3;
   stacked.type.axes.insert(stacked.type.axes.begin(), {"layers", 3, {}});
-  const std::vector<float> all = values_of(stacked);
+  const std::vector<double> all = initial_values(stacked);
   for (int64_t layer = 0; layer < 3; ++layer) {
     unrolled.layer = layer;
-    const std::vector<float> one = values_of(unrolled);
+    const std::vector<double> one = initial_values(unrolled);
     REQUIRE(std::equal(one.begin(), one.end(), all.begin() + layer * 21));
   }
 }
 
 TEST_CASE("values depend on seed and path, not on threads") {
   Parameter parameter = parameter_of(InitKind::kGaussian, 1.0, {{"a", 300001, {}}});
-  const std::vector<float> values = values_of(parameter, 5, 1);
-  REQUIRE(values == values_of(parameter, 5, 3));
-  REQUIRE(values != values_of(parameter, 6, 1));
+  const std::vector<double> values = initial_values(parameter, 5, 1);
+  REQUIRE(values == initial_values(parameter, 5, 3));
+  REQUIRE(values != initial_values(parameter, 6, 1));
   parameter.random_path = "v";
-  REQUIRE(values != values_of(parameter, 5, 1));
+  REQUIRE(values != initial_values(parameter, 5, 1));
 }
 
 TEST_CASE("draws by rows equal draws by element") {
@@ -187,7 +182,7 @@ TEST_CASE("a block has the values of the whole weight, for every initialiser") {
       const int64_t width = dtype_bytes(parameter.type.dtype);
       std::vector<std::byte> whole(static_cast<size_t>(parameter.type.bytes()));
       std::vector<std::byte> made(static_cast<size_t>(elements * width));
-      initialize(parameter, 5, whole, 1);
+      initialize(parameter, 5, whole_of(parameter), whole, 1);
       initialize(parameter, 5, block, made, 2);
       const auto widened = [&](const std::vector<std::byte>& bytes) {
         std::vector<float> values;
@@ -229,12 +224,12 @@ TEST_CASE("normals are Box-Muller draws to f32 accuracy") {
 }
 
 TEST_CASE("orthogonal weights are orthogonal") {
-  const std::vector<float> w =
-      values_of(parameter_of(InitKind::kScaledDeltaOrthogonal, 2.0, {{"a", 5, {}}, {"b", 9, {}}}));
+  const std::vector<double> w = initial_values(
+      parameter_of(InitKind::kScaledDeltaOrthogonal, 2.0, {{"a", 5, {}}, {"b", 9, {}}}));
   for (size_t i = 0; i < 5; ++i) {
     for (size_t j = 0; j < 5; ++j) {
       double product = 0;
-      for (size_t k = 0; k < 9; ++k) product += double{w[i * 9 + k]} * w[j * 9 + k];
+      for (size_t k = 0; k < 9; ++k) product += w[i * 9 + k] * w[j * 9 + k];
       REQUIRE(product == Approx(i == j ? 4.0 : 0.0).margin(1e-5));
     }
   }
@@ -243,7 +238,7 @@ TEST_CASE("orthogonal weights are orthogonal") {
 TEST_CASE("an unsuitable initialiser is refused with the weight's path") {
   const Parameter cube = parameter_of(InitKind::kScaledDeltaOrthogonal, 1.0,
                                       {{"a", 2, {}}, {"b", 2, {}}, {"c", 2, {}}});
-  REQUIRE_THROWS_WITH(values_of(cube),
+  REQUIRE_THROWS_WITH(initial_values(cube),
                       "w: scaled_delta_orthogonal is for matrices, got f32[\"a=2 b=2 c=2\"]; use "
                       "xavier or gaussian");
 }
@@ -253,7 +248,7 @@ TEST_CASE("the weights of a 124M model are drawn in about a second of one core",
       parameter_of(InitKind::kGaussian, 0.02, {{"a", 124, {}}, {"b", 1000000, {}}});
   std::vector<float> values(static_cast<size_t>(table.type.elements()));
   const std::clock_t begin = std::clock();  // Processor time of all threads.
-  initialize(table, 1, std::as_writable_bytes(std::span(values)), 2);
+  initialize(table, 1, whole_of(table), std::as_writable_bytes(std::span(values)), 2);
   REQUIRE(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 2.0);
 }
 

@@ -136,5 +136,21 @@ TEST_CASE("a weight declared with splits is stored that way, whatever the rules 
   REQUIRE((*layer)({}).type().layout() == "embed/mdl/data mlp");
 }
 
+TEST_CASE("the rules of an Mlp are those of its linear maps, and norms and biases have their own") {
+  const LayerRules rules{.weights = "embed -> mdl"};
+  const auto rules_of = [](const Template<UnaryLayer>& tpl, int32_t weight) {
+    const std::unique_ptr<UnaryLayer> layer = tpl.instantiate();
+    return rules_text(layer->parameters().at(weight).rules);
+  };
+  const Mlp::HParams mlp{.input_dims = 4, .hidden_dims = {8, 8}, .layer = {.rules = rules}};
+  REQUIRE(rules_of(mlp, 0) == "embed -> mdl");
+  REQUIRE(rules_of(mlp, 2) == "embed -> mdl");
+  REQUIRE(rules_of(LayerNorm::HParams{.model_dims = 4, .layer = {.rules = rules}}, 0) ==
+          "embed -> mdl");
+  REQUIRE(rules_of(RmsNorm::HParams{.model_dims = 4, .layer = {.rules = rules}}, 0) ==
+          "embed -> mdl");
+  REQUIRE(rules_of(Bias::HParams{.dims = 4, .layer = {.rules = rules}}, 0) == "embed -> mdl");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -11,9 +11,9 @@
 #include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "layers/initialize.h"
 #include "layers/models/classification_model.h"
 #include "layers/models/transformer.h"
+#include "layers/parameter.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
 #include "tests/support/reference_models.h"
@@ -24,21 +24,6 @@ namespace {
 
 using Catch::Contains;
 using Values = std::vector<double>;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-Values initial(const Parameter& parameter) {
-  std::vector<float> values(static_cast<size_t>(parameter.type.elements()));
-  initialize(parameter, 7, std::as_writable_bytes(std::span(values)), 1);
-  return {values.begin(), values.end()};
-}
 
 // Losses and gradients of a model in training, by weight path.
 std::map<std::string, Values> trained(const LanguageModel::HParams& p,
@@ -53,7 +38,7 @@ std::map<std::string, Values> trained(const LanguageModel::HParams& p,
   {
     const TraceScope trace(graph, mesh, rules);
     const std::vector<Tensor> parameters = parameter_inputs(table);
-    for (const Parameter& each : table.parameters()) inputs[each.path] = initial(each);
+    for (const Parameter& each : table.parameters()) inputs[each.path] = initial_values(each, 7);
     Features features;
     features.mode = mode;
     features.step = input("step", InputKind::kScalar, make_type(DType::kI32, {}));

@@ -20,14 +20,6 @@ namespace {
 using Catch::Contains;
 using Values = std::vector<double>;
 
-void require_close(const Values& got, const Values& expected, double margin = 1e-12) {
-  REQUIRE(got.size() == expected.size());
-  for (size_t i = 0; i < got.size(); ++i) {
-    INFO("element " << i);
-    REQUIRE(got[i] == Approx(expected[i]).margin(margin));
-  }
-}
-
 // A sequence of distinct values.
 Tensor hidden(LayerTrial& trial, int64_t seq = 5, int64_t embed = 8) {
   Values values;

@@ -8,7 +8,6 @@
 #include "layers/dropout.h"
 #include "layers/feed_forward/activations.h"
 #include "layers/feed_forward/feed_forward.h"
-#include "layers/feed_forward/linear.h"
 #include "layers/norms/norms.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"
@@ -17,14 +16,6 @@ namespace tessera {
 namespace {
 
 using Values = std::vector<double>;
-
-void require_close(const Values& got, const Values& expected, double margin = 1e-12) {
-  REQUIRE(got.size() == expected.size());
-  for (size_t i = 0; i < got.size(); ++i) {
-    INFO("element " << i);
-    REQUIRE(got[i] == Approx(expected[i]).margin(margin));
-  }
-}
 
 TEST_CASE("Linear multiplies by its matrix and adds its bias") {
   LayerTrial trial;

@@ -69,9 +69,9 @@ TEST_CASE("common spellings of values are accepted") {
 }
 
 TEST_CASE("unknown and misused flags are errors that suggest the nearest flag") {
-  REQUIRE(error_for({"--expp=a"}) == "no flag --expp; did you mean --exp?");
-  REQUIRE(error_for({"--exp=a", "--dryrun"}) == "no flag --dryrun; did you mean --dry_run?");
-  REQUIRE(error_for({"--zzzzzzzz"}) == "no flag --zzzzzzzz; --help lists them");
+  REQUIRE(error_for({"--expp=a"}) == "unknown flag --expp; did you mean --exp?");
+  REQUIRE(error_for({"--exp=a", "--dryrun"}) == "unknown flag --dryrun; did you mean --dry_run?");
+  REQUIRE(error_for({"--zzzzzzzz"}) == "unknown flag --zzzzzzzz; --help lists them");
   REQUIRE(error_for({"-h"}) == "'-h' is not a flag; --help lists them");
   REQUIRE(error_for({"--exp=a", "num_layers=2"}) ==
           "'num_layers=2' is not a flag; did you mean --set num_layers=2?");
@@ -81,9 +81,9 @@ TEST_CASE("unknown and misused flags are errors that suggest the nearest flag") 
             "new takes the name of a project and nothing else: runexp new my_project");
   REQUIRE(error_for({"--exp"}) == "--exp needs a value; --help says which");
   REQUIRE(error_for({"--exp=a", "--exp=b"}) == "--exp is given more than once");
-  REQUIRE(
-      error_for({}) ==
-      "which experiment? Give --exp=FAMILY.Name; --list shows what there is, --help how to go on");
+  REQUIRE(error_for({}) ==
+          "no experiment is given: use --exp=FAMILY.Name; --list shows the experiments, --help the "
+          "flags");
 }
 
 TEST_CASE("invalid values are errors") {
@@ -105,19 +105,19 @@ TEST_CASE("invalid values are errors") {
   REQUIRE(error_for({"--exp=a", "--mode=import"}) ==
           "--mode=import reads a directory: give --input=DIR");
   REQUIRE(error_for({"--exp=a", "--mode=export", "--output=x", "--format=onnx"}) ==
-          "--format=onnx: export and import know one format, hf");
+          "--format=onnx: expected hf, the only format of export and import");
   REQUIRE(error_for({"--exp=a", "--mode=export"}) ==
           "--mode=export writes a directory: give --output=DIR");
   REQUIRE(error_for({"--exp=a", "--mode=import", "--input=x", "--dtype=bf16"}) ==
-          "--dtype goes with --mode=export");
+          "--dtype needs --mode=export");
   REQUIRE(error_for({"--exp=a", "--mode=export", "--output=x", "--max_shard_bytes=5GB"}) ==
           "--max_shard_bytes=5GB: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--checkpoint=all"}) ==
-          "--checkpoint goes with --mode=eval, decode or export (auto-fallback: train)");
+          "--checkpoint needs --mode=eval, decode or export (auto-fallback: train)");
   REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=auto-fallback"}) ==
-          "--checkpoint=auto-fallback goes with --mode=train; give newest or a step's number");
+          "--checkpoint=auto-fallback needs --mode=train; give newest or a step's number");
   REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=all"}) ==
-          "--checkpoint=all and follow go with --mode=eval; give newest or a step's number");
+          "--checkpoint=all and follow need --mode=eval; give newest or a step's number");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--checkpoint=newst"}) ==
           "--checkpoint=newst: expected newest, all, follow, auto-fallback or a step's number; did "
           "you mean "
@@ -131,16 +131,17 @@ TEST_CASE("invalid values are errors") {
           "--profile=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--dump_graph=fused"}) ==
           "--dump_graph=fused: expected one of trace, remat, lower, fuse; did you mean 'fuse'?");
-  REQUIRE(error_for({"--exp=a", "--prompt=hello"}) == "--prompt goes with --mode=decode");
+  REQUIRE(error_for({"--exp=a", "--prompt=hello"}) == "--prompt needs --mode=decode");
 }
 
 TEST_CASE("the self-check takes no experiment") {
   REQUIRE(error_for({"--mode=selfcheck", "--exp=a"}) ==
-          "--exp does not go with --mode=selfcheck, which takes only --threads, --device and "
+          "--exp cannot be used with --mode=selfcheck, which takes only --threads, --device and "
           "--plugin_path");
-  REQUIRE(error_for({"--mode=selfcheck", "--dry_run"}) ==
-          "--dry_run does not go with --mode=selfcheck, which takes only --threads, --device and "
-          "--plugin_path");
+  REQUIRE(
+      error_for({"--mode=selfcheck", "--dry_run"}) ==
+      "--dry_run cannot be used with --mode=selfcheck, which takes only --threads, --device and "
+      "--plugin_path");
   REQUIRE_THAT(error_for({"--mode=selfchek"}), Catch::Contains("did you mean 'selfcheck'?"));
 }
 

@@ -6,8 +6,8 @@
 
 #include "tests/plugins/fixtures.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/compiler.h"
-#include "tests/support/shell.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 

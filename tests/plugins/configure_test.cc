@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Knobs and overrides: which names --set accepts, and the errors for unknown names.
+// Knobs and overrides: which names --set accepts, and the errors for unknown names. Every member of
+// every experiment is a knob, and its hparams.toml rebuilds exactly the same configuration.
 #include "plugins/configure.h"
 
-#include "core/hparams/describe.h"
+#include "core/hparams/text.h"
+#include "core/hparams/tree.h"
 #include "inputs/synthetic_input.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
@@ -93,8 +95,8 @@ TEST_CASE("every value set by an experiment is attributed to a line of the exper
 TEST_CASE("an unused mesh shape or one of wrong length is an error that says how to fix it") {
   const std::string unused = configure_error("zoo.Grid", "ici_mesh_shape=[2,3]");
   REQUIRE(unused ==
-          "ici_mesh_shape=[2,3] changes nothing: zoo.Grid builds a mesh of its own axes (rows, "
-          "columns) without this knob; give their sizes with --set mesh.ici_mesh_shape=[2,3]");
+          "ici_mesh_shape=[2,3] has no effect: zoo.Grid builds a mesh with its own axes (rows, "
+          "columns) and ignores this knob; set their sizes with --set mesh.ici_mesh_shape=[2,3]");
   REQUIRE_THAT(configure_error("zoo.Grid", "dcn_mesh_shape=[2,1,1]"),
                Catch::EndsWith("--set mesh.dcn_mesh_shape=[2,1]"));
   REQUIRE(configure_error("zoo.Cat", "ici_mesh_shape=[1,2]") ==
@@ -110,6 +112,74 @@ TEST_CASE("all unset required fields are reported with their paths") {
   REQUIRE(configure_error("farm.Forgetful", "listed=2") ==
           "farm.Forgetful: 2 required fields are not set: input.global_batch_size, input.seq_len; "
           "set them in the experiment or with --set");
+}
+
+std::string knob_error(const std::string& name) {
+  const ExperimentEntry entry = find_experiment(name, {fixture("good")});
+  return error_of([&] { check_knobs(entry); });
+}
+
+TEST_CASE("an experiment with a member missing from FIELDS is rejected") {
+  REQUIRE(knob_error("farm.Omitting") ==
+          "tests/plugins/fixtures/farm.cc:32: farm.Omitting has a member that its FIELDS does not "
+          "list, the next after 'listed'; list every member, or --set and hparams.toml miss it");
+  REQUIRE(knob_error("zoo.FastCat") == "no error");
+}
+
+TEST_CASE("no bundled experiment has a member missing from FIELDS") {
+  const auto problems = load_plugins(find_plugins(plugin_path({})));
+  REQUIRE(problems == std::vector<std::string>{});
+  int64_t ours = 0;
+  for (const ExperimentEntry& entry : registered_experiments()) {
+    if (entry.plugin.find("/fixtures/") != std::string::npos) continue;
+    ++ours;
+    REQUIRE_NOTHROW(check_knobs(entry));
+  }
+  REQUIRE(ours >= 2);
+}
+
+TEST_CASE("every bundled experiment has the knob strategy, which sets its rules") {
+  load_plugins(find_plugins(plugin_path({})));
+  int64_t ours = 0;
+  for (const ExperimentEntry& entry : registered_experiments()) {
+    if (entry.plugin.find("/fixtures/") != std::string::npos) continue;
+    INFO(entry.name);
+    ++ours;
+    std::vector<std::string> sets = {"strategy=fsdp_sequence"};
+    if (entry.name == "hf.Pretrained")
+      sets.insert(sets.end(),
+                  {std::string("path=") + TESSERA_SOURCE_DIR + "/tests/golden/hugging_face/gpt2",
+                   "seq_len=16"});
+    if (entry.name == "quickstart.CharLm") sets.push_back("input.path=text.txt");
+    const RulesConfig rules = configure(entry, sets).config.rules;
+    const RulesConfig expected = strategy_rules(Strategy::kFullyShardedSequence);
+    REQUIRE(rules.weights == expected.weights);
+    REQUIRE(rules.activations == expected.activations);
+  }
+  REQUIRE(ours >= 10);
+}
+
+TEST_CASE("the configuration of every experiment reads back from its dump") {
+  REQUIRE(load_plugins(find_plugins(plugin_path({}))).empty());
+  int64_t experiments = 0;
+  for (const ExperimentEntry& entry : registered_experiments()) {
+    if (entry.plugin.find("/fixtures/") != std::string::npos) continue;
+    ++experiments;
+    std::vector<std::string> settings = {"task.train.seed=77"};
+    if (entry.name == "hf.Pretrained")  // Reads its model from a directory.
+      settings.push_back("path=" TESSERA_SOURCE_DIR "/tests/golden/hugging_face/llama");
+    const ConfiguredExperiment configured = configure(entry, settings);
+    const Tree before = configured.config_tree();
+    ExperimentConfig config;
+    from_tree(parse_toml(to_toml(before, entry.name), "hparams.toml"), config);
+    const Tree after = to_tree(config);
+    INFO(entry.name << "\n" << to_toml(before));
+    REQUIRE(diff(before, after).empty());
+    REQUIRE(same_value(before, after));
+    REQUIRE(same_value(resolved(before), resolved(after)));
+    REQUIRE(after.find("task")->find("train")->find("seed")->integer == 77);
+  }
+  REQUIRE(experiments >= 2);
 }
 
 }  // namespace

@@ -6,9 +6,8 @@
 #include "core/base/error.h"
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"
-#include "tests/support/shell.h"
-#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -129,8 +128,8 @@ TEST_CASE("a resumed run reports lost log lines in one line") {
   const Outcome resumed = shell(folder.path(), tiny_command(24));
   INFO(resumed.errors);
   REQUIRE(resumed.exit_code == 0);
-  REQUIRE_THAT(resumed.out, Contains("\nnote: metrics.jsonl has lost the lines of 4 training "
-                                     "steps (5 to 8); the run goes on without them\n"));
+  REQUIRE_THAT(resumed.out, Contains("\nnote: metrics.jsonl lacks the lines of 4 training "
+                                     "steps (5 to 8); the run continues without them\n"));
 }
 
 }  // namespace

@@ -6,8 +6,7 @@
 #include "core/base/error.h"
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
-#include "tests/support/shell.h"
-#include "tests/support/small_text.h"
+#include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -13,14 +13,4 @@ inline std::filesystem::path fixture(const std::string& name) {
   return std::filesystem::path(TESSERA_BINARY_DIR) / "fixtures" / name;
 }
 
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 }  // namespace tessera

@@ -7,7 +7,6 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "plugins/build_stamp.h"
 #include "plugins/lookup.h"
 #include "plugins/registry.h"
 #include "tests/plugins/fixtures.h"
@@ -34,16 +33,15 @@ TEST_CASE("loading a plugin registers its experiments") {
 }
 
 TEST_CASE("a missing plugin is an error that names the file") {
-  REQUIRE(load_error("/nowhere/c4.so") == "/nowhere/c4.so: there is no such plugin");
+  REQUIRE(load_error("/nowhere/c4.so") == "/nowhere/c4.so: no such plugin");
 }
 
 TEST_CASE("a plugin of another build is rejected before its code runs, and both builds are named") {
   const filesystem::path stale = fixture("stale/stale.so");
-  REQUIRE(
-      load_error(stale) ==
-      fmt::format("{}: plugin of another build: it is of Tessera 0.0.1, interface 000000000000, "
-                  "compiler 1.2.3, this program of {}; build it again",
-                  filesystem::canonical(stale).string(), build_stamp()));
+  REQUIRE(load_error(stale) ==
+          fmt::format("{}: plugin of another build: got Tessera 0.0.1, interface 000000000000, "
+                      "compiler 1.2.3, expected {}; build the plugin again",
+                      filesystem::canonical(stale).string(), build_stamp()));
 }
 
 TEST_CASE("a shared library that is not a plugin is rejected") {
@@ -101,7 +99,7 @@ TEST_CASE(
   REQUIRE(path[2] == "/tmp");
   REQUIRE(path[3] == filesystem::path(TESSERA_BINARY_DIR) / "lib/tessera/experiments");
   REQUIRE(error_of([] { plugin_path({"/nowhere"}); }) ==
-          "--plugin_path=/nowhere: there is no such folder or library");
+          "--plugin_path=/nowhere: no such folder or library");
 }
 
 TEST_CASE("an experiment is found by its name or by any unique dotted suffix") {
@@ -111,7 +109,7 @@ TEST_CASE("an experiment is found by its name or by any unique dotted suffix") {
   REQUIRE(find_experiment("Forgetful", path).plugin ==
           filesystem::canonical(fixture("good/farm.so")));
   REQUIRE(error_of([&] { find_experiment("Cat", path); }) ==
-          "--exp=Cat may be farm.Cat or zoo.Cat; give more of the name");
+          "--exp=Cat is ambiguous: farm.Cat or zoo.Cat; give more of the name");
   REQUIRE(error_of([&] { find_experiment("Forgetfull", path); }) ==
           "no experiment 'Forgetfull'; did you mean 'farm.Forgetful'?");
   REQUIRE(error_of([&] { find_experiment("zoo.FastCta", path); }) ==
@@ -120,7 +118,7 @@ TEST_CASE("an experiment is found by its name or by any unique dotted suffix") {
           "'zoo' is a family; its experiments are zoo.Cat, zoo.FastCat, zoo.Grid");
   // Independent of which plugins other tests have loaded.
   REQUIRE(error_of([&] { find_experiment("zebra.Stripes", path); }) ==
-          fmt::format("no experiment 'zebra.Stripes'; --list shows the {} there are",
+          fmt::format("no experiment 'zebra.Stripes'; --list shows all {}",
                       registered_experiments().size()));
 }
 

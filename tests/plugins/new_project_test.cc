@@ -31,7 +31,7 @@ TEST_CASE("a new project has the files of the template with its own name") {
   REQUIRE(files == static_cast<int64_t>(new_project_files().size()));
   REQUIRE(files >= 9);
   REQUIRE_THAT(error_for(scratch / "letters"),
-               Catch::Contains("it exists already; choose another name or remove it"));
+               Catch::Contains("it already exists; choose another name or remove it"));
 }
 
 TEST_CASE("a name that is not a valid C++ namespace is rejected with a valid suggestion") {
@@ -47,14 +47,15 @@ TEST_CASE("a name that is not a valid C++ namespace is rejected with a valid sug
   const TemporaryDirectory scratch;
   for (const auto& [name, legal] : cases) {
     REQUIRE(error_for(scratch / name) ==
-            fmt::format("new {}: a project's name is also a C++ namespace: small letters, digits "
-                        "and _, and no word of the language; did you mean {}?",
+            fmt::format("new {}: a project's name is also a C++ namespace: use lowercase "
+                        "letters, digits and _, but not a C++ keyword; did you mean {}?",
                         name, legal));
     REQUIRE_FALSE(std::filesystem::exists(scratch / name));
   }
-  REQUIRE(error_for(scratch / "quickstart") ==
-          "new quickstart: Tessera has a family of experiments of that name; choose another, such "
-          "as my_quickstart");
+  REQUIRE(
+      error_for(scratch / "quickstart") ==
+      "new quickstart: Tessera has a family of experiments with that name; choose another, such "
+      "as my_quickstart");
 }
 
 }  // namespace

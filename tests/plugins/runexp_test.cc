@@ -7,14 +7,13 @@
 #include <filesystem>
 #include <string>
 
-#include "core/backend/cpu/cpu_features.h"
+#include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
 #include "tests/plugins/fixtures.h"
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"
-#include "tests/support/shell.h"
-#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -67,7 +66,7 @@ TEST_CASE("a name registered by two plugins is reported after loading") {
 TEST_CASE("usage and configuration errors are one line with exit code 2") {
   const TemporaryDirectory folder;
   write_small_text(folder.path());
-  require_one_line_error(runexp(folder, "--exq=a"), 2, "no flag --exq; did you mean --exp?");
+  require_one_line_error(runexp(folder, "--exq=a"), 2, "unknown flag --exq; did you mean --exp?");
   require_one_line_error(runexp(folder, "--exp=SorceLm"), 2,
                          "no experiment 'SorceLm'; did you mean 'quickstart.SourceLm'?");
   require_one_line_error(runexp(folder, kTiny + " --set num_heads=3"), 2, "3");
@@ -75,7 +74,7 @@ TEST_CASE("usage and configuration errors are one line with exit code 2") {
                          "did you mean 'num_heads'?");
   require_one_line_error(runexp(folder, kTiny + " --set input.path=missing.txt"), 2, "missing.txt");
   require_one_line_error(runexp(folder, kTiny + " --plugin_path=nowhere"), 2,
-                         "--plugin_path=nowhere: there is no such folder or library");
+                         "--plugin_path=nowhere: no such folder or library");
   require_one_line_error(runexp(folder, kTiny + " --device=cuda"), 2,
                          "--device=cuda: unknown kind of device; expected cpu");
   require_one_line_error(runexp(folder, "--mode=selfcheck --device=cpy"), 2,
@@ -89,15 +88,15 @@ TEST_CASE("an unknown or unsupported processor level is one line with exit code 
   const TemporaryDirectory folder;
   write_small_text(folder.path());
   const std::string misspelt = "TESSERA_CPU_LEVEL=avx22";
-  for (const std::string arguments : {kTiny, kTiny + " --mode=plan", kTiny + " --dry_run",
-                                      kTiny + " --mode=eval", std::string("--mode=selfcheck")})
+  for (const std::string& arguments : {kTiny, kTiny + " --mode=plan", kTiny + " --dry_run",
+                                       kTiny + " --mode=eval", std::string("--mode=selfcheck")})
     require_one_line_error(runexp(folder, arguments, misspelt), 2,
                            "TESSERA_CPU_LEVEL=avx22: expected one of portable, avx2, avx512, "
                            "avx512_bf16, amx; did you mean 'avx2'?");
   REQUIRE_FALSE(std::filesystem::exists(folder / "run"));
   const CpuLevel highest = machine_levels().back();
   if (highest == CpuLevel::kAmx) return;  // This processor supports every level.
-  for (const std::string arguments : {kTiny, std::string("--mode=selfcheck")})
+  for (const std::string& arguments : {kTiny, std::string("--mode=selfcheck")})
     require_one_line_error(
         runexp(folder, arguments, "TESSERA_CPU_LEVEL=amx"), 2,
         fmt::format("TESSERA_CPU_LEVEL=amx: this processor has no amx; its highest level is {}",
@@ -223,7 +222,8 @@ TEST_CASE("a run trains, reports that it is complete, and rejects another config
   REQUIRE(runexp(folder, changed + " --restart").exit_code == 0);
 
   // The configuration in the run's directory is the requested one.
-  REQUIRE(runexp(folder, changed + " --diff=run").out == "quickstart.CharLm and run are alike\n");
+  REQUIRE(runexp(folder, changed + " --diff=run").out ==
+          "quickstart.CharLm and run have the same configuration\n");
   REQUIRE(runexp(folder, kTiny + " --diff=run").out == "task.learner.ema_decay: 0.0 -> 0.5\n");
 }
 

@@ -12,7 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "tests/support/catch.h"
-#include "tests/support/limited_run.h"
+#include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -5,10 +5,9 @@
 
 #include "tests/plugins/tiny_command.h"
 #include "tests/support/catch.h"
-#include "tests/support/sanitizers.h"
-#include "tests/support/shell.h"
+#include "tests/support/child.h"
+#include "tests/support/compiler.h"
 #include "tests/support/skip.h"
-#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

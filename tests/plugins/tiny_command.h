@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training command that takes a second or less. It runs in a folder that contains text.txt
-// (tests/support/small_text.h).
+// (tests/support/temporary_directory.h).
 #pragma once
 
 #include <cstdint>

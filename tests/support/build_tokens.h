@@ -16,10 +16,12 @@ namespace tessera {
 // A byte tokenizer with an end token.
 class EndedBytes final : public Tokenizer {
  public:
-  const std::string& name() const override { return name_; }
-  const std::string& fingerprint() const override { return name_; }
-  const std::string& definition() const override { return name_; }
-  int64_t vocab_size() const override { return 257; }
+  EndedBytes() {
+    name_ = fingerprint_ = definition_ = "ended bytes";
+    texts_.assign(256, {TokenText::Kind::kText, "?"});
+    texts_.push_back({TokenText::Kind::kSpecial, ""});
+    end_id_ = 256;
+  }
   using Tokenizer::encode;
   void encode(std::string_view text, std::vector<int32_t>* ids) const override {
     for (const char c : text) ids->push_back(static_cast<unsigned char>(c));
@@ -30,12 +32,6 @@ class EndedBytes final : public Tokenizer {
       text += id == 256 ? std::string("|") : std::string(1, static_cast<char>(id));
     return text;
   }
-  int32_t byte_length(int32_t id) const override { return id < 256 ? 1 : 0; }
-  std::optional<int32_t> end_id() const override { return 256; }
-  std::optional<int32_t> id_of(std::string_view) const override { return std::nullopt; }
-
- private:
-  std::string name_ = "ended bytes";
 };
 
 inline const EndedBytes kEndedBytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiler of this build, for tests that compile something.
+// The compiler of this build, for tests that compile something, and whether it adds a sanitizer.
 #pragma once
 
 #include <string>
@@ -12,6 +12,13 @@ std::string compiler();
 inline constexpr bool kCompilerIsGnu = true;
 #else
 inline constexpr bool kCompilerIsGnu = false;
+#endif
+
+// The shadow memory of a sanitizer makes address space limits impossible.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
 #endif
 
 }  // namespace tessera

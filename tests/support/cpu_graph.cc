@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/base/random.h"
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"

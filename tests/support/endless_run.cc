@@ -3,11 +3,10 @@
 
 #include <signal.h>
 
-#include "tests/support/background.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/mpirun.h"
-#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include <fmt/core.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/backend/reference/array.h"
 #include "core/backend/reference/interpreter.h"
 #include "core/base/error.h"

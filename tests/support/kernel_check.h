@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/graph/graph.h"
-#include "core/graph/tensor.h"
 
 namespace tessera {
 

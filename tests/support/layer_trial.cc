@@ -3,20 +3,33 @@
 
 #include <cstring>
 
-#include "layers/initialize.h"
+#include "layers/parameter.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
-namespace {
 
-std::vector<double> initial_values(const Parameter& parameter) {
+Region whole_of(const Parameter& parameter) {
+  std::vector<int64_t> sizes;
+  for (const Axis& axis : parameter.type.axes) sizes.push_back(axis.size);
+  return Region::whole(std::move(sizes));
+}
+
+std::vector<double> initial_values(Parameter parameter, uint64_t seed, int threads) {
+  parameter.type.dtype = DType::kF32;
   std::vector<float> values(static_cast<size_t>(parameter.type.elements()));
-  Parameter wide = parameter;
-  wide.type.dtype = DType::kF32;
-  initialize(wide, 1, std::as_writable_bytes(std::span(values)), 1);
+  initialize(parameter, seed, whole_of(parameter), std::as_writable_bytes(std::span(values)),
+             threads);
   return {values.begin(), values.end()};
 }
 
-}  // namespace
+void require_close(const std::vector<double>& got, const std::vector<double>& expected,
+                   double margin) {
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO("element " << i);
+    REQUIRE(got[i] == Approx(expected[i]).margin(margin));
+  }
+}
 
 LayerTrial::LayerTrial(Mode mode, Mesh mesh, AxisRules rules)
     : mesh_(std::move(mesh)), rules_(std::move(rules)), trace_(graph_, mesh_, rules_) {

@@ -13,6 +13,15 @@
 
 namespace tessera {
 
+// All of the weight.
+Region whole_of(const Parameter& parameter);
+// The initial values of the whole weight, drawn in f32.
+std::vector<double> initial_values(Parameter parameter, uint64_t seed = 1, int threads = 1);
+
+// Fails unless the values are equal up to `margin` and a relative rounding error.
+void require_close(const std::vector<double>& got, const std::vector<double>& expected,
+                   double margin = 1e-12);
+
 class LayerTrial {
  public:
   explicit LayerTrial(Mode mode = Mode::kEval, Mesh mesh = {}, AxisRules rules = {});

@@ -32,6 +32,12 @@ std::vector<std::string> values_of(const std::filesystem::path& directory, const
   return values;
 }
 
+std::vector<double> numbers_of(const std::filesystem::path& directory, const std::string& key) {
+  std::vector<double> numbers;
+  for (const std::string& value : values_of(directory, key)) numbers.push_back(std::stod(value));
+  return numbers;
+}
+
 std::map<std::string, std::string> losses_of(const std::filesystem::path& directory) {
   std::map<std::string, std::string> losses;
   each_line(directory, [&](const std::string& line) {

@@ -8,12 +8,11 @@
 #include <fmt/core.h>
 
 #include "core/graph/trace.h"
-#include "core/ops/activation.h"
-#include "core/ops/composite.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/norm.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"

@@ -8,8 +8,7 @@
 
 #include <fmt/core.h>
 
-#include "core/backend/cpu/arena.h"
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/device.h"
 #include "core/backend/cpu/stream.h"
 #include "core/backend/reference/array.h"
 #include "core/backend/reference/interpreter.h"

@@ -7,9 +7,9 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/graph/shard.h"
-#include "core/ops/collective.h"
-#include "core/passes/rewrite.h"
+#include "core/graph/type.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
 #include "core/passes/spmd/lower.h"
 
 namespace tessera {

@@ -38,14 +38,14 @@ size_t literal_end(const std::string& text, size_t at) {
   return at + 1;  // An apostrophe in text removed by the preprocessor.
 }
 
-struct Range {
+struct TextRange {
   size_t begin = 0;
   size_t end = 0;
 };
 
 // Without the comment markers, so that a sentence over several lines is only words and spaces.
-std::vector<Range> slash_comments(const std::string& text) {
-  std::vector<Range> ranges;
+std::vector<TextRange> slash_comments(const std::string& text) {
+  std::vector<TextRange> ranges;
   for (size_t i = 0; i < text.size();) {
     const char c = text[i];
     const std::string_view two = std::string_view(text).substr(i, 2);
@@ -67,8 +67,8 @@ std::vector<Range> slash_comments(const std::string& text) {
 }
 
 // From a '#' at the start of a word to the end of its line.
-std::vector<Range> hash_comments(const std::string& text) {
-  std::vector<Range> ranges;
+std::vector<TextRange> hash_comments(const std::string& text) {
+  std::vector<TextRange> ranges;
   for (size_t i = 0; (i = text.find('#', i)) < text.size();) {
     const bool starts_word = i == 0 || text[i - 1] == '\n' || text[i - 1] == ' ';
     const size_t end = std::min(text.size(), text.find('\n', i));
@@ -78,7 +78,7 @@ std::vector<Range> hash_comments(const std::string& text) {
   return ranges;
 }
 
-std::vector<Range> comment_ranges(const std::string& file, const std::string& text) {
+std::vector<TextRange> comment_ranges(const std::string& file, const std::string& text) {
   if (file.ends_with(".md")) return {{0, text.size()}};
   return has_slash_comments(file) ? slash_comments(text) : hash_comments(text);
 }
@@ -150,14 +150,14 @@ std::string comments_of(const std::string& file, const std::string& text) {
   std::string comments = text;
   for (char& c : comments)
     if (c != '\n') c = ' ';
-  for (const Range& range : comment_ranges(file, text))
+  for (const TextRange& range : comment_ranges(file, text))
     std::copy(text.begin() + range.begin, text.begin() + range.end, comments.begin() + range.begin);
   return comments;
 }
 
 std::string code_of(const std::string& file, const std::string& text) {
   std::string code = text;
-  for (const Range& range : comment_ranges(file, text))
+  for (const TextRange& range : comment_ranges(file, text))
     for (size_t i = range.begin; i < range.end; ++i)
       if (code[i] != '\n') code[i] = ' ';
   return code;

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/spmd_trial.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <memory>
+#include <numeric>
 
 #include "core/passes/cost.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/session/model_state.h"
-#include "tasks/train/train_session.h"
+#include "tasks/session/step_programs.h"
+#include "tests/support/catch.h"
 #include "tests/support/test_device.h"
 
 namespace tessera {
@@ -34,6 +39,19 @@ NamedFloats gradients_of(const Executor& executor, const ParameterTable& table) 
   for (auto& [path, values] : gradients)
     for (float& value : values) value = static_cast<float>(value / share);
   return gradients;
+}
+
+double relative(double got, double expected) {
+  return std::abs(got - expected) / std::abs(expected);
+}
+
+// A key bias adds the same constant to all scores of a query, which does not change the softmax.
+// Its gradient is therefore only rounding error and cannot be compared.
+bool vanishes(const std::string& path) { return path.ends_with(".key_bias"); }
+
+// Whether the weights are bitwise equal, including NaNs.
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 }  // namespace
@@ -75,6 +93,82 @@ SpmdRun run_spmd(const SpmdCase& trial, const BeforeJoining& before_joining) {
   for (int64_t device = 0; device < devices; ++device)
     run.bytes_sent.push_back(communicator->bytes_sent(device));
   return run;
+}
+
+double gradient_norm(const std::vector<float>& gradient) {
+  double square = 0.0;
+  for (const double value : gradient) square += value * value;
+  return std::sqrt(square);
+}
+
+double gradient_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double square = 0.0;
+  for (size_t i = 0; i < a.size(); ++i)
+    square += (double{a[i]} - double{b[i]}) * (double{a[i]} - double{b[i]});
+  return std::sqrt(square);
+}
+
+bool same_bits(const NamedFloats& a, const NamedFloats& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && same_bits(x.second, y.second);
+  });
+}
+
+SpmdDifference difference(const SpmdRun& got, const SpmdRun& expected) {
+  SpmdDifference result;
+  result.same_weights = same_bits(got.weights, expected.weights);
+  result.loss = relative(got.losses.at(0), expected.losses.at(0));
+  const double global = expected.norms.at(0);
+  result.norm = relative(got.norms.at(0), global);
+  REQUIRE(got.gradients.size() == expected.gradients.size());
+  for (const auto& [path, gradient] : expected.gradients) {
+    const std::vector<float>& other = got.gradients.at(path);
+    const double norm = gradient_norm(gradient);
+    if (vanishes(path)) {
+      result.vanishing = std::max({result.vanishing, norm / global, gradient_norm(other) / global});
+      continue;
+    }
+    const double error = gradient_distance(other, gradient) / std::max(norm, 1e-6 * global);
+    if (!(error <= result.gradient)) {  // Also true for NaN.
+      result.gradient = error;
+      result.worst = path;
+    }
+  }
+  REQUIRE(got.losses.size() == expected.losses.size());
+  for (size_t step = 0; step < expected.losses.size(); ++step)
+    result.curve = std::max(result.curve, relative(got.losses[step], expected.losses[step]));
+  return result;
+}
+
+const SpmdRun& one_device_run(const SpmdCase& trial) {
+  static std::map<std::string, SpmdRun> runs;
+  const SpmdCase one = trial.on_one_device();
+  const auto [found, is_new] =
+      runs.try_emplace(fmt::format("{} {} {}", one.text(), one.steps, one.learning_rate));
+  if (is_new) found->second = run_spmd(one);
+  return found->second;
+}
+
+// In f32, reordering a sum of about ten thousand terms changes it by about 1e-6 of its size. Fifty
+// steps at a small learning rate amplify that by less than a hundred.
+void require_same_numbers(const SpmdCase& trial) {
+  INFO(trial.text());
+  const SpmdRun& one = one_device_run(trial);
+  const SpmdRun run = run_spmd(trial);
+  const SpmdDifference apart = difference(run, one);
+  REQUIRE(apart.same_weights);
+  REQUIRE(apart.loss <= 1e-5);
+  REQUIRE(apart.norm <= 1e-5);
+  INFO(apart.worst);
+  REQUIRE(apart.gradient <= 1e-4);
+  REQUIRE(apart.vanishing <= 1e-6);
+  REQUIRE(apart.curve <= 1e-4);
+  // If an all-reduce has fewer elements than devices, not all devices send; the total is the same.
+  const int64_t sent = std::accumulate(run.bytes_sent.begin(), run.bytes_sent.end(), int64_t{0});
+  const int64_t device_steps = std::ssize(run.bytes_sent) * trial.steps;
+  REQUIRE(sent >= run.planned_bytes * device_steps);
+  REQUIRE(sent <= (run.planned_bytes + run.planned_moves) * device_steps);
 }
 
 }  // namespace tessera

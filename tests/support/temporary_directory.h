@@ -45,4 +45,11 @@ inline std::string read_bytes(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
+// Writes text.txt, a text for runs that take at most a second.
+inline void write_small_text(const std::filesystem::path& folder, int lines = 200) {
+  std::string text;
+  for (int i = 0; i < lines; ++i) text += "the quick brown fox jumps over the lazy dog\n";
+  write_bytes(folder / "text.txt", text);
+}
+
 }  // namespace tessera

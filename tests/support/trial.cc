@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/typing.h"
+#include "tests/support/catch.h"
 
 namespace tessera {
 
@@ -65,15 +66,6 @@ std::vector<Type> cotangent_layouts(const Type& type, const Mesh& mesh) {
     }
   }
   return layouts;
-}
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 std::string without_numbers(const std::string& text) {

@@ -46,9 +46,6 @@ std::vector<Type> all_layouts(const Type& type, const Mesh& mesh, Partials parti
 // replicated.
 std::vector<Type> cotangent_layouts(const Type& type, const Mesh& mesh);
 
-// The message of the Error that `action` throws, or "no error".
-std::string error_of(const std::function<void()>& action);
-
 // `text` with each run of digits replaced by '#', so that messages that differ only in sizes are
 // equal.
 std::string without_numbers(const std::string& text);

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "tasks/decode/decode_examples.h"
-#include "tasks/eval/eval_table.h"
+#include "tasks/eval/eval_output.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -32,7 +32,7 @@ TEST_CASE("no number is printed as -nan") {
   REQUIRE(progress_text(progress) == "step 1/9  loss nan  0 tokens/s  0:00 left");
   DecodedExample example;
   example.samples.push_back({.text = "x", .log_probability = negative_nan, .score = negative_nan});
-  REQUIRE_THAT(sample_view(example) + sample_markdown(example) + sample_line(1, example, 0),
+  REQUIRE_THAT(sample_view(example) + sample_markdown(example) + sample_line(example, 0, 1),
                !Catch::Contains("-nan"));
   for (const std::string& line : eval_table(1, {{"eval/v/loss", negative_nan}}))
     REQUIRE_THAT(line, !Catch::Contains("nan"));

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=decode and samples during training, for a model of eight letters without a tokenizer.
-#include "tasks/modes/decode_run.h"
-
 #include <chrono>
 #include <functional>
 #include <mutex>
@@ -9,12 +7,14 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/config/strategies.h"
+#include "tasks/config/experiment.h"
+#include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {
@@ -60,12 +60,7 @@ std::vector<Json> decoded(const fs::path& directory, int64_t step = 6) {
 
 std::string message_of(const ExperimentConfig& config, const fs::path& directory,
                        const RunOptions& options) {
-  try {
-    run_tiny(config, directory, options);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of([&] { run_tiny(config, directory, options); });
 }
 
 // Requires equal tokens, and equal scores up to rounding.
@@ -186,7 +181,7 @@ TEST_CASE("without decode datasets the documents of the eval datasets are contin
   task_of(config).decode.prompt_length = 0;
   REQUIRE_THAT(message_of(config, directory.path(), decoding()),
                Catch::Contains(
-                   "Give --prompt=TEXT or --prompt_ids=IDS, or --set task.decode.prompt_length=N"));
+                   "give --prompt=TEXT or --prompt_ids=IDS, or --set task.decode.prompt_length=N"));
 }
 
 TEST_CASE("samples are taken during training, and a resumed run does not repeat their lines") {
@@ -239,7 +234,7 @@ TEST_CASE("invalid decode requests are rejected before decoding starts") {
     return message_of(config, directory.path(), decoding({"7", prompt}));
   };
   REQUIRE(of_prompt(" ") ==
-          "--prompt number 2: the prompt is empty; give it at least a token to go on from");
+          "--prompt number 2: the prompt is empty; expected at least one token to continue");
   REQUIRE(of_prompt("") == "no error");  // Starts a new text.
   REQUIRE_THAT(of_prompt("7 eight"), Catch::Contains("'eight' is not a token id"));
   REQUIRE_THAT(of_prompt("7 99"), Catch::Contains("token id 99 is beyond the vocabulary"));
@@ -254,7 +249,7 @@ TEST_CASE("invalid decode requests are rejected before decoding starts") {
   task_of(config).decode.stop_tokens = {"<eos>"};
   REQUIRE_THAT(
       message_of(config, directory.path(), decoding({"7"})),
-      Catch::Contains("there is no token '<eos>'") && Catch::Contains("task.decode.stop_tokens"));
+      Catch::Contains("'<eos>' is not a token") && Catch::Contains("task.decode.stop_tokens"));
   task_of(config).decode.stop_tokens.clear();
   task_of(config).decode.cache_length = 8;
   REQUIRE_THAT(message_of(config, directory.path(), decoding({"7 7 7 7"})),
@@ -273,7 +268,7 @@ TEST_CASE("prompts may be given as ids, and ids beyond the vocabulary are reject
     options.prompt_ids = {ids};
     REQUIRE_THAT(message_of(config, directory / "run", options), Catch::Contains(why));
   };
-  refused("1 99999", "token id 99999 is beyond the model's vocabulary, whose ids are 0 to ");
+  refused("1 99999", "token id 99999 is outside the model's vocabulary; expected an id from 0 to ");
   refused("1 x", "--prompt_ids=1 x: 'x' is not a token id");
   refused("1 -2", "'-2' is not a token id");
   refused(" ,", "no token ids are given");
@@ -288,14 +283,14 @@ TEST_CASE("a run without a tokenizer is decoded from ids, and a text prompt is a
       FlatTokensInput::HParams{.path = "/nowhere/t.h5", .global_batch_size = 4, .seq_len = 16};
   RunOptions options = decoding({"1 2 3"});
   REQUIRE_THAT(message_of(lost, directory / "run", options),
-               Catch::Contains("keeps no tokenizer") && Catch::Contains("/nowhere/t.h5") &&
+               Catch::Contains("has no tokenizer") && Catch::Contains("/nowhere/t.h5") &&
                    Catch::Contains("--prompt_ids='1 2 3'"));
   options.prompts.clear();
   options.prompt_ids = {"1 2 3"};
   REQUIRE(message_of(lost, directory / "run", options) == "no error");
   options.prompt_ids = {"99999"};
   REQUIRE_THAT(message_of(lost, directory / "run", options),
-               Catch::Contains("token id 99999 is beyond the model's vocabulary"));
+               Catch::Contains("token id 99999 is outside the model's vocabulary"));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=eval on a run's directory: which checkpoints it scores, what it writes, and that it does
 // not change the training run.
-#include "tasks/modes/eval_run.h"
-
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -12,11 +10,12 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "tasks/config/strategies.h"
-#include "tasks/eval/eval_writer.h"
+#include "tasks/config/experiment.h"
+#include "tasks/eval/eval_output.h"
+#include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_mixture.h"
 #include "tests/tasks/tiny_run.h"
 
@@ -93,7 +92,7 @@ TEST_CASE("the newest, one, or all checkpoints get the same scores as in trainin
   REQUIRE(read_file(run / "metrics.jsonl") == log);
 
   REQUIRE_THROWS_WITH(run_tiny(config, run, eval_of({Kind::kStep, 7})),
-                      Catch::Contains("no checkpoint of step 7; there are those of 3, 6, 9, 12"));
+                      Catch::Contains("no checkpoint of step 7; there are 3, 6, 9, 12"));
 }
 
 TEST_CASE("a running job is followed until it is done, although checkpoints are removed") {

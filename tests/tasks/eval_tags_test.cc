@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "tasks/eval/eval_table.h"
+#include "tasks/eval/eval_output.h"
 #include "tasks/eval/evaluation.h"
 #include "tests/support/catch.h"
 
@@ -10,12 +10,7 @@ namespace tessera {
 namespace {
 
 std::string message_of(const EvalTags& tags) {
-  try {
-    check_tags(tags, {"books", "web", "web/news", "web/forums"});
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { check_tags(tags, {"books", "web", "web/news", "web/forums"}); });
 }
 
 TEST_CASE("tag means weight labels equally, macro means weight members equally") {
@@ -39,14 +34,14 @@ TEST_CASE("tag means weight labels equally, macro means weight members equally")
 
 TEST_CASE("a tag names existing datasets, each once") {
   using Catch::Contains;
-  REQUIRE(message_of({{"all", {"books", "web"}}, {"talk", {"web/forums"}}}).empty());
+  REQUIRE(message_of({{"all", {"books", "web"}}, {"talk", {"web/forums"}}}) == "no error");
   REQUIRE_THAT(message_of({{"all", {"boks"}}}),
                Contains("eval.tags.all") && Contains("did you mean 'books'?"));
   REQUIRE_THAT(message_of({{"all", {}}}), Contains("it names no dataset"));
   REQUIRE_THAT(message_of({{"all", {"web", "web"}}}), Contains("it names 'web' twice"));
   REQUIRE_THAT(message_of({{"all", {"web", "web/news"}}}),
                Contains("its labels would count twice"));
-  REQUIRE_THAT(message_of({{"a/b", {"web"}}}), Contains("no name of a tag"));
+  REQUIRE_THAT(message_of({{"a/b", {"web"}}}), Contains("not a valid tag name"));
 }
 
 TEST_CASE("scores are printed as a table: datasets, their sources, then tags") {

@@ -11,12 +11,12 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "tasks/config/strategies.h"
+#include "tasks/config/experiment.h"
 #include "tasks/session/model_state.h"
-#include "tasks/session/program_io.h"
+#include "tasks/session/step_programs.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_mixture.h"
 #include "tests/tasks/tiny_run.h"
 
@@ -336,12 +336,7 @@ TEST_CASE("the first N batches are the same in each evaluation; rolling N contin
 }
 
 std::string message_of(const ExperimentConfig& config) {
-  try {
-    evaluate(config);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { evaluate(config); });
 }
 
 TEST_CASE("invalid evaluation settings are errors that say how to fix them") {
@@ -352,18 +347,18 @@ TEST_CASE("invalid evaluation settings are errors that say how to fix them") {
   SECTION("nothing to score") {
     input.has_weights = false;
     REQUIRE_THAT(message_of(config),
-                 Contains("'mixture' holds nothing to score (no label has weight)"));
+                 Contains("'mixture' has nothing to score: no label has a weight above 0"));
   }
   SECTION("rolling over a finite dataset") {
     p.reset_for_eval = false;
     p.num_batches = 2;
-    REQUIRE_THAT(message_of(config), Contains("eval.datasets.mixture") &&
-                                         Contains("but its input ends; let it repeat"));
+    REQUIRE_THAT(message_of(config),
+                 Contains("eval.datasets.mixture") && Contains("but its input ends; set"));
   }
   SECTION("rolling over the whole dataset") {
     p.reset_for_eval = false;
     input.repeat = true;
-    REQUIRE_THAT(message_of(config), Contains("takes num_batches of at least 1; it is -1"));
+    REQUIRE_THAT(message_of(config), Contains("needs a num_batches of at least 1; got -1"));
   }
   SECTION("the whole of an infinite dataset") {
     input.repeat = true;
@@ -385,16 +380,16 @@ TEST_CASE("invalid evaluation settings are errors that say how to fix them") {
   }
   SECTION("a metric named like a source") {
     p.score_metrics["code"] = Collector::HParams{};
-    REQUIRE_THAT(message_of(config), Contains("a source of the dataset has that name"));
+    REQUIRE_THAT(message_of(config), Contains("a source of the dataset has the same name"));
   }
   SECTION("a metric that omits a value it declares") {
     p.score_metrics["collected"] = Collector::HParams{.breaks_its_word = true};
     REQUIRE_THAT(message_of(config),
-                 Contains("score_metrics.collected") && Contains("gave no 'nats'"));
+                 Contains("score_metrics.collected") && Contains("values() lacks 'nats'"));
   }
   SECTION("names that are invalid in paths") {
     config.eval_inputs["a/b"] = config.eval_inputs["mixture"];
-    REQUIRE_THAT(message_of(config), Contains("'a/b' is no name of a dataset"));
+    REQUIRE_THAT(message_of(config), Contains("'a/b' is not a valid dataset name"));
   }
 }
 
@@ -408,7 +403,7 @@ TEST_CASE("if num_batches exceeds the dataset, all batches are scored with one w
   const EvalReport first = session.evaluation().run(alone);
   REQUIRE(first.metrics.at("eval/mixture/collected/examples") == 11.0);
   REQUIRE(first.remarks ==
-          std::vector<std::string>{"eval.datasets.mixture: num_batches is 50, but the set ends "
+          std::vector<std::string>{"eval.datasets.mixture: num_batches is 50, but the dataset ends "
                                    "after 3; all of it is scored"});
   REQUIRE(session.evaluation().run(alone).remarks.empty());
 }

@@ -8,7 +8,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "tests/support/catch.h"
-#include "tests/support/python.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

@@ -19,19 +19,20 @@ TEST_CASE("mesh shapes multiply to the number of devices") {
   REQUIRE(mesh.size("replica") == 2);
   REQUIRE(mesh.size("data") == 2);
   REQUIRE(mesh.size("mdl") == 2);
-  REQUIRE_THROWS_WITH(make_mesh(config, 4), Catch::Contains("takes 8 devices, but there are 4"));
+  REQUIRE_THROWS_WITH(make_mesh(config, 4),
+                      Catch::Contains("needs 8 devices, but 4 are available"));
   REQUIRE_THROWS_WITH(make_mesh(config, 4),
                       Catch::Contains("give --devices=8, or change mesh.ici_"));
   REQUIRE_THROWS_WITH(make_mesh({.ici_mesh_shape = {2, 2}}, 4),
                       Catch::Contains("mesh.ici_mesh_shape has 2 sizes, expected one for each"));
   REQUIRE_THROWS_WITH(
       make_mesh({.dcn_mesh_shape = {3, 1, 1}}, 8),
-      Catch::Contains("8 devices cannot be shared out among 3 slices (dcn_mesh_shape); "
-                      "the nearest number that can is 9"));
+      Catch::Contains("8 devices cannot be divided among 3 slices (dcn_mesh_shape); "
+                      "the nearest multiple is 9"));
 }
 
 TEST_CASE("a mesh of another number of devices is rejected with both ways to fix it") {
-  const auto message = [](std::vector<int64_t> shape, const DevicesAtHand& devices) {
+  const auto message = [](std::vector<int64_t> shape, const AvailableDevices& devices) {
     try {
       make_mesh({.ici_mesh_shape = std::move(shape)}, devices);
     } catch (const Error& error) {
@@ -40,20 +41,21 @@ TEST_CASE("a mesh of another number of devices is rejected with both ways to fix
     return std::string();
   };
   REQUIRE(message({1, 4, 2}, 4) ==
-          "mesh replica=1 data=4 mdl=2 takes 8 devices, but there are 4; give --devices=8, or "
+          "mesh replica=1 data=4 mdl=2 needs 8 devices, but 4 are available; give --devices=8, or "
           "--set ici_mesh_shape=[1,2,2]");
   REQUIRE(message({1, 1, 1}, 2) ==
-          "mesh replica=1 data=1 mdl=1 takes 1 device, but there are 2; give --devices=1, or "
+          "mesh replica=1 data=1 mdl=1 needs 1 device, but 2 are available; give --devices=1, or "
           "--set ici_mesh_shape=[1,2,1]");
   REQUIRE(message({1, 4, 1}, 1) ==
-          "mesh replica=1 data=4 mdl=1 takes 4 devices, but there is 1; give --devices=4, or "
+          "mesh replica=1 data=4 mdl=1 needs 4 devices, but 1 is available; give --devices=4, or "
           "--set ici_mesh_shape=[1,1,1]");
   REQUIRE(message({2, 2, 4}, {2, 4}) ==
-          "mesh replica=2 data=2 mdl=4 takes 16 devices, but 4 processes of 2 have 8; give "
+          "mesh replica=2 data=2 mdl=4 needs 16 devices, but 4 processes with 2 each have 8; give "
           "--devices=4, or --set ici_mesh_shape=[1,2,4]");
-  REQUIRE(message({1, 4, 1}, {2, 3}) ==
-          "mesh replica=1 data=4 mdl=1 takes 4 devices, but 3 processes of 2 have 6; start a "
-          "number of processes that divides 4, or --set ici_mesh_shape=[1,6,1]");
+  REQUIRE(
+      message({1, 4, 1}, {2, 3}) ==
+      "mesh replica=1 data=4 mdl=1 needs 4 devices, but 3 processes with 2 each have 6; start a "
+      "number of processes that divides 4, or --set ici_mesh_shape=[1,6,1]");
 }
 
 TEST_CASE("the advice for a mesh with other axes names the field to set, and following it works") {
@@ -68,7 +70,7 @@ TEST_CASE("the advice for a mesh with other axes names the field to set, and fol
   };
   const std::string none = advised(axes, 6);
   REQUIRE(none ==
-          "mesh: there is no axis 'data' for the 6 devices; give --set mesh.ici_mesh_shape=[6,1]");
+          "the mesh has no axis 'data' for the 6 devices; give --set mesh.ici_mesh_shape=[6,1]");
   MeshConfig shaped = axes;
   shaped.ici_mesh_shape = {2, 4};
   REQUIRE_THAT(advised(shaped, 6), Catch::EndsWith("or --set mesh.ici_mesh_shape=[3,2]"));
@@ -99,6 +101,18 @@ TEST_CASE("eval options cover all datasets, and options set for unknown ones are
   REQUIRE(datasets.size() == 2);
   REQUIRE(datasets.contains("books"));
   REQUIRE(datasets.contains("misspelt"));  // A later check reports that there is no such dataset.
+}
+
+struct Hiding : Experiment {
+  using Base = Experiment;
+  std::string strategy = "mine";
+  FIELDS(strategy)
+  ExperimentConfig build() const override { return {}; }
+};
+
+TEST_CASE("an experiment cannot have a knob with the name of one that every experiment has") {
+  REQUIRE_THAT(error_of([] { to_tree(Hiding()); }),
+               Catch::Contains("Hiding has two fields called 'strategy'"));
 }
 
 }  // namespace

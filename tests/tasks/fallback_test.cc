@@ -7,10 +7,10 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/config/strategies.h"
+#include "tasks/config/experiment.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {
@@ -47,12 +47,7 @@ void damage(const fs::path& run, int64_t step, const char* name = "host_00000.h5
 }
 
 std::string refusal(const fs::path& run, const RunOptions& options = {}) {
-  try {
-    run_tiny(saving_config(), run, options);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { run_tiny(saving_config(), run, options); });
 }
 
 TEST_CASE("a damaged newest checkpoint stops the run with an error that names what to remove") {
@@ -60,7 +55,7 @@ TEST_CASE("a damaged newest checkpoint stops the run with an error that names wh
   REQUIRE(run_tiny(saving_config(), run.path()) == 0);
   damage(run.path(), 8);
   const std::string directory = CheckpointStore(run / "checkpoints").path_of(8).string();
-  REQUIRE_THAT(refusal(run.path()), Contains("to go on from step 6, remove " + directory) &&
+  REQUIRE_THAT(refusal(run.path()), Contains("to resume from step 6, remove " + directory) &&
                                         Contains("--checkpoint=auto-fallback"));
   REQUIRE(steps_of(run.path()) == Steps{2, 4, 6, 8});
 }

@@ -11,7 +11,6 @@
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/io/file.h"
-#include "core/ops/activation.h"
 #include "core/ops/elementwise.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/runtime/executor/executor.h"
+#include "tasks/session/step_programs.h"
 #include "tasks/single_task.h"
-#include "tasks/train/train_session.h"
 
 namespace tessera {
 

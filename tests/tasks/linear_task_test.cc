@@ -11,7 +11,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "tasks/config/experiment.h"
-#include "tasks/learner/optimizers/sgd.h"
+#include "tasks/learner/optimizers.h"
 #include "tasks/session/model_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"
@@ -189,7 +189,7 @@ TEST_CASE("a batch that is not divisible into the microbatches is rejected") {
   SingleTask::HParams p = linear_task();
   p.train.num_microbatches = 3;
   REQUIRE_THROWS_WITH(LinearTrial(p, 8),
-                      Catch::Contains("a batch of 8 does not divide into 3 microbatches"));
+                      Catch::Contains("a batch of 8 cannot be divided into 3 microbatches"));
 }
 
 TEST_CASE("clipping by global norm scales all gradients by one factor") {

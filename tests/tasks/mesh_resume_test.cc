@@ -6,12 +6,12 @@
 
 #include "core/base/error.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/config/strategies.h"
+#include "tasks/config/experiment.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {

@@ -9,8 +9,8 @@
 #include "core/passes/cost.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/config/strategies.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/config/experiment.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/session/model_state.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
@@ -250,12 +250,7 @@ TEST_CASE("planning a mesh needs no devices") {
 
 std::string message_of(const ExperimentConfig& config, int64_t devices) {
   const TemporaryDirectory directory;
-  try {
-    run_tiny(config, directory.path(), with_devices(devices));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { run_tiny(config, directory.path(), with_devices(devices)); });
 }
 
 TEST_CASE(
@@ -269,14 +264,15 @@ TEST_CASE(
   REQUIRE_THAT(message_of(on_mesh(tiny_config(2), {1, 1, 4}, Strategy::kTensor), 4),
                Catch::Contains("heads=2 cannot be split by mdl=4"));
   REQUIRE_THAT(message_of(on_mesh(tiny_config(2), {1, 2, 4}, Strategy::kTensor), 4),
-               Catch::Contains("takes 8 devices, but there are 4; give --devices=8, or --set "
+               Catch::Contains("needs 8 devices, but 4 are available; give --devices=8, or --set "
                                "ici_mesh_shape=[1,1,4]"));
   ExperimentConfig microbatches = on_mesh(tiny_config(2), {1, 4, 1}, Strategy::kReplicas);
   task_of(microbatches).train.num_microbatches = 4;
-  REQUIRE_THAT(message_of(microbatches, 4),
-               Catch::Contains("a batch of 8 in 4 microbatches leaves 2 examples each, which 4 "
-                               "devices (replica*data) cannot share; the nearest "
-                               "global_batch_size that can is 16, or change num_microbatches"));
+  REQUIRE_THAT(
+      message_of(microbatches, 4),
+      Catch::Contains("a batch of 8 in 4 microbatches has 2 examples per microbatch, which "
+                      "cannot be divided among 4 devices (replica*data); use a multiple "
+                      "such as global_batch_size=16, or change num_microbatches"));
   ExperimentConfig misspelt = on_mesh(tiny_config(2), {1, 2, 1}, Strategy::kReplicas);
   misspelt.rules.weights = "embed -> dta";
   REQUIRE_THAT(message_of(misspelt, 2), Catch::Contains("did you mean 'data'"));
@@ -287,7 +283,7 @@ TEST_CASE(
   misspelt.rules.weights = "";
   misspelt.rules.activations = "batch -> data, residul: seq -> mdl";
   REQUIRE_THAT(message_of(misspelt, 2),
-               Catch::Contains("rules.activations: no layer places anything as 'residul'; did you "
+               Catch::Contains("rules.activations: no layer uses the role 'residul'; did you "
                                "mean 'residual'?"));
   misspelt.rules.activations = "batch -> (data, data)";
   REQUIRE_THAT(message_of(misspelt, 2), Catch::Contains("batch is split over data twice"));

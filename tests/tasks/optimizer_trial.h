@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tasks/learner/optimizers/base_optimizer.h"
+#include "tasks/learner/base_optimizer.h"
 
 namespace tessera {
 

@@ -13,9 +13,7 @@
 #include "core/ops/generator.h"
 #include "core/runtime/executor/executor.h"
 #include "layers/parameter.h"
-#include "tasks/learner/optimizers/adafactor.h"
-#include "tasks/learner/optimizers/adam.h"
-#include "tasks/learner/optimizers/sgd.h"
+#include "tasks/learner/optimizers.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"
 

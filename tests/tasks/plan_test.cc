@@ -9,8 +9,7 @@
 #include <boost/property_tree/json_parser.hpp>
 #include <boost/property_tree/ptree.hpp>
 
-#include "tasks/config/strategies.h"
-#include "tasks/plan/plan_report.h"
+#include "tasks/config/experiment.h"
 #include "tasks/train/train_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
@@ -143,7 +142,7 @@ TEST_CASE("text and JSON of a plan have the same content, in 100 columns") {
   }
   // Below each source line are as many rows as JSON has for it.
   std::map<std::string, int> printed;
-  std::istringstream lines(text.substr(text.find("collectives of a device, by")));
+  std::istringstream lines(text.substr(text.find("collectives per device, by")));
   std::string source;
   for (std::string line; std::getline(lines, line);) {
     REQUIRE(line.size() <= 100);
@@ -160,7 +159,7 @@ TEST_CASE("text and JSON of a plan have the same content, in 100 columns") {
 TEST_CASE("a plan for one device has no communication") {
   const Plan plan = plan_of({.ici_mesh_shape = {1, 1, 1}}, Strategy::kFullyShardedTensor);
   REQUIRE(plan.collectives.empty());
-  REQUIRE_THAT(plan_text(plan), Catch::Contains("communication      none"));
+  REQUIRE_THAT(plan_text(plan), Catch::Contains("communication: none"));
   REQUIRE(parsed(plan_json(plan)).get_child("collectives").empty());
 }
 

@@ -8,11 +8,11 @@
 #include "core/base/error.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/config/strategies.h"
+#include "tasks/config/experiment.h"
 #include "tasks/modes/make_run.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/tasks/tiny_run.h"
 
 namespace tessera {
@@ -207,8 +207,9 @@ TEST_CASE("a directory locked by another run is rejected by all processes") {
 TEST_CASE("a mesh that does not match the number of processes is rejected by all") {
   const TemporaryDirectory directory;
   for (const Outcome& outcome : run_processes(2, on_mesh({1, 2, 2}), directory.path(), {}))
-    REQUIRE_THAT(outcome.error,
-                 Catch::Contains("takes 4 devices, but 2 processes of 1 have 2; give --devices=2"));
+    REQUIRE_THAT(
+        outcome.error,
+        Catch::Contains("needs 4 devices, but 2 processes with 1 each have 2; give --devices=2"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules compared with hand-computed numbers.
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 
 #include <cmath>
 

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/base/error.h"
-#include "core/check/case_check.h"
 #include "core/check/op_cases.h"
 #include "core/graph/op.h"
 #include "tests/support/catch.h"

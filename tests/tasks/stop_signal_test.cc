@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/shutdown/stop_signal.h"
 
+#include <atomic>
 #include <csignal>
 
 #include "tests/support/catch.h"
@@ -39,6 +40,24 @@ TEST_CASE("a handler that only reports does not stop, and handled signals are cl
   REQUIRE_FALSE(StopSignal::anybody_stops());
   REQUIRE_FALSE(StopSignal::is_heeded());
   REQUIRE(reports.requested() == 0);
+}
+
+TEST_CASE("a deadline that is met calls nothing and does not wait") {
+  std::atomic<int> missed = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const Deadline deadline(std::chrono::seconds(60), [&] { ++missed; });
+  }
+  REQUIRE(missed == 0);
+  REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+}
+
+TEST_CASE("a missed deadline calls its callback once") {
+  std::atomic<int> missed = 0;
+  const Deadline deadline(std::chrono::milliseconds(5), [&] { ++missed; });
+  while (missed == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  REQUIRE(missed == 1);
 }
 
 }  // namespace

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 
-#include "core/backend/cpu/device.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/runtime/comm/process_group.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
-#include "tasks/run_directory/run_directory.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference_device.h"
@@ -64,9 +63,9 @@ TEST_CASE("devices that share processors count only up to the number of processo
     options.threads = threads;
     return devices_at_once(options, alone);
   };
-  const int64_t processors = usable_cpu_threads();
+  const int64_t processors = usable_processors();
   REQUIRE(at_once(1, 0) == 1);
-  REQUIRE(at_once(1, 2 * usable_cpu_threads()) == 1);
+  REQUIRE(at_once(1, 2 * usable_processors()) == 1);
   REQUIRE(at_once(64, 0) == std::min<int64_t>(64, processors));
   // With one thread each.
   REQUIRE(at_once(64, 1) == std::min<int64_t>(64, processors));

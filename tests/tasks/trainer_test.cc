@@ -8,13 +8,13 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/hparams/toml.h"
+#include "core/hparams/text.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/synthetic_input.h"
-#include "tasks/config/run_config.h"
-#include "tasks/learner/schedules/schedules.h"
+#include "tasks/learner/schedules.h"
 #include "tasks/logging/run_log.h"
 #include "tasks/modes/make_run.h"
+#include "tasks/run_directory/run_config.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/tiny_run.h"
@@ -34,12 +34,7 @@ std::vector<std::string> events_of(const fs::path& directory) {
 
 std::string message_of(const ExperimentConfig& config, const fs::path& directory,
                        const RunOptions& options = {}) {
-  try {
-    run_tiny(config, directory, options);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { run_tiny(config, directory, options); });
 }
 
 TEST_CASE("a run's directory has all documented files") {
@@ -318,12 +313,11 @@ TEST_CASE("a run fails as soon as more than half of its steps are certain to be 
   REQUIRE(run_tiny(diverging_config(8, 5), half.path()) == 0);
   REQUIRE(values_of(half.path(), "skipped").back() == "4");
   REQUIRE(message_of(diverging_config(9, 5), most.path()) ==
-          "the run has failed: 5 of its 9 steps were skipped, which is more than half, since their "
-          "loss or gradient was not finite or too large; lower the learning rate, or look at the "
-          "batches");
+          "the run has failed: 5 of its 9 steps were skipped, more than half, because their loss "
+          "or gradient was not finite or too large; lower the learning rate, or check the batches");
   REQUIRE_THAT(events_of(most.path()).back(), Catch::Contains("failed"));
   REQUIRE_FALSE(fs::exists(most / "checkpoints/step_0000000009"));
-  REQUIRE_THAT(message_of(diverging_config(2, 2), short_run.path()), Catch::Equals(""));
+  REQUIRE_THAT(message_of(diverging_config(2, 2), short_run.path()), Catch::Equals("no error"));
   const TemporaryDirectory three;
   REQUIRE_THAT(message_of(diverging_config(3, 2), three.path()),
                Catch::Contains("2 of its 3 steps were skipped"));
@@ -347,7 +341,7 @@ TEST_CASE("an evaluation with a non-finite loss fails the run after its line is 
   task_of(config).train.eval_interval_steps = 3;
   REQUIRE_THAT(message_of(config, directory.path()),
                Catch::Matches("the run has failed: eval/validation/loss is (nan|inf) after step 3; "
-                              "lower the learning rate, or go back to an earlier checkpoint"));
+                              "lower the learning rate, or resume from an earlier checkpoint"));
   REQUIRE(values_of(directory.path(), "eval/validation/loss").back() == "null");
   const std::string log = read_bytes(directory / "metrics.jsonl");
   REQUIRE(log.find("-nan") == std::string::npos);
@@ -395,7 +389,7 @@ TEST_CASE("invalid settings are rejected before the first step") {
     ExperimentConfig config = tiny_config(2);
     config.mesh.ici_mesh_shape = {1, 1, 1};
     REQUIRE_THAT(message_of(config, directory.path(), options),
-                 Catch::Contains("takes 1 device, but there are 2"));
+                 Catch::Contains("needs 1 device, but 2 are available"));
   }
   SECTION("numbers out of range") {
     ExperimentConfig config = tiny_config(2);

@@ -193,6 +193,7 @@ class State {
 
   // Makes `error` the result of all later calls for this GPU, and prints the text.
   void fail(Device& device, CUresult error, const std::string& text);
+  void report_touched();
   bool plan_says(std::string_view kind);
   // For calls that no capture allows, of whatever stream: makes it invalid.
   void check_no_capture(std::string_view call);
@@ -235,6 +236,13 @@ class State {
     std::optional<uint64_t> checksum;  // Of what a copy reads; none if other work may change it.
   };
   std::vector<HostUse> host_uses;
+  // A use by the host that was too early: of this byte of what the copy `name` writes.
+  struct Touched {
+    DevicePtr device;
+    std::shared_ptr<const std::string> name;
+    ptrdiff_t offset = 0;
+  };
+  Touched touched;
 
  private:
   WorkPtr start(const DevicePtr& device, Task task, size_t component, int priority,

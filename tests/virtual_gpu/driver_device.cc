@@ -137,6 +137,7 @@ CUdeviceptr allocate(const Call& c, size_t bytes) {
 struct ExitReport {
   ~ExitReport() {
     const Lock lock(state().mutex);
+    state().report_touched();
     for (const DevicePtr& device : state().devices)
       if (const std::string left = left_on(state(), device); !left.empty())
         fmt::print(stderr, "virtual GPU: at exit: {}", left);
@@ -155,6 +156,13 @@ CUresult cuInit(unsigned) {
   if (s.memory == nullptr) s.restart();
   s.initialised = !s.devices.empty();
   return s.initialised ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+// NVRTC finds libcuda by itself and asks it for a cache of compiled programs. Without this function
+// it crashes; told that there is none, it compiles without a cache.
+CUresult cuGetExportTable(const void** table, const CUuuid*) {
+  *table = nullptr;
+  return CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult cuDriverGetVersion(int* version) {

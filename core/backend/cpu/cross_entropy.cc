@@ -26,17 +26,6 @@ namespace {
 
 constexpr int64_t kChunk = 1024;  // Logits processed at a time, in the L1 cache.
 
-// The logits after soft capping, and a gradient through the cap.
-HWY_INLINE Vec capped(Vec logits, float cap) {
-  if (cap <= 0.0f) return logits;
-  return hn::Mul(tanh_of(hn::Mul(logits, splat(1.0f / cap))), splat(cap));
-}
-HWY_INLINE Vec through_cap(Vec slope, Vec z, float cap) {
-  if (cap <= 0.0f) return slope;
-  const Vec part = hn::Mul(z, splat(1.0f / cap));
-  return hn::Mul(slope, hn::NegMulAdd(part, part, splat(1.0f)));
-}
-
 // The result of one pass over a row.
 struct RowSummary {
   double sum = 0.0;    // Of exp(z - maximum).
@@ -153,7 +142,7 @@ void CrossEntropyGrad(const CrossEntropyGradRows& rows, int64_t begin, int64_t e
 }
 
 template <typename T>
-void shard_row(const CrossEntropyShardRows& rows, int64_t row) {
+void shard_row(const CrossEntropyShardRows<float>& rows, int64_t row) {
   HWY_ALIGN float z[kChunk];
   const T* logits = static_cast<const T*>(rows.logits) + row * rows.vocab;
   const float maximum = rows.maximum[row];
@@ -172,13 +161,13 @@ void shard_row(const CrossEntropyShardRows& rows, int64_t row) {
   if (rows.total != nullptr) rows.total[row] = static_cast<float>(total);
 }
 
-void CrossEntropyShard(const CrossEntropyShardRows& rows, int64_t begin, int64_t end) {
+void CrossEntropyShard(const CrossEntropyShardRows<float>& rows, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row)
     rows.dtype == DType::kBF16 ? shard_row<BFloat16>(rows, row) : shard_row<float>(rows, row);
 }
 
 template <typename T>
-void shard_grad_row(const CrossEntropyShardGradRows& rows, int64_t row) {
+void shard_grad_row(const CrossEntropyShardRows<const float>& rows, int64_t row) {
   const int64_t vocab = rows.vocab;
   const T* logits = static_cast<const T*>(rows.logits) + row * vocab;
   T* dlogits = static_cast<T*>(rows.dlogits) + row * vocab;
@@ -198,7 +187,8 @@ void shard_grad_row(const CrossEntropyShardGradRows& rows, int64_t row) {
   if (here) dlogits[label] = T(hn::GetLane(gradient(splat(at_label))) + rows.picked[row]);
 }
 
-void CrossEntropyShardGrad(const CrossEntropyShardGradRows& rows, int64_t begin, int64_t end) {
+void CrossEntropyShardGrad(const CrossEntropyShardRows<const float>& rows, int64_t begin,
+                           int64_t end) {
   for (int64_t row = begin; row < end; ++row)
     rows.dtype == DType::kBF16 ? shard_grad_row<BFloat16>(rows, row)
                                : shard_grad_row<float>(rows, row);
@@ -218,135 +208,106 @@ HWY_EXPORT(CrossEntropyGrad);
 HWY_EXPORT(CrossEntropyShard);
 HWY_EXPORT(CrossEntropyShardGrad);
 
-// The shape and attributes of a node; operands are set by each run.
-template <typename Rows>
-Rows rows_of(const Graph& graph, const Node& node) {
-  Rows rows;
-  rows.dtype = vector_dtype(graph, node, 0);
-  rows.vocab = graph.type(node.inputs[0]).axes.back().size;
-  rows.smoothing = float_attribute(node, "label_smoothing");
-  rows.z_loss = float_attribute(node, "z_loss");
-  rows.soft_cap = float_attribute(node, "soft_cap");
-  return rows;
-}
-
-class CrossEntropyKernel final : public HostKernel {
+// Runs a loop over the rows of a node's logits.
+template <class Rows>
+class LogitKernel : public HostKernel {
  public:
-  CrossEntropyKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : rows_(rows_of<CrossEntropyRows>(graph, node)),
-        count_(graph.type(node.inputs[1]).elements()),
-        pool_(pool) {}
+  LogitKernel(const Graph& graph, const Node& node, ThreadPool& pool)
+      : count_(graph.type(node.inputs[1]).elements()), pool_(pool) {
+    const Type& logits = graph.type(node.inputs[0]);
+    rows_.dtype = vector_dtype(graph, node, 0);
+    rows_.vocab = logits.axes.back().size;
+    rows_.origin = origin_along(node.attributes, logits.rank() - 1);
+    rows_.soft_cap = float_attribute(node, "soft_cap");
+    if constexpr (requires { rows_.smoothing; }) {
+      rows_.smoothing = float_attribute(node, "label_smoothing");
+      rows_.z_loss = float_attribute(node, "z_loss");
+    }
+  }
 
-  void run(const HostArgs& args) override {
+ protected:
+  using Loop = void (*)(const Rows& rows, int64_t begin, int64_t end);
+  void run_rows(const HostArgs& args, Loop loop) {
     rows_.logits = args.inputs[0];
     rows_.labels = input_as<int32_t>(args, 1);
+    pool_.parallel(count_, 1, [&](Range range, int) { loop(rows_, range.begin, range.end); });
+  }
+
+  Rows rows_;
+  int64_t count_;
+
+ private:
+  ThreadPool& pool_;
+};
+
+class CrossEntropyKernel final : public LogitKernel<CrossEntropyRows> {
+ public:
+  using LogitKernel::LogitKernel;
+
+  void run(const HostArgs& args) override {
     rows_.loss = output_as<float>(args, 0);
     rows_.log_likelihood = output_as<float>(args, 1);
     rows_.correct = output_as<float>(args, 2);
     rows_.lse = output_as<float>(args, 3);
-    pool_.parallel(count_, 1, [&](Range range, int) {
-      HWY_DYNAMIC_DISPATCH(CrossEntropy)(rows_, range.begin, range.end);
-    });
+    run_rows(args, HWY_DYNAMIC_DISPATCH(CrossEntropy));
   }
-
- private:
-  CrossEntropyRows rows_;
-  int64_t count_;
-  ThreadPool& pool_;
 };
 
-class CrossEntropyGradKernel final : public HostKernel {
+class CrossEntropyGradKernel final : public LogitKernel<CrossEntropyGradRows> {
  public:
-  CrossEntropyGradKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : rows_(rows_of<CrossEntropyGradRows>(graph, node)),
-        count_(graph.type(node.inputs[1]).elements()),
-        pool_(pool) {}
+  using LogitKernel::LogitKernel;
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
   void run(const HostArgs& args) override {
-    rows_.logits = args.inputs[0];
-    rows_.labels = input_as<int32_t>(args, 1);
     rows_.lse = input_as<float>(args, 2);
     rows_.cotangent = input_as<float>(args, 3);
     rows_.dlogits = args.outputs[0];
-    pool_.parallel(count_, 1, [&](Range range, int) {
-      HWY_DYNAMIC_DISPATCH(CrossEntropyGrad)(rows_, range.begin, range.end);
-    });
+    run_rows(args, HWY_DYNAMIC_DISPATCH(CrossEntropyGrad));
+  }
+};
+
+// The base of both kernels of a shard.
+template <typename Float>
+class ShardKernel : public LogitKernel<CrossEntropyShardRows<Float>> {
+ public:
+  ShardKernel(const Graph& graph, const Node& node, ThreadPool& pool)
+      : LogitKernel<CrossEntropyShardRows<Float>>(graph, node, pool),
+        with_total_(flag_attribute(node, "total")) {}
+
+ protected:
+  void set_arrays(const HostArgs& args, Float* arrays) {
+    this->rows_.maximum = input_as<float>(args, 2);
+    this->rows_.sum = arrays;
+    this->rows_.picked = arrays + this->count_;
+    this->rows_.total = with_total_ ? arrays + 2 * this->count_ : nullptr;
   }
 
  private:
-  CrossEntropyGradRows rows_;
-  int64_t count_;
-  ThreadPool& pool_;
+  bool with_total_;
 };
 
-template <typename Rows>
-Rows shard_rows_of(const Graph& graph, const Node& node) {
-  Rows rows;
-  const Type& logits = graph.type(node.inputs[0]);
-  rows.dtype = vector_dtype(graph, node, 0);
-  rows.vocab = logits.axes.back().size;
-  rows.origin = origin_along(node.attributes, logits.rank() - 1);
-  rows.soft_cap = float_attribute(node, "soft_cap");
-  return rows;
-}
-
-class CrossEntropyShardKernel final : public HostKernel {
+class CrossEntropyShardKernel final : public ShardKernel<float> {
  public:
-  CrossEntropyShardKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : rows_(shard_rows_of<CrossEntropyShardRows>(graph, node)),
-        count_(graph.type(node.inputs[1]).elements()),
-        with_total_(flag_attribute(node, "total")),
-        pool_(pool) {}
+  using ShardKernel::ShardKernel;
 
   void run(const HostArgs& args) override {
-    rows_.logits = args.inputs[0];
-    rows_.labels = input_as<int32_t>(args, 1);
-    rows_.maximum = input_as<float>(args, 2);
-    rows_.sum = output_as<float>(args, 0);
-    rows_.picked = rows_.sum + count_;
-    rows_.total = with_total_ ? rows_.picked + count_ : nullptr;
-    pool_.parallel(count_, 1, [&](Range range, int) {
-      HWY_DYNAMIC_DISPATCH(CrossEntropyShard)(rows_, range.begin, range.end);
-    });
+    set_arrays(args, output_as<float>(args, 0));
+    run_rows(args, HWY_DYNAMIC_DISPATCH(CrossEntropyShard));
   }
-
- private:
-  CrossEntropyShardRows rows_;
-  int64_t count_;
-  bool with_total_;
-  ThreadPool& pool_;
 };
 
-class CrossEntropyShardGradKernel final : public HostKernel {
+class CrossEntropyShardGradKernel final : public ShardKernel<const float> {
  public:
-  CrossEntropyShardGradKernel(const Graph& graph, const Node& node, ThreadPool& pool)
-      : rows_(shard_rows_of<CrossEntropyShardGradRows>(graph, node)),
-        count_(graph.type(node.inputs[1]).elements()),
-        with_total_(flag_attribute(node, "total")),
-        pool_(pool) {}
+  using ShardKernel::ShardKernel;
 
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
   void run(const HostArgs& args) override {
-    rows_.logits = args.inputs[0];
-    rows_.labels = input_as<int32_t>(args, 1);
-    rows_.maximum = input_as<float>(args, 2);
-    rows_.sum = input_as<float>(args, 3);
-    rows_.picked = rows_.sum + count_;
-    rows_.total = with_total_ ? rows_.picked + count_ : nullptr;
+    set_arrays(args, input_as<float>(args, 3));
     rows_.dlogits = args.outputs[0];
-    pool_.parallel(count_, 1, [&](Range range, int) {
-      HWY_DYNAMIC_DISPATCH(CrossEntropyShardGrad)(rows_, range.begin, range.end);
-    });
+    run_rows(args, HWY_DYNAMIC_DISPATCH(CrossEntropyShardGrad));
   }
-
- private:
-  CrossEntropyShardGradRows rows_;
-  int64_t count_;
-  bool with_total_;
-  ThreadPool& pool_;
 };
 
 const KernelRegistrar kRegisterCrossEntropy{kCrossEntropyOp, make_kernel<CrossEntropyKernel>};

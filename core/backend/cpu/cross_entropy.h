@@ -8,14 +8,19 @@
 
 namespace tessera {
 
-// Rows of `vocab` logits of `dtype` (f32 or bf16); z are the logits after capping.
-struct CrossEntropyRows {
+// Rows of `vocab` logits of `dtype` (f32 or bf16): of the whole vocabulary, or of a shard of it
+// that begins at entry `origin`. z are the logits after capping.
+struct LogitRows {
   DType dtype = DType::kF32;
-  int64_t vocab = 0;
-  float smoothing = 0.0f, z_loss = 0.0f, soft_cap = 0.0f;
+  int64_t vocab = 0, origin = 0;
+  float soft_cap = 0.0f;
   const void* logits = nullptr;
   const int32_t* labels = nullptr;  // A label outside the vocabulary has a logit of 0.
+  void* dlogits = nullptr;          // Result of a gradient; may be the logits.
+};
 
+struct CrossEntropyRows : LogitRows {
+  float smoothing = 0.0f, z_loss = 0.0f;
   // Results, one per row.
   float* loss = nullptr;
   float* log_likelihood = nullptr;
@@ -23,45 +28,21 @@ struct CrossEntropyRows {
   float* lse = nullptr;
 };
 
-struct CrossEntropyGradRows {
-  DType dtype = DType::kF32;
-  int64_t vocab = 0;
-  float smoothing = 0.0f, z_loss = 0.0f, soft_cap = 0.0f;
-  const void* logits = nullptr;
-  const int32_t* labels = nullptr;
+struct CrossEntropyGradRows : LogitRows {
+  float smoothing = 0.0f, z_loss = 0.0f;
   const float* lse = nullptr;
   const float* cotangent = nullptr;
-  void* dlogits = nullptr;  // May be the logits.
 };
 
-// A shard of the vocabulary, which begins at entry `origin` of the whole.
-struct CrossEntropyShardRows {
-  DType dtype = DType::kF32;
-  int64_t vocab = 0, origin = 0;
-  float soft_cap = 0.0f;
-  const void* logits = nullptr;
-  const int32_t* labels = nullptr;
+// One array of all rows each: the sum of exp(z - maximum), the uncapped logit of the label (0 if it
+// is in another shard) and, unless null, the sum of z. `Float` is float for these results, and
+// const float for their cotangents.
+template <typename Float>
+struct CrossEntropyShardRows : LogitRows {
   const float* maximum = nullptr;
-
-  // Results, one array of all rows each: the sum of exp(z - maximum), the uncapped logit of the
-  // label (0 if it is in another shard) and, unless null, the sum of z.
-  float* sum = nullptr;
-  float* picked = nullptr;
-  float* total = nullptr;
-};
-
-struct CrossEntropyShardGradRows {
-  DType dtype = DType::kF32;
-  int64_t vocab = 0, origin = 0;
-  float soft_cap = 0.0f;
-  const void* logits = nullptr;
-  const int32_t* labels = nullptr;
-  const float* maximum = nullptr;
-  // The cotangents of those; `total` may be null.
-  const float* sum = nullptr;
-  const float* picked = nullptr;
-  const float* total = nullptr;
-  void* dlogits = nullptr;  // May be the logits.
+  Float* sum = nullptr;
+  Float* picked = nullptr;
+  Float* total = nullptr;
 };
 
 }  // namespace tessera

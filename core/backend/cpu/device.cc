@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend/cpu/device.h"
 
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/arena.h"
-#include "core/backend/cpu/cpu_features.h"
-#include "core/backend/cpu/peak_flops.h"
+#include "core/backend/cpu/processor.h"
 #include "core/backend/cpu/registry.h"
 #include "core/backend/cpu/stream.h"
 #include "core/backend/cpu/thread_pool.h"
@@ -69,6 +75,75 @@ class CpuDevice final : public Device {
   int64_t sharers_;  // Devices that share the host's memory, this one included.
 };
 
+constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+int64_t round_up(int64_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
+
+// The number in a small kernel file; `otherwise` for "max", or if the file does not exist.
+int64_t number_in(const std::filesystem::path& file, int64_t otherwise) {
+  std::ifstream in(file);
+  int64_t number = 0;
+  return in >> number ? number : otherwise;
+}
+
+// The number after `key` at the begin of a line of such a file.
+int64_t number_after(std::string_view key, const std::filesystem::path& file, int64_t otherwise) {
+  std::ifstream in(file);
+  std::string name, rest;
+  int64_t number = 0;
+  while (in >> name >> number) {
+    if (name == key) return number;
+    std::getline(in, rest);
+  }
+  return otherwise;
+}
+
+// Free memory, and what caches would give back.
+int64_t system_available() {
+  return number_after("MemAvailable:", "/proc/meminfo", kUnlimited / 1024) * 1024;
+}
+
+// What the control groups of this process still allow: each level up to the root may set a limit.
+int64_t group_available() {
+  int64_t least = kUnlimited;
+  const auto consider = [&](const std::filesystem::path& folder, const char* limit,
+                            const char* used) {
+    const int64_t most = number_in(folder / limit, kUnlimited);
+    if (most == kUnlimited) return;
+    // Inactive file pages count as used, but the kernel would give them back first.
+    const int64_t inactive = number_after("inactive_file", folder / "memory.stat", 0);
+    const int64_t available = most - number_in(folder / used, 0) + inactive;
+    least = std::min(least, std::max<int64_t>(0, available));
+  };
+  std::ifstream in("/proc/self/cgroup");  // Lines "0::/path" (v2), "4:memory:/path" (v1).
+  for (std::string line; std::getline(in, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const bool unified = second == first + 1;
+    if (!unified && line.substr(first + 1, second - first - 1) != "memory") continue;
+    const std::filesystem::path root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    for (std::filesystem::path path = line.substr(second + 1);; path = path.parent_path()) {
+      const std::filesystem::path folder = root / path.relative_path();
+      if (unified) {
+        consider(folder, "memory.max", "memory.current");
+      } else {
+        consider(folder, "memory.limit_in_bytes", "memory.usage_in_bytes");
+      }
+      if (path.relative_path().empty()) break;
+    }
+  }
+  return least;
+}
+
+// What RLIMIT_AS leaves.
+int64_t address_space_available() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+  const int64_t used = number_in("/proc/self/statm", 0) * sysconf(_SC_PAGESIZE);
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
+}
+
 }  // namespace
 
 std::unique_ptr<Device> make_cpu_device(int threads) {
@@ -76,13 +151,43 @@ std::unique_ptr<Device> make_cpu_device(int threads) {
 }
 
 std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads) {
-  const int64_t budget = threads > 0 ? threads : usable_cpu_threads();
+  const int64_t budget = threads > 0 ? threads : usable_processors();
   std::vector<std::unique_ptr<Device>> devices;
   const auto each = static_cast<int>(std::max<int64_t>(1, budget / count));
   for (int64_t i = 0; i < count; ++i) devices.push_back(std::make_unique<CpuDevice>(each, count));
   return devices;
 }
 
-int usable_cpu_threads() { return usable_processors(); }
+int64_t available_memory() {
+  return std::min({system_available(), group_available(), address_space_available()});
+}
+
+std::byte* allocate_pages(int64_t bytes, ThreadPool& pool) {
+  const int64_t size = std::max(round_up(bytes), kHugePage);
+  if (size > available_memory()) return nullptr;
+  // One huge page more than needed, to find a boundary inside; the rest is unmapped.
+  const int64_t mapped = size + kHugePage;
+  void* const map = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (map == MAP_FAILED) return nullptr;
+  std::byte* const begin = static_cast<std::byte*>(map);
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  const int64_t skip = round_up(static_cast<int64_t>(address)) - static_cast<int64_t>(address);
+  if (skip > 0) munmap(begin, static_cast<size_t>(skip));
+  if (kHugePage - skip > 0) munmap(begin + skip + size, static_cast<size_t>(kHugePage - skip));
+  std::byte* const memory = begin + skip;
+  madvise(memory, static_cast<size_t>(size), MADV_HUGEPAGE);  // Small pages work too.
+  pool.parallel(size / kHugePage, 1, [&](Range pages, int) {
+    for (int64_t at = pages.begin * kHugePage; at < pages.end * kHugePage; at += 4096) {
+      *reinterpret_cast<volatile std::byte*>(memory + at) = std::byte{0};
+    }
+  });
+  return memory;
+}
+
+void release_pages(std::byte* memory, int64_t bytes) {
+  if (memory == nullptr) return;
+  munmap(memory, static_cast<size_t>(std::max(round_up(bytes), kHugePage)));
+}
 
 }  // namespace tessera

@@ -2,11 +2,13 @@
 // The CPU device: a thread pool, huge-page memory and the kernels of this folder.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/cpu/thread_pool.h"
 
 namespace tessera {
 
@@ -16,7 +18,15 @@ std::unique_ptr<Device> make_cpu_device(int threads);
 // `count` devices that share `threads` and the memory of the host; at least one thread each.
 std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads);
 
-// Threads that this process may use.
-int usable_cpu_threads();
+// Memory for the one arena of a device: zeroed, in huge pages where the system gives them, each
+// page first touched by the thread that will use it (NUMA). Nullptr if more than available_memory()
+// is asked for: memory that the system promises but does not have would end in a kill, not in an
+// Error.
+std::byte* allocate_pages(int64_t bytes, ThreadPool& pool);
+void release_pages(std::byte* memory, int64_t bytes);
+
+// How much memory this process can still take: the least of what the system has free or can free,
+// what its control groups allow, and what RLIMIT_AS leaves.
+int64_t available_memory();
 
 }  // namespace tessera

@@ -21,7 +21,13 @@ namespace tessera {
 namespace HWY_NAMESPACE {
 namespace {
 
-void AdamKernels(const AdamStep& step, const AdamBuffers& buffers, int64_t begin, int64_t end) {
+void AdamElements(const AdamStep& step, const HostArgs& args, int64_t begin, int64_t end) {
+  const auto* const parameters = input_as<float>(args, 0);
+  const auto *const firsts = input_as<float>(args, 1), *const seconds = input_as<float>(args, 2);
+  const auto* const gradients = input_as<float>(args, 3);
+  auto* const next_parameters = output_as<float>(args, 0);
+  auto *const next_firsts = output_as<float>(args, 1), *const next_seconds =
+                                                           output_as<float>(args, 2);
   const Vec decay1 = splat(step.decay1), weight1 = splat(step.weight1);
   const Vec decay2 = splat(step.decay2), weight2 = splat(step.weight2);
   const Vec unbias1 = splat(step.unbias1), unbias2 = splat(step.unbias2);
@@ -30,17 +36,17 @@ void AdamKernels(const AdamStep& step, const AdamBuffers& buffers, int64_t begin
   const Vec gradient_scale = splat(step.gradient_scale);
   for (int64_t i = begin; i < end; i += lanes()) {
     const int64_t left = end - i;
-    const Vec gradient = hn::Mul(load(buffers.gradient + i, left), gradient_scale);
-    const Vec parameter = load(buffers.parameter + i, left);
-    const Vec first = hn::MulAdd(load(buffers.first + i, left), decay1, hn::Mul(gradient, weight1));
-    const Vec second = hn::MulAdd(load(buffers.second + i, left), decay2,
-                                  hn::Mul(hn::Mul(gradient, gradient), weight2));
+    const Vec gradient = hn::Mul(load(gradients + i, left), gradient_scale);
+    const Vec parameter = load(parameters + i, left);
+    const Vec first = hn::MulAdd(load(firsts + i, left), decay1, hn::Mul(gradient, weight1));
+    const Vec second =
+        hn::MulAdd(load(seconds + i, left), decay2, hn::Mul(hn::Mul(gradient, gradient), weight2));
     const Vec deviation = hn::Sqrt(hn::MulAdd(second, unbias2, epsilon_root));
     const Vec direction = hn::Div(hn::Mul(first, unbias1), hn::Add(deviation, epsilon));
     const Vec update = hn::MulAdd(parameter, weight_decay, direction);
-    store(hn::NegMulAdd(update, rate, parameter), buffers.next_parameter + i, left);
-    store(first, buffers.next_first + i, left);
-    store(second, buffers.next_second + i, left);
+    store(hn::NegMulAdd(update, rate, parameter), next_parameters + i, left);
+    store(first, next_firsts + i, left);
+    store(second, next_seconds + i, left);
   }
 }
 
@@ -53,7 +59,7 @@ HWY_AFTER_NAMESPACE();
 namespace tessera {
 namespace {
 
-HWY_EXPORT(AdamKernels);
+HWY_EXPORT(AdamElements);
 
 class AdamKernel final : public HostKernel {
  public:
@@ -75,12 +81,8 @@ class AdamKernel final : public HostKernel {
     step_.learning_rate = *input_as<float>(args, 4);
     step_.gradient_scale = *input_as<float>(args, 6);
     correct_bias(static_cast<double>(*input_as<float>(args, 5)));
-    const AdamBuffers buffers{input_as<float>(args, 0),  input_as<float>(args, 1),
-                              input_as<float>(args, 2),  input_as<float>(args, 3),
-                              output_as<float>(args, 0), output_as<float>(args, 1),
-                              output_as<float>(args, 2)};
     pool_.parallel(count_, kGrain, [&](Range range, int) {
-      HWY_DYNAMIC_DISPATCH(AdamKernels)(step_, buffers, range.begin, range.end);
+      HWY_DYNAMIC_DISPATCH(AdamElements)(step_, args, range.begin, range.end);
     });
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of the vector loop of Adam, for all its targets.
+// The coefficients of a step of Adam, for all vector targets of its loop.
 #pragma once
 
 namespace tessera {
@@ -10,12 +10,6 @@ struct AdamStep {
   float unbias1 = 1.0f, unbias2 = 1.0f;  // Bias corrections of the moments in the update.
   float epsilon = 0.0f, epsilon_root = 0.0f, weight_decay = 0.0f;
   float learning_rate = 0.0f, gradient_scale = 1.0f;
-};
-
-// Outputs may be the inputs of the same name.
-struct AdamBuffers {
-  const float *parameter, *first, *second, *gradient;
-  float *next_parameter, *next_first, *next_second;
 };
 
 }  // namespace tessera

@@ -96,8 +96,10 @@ void UniformElements(const RandomStream& stream, int64_t begin, int64_t end, flo
 }
 
 template <typename T>
-void dropout_as(const RandomStream& stream, int64_t offset, float keep, const T* x, T* y,
-                int64_t begin, int64_t end) {
+void dropout(const RandomStream& stream, int64_t offset, float keep, const void* operand,
+             void* result, int64_t begin, int64_t end) {
+  const T* const x = static_cast<const T*>(operand);
+  T* const y = static_cast<T*>(result);
   HWY_ALIGN uint32_t words[kChunk + kSlack];
   const Vec limit = splat(keep), factor = splat(1.0f / keep);
   for (int64_t run = begin; run < end; run += kChunk) {
@@ -112,15 +114,10 @@ void dropout_as(const RandomStream& stream, int64_t offset, float keep, const T*
   }
 }
 
-void DropoutElements(const RandomStream& stream, int64_t first, float keep, DType dtype,
+void DropoutElements(const RandomStream& stream, int64_t offset, float keep, DType dtype,
                      const void* x, void* y, int64_t begin, int64_t end) {
-  if (dtype == DType::kBF16) {
-    dropout_as(stream, first, keep, static_cast<const BFloat16*>(x), static_cast<BFloat16*>(y),
-               begin, end);
-  } else {
-    dropout_as(stream, first, keep, static_cast<const float*>(x), static_cast<float*>(y), begin,
-               end);
-  }
+  dtype == DType::kBF16 ? dropout<BFloat16>(stream, offset, keep, x, y, begin, end)
+                        : dropout<float>(stream, offset, keep, x, y, begin, end);
 }
 
 }  // namespace

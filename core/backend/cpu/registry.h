@@ -7,9 +7,8 @@
 #include <memory>
 
 #include "core/backend/backend.h"
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/backend/cpu/thread_pool.h"
-#include "core/base/error.h"
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -38,13 +37,13 @@ T* output_as(const HostArgs& args, size_t i) {
   return reinterpret_cast<T*>(args.outputs[i]);
 }
 
-// The dtype of an operand, f32 or bf16; Error for any other.
-inline DType vector_dtype(const Graph& graph, const Node& node, size_t i) {
-  const DType dtype = graph.type(node.inputs[i]).dtype;
-  if (dtype != DType::kF32 && dtype != DType::kBF16)
-    fail("{}: no CPU kernel for {}; cast it to f32 or bf16", node.op->name, dtype_name(dtype));
-  return dtype;
+inline float* scratch_floats(const HostArgs& args) {
+  return reinterpret_cast<float*>(args.scratch);
 }
+inline int64_t float_bytes(int64_t count) { return count * static_cast<int64_t>(sizeof(float)); }
+
+// The dtype of an operand, f32 or bf16; Error for any other.
+DType vector_dtype(const Graph& graph, const Node& node, size_t i);
 
 inline float float_attribute(const Node& node, std::string_view name) {
   return static_cast<float>(node.attributes.get<double>(name));

@@ -2,7 +2,7 @@
 #include "core/backend/cpu/shard_index_map.h"
 
 #include "core/base/error.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maps the elements of a shard to their indices in the global array, both row-major, for ops whose
-// result depends on them (core/ops/collective.h). In contiguous runs, so that inner loops are long.
+// result depends on them (core/ops/reshard.h). In contiguous runs, so that inner loops are long.
 #pragma once
 
 #include <algorithm>
@@ -39,14 +39,6 @@ class ShardIndexMap {
       run(offset_of(number, outer, examples) - number * length, begin, stop);
       begin = stop;
     }
-  }
-
-  // The global index of one element.
-  int64_t global(int64_t element, Examples examples = {}) const {
-    int64_t result = 0;
-    for_each_run(element, element + 1, examples,
-                 [&](int64_t offset, int64_t begin, int64_t) { result = offset + begin; });
-    return result;
   }
 
  private:

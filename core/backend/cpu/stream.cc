@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend/cpu/host_kernel.h"
 #include "core/base/error.h"
 #include "core/base/process.h"
 
@@ -232,7 +231,7 @@ class ThreadStream final : public Stream {
     while (true) {
       added_.wait(lock, [&] { return leaving_ || done_ < tasks_.size(); });
       if (done_ == tasks_.size()) return;
-      Task task = std::move(tasks_[done_]);  // The vector may grow meanwhile.
+      Task task = std::move(tasks_[done_]);  // The vector may grow while it runs.
       const std::exception_ptr before = leaving_ && !failure_ ? ended : failure_;
       lock.unlock();
       std::exception_ptr failure = outcome_of(task, before);

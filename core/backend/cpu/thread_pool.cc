@@ -57,14 +57,14 @@ uint32_t await_change(const std::atomic<uint32_t>& word, uint32_t old) {
 
 }  // namespace
 
-int count_processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 int usable_processors() {
-  static const int processors = count_processors();
+  static const int processors = [] {
+    cpu_set_t set;
+    const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
+    const int count =
+        known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+    return std::max(1, count);
+  }();
   return processors;
 }
 

@@ -17,6 +17,7 @@ struct Range {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t size() const { return end - begin; }
+  bool contains(int64_t i) const { return begin <= i && i < end; }
   bool operator==(const Range&) const = default;
 };
 

@@ -7,33 +7,28 @@
 namespace tessera {
 namespace {
 
-template <typename T>
-void encode_as(const std::vector<double>& values, std::byte* bytes) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    T element;
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      element = BFloat16(static_cast<float>(values[i]));
-    } else {
-      element = static_cast<T>(values[i]);
-    }
-    std::memcpy(bytes + i * sizeof(T), &element, sizeof(T));
+// Calls use(T{}) with the type T of an element in memory.
+template <typename Use>
+void with_element(DType dtype, const Use& use) {
+  switch (dtype) {
+    case DType::kF64:
+      return use(double{});
+    case DType::kF32:
+      return use(float{});
+    case DType::kBF16:
+      return use(BFloat16{});
+    case DType::kI32:
+      return use(int32_t{});
+    case DType::kU32:
+      return use(uint32_t{});
+    case DType::kBool:
+      return use(uint8_t{});
   }
 }
 
+// BFloat16 converts from and to float only.
 template <typename T>
-std::vector<double> decode_as(int64_t count, const std::byte* bytes) {
-  std::vector<double> values;
-  for (int64_t i = 0; i < count; ++i) {
-    T element;
-    std::memcpy(&element, bytes + static_cast<size_t>(i) * sizeof(T), sizeof(T));
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      values.push_back(static_cast<float>(element));
-    } else {
-      values.push_back(static_cast<double>(element));
-    }
-  }
-  return values;
-}
+using Arithmetic = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
 }  // namespace
 
@@ -45,10 +40,10 @@ int64_t element_count(const std::vector<Axis>& axes) {
 
 std::vector<int64_t> strides_along(const ReferenceArray& array, const std::vector<Axis>& axes) {
   std::vector<int64_t> strides;
-  for (const Axis& wanted : axes) {
+  for (const Axis& axis : axes) {
     int64_t stride = 1, found = 0;
     for (size_t i = array.axes.size(); i-- > 0; stride *= array.axes[i].size) {
-      if (array.axes[i].name == wanted.name) found = stride;
+      if (array.axes[i].name == axis.name) found = stride;
     }
     strides.push_back(found);
   }
@@ -73,38 +68,25 @@ void for_each_index(
 }
 
 void encode_values(DType dtype, const std::vector<double>& values, std::byte* bytes) {
-  switch (dtype) {
-    case DType::kF64:
-      return encode_as<double>(values, bytes);
-    case DType::kF32:
-      return encode_as<float>(values, bytes);
-    case DType::kBF16:
-      return encode_as<BFloat16>(values, bytes);
-    case DType::kI32:
-      return encode_as<int32_t>(values, bytes);
-    case DType::kU32:
-      return encode_as<uint32_t>(values, bytes);
-    case DType::kBool:
-      return encode_as<uint8_t>(values, bytes);
-  }
+  with_element(dtype, [&](auto element) {
+    using T = decltype(element);
+    for (size_t i = 0; i < values.size(); ++i) {
+      element = T(static_cast<Arithmetic<T>>(values[i]));
+      std::memcpy(bytes + i * sizeof(T), &element, sizeof(T));
+    }
+  });
 }
 
 std::vector<double> decode_values(const Type& type, const std::byte* bytes) {
-  switch (type.dtype) {
-    case DType::kF64:
-      return decode_as<double>(type.elements(), bytes);
-    case DType::kF32:
-      return decode_as<float>(type.elements(), bytes);
-    case DType::kBF16:
-      return decode_as<BFloat16>(type.elements(), bytes);
-    case DType::kI32:
-      return decode_as<int32_t>(type.elements(), bytes);
-    case DType::kU32:
-      return decode_as<uint32_t>(type.elements(), bytes);
-    case DType::kBool:
-      return decode_as<uint8_t>(type.elements(), bytes);
-  }
-  return {};
+  std::vector<double> values(static_cast<size_t>(type.elements()));
+  with_element(type.dtype, [&](auto element) {
+    using T = decltype(element);
+    for (size_t i = 0; i < values.size(); ++i) {
+      std::memcpy(&element, bytes + i * sizeof(T), sizeof(T));
+      values[i] = static_cast<double>(static_cast<Arithmetic<T>>(element));
+    }
+  });
+  return values;
 }
 
 }  // namespace tessera

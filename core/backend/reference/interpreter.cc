@@ -2,6 +2,8 @@
 #include "core/backend/reference/interpreter.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "core/backend/reference/primitives.h"
@@ -12,18 +14,6 @@
 
 namespace tessera {
 namespace {
-
-using ReferenceFunction = std::vector<double> (*)(const ReferenceCall&);
-
-ReferenceFunction find_reference(const OpDef& op) {
-  if (op.element.apply != nullptr) return run_elementwise;
-  for (const auto table : {reference_elementwise(), reference_sums(), reference_data_movement()}) {
-    for (const ReferenceOp& row : table) {
-      if (row.op == &op) return row.run;
-    }
-  }
-  return nullptr;
-}
 
 class Interpreter {
  public:
@@ -48,11 +38,7 @@ class Interpreter {
   std::vector<ReferenceArray> run_node(const Graph& graph, const Node& node,
                                        const std::vector<const ReferenceArray*>& operands) const {
     if (node.op->op_class == OpClass::kLoop) return run_repeat(graph, node, operands);
-    if (!node.bodies.empty()) {  // Fused.
-      std::vector<ReferenceArray> copies;
-      for (const ReferenceArray* operand : operands) copies.push_back(*operand);
-      return run(*node.bodies.front(), std::move(copies));
-    }
+    if (!node.bodies.empty()) return run(*node.bodies.front(), copies_of(operands));  // Fused.
     if (const ReferenceFunction primitive = find_reference(*node.op)) {
       const Type& type = graph.type(node.outputs.front());
       return {{type.axes, primitive({node, operands, type})}};
@@ -63,6 +49,12 @@ class Interpreter {
   }
 
  private:
+  static std::vector<ReferenceArray> copies_of(std::span<const ReferenceArray* const> arrays) {
+    std::vector<ReferenceArray> copies;
+    for (const ReferenceArray* array : arrays) copies.push_back(*array);
+    return copies;
+  }
+
   static Type without_layout(Type type) {
     for (Axis& axis : type.axes) axis.split.clear();
     type.partial = {};
@@ -86,9 +78,7 @@ class Interpreter {
       for (size_t i = 0; i < results.size(); ++i)
         body.add_output(fmt::format("{}", i), imported(results[i]).id());
     }
-    std::vector<ReferenceArray> copies;
-    for (const ReferenceArray* operand : operands) copies.push_back(*operand);
-    return run(body, std::move(copies));
+    return run(body, copies_of(operands));
   }
 
   // core/ops/repeat.h gives the order of inputs and outputs.
@@ -100,8 +90,7 @@ class Interpreter {
     const size_t stacked = static_cast<size_t>(node.attributes.get<int64_t>("stacked"));
     const bool reversed = node.attributes.get<int64_t>("reversed") != 0;
 
-    std::vector<ReferenceArray> state;
-    for (size_t i = 0; i < carries; ++i) state.push_back(*operands[i]);
+    std::vector<ReferenceArray> state = copies_of(std::span(operands).first(carries));
     std::vector<ReferenceArray> collected(node.outputs.size() - carries);
     for (size_t i = 0; i < collected.size(); ++i) {
       collected[i].axes = graph.type(node.outputs[carries + i]).axes;

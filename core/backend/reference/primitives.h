@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Primitive ops of the interpreter, in one table per family. Elementwise ops that have a scalar
-// function (OpDef::element) need no row. Internal to this folder.
+// Primitive ops of the interpreter: one simple loop each. Elementwise ops run their scalar function
+// (OpDef::element). Internal to this folder.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 #include "core/backend/reference/array.h"
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 
@@ -26,17 +26,10 @@ struct ReferenceCall {
   }
 };
 
-// A row of a table; `run` returns the elements of the op's one result.
-struct ReferenceOp {
-  const OpDef* op;
-  std::vector<double> (*run)(const ReferenceCall&);
-};
+// Returns the elements of an op's one result.
+using ReferenceFunction = std::vector<double> (*)(const ReferenceCall&);
 
-// An op with a scalar function.
-std::vector<double> run_elementwise(const ReferenceCall& call);
-
-std::span<const ReferenceOp> reference_elementwise();    // Those with attributes.
-std::span<const ReferenceOp> reference_sums();           // einsum, reductions, gather, pick.
-std::span<const ReferenceOp> reference_data_movement();  // Layout changes and generators.
+// Null for composite ops, which run their decompositions.
+ReferenceFunction find_reference(const OpDef& op);
 
 }  // namespace tessera

@@ -14,8 +14,8 @@
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/autodiff/cotangents.h"
 #include "core/passes/remat/loop_body.h"
 #include "core/passes/rewrite.h"
 
@@ -30,9 +30,7 @@ ValueFlags depends_on(const Graph& graph, const std::vector<ValueId>& seeds, Nod
   for (const NodeId id : IdRange(end)) {
     const Node& node = graph.node(id);
     if (node.op->stops_gradient) continue;
-    const bool any =
-        std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return active[v]; });
-    if (!any) continue;
+    if (!any_flagged(node.inputs, active)) continue;
     for (const ValueId value : node.outputs)
       if (is_floating(graph.type(value).dtype)) active[value] = true;
   }
@@ -47,9 +45,7 @@ ValueFlags reached_from(const Graph& graph, const std::vector<ValueId>& seeds,
   for (const NodeId id : IdRange(end).reversed()) {
     const Node& node = graph.node(id);
     if (node.op->stops_gradient) continue;
-    const bool any = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                 [&](ValueId v) { return reached[v]; });
-    if (!any) continue;
+    if (!any_flagged(node.outputs, reached)) continue;
     for (const ValueId value : node.inputs)
       if (active[value]) reached[value] = true;
   }
@@ -106,12 +102,8 @@ class RepeatGradient {
   // A carry is active if its initial value or the body's output is: a fixed point over iterations.
   void find_active_carries() {
     std::vector<ValueId> seeds;
-    for (size_t i = 0; i < loop_.carries(); ++i)
-      if (active_[loop_.initial(i)]) seeds.push_back(loop_.carry_in(i));
-    for (size_t i = 0; i < loop_.slices(); ++i)
-      if (active_[loop_.stacked(i)]) seeds.push_back(loop_.slice_in(i));
-    for (size_t i = 0; i < loop_.constants(); ++i)
-      if (active_[loop_.constant(i)]) seeds.push_back(loop_.constant_in(i));
+    for (size_t i = 0; i < loop_.operands(); ++i)
+      if (active_[loop_.operand(i)]) seeds.push_back(loop_.operand_in(i));
     for (size_t before = seeds.size() + 1; before != seeds.size();) {
       before = seeds.size();
       body_active_ = depends_on(joint_, seeds, forward_end_);
@@ -234,15 +226,8 @@ class RepeatGradient {
 
   void launch(LoopBody& backward, std::vector<Tensor> carries, std::vector<Tensor> stacked) {
     const LoopBody::Built built = backward.build();
-    // Saved values become further results of the forward loop.
-    graph_.node(id_).bodies[0] = std::make_shared<const Graph>(built.forward_body);
-    for (const ValueId saved : built.saved) {
-      const ValueId result =
-          graph_.add_result(id_, stacked_type(joint_.type(saved), loop_.axis(), loop_.count()));
-      graph_.value(result).name = joint_.value(saved).name;
-      stacked.emplace_back(&graph_, result);
-    }
-    for (const size_t slice : built.slices) stacked.emplace_back(&graph_, loop_.stacked(slice));
+    for (const ValueId value : backward.extend_forward(graph_, id_, built))
+      stacked.emplace_back(&graph_, value);
     std::vector<Tensor> inputs = carries;
     inputs.insert(inputs.end(), stacked.begin(), stacked.end());
     for (const size_t k : built.constants) inputs.emplace_back(&graph_, loop_.constant(k));
@@ -250,8 +235,7 @@ class RepeatGradient {
         loop_attributes(loop_.axis(), loop_.count(), carries.size(), stacked.size(),
                         built.constants.size(), !loop_.reversed());
     const std::vector<Tensor> outputs =
-        trace_node(*node_.op, inputs, attributes, node_.site,
-                   {std::make_shared<const Graph>(built.backward_body)});
+        trace_node(*node_.op, inputs, attributes, node_.site, {built.backward_body});
     distribute(outputs);
   }
 
@@ -281,10 +265,6 @@ class RepeatGradient {
   std::vector<bool> reached_;
   BodyBackward body_;
 };
-
-bool any_of(const std::vector<ValueId>& values, const ValueFlags& flags) {
-  return std::any_of(values.begin(), values.end(), [&](ValueId value) { return flags[value]; });
-}
 
 std::vector<Tensor> tensors(Graph& graph, const std::vector<ValueId>& values) {
   std::vector<Tensor> result;
@@ -325,11 +305,12 @@ const Node* served(const Graph& graph, ValueId value,
   if (reader == kNone) return nullptr;
   const Node& node = graph.node(reader);
   if (!is_repeat(node)) return &node;
-  const Graph& body = Loop(node).body();
+  const Loop loop(node);
+  const Graph& body = loop.body();
   const auto operand = std::find(node.inputs.begin(), node.inputs.end(), value);
   const auto position = static_cast<size_t>(operand - node.inputs.begin());
-  const Node* within = served(body, body.inputs()[1 + position].value,  // After the loop index.
-                              first_readers(body, body.nodes().end_id()));
+  const Node* within =
+      served(body, loop.operand_in(position), first_readers(body, body.nodes().end_id()));
   return within != nullptr ? within : &node;
 }
 
@@ -340,7 +321,7 @@ void trace_backward(Graph& graph, NodeId end, const ValueFlags& active, Cotangen
     const Node node = graph.node(id);  // A copy: tracing may change the node.
     const bool reached = std::any_of(node.outputs.begin(), node.outputs.end(),
                                      [&](ValueId value) { return cotangents.has(value); });
-    if (!reached || !any_of(node.inputs, active) || node.op->stops_gradient) continue;
+    if (!reached || !any_flagged(node.inputs, active) || node.op->stops_gradient) continue;
     const ServeScope serve(node);
     if (is_repeat(node)) {
       RepeatGradient(graph, id, active, cotangents).trace();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reverse-mode differentiation on global arrays, appended to the trace. Layouts of cotangents
-// follow the boundary rule (cotangents.h), so no layer writes a collective for its backward pass.
+// follow the boundary rule (class Boundary), so no layer writes a collective for its backward pass.
 #pragma once
 
+#include <map>
 #include <vector>
 
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 
 namespace tessera {
 
@@ -16,5 +17,47 @@ namespace tessera {
 // op has no gradient.
 std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& targets,
                               const Tensor& seed = {});
+
+// Cotangents of the values of one graph (cotangents.cc): how contributions are summed, and where a
+// sum over the mesh is computed. Along each mesh axis a cotangent is sharded if its primal is,
+// replicated if its primal is partial, and replicated or partial if its primal is replicated.
+
+// The type of a cotangent without pending sums: that of the value, not partial.
+Type cotangent_type(const Type& primal);
+
+// `contribution` with the axis order, dtype and splits of a cotangent of `primal`. It stays partial
+// over mesh axes along which `primal` is replicated.
+Tensor as_cotangent(const Tensor& contribution, const Type& primal);
+
+// The boundary rule: a cotangent may stay partial at a value that is produced by a reshard, is an
+// input of the graph not in `reduced` (the carries of a loop), or is a linear view of such a value.
+// This is what turns the all-reduce of an FSDP gradient into a reduce-scatter.
+class Boundary {
+ public:
+  explicit Boundary(const Graph& graph, std::vector<ValueId> reduced = {});
+  bool keeps_partial(ValueId value) const;
+
+ private:
+  const Graph& graph_;
+  std::vector<ValueId> reduced_;
+};
+
+// All calls trace into `graph`.
+class Cotangents {
+ public:
+  Cotangents(Graph& graph, Boundary boundary) : graph_(graph), boundary_(boundary) {}
+
+  void add(ValueId value, const Tensor& contribution);
+  bool has(ValueId value) const { return contributions_.contains(value); }
+  // The sum of the contributions, reduced over the mesh unless the boundary rule keeps it partial.
+  // Contributions of equal layout are added first, so that there is one reduction. Invalid if there
+  // are no contributions.
+  Tensor sum(ValueId value);
+
+ private:
+  Graph& graph_;
+  Boundary boundary_;
+  std::map<ValueId, std::vector<Tensor>> contributions_;
+};
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include "core/passes/remat/loop_body.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <fmt/core.h>
@@ -146,17 +147,13 @@ LoopBody::Source LoopBody::classify(ValueId value) {
   if (producer >= forward_end_) return Source::kBackward;
   if (producer != kNone) return saves(value) ? Source::kSaved : Source::kRecomputed;
   if (value == forward_.index()) return Source::kIndex;
-  for (size_t i = 0; i < forward_.carries(); ++i)
-    if (value == forward_.carry_in(i)) return Source::kSaved;
-  for (size_t i = 0; i < forward_.slices(); ++i) {
-    if (value != forward_.slice_in(i)) continue;
-    slices_.push_back(i);
-    return Source::kSlice;
-  }
-  for (size_t i = 0; i < forward_.constants(); ++i) {
-    if (value != forward_.constant_in(i)) continue;
-    constants_.push_back(i);
-    return Source::kConstant;
+  for (size_t i = 0; i < forward_.operands(); ++i) {
+    if (value != forward_.operand_in(i)) continue;
+    if (i < forward_.carries()) return Source::kSaved;
+    const size_t slice = i - forward_.carries();
+    const bool is_slice = slice < forward_.slices();
+    (is_slice ? slices_ : constants_).push_back(is_slice ? slice : slice - forward_.slices());
+    return is_slice ? Source::kSlice : Source::kConstant;
   }
   return Source::kBackward;  // An input added by tracing the backward pass.
 }
@@ -181,8 +178,7 @@ void LoopBody::find_live() {
   for (const ValueId out : results_) wanted[out] = true;
   for (const NodeId id : IdRange(forward_end_, end).reversed()) {
     const Node& node = joint_.node(id);
-    const bool used =
-        std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return wanted[v]; });
+    const bool used = any_flagged(node.outputs, wanted);
     live_[id] = used;
     if (!used) continue;
     for (const ValueId operand : node.inputs) wanted[operand] = true;
@@ -254,13 +250,23 @@ LoopBody::Built LoopBody::build() {
   find_live();
   find_candidates();
   find_crossing();
-  Graph forward = build_forward();
-  Graph backward = build_backward();
-  return {.forward_body = std::move(forward),
-          .backward_body = std::move(backward),
+  return {.forward_body = std::make_shared<const Graph>(build_forward()),
+          .backward_body = std::make_shared<const Graph>(build_backward()),
           .saved = saved_,
           .slices = slices_,
           .constants = constants_};
+}
+
+std::vector<ValueId> LoopBody::extend_forward(Graph& outer, NodeId id, const Built& built) const {
+  outer.node(id).bodies[0] = built.forward_body;
+  std::vector<ValueId> stacked;
+  for (const ValueId saved : built.saved) {
+    const Type type = stacked_type(joint_.type(saved), forward_.axis(), forward_.count());
+    stacked.push_back(outer.add_result(id, type));
+    outer.value(stacked.back()).name = joint_.value(saved).name;
+  }
+  for (const size_t slice : built.slices) stacked.push_back(forward_.stacked(slice));
+  return stacked;
 }
 
 }  // namespace tessera

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "core/ops/repeat.h"
 #include "core/passes/rewrite.h"
 
 namespace tessera {
@@ -45,13 +47,17 @@ class LoopBody {
   void save_if(std::function<bool(ValueId)> save) { save_ = std::move(save); }
 
   struct Built {
-    Graph forward_body;             // With `saved` as further results.
-    Graph backward_body;            // Slices: those added, `saved`, `slices`.
-    std::vector<ValueId> saved;     // Of the joint graph.
+    std::shared_ptr<const Graph> forward_body;   // With `saved` as further results.
+    std::shared_ptr<const Graph> backward_body;  // Slices: those added, `saved`, `slices`.
+    std::vector<ValueId> saved;                  // Of the joint graph.
     std::vector<size_t> slices;     // Stacked operands of the forward loop that are read again.
     std::vector<size_t> constants;  // Constants of the forward loop that are read again.
   };
   Built build();
+
+  // Gives the forward loop, node `id` of `outer`, its new body, with the saved values as further
+  // results. Returns the stacked operands that the backward loop reads after the added ones.
+  std::vector<ValueId> extend_forward(Graph& outer, NodeId id, const Built& built) const;
 
  private:
   enum class Source { kUnknown, kBackward, kIndex, kSlice, kConstant, kSaved, kRecomputed };

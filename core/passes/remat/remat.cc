@@ -10,10 +10,11 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/remat/loop_body.h"
 #include "core/passes/rewrite.h"
-#include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {
@@ -56,7 +57,7 @@ class LoopRemat {
     for (size_t k = 0; k < backward_.results(); ++k)
       split.add_result(joined(backward_.slice_out(k)));
     split.save_if(RematDecision(joint_, policy));
-    rebuild(split.build());
+    rebuild(split);
   }
 
  private:
@@ -131,25 +132,18 @@ class LoopRemat {
     return kNone;
   }
 
-  void rebuild(LoopBody::Built built) {
-    graph_.node(forward_id_).bodies[0] =
-        std::make_shared<const Graph>(std::move(built.forward_body));
+  void rebuild(LoopBody& split) {
+    const LoopBody::Built built = split.build();
     std::vector<ValueId> stacked = other_stacks_;
-    for (const ValueId saved : built.saved) {
-      const ValueId result = graph_.add_result(
-          forward_id_, stacked_type(joint_.type(saved), forward_.axis(), forward_.count()));
-      graph_.value(result).name = joint_.value(saved).name;
-      stacked.push_back(result);
-    }
-    for (const size_t slice : built.slices) stacked.push_back(forward_.stacked(slice));
-
+    const std::vector<ValueId> read = split.extend_forward(graph_, forward_id_, built);
+    stacked.insert(stacked.end(), read.begin(), read.end());
     Node& node = graph_.node(backward_id_);
     node.inputs.resize(backward_.carries());
     node.inputs.insert(node.inputs.end(), stacked.begin(), stacked.end());
     for (const size_t i : built.constants) node.inputs.push_back(forward_.constant(i));
     node.attributes = loop_attributes(backward_.axis(), backward_.count(), backward_.carries(),
                                       stacked.size(), built.constants.size(), backward_.reversed());
-    node.bodies[0] = std::make_shared<const Graph>(std::move(built.backward_body));
+    node.bodies[0] = built.backward_body;
   }
 
   Graph& graph_;
@@ -226,7 +220,7 @@ class Recomputation {
       }
       Node node = graph_.node(id);
       for (ValueId& value : node.inputs) value = backward_operand(value);
-      rewriter_.copy_node_as(id, std::move(node), output_types(graph_, graph_.node(id)));
+      rewriter_.add(std::move(node), graph_.node(id).outputs);
     }
     rewriter_.copy_outputs();
     return std::move(rewriter_.to());
@@ -275,9 +269,7 @@ std::string name_of(const Graph& graph, ValueId value) {
   const Node& producer = graph.node(graph.value(value).producer);
   if (!is_repeat(producer)) return std::string(producer.op->name);
   const Loop loop(producer);
-  const size_t result = graph.value(value).result;
-  const ValueId inner =
-      result < loop.carries() ? loop.carry_out(result) : loop.slice_out(result - loop.carries());
+  const ValueId inner = loop.output_in(graph.value(value).result);
   if (loop.body().value(inner).producer == kNone) return loop.body().describe(inner);
   return name_of(loop.body(), inner);
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/remat/remat_policy.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
+#include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "core/passes/rewrite.h"
+#include "core/passes/remat/remat.h"
 
 namespace tessera {
 namespace {
@@ -91,7 +90,7 @@ RematPolicy parse_remat_policy(std::string_view text) {
   for (const std::string& name : names) {
     if (!name.starts_with("save_")) continue;
     const std::string hint = did_you_mean(name, known);
-    fail("no remat policy '{}'{} (policies: {}; or a list of saved names)", name, hint,
+    fail("unknown remat policy '{}'{}; expected one of {}, or a list of saved names", name, hint,
          fmt::join(known, ", "));
   }
   return {.kind = Kind::kSaveNamed, .names = std::move(names)};

@@ -10,7 +10,7 @@
 
 #include "core/graph/op.h"
 #include "core/graph/typing.h"
-#include "core/passes/rewrite.h"
+#include "core/ops/repeat.h"
 #include "core/passes/spmd/reshard_plan.h"
 
 namespace tessera {
@@ -42,10 +42,9 @@ Found source(const Place& place, ValueId value) {
     return {&place, value};
   }
   if (place.loop == nullptr) return {&place, value};
-  // The first input of a body is the loop index, followed by the operands of the loop.
-  for (size_t i = 1; i < graph.inputs().size(); ++i)
-    if (graph.inputs()[i].value == value && i - 1 < place.loop->inputs.size())
-      return source(*place.outer, place.loop->inputs[i - 1]);
+  const Loop loop(*place.loop);
+  for (size_t i = 0; i < loop.operands(); ++i)
+    if (loop.operand_in(i) == value) return source(*place.outer, loop.operand(i));
   return {&place, value};
 }
 

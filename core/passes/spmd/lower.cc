@@ -14,11 +14,11 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/graph/shard.h"
-#include "core/ops/collective.h"
+#include "core/graph/type.h"
 #include "core/ops/layout.h"
+#include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/rewrite.h"
-#include "core/passes/simplify.h"
 
 namespace tessera {
 namespace {
@@ -160,14 +160,15 @@ class Localizer {
   }
 
   void copy(NodeId id) {
-    Node node = graph_.node(id);
+    const Node& original = graph_.node(id);
+    Node node = rewriter_.mapped(id);
+    node.attributes = local_attributes(graph_, original, mesh_);
     std::vector<Type> types;
-    for (const ValueId value : node.outputs) types.push_back(local_type(graph_.type(value), mesh_));
-    node.attributes = local_attributes(graph_, node, mesh_);
-    for (ValueId& value : node.inputs) value = rewriter_.at(value);
+    for (const ValueId value : original.outputs)
+      types.push_back(local_type(graph_.type(value), mesh_));
     for (auto& body : node.bodies)
       body = std::make_shared<const Graph>(Localizer(*body, mesh_, planner_).run());
-    rewriter_.copy_node_as(id, std::move(node), types);
+    rewriter_.add(std::move(node), original.outputs, types);
   }
 
   void lower_reshard(const Node& reshard) {
@@ -203,64 +204,61 @@ class DeviceAttributes {
 
   // Adds the attributes that depend on the device: group and index, begin and end, before and
   // after, keep, from and to, origin and extent.
-  void fill(const Graph& graph, Node& node);
+  void fill(const Graph& graph, Node& node) {
+    Attributes& attributes = node.attributes;
+    if (attributes.has("anchor")) {
+      const Type& type = attributes.get<Type>("anchor");
+      std::vector<int64_t> extent;
+      for (const Axis& axis : type.axes) extent.push_back(axis.size);
+      attributes.set(std::string(kOrigin), shard_block(type, mesh_, device_).origin);
+      attributes.set(std::string(kExtent), std::move(extent));
+    }
+    if (!attributes.has("mesh_axes")) return;
+    const Names mesh_axes = attributes.get<Names>("mesh_axes");
+    const int64_t index = mesh_.index_along(device_, mesh_axes);
+    if (is_collective(node)) {
+      attributes.set("group", group(mesh_axes));
+      attributes.set("index", index);
+      if (node.op == &kPermuteOp) fill_permute(attributes);
+    } else if (node.op == &kMaskToOwnerOp) {
+      attributes.set("keep", int64_t{index == 0});
+    } else if (node.op == &kSliceOp) {
+      const int64_t size =
+          graph.type(node.outputs[0]).axis(attributes.get<std::string>("axis")).size;
+      attributes.set("begin", index * size);
+      attributes.set("end", (index + 1) * size);
+    } else if (node.op == &kPadOp) {
+      const int64_t size =
+          graph.type(node.inputs[0]).axis(attributes.get<std::string>("axis")).size;
+      attributes.set("before", index * size);
+      attributes.set("after", (mesh_.size_along(mesh_axes) - 1 - index) * size);
+    }
+  }
 
  private:
-  const std::vector<int64_t>& group(const std::vector<std::string>& mesh_axes);
-  void fill_permute(Attributes& attributes);
+  const std::vector<int64_t>& group(const Names& mesh_axes) {
+    const auto [found, added] = groups_.try_emplace(mesh_axes);
+    if (added) found->second = mesh_.group(device_, mesh_axes);
+    return found->second;
+  }
+
+  // This device receives its shard from the device whose number before the permute is this device's
+  // number after it.
+  void fill_permute(Attributes& attributes) {
+    const Names changing = attributes.get<Names>("mesh_axes");
+    const Names before = order_of(attributes.get<Type>("before"), changing, mesh_);
+    const Names after = order_of(attributes.get<Type>("after"), changing, mesh_);
+    const auto at = [&](const Names& order, int64_t place) {
+      return group(order)[static_cast<size_t>(place)];
+    };
+    attributes.set("from", at(before, mesh_.index_along(device_, after)));
+    attributes.set("to", at(after, mesh_.index_along(device_, before)));
+  }
 
   const Mesh& mesh_;
   int64_t device_;
   std::map<std::vector<std::string>, std::vector<int64_t>> groups_;
 };
-
-const std::vector<int64_t>& DeviceAttributes::group(const Names& mesh_axes) {
-  const auto [found, added] = groups_.try_emplace(mesh_axes);
-  if (added) found->second = mesh_.group(device_, mesh_axes);
-  return found->second;
-}
-
-void DeviceAttributes::fill(const Graph& graph, Node& node) {
-  Attributes& attributes = node.attributes;
-  if (attributes.has("anchor")) {
-    const Type& type = attributes.get<Type>("anchor");
-    std::vector<int64_t> extent;
-    for (const Axis& axis : type.axes) extent.push_back(axis.size);
-    attributes.set(std::string(kOrigin), shard_block(type, mesh_, device_).origin);
-    attributes.set(std::string(kExtent), std::move(extent));
-  }
-  if (!attributes.has("mesh_axes")) return;
-  const Names mesh_axes = attributes.get<Names>("mesh_axes");
-  const int64_t index = mesh_.index_along(device_, mesh_axes);
-  if (is_collective(node)) {
-    attributes.set("group", group(mesh_axes));
-    attributes.set("index", index);
-    if (node.op == &kPermuteOp) fill_permute(attributes);
-  } else if (node.op == &kMaskToOwnerOp) {
-    attributes.set("keep", int64_t{index == 0});
-  } else if (node.op == &kSliceOp) {
-    const int64_t size = graph.type(node.outputs[0]).axis(attributes.get<std::string>("axis")).size;
-    attributes.set("begin", index * size);
-    attributes.set("end", (index + 1) * size);
-  } else if (node.op == &kPadOp) {
-    const int64_t size = graph.type(node.inputs[0]).axis(attributes.get<std::string>("axis")).size;
-    attributes.set("before", index * size);
-    attributes.set("after", (mesh_.size_along(mesh_axes) - 1 - index) * size);
-  }
-}
-
-// This device receives its shard from the device whose number before the permute is this device's
-// number after it.
-void DeviceAttributes::fill_permute(Attributes& attributes) {
-  const Names changing = attributes.get<Names>("mesh_axes");
-  const Names before = order_of(attributes.get<Type>("before"), changing, mesh_);
-  const Names after = order_of(attributes.get<Type>("after"), changing, mesh_);
-  const auto at = [&](const Names& order, int64_t place) {
-    return group(order)[static_cast<size_t>(place)];
-  };
-  attributes.set("from", at(before, mesh_.index_along(device_, after)));
-  attributes.set("to", at(after, mesh_.index_along(device_, before)));
-}
 
 // Adds the attributes of one device.
 Graph for_device(Graph graph, DeviceAttributes& attributes) {

@@ -11,7 +11,7 @@
 namespace tessera {
 
 // Types become local types. A reshard becomes the steps of its cheapest plan: collectives
-// (core/ops/collective.h), slices, zero-pads and masks with the source line, path and name of the
+// (core/ops/reshard.h), slices, zero-pads and masks with the source line, path and name of the
 // reshard. Ops whose result depends on the position of a shard get the attributes `origin` and
 // `extent`. Save marks, stop_gradients and casts to the same dtype are removed. Dead nodes are
 // removed and equal nodes merged, except remat clones.

@@ -2,18 +2,79 @@
 #include "core/passes/spmd/reshard_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <compare>
+#include <cstdint>
 #include <functional>
 #include <queue>
 #include <tuple>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/ops/collective.h"
 #include "core/ops/layout.h"
-#include "core/passes/spmd/mesh_axis_list.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
+
+// Mesh axes of more than one device by their position in the mesh, in order. A mesh has at most 24
+// of them (kMaxDevices).
+enum class MeshAxisIndex : uint8_t {};
+
+// A list of mesh axes as a small value, for searches over layouts.
+class MeshAxisList {
+ public:
+  MeshAxisList() = default;
+  MeshAxisList(MeshAxisIndex axis) { push_back(axis); }  // NOLINT(google-explicit-constructor)
+
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const MeshAxisIndex* begin() const { return axes_.data(); }
+  const MeshAxisIndex* end() const { return axes_.data() + size_; }
+  MeshAxisIndex* begin() { return axes_.data(); }
+  MeshAxisIndex* end() { return axes_.data() + size_; }
+  MeshAxisIndex operator[](size_t i) const { return axes_[i]; }
+  MeshAxisIndex back() const { return axes_[size_ - 1]; }
+  bool contains(MeshAxisIndex axis) const { return std::find(begin(), end(), axis) != end(); }
+
+  void push_back(MeshAxisIndex axis) {
+    CHECK(size_ < axes_.size());
+    axes_[size_++] = axis;
+  }
+  void pop_back() { truncate(size_ - 1); }
+  // Unused entries are zero, so that the comparison below is that of the lists.
+  void truncate(size_t size) {
+    std::fill(axes_.begin() + static_cast<std::ptrdiff_t>(size), axes_.end(), MeshAxisIndex{});
+    size_ = static_cast<uint8_t>(size);
+  }
+
+  MeshAxisList from(size_t first) const {
+    MeshAxisList result;
+    for (size_t i = first; i < size_; ++i) result.push_back(axes_[i]);
+    return result;
+  }
+  MeshAxisList without(const MeshAxisList& removed) const {
+    MeshAxisList result;
+    for (const MeshAxisIndex axis : *this)
+      if (!removed.contains(axis)) result.push_back(axis);
+    return result;
+  }
+  MeshAxisList operator+(const MeshAxisList& other) const {
+    MeshAxisList result = *this;
+    for (const MeshAxisIndex axis : other) result.push_back(axis);
+    return result;
+  }
+  MeshAxisList sorted() const {
+    MeshAxisList result = *this;
+    std::sort(result.begin(), result.end());
+    return result;
+  }
+  auto operator<=>(const MeshAxisList&) const = default;
+
+ private:
+  std::array<MeshAxisIndex, 24> axes_{};
+  uint8_t size_ = 0;
+};
 
 // Every non-empty subset, large ones first: fused collectives are tried first.
 std::vector<MeshAxisList> subsets(const MeshAxisList& axes) {
@@ -59,32 +120,241 @@ class ReshardMoves {
   using Visit = std::function<void(Move)>;
 
  public:
-  ReshardMoves(const Type& from, const Type& to, const Mesh& mesh);
+  ReshardMoves(const Type& from, const Type& to, const Mesh& mesh)
+      : mesh_(mesh), type_(from), from_(layout_of(from)), to_(layout_of(to)) {
+    partial_ = from.partial ? from.partial.kind : to.partial.kind;
+    for (size_t i = 0; i < mesh.axes().size(); ++i) {
+      const auto axis = static_cast<MeshAxisIndex>(i);
+      if (from_.uses(axis) || to_.uses(axis)) mesh_axes_.push_back(axis);
+    }
+    for (size_t i = 0; i < type_.axes.size(); ++i)
+      if (!from_.splits[i].empty() || !to_.splits[i].empty()) axes_.push_back(i);
+  }
 
   const Layout& from() const { return from_; }
   const Layout& to() const { return to_; }
   // All moves from `layout`, in a fixed order.
-  void each(const Layout& layout, const Visit& visit) const;
-  ReshardStep step(const Move& move) const;
+  void each(const Layout& layout, const Visit& visit) const {
+    slices(layout, visit);
+    masks(layout, visit);
+    pads(layout, visit);
+    reductions(layout, visit);
+    exchanges(layout, visit);
+    gathers(layout, visit);
+    permutes(layout, visit);
+  }
+
+  ReshardStep step(const Move& move) const {
+    ReshardStep step{move.kind, names(move.mesh_axes), {}, {}, type_};
+    const bool along_axis = move.kind != StepKind::kMask && move.kind != StepKind::kAllReduce &&
+                            move.kind != StepKind::kPermute;
+    if (along_axis) step.axis = type_.axes[move.axis].name;
+    if (move.kind == StepKind::kAllToAll) step.to_axis = type_.axes[move.to_axis].name;
+    for (size_t i = 0; i < type_.axes.size(); ++i)
+      step.result.axes[i].split = names(move.result.splits[i]);
+    step.result.partial = {};
+    if (!move.result.partial.empty()) step.result.partial = {partial_, names(move.result.partial)};
+    return step;
+  }
 
  private:
-  Layout layout_of(const Type& type) const;
-  std::vector<std::string> names(const MeshAxisList& mesh_axes) const;
-  int64_t devices(const MeshAxisList& mesh_axes) const;
-  int64_t slow_devices(const MeshAxisList& mesh_axes) const;  // How many slices they span.
-  int64_t local_bytes(const Layout& layout) const;
-  bool divides(const Layout& layout, size_t axis) const;
-  LinkUse shared(int64_t whole, const MeshAxisList& mesh_axes) const;
+  Layout layout_of(const Type& type) const {
+    const auto positions = [&](const std::vector<std::string>& mesh_axes) {
+      MeshAxisList list;
+      for (const std::string& name : mesh_axes)
+        if (mesh_.size(name) > 1) list.push_back(static_cast<MeshAxisIndex>(mesh_.position(name)));
+      return list;
+    };
+    Layout layout;
+    for (const Axis& axis : type.axes) layout.splits.push_back(positions(axis.split));
+    layout.partial = positions(type.partial.mesh_axes);
+    return layout;
+  }
 
-  void slices(const Layout& layout, const Visit& visit) const;
-  void masks(const Layout& layout, const Visit& visit) const;
-  void pads(const Layout& layout, const Visit& visit) const;
-  void reductions(const Layout& layout, const Visit& visit) const;
-  void gathers(const Layout& layout, const Visit& visit) const;
-  void exchanges(const Layout& layout, const Visit& visit) const;
-  void permutes(const Layout& layout, const Visit& visit) const;
+  std::vector<std::string> names(const MeshAxisList& mesh_axes) const {
+    std::vector<std::string> names;
+    for (const MeshAxisIndex axis : mesh_axes)
+      names.push_back(mesh_.axes()[static_cast<size_t>(axis)].name);
+    return names;
+  }
+
+  int64_t devices(const MeshAxisList& mesh_axes) const {
+    int64_t product = 1;
+    for (const MeshAxisIndex axis : mesh_axes)
+      product *= mesh_.axes()[static_cast<size_t>(axis)].size();
+    return product;
+  }
+
+  // How many slices they span.
+  int64_t slow_devices(const MeshAxisList& mesh_axes) const {
+    int64_t product = 1;
+    for (const MeshAxisIndex axis : mesh_axes)
+      product *= mesh_.axes()[static_cast<size_t>(axis)].dcn;
+    return product;
+  }
+
+  int64_t local_bytes(const Layout& layout) const {
+    int64_t bytes = type_.bytes();
+    for (const MeshAxisList& split : layout.splits) bytes /= devices(split);
+    return bytes;
+  }
+
+  bool divides(const Layout& layout, size_t axis) const {
+    return type_.axes[axis].size % devices(layout.splits[axis]) == 0;
+  }
+
+  // A collective that sends `all` bytes, of which `fast` over fast links.
+  LinkUse collective(const MeshAxisList& mesh_axes, int64_t fast, int64_t all) const {
+    const int64_t slow = slow_devices(mesh_axes) > 1 ? 1 : 0;
+    return {fast, all - fast, 1 - slow, slow};
+  }
+
+  // The cost of gathering to, or scattering, `whole` bytes.
+  LinkUse shared(int64_t whole, const MeshAxisList& mesh_axes) const {
+    const int64_t all = devices(mesh_axes), fast = all / slow_devices(mesh_axes);
+    return collective(mesh_axes, whole * (fast - 1) / fast, whole * (all - 1) / all);
+  }
+
+  // Visits each run of innermost splits of an axis: the axis, its mesh axes, and the layout
+  // without.
+  template <typename VisitRun>
+  void each_run(const Layout& layout, const VisitRun& visit) const {
+    for (const size_t axis : axes_) {
+      const MeshAxisList& split = layout.splits[axis];
+      for (size_t begin = 0; begin < split.size(); ++begin) {
+        Layout without = layout;
+        without.splits[axis].truncate(begin);
+        visit(axis, split.from(begin), std::move(without));
+      }
+    }
+  }
+
+  void slices(const Layout& layout, const Visit& visit) const {
+    for (const size_t axis : axes_) {
+      for (const MeshAxisIndex mesh_axis : mesh_axes_) {
+        // Splits that the target lacks would have to be gathered again.
+        if (layout.uses(mesh_axis) || !to_.uses(mesh_axis) || to_.partial.contains(mesh_axis))
+          continue;
+        Move move{StepKind::kSlice, mesh_axis, axis, 0, layout, {}};
+        move.result.splits[axis].push_back(mesh_axis);
+        if (divides(move.result, axis)) visit(std::move(move));
+      }
+    }
+  }
+
+  void masks(const Layout& layout, const Visit& visit) const {
+    if (partial_ != PartialKind::kSum) return;
+    MeshAxisList missing;
+    for (const MeshAxisIndex mesh_axis : to_.partial)
+      if (!layout.uses(mesh_axis)) missing.push_back(mesh_axis);
+    for (const MeshAxisList& subset : subsets(missing)) {
+      Move move{StepKind::kMask, subset, 0, 0, layout, {}};
+      move.result.partial = (move.result.partial + subset).sorted();
+      visit(std::move(move));
+    }
+  }
+
+  void pads(const Layout& layout, const Visit& visit) const {
+    if (partial_ != PartialKind::kSum) return;
+    each_run(layout, [&](size_t axis, const MeshAxisList& run, Layout result) {
+      if (!std::all_of(run.begin(), run.end(),
+                       [&](MeshAxisIndex each) { return to_.partial.contains(each); }))
+        return;
+      result.partial = (result.partial + run).sorted();
+      visit({StepKind::kPad, run, axis, 0, std::move(result), {}});
+    });
+  }
+
+  void reductions(const Layout& layout, const Visit& visit) const {
+    const int64_t whole = local_bytes(layout);
+    for (const MeshAxisList& subset : subsets(layout.partial)) {
+      const LinkUse once = shared(whole, subset);
+      if (partial_ == PartialKind::kSum) {
+        for (const size_t axis : axes_) {
+          MeshAxisList run = subset;
+          do {
+            Move move{StepKind::kReduceScatter, run, axis, 0, layout, once};
+            move.result.splits[axis] = move.result.splits[axis] + run;
+            move.result.partial = layout.partial.without(subset);
+            if (divides(move.result, axis)) visit(std::move(move));
+          } while (std::next_permutation(run.begin(), run.end()));
+        }
+      }
+      Move move{StepKind::kAllReduce, subset, 0, 0, layout, once};
+      move.use.ici_bytes *= 2;
+      move.use.dcn_bytes *= 2;
+      move.result.partial = layout.partial.without(subset);
+      visit(std::move(move));
+    }
+  }
+
+  void gathers(const Layout& layout, const Visit& visit) const {
+    const int64_t part = local_bytes(layout);
+    each_run(layout, [&](size_t axis, const MeshAxisList& run, Layout result) {
+      visit({StepKind::kAllGather, run, axis, 0, std::move(result),
+             shared(part * devices(run), run)});
+    });
+  }
+
+  void exchanges(const Layout& layout, const Visit& visit) const {
+    const int64_t part = local_bytes(layout);
+    each_run(layout, [&](size_t axis, const MeshAxisList& run, const Layout& without) {
+      const int64_t all = devices(run), fast = all / slow_devices(run);
+      const LinkUse use = collective(run, part * (fast - 1) / all, part * (all - 1) / all);
+      for (const size_t to_axis : axes_) {
+        if (to_axis == axis) continue;
+        Move move{StepKind::kAllToAll, run, axis, to_axis, without, use};
+        move.result.splits[to_axis] = without.splits[to_axis] + run;
+        if (divides(move.result, to_axis)) visit(std::move(move));
+      }
+    });
+  }
+
+  void permutes(const Layout& layout, const Visit& visit) const {
+    Layout built;
+    built.splits.resize(layout.splits.size());
+    permute_from(layout, 0, built, mesh_axes_, visit);
+  }
+
+  // Visits all layouts with as many shards along each axis, and as many terms, as `layout`. The
+  // parts of `built` before `part` are complete; `unused` are the remaining mesh axes.
   void permute_from(const Layout& layout, size_t part, Layout& built, const MeshAxisList& unused,
-                    const Visit& visit) const;
+                    const Visit& visit) const {
+    if (part == layout.parts()) {
+      if (built == layout) return;
+      Move move{StepKind::kPermute, {}, 0, 0, built, {}};
+      for (const MeshAxisIndex mesh_axis : mesh_axes_) {
+        for (size_t i = 0; i < layout.parts(); ++i) {
+          const MeshAxisList &before = layout.part(i), &after = built.part(i);
+          const bool moves = before.contains(mesh_axis) || after.contains(mesh_axis);
+          if (!moves || before == after || move.mesh_axes.contains(mesh_axis)) continue;
+          move.mesh_axes.push_back(mesh_axis);
+        }
+      }
+      const int64_t bytes = local_bytes(layout);
+      const bool slow = slow_devices(move.mesh_axes) > 1;
+      move.use = collective(move.mesh_axes, slow ? 0 : bytes, bytes);
+      visit(std::move(move));
+      return;
+    }
+    const bool is_partial = part + 1 == layout.parts();
+    MeshAxisList& mesh_axes = built.part(part);
+    const int64_t wanted = devices(layout.part(part));
+    if (devices(mesh_axes) == wanted) {
+      const bool moves_maximum = is_partial && partial_ == PartialKind::kMax;
+      if (!moves_maximum || mesh_axes == layout.part(part))
+        permute_from(layout, part + 1, built, unused, visit);
+      return;
+    }
+    for (const MeshAxisIndex mesh_axis : unused) {
+      // The mesh axes of a partial are in mesh order.
+      if (is_partial && !mesh_axes.empty() && mesh_axis < mesh_axes.back()) continue;
+      mesh_axes.push_back(mesh_axis);
+      if (wanted % devices(mesh_axes) == 0)
+        permute_from(layout, part, built, unused.without(mesh_axis), visit);
+      mesh_axes.pop_back();
+    }
+  }
 
   Mesh mesh_;
   Type type_;                 // The type of the array.
@@ -93,239 +363,6 @@ class ReshardMoves {
   Layout from_, to_;
   PartialKind partial_ = PartialKind::kNone;
 };
-
-ReshardMoves::ReshardMoves(const Type& from, const Type& to, const Mesh& mesh)
-    : mesh_(mesh), type_(from), from_(layout_of(from)), to_(layout_of(to)) {
-  partial_ = from.partial ? from.partial.kind : to.partial.kind;
-  for (size_t i = 0; i < mesh.axes().size(); ++i) {
-    const auto axis = static_cast<MeshAxisIndex>(i);
-    if (from_.uses(axis) || to_.uses(axis)) mesh_axes_.push_back(axis);
-  }
-  for (size_t i = 0; i < type_.axes.size(); ++i)
-    if (!from_.splits[i].empty() || !to_.splits[i].empty()) axes_.push_back(i);
-}
-
-Layout ReshardMoves::layout_of(const Type& type) const {
-  const auto positions = [&](const std::vector<std::string>& mesh_axes) {
-    MeshAxisList list;
-    for (const std::string& name : mesh_axes)
-      if (mesh_.size(name) > 1) list.push_back(static_cast<MeshAxisIndex>(mesh_.position(name)));
-    return list;
-  };
-  Layout layout;
-  for (const Axis& axis : type.axes) layout.splits.push_back(positions(axis.split));
-  layout.partial = positions(type.partial.mesh_axes);
-  return layout;
-}
-
-std::vector<std::string> ReshardMoves::names(const MeshAxisList& mesh_axes) const {
-  std::vector<std::string> names;
-  for (const MeshAxisIndex axis : mesh_axes)
-    names.push_back(mesh_.axes()[static_cast<size_t>(axis)].name);
-  return names;
-}
-
-int64_t ReshardMoves::devices(const MeshAxisList& mesh_axes) const {
-  int64_t product = 1;
-  for (const MeshAxisIndex axis : mesh_axes)
-    product *= mesh_.axes()[static_cast<size_t>(axis)].size();
-  return product;
-}
-
-int64_t ReshardMoves::slow_devices(const MeshAxisList& mesh_axes) const {
-  int64_t product = 1;
-  for (const MeshAxisIndex axis : mesh_axes) product *= mesh_.axes()[static_cast<size_t>(axis)].dcn;
-  return product;
-}
-
-int64_t ReshardMoves::local_bytes(const Layout& layout) const {
-  int64_t bytes = type_.bytes();
-  for (const MeshAxisList& split : layout.splits) bytes /= devices(split);
-  return bytes;
-}
-
-bool ReshardMoves::divides(const Layout& layout, size_t axis) const {
-  return type_.axes[axis].size % devices(layout.splits[axis]) == 0;
-}
-
-// The cost of gathering to, or scattering, `whole` bytes.
-LinkUse ReshardMoves::shared(int64_t whole, const MeshAxisList& mesh_axes) const {
-  const int64_t all = devices(mesh_axes), slow = slow_devices(mesh_axes), fast = all / slow;
-  LinkUse use;
-  use.ici_bytes = whole * (fast - 1) / fast;
-  use.dcn_bytes = whole * (all - 1) / all - use.ici_bytes;
-  (slow > 1 ? use.dcn_collectives : use.ici_collectives) = 1;
-  return use;
-}
-
-void ReshardMoves::each(const Layout& layout, const Visit& visit) const {
-  slices(layout, visit);
-  masks(layout, visit);
-  pads(layout, visit);
-  reductions(layout, visit);
-  exchanges(layout, visit);
-  gathers(layout, visit);
-  permutes(layout, visit);
-}
-
-void ReshardMoves::slices(const Layout& layout, const Visit& visit) const {
-  for (const size_t axis : axes_) {
-    for (const MeshAxisIndex mesh_axis : mesh_axes_) {
-      // Splits that the target lacks would have to be gathered again.
-      if (layout.uses(mesh_axis) || !to_.uses(mesh_axis) || to_.partial.contains(mesh_axis))
-        continue;
-      Move move{StepKind::kSlice, mesh_axis, axis, 0, layout, {}};
-      move.result.splits[axis].push_back(mesh_axis);
-      if (divides(move.result, axis)) visit(std::move(move));
-    }
-  }
-}
-
-void ReshardMoves::masks(const Layout& layout, const Visit& visit) const {
-  if (partial_ != PartialKind::kSum) return;
-  MeshAxisList missing;
-  for (const MeshAxisIndex mesh_axis : to_.partial)
-    if (!layout.uses(mesh_axis)) missing.push_back(mesh_axis);
-  for (const MeshAxisList& subset : subsets(missing)) {
-    Move move{StepKind::kMask, subset, 0, 0, layout, {}};
-    move.result.partial = (move.result.partial + subset).sorted();
-    visit(std::move(move));
-  }
-}
-
-void ReshardMoves::pads(const Layout& layout, const Visit& visit) const {
-  if (partial_ != PartialKind::kSum) return;
-  for (const size_t axis : axes_) {
-    const MeshAxisList& split = layout.splits[axis];
-    for (size_t begin = 0; begin < split.size(); ++begin) {
-      const MeshAxisList run = split.from(begin);
-      const bool is_target = std::all_of(
-          run.begin(), run.end(), [&](MeshAxisIndex each) { return to_.partial.contains(each); });
-      if (!is_target) continue;
-      Move move{StepKind::kPad, run, axis, 0, layout, {}};
-      move.result.splits[axis].truncate(begin);
-      move.result.partial = (move.result.partial + run).sorted();
-      visit(std::move(move));
-    }
-  }
-}
-
-void ReshardMoves::reductions(const Layout& layout, const Visit& visit) const {
-  const int64_t whole = local_bytes(layout);
-  for (const MeshAxisList& subset : subsets(layout.partial)) {
-    const LinkUse once = shared(whole, subset);
-    if (partial_ == PartialKind::kSum) {
-      for (const size_t axis : axes_) {
-        MeshAxisList run = subset;
-        do {
-          Move move{StepKind::kReduceScatter, run, axis, 0, layout, once};
-          move.result.splits[axis] = move.result.splits[axis] + run;
-          move.result.partial = layout.partial.without(subset);
-          if (divides(move.result, axis)) visit(std::move(move));
-        } while (std::next_permutation(run.begin(), run.end()));
-      }
-    }
-    Move move{StepKind::kAllReduce, subset, 0, 0, layout, once};
-    move.use.ici_bytes *= 2;
-    move.use.dcn_bytes *= 2;
-    move.result.partial = layout.partial.without(subset);
-    visit(std::move(move));
-  }
-}
-
-void ReshardMoves::gathers(const Layout& layout, const Visit& visit) const {
-  const int64_t part = local_bytes(layout);
-  for (const size_t axis : axes_) {
-    const MeshAxisList& split = layout.splits[axis];
-    for (size_t begin = 0; begin < split.size(); ++begin) {
-      const MeshAxisList run = split.from(begin);
-      Move move{StepKind::kAllGather, run, axis, 0, layout, shared(part * devices(run), run)};
-      move.result.splits[axis].truncate(begin);
-      visit(std::move(move));
-    }
-  }
-}
-
-void ReshardMoves::exchanges(const Layout& layout, const Visit& visit) const {
-  const int64_t part = local_bytes(layout);
-  for (const size_t axis : axes_) {
-    const MeshAxisList& split = layout.splits[axis];
-    for (size_t begin = 0; begin < split.size(); ++begin) {
-      const MeshAxisList run = split.from(begin);
-      const int64_t all = devices(run), slow = slow_devices(run);
-      LinkUse use;
-      use.ici_bytes = part * (all / slow - 1) / all;
-      use.dcn_bytes = part * (all - 1) / all - use.ici_bytes;
-      (slow > 1 ? use.dcn_collectives : use.ici_collectives) = 1;
-      for (const size_t to_axis : axes_) {
-        if (to_axis == axis) continue;
-        Move move{StepKind::kAllToAll, run, axis, to_axis, layout, use};
-        move.result.splits[axis].truncate(begin);
-        move.result.splits[to_axis] = move.result.splits[to_axis] + run;
-        if (divides(move.result, to_axis)) visit(std::move(move));
-      }
-    }
-  }
-}
-
-void ReshardMoves::permutes(const Layout& layout, const Visit& visit) const {
-  Layout built;
-  built.splits.resize(layout.splits.size());
-  permute_from(layout, 0, built, mesh_axes_, visit);
-}
-
-// Visits all layouts with as many shards along each axis, and as many terms, as `layout`. The parts
-// of `built` before `part` are complete; `unused` are the remaining mesh axes.
-void ReshardMoves::permute_from(const Layout& layout, size_t part, Layout& built,
-                                const MeshAxisList& unused, const Visit& visit) const {
-  if (part == layout.parts()) {
-    if (built == layout) return;
-    Move move{StepKind::kPermute, {}, 0, 0, built, {}};
-    for (const MeshAxisIndex mesh_axis : mesh_axes_) {
-      for (size_t i = 0; i < layout.parts(); ++i) {
-        const MeshAxisList &before = layout.part(i), &after = built.part(i);
-        const bool moves = before.contains(mesh_axis) || after.contains(mesh_axis);
-        if (!moves || before == after || move.mesh_axes.contains(mesh_axis)) continue;
-        move.mesh_axes.push_back(mesh_axis);
-      }
-    }
-    const bool slow = slow_devices(move.mesh_axes) > 1;
-    (slow ? move.use.dcn_bytes : move.use.ici_bytes) = local_bytes(layout);
-    (slow ? move.use.dcn_collectives : move.use.ici_collectives) = 1;
-    visit(std::move(move));
-    return;
-  }
-  const bool is_partial = part + 1 == layout.parts();
-  MeshAxisList& mesh_axes = built.part(part);
-  const int64_t wanted = devices(layout.part(part));
-  if (devices(mesh_axes) == wanted) {
-    const bool moves_maximum = is_partial && partial_ == PartialKind::kMax;
-    if (!moves_maximum || mesh_axes == layout.part(part))
-      permute_from(layout, part + 1, built, unused, visit);
-    return;
-  }
-  for (const MeshAxisIndex mesh_axis : unused) {
-    // The mesh axes of a partial are in mesh order.
-    if (is_partial && !mesh_axes.empty() && mesh_axis < mesh_axes.back()) continue;
-    mesh_axes.push_back(mesh_axis);
-    if (wanted % devices(mesh_axes) == 0)
-      permute_from(layout, part, built, unused.without(mesh_axis), visit);
-    mesh_axes.pop_back();
-  }
-}
-
-ReshardStep ReshardMoves::step(const Move& move) const {
-  ReshardStep step{move.kind, names(move.mesh_axes), {}, {}, type_};
-  const bool along_axis = move.kind != StepKind::kMask && move.kind != StepKind::kAllReduce &&
-                          move.kind != StepKind::kPermute;
-  if (along_axis) step.axis = type_.axes[move.axis].name;
-  if (move.kind == StepKind::kAllToAll) step.to_axis = type_.axes[move.to_axis].name;
-  for (size_t i = 0; i < type_.axes.size(); ++i)
-    step.result.axes[i].split = names(move.result.splits[i]);
-  step.result.partial = {};
-  if (!move.result.partial.empty()) step.result.partial = {partial_, names(move.result.partial)};
-  return step;
-}
 
 // Dijkstra's search for the shortest path between layouts. Moves are visited in a fixed order and
 // ties keep the path found first, so plans are deterministic. Since cheaper layouts are expanded

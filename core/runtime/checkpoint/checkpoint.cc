@@ -6,13 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/runtime/checkpoint/checkpoint_files.h"
-#include "core/runtime/checkpoint/checkpoint_pieces.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {
@@ -85,20 +81,6 @@ class ShardFile {
   mutable std::atomic<int64_t> end_ = 0, fetched_ = 0;
 };
 
-class FilePieceBytes final : public PieceBytes {
- public:
-  FilePieceBytes(std::shared_ptr<const ShardFile> file, int64_t offset, int64_t element_bytes)
-      : file_(std::move(file)), offset_(offset), element_bytes_(element_bytes) {}
-
-  void read(int64_t number, const Tiles& tiles, std::span<std::byte> bytes) const override {
-    file_->read_at(offset_ + tiles.elements_before(number) * element_bytes_, bytes);
-  }
-
- private:
-  std::shared_ptr<const ShardFile> file_;
-  int64_t offset_, element_bytes_;
-};
-
 void expect_size(const std::filesystem::path& path, int64_t bytes, int64_t expected) {
   if (bytes != expected)
     fail("{}: the file has {} bytes; it was written with {}", path.string(), bytes, expected);
@@ -119,15 +101,19 @@ ShardTable checked_table(const std::filesystem::path& path, const IndexTable& in
 
 void add_piece(const CheckpointPiece& piece, const std::shared_ptr<const ShardFile>& file,
                OpenedCheckpoint* opened) {
-  const Checkpoint::Entry entry{piece.dtype, piece.shape};
+  const CheckpointEntry entry{piece.dtype, piece.shape};
   const auto [known, is_new] = opened->entries.emplace(piece.array, entry);
   if (!is_new && (known->second.dtype != entry.dtype || known->second.shape != entry.shape))
-    fail("{}: '{}' is {}[{}] here and {}[{}] in an earlier shard", file->file().path().string(),
-         piece.array, dtype_name(entry.dtype), fmt::join(entry.shape, " "),
-         dtype_name(known->second.dtype), fmt::join(known->second.shape, " "));
+    fail("{}: '{}' is {}{} here and {}{} in an earlier shard", file->file().path().string(),
+         piece.array, dtype_name(entry.dtype), shape_text(entry.shape),
+         dtype_name(known->second.dtype), shape_text(known->second.shape));
+  const auto read = [file, offset = piece.file_offset, whole = Region::whole(piece.block.shape),
+                     element_bytes = dtype_bytes(piece.dtype)](const Region& tile,
+                                                               std::span<std::byte> bytes) {
+    file->read_at(offset + Subarray(whole, tile, element_bytes).begin(), bytes);
+  };
   opened->pieces[piece.array].push_back(
-      {piece.block, Tiles(piece.block.shape, piece.tile), piece.checksums,
-       std::make_unique<FilePieceBytes>(file, piece.file_offset, dtype_bytes(piece.dtype))});
+      {piece.block, Tiles(piece.block.shape, piece.tile), piece.checksums, read});
 }
 
 void open_shard(const std::filesystem::path& directory, const IndexTable& index, size_t host,
@@ -176,38 +162,25 @@ OpenedCheckpoint opened_checkpoint(const std::filesystem::path& directory) {
 
 }  // namespace
 
-struct Checkpoint::Impl {
-  std::filesystem::path directory;
-  std::string remedy;
-  OpenedCheckpoint opened;
-
-  const Entry& entry(const std::string& path) const;
-  void read_tile(const OpenedPiece& piece, int64_t number, const std::string& path,
-                 std::span<std::byte> bytes) const;
-  void read_piece(const OpenedPiece& piece, const Region& wanted, const std::string& path,
-                  std::span<std::byte> bytes, int64_t element_bytes) const;
-};
-
-const Checkpoint::Entry& Checkpoint::Impl::entry(const std::string& path) const {
-  const auto found = opened.entries.find(path);
-  if (found != opened.entries.end()) return found->second;
+const CheckpointEntry& Checkpoint::entry(const std::string& path) const {
+  const auto found = opened_.entries.find(path);
+  if (found != opened_.entries.end()) return found->second;
   std::vector<std::string> paths;
-  for (const auto& [name, unused] : opened.entries) paths.push_back(name);
-  fail("{}: no array '{}'{}", directory.string(), path, did_you_mean(path, paths));
+  for (const auto& [name, unused] : opened_.entries) paths.push_back(name);
+  fail("{}: no array '{}'{}", directory_.string(), path, did_you_mean(path, paths));
 }
 
-void Checkpoint::Impl::read_tile(const OpenedPiece& piece, int64_t number, const std::string& path,
-                                 std::span<std::byte> bytes) const {
-  checked_for_damage(remedy, [&] {
-    piece.bytes->read(number, piece.tiles, bytes);
+void Checkpoint::read_tile(const OpenedPiece& piece, int64_t number, const std::string& path,
+                           std::span<std::byte> bytes) const {
+  checked_for_damage(remedy_, [&] {
+    piece.read(piece.tiles.at(number), bytes);
     if (crc32c(bytes) != piece.checksums[static_cast<size_t>(number)])
-      fail("{}: '{}' is damaged: its checksum does not match", directory.string(), path);
+      fail("{}: '{}' is damaged: its checksum does not match", directory_.string(), path);
   });
 }
 
-void Checkpoint::Impl::read_piece(const OpenedPiece& piece, const Region& wanted,
-                                  const std::string& path, std::span<std::byte> bytes,
-                                  int64_t element_bytes) const {
+void Checkpoint::read_piece(const OpenedPiece& piece, const Region& wanted, const std::string& path,
+                            std::span<std::byte> bytes, int64_t element_bytes) const {
   std::vector<std::byte> buffer;
   for (int64_t i = 0; i < piece.tiles.count(); ++i) {
     const Region tile = moved(piece.tiles.at(i), piece.block.origin);
@@ -226,60 +199,44 @@ void Checkpoint::Impl::read_piece(const OpenedPiece& piece, const Region& wanted
 }
 
 Checkpoint::Checkpoint(const std::filesystem::path& directory, std::string remedy)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->directory = directory;
-  impl_->remedy = std::move(remedy);
-  impl_->opened = checked_for_damage(impl_->remedy, [&] { return opened_checkpoint(directory); });
-}
-
-Checkpoint::~Checkpoint() = default;
-Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
-
-const std::filesystem::path& Checkpoint::directory() const { return impl_->directory; }
-const CheckpointInfo& Checkpoint::info() const { return impl_->opened.info; }
-const std::map<std::string, Checkpoint::Entry>& Checkpoint::entries() const {
-  return impl_->opened.entries;
-}
+    : directory_(directory),
+      remedy_(std::move(remedy)),
+      opened_(checked_for_damage(remedy_, [&] { return opened_checkpoint(directory); })) {}
 
 void Checkpoint::expect(const std::string& path, DType dtype,
                         const std::vector<int64_t>& shape) const {
-  const Entry& entry = impl_->entry(path);
-  if (entry.dtype != dtype || entry.shape != shape)
-    fail("{}: '{}' is {}{}; expected {}{}", impl_->directory.string(), path,
-         dtype_name(entry.dtype), shape_text(entry.shape), dtype_name(dtype), shape_text(shape));
+  const CheckpointEntry& found = entry(path);
+  if (found.dtype != dtype || found.shape != shape)
+    fail("{}: '{}' is {}{}; expected {}{}", directory_.string(), path, dtype_name(found.dtype),
+         shape_text(found.shape), dtype_name(dtype), shape_text(shape));
 }
 
 void Checkpoint::read(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
                       std::span<std::byte> bytes) const {
   expect(path, dtype, shape);
-  read_block(path, std::vector<int64_t>(shape.size(), 0), shape, bytes);
+  read_block(path, Region::whole(shape), bytes);
 }
 
-void Checkpoint::read_block(const std::string& path, const std::vector<int64_t>& offset,
-                            const std::vector<int64_t>& shape, std::span<std::byte> bytes) const {
-  const Entry& entry = impl_->entry(path);
-  const Region wanted{offset, shape};
-  const int64_t element_bytes = dtype_bytes(entry.dtype);
-  CHECK(static_cast<int64_t>(bytes.size()) == wanted.elements() * element_bytes);
-  const std::vector<int64_t>& whole = entry.shape;
-  CHECK(offset.size() == whole.size() && shape.size() == whole.size(), "'{}': rank", path);
-  for (size_t i = 0; i < whole.size(); ++i)
-    CHECK(offset[i] >= 0 && offset[i] + shape[i] <= whole[i], "'{}': block outside", path);
-  const auto pieces = impl_->opened.pieces.find(path);
-  if (pieces == impl_->opened.pieces.end()) return;  // The array has no elements (check_whole).
+void Checkpoint::read_block(const std::string& path, const Region& block,
+                            std::span<std::byte> bytes) const {
+  const CheckpointEntry& whole = entry(path);
+  const int64_t element_bytes = dtype_bytes(whole.dtype);
+  CHECK(lies_in(block, whole.shape), "'{}': block outside", path);
+  CHECK(std::ssize(bytes) == block.elements() * element_bytes);
+  const auto pieces = opened_.pieces.find(path);
+  if (pieces == opened_.pieces.end()) return;  // The array has no elements (check_whole).
   for (const OpenedPiece& piece : pieces->second)
-    if (intersect(piece.block, wanted))
-      impl_->read_piece(piece, wanted, path, bytes, element_bytes);
+    if (intersect(piece.block, block)) read_piece(piece, block, path, bytes, element_bytes);
 }
 
 void Checkpoint::verify() const {
   std::vector<std::byte> bytes;
-  for (const auto& [path, pieces] : impl_->opened.pieces) {
-    const int64_t element_bytes = dtype_bytes(impl_->opened.entries.at(path).dtype);
+  for (const auto& [path, pieces] : opened_.pieces) {
+    const int64_t element_bytes = dtype_bytes(opened_.entries.at(path).dtype);
     for (const OpenedPiece& piece : pieces) {
       for (int64_t i = 0; i < piece.tiles.count(); ++i) {
         bytes.resize(static_cast<size_t>(piece.tiles.at(i).elements() * element_bytes));
-        impl_->read_tile(piece, i, path, bytes);
+        read_tile(piece, i, path, bytes);
       }
     }
   }

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,33 +43,30 @@ class ArrayBytes {
   DeviceBuffer device_;
 };
 
-// A piece of an array of the run. A host that holds the whole array leaves `offset` and `piece`
-// empty; a host that holds several pieces passes several of these.
+// An array of the run or a piece of it. A host that holds several pieces passes several of these.
 struct CheckpointArray {
   std::string path;  // "params/embedding/table", "learner/m/embedding/table", …
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;   // Of the whole array.
-  std::vector<int64_t> offset;  // Where the piece begins.
-  std::vector<int64_t> piece;   // The piece's shape.
+  std::optional<Region> block;  // The piece; unset: the whole array.
   ArrayBytes bytes;
 };
 
-class PendingReads;
-
-// Sizes of the files that a host writes.
+// What a host writes, in bytes.
 struct ShardBytes {
-  int64_t arrays = 0;  // The HDF5 file.
+  int64_t file = 0;  // The HDF5 file.
   int64_t table = 0;
+  int64_t arrays = 0;  // The contents of the arrays.
 };
 
 // The two halves of writing a checkpoint: every host writes its shard into `directory`; when all
 // are done, one of them writes the index from the shards' tables. Both sync what they wrote to
-// disk. `reads` has the arrays' memory pending, in the order of `arrays`; each is finished when it
-// has been read.
+// disk. `on_read` is called after the memory of each array, in order, has been read.
 ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
                                   const CheckpointInfo& info,
                                   const std::vector<CheckpointArray>& arrays,
-                                  const CheckpointHost& host = {}, PendingReads* reads = nullptr);
+                                  const CheckpointHost& host = {},
+                                  const std::function<void()>& on_read = {});
 void write_checkpoint_index(const std::filesystem::path& directory, const CheckpointInfo& info,
                             int64_t num_hosts = 1);
 
@@ -80,27 +77,30 @@ class Checkpoint {
  public:
   // `remedy` is appended to messages about damage: what the user can do.
   explicit Checkpoint(const std::filesystem::path& directory, std::string remedy = "");
-  ~Checkpoint();
-  Checkpoint(Checkpoint&&) noexcept;
 
-  using Entry = CheckpointEntry;
-  const std::filesystem::path& directory() const;
-  const CheckpointInfo& info() const;
-  const std::map<std::string, Entry>& entries() const;  // By path.
+  const std::filesystem::path& directory() const { return directory_; }
+  const CheckpointInfo& info() const { return opened_.info; }
+  const std::map<std::string, CheckpointEntry>& entries() const { return opened_.entries; }
 
   // Error if no array has this name (with the nearest), or if it has another dtype or shape.
   void expect(const std::string& path, DType dtype, const std::vector<int64_t>& shape) const;
   // Reads a whole array, or a block of it, in tiles that are checked. Thread-safe.
   void read(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
             std::span<std::byte> bytes) const;
-  void read_block(const std::string& path, const std::vector<int64_t>& offset,
-                  const std::vector<int64_t>& shape, std::span<std::byte> bytes) const;
+  void read_block(const std::string& path, const Region& block, std::span<std::byte> bytes) const;
   // Reads all arrays once. Error if any is damaged.
   void verify() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  const CheckpointEntry& entry(const std::string& path) const;
+  void read_tile(const OpenedPiece& piece, int64_t number, const std::string& path,
+                 std::span<std::byte> bytes) const;
+  void read_piece(const OpenedPiece& piece, const Region& wanted, const std::string& path,
+                  std::span<std::byte> bytes, int64_t element_bytes) const;
+
+  std::filesystem::path directory_;
+  std::string remedy_;
+  OpenedCheckpoint opened_;
 };
 
 }  // namespace tessera

@@ -8,24 +8,10 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
-#include "core/runtime/checkpoint/checkpoint_files.h"
-#include "core/runtime/checkpoint/checkpoint_pieces.h"
+#include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {
 namespace {
-
-class Hdf5PieceBytes final : public PieceBytes {
- public:
-  Hdf5PieceBytes(std::shared_ptr<const Hdf5File> file, Hdf5Dataset dataset)
-      : file_(std::move(file)), dataset_(std::move(dataset)) {}
-  void read(int64_t number, const Tiles& tiles, std::span<std::byte> bytes) const override {
-    dataset_.read(tiles.at(number), bytes);
-  }
-
- private:
-  std::shared_ptr<const Hdf5File> file_;
-  Hdf5Dataset dataset_;
-};
 
 DType dtype_stored_as(std::string_view stored_name, const std::string& where) {
   for (const DType dtype : kCheckpointDTypes)
@@ -42,7 +28,7 @@ std::map<std::string, CheckpointEntry> parse_list(const std::string& list,
     const size_t open = line.find(" [");
     const size_t close = line.find("] ");
     if (open == std::string::npos || close == std::string::npos || close < open)
-      fail("{}: cannot make sense of the line '{}'", where, line);
+      fail("{}: cannot parse the line '{}'", where, line);
     CheckpointEntry entry{dtype_stored_as(line.substr(0, open), where), {}};
     std::istringstream sizes(line.substr(open + 2, close - open - 2));
     for (int64_t size = 0; sizes >> size;) entry.shape.push_back(size);
@@ -60,11 +46,9 @@ void check_block(const Hdf5Dataset& dataset, const Region& block, const Checkpoi
     fail("{}: {}{} is not a part of the {}{} that the index shows", where,
          stored_type_name(dataset.type()), shape_text(block.shape), dtype_name(entry.dtype),
          shape_text(whole));
-  for (size_t i = 0; i < whole.size(); ++i)
-    if (block.origin[i] < 0 || block.shape[i] > whole[i] ||
-        block.origin[i] > whole[i] - block.shape[i])
-      fail("{}: the piece at {} of shape {} lies outside {}", where, shape_text(block.origin),
-           shape_text(block.shape), shape_text(whole));
+  if (!lies_in(block, whole))
+    fail("{}: the piece at {} of shape {} lies outside {}", where, shape_text(block.origin),
+         shape_text(block.shape), shape_text(whole));
   if (!dataset.fully_stored()) fail("{}: part of it was never written", where);
 }
 
@@ -80,14 +64,14 @@ void add_piece(const std::shared_ptr<const Hdf5File>& shard, const std::string& 
                const std::string& where, int64_t version, OpenedCheckpoint* opened) {
   const std::string path = checkpoint_array_name(name);
   const auto entry = opened->entries.find(path);
-  if (entry == opened->entries.end()) fail("{}: the index does not know this array", where);
-  Hdf5Dataset dataset = shard->dataset(name, ChunkCache::kNone);
-  const Region block{shard->integers_attribute(name, "offset"), dataset.shape()};
-  check_block(dataset, block, entry->second, where);
+  if (entry == opened->entries.end()) fail("{}: the index does not list this array", where);
+  const auto dataset = std::make_shared<const Hdf5Dataset>(shard->dataset(name, ChunkCache::kNone));
+  const Region block{shard->integers_attribute(name, "offset"), dataset->shape()};
+  check_block(*dataset, block, entry->second, where);
   // Format 1 has one checksum of the whole piece.
   const std::vector<int64_t> chunk = shard->has_attribute(name, "chunk")
                                          ? shard->integers_attribute(name, "chunk")
-                                         : dataset.shape();
+                                         : dataset->shape();
   if (!are_chunks_of(block.shape, chunk))
     fail("{}: chunks of {} do not fit {}", where, shape_text(chunk), shape_text(block.shape));
   OpenedPiece piece{block, Tiles(block.shape, chunk), {}, nullptr};
@@ -97,7 +81,9 @@ void add_piece(const std::shared_ptr<const Hdf5File>& shard, const std::string& 
                                   : std::ssize(piece.checksums) >= piece.tiles.count();
   if (!enough)
     fail("{}: {} checksums of {} chunks", where, piece.checksums.size(), piece.tiles.count());
-  piece.bytes = std::make_unique<Hdf5PieceBytes>(shard, std::move(dataset));
+  piece.read = [shard, dataset](const Region& tile, std::span<std::byte> bytes) {
+    dataset->read(tile, bytes);
+  };
   opened->pieces[path].push_back(std::move(piece));
 }
 

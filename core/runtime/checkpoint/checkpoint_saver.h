@@ -7,18 +7,52 @@
 // under way at a time; its failure is reported in all processes.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "core/backend/backend.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "core/runtime/checkpoint/pending_reads.h"
-#include "core/runtime/comm/watchdog.h"
 
 namespace tessera {
+
+// Device memory that one thread will still read, and that others may change only after that. A
+// checkpoint is written directly from the memory of training. The next step may read it in the
+// meantime; its update of an array waits until that array has been read.
+class PendingReads {
+ public:
+  // These will be read, in this order. Nothing may be pending.
+  void begin(std::vector<DeviceBuffer> buffers);
+  void finish_next();  // The first that is still pending has been read.
+  void finish_all();   // The rest will not be read.
+
+  // Returns when nothing pending overlaps `buffer`. Thread-safe.
+  void await(const DeviceBuffer& buffer);
+  void await_all();
+  // "waits for a checkpoint that is being written" if `await` has kept a caller for `least` or
+  // longer; else "". A stall probe.
+  std::string stalled(std::chrono::milliseconds least) const;
+  // How long `await` blocked callers since the last call.
+  double take_waited_seconds();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void await_number(std::unique_lock<std::mutex>& lock, size_t number);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<DeviceBuffer> buffers_;
+  size_t finished_ = 0;      // Of buffers_, from the first.
+  int waiting_ = 0;          // Callers now.
+  Clock::time_point since_;  // Start of the earliest current wait.
+  double waited_seconds_ = 0.0;
+};
 
 class CheckpointSaver {
  public:
@@ -51,7 +85,6 @@ class CheckpointSaver {
 
  private:
   void write(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays);
-  std::vector<int64_t> outdated_steps();
   void join();
 
   CheckpointStore store_;

@@ -12,7 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/runtime/checkpoint/checkpoint_files.h"
+#include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {
 namespace {
@@ -50,48 +50,34 @@ class Unfinished {
   fs::path path_;
 };
 
-int64_t array_bytes(const std::vector<CheckpointArray>& arrays) {
-  int64_t bytes = 0;
-  for (const CheckpointArray& array : arrays) bytes += static_cast<int64_t>(array.bytes.size());
-  return bytes;
-}
-
-// The sizes that each process reported, "<bytes of the file> <of its table> <of its arrays>"; sums
-// up the last.
-std::vector<ShardBytes> parse_written(const std::vector<std::string>& written, int64_t* bytes) {
+// What each process reported: "<bytes of the file> <of its table> <of its arrays>".
+std::vector<ShardBytes> parse_written(const std::vector<std::string>& written) {
   std::vector<ShardBytes> shards;
   for (const std::string& text : written) {
-    std::istringstream numbers(text);
-    int64_t of_arrays = 0;
     ShardBytes& shard = shards.emplace_back();
-    numbers >> shard.arrays >> shard.table >> of_arrays;
-    *bytes += of_arrays;
+    std::istringstream(text) >> shard.file >> shard.table >> shard.arrays;
   }
   return shards;
 }
 
 // On network file systems a host may see another host's file with a delay of some seconds.
-constexpr std::chrono::seconds kPatience{60};
-
-void wait_for_file(const fs::path& file, int64_t bytes, size_t host,
-                   std::chrono::steady_clock::time_point deadline) {
-  std::error_code error;
-  while (static_cast<int64_t>(fs::file_size(file, error)) != bytes) {
-    if (std::chrono::steady_clock::now() > deadline)
-      fail(
-          "{}: process {} wrote {} bytes there, which process 0 does not see; is the directory "
-          "shared by all hosts?",
-          file.string(), host, bytes);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-}
-
 void wait_for_shards(const fs::path& place, const std::vector<ShardBytes>& shards) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  for (size_t host = 0; host < shards.size(); ++host) {
-    const auto number = static_cast<int64_t>(host);
-    wait_for_file(place / checkpoint_shard_name(number), shards[host].arrays, host, deadline);
-    wait_for_file(place / checkpoint_table_name(number), shards[host].table, host, deadline);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto wait_for_file = [&](const fs::path& file, int64_t bytes, int64_t host) {
+    std::error_code error;
+    while (static_cast<int64_t>(fs::file_size(file, error)) != bytes) {
+      if (std::chrono::steady_clock::now() > deadline)
+        fail(
+            "{}: process {} wrote {} bytes there, which process 0 does not see; is the directory "
+            "shared by all hosts?",
+            file.string(), host, bytes);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  };
+  for (int64_t host = 0; host < std::ssize(shards); ++host) {
+    const ShardBytes& shard = shards[static_cast<size_t>(host)];
+    wait_for_file(place / checkpoint_shard_name(host), shard.file, host);
+    wait_for_file(place / checkpoint_table_name(host), shard.table, host);
   }
 }
 
@@ -134,7 +120,7 @@ std::vector<int64_t> CheckpointStore::steps() const {
     if (step && entry.is_directory(why)) steps.push_back(*step);
     // It may have been removed just now.
     if (step && why && why != std::errc::no_such_file_or_directory)
-      fail("{}: cannot read this checkpoint: {}; to go on without it, remove it",
+      fail("{}: cannot read this checkpoint: {}; to continue without it, remove it",
            entry.path().string(), why.message());
   }
   if (error && error != std::errc::no_such_file_or_directory)
@@ -153,11 +139,11 @@ Checkpoint CheckpointStore::open(int64_t step) const {
   const std::vector<int64_t> all = steps();
   const auto found = std::find(all.begin(), all.end(), step);
   if (found == all.end())
-    fail("{}: no checkpoint of step {}; there are {}", directory_.string(), step,
-         all.empty() ? "none" : fmt::format("those of {}", fmt::join(all, ", ")));
+    fail("{}: no checkpoint of step {}; available: {}", directory_.string(), step,
+         all.empty() ? "none" : fmt::format("{}", fmt::join(all, ", ")));
   const fs::path path = path_of(step);
   const std::string before =
-      found == all.begin() ? "start from step 0" : fmt::format("go on from step {}", *(found - 1));
+      found == all.begin() ? "start from step 0" : fmt::format("resume from step {}", *(found - 1));
   const std::string remedy = fmt::format(
       "the checkpoint of step {} is damaged: to {}, remove {}, or train with "
       "--checkpoint=auto-fallback",
@@ -189,7 +175,7 @@ fs::path CheckpointStore::set_aside(int64_t step) const {
 }
 
 int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
-                             ProcessGroup& processes, PendingReads* reads) const {
+                             ProcessGroup& processes, const std::function<void()>& on_read) const {
   const fs::path path = path_of(info.step);
   const std::string save = fmt::format("saving step {}", info.step);
   std::optional<Unfinished> unfinished;  // Of process 0; removed if anything below throws.
@@ -201,12 +187,11 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
     })[0];
     const fs::path place = directory_ / name;
     const std::vector<std::string> written = processes.run_on_all(save + ", writing shards", [&] {
-      const ShardBytes shard =
-          write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()}, reads);
-      return fmt::format("{} {} {}", shard.arrays, shard.table, array_bytes(arrays));
+      const ShardBytes shard = write_checkpoint_shard(
+          place, info, arrays, {processes.rank(), processes.size()}, on_read);
+      return fmt::format("{} {} {}", shard.file, shard.table, shard.arrays);
     });
-    int64_t bytes = 0;
-    const std::vector<ShardBytes> shards = parse_written(written, &bytes);
+    const std::vector<ShardBytes> shards = parse_written(written);
     processes.run_on_all(save + ", giving it its name", [&] {
       if (!processes.is_first()) return "";
       wait_for_shards(place, shards);
@@ -216,6 +201,8 @@ int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<Check
       sync_directory(directory_ / "..");  // The first save created directory_ there.
       return "";
     });
+    int64_t bytes = 0;
+    for (const ShardBytes& shard : shards) bytes += shard.arrays;
     return bytes;
   } catch (const std::exception& error) {
     fail("cannot save the checkpoint of step {}: {}", info.step, error_text(error));

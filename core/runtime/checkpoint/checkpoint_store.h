@@ -45,10 +45,10 @@ class CheckpointStore {
   // Writes a checkpoint; one of the same step is replaced. Every process of the run calls it with
   // the pieces it owns. When all have written, process 0 adds the index and renames the directory.
   // If anything fails in any process, all throw the same Error, earlier checkpoints are unchanged,
-  // and nothing else is left. Returns the bytes of all arrays. For `reads` see
+  // and nothing else is left. Returns the bytes of all arrays. `on_read` is that of
   // write_checkpoint_shard.
   int64_t add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
-              ProcessGroup& processes, PendingReads* reads = nullptr) const;
+              ProcessGroup& processes, const std::function<void()>& on_read = {}) const;
   // For a run of one process.
   int64_t add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays) const;
 

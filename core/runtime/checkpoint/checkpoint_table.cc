@@ -11,7 +11,6 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/runtime/checkpoint/checkpoint_files.h"
 
 namespace tessera {
 namespace {
@@ -122,15 +121,12 @@ bool are_runs(const std::vector<int64_t>& tile, const std::vector<int64_t>& shap
 }
 
 bool is_sound(const CheckpointPiece& piece, int64_t file_bytes) {
-  const size_t rank = piece.shape.size();
-  if (piece.block.origin.size() != rank || piece.block.shape.size() != rank ||
-      piece.tile.size() != rank || !product_fits(piece.shape, dtype_bytes(piece.dtype)))
+  if (!lies_in(piece.block, piece.shape) || piece.tile.size() != piece.shape.size() ||
+      !product_fits(piece.shape, dtype_bytes(piece.dtype)))
     return false;
-  for (size_t i = 0; i < rank; ++i) {
-    const int64_t size = piece.block.shape[i];
-    if (size > piece.shape[i] || piece.block.origin[i] > piece.shape[i] - size) return false;
-    if (piece.tile[i] < 1 || piece.tile[i] > std::max<int64_t>(size, 1)) return false;
-  }
+  for (size_t i = 0; i < piece.tile.size(); ++i)
+    if (piece.tile[i] < 1 || piece.tile[i] > std::max<int64_t>(piece.block.shape[i], 1))
+      return false;
   return are_runs(piece.tile, piece.block.shape) && piece.file_offset >= 0 &&
          piece.bytes() <= file_bytes && piece.file_offset <= file_bytes - piece.bytes() &&
          Tiles(piece.block.shape, piece.tile).count() == std::ssize(piece.checksums);
@@ -202,6 +198,15 @@ UnknownFormat::UnknownFormat(const std::string& where, int64_t version)
     : Error(fmt::format("{}: a checkpoint of format {}; this build reads formats 1 to {}", where,
                         version, kCheckpointVersion)) {}
 
+bool lies_in(const Region& block, const std::vector<int64_t>& shape) {
+  if (block.origin.size() != shape.size() || block.shape.size() != shape.size()) return false;
+  for (size_t i = 0; i < shape.size(); ++i)
+    if (block.origin[i] < 0 || block.shape[i] < 0 || block.shape[i] > shape[i] ||
+        block.origin[i] > shape[i] - block.shape[i])
+      return false;
+  return true;
+}
+
 int64_t CheckpointPiece::bytes() const { return block.elements() * dtype_bytes(dtype); }
 
 std::string shard_table_text(const ShardTable& table) {
@@ -210,10 +215,9 @@ std::string shard_table_text(const ShardTable& table) {
                       table.host.count, table.bytes, table.rest_checksum);
   for (const CheckpointPiece& piece : table.pieces) {
     CHECK(piece.array.find('\n') == std::string::npos, "'{}': a name of two lines", piece.array);
-    text += fmt::format("{} [{}] at [{}] of [{}] in [{}] from {} sums {:08x} {}\n",
-                        dtype_name(piece.dtype), fmt::join(piece.shape, " "),
-                        fmt::join(piece.block.origin, " "), fmt::join(piece.block.shape, " "),
-                        fmt::join(piece.tile, " "), piece.file_offset,
+    text += fmt::format("{} {} at {} of {} in {} from {} sums {:08x} {}\n", dtype_name(piece.dtype),
+                        shape_text(piece.shape), shape_text(piece.block.origin),
+                        shape_text(piece.block.shape), shape_text(piece.tile), piece.file_offset,
                         fmt::join(piece.checksums, ","), piece.array);
   }
   return ended(std::move(text));
@@ -332,10 +336,6 @@ Region Tiles::at(int64_t number) const {
     region.shape[i] = std::min(tile_[i], shape_[i] - region.origin[i]);
   }
   return region;
-}
-
-int64_t Tiles::elements_before(int64_t number) const {
-  return Subarray(Region::whole(shape_), at(number), 1).begin();
 }
 
 }  // namespace tessera

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contents of a checkpoint and its tables: text files with the position of each piece in the
-// HDF5 files and checksums of all their bytes (docs/formats.md). Tessera reads checkpoints only
-// with these, because HDF5 may crash on a damaged file before it checks anything. Pieces are read
-// and checked in tiles.
+// The contents of a checkpoint, the names of its files, and its tables: text files with the
+// position of each piece in the HDF5 files and checksums of all their bytes (docs/formats.md).
+// Tessera reads checkpoints only with these, because HDF5 may crash on a damaged file before it
+// checks anything. Pieces are read and checked in tiles.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
@@ -55,6 +61,43 @@ class UnknownFormat : public Error {
   explicit UnknownFormat(const std::string& where, int64_t version);
 };
 
+// Names of the files in a checkpoint's directory. Tessera reads the tables; HDF5 files are for
+// other programs.
+inline constexpr const char* kCheckpointIndexName = "index.h5";
+inline std::string checkpoint_shard_name(int64_t host) {
+  return fmt::format("host_{:05}.h5", host);
+}
+
+inline constexpr const char* kCheckpointIndexTableName = "index.table";
+inline std::string checkpoint_table_name(int64_t host) {
+  return fmt::format("host_{:05}.table", host);
+}
+
+// A piece is a dataset with the array's name, followed by its origin if it is not the whole array:
+// "params/w@0_1024". So a host can hold several pieces of one array.
+inline std::string checkpoint_piece_name(const std::string& array,
+                                         const std::vector<int64_t>& shape, const Region& block) {
+  return block.shape == shape ? array : fmt::format("{}@{}", array, fmt::join(block.origin, "_"));
+}
+inline std::string checkpoint_array_name(const std::string& piece_name) {
+  return piece_name.substr(0, piece_name.rfind('@'));
+}
+
+// Texts in the index. kCheckpointArrays lists the arrays, one per line: "f32 [300 64] path".
+inline constexpr const char* kCheckpointHparams = "hparams";
+inline constexpr const char* kCheckpointArrays = "arrays";
+
+// The element types of arrays.
+inline constexpr std::array<DType, 6> kCheckpointDTypes = {DType::kF64, DType::kF32, DType::kBF16,
+                                                           DType::kI32, DType::kU32, DType::kBool};
+
+// Whether the block is a part of an array of this shape; false for any invalid sizes.
+bool lies_in(const Region& block, const std::vector<int64_t>& shape);
+// "[300 64]", in lists and messages.
+inline std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, " "));
+}
+
 // The tiles of a piece, which are read and checked as a unit. A tile is a run of the piece's
 // row-major bytes, at most 16 MiB.
 class Tiles {
@@ -65,7 +108,6 @@ class Tiles {
   int64_t count() const { return count_; }
   // Tiles are numbered in the order of their bytes in the piece.
   Region at(int64_t number) const;
-  int64_t elements_before(int64_t number) const;
 
  private:
   std::vector<int64_t> shape_, tile_, grid_;
@@ -118,5 +160,24 @@ std::string read_table(const std::filesystem::path& path);
 // The checksum of a whole file, and of the bytes of a shard outside pieces.
 uint32_t file_checksum(const ByteFile& file);
 uint32_t rest_checksum(const ByteFile& file, const ShardTable& table);
+
+// One host's part of one array.
+struct OpenedPiece {
+  Region block;  // Of the whole array.
+  Tiles tiles;
+  std::vector<uint32_t> checksums;  // One a tile.
+  // Reads a tile's bytes. Thread-safe.
+  std::function<void(const Region& tile, std::span<std::byte> bytes)> read;
+};
+
+// An opened checkpoint of any format: its arrays, and where the bytes of their pieces are.
+struct OpenedCheckpoint {
+  CheckpointInfo info;
+  std::map<std::string, CheckpointEntry> entries;
+  std::map<std::string, std::vector<OpenedPiece>> pieces;  // By array.
+};
+
+// Formats 1 and 2, which have no tables and are read with HDF5.
+OpenedCheckpoint open_hdf5_checkpoint(const std::filesystem::path& directory);
 
 }  // namespace tessera

@@ -7,17 +7,12 @@
 #include <map>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
-#include "core/io/writeback_thread.h"
 #include "core/runtime/checkpoint/checkpoint.h"
-#include "core/runtime/checkpoint/checkpoint_files.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
-#include "core/runtime/checkpoint/pending_reads.h"
 
 namespace tessera {
 
@@ -32,16 +27,6 @@ void ArrayBytes::read(int64_t offset, int64_t size,
   device_.device->map(device_.address + offset, size, HostAccess::kRead, use);
 }
 
-std::string checkpoint_piece_name(const std::string& array, const std::vector<int64_t>& shape,
-                                  const std::vector<int64_t>& offset,
-                                  const std::vector<int64_t>& piece) {
-  return piece == shape ? array : fmt::format("{}@{}", array, fmt::join(offset, "_"));
-}
-
-std::string checkpoint_array_name(const std::string& piece_name) {
-  return piece_name.substr(0, piece_name.rfind('@'));
-}
-
 namespace {
 
 constexpr int64_t kTileBytes = int64_t{4} << 20;
@@ -50,10 +35,10 @@ constexpr int64_t kBlockBytes = int64_t{512} << 10;
 constexpr int64_t kPageBytes = 4096;
 
 CheckpointPiece piece_of(const CheckpointArray& array) {
-  const bool whole = array.piece.empty() && array.offset.empty();
-  CheckpointPiece piece{array.path, array.dtype, array.shape, {array.offset, array.piece},
-                        {},         0,           {}};
-  if (whole) piece.block = Region::whole(array.shape);
+  CheckpointPiece piece{.array = array.path,
+                        .dtype = array.dtype,
+                        .shape = array.shape,
+                        .block = array.block.value_or(Region::whole(array.shape))};
   piece.tile = hdf5_chunk(piece.block.shape, dtype_bytes(array.dtype), kTileBytes);
   CHECK(std::ssize(array.bytes) == piece.bytes(), "'{}': {} bytes", array.path, array.bytes.size());
   return piece;
@@ -70,8 +55,7 @@ ShardTable lay_out(const std::filesystem::path& path, const CheckpointInfo& info
   ShardTable table{.step = info.step, .host = host};
   for (const CheckpointArray& array : arrays) {
     CheckpointPiece piece = piece_of(array);
-    const std::string name =
-        checkpoint_piece_name(array.path, array.shape, piece.block.origin, piece.block.shape);
+    const std::string name = checkpoint_piece_name(array.path, array.shape, piece.block);
     piece.file_offset =
         shard.create_reserved(name, stored_type(array.dtype), piece.block.shape).file_offset();
     shard.set_attribute(name, "shape", array.shape);
@@ -96,7 +80,7 @@ uint32_t write_tile(ByteFile& file, int64_t offset, std::span<const std::byte> t
 }
 
 void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, ShardTable* table,
-                  PendingReads* reads) {
+                  const std::function<void()>& on_read) {
   WritebackThread writeback(file);
   for (size_t i = 0; i < arrays.size(); ++i) {
     CheckpointPiece& piece = table->pieces[i];
@@ -111,7 +95,7 @@ void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, Sh
       writeback.wrote(piece.file_offset + done);
     }
     CHECK(done == piece.bytes(), "'{}': its tiles are not all of it", piece.array);
-    if (reads != nullptr) reads->finish_next();
+    if (on_read) on_read();
   }
 }
 
@@ -120,17 +104,20 @@ void write_arrays(ByteFile& file, const std::vector<CheckpointArray>& arrays, Sh
 ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
                                   const CheckpointInfo& info,
                                   const std::vector<CheckpointArray>& arrays,
-                                  const CheckpointHost& host, PendingReads* reads) {
+                                  const CheckpointHost& host,
+                                  const std::function<void()>& on_read) {
   const std::filesystem::path path = directory / checkpoint_shard_name(host.index);
   ShardTable table = lay_out(path, info, arrays, host);
   ByteFile file = ByteFile::open_to_write(path);
-  write_arrays(file, arrays, &table, reads);
+  write_arrays(file, arrays, &table, on_read);
   table.bytes = file.size();
   table.rest_checksum = rest_checksum(file, table);
   file.sync();
   const std::string text = shard_table_text(table);
   write_file_atomically(directory / checkpoint_table_name(host.index), text);
-  return {table.bytes, std::ssize(text)};
+  ShardBytes written{.file = table.bytes, .table = std::ssize(text)};
+  for (const CheckpointPiece& piece : table.pieces) written.arrays += piece.bytes();
+  return written;
 }
 
 namespace {
@@ -157,8 +144,7 @@ int64_t collect(const std::filesystem::path& directory, int64_t host, IndexTable
     array.type = stored_type(piece.dtype);
     array.shape = piece.shape;
     array.sources.push_back(
-        {piece.block, shard_name,
-         checkpoint_piece_name(piece.array, piece.shape, piece.block.origin, piece.block.shape)});
+        {piece.block, shard_name, checkpoint_piece_name(piece.array, piece.shape, piece.block)});
     if (Region::whole(piece.shape).elements() > 1) continue;
     array.only.resize(static_cast<size_t>(piece.bytes()));
     shard.read_at(piece.file_offset, array.only);
@@ -181,8 +167,7 @@ void write_info(Hdf5File& index, const CheckpointInfo& info) {
 void write_arrays_whole(Hdf5File& index, const std::map<std::string, Assembled>& arrays) {
   std::string list;
   for (const auto& [name, array] : arrays) {
-    list += fmt::format("{} [{}] {}\n", stored_type_name(array.type), fmt::join(array.shape, " "),
-                        name);
+    list += fmt::format("{} {} {}\n", stored_type_name(array.type), shape_text(array.shape), name);
     // HDF5 has no virtual scalars, so the index holds single values itself.
     if (Region::whole(array.shape).elements() <= 1) {
       index.create_dataset(name, array.type, array.shape).write(array.only);

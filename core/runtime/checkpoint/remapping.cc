@@ -16,7 +16,7 @@ class Pattern {
     try {
       regex_ = std::regex(text);
     } catch (const std::regex_error& error) {
-      fail("load rule '{}' is no regular expression: {}", text, error.what());
+      fail("load rule '{}' is not a regular expression: {}", text, error.what());
     }
   }
 
@@ -39,7 +39,7 @@ class Pattern {
 void check_used(const std::vector<Pattern>& patterns, const std::vector<std::string>& names) {
   for (const Pattern& pattern : patterns)
     if (!pattern.used())
-      fail("load rule '{}' matches no parameter{}; set safe_load=false if that is meant",
+      fail("load rule '{}' matches no parameter{}; set safe_load=false if that is intended",
            pattern.text(), did_you_mean(pattern.text(), names));
 }
 

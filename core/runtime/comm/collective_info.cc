@@ -9,19 +9,10 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
-
-CollectiveKind kind_of(const OpDef& op) {
-  if (&op == &kAllGatherOp) return CollectiveKind::kAllGather;
-  if (&op == &kReduceScatterOp) return CollectiveKind::kReduceScatter;
-  if (&op == &kAllReduceOp) return CollectiveKind::kAllReduce;
-  if (&op == &kAllToAllOp) return CollectiveKind::kAllToAll;
-  CHECK(&op == &kPermuteOp, "{} is not a collective", op.name);
-  return CollectiveKind::kPermute;
-}
 
 int64_t product(const Type& type, size_t begin, size_t end) {
   int64_t product = 1;
@@ -64,7 +55,7 @@ void CollectiveInfo::read_all_to_all(const Node& node, Type type) {
 }
 
 int64_t CollectiveInfo::scratch_bytes() const {
-  if (kind == CollectiveKind::kPermute || size() == 1) return 0;
+  if (op == &kPermuteOp || size() == 1) return 0;
   // At least one small piece per message; pieces beyond some megabytes are not faster.
   const int64_t least = size() * 256, most = std::max(least, int64_t{4} << 20);
   const int64_t bytes = std::clamp(4 * std::max(bytes_in(), bytes_out()), least, most);
@@ -73,7 +64,7 @@ int64_t CollectiveInfo::scratch_bytes() const {
 
 // An array around the gathered or scattered axis is [outer_, size() parts] of runs.
 Subarray CollectiveInfo::part(int64_t index) const {
-  if (kind == CollectiveKind::kAllReduce) {
+  if (op == &kAllReduceOp) {
     const int64_t width = dtype_bytes(dtype);
     const int64_t begin = elements_in * index / size(), end = elements_in * (index + 1) / size();
     return Subarray::contiguous(begin * width, (end - begin) * width);
@@ -111,7 +102,7 @@ CollectiveInfo read_collective(const Graph& graph, const Node& node) {
   const Type& in = graph.type(node.inputs[0]);
   const Type& out = graph.type(node.outputs[0]);
   CollectiveInfo info;
-  info.kind = kind_of(*node.op);
+  info.op = node.op;
   info.dtype = in.dtype;
   info.group = node.attributes.get<std::vector<int64_t>>("group");
   info.index = node.attributes.get<int64_t>("index");
@@ -121,28 +112,64 @@ CollectiveInfo read_collective(const Graph& graph, const Node& node) {
   info.signature = fmt::format("{} over {} of {} to {}", node.op->name, fmt::join(axes, ","),
                                in.text_sized(), out.text_sized());
   info.text = fmt::format("{} over {} [{}]", node.op->name, fmt::join(axes, ","), place_of(node));
-  switch (info.kind) {
-    case CollectiveKind::kAllGather:
-      info.read_axis(node, in);
-      break;
-    case CollectiveKind::kReduceScatter:
-      info.read_axis(node, out);
-      break;
-    case CollectiveKind::kAllReduce:
-      info.reduction = node.attributes.get_or<std::string>("reduction", "sum") == "max"
-                           ? Reduction::kMax
-                           : Reduction::kSum;
-      info.signature += info.reduction == Reduction::kMax ? " max" : " sum";
-      break;
-    case CollectiveKind::kAllToAll:
-      info.read_all_to_all(node, in);
-      break;
-    case CollectiveKind::kPermute:
-      info.to = node.attributes.get<int64_t>("to");
-      info.from = node.attributes.get<int64_t>("from");
-      break;
+  if (node.op == &kAllGatherOp) {
+    info.read_axis(node, in);
+  } else if (node.op == &kReduceScatterOp) {
+    info.read_axis(node, out);
+  } else if (node.op == &kAllReduceOp) {
+    const bool is_max = node.attributes.get_or<std::string>("reduction", "sum") == "max";
+    info.reduction = is_max ? Reduction::kMax : Reduction::kSum;
+    info.signature += is_max ? " max" : " sum";
+  } else if (node.op == &kAllToAllOp) {
+    info.read_all_to_all(node, in);
+  } else {
+    CHECK(node.op == &kPermuteOp, "{} is not a collective", node.op->name);
+    info.to = node.attributes.get<int64_t>("to");
+    info.from = node.attributes.get<int64_t>("from");
   }
   return info;
+}
+
+GroupTopology::GroupTopology(const std::vector<int64_t>& group, int64_t device,
+                             int64_t devices_per_process) {
+  std::vector<Member> members;
+  for (size_t i = 0; i < group.size(); ++i)
+    members.push_back({.device = group[i],
+                       .index = static_cast<int64_t>(i),
+                       .process = static_cast<int>(group[i] / devices_per_process)});
+  std::ranges::sort(members, {}, &Member::device);  // By process, since devices are numbered so.
+  bool found = false;
+  for (Member& member : members) {
+    if (processes_.empty() || processes_.back()[0].process != member.process)
+      processes_.emplace_back();
+    member.position = std::ssize(processes_.back());
+    processes_.back().push_back(member);
+    if (member.device != device) continue;
+    own_ = processes_.size() - 1;
+    self_ = member;
+    found = true;
+  }
+  CHECK(found, "device {} is not in its own group", device);
+
+  for (size_t here = 0; here < processes_.size(); ++here) {
+    std::vector<int64_t> num_peers(processes_[here].size(), 0);
+    for (size_t there = 0; there < processes_.size(); ++there) {
+      if (there == here) continue;
+      for (const Member& member : processes_[there]) {
+        const Member& by = leader(here, member);
+        max_peers_ = std::max(max_peers_, ++num_peers[static_cast<size_t>(by.position)]);
+        if (by.device == device) peers_.push_back(member);
+      }
+    }
+  }
+}
+
+std::vector<Member> GroupTopology::remote() const {
+  std::vector<Member> remote;
+  for (size_t there = 0; there < processes_.size(); ++there)
+    if (there != own_)
+      remote.insert(remote.end(), processes_[there].begin(), processes_[there].end());
+  return remote;
 }
 
 }  // namespace tessera

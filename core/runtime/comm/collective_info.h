@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The group and the byte layout of a collective node.
+// The group of a collective node, how it is spread over processes, and the byte layout.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,10 @@
 
 namespace tessera {
 
-enum class CollectiveKind { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kPermute };
 enum class Reduction { kSum, kMax };
 
 struct CollectiveInfo {
-  CollectiveKind kind = CollectiveKind::kAllReduce;
+  const OpDef* op = nullptr;
   Reduction reduction = Reduction::kSum;
   DType dtype = DType::kF32;
   std::vector<int64_t> group;  // Device numbers.
@@ -25,7 +24,7 @@ struct CollectiveInfo {
   int64_t elements_in = 0, elements_out = 0;
   // Op, mesh axes, types and axes; the same on all members.
   std::string signature;
-  // "all_gather over data [lm.x_layers[3].ffn, layers/feed_forward/linear.cc:41]".
+  // "all_gather over data [lm.x_layers[3].ffn, layers/feed_forward/feed_forward.cc:41]".
   std::string text;
 
   int64_t bytes_in() const { return elements_in * dtype_bytes(dtype); }
@@ -59,5 +58,47 @@ struct CollectiveInfo {
 };
 
 CollectiveInfo read_collective(const Graph& graph, const Node& node);
+
+// A device of a collective's group.
+struct Member {
+  int64_t device = 0;
+  int64_t index = 0;     // In the group.
+  int64_t position = 0;  // Among the group's devices of its process, by device number.
+  int process = 0;
+};
+
+// How a collective's group is spread over processes, as seen by one of its devices. For each remote
+// device, one device of a process is the leader: it exchanges the process's messages with that
+// device, so each byte is sent between two processes once.
+class GroupTopology {
+ public:
+  GroupTopology(const std::vector<int64_t>& group, int64_t device, int64_t devices_per_process);
+
+  const Member& self() const { return self_; }
+  // The members of this process, itself included, by position.
+  const std::vector<Member>& local() const { return processes_[own_]; }
+  // The members of each process that has any, by process and position.
+  const std::vector<std::vector<Member>>& processes() const { return processes_; }
+  size_t own_process() const { return own_; }  // Index in processes().
+  bool spans_processes() const { return processes_.size() > 1; }
+  std::vector<Member> remote() const;  // The members of other processes.
+
+  // The leader in process `there` (an index of processes()) for `member` of another process.
+  const Member& leader(size_t there, const Member& member) const {
+    const std::vector<Member>& members = processes_[there];
+    return members[static_cast<size_t>(member.position) % members.size()];
+  }
+  // The remote devices that this device is the leader for, by process and position.
+  const std::vector<Member>& peers() const { return peers_; }
+  // The largest number of peers of any member.
+  int64_t max_peers() const { return max_peers_; }
+
+ private:
+  std::vector<std::vector<Member>> processes_;
+  size_t own_ = 0;
+  Member self_;
+  std::vector<Member> peers_;
+  int64_t max_peers_ = 0;
+};
 
 }  // namespace tessera

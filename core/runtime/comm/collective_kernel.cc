@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// The common part, and the collectives that move data without arithmetic: all_gather, all_to_all
+// and permute.
 #include "core/runtime/comm/collective_kernel.h"
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <cstring>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/ops/reshard.h"
 
 namespace tessera {
 namespace {
@@ -15,74 +18,29 @@ constexpr int64_t kWindow = 4;  // Pieces of strided messages that are received 
 
 }  // namespace
 
-GroupTopology::GroupTopology(const std::vector<int64_t>& group, int64_t device,
-                             int64_t devices_per_process) {
-  std::map<int64_t, std::vector<Member>> by_process;
-  for (size_t i = 0; i < group.size(); ++i) {
-    const int64_t process = group[i] / devices_per_process;
-    by_process[process].push_back({.device = group[i],
-                                   .index = static_cast<int64_t>(i),
-                                   .process = static_cast<int>(process)});
-  }
-  bool found = false;
-  for (auto& [process, members] : by_process) {
-    std::sort(members.begin(), members.end(),
-              [](const Member& a, const Member& b) { return a.device < b.device; });
-    for (size_t i = 0; i < members.size(); ++i) {
-      members[i].position = static_cast<int64_t>(i);
-      if (members[i].device != device) continue;
-      own_ = processes_.size();
-      self_ = members[i];
-      found = true;
-    }
-    processes_.push_back(members);
-  }
-  CHECK(found, "device {} is not in its own group", device);
-
-  for (size_t here = 0; here < processes_.size(); ++here) {
-    std::vector<int64_t> num_peers(processes_[here].size(), 0);
-    for (size_t there = 0; there < processes_.size(); ++there) {
-      if (there == here) continue;
-      for (const Member& member : processes_[there]) {
-        const Member& by = leader(here, member);
-        max_peers_ = std::max(max_peers_, ++num_peers[static_cast<size_t>(by.position)]);
-        if (by.device == device) peers_.push_back(member);
-      }
-    }
-  }
-}
-
-std::vector<Member> GroupTopology::remote() const {
-  std::vector<Member> remote;
-  for (size_t there = 0; there < processes_.size(); ++there)
-    if (there != own_)
-      remote.insert(remote.end(), processes_[there].begin(), processes_[there].end());
-  return remote;
-}
-
 PendingRequests::~PendingRequests() {
   for (Pending& each : pending_) keep_until_exit(std::move(each.request));
 }
 
-CollectiveKernel::CollectiveKernel(CommunicatorState& state, int64_t device,
+CollectiveKernel::CollectiveKernel(CpuCommunicator& communicator, int64_t device,
                                    std::shared_ptr<const CollectiveInfo> info)
-    : state_(state),
+    : communicator_(communicator),
       device_(device),
       info_(std::move(info)),
       scratch_bytes_(info_->scratch_bytes()),
-      topology_(info_->group, device, state.communicator().local_devices()),
-      rendezvous_(state.rendezvous(info_->group)) {}
+      topology_(info_->group, device, communicator.local_devices()),
+      rendezvous_(communicator.rendezvous(info_->group)) {}
 
 void CollectiveKernel::run(const HostArgs& args) {
-  state_.begin_collective(device_, info_);
-  deadline_ = WaitDeadline(state_.communicator().timeout());
+  communicator_.begin_collective(device_, info_);
+  deadline_ = WaitDeadline(communicator_.timeout());
   rendezvous_->buffers(static_cast<int>(topology_.self().position)) = {
       args.inputs[0], args.outputs[0], info_.get()};
   barrier();
   check_same_collective();
   communicate(args);
   barrier();  // No other device reads this device's buffers any more.
-  state_.end_collective(device_);
+  communicator_.end_collective(device_);
 }
 
 const PeerBuffers& CollectiveKernel::buffers_of(const Member& local) const {
@@ -103,14 +61,14 @@ void CollectiveKernel::barrier() {
   deadline_.resume();
   Rendezvous::Outcome outcome = rendezvous_->wait(phase, deadline_.next_poll());
   while (outcome == Rendezvous::Outcome::kTimedOut && !deadline_.poll()) {
-    if (deadline_.nearly_expired()) state_.exchange_positions();
+    if (deadline_.nearly_expired()) communicator_.exchange_positions();
     outcome = rendezvous_->wait(phase, deadline_.next_poll());
   }
   switch (outcome) {
     case Rendezvous::Outcome::kComplete:
       return;
     case Rendezvous::Outcome::kStopped:
-      state_.fail_stopped();
+      communicator_.fail_stopped();
     case Rendezvous::Outcome::kTimedOut:
       break;
   }
@@ -118,17 +76,17 @@ void CollectiveKernel::barrier() {
   for (const Member& member : topology_.local())
     if (rendezvous_->arrivals(static_cast<int>(member.position)) < rendezvous_->arrivals(own))
       missing.push_back(member.device);
-  state_.fail_timed_out(device_, missing, deadline_);
+  communicator_.fail_timed_out(device_, missing, deadline_);
 }
 
 void CollectiveKernel::count_copied(const Member& local, int64_t bytes) {
-  if (local.device != device_) state_.count_sent(local.device, bytes);
+  if (local.device != device_) communicator_.count_sent(local.device, bytes);
 }
 
 // MPI matches messages by processes and tag, so a tag tells apart the pairs of devices of two
 // processes.
 int CollectiveKernel::tag(int64_t from, int64_t to) const {
-  const int64_t devices = state_.communicator().local_devices();
+  const int64_t devices = communicator_.local_devices();
   return kFirstCollectiveTag + static_cast<int>(from % devices * devices + to % devices);
 }
 
@@ -136,16 +94,15 @@ void CollectiveKernel::send(const Member& to, std::span<const std::byte> bytes,
                             PendingRequests& requests) {
   if (bytes.empty()) return;
   requests.pending_.push_back(
-      {state_.communicator().transport()->send(to.process, tag(device_, to.device), bytes),
-       to.device});
-  state_.count_sent(device_, static_cast<int64_t>(bytes.size()));
+      {communicator_.transport()->send(to.process, tag(device_, to.device), bytes), to.device});
+  communicator_.count_sent(device_, static_cast<int64_t>(bytes.size()));
 }
 
 void CollectiveKernel::receive(const Member& from, std::span<std::byte> bytes,
                                PendingRequests& requests) {
   if (bytes.empty()) return;
   requests.pending_.push_back(
-      {state_.communicator().transport()->receive(from.process, tag(from.device, device_), bytes),
+      {communicator_.transport()->receive(from.process, tag(from.device, device_), bytes),
        from.device});
 }
 
@@ -153,41 +110,41 @@ void CollectiveKernel::wait(PendingRequests& requests) {
   deadline_.resume();
   for (const PendingRequests::Pending& each : requests.pending_) {
     while (!each.request->wait_until(deadline_.next_poll())) {
-      if (state_.is_stopped()) state_.fail_stopped();
-      state_.note_waiting(device_, each.device);
-      if (deadline_.poll()) state_.fail_timed_out(device_, {each.device}, deadline_);
-      if (deadline_.nearly_expired()) state_.exchange_positions();
+      if (communicator_.is_stopped()) communicator_.fail_stopped();
+      communicator_.note_waiting(device_, each.device);
+      if (deadline_.poll()) communicator_.fail_timed_out(device_, {each.device}, deadline_);
+      if (deadline_.nearly_expired()) communicator_.exchange_positions();
     }
   }
   requests.pending_.clear();
 }
 
-void CollectiveKernel::all_gather_parts(const PartOf& part, const SourceOf& source,
-                                        const std::byte* own, std::byte* out, std::byte* scratch) {
+void CollectiveKernel::all_gather_parts(const SourceOf& source, const std::byte* own,
+                                        std::byte* out, std::byte* scratch) {
   PendingRequests sends;
-  if (topology_.spans_processes()) send_own_part(part(topology_.self().index), own, sends);
+  if (topology_.spans_processes()) send_own_part(own, sends);
   for (const Member& member : topology_.local()) {
     const Source from = source(member);
-    const Subarray to = part(member.index);
+    const Subarray to = info_->part(member.index);
     if (from.array == out && member.device == device_) continue;  // It is in place already.
     copy_region(from.part, from.array, to, out);
     count_copied(member, to.bytes());
   }
   if (!topology_.spans_processes()) return;
-  receive_parts(part, out, scratch);
+  receive_parts(out, scratch);
   barrier();  // Each leader has received its peers' parts.
   for (const Member& member : topology_.remote()) {
     const Member& leader = topology_.leader(topology_.own_process(), member);
     if (leader.device == device_) continue;
-    const Subarray to = part(member.index);
+    const Subarray to = info_->part(member.index);
     copy_region(to, output_of(leader), to, out);
     count_copied(leader, to.bytes());
   }
   wait(sends);
 }
 
-void CollectiveKernel::send_own_part(const Subarray& part, const std::byte* own,
-                                     PendingRequests& requests) {
+void CollectiveKernel::send_own_part(const std::byte* own, PendingRequests& requests) {
+  const Subarray part = info_->part(topology_.self().index);
   // A strided part is received in pieces, because it is unpacked from scratch.
   const int64_t piece =
       part.is_contiguous() ? std::max<int64_t>(part.bytes(), 1) : piece_bytes(kWindow);
@@ -201,7 +158,7 @@ void CollectiveKernel::send_own_part(const Subarray& part, const std::byte* own,
   }
 }
 
-void CollectiveKernel::receive_parts(const PartOf& part, std::byte* out, std::byte* scratch) {
+void CollectiveKernel::receive_parts(std::byte* out, std::byte* scratch) {
   PendingRequests contiguous;
   std::array<PendingRequests, kWindow> staged;
   struct Piece {
@@ -211,7 +168,7 @@ void CollectiveKernel::receive_parts(const PartOf& part, std::byte* out, std::by
   };
   std::vector<Piece> pieces;
   for (const Member& member : topology_.peers()) {
-    const Subarray to = part(member.index);
+    const Subarray to = info_->part(member.index);
     if (to.is_contiguous()) {
       receive(member, {out + to.begin(), static_cast<size_t>(to.bytes())}, contiguous);
       continue;
@@ -244,22 +201,107 @@ int64_t CollectiveKernel::piece_bytes(int64_t buffers) const {
   return piece;
 }
 
-std::unique_ptr<Kernel> make_collective_kernel(CommunicatorState& state, int64_t device,
+namespace {
+
+class GatherKernel final : public CollectiveKernel {
+ public:
+  using CollectiveKernel::CollectiveKernel;
+
+ private:
+  void communicate(const HostArgs& args) override {
+    all_gather_parts(
+        [this](const Member& local) {
+          return Source{info().shard(), input_of(local)};
+        },
+        args.inputs[0], args.outputs[0], args.scratch);
+  }
+};
+
+// Each pair of members exchanges only what the two need.
+class ExchangeKernel final : public CollectiveKernel {
+ public:
+  ExchangeKernel(CpuCommunicator& communicator, int64_t device,
+                 std::shared_ptr<const CollectiveInfo> shared)
+      : CollectiveKernel(communicator, device, std::move(shared)), remote_(topology().remote()) {}
+
+ private:
+  void communicate(const HostArgs& args) override {
+    if (info().op == &kPermuteOp) return permute(args);
+    const int64_t own = topology().self().index;
+    for (const Member& member : topology().local()) {
+      const Subarray from = info().part_to(own);
+      copy_region(from, input_of(member), info().part_from(member.index), args.outputs[0]);
+      count_copied(member, from.bytes());
+    }
+    if (!remote_.empty()) exchange_with_remote(args);
+  }
+
+  // In rounds of one piece of each part, double-buffered: one round is sent while the next is
+  // packed.
+  void exchange_with_remote(const HostArgs& args) {
+    const int64_t piece = piece_bytes(4 * (info().size() - 1));
+    const int64_t bytes = info().part_to(0).bytes();
+    const auto members = static_cast<int64_t>(remote_.size());
+    std::array<PendingRequests, 2> sends, receives;
+    const auto buffer = [&](int64_t round, int64_t number) {
+      return args.scratch + (round % 2 * 2 * members + number) * piece;
+    };
+    const auto finish = [&](int64_t round) {
+      wait(receives[static_cast<size_t>(round % 2)]);
+      const int64_t begin = round * piece, end = std::min(begin + piece, bytes);
+      for (int64_t i = 0; i < members; ++i) {
+        const Subarray to = info().part_from(remote_[static_cast<size_t>(i)].index);
+        to.unpack(buffer(round, members + i), begin, end, args.outputs[0]);
+      }
+    };
+    const int64_t rounds = (bytes + piece - 1) / piece;
+    for (int64_t round = 0; round < rounds; ++round) {
+      const auto half = static_cast<size_t>(round % 2);
+      wait(sends[half]);
+      const int64_t begin = round * piece, end = std::min(begin + piece, bytes);
+      const auto size = static_cast<size_t>(end - begin);
+      for (int64_t i = 0; i < members; ++i) {
+        const Member& member = remote_[static_cast<size_t>(i)];
+        receive(member, {buffer(round, members + i), size}, receives[half]);
+        info().part_to(member.index).pack(args.inputs[0], begin, end, buffer(round, i));
+        send(member, {buffer(round, i), size}, sends[half]);
+      }
+      if (round > 0) finish(round - 1);
+    }
+    if (rounds > 0) finish(rounds - 1);
+    for (PendingRequests& each : sends) wait(each);
+  }
+
+  void permute(const HostArgs& args) {
+    const auto bytes = static_cast<size_t>(info().bytes_in());
+    PendingRequests requests;
+    for (const Member& member : remote_) {
+      if (member.device == info().to) send(member, {args.inputs[0], bytes}, requests);
+      if (member.device == info().from) receive(member, {args.outputs[0], bytes}, requests);
+    }
+    for (const Member& member : topology().local()) {
+      if (member.device != info().from) continue;
+      if (bytes > 0) std::memcpy(args.outputs[0], input_of(member), bytes);
+      count_copied(member, info().bytes_in());
+    }
+    wait(requests);
+  }
+
+  const std::vector<Member> remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_collective_kernel(CpuCommunicator& communicator, int64_t device,
                                                const Graph& graph, const Node& node) {
   auto info = std::make_shared<const CollectiveInfo>(read_collective(graph, node));
   CHECK(info->group[static_cast<size_t>(info->index)] == device, "device {} at index {} of a group",
         device, info->index);
-  switch (info->kind) {
-    case CollectiveKind::kAllGather:
-      return make_gather_kernel(state, device, std::move(info));
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllReduce:
-      return make_reduce_kernel(state, device, std::move(info));
-    case CollectiveKind::kAllToAll:
-    case CollectiveKind::kPermute:
-      break;
-  }
-  return make_exchange_kernel(state, device, std::move(info));
+  if (info->op == &kAllGatherOp)
+    return std::make_unique<GatherKernel>(communicator, device, std::move(info));
+  if (info->op == &kAllToAllOp || info->op == &kPermuteOp)
+    return std::make_unique<ExchangeKernel>(communicator, device, std::move(info));
+  return make_reduce_kernel(communicator, device, std::move(info));
 }
 
 }  // namespace tessera

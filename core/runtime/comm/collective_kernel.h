@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of all collective kernels of CPU devices. Local peers read each other's buffers
-// between two barriers; processes exchange messages.
+// The common part of all collective kernels of CPU devices, which make_collective_kernel makes.
+// Local peers read each other's buffers between two barriers; processes exchange messages.
 #pragma once
 
 #include <cstdint>
@@ -9,55 +9,12 @@
 #include <span>
 #include <vector>
 
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/base/region.h"
 #include "core/runtime/comm/collective_info.h"
-#include "core/runtime/comm/communicator_state.h"
-#include "core/runtime/comm/watchdog.h"
+#include "core/runtime/comm/cpu_communicator.h"
 
 namespace tessera {
-
-// A device of a collective's group.
-struct Member {
-  int64_t device = 0;
-  int64_t index = 0;     // In the group.
-  int64_t position = 0;  // Among the group's devices of its process, by device number.
-  int process = 0;
-};
-
-// How a collective's group is spread over processes, as seen by one of its devices. For each remote
-// device, one device of a process is the leader: it exchanges the process's messages with that
-// device, so each byte is sent between two processes once.
-class GroupTopology {
- public:
-  GroupTopology(const std::vector<int64_t>& group, int64_t device, int64_t devices_per_process);
-
-  const Member& self() const { return self_; }
-  // The members of this process, itself included, by position.
-  const std::vector<Member>& local() const { return processes_[own_]; }
-  // The members of each process that has any, by process and position.
-  const std::vector<std::vector<Member>>& processes() const { return processes_; }
-  size_t own_process() const { return own_; }  // Index in processes().
-  bool spans_processes() const { return processes_.size() > 1; }
-  std::vector<Member> remote() const;  // The members of other processes.
-
-  // The leader in process `there` (an index of processes()) for `member` of another process.
-  const Member& leader(size_t there, const Member& member) const {
-    const std::vector<Member>& members = processes_[there];
-    return members[static_cast<size_t>(member.position) % members.size()];
-  }
-  // The remote devices that this device is the leader for, by process and position.
-  const std::vector<Member>& peers() const { return peers_; }
-  // The largest number of peers of any member.
-  int64_t max_peers() const { return max_peers_; }
-
- private:
-  std::vector<std::vector<Member>> processes_;
-  size_t own_ = 0;
-  Member self_;
-  std::vector<Member> peers_;
-  int64_t max_peers_ = 0;
-};
 
 // Sends and receives in progress. If the run fails, they are kept until the process ends.
 class PendingRequests {
@@ -78,8 +35,8 @@ class PendingRequests {
 
 class CollectiveKernel : public HostKernel {
  public:
-  // The state must outlive the kernel.
-  CollectiveKernel(CommunicatorState& state, int64_t device,
+  // The communicator must outlive the kernel.
+  CollectiveKernel(CpuCommunicator& communicator, int64_t device,
                    std::shared_ptr<const CollectiveInfo> info);
 
   int64_t scratch_bytes() const final { return scratch_bytes_; }
@@ -106,30 +63,28 @@ class CollectiveKernel : public HostKernel {
   // Waits until all requests are done, and clears them. Errors as of barrier().
   void wait(PendingRequests& requests);
 
-  // All-gather: copies the part of each member into `out` of every member. part(index) is the place
-  // of a member's part in `out`. source(member) is where a local member's own part is: its place in
-  // `array`. Local members have passed a barrier since those were written. `own` points to this
-  // device's part, packed.
-  using PartOf = std::function<Subarray(int64_t index)>;
+  // All-gather: copies the part of each member into `out` of every member, at info().part(index).
+  // source(member) is where a local member's own part is: its place in `array`. Local members have
+  // passed a barrier since those were written. `own` points to this device's part, packed.
   struct Source {
     Subarray part;
     const std::byte* array = nullptr;
   };
   using SourceOf = std::function<Source(const Member& local)>;
-  void all_gather_parts(const PartOf& part, const SourceOf& source, const std::byte* own,
-                        std::byte* out, std::byte* scratch);
+  void all_gather_parts(const SourceOf& source, const std::byte* own, std::byte* out,
+                        std::byte* scratch);
 
   // The size of one message if scratch holds `buffers` of them; the same on all members.
   int64_t piece_bytes(int64_t buffers) const;
 
  private:
   const PeerBuffers& buffers_of(const Member& local) const;
-  void send_own_part(const Subarray& part, const std::byte* own, PendingRequests& requests);
-  void receive_parts(const PartOf& part, std::byte* out, std::byte* scratch);
+  void send_own_part(const std::byte* own, PendingRequests& requests);
+  void receive_parts(std::byte* out, std::byte* scratch);
   void check_same_collective() const;
   int tag(int64_t from, int64_t to) const;
 
-  CommunicatorState& state_;
+  CpuCommunicator& communicator_;
   int64_t device_;
   std::shared_ptr<const CollectiveInfo> info_;
   int64_t scratch_bytes_;
@@ -138,15 +93,8 @@ class CollectiveKernel : public HostKernel {
   WaitDeadline deadline_;  // Of the current collective.
 };
 
-std::unique_ptr<Kernel> make_gather_kernel(CommunicatorState& state, int64_t device,
+// reduce_scatter and all_reduce (collective_reduce.cc).
+std::unique_ptr<Kernel> make_reduce_kernel(CpuCommunicator& communicator, int64_t device,
                                            std::shared_ptr<const CollectiveInfo> info);
-std::unique_ptr<Kernel> make_exchange_kernel(CommunicatorState& state, int64_t device,
-                                             std::shared_ptr<const CollectiveInfo> info);
-std::unique_ptr<Kernel> make_reduce_kernel(CommunicatorState& state, int64_t device,
-                                           std::shared_ptr<const CollectiveInfo> info);
-
-// The kernel of any collective.
-std::unique_ptr<Kernel> make_collective_kernel(CommunicatorState& state, int64_t device,
-                                               const Graph& graph, const Node& node);
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/ops/reshard.h"
 #include "core/runtime/comm/collective_kernel.h"
 
 namespace tessera {
@@ -111,9 +112,9 @@ void reduce_parts(Reduction reduction, DType dtype, std::span<const std::byte* c
 
 class ReduceKernel final : public CollectiveKernel {
  public:
-  ReduceKernel(CommunicatorState& state, int64_t device,
+  ReduceKernel(CpuCommunicator& communicator, int64_t device,
                std::shared_ptr<const CollectiveInfo> shared)
-      : CollectiveKernel(state, device, std::move(shared)),
+      : CollectiveKernel(communicator, device, std::move(shared)),
         sources_(std::max(topology().local().size(), topology().processes().size())) {
     for (int64_t index = 0; index < info().size(); ++index)
       longest_part_ = std::max(longest_part_, info().part(index).bytes());
@@ -124,7 +125,7 @@ class ReduceKernel final : public CollectiveKernel {
 
  private:
   void communicate(const HostArgs& args) override {
-    const bool scatters = info().kind == CollectiveKind::kReduceScatter;
+    const bool scatters = info().op == &kReduceScatterOp;
     const Subarray own = info().part(topology().self().index);
     std::byte* const result = args.outputs[0] + (scatters ? 0 : own.begin());
     if (topology().spans_processes()) {
@@ -134,11 +135,11 @@ class ReduceKernel final : public CollectiveKernel {
     }
     if (scatters) return;
     barrier();  // All parts are reduced, so operands may be overwritten.
-    all_gather_parts([this](int64_t index) { return info().part(index); },
-                     [this](const Member& local) {
-                       return Source{info().part(local.index), output_of(local)};
-                     },
-                     result, args.outputs[0], args.scratch);
+    all_gather_parts(
+        [this](const Member& local) {
+          return Source{info().part(local.index), output_of(local)};
+        },
+        result, args.outputs[0], args.scratch);
   }
 
   void reduce(size_t sources, std::byte* result, int64_t bytes) const {
@@ -225,9 +226,9 @@ class ReduceKernel final : public CollectiveKernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_reduce_kernel(CommunicatorState& state, int64_t device,
+std::unique_ptr<Kernel> make_reduce_kernel(CpuCommunicator& communicator, int64_t device,
                                            std::shared_ptr<const CollectiveInfo> info) {
-  return std::make_unique<ReduceKernel>(state, device, std::move(info));
+  return std::make_unique<ReduceKernel>(communicator, device, std::move(info));
 }
 
 }  // namespace tessera

@@ -52,8 +52,8 @@ class Communicator {
   virtual void stop(const std::string& reason) = 0;
   virtual bool is_stopped() const = 0;
 
-  // A stall probe (watchdog.h): the collective of which layer, and the device of which process,
-  // that a device of this process has been waiting for since `least` or longer; or "".
+  // A stall probe (process_group.h): the collective of which layer, and the device of which
+  // process, that a device of this process has been waiting for since `least` or longer; or "".
   virtual std::string stalled(std::chrono::milliseconds least) const = 0;
 
   // Bytes that device `device` has sent in collectives so far.

@@ -8,6 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
+#include <span>
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
 
 namespace tessera {
 namespace {
@@ -17,8 +23,6 @@ using Milliseconds = std::chrono::milliseconds;
 
 // The leader reports which processes are missing; the others wait this much longer for its report.
 constexpr Milliseconds kReportGrace{2000};
-
-enum class Operation { kMax, kBroadcast, kAllGather };
 
 struct PacketHeader {
   uint64_t round = 0;
@@ -89,8 +93,10 @@ bool receive_packet(Transport& transport, int from, int tag, Packet& packet,
   return wait_all(packet, deadline);
 }
 
-// Concatenates texts, each after its length.
-std::string pack(const std::vector<std::string>& texts) {
+// Concatenates texts, each after its length, without empty ones at the end: maxima and broadcasts
+// have short results.
+std::string pack(std::span<const std::string> texts) {
+  while (!texts.empty() && texts.back().empty()) texts = texts.first(texts.size() - 1);
   std::string packed;
   for (const std::string& text : texts) {
     const uint64_t size = text.size();
@@ -100,7 +106,7 @@ std::string pack(const std::vector<std::string>& texts) {
   return packed;
 }
 
-std::vector<std::string> unpack(std::string_view packed) {
+std::vector<std::string> unpack(std::string_view packed, int count) {
   std::vector<std::string> texts;
   while (!packed.empty()) {
     uint64_t size = 0;
@@ -111,6 +117,7 @@ std::vector<std::string> unpack(std::string_view packed) {
     texts.emplace_back(packed.substr(0, size));
     packed.remove_prefix(size);
   }
+  texts.resize(static_cast<size_t>(count));
   return texts;
 }
 
@@ -118,8 +125,25 @@ double seconds(Milliseconds time) { return std::chrono::duration<double>(time).c
 
 }  // namespace
 
+StallProbes::Registration StallProbes::add(Probe probe) {
+  std::unique_lock lock(mutex_);
+  const int64_t number = next_++;
+  probes_.emplace(number, std::move(probe));
+  lock.unlock();
+  return Registration(this, [this, number](void*) {
+    const std::lock_guard lock(mutex_);
+    probes_.erase(number);
+  });
+}
+
+std::string StallProbes::stalled(std::chrono::milliseconds least) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, probe] : probes_)
+    if (std::string text = probe(least); !text.empty()) return text;
+  return "";
+}
+
 struct ProcessGroup::Contribution {
-  Operation operation = Operation::kMax;
   std::string what;
   std::string text;
   int64_t value = 0;
@@ -129,7 +153,7 @@ struct ProcessGroup::Contribution {
 struct ProcessGroup::Result {
   bool failed = false;
   int64_t value = 0;               // The maximum; of the exit codes if the round failed.
-  std::vector<std::string> texts;  // By operation; each process's error if the round failed.
+  std::vector<std::string> texts;  // By rank; the errors if the round failed.
 };
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Transport> transport, Milliseconds timeout, int channel)
@@ -139,8 +163,6 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Transport> transport, Milliseconds ti
       own_probe_(stall_probes_.add([this](Milliseconds least) { return stalled(least); })) {
   CHECK(channel >= 0 && channel < kChannels);
 }
-
-ProcessGroup::~ProcessGroup() = default;
 
 int ProcessGroup::rank() const { return transport_ ? transport_->rank() : 0; }
 int ProcessGroup::size() const { return transport_ ? transport_->size() : 1; }
@@ -229,12 +251,7 @@ ProcessGroup::Result ProcessGroup::run_leader(const Contribution& mine, Millisec
     result.value = 1;
     round.errors[0] = broken_;
   }
-  if (result.failed) {
-    result.texts = std::move(round.errors);
-  } else if (mine.operation != Operation::kMax) {
-    result.texts = std::move(round.texts);
-    if (mine.operation == Operation::kBroadcast) result.texts.resize(1);
-  }
+  result.texts = std::move(result.failed ? round.errors : round.texts);
   send_result(result, round.present, timeout);
   if (broken_.empty() && !round.missing.empty())
     broken_ = fmt::format("{} did not receive the report of a failure", round.missing);
@@ -270,7 +287,7 @@ ProcessGroup::Result ProcessGroup::run_peer(const Contribution& mine, Millisecon
   note_waiting(-1, "");
   return {.failed = reply->header.failed != 0,
           .value = reply->header.value,
-          .texts = unpack(reply->text())};
+          .texts = unpack(reply->text(), size())};
 }
 
 ProcessGroup::Result ProcessGroup::exchange(const Contribution& mine, Milliseconds timeout) {
@@ -305,29 +322,34 @@ int64_t ProcessGroup::all_reduce_max(int64_t value, std::string_view what) {
 std::string ProcessGroup::broadcast(std::string text, std::string_view what) {
   if (size() == 1) return text;
   if (rank() != 0) text.clear();
-  Result result = checked({Operation::kBroadcast, std::string(what), std::move(text)});
+  Result result = checked({std::string(what), std::move(text)});
   return std::move(result.texts.at(0));
 }
 
 std::vector<std::string> ProcessGroup::all_gather(std::string text, std::string_view what) {
   if (size() == 1) return {std::move(text)};
-  return checked({Operation::kAllGather, std::string(what), std::move(text)}).texts;
+  return checked({std::string(what), std::move(text)}).texts;
 }
 
-// `outcome`: "+" and this process's text, or "-" and its error.
-std::vector<std::string> ProcessGroup::results_of_all(const std::string& outcome,
-                                                      std::string_view what) {
-  std::vector<std::string> outcomes = all_gather(outcome, what);
-  std::string failures;
-  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
-    const bool failed = outcomes[rank].empty() || outcomes[rank][0] == '-';
-    outcomes[rank].erase(0, 1);
-    if (!failed) continue;
-    if (!failures.empty()) failures += "; ";
-    if (outcomes.size() > 1) failures += name(static_cast<int>(rank)) + ": ";
-    failures += outcomes[rank];
+std::vector<std::string> ProcessGroup::run_on_all(std::string_view what,
+                                                  const std::function<std::string()>& work) {
+  std::string outcome;  // "+" and this process's text, or "-" and its error.
+  try {
+    outcome = "+" + work();
+  } catch (const std::exception& error) {
+    outcome = "-" + error_text(error);
   }
-  if (!failures.empty()) fail("{}", failures);
+  std::vector<std::string> outcomes = all_gather(outcome, what);
+  std::vector<std::string> failures;
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const bool failed = outcomes[rank].starts_with('-');
+    outcomes[rank].erase(0, 1);
+    if (failed)
+      failures.push_back(outcomes.size() == 1
+                             ? outcomes[rank]
+                             : name(static_cast<int>(rank)) + ": " + outcomes[rank]);
+  }
+  if (!failures.empty()) fail("{}", fmt::join(failures, "; "));
   return outcomes;
 }
 

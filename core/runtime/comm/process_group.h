@@ -5,7 +5,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,13 +14,28 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/core.h>
-
-#include "core/base/error.h"
 #include "core/runtime/comm/transport.h"
-#include "core/runtime/comm/watchdog.h"
 
 namespace tessera {
+
+// The places of this process that may wait for another process. Thread-safe.
+class StallProbes {
+ public:
+  // Returns what has been waited for since `least` or longer, such as "process 0 (host a) waits at
+  // 'step 12' for process 1 (host b)"; or "".
+  using Probe = std::function<std::string(std::chrono::milliseconds least)>;
+
+  // Removes its probe when destroyed, which is before the StallProbes are.
+  using Registration = std::shared_ptr<void>;
+  [[nodiscard]] Registration add(Probe probe);
+  // What the first probe returns that returns anything; or "".
+  std::string stalled(std::chrono::milliseconds least) const;
+
+ private:
+  mutable std::mutex mutex_;
+  int64_t next_ = 0;
+  std::map<int64_t, Probe> probes_;
+};
 
 // The failure of a run; the same in each process.
 struct SharedFailure {
@@ -37,7 +53,6 @@ class ProcessGroup {
   // `transport` is null if this process is alone. Groups of one channel communicate.
   explicit ProcessGroup(std::shared_ptr<Transport> transport = nullptr,
                         std::chrono::milliseconds timeout = kTimeout, int channel = 0);
-  ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
@@ -59,8 +74,8 @@ class ProcessGroup {
   int64_t all_reduce_max(int64_t value, std::string_view what = "the next step");
   // Each process calls work(), which returns a text; returns the texts by rank. If any throws, all
   // processes throw an Error with the failed processes and their errors.
-  template <typename Work>
-  std::vector<std::string> run_on_all(std::string_view what, Work work);
+  std::vector<std::string> run_on_all(std::string_view what,
+                                      const std::function<std::string()>& work);
 
   // Called instead of a collective if this process cannot continue: tells the others at their next
   // collective. nullopt if some do not call one in time: then only Transport::abort is left.
@@ -86,7 +101,6 @@ class ProcessGroup {
   Result run_peer(const Contribution& mine, std::chrono::milliseconds timeout);
   void note_waiting(int other, const std::string& what);  // -1: for no other.
   std::string stalled(std::chrono::milliseconds least) const;
-  std::vector<std::string> results_of_all(const std::string& outcome, std::string_view what);
 
   std::shared_ptr<Transport> transport_;
   std::chrono::milliseconds timeout_;
@@ -101,16 +115,5 @@ class ProcessGroup {
   StallProbes stall_probes_;
   StallProbes::Registration own_probe_;
 };
-
-template <typename Work>
-std::vector<std::string> ProcessGroup::run_on_all(std::string_view what, Work work) {
-  std::string outcome;
-  try {
-    outcome = fmt::format("+{}", work());
-  } catch (const std::exception& error) {
-    outcome = fmt::format("-{}", error_text(error));
-  }
-  return results_of_all(outcome, what);
-}
 
 }  // namespace tessera

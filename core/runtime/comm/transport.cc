@@ -24,11 +24,31 @@ TransportRegistry& transport_registry() {
 
 }  // namespace
 
-void keep_until_exit(std::shared_ptr<void> requests) {
+bool WaitDeadline::poll(Clock::time_point now) {
+  if (now - last_poll_ >= kSuspended) {
+    suspended_ += std::chrono::duration_cast<std::chrono::milliseconds>(now - last_poll_);
+    begin_ = now;
+  }
+  last_poll_ = now;
+  return now - begin_ >= timeout_;
+}
+
+void WaitDeadline::resume(Clock::time_point now) {
+  if (now - last_poll_ >= kSuspended) begin_ += now - last_poll_;
+  last_poll_ = now;
+}
+
+std::string WaitDeadline::suspension_note() const {
+  if (suspended_.count() == 0) return "";
+  return fmt::format(" (this process itself was suspended for {:.1f} s)",
+                     static_cast<double>(suspended_.count()) / 1000.0);
+}
+
+void keep_until_exit(std::shared_ptr<void> objects) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<void>>;
   const std::lock_guard lock(mutex);
-  kept->push_back(std::move(requests));
+  kept->push_back(std::move(objects));
 }
 
 void register_transport(std::string_view name, MakeTransport make) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Point-to-point messages between the processes of a run. Collectives (communicator.h) and
-// agreement (process_group.h) are built on them. A run of one process has no transport; others come
-// from plugins.
+// Point-to-point messages between the processes of a run, and deadlines of waits for them.
+// Collectives (communicator.h) and agreement (process_group.h) are built on them. A run of one
+// process has no transport; others come from plugins.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace tessera {
 
 // Who uses which tags. They are small because MPI guarantees no tags above 32767.
-constexpr int kPositionsTag = 0;         // Reports of a hang (communicator_state.h).
+constexpr int kPositionsTag = 0;         // Reports of a hang (cpu_communicator.h).
 constexpr int kFirstAgreementTag = 1;    // process_group.h: one tag per channel.
 constexpr int kFirstCollectiveTag = 64;  // collective_kernel.h: one tag per pair of devices.
 
@@ -27,8 +27,42 @@ class Request {
   virtual bool wait_until(std::chrono::steady_clock::time_point deadline) = 0;
 };
 
-// Keeps requests that are never done, and their buffers, until the process ends.
-void keep_until_exit(std::shared_ptr<void> requests);
+// The deadline of a wait for another process or device. A suspension of this process (SIGSTOP,
+// Ctrl-Z, a suspended machine) restarts the timeout; otherwise the process would blame the others
+// when it resumes. The caller waits, and polls the deadline while it does.
+class WaitDeadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPollInterval{50};
+  // The process was suspended if a poll is this late.
+  static constexpr std::chrono::milliseconds kSuspended{1000};
+
+  explicit WaitDeadline(std::chrono::milliseconds timeout = {},
+                        Clock::time_point now = Clock::now())
+      : timeout_(timeout), begin_(now), last_poll_(now) {}
+
+  Clock::time_point next_poll() const { return last_poll_ + kPollInterval; }
+  // Called before a wait that follows work of this process. Work of a second or more does not count
+  // against the timeout, since it cannot be told from a suspension.
+  void resume(Clock::time_point now = Clock::now());
+  // Returns whether the timeout has passed.
+  bool poll(Clock::time_point now = Clock::now());
+  // Whether nine tenths of the timeout had passed at the last poll.
+  bool nearly_expired() const { return (last_poll_ - begin_) * 10 >= timeout_ * 9; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  // " (this process itself was suspended for 9.2 s)", or "" if it was not.
+  std::string suspension_note() const;
+
+ private:
+  std::chrono::milliseconds timeout_;
+  Clock::time_point begin_;
+  Clock::time_point last_poll_;
+  std::chrono::milliseconds suspended_{0};
+};
+
+// Keeps requests that are never done, and what they or hanging threads may use, until the process
+// ends.
+void keep_until_exit(std::shared_ptr<void> objects);
 
 // Thread-safe. An Error means that the transport itself failed (a connection broke); the run cannot
 // continue.

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 #include "core/runtime/executor/device_kinds.h"
 
 namespace tessera {
@@ -54,19 +54,8 @@ void pair_graphs(const Graph& planned, const Graph& own,
 
 }  // namespace
 
-Kernel& KernelCache::get(const Graph& graph, const Node& node) {
-  Kernel*& known = by_node_[&node];
-  if (known != nullptr) return *known;
-  std::string signature;
-  append_signature(graph, node, signature);
-  std::unique_ptr<Kernel>& kernel = by_signature_[signature];
-  if (!kernel) kernel = device_.prepare(graph, node);
-  known = kernel.get();
-  return *known;
-}
-
 DeviceExecutor::DeviceExecutor(Device& device, int64_t number, Communicator* communicator)
-    : device_(device), number_(number), communicator_(communicator), kernels_(device) {}
+    : device_(device), number_(number), communicator_(communicator) {}
 
 DeviceExecutor::~DeviceExecutor() {
   end_streams();
@@ -86,12 +75,12 @@ KernelFacts DeviceExecutor::facts() {
   return {.scratch_bytes =
               [this](const Graph& graph, const Node& node) {
                 return is_collective(node) ? collective_needs(graph, node).scratch_bytes
-                                           : kernels_.get(graph, node).scratch_bytes();
+                                           : kernel(graph, node).scratch_bytes();
               },
           .may_overwrite =
               [this](const Graph& graph, const Node& node, int64_t output, int64_t input) {
                 return is_collective(node) ? collective_needs(graph, node).may_overwrite
-                                           : kernels_.get(graph, node).may_overwrite(output, input);
+                                           : kernel(graph, node).may_overwrite(output, input);
               }};
 }
 
@@ -105,10 +94,18 @@ bool DeviceExecutor::allocate(int64_t bytes) {
 }
 
 Kernel& DeviceExecutor::kernel(const Graph& graph, const Node& node) {
-  if (!is_collective(node)) return kernels_.get(graph, node);
-  CHECK(communicator_ != nullptr, "a collective without a communicator");
-  std::unique_ptr<Kernel>& kernel = collectives_[&node];
-  if (!kernel) kernel = communicator_->prepare(number_, graph, node);
+  std::shared_ptr<Kernel>& kernel = kernels_[&node];
+  if (kernel) return *kernel;
+  if (is_collective(node)) {
+    CHECK(communicator_ != nullptr, "a collective without a communicator");
+    kernel = communicator_->prepare(number_, graph, node);
+    return *kernel;
+  }
+  std::string signature;
+  append_signature(graph, node, signature);
+  std::shared_ptr<Kernel>& shared = kernels_by_signature_[signature];
+  if (!shared) shared = device_.prepare(graph, node);
+  kernel = shared;
   return *kernel;
 }
 

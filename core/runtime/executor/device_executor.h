@@ -11,27 +11,11 @@
 #include <vector>
 
 #include "core/backend/backend.h"
-#include "core/passes/step_plan.h"
+#include "core/passes/memory/step_plan.h"
 #include "core/runtime/comm/communicator.h"
 #include "core/runtime/executor/launch_trace.h"
 
 namespace tessera {
-
-// Prepared kernels of a device, one for all equal nodes: the layers of an unrolled stack share
-// theirs.
-class KernelCache {
- public:
-  explicit KernelCache(Device& device) : device_(device) {}
-
-  // Valid as long as the cache. The node's graph is only read during the call, but a node of the
-  // same address must not be replaced by another.
-  Kernel& get(const Graph& graph, const Node& node);
-
- private:
-  Device& device_;
-  std::map<const Node*, Kernel*> by_node_;
-  std::map<std::string, std::unique_ptr<Kernel>> by_signature_;
-};
 
 class DeviceExecutor {
  public:
@@ -89,14 +73,16 @@ class DeviceExecutor {
   PreparedLaunch prepare(const StepPlan& plan, const Launch& launch, const Graph& graph);
   void enqueue(const Program& program, const PreparedLaunch& launch, LaunchTime* time);
   CollectiveNeeds collective_needs(const Graph& graph, const Node& node) const;
+  // The prepared kernel of a node; equal nodes share one, as in the layers of an unrolled stack.
+  // Each collective node has its own, which can name the layer it serves.
   Kernel& kernel(const Graph& graph, const Node& node);
 
   Device& device_;
   int64_t number_;
   Communicator* communicator_;
-  KernelCache kernels_;
-  // Each collective node has its own kernel, which can name the layer it serves.
-  std::map<const Node*, std::unique_ptr<Kernel>> collectives_;
+  // Nodes must not be replaced by others of the same address.
+  std::map<const Node*, std::shared_ptr<Kernel>> kernels_;
+  std::map<std::string, std::shared_ptr<Kernel>> kernels_by_signature_;
   DeviceAddress arena_;
   int64_t bytes_ = 0;
   std::vector<Program> programs_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/runtime/executor/device_threads.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -41,11 +42,7 @@ struct DeviceThreads::Shared {
   std::exception_ptr error;  // The first of this round.
   std::vector<std::thread> threads;
 
-  int64_t num_busy() const {
-    int64_t number = 0;
-    for (const bool each : busy) number += each ? 1 : 0;
-    return number;
-  }
+  bool is_idle() const { return std::find(busy.begin(), busy.end(), true) == busy.end(); }
 
   void record(std::exception_ptr thrown) {
     std::function<void(const std::string&)> tell;
@@ -73,7 +70,7 @@ struct DeviceThreads::Shared {
       }
       const std::lock_guard lock(mutex);
       busy[static_cast<size_t>(device)] = false;
-      if (num_busy() == 0) finish.notify_all();
+      if (is_idle()) finish.notify_all();
     }
   }
 };
@@ -135,10 +132,9 @@ void DeviceThreads::run(const std::function<void(int64_t)>& work,
   shared.busy.assign(shared.busy.size(), true);
   ++shared.round;
   shared.start.notify_all();
-  shared.finish.wait(lock, [&] { return shared.num_busy() == 0 || shared.error; });
+  shared.finish.wait(lock, [&] { return shared.is_idle() || shared.error; });
   if (!shared.error) return;
-  if (!shared.finish.wait_for(lock, grace_, [&] { return shared.num_busy() == 0; }))
-    shared.lost = true;
+  if (!shared.finish.wait_for(lock, grace_, [&] { return shared.is_idle(); })) shared.lost = true;
   std::rethrow_exception(shared.error);
 }
 

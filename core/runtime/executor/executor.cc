@@ -2,19 +2,20 @@
 #include "core/runtime/executor/executor.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <mutex>
 #include <set>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "core/base/error.h"
-#include "core/base/numbers.h"
 #include "core/base/region.h"
+#include "core/graph/verify.h"
 #include "core/ops/repeat.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/device_executor.h"
 #include "core/runtime/executor/device_threads.h"
 
@@ -46,19 +47,46 @@ size_t index_of(const std::vector<Placement>& placements, std::string_view name,
   fail("the program has no {} '{}'{}", what, name, did_you_mean(name, names));
 }
 
-std::vector<Type> global_types(const std::vector<Placement>& placements, const auto& find) {
-  std::vector<Type> types;
-  for (const Placement& placement : placements) types.push_back(find(placement.name));
-  return types;
+#ifdef NDEBUG
+constexpr bool kAlwaysVerify = false;
+#else
+constexpr bool kAlwaysVerify = true;
+#endif
+
+// Of several devices, on_stage gets the graph of one.
+enum class Stages { kShown, kSilent };
+
+// Whether matrix products take what follows them, which not every backend can run.
+enum class Products { kAlone, kFused };
+
+void end_stage(std::string_view name, const Graph& graph, const Mesh& mesh,
+               const CompileOptions& options, Stages stages = Stages::kShown) {
+  if (options.verify_passes || kAlwaysVerify) verify(graph, mesh, name);
+  if (options.on_stage && stages == Stages::kShown) options.on_stage(name, graph);
 }
 
-// An array at one offset in each device's arena.
-struct ShardedPlace {
-  const std::string& name;
-  const Type& type;  // Global.
-  const Mesh& mesh;
-  int64_t offset = 0;
-};
+// The passes that give the same graph for all devices.
+Graph compile_shared(const Graph& traced, const CompileOptions& options,
+                     std::vector<SavedValue>& saved) {
+  end_stage("trace", traced, options.mesh, options);
+  Graph graph = rematerialize(traced, options.remat, &saved);
+  end_stage("remat", graph, options.mesh, options);
+  return graph;
+}
+
+// The other passes, for one device of the mesh.
+Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t device,
+                         Stages stages, Products products) {
+  const Mesh local;  // Lowered graphs have local types.
+  Graph graph = lower(rematerialized, options.mesh, device);
+  end_stage("lower", graph, local, options, stages);
+  if (products == Products::kFused) graph = fuse_products(graph);
+  graph = fuse(graph);
+  end_stage("fuse", graph, local, options, stages);
+  graph = schedule(graph);
+  end_stage("schedule", graph, local, options, stages);
+  return graph;
+}
 
 using DeviceParts = std::vector<std::unique_ptr<DeviceExecutor>>;
 
@@ -67,6 +95,23 @@ std::vector<int64_t> shape_of(const Type& type) {
   for (const Axis& axis : type.axes) shape.push_back(axis.size);
   return shape;
 }
+
+// An array at one offset in each device's arena.
+struct ShardedPlace {
+  const std::string& name;
+  const Type& type;  // Global.
+  const Mesh& mesh;
+  int64_t offset = 0;
+
+  // The device's block in an array of this shape.
+  Subarray within(const std::vector<int64_t>& shape, const Region& block) const {
+    return {Region::whole(shape), block, dtype_bytes(type.dtype)};
+  }
+  void expect_whole(size_t bytes) const {
+    if (static_cast<int64_t>(bytes) != type.bytes())
+      fail("{} is {}, {} bytes; got {}", name, type.text_sized(), type.bytes(), bytes);
+  }
+};
 
 void write_block(const Subarray& from, std::span<const std::byte> array, DeviceExecutor& part,
                  int64_t offset) {
@@ -83,30 +128,23 @@ void write_block(const Subarray& from, std::span<const std::byte> array, DeviceE
 // Each device takes its block of a whole array.
 void write_whole(const ShardedPlace& place, const DeviceParts& parts,
                  std::span<const std::byte> bytes) {
-  if (static_cast<int64_t>(bytes.size()) != place.type.bytes()) {
-    fail("{} is {}, {} bytes; got {}", place.name, place.type.text_sized(), place.type.bytes(),
-         bytes.size());
-  }
-  const Region whole = Region::whole(shape_of(place.type));
-  for (const auto& part : parts) {
-    const Region block = shard_block(place.type, place.mesh, part->number());
-    write_block(Subarray(whole, block, dtype_bytes(place.type.dtype)), bytes, *part, place.offset);
-  }
+  place.expect_whole(bytes.size());
+  const std::vector<int64_t> shape = shape_of(place.type);
+  for (const auto& part : parts)
+    write_block(place.within(shape, shard_block(place.type, place.mesh, part->number())), bytes,
+                *part, place.offset);
 }
 
 // The whole array; an Error if these devices do not hold all of it.
 void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
-  if (static_cast<int64_t>(bytes.size()) != place.type.bytes()) {
-    fail("{} is {}, {} bytes; got {}", place.name, place.type.text_sized(), place.type.bytes(),
-         bytes.size());
-  }
-  const Region whole = Region::whole(shape_of(place.type));
+  place.expect_whole(bytes.size());
+  const std::vector<int64_t> shape = shape_of(place.type);
   std::set<std::vector<int64_t>> read;  // Origins of blocks.
   int64_t bytes_read = 0;
   for (const auto& part : parts) {
     const Region region = shard_block(place.type, place.mesh, part->number());
     if (!read.insert(region.origin).second) continue;
-    const Subarray to(whole, region, dtype_bytes(place.type.dtype));
+    const Subarray to = place.within(shape, region);
     const auto size = static_cast<size_t>(to.bytes());
     bytes_read += to.bytes();
     if (to.is_contiguous()) {
@@ -117,10 +155,9 @@ void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<s
     part->copy_to_host(block, place.offset);
     to.unpack(block.data(), bytes.data());
   }
-  if (bytes_read != place.type.bytes()) {
+  if (bytes_read != place.type.bytes())
     fail("{} is {}, of which this process holds {} of {} bytes; reshard it to be replicated",
          place.name, place.type.text_sized(), bytes_read, place.type.bytes());
-  }
 }
 
 // Each device takes its block of the rows that these devices hold together (rows_of).
@@ -132,12 +169,10 @@ void write_rows(const ShardedPlace& place, const DeviceParts& parts,
   std::vector<int64_t> shape = shape_of(place.type);
   shape[0] = 0;
   for (const RowRange& range : held) shape[0] += range.size();
-  int64_t expected = dtype_bytes(place.type.dtype);
-  for (const int64_t size : shape) expected *= size;
-  if (static_cast<int64_t>(bytes.size()) != expected) {
+  const int64_t expected = Region::whole(shape).elements() * dtype_bytes(place.type.dtype);
+  if (static_cast<int64_t>(bytes.size()) != expected)
     fail("{} is {}, of which this process takes {} rows, {} bytes; got {}", place.name,
          place.type.text_sized(), shape[0], expected, bytes.size());
-  }
   for (const auto& part : parts) {
     Region block = shard_block(place.type, place.mesh, part->number());
     int64_t before = 0;  // Rows of the ranges before the block's own.
@@ -148,8 +183,7 @@ void write_rows(const ShardedPlace& place, const DeviceParts& parts,
       }
       before += range.size();
     }
-    write_block(Subarray(Region::whole(shape), block, dtype_bytes(place.type.dtype)), bytes, *part,
-                place.offset);
+    write_block(place.within(shape, block), bytes, *part, place.offset);
   }
 }
 
@@ -173,13 +207,13 @@ struct Executor::Impl {
 
   const Program& program(int number) const { return programs[static_cast<size_t>(number)]; }
 
-  size_t state_index(std::string_view name) const {
-    return index_of(persistent, name, "parameter or state");
-  }
-
   ShardedPlace place(const Placement& placement, const Type& global) const {
     CHECK(allocated, "allocate() comes before data");
     return {placement.name, global, mesh, placement.offset};
+  }
+  ShardedPlace state(std::string_view name) const {
+    const size_t index = index_of(persistent, name, "parameter or state");
+    return place(persistent[index], buffers[index].type);
   }
 
   // The devices this process drives, and the mesh the programs are for.
@@ -240,7 +274,7 @@ struct Executor::Impl {
       const bool stays = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
       if (!stays || !known.insert(input.name).second) continue;
       persistent.push_back(input);
-      buffers.push_back({input.name, input.kind, program.inputs[i], input.type});
+      buffers.push_back({input.name, input.kind, program.inputs[i]});
     }
     persistent_bytes = program.plan.persistent_bytes;
   }
@@ -278,11 +312,7 @@ Executor::~Executor() {
       impl_ && (impl_->threads.is_lost() ||
                 (impl_->communicator != nullptr && impl_->communicator->is_stopped() &&
                  impl_->communicator->num_processes() > 1));
-  if (!in_use) return;
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<Impl>>;
-  const std::lock_guard lock(mutex);
-  kept->push_back(std::move(impl_));
+  if (in_use) keep_until_exit(std::move(impl_));
 }
 
 int Executor::add_program(const Graph& traced, const CompileOptions& options) {
@@ -307,12 +337,10 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
           compile_for_device(shared, options, part.number(), Stages::kSilent, products));
     });
   }
-  program.inputs = global_types(program.plan.inputs, [&](const std::string& name) {
-    return traced.type(traced.find_input(name)->value);
-  });
-  program.outputs = global_types(program.plan.outputs, [&](const std::string& name) {
-    return traced.type(traced.find_output(name)->value);
-  });
+  for (const Placement& input : program.plan.inputs)
+    program.inputs.push_back(traced.type(traced.find_input(input.name)->value));
+  for (const Placement& output : program.plan.outputs)
+    program.outputs.push_back(traced.type(traced.find_output(output.name)->value));
   impl.add_persistent(program);
   impl.programs.push_back(std::move(program));
   impl.bytes = impl.planned_bytes();
@@ -329,7 +357,6 @@ void Executor::allocate() {
     peak = std::max(peak, program.plan.arena_bytes);
   }
   CHECK(peak == impl.bytes, "{} bytes are planned, {} would be allocated", peak, impl.bytes);
-  const auto devices = static_cast<int64_t>(impl.parts.size());
   int64_t available = 0;
   bool fits = true;
   for (const auto& part : impl.parts) {
@@ -340,7 +367,9 @@ void Executor::allocate() {
   for (size_t i = 0; fits && i < impl.parts.size(); ++i) fits = impl.parts[i]->allocate(impl.bytes);
   if (!fits) {
     const std::string each =
-        devices == 1 ? "" : fmt::format(" on each of {} devices of this process", devices);
+        impl.parts.size() == 1
+            ? ""
+            : fmt::format(" on each of {} devices of this process", impl.parts.size());
     fail(
         "the plan needs {:.2f} GiB ({} bytes){}, of which {:.2f} GiB parameters and state, but "
         "{:.2f} GiB are available; lower the batch or the model, or save less for the backward "
@@ -363,33 +392,28 @@ int64_t Executor::first_device() const { return impl_->parts[0]->number(); }
 int64_t Executor::local_devices() const { return static_cast<int64_t>(impl_->parts.size()); }
 
 std::vector<Shard> Executor::shards(std::string_view name) {
-  const size_t index = impl_->state_index(name);
-  const Placement& placement = impl_->persistent[index];
-  const Type& global = impl_->buffers[index].type;
-  CHECK(impl_->allocated, "allocate() comes before data");
+  const ShardedPlace place = impl_->state(name);
   std::vector<Shard> shards;
   for (const auto& part : impl_->parts) {
+    const Region block = shard_block(place.type, place.mesh, part->number());
+    const int64_t bytes = block.elements() * dtype_bytes(place.type.dtype);
     shards.push_back({.device = part->number(),
-                      .block = shard_block(global, impl_->mesh, part->number()),
-                      .owned = owns_block(global, impl_->mesh, part->number()),
-                      .memory = part->buffer(placement.offset, placement.type.bytes())});
+                      .block = block,
+                      .owned = owns_block(place.type, place.mesh, part->number()),
+                      .memory = part->buffer(place.offset, bytes)});
   }
   return shards;
 }
 
 void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
-  const size_t index = impl_->state_index(name);
   if (impl_->guard)
     for (const Shard& shard : shards(name)) impl_->guard(shard.memory);
-  write_whole(impl_->place(impl_->persistent[index], impl_->buffers[index].type), impl_->parts,
-              bytes);
+  write_whole(impl_->state(name), impl_->parts, bytes);
   for (const auto& part : impl_->parts) part->synchronize();
 }
 
 void Executor::read_state(std::string_view name, std::span<std::byte> bytes) const {
-  const size_t index = impl_->state_index(name);
-  read_whole(impl_->place(impl_->persistent[index], impl_->buffers[index].type), impl_->parts,
-             bytes);
+  read_whole(impl_->state(name), impl_->parts, bytes);
 }
 
 std::vector<RowRange> Executor::input_rows(int program, std::string_view name) const {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs step programs on the devices of this process, with one thread per device. Programs (train,
-// eval) share one arena per device: parameters and state have one place for all programs, and their
-// temporaries overlap.
+// Compiles step programs and runs them on the devices of this process, with one thread per device.
+// Programs (train, eval) share one arena per device: parameters and state have one place for all
+// programs, and their temporaries overlap.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,20 +15,32 @@
 
 #include "core/backend/backend.h"
 #include "core/graph/graph.h"
-#include "core/graph/shard.h"
-#include "core/passes/step_plan.h"
+#include "core/graph/mesh.h"
+#include "core/graph/type.h"
+#include "core/passes/memory/step_plan.h"
+#include "core/passes/remat/remat.h"
 #include "core/runtime/comm/communicator.h"
-#include "core/runtime/executor/compile.h"
 #include "core/runtime/executor/launch_trace.h"
 
 namespace tessera {
+
+struct CompileOptions {
+  Mesh mesh;
+  RematPolicy remat;
+  // Unset: collectives overlap compute if the run has several processes or, in a plan without
+  // devices, if the mesh has several slices.
+  std::optional<Communication> communication;
+  bool verify_passes = false;  // Run the verifier between passes (always in debug builds).
+  // Called with each stage's name ("trace", "remat", "lower", "fuse", "schedule") and graph, for
+  // --dump_graph. Of stages that differ between devices it gets the first device's graph.
+  std::function<void(std::string_view stage, const Graph&)> on_stage;
+};
 
 // A parameter or state of the programs.
 struct Buffer {
   std::string name;
   InputKind kind = InputKind::kState;
-  Type type;   // Global.
-  Type local;  // What each device holds.
+  Type type;  // Global.
 };
 
 // A device's part of a parameter or state.

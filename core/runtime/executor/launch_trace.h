@@ -15,7 +15,7 @@
 
 #include "core/backend/backend.h"
 #include "core/graph/graph.h"
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/memory/step_plan.h"
 
 namespace tessera {
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/repeat.h"
@@ -110,6 +109,7 @@ struct ProductNode {
 };
 
 ProductNode read_einsum(const Graph& graph, const Node& node) {
+  float_suffix(graph, node, node.inputs[0]);  // An Error for other dtypes.
   ProductNode product;
   product.contraction = make_contraction(graph, node);
   if (product.contraction.swapped) std::swap(product.a, product.b);
@@ -124,7 +124,7 @@ Activation activation_of(const OpDef* op) {
   return Activation::kSiluGradient;
 }
 
-// The body of a `fused_product` (core/passes/fusion/fuse_products.h).
+// The body of a `fused_product` (core/passes/local_passes.h).
 ProductNode read_fused_product(const Node& node) {
   const Graph& body = *node.bodies[0];
   const auto number_of = [&](ValueId value) -> std::optional<size_t> {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of composite ops on the CPU against their decompositions, in both dtypes, with and
-// without tails, in place and not.
+// Kernels of composite ops on the CPU against their decompositions: both dtypes, widths with and
+// without tails, in place and not, on one thread and more, and on each vector target of this
+// processor, not only on the best.
 #include <limits>
 #include <optional>
 
 #include <fmt/core.h>
+#include <hwy/targets.h>
 
+#include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
@@ -112,5 +115,85 @@ TEST_CASE("dropout draws the values of the formulas, for a whole batch and for m
   REQUIRE(kernel_mismatch(trial.graph(), {.given = {{"y", {5}}, {"z", {7}}}}) == "");
 }
 
+TEST_CASE("norm kernels agree with their decompositions") {
+  const std::string dtype = GENERATE("f32", "bf16");
+  const std::string weights = GENERATE("f32", "bf16");
+  const int width = GENERATE(3, 7, 16, 33, 1024);
+  const int threads = GENERATE(1, 3);
+  const bool centered = GENERATE(false, true);
+  const int operands = GENERATE(0, 1, 2);
+  CAPTURE(dtype, weights, width, threads, centered, operands);
+  if (operands == 2 && !centered) return;
+
+  Trial trial({}, {fmt::format("{}[\"batch=3 seq=5 embed={}\"]", dtype, width),
+                   fmt::format("{}[\"embed={}\"]", weights, width),
+                   fmt::format("{}[\"embed={}\"]", weights, width)});
+  const std::vector<Tensor>& in = trial.inputs();
+  const Tensor scale = operands > 0 ? in[1] : Tensor();
+  const Tensor bias = operands > 1 ? in[2] : Tensor();
+  if (centered) {
+    layer_norm(in[0], scale, bias, "embed", 1e-5);
+  } else {
+    rms_norm(in[0], scale, "embed", 1e-5);
+  }
+  traced_gradient(trial.graph(), Node(trial.graph().nodes().back()));
+  REQUIRE(kernel_mismatch(trial.graph(), {.threads = threads}) == "");
+}
+
+TEST_CASE("a norm of large values with a large mean keeps its precision") {
+  Trial trial({}, {"f32[\"batch=2 embed=300\"]"});
+  layer_norm(trial.inputs()[0], {}, {}, "embed", 1e-5);
+  std::vector<double> values(600);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 4096.0 + static_cast<double>(i % 7);
+  // The mean is rounded to f32, with a spacing of 5e-4 at this magnitude.
+  REQUIRE(kernel_mismatch(trial.graph(), {.tolerance_f32 = 3e-4, .given = {{"x", values}}}) == "");
+}
+
+using Tensors = std::vector<Tensor>;
+
+// The errors of the kernels of the first node and its gradient, over all targets.
+std::string mismatch_on_targets(const std::vector<std::string>& types,
+                                const std::function<void(const Tensors&)>& apply) {
+  Trial trial({}, types);
+  apply(trial.inputs());
+  traced_gradient(trial.graph(), Node(trial.graph().nodes().front()));
+  std::string found;
+  for (int64_t targets = hwy::SupportedTargets(); targets != 0; targets &= targets - 1) {
+    const int64_t target = targets & -targets;
+    hwy::SetSupportedTargetsForTest(target);
+    const std::string problem = kernel_mismatch(trial.graph(), {.max_integer = 37});
+    if (!problem.empty()) found += std::string(hwy::TargetName(target)) + ": " + problem + "\n";
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  return found;
+}
+
+TEST_CASE("kernels of composite ops agree with their decompositions on every vector target") {
+  const std::string dtype = GENERATE("f32", "bf16");
+  CAPTURE(dtype);
+  const std::string hidden = dtype + "[\"batch=3 seq=5 embed=37\"]";
+  const std::string weights = "f32[\"embed=37\"]";
+  const std::string q = dtype + "[\"batch=1 seq=70 heads=2 head_dim=21\"]";
+  const std::string kv = dtype + "[\"batch=1 key_seq=70 kv_heads=1 head_dim=21\"]";
+  REQUIRE(mismatch_on_targets({hidden, weights, weights}, [](const Tensors& in) {
+            layer_norm(in[0], in[1], in[2], "embed", 1e-5);
+          }) == "");
+  REQUIRE(mismatch_on_targets({hidden}, [](const Tensors& in) { softmax(in[0], "embed"); }) == "");
+  REQUIRE(mismatch_on_targets({hidden, "i32[\"batch=3 seq=5\"]"}, [](const Tensors& in) {
+            cross_entropy(in[0], in[1], "embed", {.label_smoothing = 0.1, .soft_cap = 5.0});
+          }) == "");
+  for (const RotaryStyle style : {RotaryStyle::kHalf, RotaryStyle::kInterleaved})
+    REQUIRE(mismatch_on_targets({dtype + "[\"batch=3 seq=5 head_dim=22\"]", "i32[\"seq=5\"]"},
+                                [&](const Tensors& in) {
+                                  rotary(in[0], in[1], "head_dim", 10000.0, 1.0, style);
+                                }) == "");
+  REQUIRE(mismatch_on_targets({hidden, "i32[\"\"]"},
+                              [](const Tensors& in) { dropout(in[0], 0.3, in[1]); }) == "");
+  REQUIRE(mismatch_on_targets({q, kv, kv}, [](const Tensors& in) {
+            attention(in[0], in[1], in[2], {.scale = 0.2, .logit_cap = 3.0});
+          }) == "");
+}
+
 }  // namespace
+
 }  // namespace tessera

@@ -12,10 +12,9 @@
 #include <hwy/targets.h>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/host_kernel.h"
+#include "core/backend/cpu/stream.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
-#include "core/ops/activation.h"
 #include "core/ops/generator.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
@@ -318,7 +317,7 @@ TEST_CASE("A program in the memory of its operand gives the same") {
   for (size_t i = 0; i < a.size(); ++i) REQUIRE(a[i] == static_cast<float>(expected[i]));
 }
 
-TEST_CASE("Scratch that lies where a wider result would end is no result") {
+TEST_CASE("scratch that lies where a wider result would end is not taken for the result") {
   // A bf16 result is half as long as one of lanes: right behind it, the lanes of a later tile lie
   // where that tile of an f32 result would.
   Trial trial(Mesh(), {"f32[\"a=16384\"]"});

@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cpu/cpu_features.h"
 #include "core/backend/cpu/device.h"
 #include "core/backend/cpu/gemm/amx_microkernel.h"
 #include "core/backend/cpu/gemm/gemm_kernels.h"
+#include "core/backend/cpu/processor.h"
 #include "core/check/run_graph.h"
-#include "core/graph/tensor.h"
+#include "core/graph/graph.h"
 #include "core/ops/einsum.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_tiles.h"
@@ -33,11 +33,12 @@ struct Path {
 
 // The paths of this machine, and the AMX path on emulated tiles.
 std::vector<Path> all_paths() {
-  std::vector<Path> paths = {{"f32", DType::kF32, f32_kernels()},
-                             {"widened", DType::kBF16, widened_bf16_kernels()}};
+  std::vector<Path> paths = {{"f32", DType::kF32, gemm_kernels(GemmPath::kF32)},
+                             {"widened", DType::kBF16, gemm_kernels(GemmPath::kWidenedBf16)}};
   if (cpu_level() >= CpuLevel::kAvx512Bf16)
-    paths.push_back({"pairs", DType::kBF16, bf16_pair_kernels()});
-  if (cpu_level() >= CpuLevel::kAmx) paths.push_back({"tiles", DType::kBF16, amx_kernels()});
+    paths.push_back({"pairs", DType::kBF16, gemm_kernels(GemmPath::kBf16Pairs)});
+  if (cpu_level() >= CpuLevel::kAmx)
+    paths.push_back({"tiles", DType::kBF16, gemm_kernels(GemmPath::kBf16Tiles)});
   GemmKernels emulated = amx_packing();
   emulated.multiply = amx_multiply<EmulatedTiles>;
   paths.push_back({"emulated tiles", DType::kBF16, emulated});

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "core/backend/cpu/device.h"
-#include "core/check/case_check.h"
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
 #include "tests/support/catch.h"

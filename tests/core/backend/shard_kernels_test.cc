@@ -118,14 +118,18 @@ TEST_CASE("the elements of a shard are mapped to the global array, run by run") 
   elements.for_each_run(2, 20, {}, note);
   REQUIRE(runs == std::vector<std::vector<int64_t>>{{4 * 24 + 14, 2, 12}, {5 * 24 + 12, 12, 20}});
   // Example e of the microbatch is example 1 + 3e of the batch.
-  REQUIRE(elements.global(13, {1, 3}) == (1 + 3 * 5) * 24 + 12 + 1);
+  runs.clear();
+  elements.for_each_run(13, 14, {1, 3}, note);
+  REQUIRE(runs == std::vector<std::vector<int64_t>>{{(1 + 3 * 5) * 24 + 12 + 1, 13, 14}});
   // A whole array is one run; with gaps between examples, each example is one.
   runs.clear();
   const ShardIndexMap whole(local, {});
   whole.for_each_run(0, 24, {2, 1}, note);
   whole.for_each_run(0, 24, {0, 2}, note);
   REQUIRE(runs == std::vector<std::vector<int64_t>>{{24, 0, 24}, {0, 0, 12}, {24, 12, 24}});
-  REQUIRE(ShardIndexMap(parse_type("f32[\"\"]"), {}).global(0, {5, 2}) == 0);
+  runs.clear();
+  ShardIndexMap(parse_type("f32[\"\"]"), {}).for_each_run(0, 1, {5, 2}, note);
+  REQUIRE(runs == std::vector<std::vector<int64_t>>{{0, 0, 1}});
 }
 
 TEST_CASE("generators make the region of each shard") {

@@ -14,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "core/backend/cpu/host_kernel.h"
 #include "core/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/test_device.h"

@@ -93,7 +93,7 @@ TEST_CASE("parallel covers each element once and leaves small work to the caller
     REQUIRE(range == Range{0, 5});
     REQUIRE(thread == 0);
   });
-  pool.parallel(0, 8, [&](Range, int) { FAIL("no work is no call"); });
+  pool.parallel(0, 8, [&](Range, int) { FAIL("without work there is no call"); });
 }
 
 TEST_CASE("a pool works in a forked child") {

@@ -11,7 +11,6 @@
 #include "core/graph/op.h"
 #include "core/graph/text.h"
 #include "core/graph/trace.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"

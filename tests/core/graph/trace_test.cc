@@ -5,7 +5,6 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/verify.h"
-#include "core/ops/activation.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
 #include "core/ops/reduce.h"

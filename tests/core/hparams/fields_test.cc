@@ -2,14 +2,13 @@
 // FIELDS, Field and Required.
 #include "core/hparams/fields.h"
 
-#include "core/hparams/path.h"
+#include "core/hparams/tree.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
 namespace {
 
-using sample::error_of;
 using sample::Model;
 
 // Far more members than any layer has.
@@ -71,6 +70,18 @@ struct Sharing {
   FIELDS(width, shared, last)
 };
 
+struct Hiding {
+  Shared shared;
+  double rate = 0.5;
+  FIELDS(shared, rate)
+};
+
+struct HidingKnobs : Knobs {
+  using Base = Knobs;
+  double width = 0.5;
+  FIELDS(width)
+};
+
 TEST_CASE("FIELDS gives names and members in order") {
   std::vector<std::string> names;
   const Wide wide;
@@ -122,6 +133,15 @@ TEST_CASE("the fields of an inlined member are those of the struct that holds it
   REQUIRE(read.shared.seed.get() == 7);
   REQUIRE(error_of([&] { set_path(read, "shared.rate", "1"); }) != "no error");
   STATIC_REQUIRE(detail::arity<Sharing>() == listed<Sharing>());
+}
+
+TEST_CASE("a field may not have the name of a field of the base or of an inlined struct") {
+  REQUIRE_THAT(
+      error_of([] { to_tree(Hiding{}); }),
+      Catch::Contains("Hiding has two fields called 'rate': its own, and one of its base or "
+                      "of an inlined struct; rename its own"));
+  REQUIRE_THAT(error_of([] { to_tree(HidingKnobs{}); }),
+               Catch::Contains("HidingKnobs has two fields called 'width'"));
 }
 
 TEST_CASE("a Field knows whether and where it was set") {

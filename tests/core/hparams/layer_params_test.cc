@@ -20,7 +20,7 @@ TEST_CASE("A dtype policy is read from text") {
   REQUIRE(parse<DTypePolicy>("param=f32, compute=bf16") ==
           DTypePolicy{.param = DType::kF32, .compute = DType::kBF16});
   REQUIRE(parse<DTypePolicy>("") == DTypePolicy{});
-  REQUIRE(sample::error_of([] { parse<DTypePolicy>("comptue=bf16"); }) ==
+  REQUIRE(error_of([] { parse<DTypePolicy>("comptue=bf16"); }) ==
           "no field 'dtypes.comptue' in DTypePolicy; did you mean 'dtypes.compute'?");
 }
 

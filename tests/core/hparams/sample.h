@@ -141,15 +141,4 @@ inline const TemplateRegistrar<Unary, Clipped> kRegisterClipped;
 inline const TemplateRegistrar<Unary, FeedForward> kRegisterFeedForward;
 inline const TemplateRegistrar<Unary, Model> kRegisterModel;
 
-// The message of the error thrown by `action`, or "no error".
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 }  // namespace tessera::sample

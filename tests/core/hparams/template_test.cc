@@ -2,7 +2,7 @@
 // Template: value semantics, typed access, instantiation, required fields, the registry.
 #include "core/hparams/template.h"
 
-#include "core/hparams/path.h"
+#include "core/hparams/tree.h"
 #include "tests/core/hparams/sample.h"
 #include "tests/support/catch.h"
 
@@ -19,11 +19,27 @@ struct Twin : Unary {
   std::string text() const override { return "twin"; }
 };
 
+struct Curve {
+  virtual ~Curve() = default;
+};
+
+// Its HParams are a type of their own, as in Schedule<Shape>.
+template <typename Shape>
+struct CurveOf : Curve {
+  using HParams = Shape;
+  explicit CurveOf(const Shape&) {}
+};
+
+struct Square {
+  using Instance = CurveOf<Square>;
+  static constexpr std::string_view kName = "Square";
+  FIELDS()
+};
+
 }  // namespace sample
 
 namespace {
 
-using sample::error_of;
 using sample::FeedForward;
 using sample::Leaky;
 using sample::Model;
@@ -55,6 +71,15 @@ TEST_CASE("Templates of different classes differ, and an unset template equals o
   REQUIRE_FALSE(relu == leaky);
   REQUIRE_FALSE(unset.has());
   REQUIRE(relu.name() == "ReLU");
+}
+
+TEST_CASE("the error for a class that is not registered gives a line that registers it") {
+  const Template<sample::Curve> square = sample::Square{};
+  REQUIRE_THAT(error_of([&] { check_registered(square.to_tree()); }),
+               Catch::EndsWith("const tessera::TemplateRegistrar<tessera::sample::Curve, "
+                               "tessera::sample::Square::Instance> kRegister;"));
+  const TemplateRegistrar<sample::Curve, sample::Square::Instance> registrar;
+  REQUIRE_NOTHROW(check_registered(square.to_tree()));
 }
 
 TEST_CASE("as<P>() gives the HParams, or an error that names both classes") {
@@ -104,10 +129,9 @@ TEST_CASE("All missing required fields are reported together, by path") {
 }
 
 TEST_CASE("An unset template cannot be instantiated") {
-  REQUIRE(
-      error_of([] { Template<Unary>().instantiate(); }) ==
-      "the template of some sample::Unary is unset; give it one of Clipped, FeedForward, Leaky, "
-      "Model, ReLU");
+  REQUIRE(error_of([] { Template<Unary>().instantiate(); }) ==
+          "the Template<sample::Unary> is unset; set it to one of Clipped, FeedForward, Leaky, "
+          "Model, ReLU");
 }
 
 TEST_CASE("A name registered twice is reported, and the first class is used") {

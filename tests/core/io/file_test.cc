@@ -91,7 +91,7 @@ TEST_CASE("bytes are written and read at any offset") {
   file.prefetch(0, 6000);
   file.read_at(4995, read);
   for (size_t i = 0; i < 10; ++i) REQUIRE(read[i] == (i < 5 ? std::byte{0} : std::byte{7}));
-  REQUIRE_THROWS_WITH(file.read_at(5995, read), Contains("file: ends at byte 6000"));
+  REQUIRE_THROWS_WITH(file.read_at(5995, read), Contains("file: the file ends at byte 6000"));
 }
 
 TEST_CASE("only regular files are opened, and a FIFO does not block") {

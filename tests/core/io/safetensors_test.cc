@@ -74,7 +74,7 @@ TEST_CASE("an inconsistent header is refused with its place") {
   REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[4]", "[2,6]") + "}", 6),
                Contains("2 bytes of the data between the header and 'a' belong to no tensor"));
   REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[4]", "[0,4]") + "}", 9),
-               Contains("5 bytes after the last tensor belong to none"));
+               Contains("5 bytes after the last tensor belong to no tensor"));
   REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[4]", "[0,4]") + R"(,"a":)" +
                               tensor("U8", "[4]", "[4,8]") + "}",
                           8),
@@ -86,15 +86,16 @@ TEST_CASE("an inconsistent header is refused with its place") {
 }
 
 TEST_CASE("truncated files and files of other formats have different errors") {
-  REQUIRE_THAT(message_of(R"({"a":)" + tensor("U8", "[4]", "[0,4]") + "}", 3),
-               Contains("it is cut short: tensors take 4 bytes, up to 'a', but 3 are there"));
+  REQUIRE_THAT(
+      message_of(R"({"a":)" + tensor("U8", "[4]", "[0,4]") + "}", 3),
+      Contains("the file is truncated: the tensors up to 'a' take 4 bytes, but 3 are present"));
   REQUIRE_THAT(error_of([] { safetensors_head_bytes("abc", 3, "w"); }),
-               Contains("w: 3 bytes are no safetensors file"));
+               Contains("w: 3 bytes are not a safetensors file"));
   REQUIRE_THAT(error_of([] { safetensors_head_bytes("PK\3\4abcdefgh", 12, "w"); }),
-               Contains("Is it a safetensors file?"));
+               Contains("is this a safetensors file?"));
   REQUIRE_THAT(
       error_of([] { safetensors_head_bytes(std::string("\x40\0\0\0\0\0\0\0", 8), 20, "w"); }),
-      Contains("its header is said to have 64 bytes, but the file has 20"));
+      Contains("the header length is 64 bytes, but the file has 20"));
   REQUIRE_THAT(error_of([] { SafetensorsFile("/nowhere/model.safetensors"); }),
                Contains("/nowhere/model.safetensors: cannot open: No such file"));
 }
@@ -172,10 +173,11 @@ TEST_CASE("written tensors are read back, in one file and in several") {
 TEST_CASE("a value beyond the range of f16 is not written as infinity") {
   const TemporaryDirectory directory;
   SafetensorsWriter writer(directory.path(), three_tensors(SafetensorsType::kF16, 1000));
-  REQUIRE_THAT(error_of([&] {
-                 writer.write(std::vector<float>{1.0f, 70000.0f});
-               }),
-               Contains("'a' has the value 70000, but f16 reaches 65504 only; write f32 or bf16"));
+  REQUIRE_THAT(
+      error_of([&] {
+        writer.write(std::vector<float>{1.0f, 70000.0f});
+      }),
+      Contains("'a' has the value 70000, beyond the f16 maximum of 65504; write f32 or bf16"));
 }
 
 TEST_CASE("an unfinished writer leaves no files") {
@@ -198,7 +200,7 @@ TEST_CASE("an index must agree with its files and stay in its directory") {
   };
   REQUIRE(index_with(R"("a": "model-00001-of-00003.safetensors")") == "no error");
   REQUIRE_THAT(index_with(R"("b\"": "model-00001-of-00003.safetensors")"),
-               Contains("'b\"' is said to be in model-00001-of-00003.safetensors, which does not"));
+               Contains("'b\"' is listed in model-00001-of-00003.safetensors, which does not"));
   REQUIRE_THAT(index_with(R"("a": "gone.safetensors")"), Contains("gone.safetensors: cannot open"));
   REQUIRE_THAT(index_with(R"("a": "../a.safetensors")"),
                Contains("weight_map.a is '../a.safetensors', expected the name of a file beside"));

@@ -12,6 +12,7 @@
 #include "core/ops/rotary.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
+#include "tests/support/trial.h"
 
 namespace tessera {
 namespace {
@@ -104,5 +105,199 @@ TEST_CASE("Decompositions and gradients of composite ops have the types of the o
   }
 }
 
+// What composite ops accept on a mesh, and their errors.
+
+using Types = std::vector<std::string>;
+using Tensors = std::vector<Tensor>;
+
+const Mesh kMesh = Mesh::standard({1, 2, 2});
+
+std::string of(const Types& types, const Application& apply) {
+  return outcome(kMesh, types, apply);
+}
+
+Tensor normed(const Tensors& in) { return rms_norm(in[0], in[1], "embed", 1e-6); }
+
+TEST_CASE("A norm keeps its layout, also along a split axis, and refuses partials") {
+  const std::string scale = "f32[\"embed=8\"]";
+  REQUIRE(of({"bf16[\"batch/data=4 seq/mdl=4 embed=8\"]", scale}, normed) ==
+          "bf16[\"batch/data seq/mdl embed\"]");
+  REQUIRE(of({"f32[\"batch=4 embed/mdl=8\"]", "f32[\"embed/mdl=8\"]"}, normed) ==
+          "f32[\"batch embed/mdl\"]");
+  REQUIRE(of({"f32[\"batch=4 embed/mdl=8\"]", scale}, normed) ==
+          "rms_norm: x has embed/mdl, y is f32[\"embed\"]; reshard it to embed/mdl as well");
+  REQUIRE(of({"f32[\"batch=4 embed=8\" + sum(mdl)]", scale}, normed) ==
+          "rms_norm is not linear; x is partial over mdl; place(x)");
+  REQUIRE(of({"f32[\"batch=4 embed=8\"]", "f32[\"embed/mdl=8\"]"}, normed) ==
+          "rms_norm: y is f32[\"embed/mdl=8\"], expected f32[\"embed=8\"]; reshard y to \"embed\"");
+  REQUIRE(of({"f32[\"batch=4 embed=8\"]", "f32[\"embed=4\"]"}, normed) ==
+          "rms_norm: y is f32[\"embed=4\"], expected f32[\"embed=8\"]");
+  REQUIRE(of({"f32[\"batch=4 embed=8\"]", scale},
+             [](const Tensors& in) { return rms_norm(in[0], {}, "embeds", 1e-6); }) ==
+          "rms_norm: x has no axis 'embeds': it is f32[\"batch embed\"]; did you mean 'embed'?");
+  REQUIRE(of({"f32[\"batch=4 embed=8\"]", scale, "bf16[\"embed=8\"]"}, [](const Tensors& in) {
+            return layer_norm(in[0], in[1], in[2], "embed", 1e-6);
+          }) == "layer_norm: y is f32, z is bf16; cast one");
+}
+
+TEST_CASE("A norm over an inner axis keeps the axis order of its operand") {
+  REQUIRE(of({"f32[\"embed=8 batch/data=4\"]", "f32[\"embed=8\"]"}, normed) ==
+          "f32[\"embed batch/data\"]");
+}
+
+TEST_CASE("The gradient of a norm's scale is partial over the mesh axes that split the rows") {
+  Trial trial(kMesh, {"f32[\"batch/data=4 seq/mdl=4 embed=8\"]", "bf16[\"embed=8\"]"});
+  normed(trial.inputs());
+  const Tensors cotangents = traced_gradient(trial.graph(), Node(trial.graph().nodes().back()));
+  REQUIRE(cotangents[0].type().text() == "f32[\"batch/data seq/mdl embed\"]");
+  REQUIRE(cotangents[1].type().text() == "bf16[\"embed\" + sum(data, mdl)]");
+}
+
+TEST_CASE("Softmax refuses a split axis") {
+  REQUIRE(of({"f32[\"batch=4 embed/mdl=8\"]"}, [](const Tensors& in) {
+            return softmax(in[0], "embed");
+          }) == "softmax: embed of x is split over mdl; reshard it to unsplit embed");
+}
+
+TEST_CASE(
+    "Cross-entropy over an unsplit vocabulary is one op; a split vocabulary adds two reshards") {
+  const Types whole = {"bf16[\"batch/data=4 vocab=8\"]", "i32[\"batch/data=4\"]"};
+  const Types split = {"bf16[\"batch/data=4 vocab/mdl=8\"]", "i32[\"batch/data=4\"]"};
+  const Application loss = [](const Tensors& in) {
+    return cross_entropy(in[0], in[1], "vocab", {.label_smoothing = 0.1, .z_loss = 0.1}).loss;
+  };
+  REQUIRE(of(whole, loss) == "f32[\"batch/data\"]");
+  REQUIRE(of(split, loss) == "f32[\"batch/data\"]");
+
+  const auto count = [&](const Types& types, std::string_view op) {
+    Trial trial(kMesh, types);
+    loss(trial.inputs());
+    int found = 0;
+    for (const Node& node : trial.graph().nodes()) found += node.op->name == op ? 1 : 0;
+    return found;
+  };
+  REQUIRE(count(whole, "reshard") == 0);
+  REQUIRE(count(split, "cross_entropy") == 0);
+  REQUIRE(count(split, "cross_entropy_shard") == 1);
+  REQUIRE(count(split, "reshard") == 2);  // The maximum, and all sums together.
+}
+
+TEST_CASE("Cross-entropy refuses labels that do not match its rows, and partial logits") {
+  const Application loss = [](const Tensors& in) {
+    return cross_entropy(in[0], in[1], "vocab").loss;
+  };
+  REQUIRE(of({"f32[\"batch/data=4 vocab=8\"]", "i32[\"batch=4\"]"}, loss) ==
+          "cross_entropy: y is i32[\"batch=4\"], expected i32[\"batch/data=4\"]; reshard y to "
+          "\"batch/data\"");
+  REQUIRE(of({"f32[\"batch=4 vocab=8\"]", "f32[\"batch=4\"]"}, loss) ==
+          "cross_entropy: y is f32, expected i32");
+  REQUIRE(of({"f32[\"batch=4 vocab=8\" + sum(mdl)]", "i32[\"batch=4\"]"}, loss) ==
+          "cross_entropy is not linear; x is partial over mdl; place(x)");
+}
+
+TEST_CASE("Rotary embedding accepts a partial sum and refuses odd and unknown axes") {
+  const Application turned = [](const Tensors& in) { return rotary(in[0], in[1], "head_dim"); };
+  const std::string positions = "i32[\"batch/data=4 seq=4\"]";
+  REQUIRE(of({"f32[\"batch/data=4 seq=4 head_dim=8\" + sum(mdl)]", positions}, turned) ==
+          "f32[\"batch/data seq head_dim\" + sum(mdl)]");
+  REQUIRE(of({"f32[\"batch/data=4 seq=4 head_dim=7\"]", positions}, turned) ==
+          "rotary: head_dim=7 is odd; it is rotated in pairs");
+  REQUIRE(of({"f32[\"batch=4 seq=4 head_dim=8\"]", positions}, turned) ==
+          "rotary: x has batch, y has batch/data; reshard x to batch/data (free slice) or gather "
+          "y");
+  REQUIRE(of({"f32[\"seq=4 head_dim=8\"]", positions}, turned) ==
+          "rotary: x has no axis 'batch': it is f32[\"seq head_dim\"]");
+}
+
+Tensor attended(const Tensors& in) { return attention(in[0], in[1], in[2], {}); }
+
+TEST_CASE("Attention splits batch and heads") {
+  const std::string q = "bf16[\"batch/data=4 seq=4 heads/mdl=4 head_dim=8\"]";
+  const std::string kv = "bf16[\"batch/data=4 key_seq=4 kv_heads/mdl=2 head_dim=8\"]";
+  REQUIRE(of({q, kv, kv}, attended) == "bf16[\"batch/data seq heads/mdl head_dim\"]");
+  const std::string whole = "bf16[\"batch/data=4 key_seq=4 kv_heads=2 head_dim=8\"]";
+  REQUIRE(of({q, whole, whole}, attended) ==
+          "attention: x has heads/mdl, y has kv_heads; split both the same way with "
+          "rules.activations");
+}
+
+TEST_CASE("With split query heads a single key head is replicated and its gradient is partial") {
+  const std::string kv = "f32[\"batch=4 key_seq=4 kv_heads=1 head_dim=8\"]";
+  Trial trial(kMesh, {"f32[\"batch=4 seq=4 heads/mdl=4 head_dim=8\"]", kv, kv});
+  attended(trial.inputs());
+  const Tensors cotangents = traced_gradient(trial.graph(), Node(trial.graph().nodes().back()));
+  REQUIRE(cotangents[0].type() == trial.inputs()[0].type());
+  REQUIRE(cotangents[1].type().text() == "f32[\"batch key_seq kv_heads head_dim\" + sum(mdl)]");
+  REQUIRE(cotangents[2].type() == cotangents[1].type());
+}
+
+TEST_CASE("Attention refuses mismatched names, orders, sizes and layouts") {
+  const std::string q = "f32[\"batch=4 seq=4 heads=4 head_dim=8\"]";
+  const std::string kv = "f32[\"batch=4 key_seq=4 kv_heads=2 head_dim=8\"]";
+  const std::string split = "f32[\"batch=4 key_seq/mdl=4 kv_heads=2 head_dim=8\"]";
+  REQUIRE(of({"f32[\"batch=4 heads=4 seq=4 head_dim=8\"]", kv, kv}, attended) ==
+          "attention: x is f32[\"batch heads seq head_dim\"], expected the axes \"batch seq heads "
+          "head_dim\" in this order; rename or transpose it");
+  REQUIRE(of({q, "f32[\"batch=4 key_seq=4 kv_heads=3 head_dim=8\"]",
+              "f32[\"batch=4 key_seq=4 kv_heads=3 head_dim=8\"]"},
+             attended) == "attention: heads=4 of x is not a multiple of kv_heads=3 of y");
+  REQUIRE(of({q, split, split}, attended) ==
+          "attention: key_seq of y is split over mdl; reshard it to unsplit key_seq");
+  REQUIRE(of({q, kv, "bf16[\"batch=4 key_seq=4 kv_heads=2 head_dim=8\"]"}, attended) ==
+          "attention: x is f32, z is bf16; cast one");
+  REQUIRE(of({q, kv, "f32[\"batch=4 key_seq=4 kv_heads=2 head_dim=8\" + sum(mdl)]"}, attended) ==
+          "attention is not linear; z is partial over mdl; place(z)");
+  REQUIRE(of({q, kv, kv, "i32[\"batch=4 seq=3\"]"}, [](const Tensors& in) {
+            return attention(in[0], in[1], in[2], {.segment_ids = in[3]});
+          }) == "attention: u is i32[\"batch=4 seq=3\"], expected i32[\"batch=4 seq=4\"]");
+}
+
+TEST_CASE("Dropout accepts a partial sum, and rate 0 adds no op") {
+  const Application dropped = [](const Tensors& in) { return dropout(in[0], 0.1, in[1]); };
+  REQUIRE(of({"f32[\"batch=4 embed/mdl=8\" + sum(data)]", "i32[\"\"]"}, dropped) ==
+          "f32[\"batch embed/mdl\" + sum(data)]");
+  REQUIRE(of({"f32[\"batch=4\" + max(mdl)]", "i32[\"\"]"}, dropped) ==
+          "dropout: x is a partial max over mdl; reshard it to replicated");
+  REQUIRE(of({"f32[\"batch=4\"]", "i32[\"\"]"}, [](const Tensors& in) {
+            return dropout(in[0], 1.0, in[1]);
+          }) == "dropout: rate is 1, expected a number from 0 (keep all) to below 1");
+  Trial trial(kMesh, {"f32[\"batch=4\"]", "i32[\"\"]"});
+  REQUIRE(dropout(trial.inputs()[0], 0.0, trial.inputs()[1]).id() == trial.inputs()[0].id());
+}
+
+TEST_CASE("Each use of a path draws different numbers; layers of a stack share a path") {
+  Trial trial(kMesh, {"i32[\"\"]"});
+  const SeedScope seed(7);
+  const auto stream_of = [&](const std::string& path) {
+    const PathScope scope(path);
+    random_uniform({{"batch", 4, {}}}, trial.inputs()[0]);
+    const Attributes& attributes = trial.graph().nodes().back().attributes;
+    REQUIRE(attributes.get<int64_t>("seed") == 7);
+    return std::pair(attributes.get<std::string>("stream"), attributes.get<int64_t>("layer"));
+  };
+  using Stream = std::pair<std::string, int64_t>;
+  REQUIRE(stream_of("drop") == Stream{"drop", -1});
+  REQUIRE(stream_of("drop") == Stream{"drop#1", -1});
+  REQUIRE(stream_of("drop") == Stream{"drop#2", -1});
+  REQUIRE(stream_of("lm.x[3].drop") == Stream{"lm.x[].drop", 3});
+  REQUIRE(stream_of("lm.x[4].drop") == Stream{"lm.x[].drop", 4});
+  REQUIRE(stream_of("lm.x[4].drop") == Stream{"lm.x[].drop#1", 4});
+  REQUIRE(stream_of("lm.x[4].experts[2].drop") == Stream{"lm.x[].experts[2].drop", 4});
+}
+
+TEST_CASE("Adam's operands must have the same layout") {
+  const std::string slot = "f32[\"embed/data=8\"]", scalar = "f32[\"\"]";
+  const Application update = [](const Tensors& in) {
+    return adam_update({in[0], in[1], in[1]}, in[2], in[3], in[3], in[3], in[4], {}).parameter;
+  };
+  REQUIRE(of({slot, slot, slot, scalar, "bool[\"\"]"}, update) == "f32[\"embed/data\"]");
+  REQUIRE(of({slot, slot, "f32[\"embed=8\"]", scalar, "bool[\"\"]"}, update) ==
+          "adam_update: z is f32[\"embed=8\"], expected f32[\"embed/data=8\"]; reshard z to "
+          "\"embed/data\"");
+  REQUIRE(of({slot, slot, "f32[\"embed/data=8\" + sum(mdl)]", scalar, "bool[\"\"]"}, update) ==
+          "adam_update is not linear; z is partial over mdl; place(z)");
+}
+
 }  // namespace
+
 }  // namespace tessera

@@ -82,9 +82,8 @@ TEST_CASE("A loop refuses carries whose type changes, wrong stacks and zero iter
                       [](Tensor x) {
                         return RepeatBody{{cast(x, DType::kBF16)}, {}};
                       }),
-               Contains("repeat: x enters an iteration as f32[\"embed=4\"] and leaves it as "
-                        "bf16[\"embed=4\"]; the body must give back what it takes (place or cast "
-                        "it)"));
+               Contains("repeat: x is f32[\"embed=4\"] before an iteration and "
+                        "bf16[\"embed=4\"] after it; the body must return the type it takes"));
   REQUIRE_THAT(
       looped(3, {in[1]},
              [](Tensor x) {
@@ -92,7 +91,7 @@ TEST_CASE("A loop refuses carries whose type changes, wrong stacks and zero iter
              }),
       Contains("repeat: y is f32[\"layers=2 embed=4\"], expected a leading axis layers=3"));
   REQUIRE_THAT(looped(2, {}, [](Tensor) { return RepeatBody{}; }),
-               Contains("repeat: the body takes 1 carries and gives back 0"));
+               Contains("repeat: the body takes 1 carries and returns 0"));
   REQUIRE_THAT(looped(0, {},
                       [](Tensor x) {
                         return RepeatBody{{x}, {}};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mistakes that would give wrong numbers only on several devices must be errors at trace time.
 #include "core/graph/op.h"
-#include "core/ops/composite.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/norm.h"

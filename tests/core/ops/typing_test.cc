@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The typing table (docs/graph.md), row by row: accepted operands, results and error messages, on a
 // mesh of eight devices and, with the same messages, on a mesh of one.
-#include "core/ops/activation.h"
-#include "core/ops/composite.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/norm.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "tests/support/catch.h"
@@ -115,12 +114,12 @@ TEST_CASE("einsum: layouts written in an equation are checked") {
         "f32[\"b/data m\" + sum(mdl)]"},
        {"", inputs, equation("b/data e, e/mdl m -> b/data m + sum(mdl)"),
         "einsum \"b/data e, e/mdl m -> b/data m + sum(mdl)\": x is b/data e/mdl, the equation says "
-        "b/data e; reshard it, or write what it is"},
+        "b/data e; reshard it or correct the equation"},
        {"", inputs, equation("b/data e/mdl, e/mdl m -> b/data m"),
         "einsum \"b/data e/mdl, e/mdl m -> b/data m\": einsum is b/data m + sum(mdl), the equation "
-        "says b/data m; reshard it, or write what it is"},
+        "says b/data m; reshard it or correct the equation"},
        {"", inputs, equation("b=8 e, e m -> b m"),
-        "einsum \"b=8 e, e m -> b m\": sizes have no place here, got 'b=8'"}});
+        "einsum \"b=8 e, e m -> b m\": an equation gives no sizes, got 'b=8'"}});
 }
 
 TEST_CASE("add and sub: the same partial in all operands or in none") {
@@ -213,7 +212,7 @@ TEST_CASE("cast: accepts a partial only on request") {
   run("cast", [](T t) { return cast(t[0], DType::kBF16); },
       {{{kSplit}, "bf16[\"b e/mdl\"]"},
        {{kSum},
-        "cast: x is partial over mdl and would be rounded before it is added up; place(x), or ask "
+        "cast: x is partial over mdl and would be rounded before it is summed; place(x), or ask "
         "for CastPartial::kThrough"},
        {{kMax}, "cast: x is a partial max over mdl; reshard it to replicated"}});
   run("cast through", [](T t) { return cast(t[0], DType::kBF16, CastPartial::kThrough); },
@@ -332,7 +331,7 @@ TEST_CASE(
        {{kSum}, "broadcast: x is partial over mdl, which cannot split the new axis n; place(x)"},
        {{kSumData}, "f32[\"n/mdl b e\" + sum(data)]"},
        {{kMax}, "broadcast: x is a partial max over mdl; reshard it to replicated"},
-       {{"f32[\"n=8\"]"}, "broadcast: x has axis n already: it is f32[\"n\"]"}});
+       {{"f32[\"n=8\"]"}, "broadcast: x has an axis n already: it is f32[\"n\"]; rename one"}});
   run("broadcast in order",
       [](T t) {
         return broadcast(t[0], {{"n", 8}}, "b n e");
@@ -355,7 +354,7 @@ TEST_CASE("gather: typed as the one-hot product") {
        {{"f32[\"v=16 e=16\" + sum(data)]", "i32[\"b/data=8\"]"},
         "gather: x is partial over data, which splits b of y; place(x)"},
        {{"f32[\"v=16 e=16\"]", "i32[\"b=8\" + sum(mdl)]"},
-        "gather: the indices y are partial over mdl; place(y)"},
+        "gather: the index tensor y is partial over mdl; place(y)"},
        {{"f32[\"v=16 e=16\"]", "f32[\"b=8\"]"}, "gather: y is f32, expected i32"},
        {{"f32[\"e=16 v=16\"]", "i32[\"b=8\"]"},
         "gather: v must come first in x, which is f32[\"e v\"]; transpose it"},
@@ -391,7 +390,7 @@ TEST_CASE("pick: one element of an axis, by id") {
         "pick: x has b, y has b/mdl; reshard x to b/mdl (free slice) or gather y"},
        {{"f32[\"b=8 v=16\"]", "i32[\"s=8\"]"},
         "pick: x is f32[\"b v\"] and y is i32[\"s\"]; expected the same axes in the same order, "
-        "but for v"}});
+        "without v"}});
 }
 
 TEST_CASE("Generators have the layout of their argument") {
@@ -425,10 +424,10 @@ TEST_CASE("Layout ops keep splits and accept partial sums") {
   run("rename", [](T t) { return rename(t[0], "e", "k"); },
       {{{kSplit}, "f32[\"b k/mdl\"]"},
        {{kSum}, "f32[\"b k\" + sum(mdl)]"},
-       {{"f32[\"k=4 e=16\"]"}, "rename: x has an axis k already: it is f32[\"k e\"]"}});
+       {{"f32[\"k=4 e=16\"]"}, "rename: x has an axis k already: it is f32[\"k e\"]; rename one"}});
   run("transpose", [](T t) { return transpose(t[0], "e b"); },
       {{{kSplit}, "f32[\"e/mdl b\"]"},
-       {{kVector}, "transpose: order [e b] is not one of all axes [e] of x"}});
+       {{kVector}, "transpose: order [e b] must name each axis of x: [e]"}});
   run("split_axis",
       [](T t) {
         return split_axis(t[0], "e", {"h", 4}, {"d", 4});

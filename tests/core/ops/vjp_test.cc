@@ -11,7 +11,6 @@
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/graph/verify.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of small graphs, with loops, against finite differences.
+// Gradients of small graphs, with loops, against finite differences, and the types of cotangents.
 #include "core/passes/autodiff/autodiff.h"
 
 #include "core/check/numeric_gradient.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
@@ -154,6 +153,30 @@ TEST_CASE("A loss that is not an f32 scalar is refused") {
     trace_gradients({{"x", "f32[\"row=2\"]"}}, [](const NamedTensors& p) { return p.at("x"); });
   });
   REQUIRE_THAT(message, Catch::Contains("expected an f32 scalar"));
+}
+
+const Mesh kMesh({{"data", 2}, {"mdl", 4}});
+
+// The type of the first input as a cotangent of a value of the second type.
+std::string as_cotangent_of(const std::string& contribution, const std::string& primal) {
+  Trial trial(kMesh, {contribution, primal});
+  return as_cotangent(trial.inputs()[0], trial.inputs()[1].type()).type().text_sized();
+}
+
+TEST_CASE("A cotangent has the axis order of its value, also for equal sizes") {
+  REQUIRE(as_cotangent_of("f32[\"mlp=8 embed=8\"]", "f32[\"embed=8 mlp=8\"]") ==
+          "f32[\"embed=8 mlp=8\"]");
+}
+
+TEST_CASE(
+    "A cotangent has the dtype and splits of its value, and stays partial where the value is "
+    "replicated") {
+  REQUIRE(as_cotangent_of("f32[\"embed=8\" + sum(data)]", "bf16[\"embed=8\"]") ==
+          "bf16[\"embed=8\" + sum(data)]");
+  REQUIRE(as_cotangent_of("f32[\"embed=8\" + sum(data)]", "f32[\"embed/data=8\"]") ==
+          "f32[\"embed/data=8\"]");
+  REQUIRE(as_cotangent_of("f32[\"embed=8\" + sum(data)]", "f32[\"embed=8\" + sum(data)]") ==
+          "f32[\"embed=8\"]");
 }
 
 }  // namespace

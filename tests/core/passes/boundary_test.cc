@@ -10,7 +10,6 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
@@ -20,9 +19,8 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/remat/remat.h"
-#include "core/passes/rewrite.h"
-#include "core/passes/simplify.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

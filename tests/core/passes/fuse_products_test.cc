@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/fusion/fuse_products.h"
-
 #include <string>
 #include <vector>
 
@@ -8,11 +6,11 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/fusion/fuse.h"
-
 #include <string>
 #include <vector>
 
@@ -8,15 +6,15 @@
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
-#include "core/ops/activation.h"
-#include "core/ops/composite.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/norm.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 

@@ -8,8 +8,7 @@
 
 #include "core/graph/verify.h"
 #include "core/passes/cost.h"
-#include "core/passes/fusion/fuse.h"
-#include "core/passes/schedule/schedule.h"
+#include "core/passes/local_passes.h"
 #include "tests/support/catch.h"
 #include "tests/support/random_layouts.h"
 #include "tests/support/simulated_mesh.h"

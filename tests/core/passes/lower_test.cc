@@ -14,9 +14,8 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
+#include "core/passes/memory/step_plan.h"
 #include "core/passes/remat/remat.h"
-#include "core/passes/rewrite.h"
-#include "core/passes/schedule/flatten.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

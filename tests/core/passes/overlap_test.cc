@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Overlap of collectives and computation: the order of launches is legal, equal on all devices,
 // hides collectives behind computation and respects its memory bounds.
-#include "core/passes/schedule/overlap.h"
-
 #include <algorithm>
 #include <map>
 #include <string>
@@ -10,17 +8,15 @@
 
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
-#include "core/ops/activation.h"
-#include "core/ops/collective.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/passes/autodiff/autodiff.h"
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/memory/step_plan.h"
 #include "core/passes/remat/remat.h"
-#include "core/passes/schedule/schedule.h"
 #include "core/passes/spmd/lower.h"
 #include "tests/support/catch.h"
 

@@ -9,7 +9,6 @@
 
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"

@@ -8,7 +8,6 @@
 #include "core/check/numeric_gradient.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
@@ -181,7 +180,7 @@ TEST_CASE("Policies are parsed from Pax's names or a list, and print as they are
     REQUIRE(parse_remat_policy(text).text() == text);
   REQUIRE(parse_remat_policy("query_proj, ffn1").names == Names{"query_proj", "ffn1"});
   REQUIRE_THAT(error_of([] { parse_remat_policy("save_nothin"); }),
-               Catch::Contains("no remat policy 'save_nothin'; did you mean 'save_nothing'?"));
+               Catch::Contains("unknown remat policy 'save_nothin'; did you mean 'save_nothing'?"));
   REQUIRE_THAT(error_of([] { parse_remat_policy("ffn1,,ffn2"); }),
                Catch::Contains("an empty name"));
 }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/passes/schedule/schedule.h"
-
 #include <string>
 #include <vector>
 
@@ -10,7 +8,8 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/passes/memory/memory_plan.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/memory/step_plan.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/graph/op.h"
-#include "core/ops/collective.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"

@@ -88,7 +88,7 @@ TEST_CASE("Key heads that the devices cannot share are refused with legal sizes"
           "attention: heads are split by mdl=4, which kv_heads=6 can neither be split by nor "
           "divide; the nearest legal kv_heads is 2, or leave heads unsplit");
   REQUIRE(of("kv_heads=12") ==
-          "attention: x has heads/mdl, y has kv_heads; split both alike with "
+          "attention: x has heads/mdl, y has kv_heads; split both the same way with "
           "rules.activations");
 }
 

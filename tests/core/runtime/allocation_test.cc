@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include "core/backend/cpu/device.h"
-#include "core/backend/cpu/host_kernel.h"
 #include "core/backend/cpu/stream.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"

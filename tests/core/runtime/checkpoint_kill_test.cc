@@ -13,8 +13,8 @@
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tests/core/runtime/sharded_case.h"
 #include "tests/support/catch.h"
-#include "tests/support/socket_transport.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 
 namespace tessera {
 namespace {

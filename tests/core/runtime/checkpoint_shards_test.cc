@@ -10,7 +10,7 @@
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tests/core/runtime/sharded_case.h"
 #include "tests/support/catch.h"
-#include "tests/support/python.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -160,12 +160,12 @@ TEST_CASE("a damaged byte is found by the devices that read it, and only by thos
   write_bytes(shard, bytes);
   const Checkpoint checkpoint = CheckpointStore(directory.path()).open(1);
   std::vector<std::byte> block(1024 * 512 * 4);
-  REQUIRE_NOTHROW(checkpoint.read_block("params/w", {4096, 0}, {1024, 512}, block));
-  REQUIRE_NOTHROW(checkpoint.read_block("params/w", {11264, 0}, {1024, 512}, block));
-  REQUIRE_THROWS_WITH(checkpoint.read_block("params/w", {14335, 0}, {1024, 512}, block),
+  REQUIRE_NOTHROW(checkpoint.read_block("params/w", {{4096, 0}, {1024, 512}}, block));
+  REQUIRE_NOTHROW(checkpoint.read_block("params/w", {{11264, 0}, {1024, 512}}, block));
+  REQUIRE_THROWS_WITH(checkpoint.read_block("params/w", {{14335, 0}, {1024, 512}}, block),
                       Contains("'params/w' is damaged"));
   block.resize(16384 * 8 * 4);
-  REQUIRE_THROWS_WITH(checkpoint.read_block("params/w", {0, 8}, {16384, 8}, block),
+  REQUIRE_THROWS_WITH(checkpoint.read_block("params/w", {{0, 8}, {16384, 8}}, block),
                       Contains("'params/w' is damaged"));
   REQUIRE_THROWS_WITH(checkpoint.verify(), Contains("'params/w' is damaged"));
 }

@@ -67,7 +67,7 @@ TEST_CASE("a file in place of the directory of checkpoints is reported") {
   } catch (const Error& error) {
     REQUIRE_THAT(error.what(), Contains("cannot save the checkpoint of step 10: ") &&
                                    Contains((directory / "checkpoints").string()) &&
-                                   Contains("a file stands where a folder is expected") &&
+                                   Contains("a file exists where a directory is expected") &&
                                    !Contains("filesystem error"));
   }
 }
@@ -88,7 +88,7 @@ TEST_CASE("a damaged checkpoint is an error that names a remedy, and is never sk
   add(store, 20);
   fs::resize_file(store.path_of(20) / "host_00000.h5", 1000);
   REQUIRE_THROWS_WITH(store.open(20), Contains("step 20 is damaged") && Contains("1000 bytes") &&
-                                          Contains("to go on from step 10, remove") &&
+                                          Contains("to resume from step 10, remove") &&
                                           Contains("step_0000000020"));
   fs::resize_file(store.path_of(10) / "host_00000.h5", 1000);
   REQUIRE_THROWS_WITH(store.open(10), Contains("to start from step 0, remove"));

@@ -9,7 +9,7 @@
 #include "core/io/hdf5.h"
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/support/catch.h"
-#include "tests/support/python.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -42,7 +42,7 @@ TEST_CASE("arrays of several chunks are read, whole and in blocks") {
   const Checkpoint checkpoint(directory.path());
   REQUIRE(holds(checkpoint, saved));
   std::vector<float> block(100 * 3);
-  checkpoint.read_block("params/embedding/table", {69950, 10}, {100, 3},
+  checkpoint.read_block("params/embedding/table", {{69950, 10}, {100, 3}},
                         std::as_writable_bytes(std::span(block)));
   for (int64_t row = 0; row < 100; ++row)
     for (int64_t column = 0; column < 3; ++column)
@@ -75,7 +75,8 @@ class TwoHosts {
     for (int64_t row = 0; row < shape[0]; ++row)
       for (int64_t column = 0; column < shape[1]; ++column)
         values.push_back(static_cast<int32_t>((offset[0] + row) * 8 + offset[1] + column));
-    return {"params/w", DType::kI32, {6, 8}, offset, shape, std::as_bytes(std::span(values))};
+    return {
+        "params/w", DType::kI32, {6, 8}, Region{offset, shape}, std::as_bytes(std::span(values))};
   }
   CheckpointArray scalar() {
     std::vector<int32_t>& value = storage_.emplace_back(1, 5);
@@ -102,7 +103,7 @@ TEST_CASE("pieces of several hosts are read as one array, in any blocks") {
       for (int64_t rows = 1; row + rows <= 6; ++rows)
         for (int64_t columns = 1; column + columns <= 8; ++columns) {
           std::vector<int32_t> block(static_cast<size_t>(rows * columns), -1);
-          checkpoint.read_block("params/w", {row, column}, {rows, columns},
+          checkpoint.read_block("params/w", {{row, column}, {rows, columns}},
                                 std::as_writable_bytes(std::span(block)));
           for (int64_t i = 0; i < rows * columns; ++i)
             if (block[static_cast<size_t>(i)] != (row + i / columns) * 8 + column + i % columns)

@@ -9,7 +9,7 @@
 
 #include "core/backend/reference/array.h"
 #include "core/base/random.h"
-#include "core/ops/collective.h"
+#include "core/ops/reshard.h"
 #include "tests/support/catch.h"
 #include "tests/support/communicator_trial.h"
 #include "tests/support/reference_device.h"

@@ -7,8 +7,8 @@
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
 #include "core/check/numeric_gradient.h"
+#include "core/check/run_graph.h"
 #include "core/graph/trace.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
@@ -24,12 +24,6 @@
 
 namespace tessera {
 namespace {
-
-std::vector<std::byte> encoded(DType dtype, const std::vector<double>& values) {
-  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
-  encode_values(dtype, values, bytes.data());
-  return bytes;
-}
 
 bool is_state(const GraphInput& input) {
   return input.kind == InputKind::kParameter || input.kind == InputKind::kState;

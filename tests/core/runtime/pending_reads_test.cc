@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint is consistent although it is written while the next step runs: no launch writes to
 // bytes that the save still has to read.
-#include "core/runtime/checkpoint/pending_reads.h"
-
 #include <algorithm>
 #include <atomic>
 #include <future>
@@ -12,6 +10,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/repeat.h"
+#include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "core/runtime/executor/executor.h"
 #include "tests/support/catch.h"
 #include "tests/support/test_device.h"

@@ -7,7 +7,7 @@
 
 #include "core/runtime/comm/transport.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 
 namespace tessera {
 namespace {
@@ -176,6 +176,18 @@ TEST_CASE("a transport is made by its registered name", "[processes]") {
   register_transport("pigeon", [] { return make_loopback(1).front(); });
   REQUIRE(make_transport("pigeon")->kind() == "loopback");
   REQUIRE_THROWS_WITH(make_transport("owl"), "no transport 'owl' is loaded; loaded: pigeon");
+}
+
+TEST_CASE("the report is that of the first registered stall probe with something to report") {
+  StallProbes probes;
+  REQUIRE(probes.stalled(1s).empty());
+  const auto first = probes.add([](auto least) { return least > 1s ? "" : "first"; });
+  {
+    const auto second = probes.add([](auto) { return "second"; });
+    REQUIRE(probes.stalled(1s) == "first");
+    REQUIRE(probes.stalled(2s) == "second");
+  }
+  REQUIRE(probes.stalled(2s).empty());
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ TEST_CASE("mistakes in load rules are errors that name the rule") {
   REQUIRE_THROWS_WITH(match_names(kHere, kHere, {.rules = {{".*", "$0"}}, .ignore = {"x"}}),
                       Contains("'x' matches no parameter"));
   REQUIRE_THROWS_WITH(match_names(kHere, kThere, {.rules = {{"lm/(", "x"}}}),
-                      Contains("no regular expression"));
+                      Contains("not a regular expression"));
   REQUIRE(match_names(kHere, kThere, {.rules = {{"lm/hed", "x"}}, .safe = false}).empty());
 }
 

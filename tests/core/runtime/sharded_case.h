@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/graph/shard.h"
+#include "core/graph/type.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tests/support/loopback_transport.h"
+#include "tests/support/transports.h"
 
 namespace tessera {
 
@@ -78,8 +78,7 @@ class ShardedProcess {
         if (!owns_block(array.type, mesh, device)) continue;
         const Region block = shard_block(array.type, mesh, device);
         const auto& bytes = storage_.emplace_back(block_bytes(array, block, salt_of(array, step)));
-        pieces.push_back(
-            {array.path, array.type.dtype, shape_of(array), block.origin, block.shape, bytes});
+        pieces.push_back({array.path, array.type.dtype, shape_of(array), block, bytes});
       }
     }
   }
@@ -103,7 +102,7 @@ inline bool loads_on(const Checkpoint& checkpoint, const Mesh& mesh) {
       const std::vector<std::byte> expected =
           block_bytes(array, block, salt_of(array, checkpoint.info().step));
       std::vector<std::byte> bytes(expected.size(), std::byte{0xee});
-      checkpoint.read_block(array.path, block.origin, block.shape, bytes);
+      checkpoint.read_block(array.path, block, bytes);
       if (bytes != expected) return false;
     }
   }

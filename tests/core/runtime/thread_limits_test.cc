@@ -20,7 +20,7 @@
 #include "core/runtime/executor/device_threads.h"
 #include "tests/core/runtime/checkpoint_cases.h"
 #include "tests/support/catch.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/compiler.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 

@@ -6,8 +6,8 @@
 #include <stdexcept>
 
 #include "core/base/error.h"
+#include "inputs/flat_tokens/build_inputs.h"
 #include "inputs/flat_tokens/build_journal.h"
-#include "inputs/flat_tokens/input_reader.h"
 #include "inputs/readers/document_reader.h"
 #include "tests/support/catch.h"
 #include "tests/support/compress.h"
@@ -77,11 +77,13 @@ std::string token_bin(int32_t magic, int32_t version, const std::string& tokens,
 void read_tokens(std::string_view bytes, std::optional<int32_t> end_id) {
   const BuildInput input{"a.bin", SourceKind::kTokens, ValidationPart::kTail,
                          static_cast<int64_t>(bytes.size())};
-  InputReaderOptions options{.vocab_size = 300, .end_of_tokens = end_id};
-  options.read.max_document_bytes = kLongest;
+  TokenBuild build;
+  build.identity.vocab_size = 300;
+  build.end_of_tokens = end_id;
+  build.read.max_document_bytes = kLongest;
   const auto reader =
-      read_token_bin(std::make_unique<MemorySource>(std::string(bytes), "a.bin"), input, options);
-  DocumentBatch batch(options.vocab_size);
+      read_token_bin(std::make_unique<MemorySource>(std::string(bytes), "a.bin"), input, build);
+  DocumentBatch batch(build.identity.vocab_size);
   while (reader->read({true, true}, &batch)) {
   }
   for (const DocumentIds& documents : batch.tokens) {
@@ -89,9 +91,10 @@ void read_tokens(std::string_view bytes, std::optional<int32_t> end_id) {
     for (const uint64_t length : documents.lengths()) sum += length & ~DocumentIds::kContinues;
     if (sum != static_cast<uint64_t>(documents.size()))
       throw std::logic_error("lengths that are not the ids'");
-    for (int64_t i = 0; i < documents.size(); ++i)
-      if (documents.id(i) < 0 || documents.id(i) >= 300)
-        throw std::logic_error("an id beyond the vocabulary");
+    std::vector<uint16_t> ids(static_cast<size_t>(documents.size()));
+    if (!ids.empty()) std::memcpy(ids.data(), documents.bytes().data(), documents.bytes().size());
+    if (std::any_of(ids.begin(), ids.end(), [](uint16_t id) { return id >= 300; }))
+      throw std::logic_error("an id beyond the vocabulary");
   }
 }
 

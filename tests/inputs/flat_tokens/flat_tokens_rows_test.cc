@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Best-fit packing of document pieces into rows.
-#include "inputs/flat_tokens/flat_tokens_rows.h"
-
 #include <algorithm>
 #include <random>
 

@@ -166,7 +166,7 @@ TEST_CASE("files that are missing, changed or inserted are reported by name") {
   folder.remove("b.h5");
   folder.add("d.h5", 60, 160);
   REQUIRE_THROWS_WITH(folder.open(Shuffle::kEra)->restore(state),
-                      Contains("started on b.h5, which is missing now"));
+                      Contains("started on b.h5, which no longer exists"));
   folder.add("b.h5", 101, 0);
   REQUIRE_THROWS_WITH(folder.open(Shuffle::kEra)->restore(state),
                       Contains("the data of b.h5 differs from the run's"));
@@ -177,7 +177,7 @@ TEST_CASE("an invalid set is refused with a message") {
   folder.add("a.h5", 100, 0);
   REQUIRE_THROWS_WITH(folder.open(Shuffle::kNone, true, "x*.h5"), Contains("no file matches"));
   REQUIRE_THROWS_WITH(folder.open(Shuffle::kNone, true, ""),
-                      Contains("is a folder") && Contains("*.h5"));
+                      Contains("is a directory") && Contains("*.h5"));
   FlatTokensWriter writer(folder.path("b.h5"), {"mine", "mine-1", "", 300});
   writer.begin_split("train");
   writer.add_document(Ints{1, 2, 3});

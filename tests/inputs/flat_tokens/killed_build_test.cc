@@ -122,8 +122,8 @@ TEST_CASE("a full disk is reported and damages nothing; with more space the comm
   for (const char* size : {"size=300k", "size=600k", "size=900k", "size=1500k"}) {
     CAPTURE(size);
     REQUIRE(::mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT, size) == 0);
-    REQUIRE_THROWS_WITH(run(build), Contains("No space left on device") &&
-                                        Contains("the same command resumes from there"));
+    REQUIRE_THROWS_WITH(
+        run(build), Contains("No space left on device") && Contains("the same command resumes it"));
     REQUIRE(read_bytes(disk / "t.h5") == "what was here before");
   }
   REQUIRE(::mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT, "size=20m") == 0);

@@ -176,5 +176,11 @@ TEST_CASE("any range of a part file can be read") {
   }
 }
 
+TEST_CASE("a build refuses an invalid fraction") {
+  for (const double fraction : {-0.1, 1.0, 2.0})
+    REQUIRE_THROWS_WITH(find_build_inputs({}, {.validation_fraction = fraction}),
+                        Catch::Contains("expected 0 <= validation_fraction < 1"));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -130,7 +130,7 @@ TEST_CASE("invalid metadata is refused with a message") {
     return refusal("seqax", tokens, changed(good, from, to));
   };
   REQUIRE_THAT(why("2186", "900000000000000000"), Contains("shape[0] is 900000000000000000"));
-  REQUIRE_THAT(why("2186", "1000000000000"), Contains("only 3 of 976562500 chunks are there"));
+  REQUIRE_THAT(why("2186", "1000000000000"), Contains("only 3 of 976562500 chunks exist"));
   REQUIRE_THAT(why("1024", "1000000000000"), Contains("chunks[0] is 1000000000000"));
   REQUIRE_THAT(why("1024", "0"), Contains("chunks[0] is 0"));
   REQUIRE_THAT(why("1024", "2048"), Contains("the chunk holds 4096 bytes, expected 8192"));
@@ -145,7 +145,7 @@ TEST_CASE("invalid metadata is refused with a message") {
                Contains("beyond max_token_id 17"));
   const TemporaryDirectory directory;
   REQUIRE_THAT(import_store(directory.path(), directory / "t.h5").errors,
-               Contains("no group holds 'encoded_tokens'"));
+               Contains("no group has 'encoded_tokens'"));
 }
 
 TEST_CASE("chunks that are damaged, missing or of other sizes are refused with a message") {
@@ -153,7 +153,7 @@ TEST_CASE("chunks that are damaged, missing or of other sizes are refused with a
   const std::string good = read_file(kStores / "seqax" / chunk);
   REQUIRE_THAT(refusal("seqax", chunk, good.substr(0, good.size() - 1)),
                Contains("encoded_tokens/1: ") && Contains("header of the blosc chunk is damaged"));
-  REQUIRE_THAT(refusal("seqax", chunk, good.substr(0, 7)), Contains("no blosc chunk"));
+  REQUIRE_THAT(refusal("seqax", chunk, good.substr(0, 7)), Contains("too few for a blosc chunk"));
   REQUIRE_THAT(refusal("seqax", chunk, std::string(200000, 'x')), Contains("too many for a chunk"));
   std::string larger = good;
   larger[6] = 0x7f;  // The uncompressed size.

@@ -365,7 +365,7 @@ TEST_CASE("changed weights of earlier steps and changed data are detected") {
   auto renamed = mixture({{"alphas", p.sources.at("alpha")}, {"beta", p.sources.at("beta")}},
                          {{"alphas", 1.0}, {"beta", 1.0}});
   REQUIRE_THROWS_WITH(open(renamed)->restore(state),
-                      Contains("has read 15 rows of source 'alpha', which is missing now") &&
+                      Contains("has read 15 rows of source 'alpha', which is no longer a source") &&
                           Contains("did you mean 'alphas'"));
   auto other = p;
   other.sources["beta"] = corpora.rows("other", 91, true);
@@ -385,7 +385,7 @@ TEST_CASE("an invalid mixture is refused with a message") {
   };
   using P = MixtureInput::HParams&;
   refused([](P p) { p.sources.clear(); }, "has no sources");
-  refused([](P p) { p.weights.erase("web"); }, "weights has none for source 'web'");
+  refused([](P p) { p.weights.erase("web"); }, "weights has no weight for source 'web'");
   refused([](P p) { p.weights["wbe"] = 1.0; },
           "'wbe', which is not a source; sources are code, web; did");
   refused([](P p) { p.weights["web"] = -1.0; }, "weights.web is -1");

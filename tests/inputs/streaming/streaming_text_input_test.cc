@@ -279,7 +279,8 @@ TEST_CASE("fewer documents than rows, an empty split and missing files are repor
   p.repeat = false;  // The other rows are then padding.
   REQUIRE(sorted(texts_of_rows(*open(p))).back() == "a single text");
   p.path = (directory / "none/*.jsonl").string();
-  REQUIRE_THROWS_WITH(open(p), Contains("no pattern that matches") && Contains("input 'train'"));
+  REQUIRE_THROWS_WITH(open(p),
+                      Contains("no file matches it as a pattern") && Contains("input 'train'"));
   fs::create_directories(directory / "empty");
   p.path = (directory / "empty").string();
   REQUIRE_THROWS_WITH(open(p), Contains("no text files found"));
@@ -428,7 +429,7 @@ TEST_CASE("the state of another stream is refused with both descriptions") {
   REQUIRE_THROWS_WITH(second->restore({3, {}}), Contains("of another kind of input"));
   InputState partial = state;
   partial.cursors.erase("lane/000002");
-  REQUIRE_THROWS_WITH(second->restore(partial), Contains("lacks row 2"));
+  REQUIRE_THROWS_WITH(second->restore(partial), Contains("has no row 2"));
   fs::rename(directory / "a", directory / "moved");  // The same data in another location.
   open(hparams(directory / "moved"))->restore(state);
 }

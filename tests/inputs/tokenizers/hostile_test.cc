@@ -6,7 +6,6 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "inputs/tokenizers/hugging_face.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/tokenizers/sentence_piece.h"
 #include "tests/support/catch.h"
@@ -26,7 +25,7 @@ std::string file_of(const std::string& model_members, const std::string& members
 }
 
 std::unique_ptr<Tokenizer> read(const std::string& json) {
-  return make_hugging_face_tokenizer("t.json", {{"tokenizer.json", json}});
+  return tokenizer_of_files("t.json", {{"tokenizer.json", json}});
 }
 
 const std::string kVocabulary = R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"])";
@@ -226,8 +225,8 @@ TEST_CASE("a million mutated tokenizer.json files work or are refused", "[full]"
 
 void try_gpt2(std::string_view text) {
   const size_t half = std::min(text.find('\n'), text.size());
-  use(*make_gpt2_tokenizer("t", {{"vocab.json", std::string(text.substr(0, half))},
-                                 {"merges.txt", std::string(text.substr(half))}}));
+  use(*tokenizer_of_files("t", {{"vocab.json", std::string(text.substr(0, half))},
+                                {"merges.txt", std::string(text.substr(half))}}));
 }
 
 const std::vector<std::string> kGpt2Seeds = {

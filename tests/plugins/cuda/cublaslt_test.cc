@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/check/case_check.h"
+#include "core/check/op_cases.h"
 #include "core/ops/einsum.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/gemm/make_product.h"

@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "core/check/case_check.h"
+#include "core/check/op_cases.h"
 #include "core/graph/text.h"
 #include "core/ops/einsum.h"
 #include "core/ops/repeat.h"
-#include "core/passes/fusion/fuse_products.h"
+#include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/gemm/make_product.h"

@@ -8,7 +8,6 @@
 
 #include "core/backend/reference/array.h"
 #include "core/base/error.h"
-#include "core/ops/activation.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"

@@ -11,14 +11,13 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/check/case_check.h"
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
 #include "core/ops/optimizer.h"
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
 #include "tests/support/catch.h"
-#include "tests/support/shell.h"
+#include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/virtual_gpu/test_gpu.h"
 

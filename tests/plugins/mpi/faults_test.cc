@@ -6,8 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/support/background.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/endless_run.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/mpirun.h"

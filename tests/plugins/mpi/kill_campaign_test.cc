@@ -11,9 +11,11 @@
 #include <sstream>
 #include <thread>
 
+#include <fmt/ranges.h>
+
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tests/support/background.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/endless_run.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/mpirun.h"

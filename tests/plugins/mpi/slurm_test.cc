@@ -2,15 +2,14 @@
 // Runs started by Slurm on two nodes, by srun and by the batch script of docs/launching.md. Losses
 // are bitwise those under mpirun. A job saves at its time limit, when it is requeued and when it is
 // cancelled, and resumes. A lost node is named.
-#include "tests/support/slurm.h"
-
 #include <chrono>
 #include <thread>
 
-#include "tests/support/background.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/endless_run.h"
 #include "tests/support/metrics_lines.h"
+#include "tests/support/mpirun.h"
 #include "tests/support/skip.h"
 
 namespace tessera {

@@ -7,7 +7,6 @@
 #include "tests/support/metrics_lines.h"
 #include "tests/support/mpirun.h"
 #include "tests/support/skip.h"
-#include "tests/support/small_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {

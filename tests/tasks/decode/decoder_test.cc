@@ -201,7 +201,7 @@ TEST_CASE(
           }) ==
           "prompt 2 has 19 tokens; with max_decode_steps=5 a cache of 20 tokens has room for 16. "
           "Set task.decode.cache_length=23, decode fewer steps, or set "
-          "task.decode.long_prompts=truncate, which drops a prompt's beginning");
+          "task.decode.long_prompts=truncate, which drops the beginning of a prompt");
   p.long_prompts = LongPrompts::kTruncate;
   require_same(decode_with(sizes, p, {longer}).front(), decode_with(sizes, p, {prompt}).front());
 }
@@ -239,7 +239,7 @@ TEST_CASE(
   }
   const PrefixProgram::Sizes sizes{.rows = 2, .cache_length = p.window};
   REQUIRE_THROWS_WITH(decode_with(sizes, p, {{1, 2, 3, 4, 5, 1, 2}}),
-                      Catch::Contains("prompt 1 has 7 tokens, and a token looks back on 6"));
+                      Catch::Contains("prompt 1 has 7 tokens, but attention covers only 6"));
 }
 
 TEST_CASE("invalid values of task.decode are rejected with the field's name") {
@@ -266,16 +266,16 @@ TEST_CASE("invalid values of task.decode are rejected with the field's name") {
   REQUIRE(message([](DecodeHParams& p) {
             p.num_samples = 5;
             p.strategy = DecodeStrategy::kBeam;
-          }) == "task.decode.num_samples is 5, but a beam search of beam_size 4 gives at most 4");
+          }) == "task.decode.num_samples is 5, but a beam search gives at most beam_size = 4");
   REQUIRE(message([](DecodeHParams& p) { p.min_decode_steps = 200; }) ==
           "task.decode.min_decode_steps is 200, more than max_decode_steps (128)");
   REQUIRE(message([](DecodeHParams& p) { p.max_decode_steps = 0; }) ==
           "task.decode: max_decode_steps is 0, expected at least 1");
   REQUIRE(message([](DecodeHParams& p) { p.cache_length = 100; }) ==
-          "task.decode.max_decode_steps is 128, but a row's cache holds 100 tokens (cache_length), "
-          "of its prompt and its continuation together");
+          "task.decode.max_decode_steps is 128, but the cache of a row holds only 100 "
+          "tokens (cache_length) for its prompt and continuation");
   REQUIRE(message([](DecodeHParams& p) { p.stop_strings = {""}; }) ==
-          "task.decode.stop_strings holds an empty text, which is everywhere");
+          "task.decode.stop_strings has an empty string, which matches everywhere; remove it");
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ TEST_CASE("scores of -infinity are never drawn; NaN, +infinity or no finite scor
                  (void)sampler.draw(std::vector<float>{0.0f, 1.0f, 1.0f},
                                     std::vector<int32_t>{0, 1, 2}, 0.5);
                }),
-               Catch::Contains("none may be drawn"));
+               Catch::Contains("none of 3 ids may be drawn"));
 }
 
 TEST_CASE("the best ids equal those of a full sort") {

@@ -9,8 +9,8 @@
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
-#include "tests/support/python.h"
 #include "tests/support/reference_models.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/trial.h"
 #include "tests/tasks/interop/hf_run.h"
@@ -84,7 +84,7 @@ TEST_CASE("a directory with other files is left alone, an earlier export is repl
     REQUIRE_FALSE(entry.path().filename().string().starts_with('.'));
   write_bytes(directory / "file", "");
   REQUIRE_THAT(error_of([&] { export_hf(config, directory / "run", directory / "file"); }),
-               Contains("file is no directory"));
+               Contains("file is not a directory"));
 }
 
 TEST_CASE("an invalid export is rejected with a reason and writes nothing") {
@@ -106,7 +106,7 @@ TEST_CASE("an invalid export is rejected with a reason and writes nothing") {
   ExperimentConfig other = config;
   block_of(other).ffn_tpl.as<FeedForward::HParams>().activation_tpl = ReLU::HParams{};
   REQUIRE_THAT(message(other),
-               Contains("the experiment is not the one that wrote") &&
+               Contains("the experiment differs from the one that wrote") &&
                    Contains("hidden_act: silu in config.json, relu in the experiment"));
   REQUIRE_THAT(message(hf_experiment(c4_spmd_1b())), Contains("neither a GPT-2 nor a Llama"));
   REQUIRE_FALSE(fs::exists(directory / "out"));

@@ -50,7 +50,7 @@ TEST_CASE("known models map to their Hugging Face family") {
 
 TEST_CASE("all reasons why a model cannot be mapped are reported at once") {
   const std::string pax = reasons_of(c4_spmd_1b());
-  for (const char* reason : {"this model is neither a GPT-2 nor a Llama as transformers has them",
+  for (const char* reason : {"this model is neither a GPT-2 nor a Llama of transformers",
                              "embeddings are multiplied by √model_dims (scale_sqrt_depth)",
                              "softmax_tpl.use_bias: the logits have a bias",
                              "softmax_tpl.loss.soft_cap is 30: the logits are capped",
@@ -79,10 +79,11 @@ TEST_CASE("all reasons why a model cannot be mapped are reported at once") {
   const std::string llama = reasons_of(model);
   for (const char* reason :
        {"norm_policy is post, expected pre", "ffn_tpl.use_gated_activation is false; Llama's",
-        "ffn_tpl.activation_tpl is Exp, of which transformers has none",
+        "ffn_tpl.activation_tpl is Exp, which transformers does not have",
         "norm_tpl (RmsNorm, epsilon 0.001) and final_ln_tpl (RmsNorm, epsilon 1e-06) differ",
         "attention_tpl.causal is false", "attention_tpl normalises queries or keys",
-        "has both min_timescale=2 and a stretch", "rotary_tpl.stretch.length is no whole number"})
+        "has both min_timescale=2 and a stretch",
+        "rotary_tpl.stretch.length is not a whole number"})
     REQUIRE_THAT(llama, Contains(reason));
 
   model = small_gpt2();
@@ -120,7 +121,7 @@ TEST_CASE("a weight without a tensor is named") {
   lm_of(more).softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().use_bias = true;
   const std::unique_ptr<BaseTask> task = more.task.instantiate();
   REQUIRE_THAT(error_of([&] { hf_tensors(model, task->model().parameters()); }),
-               Contains("gpt2 has no place for lm.softmax.b f32[\"vocab=48\"]"));
+               Contains("the format of gpt2 has no tensor for lm.softmax.b f32[\"vocab=48\"]"));
 }
 
 }  // namespace

@@ -12,12 +12,12 @@
 #include "inputs/synthetic_input.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/norms/norms.h"
-#include "tasks/modes/export.h"
+#include "tasks/modes/make_run.h"
 #include "tasks/single_task.h"
 #include "tests/support/catch.h"
-#include "tests/support/loopback_transport.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/transports.h"
 #include "tests/support/trial.h"
 #include "tests/tasks/interop/hf_run.h"
 
@@ -236,7 +236,7 @@ TEST_CASE("a weight that the model lacks is exported with its neutral value") {
   REQUIRE_THAT(
       error_of([&] { import_hf(config, hf_golden("gpt2"), directory / "refused"); }),
       Contains("'transformer.h.0.ln_1.weight' has the value") &&
-          Contains("as if it were 1 everywhere; give the model one (use_bias, use_scale)"));
+          Contains("which equals 1 everywhere; enable it in the model (use_bias, use_scale)"));
   REQUIRE_FALSE(fs::exists(directory / "refused/checkpoints"));
 
   // A model trained without biases, exported and read back.
@@ -282,7 +282,7 @@ TEST_CASE("training resumes from imported weights, and export writes the average
                Contains("\"step\": 3") && Contains("\"weights\": \"averaged\""));
   REQUIRE_THAT(error_of([&] { exported(true, 2); }), Contains("no checkpoint of step 2"));
   REQUIRE_THAT(error_of([&] { import_hf(config, hf_golden("llama"), directory / "run"); }),
-               Contains("holds a run that has begun (step 3)"));
+               Contains("contains a run that has started (step 3)"));
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST_CASE("missing, unexpected and wrongly shaped tensors are all named") {
                Contains("'model.norm.weight' is missing; did you mean 'model.nrom.weight'?"));
   REQUIRE_THAT(message,
                Contains("'model.layers.1.mlp.down_proj.weight' is F32[40 16], expected [16 40]"));
-  REQUIRE_THAT(message, Contains("'model.nrom.weight' is no tensor of such a model"));
+  REQUIRE_THAT(message, Contains("'model.nrom.weight' is not a tensor of this model"));
   REQUIRE_FALSE(fs::exists(directory / "run"));  // No run directory was created.
 }
 
@@ -101,10 +101,11 @@ TEST_CASE("all differences between the experiment and the imported model are rep
   block_of(config).attention_tpl.as<DotProductAttention::HParams>().num_kv_heads = 4;
   const std::string message =
       error_of([&] { import_hf(config, hf_golden("llama"), directory / "run"); });
-  REQUIRE_THAT(message,
-               Contains("is not the experiment's model: vocab_size: 48 in config.json, 64 in "
-                        "the experiment; num_key_value_heads: 2 in config.json, 4 in the "
-                        "experiment. Change the experiment's, or take --exp=hf.Pretrained"));
+  REQUIRE_THAT(
+      message,
+      Contains("does not match the experiment's model: vocab_size: 48 in config.json, 64 in "
+               "the experiment; num_key_value_heads: 2 in config.json, 4 in the "
+               "experiment. Change the experiment, or use --exp=hf.Pretrained"));
   REQUIRE_THAT(
       error_of([&] { import_hf(hf_experiment("llama"), directory / "none", directory / "run"); }),
       Contains("none has neither model.safetensors nor"));
@@ -118,13 +119,13 @@ TEST_CASE("weights come from one source, and only into a run that has taken no s
   import_hf(config, hf_golden("llama"), directory / "run");
   config.task.as<SingleTask::HParams>().train.init_from.directory = (directory / "run").string();
   REQUIRE_THAT(error_of([&] { import_hf(config, hf_golden("llama"), directory / "other"); }),
-               Contains("weights come from there or from --input, not from both"));
+               Contains("--input also gives weights; set only one of them"));
   train_hf(config, directory / "other", 1);
   REQUIRE(CheckpointStore(directory / "other/checkpoints").newest() == 1);
   REQUIRE_THAT(
       error_of([&] { import_hf(hf_experiment("llama"), hf_golden("llama"), directory / "other"); }),
-      Contains("other holds a run that has begun (step 1); import into a --job_log_dir of its "
-               "own, or set that run aside with --restart"));
+      Contains("other contains a run that has started (step 1); import into a new --job_log_dir, "
+               "or set that run aside with --restart"));
   RunOptions restart;
   restart.restart = true;
   import_hf(hf_experiment("llama"), hf_golden("llama"), directory / "other", restart);

@@ -7,25 +7,27 @@
 
 #include "core/backend/cpu/attention/attention_kernels.h"
 #include "core/backend/cpu/registry.h"
-#include "core/ops/cache.h"
 
 namespace tessera {
 namespace {
 
 AttentionShape shape_of(const Graph& graph, const Node& node) {
+  const bool cached = node.op == &kCachedAttentionOp;
   const Type& q = graph.type(node.inputs[0]);
   const Type& k = graph.type(node.inputs[1]);
-  return {.dtype = vector_dtype(graph, node, 0),
+  const DType dtype = vector_dtype(graph, node, 0);
+  return {.dtype = dtype,
           .batch = q.axes[0].size,
           .queries = q.axes[1].size,
-          .keys = k.axes[1].size,
+          .keys = k.axes[cached ? 2 : 1].size,
           .heads = q.axes[2].size,
-          .kv_heads = k.axes[2].size,
+          .kv_heads = k.axes[cached ? 1 : 2].size,
           .head_dim = q.axes[3].size,
-          .causal = flag_attribute(node, "causal"),
+          .causal = cached || flag_attribute(node, "causal"),
+          .cached = cached,
           .scale = float_attribute(node, "scale"),
           .cap = float_attribute(node, "logit_cap"),
-          .pairs = attention_in_pairs(vector_dtype(graph, node, 0), q.axes[3].size)};
+          .pairs = attention_in_pairs(dtype, q.axes[3].size)};
 }
 
 AttentionOperands operands_of(const HostArgs& args, bool segments) {
@@ -39,6 +41,29 @@ AttentionOperands operands_of(const HostArgs& args, bool segments) {
 // 0, last, 1, last but one, …: so that consecutive ranges of a causal head have equal cost.
 int64_t interleaved(int64_t i, int64_t count) { return i % 2 == 0 ? i / 2 : count - 1 - i / 2; }
 
+// Calls work(item, scratch) for each of `count` items; each thread has `floats` floats of scratch.
+template <typename Work>
+void for_each_item(ThreadPool& pool, int64_t count, const HostArgs& args, int64_t floats,
+                   const Work& work) {
+  pool.parallel(count, 1, [&](Range range, int thread) {
+    for (int64_t item = range.begin; item < range.end; ++item)
+      work(item, scratch_floats(args) + thread * floats);
+  });
+}
+
+// Attention of all blocks of queries of all heads.
+void attend_to_blocks(const AttentionShape& shape, const AttentionOperands& operands,
+                      const AttentionResults& results, const HostArgs& args, int64_t floats,
+                      ThreadPool& pool) {
+  const int64_t blocks = shape.query_blocks();
+  const auto attend = [&](int64_t item, float* scratch) {
+    const int64_t head = item / blocks;
+    attention_block(shape, operands, results, head / shape.heads, head % shape.heads,
+                    interleaved(item % blocks, blocks), scratch);
+  };
+  for_each_item(pool, shape.batch * shape.heads * blocks, args, floats, attend);
+}
+
 class AttentionKernel final : public HostKernel {
  public:
   AttentionKernel(const Graph& graph, const Node& node, ThreadPool& pool)
@@ -47,22 +72,11 @@ class AttentionKernel final : public HostKernel {
         thread_floats_(padded_floats(attention_scratch_floats(shape_))),
         pool_(pool) {}
 
-  int64_t scratch_bytes() const override {
-    return pool_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
-  }
+  int64_t scratch_bytes() const override { return float_bytes(pool_.size() * thread_floats_); }
 
   void run(const HostArgs& args) override {
-    const AttentionOperands operands = operands_of(args, segments_);
-    const AttentionResults results{args.outputs[0], output_as<float>(args, 1)};
-    const int64_t blocks = shape_.query_blocks();
-    pool_.parallel(shape_.batch * shape_.heads * blocks, 1, [&](Range range, int thread) {
-      float* scratch = reinterpret_cast<float*>(args.scratch) + thread * thread_floats_;
-      for (int64_t item = range.begin; item < range.end; ++item) {
-        const int64_t head = item / blocks;
-        attention_block(shape_, operands, results, head / shape_.heads, head % shape_.heads,
-                        interleaved(item % blocks, blocks), scratch);
-      }
-    });
+    attend_to_blocks(shape_, operands_of(args, segments_),
+                     {args.outputs[0], output_as<float>(args, 1)}, args, thread_floats_, pool_);
   }
 
  private:
@@ -80,9 +94,7 @@ class AttentionGradKernel final : public HostKernel {
         thread_floats_(padded_floats(attention_grad_scratch_floats(shape_))),
         pool_(pool) {}
 
-  int64_t scratch_bytes() const override {
-    return pool_.size() * thread_floats_ * static_cast<int64_t>(sizeof(float));
-  }
+  int64_t scratch_bytes() const override { return float_bytes(pool_.size() * thread_floats_); }
 
   void run(const HostArgs& args) override {
     const size_t forward = segments_ ? 5 : 3;
@@ -106,19 +118,17 @@ class AttentionGradKernel final : public HostKernel {
  private:
   void run_parts(const HostArgs& args, const AttentionGradOperands& operands,
                  AttentionGradPart::Kind kind, int64_t heads, int64_t members, int64_t blocks) {
-    pool_.parallel(heads * members * blocks, 1, [&](Range range, int thread) {
-      float* scratch = reinterpret_cast<float*>(args.scratch) + thread * thread_floats_;
-      for (int64_t item = range.begin; item < range.end; ++item) {
-        const int64_t member = item / blocks, head = member / members;
-        attention_grad(shape_, operands,
-                       {.kind = kind,
-                        .batch = head / shape_.kv_heads,
-                        .kv_head = head % shape_.kv_heads,
-                        .member = member % members,
-                        .block = interleaved(item % blocks, blocks)},
-                       scratch);
-      }
-    });
+    const auto differentiate = [&](int64_t item, float* scratch) {
+      const int64_t member = item / blocks, head = member / members;
+      attention_grad(shape_, operands,
+                     {.kind = kind,
+                      .batch = head / shape_.kv_heads,
+                      .kv_head = head % shape_.kv_heads,
+                      .member = member % members,
+                      .block = interleaved(item % blocks, blocks)},
+                     scratch);
+    };
+    for_each_item(pool_, heads * members * blocks, args, thread_floats_, differentiate);
   }
 
   AttentionShape shape_;
@@ -177,21 +187,8 @@ class CacheUpdateKernel final : public HostKernel {
 
 class CachedAttentionKernel final : public HostKernel {
  public:
-  CachedAttentionKernel(const Graph& graph, const Node& node, ThreadPool& pool) : pool_(pool) {
-    const Type& q = graph.type(node.inputs[0]);
-    const Type& key = graph.type(node.inputs[1]);
-    shape_ = {.dtype = vector_dtype(graph, node, 0),
-              .batch = q.axes[0].size,
-              .queries = q.axes[1].size,
-              .keys = key.axes[2].size,
-              .heads = q.axes[2].size,
-              .kv_heads = key.axes[1].size,
-              .head_dim = q.axes[3].size,
-              .causal = true,
-              .cached = true,
-              .scale = float_attribute(node, "scale"),
-              .cap = float_attribute(node, "logit_cap"),
-              .pairs = attention_in_pairs(vector_dtype(graph, node, 0), q.axes[3].size)};
+  CachedAttentionKernel(const Graph& graph, const Node& node, ThreadPool& pool)
+      : shape_(shape_of(graph, node)), pool_(pool) {
     by_runs_ = shape_.group() * shape_.queries <= kMostCachedQueries;
     most_runs_ = (shape_.keys + kCacheRun - 1) / kCacheRun;
     floats_ = padded_floats(by_runs_ ? most_runs_ * cached_run_floats(shape_)
@@ -200,7 +197,7 @@ class CachedAttentionKernel final : public HostKernel {
 
   int64_t scratch_bytes() const override {
     const int64_t parts = by_runs_ ? shape_.batch * shape_.kv_heads : pool_.size();
-    return parts * floats_ * static_cast<int64_t>(sizeof(float));
+    return float_bytes(parts * floats_);
   }
 
   void run(const HostArgs& args) override {
@@ -209,12 +206,8 @@ class CachedAttentionKernel final : public HostKernel {
                                      .v = args.inputs[2],
                                      .starts = input_as<int32_t>(args, 3)};
     const AttentionResults results{.out = args.outputs[0]};
-    auto* const scratch = reinterpret_cast<float*>(args.scratch);
-    if (by_runs_) {
-      run_by_runs(operands, results, scratch);
-    } else {
-      run_by_blocks(operands, results, scratch);
-    }
+    by_runs_ ? attend_to_runs(operands, results, scratch_floats(args))
+             : attend_to_blocks(shape_, operands, results, args, floats_, pool_);
   }
 
  private:
@@ -224,8 +217,8 @@ class CachedAttentionKernel final : public HostKernel {
     return std::max<int64_t>(1, (end + kCacheRun - 1) / kCacheRun);
   }
 
-  void run_by_runs(const AttentionOperands& operands, const AttentionResults& results,
-                   float* scratch) {
+  void attend_to_runs(const AttentionOperands& operands, const AttentionResults& results,
+                      float* scratch) {
     int64_t items = 0;
     for (int64_t row = 0; row < shape_.batch; ++row)
       items += shape_.kv_heads * runs_of(operands, row);
@@ -249,18 +242,6 @@ class CachedAttentionKernel final : public HostKernel {
       for (int64_t item = range.begin; item < range.end; ++item) {
         const int64_t row = item / shape_.kv_heads, head = item % shape_.kv_heads;
         join_runs(shape_, results, row, head, runs_of(operands, row), parts(row, head));
-      }
-    });
-  }
-
-  void run_by_blocks(const AttentionOperands& operands, const AttentionResults& results,
-                     float* scratch) {
-    const int64_t blocks = shape_.query_blocks();
-    pool_.parallel(shape_.batch * shape_.heads * blocks, 1, [&](Range range, int thread) {
-      for (int64_t item = range.begin; item < range.end; ++item) {
-        const int64_t head = item / blocks;
-        attention_block(shape_, operands, results, head / shape_.heads, head % shape_.heads,
-                        item % blocks, scratch + thread * floats_);
       }
     });
   }

@@ -18,7 +18,7 @@
 #include <hwy/highway.h>
 
 #include "core/backend/cpu/attention/attention_kernels.h"
-#include "core/backend/cpu/gemm/small_gemm-inl.h"
+#include "core/backend/cpu/gemm/register_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -186,7 +186,7 @@ HWY_INLINE BlockMask block_mask(bool causal, int64_t first_query, int64_t querie
   if (query_segment != nullptr) {
     const Bounds q = bounds_of(query_segment, queries), k = bounds_of(key_segment, keys);
     mask.segments = q.low != q.high || k.low != k.high;
-    if (q.high < k.low || k.high < q.low) mask.empty = true;
+    mask.empty = q.high < k.low || k.high < q.low;
   }
   mask.full = !mask.causal && !mask.segments;
   return mask;
@@ -213,10 +213,6 @@ HWY_INLINE Vec seen(const BlockMask& mask, const QueryLanes& queries, int64_t ke
     score = hn::IfThenElse(hn::RebindMask(kFloats, same), score, splat(kUnseen));
   }
   return score;
-}
-
-HWY_INLINE Vec capped_score(Vec score, float cap) {
-  return hn::Mul(tanh_of(hn::Mul(score, splat(1.0f / cap))), splat(cap));
 }
 
 // The query segments of a block, padded to kQueryBlock in `buffer`; null without segments.

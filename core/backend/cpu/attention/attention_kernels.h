@@ -51,8 +51,8 @@ struct AttentionShape {
   bool pairs = false;
 
   int64_t group() const { return heads / kv_heads; }
-  int64_t query_blocks() const;
-  int64_t key_blocks() const;
+  int64_t query_blocks() const { return (queries + kQueryBlock - 1) / kQueryBlock; }
+  int64_t key_blocks() const { return (keys + kKeyBlock - 1) / kKeyBlock; }
 };
 
 // Whether attention of this dtype multiplies pairs of bf16: at level avx512_bf16, where they are

@@ -9,6 +9,7 @@
 #include <numbers>
 #include <vector>
 
+#include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/registry.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -85,28 +86,21 @@ void rotate_interleaved(int64_t pairs, const float* cosine, const float* sine, c
 }
 
 template <typename T>
-void rotary_rows_as(bool interleaved, int64_t pairs, const float* cosine, const float* sine,
-                    const T* x, T* y, int64_t begin, int64_t end) {
+void rotate_rows(bool interleaved, int64_t pairs, const float* cosine, const float* sine,
+                 const void* operand, void* result, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    const int64_t at = row * 2 * pairs;
-    if (interleaved) {
-      rotate_interleaved(pairs, cosine, sine, x + at, y + at);
-    } else {
-      rotate_halves(pairs, cosine, sine, x + at, y + at);
-    }
+    const T* const x = static_cast<const T*>(operand) + row * 2 * pairs;
+    T* const y = static_cast<T*>(result) + row * 2 * pairs;
+    interleaved ? rotate_interleaved(pairs, cosine, sine, x, y)
+                : rotate_halves(pairs, cosine, sine, x, y);
   }
 }
 
 // Rotates rows of 2·pairs elements of `dtype` (f32 or bf16) by a table; y may be x.
 void RotaryRows(DType dtype, bool interleaved, int64_t pairs, const float* cosine,
                 const float* sine, const void* x, void* y, int64_t begin, int64_t end) {
-  if (dtype == DType::kBF16) {
-    rotary_rows_as(interleaved, pairs, cosine, sine, static_cast<const BFloat16*>(x),
-                   static_cast<BFloat16*>(y), begin, end);
-  } else {
-    rotary_rows_as(interleaved, pairs, cosine, sine, static_cast<const float*>(x),
-                   static_cast<float*>(y), begin, end);
-  }
+  dtype == DType::kBF16 ? rotate_rows<BFloat16>(interleaved, pairs, cosine, sine, x, y, begin, end)
+                        : rotate_rows<float>(interleaved, pairs, cosine, sine, x, y, begin, end);
 }
 
 }  // namespace
@@ -141,7 +135,7 @@ class RotaryKernel final : public HostKernel {
 
   // A table of cosines and sines for every thread.
   int64_t scratch_bytes() const override {
-    return 2 * pool_.size() * padded_floats(pairs_) * static_cast<int64_t>(sizeof(float));
+    return float_bytes(2 * pool_.size() * padded_floats(pairs_));
   }
   bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
 
@@ -149,7 +143,7 @@ class RotaryKernel final : public HostKernel {
     const int32_t* positions = input_as<int32_t>(args, 1);
     const int64_t grain = std::max<int64_t>(1, 2048 / pairs_);
     pool_.parallel(count_, grain, [&](Range range, int thread) {
-      float* cosine = reinterpret_cast<float*>(args.scratch) + 2 * thread * padded_floats(pairs_);
+      float* cosine = scratch_floats(args) + 2 * thread * padded_floats(pairs_);
       float* sine = cosine + padded_floats(pairs_);
       for (int64_t begin = range.begin; begin < range.end;) {
         const int32_t position = positions[position_index(begin)];
@@ -181,14 +175,10 @@ class RotaryKernel final : public HostKernel {
   }
 
   void set_steps(const Type& x, const Type& positions) {
+    const Strides strides = strides_in(positions, positions.axes);
     for (size_t i = x.axes.size() - 1; i-- > 0;) {
-      int64_t step = 0;
-      if (const int64_t at = positions.find(x.axes[i].name); at >= 0) {
-        step = 1;
-        for (size_t j = static_cast<size_t>(at) + 1; j < positions.axes.size(); ++j)
-          step *= positions.axes[j].size;
-      }
-      rows_.push_back({x.axes[i].size, step});
+      const int64_t at = positions.find(x.axes[i].name);
+      rows_.push_back({x.axes[i].size, at < 0 ? 0 : strides[static_cast<size_t>(at)]});
     }
   }
 

@@ -4,15 +4,15 @@
 #include "core/ops/elementwise.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/backend/cpu/elementwise/tile_interpreter.h"
+#include "core/backend/cpu/elementwise/tile_program.h"
 #include "core/backend/cpu/registry.h"
 #include "core/backend/cpu/shard_index_map.h"
 #include "core/base/error.h"
@@ -44,7 +44,7 @@ Lane lane_of(DType dtype) {
        dtype_name(dtype));
 }
 
-// What the lanes of an op's operands are: those of the first that is no condition, if there is one.
+// The lanes of an op's operands: those of the first operand that is not a condition, if any.
 Lane operand_lane(const Graph& graph, const Node& node) {
   const auto& domains = node.op->element.operands;
   for (size_t i = 0; i < node.inputs.size(); ++i)
@@ -53,79 +53,6 @@ Lane operand_lane(const Graph& graph, const Node& node) {
 }
 
 constexpr int32_t kNoSlot = -1;
-
-class Compiler {
- public:
-  TileProgram compile(const Graph& graph, const Node& node);
-
- private:
-  void add_node(const Graph& graph, const Node& node);
-  int32_t add_function(const Graph& graph, const Node& node);
-  int32_t add_cast(int32_t from, DType source, DType target);
-  int32_t source(TileSource source);
-  int32_t constant(uint32_t bits);
-  int32_t coordinate(const Node& node, const Type& type, int64_t axis);
-  // An instruction of fewer than three operands repeats the first. Returns the result's slot.
-  int32_t emit(const OpDef* op, LaneLoop loop, int32_t a, int32_t b = kNoSlot, int32_t c = kNoSlot);
-  int32_t convert(Conversion conversion, int32_t a) {
-    return emit(nullptr, conversion_loop(conversion), a);
-  }
-  int32_t of(ValueId id) const { return values_.at(id); }
-  void finish(const Graph& graph, const std::vector<ValueId>& outputs);
-  void place_slots();
-  void collapse_space();
-
-  std::vector<Axis> axes_;
-  TileProgram program_;
-  std::map<ValueId, int32_t> values_;  // Slots, one for each value until place_slots.
-};
-
-int32_t Compiler::source(TileSource source) {
-  for (const TileSource& other : program_.sources) {
-    if (other.kind == source.kind && other.kind != TileSource::Kind::kInput &&
-        other.constant == source.constant && other.strides == source.strides) {
-      return other.slot;
-    }
-  }
-  source.slot = program_.slots++;
-  program_.sources.push_back(std::move(source));
-  return program_.sources.back().slot;
-}
-
-int32_t Compiler::constant(uint32_t bits) {
-  return source(
-      {.kind = TileSource::Kind::kConstant, .constant = bits, .strides = Strides(axes_.size(), 0)});
-}
-
-// The global position along an axis of a generator's result.
-int32_t Compiler::coordinate(const Node& node, const Type& type, int64_t axis) {
-  const std::string& name = type.axes[static_cast<size_t>(axis)].name;
-  Strides strides(axes_.size(), 0);
-  for (size_t d = 0; d < axes_.size(); ++d) strides[d] = axes_[d].name == name;
-  return source({.kind = TileSource::Kind::kCoordinate,
-                 .dtype = DType::kI32,
-                 .constant = static_cast<uint32_t>(origin_along(node.attributes, axis)),
-                 .strides = std::move(strides)});
-}
-
-int32_t Compiler::emit(const OpDef* op, LaneLoop loop, int32_t a, int32_t b, int32_t c) {
-  program_.instructions.push_back(
-      {loop, op, program_.slots, a, b == kNoSlot ? a : b, c == kNoSlot ? a : c});
-  return program_.slots++;
-}
-
-int32_t Compiler::add_cast(int32_t from, DType source, DType target) {
-  const Lane have = lane_of(source), want = lane_of(target);
-  int32_t slot = from;
-  if (have == Lane::kInt && want == Lane::kFloat) slot = convert(Conversion::kIntToFloat, from);
-  if (have != Lane::kInt && want == Lane::kInt) slot = convert(Conversion::kFloatToInt, from);
-  if (have == Lane::kFloat && want == Lane::kTruth) slot = convert(Conversion::kFloatToTruth, from);
-  if (have == Lane::kInt && want == Lane::kTruth) slot = convert(Conversion::kIntToTruth, from);
-  // The lane stays a 32-bit float but must have the rounded value.
-  if (target == DType::kBF16 && source != DType::kBF16)
-    slot = convert(Conversion::kRoundToBF16, slot);
-  return slot;
-}
 
 uint32_t lane_bits(double value, DType dtype) {
   switch (lane_of(dtype)) {
@@ -141,163 +68,220 @@ uint32_t lane_bits(double value, DType dtype) {
   return std::bit_cast<uint32_t>(narrow);
 }
 
-void Compiler::add_node(const Graph& graph, const Node& node) {
-  const OpDef* const op = node.op;
-  const Type& type = graph.type(node.outputs[0]);
-  int32_t& result = values_[node.outputs[0]];
-  if (op == &kConstantOp) {
-    result = constant(lane_bits(node.attributes.get<double>("value"), type.dtype));
-  } else if (op == &kIotaOp) {
-    result = coordinate(node, type, 0);
-  } else if (op == &kCausalMaskOp) {
-    const int32_t query = coordinate(node, type, 0), key = coordinate(node, type, 1);
-    result = emit(&kLessEqualOp, lane_loops(kLessEqualOp).integers, key, query);
-  } else if (op == &kOneHotOp) {
-    const int32_t position = coordinate(node, type, type.rank() - 1);
-    result = emit(&kEqualOp, lane_loops(kEqualOp).integers, of(node.inputs[0]), position);
-    if (lane_of(type.dtype) == Lane::kInt) result = convert(Conversion::kFloatToInt, result);
-  } else if (op == &kBroadcastOp || op == &kStopGradientOp) {
-    result = of(node.inputs[0]);
-  } else if (op == &kCastOp) {
-    result = add_cast(of(node.inputs[0]), graph.type(node.inputs[0]).dtype, type.dtype);
-  } else if (op == &kScaleOp) {
-    const auto factor = static_cast<float>(node.attributes.get<double>("factor"));
-    result = emit(&kMulOp, lane_loops(kMulOp).floats, of(node.inputs[0]),
-                  constant(std::bit_cast<uint32_t>(factor)));
-    program_.cost += 1.0;
-  } else {
-    result = add_function(graph, node);
+class Compiler {
+ public:
+  TileProgram compile(const Graph& graph, const Node& node) {
+    const bool fused = !node.bodies.empty();
+    const Graph& body = fused ? *node.bodies[0] : graph;
+    axes_ = graph.type(node.outputs[0]).axes;
+    const auto add_input = [&](ValueId value, size_t index) {
+      if (values_.contains(value)) return;
+      const Type& type = body.type(value);
+      lane_of(type.dtype);  // An Error for dtypes without lanes.
+      values_[value] = source({.index = static_cast<int32_t>(index),
+                               .dtype = type.dtype,
+                               .strides = strides_in(type, axes_)});
+    };
+    if (fused) {
+      for (size_t i = 0; i < body.inputs().size(); ++i) add_input(body.inputs()[i].value, i);
+      for (const Node& inner : body.nodes()) add_node(body, inner);
+      std::vector<ValueId> outputs;
+      for (const GraphOutput& output : body.outputs()) outputs.push_back(output.value);
+      finish(body, outputs);
+    } else {
+      for (size_t i = 0; i < node.inputs.size(); ++i) add_input(node.inputs[i], i);
+      add_node(graph, node);
+      finish(graph, node.outputs);
+    }
+    return std::move(program_);
   }
-}
 
-int32_t Compiler::add_function(const Graph& graph, const Node& node) {
-  const LaneLoops loops = lane_loops(*node.op);
-  const Lane lane = operand_lane(graph, node);
-  const LaneLoop loop = lane == Lane::kInt     ? loops.integers
-                        : lane == Lane::kTruth ? loops.truths
-                                               : loops.floats;
-  if (loop == nullptr) {
-    fail("{}: the CPU backend has no {} for {}", node.site.text(), node.op->name,
-         dtype_name(graph.type(node.inputs[0]).dtype));
-  }
-  program_.cost += node.op->element.cost;
-  const auto operand = [&](size_t i) {
-    return i < node.inputs.size() ? of(node.inputs[i]) : kNoSlot;
-  };
-  return emit(node.op, loop, operand(0), operand(1), operand(2));
-}
-
-TileProgram Compiler::compile(const Graph& graph, const Node& node) {
-  const bool fused = !node.bodies.empty();
-  const Graph& body = fused ? *node.bodies[0] : graph;
-  axes_ = graph.type(node.outputs[0]).axes;
-  const auto add_input = [&](ValueId value, size_t index) {
-    if (values_.contains(value)) return;
-    const Type& type = body.type(value);
-    lane_of(type.dtype);  // An Error for dtypes without lanes.
-    values_[value] = source({.index = static_cast<int32_t>(index),
-                             .dtype = type.dtype,
-                             .strides = strides_in(type, axes_)});
-  };
-  if (fused) {
-    for (size_t i = 0; i < body.inputs().size(); ++i) add_input(body.inputs()[i].value, i);
-    for (const Node& inner : body.nodes()) add_node(body, inner);
-    std::vector<ValueId> outputs;
-    for (const GraphOutput& output : body.outputs()) outputs.push_back(output.value);
-    finish(body, outputs);
-  } else {
-    for (size_t i = 0; i < node.inputs.size(); ++i) add_input(node.inputs[i], i);
-    add_node(graph, node);
-    finish(graph, node.outputs);
-  }
-  return std::move(program_);
-}
-
-void Compiler::finish(const Graph& graph, const std::vector<ValueId>& outputs) {
-  for (const ValueId output : outputs) {
-    const Type& type = graph.type(output);
-    CHECK(type.axes.size() == axes_.size(), "results of one loop have the same axes");
-    program_.results.push_back({of(output), type.dtype, strides_in(type, axes_), false});
-  }
-  const auto count = program_.instructions.size();
-  // The last instruction that reads an input.
-  size_t last_read = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const TileInstruction& code = program_.instructions[i];
-    for (const TileSource& input : program_.sources) {
-      if (code.a == input.slot || code.b == input.slot || code.c == input.slot) last_read = i;
+ private:
+  void add_node(const Graph& graph, const Node& node) {
+    const OpDef* const op = node.op;
+    const Type& type = graph.type(node.outputs[0]);
+    int32_t& result = values_[node.outputs[0]];
+    if (op == &kConstantOp) {
+      result = constant(lane_bits(node.attributes.get<double>("value"), type.dtype));
+    } else if (op == &kIotaOp) {
+      result = coordinate(node, type, 0);
+    } else if (op == &kCausalMaskOp) {
+      const int32_t query = coordinate(node, type, 0), key = coordinate(node, type, 1);
+      result = emit(&kLessEqualOp, lane_loops(kLessEqualOp).integers, key, query);
+    } else if (op == &kOneHotOp) {
+      const int32_t position = coordinate(node, type, type.rank() - 1);
+      result = emit(&kEqualOp, lane_loops(kEqualOp).integers, of(node.inputs[0]), position);
+      if (lane_of(type.dtype) == Lane::kInt) result = convert(Conversion::kFloatToInt, result);
+    } else if (op == &kBroadcastOp || op == &kStopGradientOp) {
+      result = of(node.inputs[0]);
+    } else if (op == &kCastOp) {
+      result = add_cast(of(node.inputs[0]), graph.type(node.inputs[0]).dtype, type.dtype);
+    } else if (op == &kScaleOp) {
+      const auto factor = static_cast<float>(node.attributes.get<double>("factor"));
+      result = emit(&kMulOp, lane_loops(kMulOp).floats, of(node.inputs[0]),
+                    constant(std::bit_cast<uint32_t>(factor)));
+      program_.cost += 1.0;
+    } else {
+      result = add_function(graph, node);
     }
   }
-  for (TileResult& result : program_.results) {
-    for (size_t i = last_read; i < count; ++i) {
-      result.in_place |= program_.instructions[i].result == result.slot;
-    }
-  }
-  place_slots();
-  collapse_space();
-}
 
-// Reuses the slots of dead values. Sources and results keep slots of their own.
-void Compiler::place_slots() {
-  const auto values = static_cast<size_t>(program_.slots);
-  std::vector<size_t> last_use(values, 0);
-  std::vector<bool> kept(values, false);
-  for (size_t i = 0; i < program_.instructions.size(); ++i) {
-    const TileInstruction& code = program_.instructions[i];
-    for (const int32_t slot : {code.a, code.b, code.c}) last_use[static_cast<size_t>(slot)] = i;
-  }
-  for (const TileSource& input : program_.sources) kept[static_cast<size_t>(input.slot)] = true;
-  for (const TileResult& result : program_.results) kept[static_cast<size_t>(result.slot)] = true;
-
-  std::vector<int32_t> place(values, -1), spare;
-  int32_t slots = 0;
-  for (size_t v = 0; v < values; ++v) {
-    if (kept[v]) place[v] = slots++;
-  }
-  for (size_t i = 0; i < program_.instructions.size(); ++i) {
-    TileInstruction& code = program_.instructions[i];
-    const std::array<int32_t, 3> operands = {code.a, code.b, code.c};
-    for (size_t o = 0; o < 3; ++o) {
-      const auto v = static_cast<size_t>(operands[o]);
-      const bool first = std::find(operands.begin(), operands.begin() + o, operands[o]) ==
-                         operands.begin() + static_cast<std::ptrdiff_t>(o);
-      if (first && !kept[v] && last_use[v] == i && place[v] >= 0) spare.push_back(place[v]);
+  int32_t add_function(const Graph& graph, const Node& node) {
+    const LaneLoops loops = lane_loops(*node.op);
+    const Lane lane = operand_lane(graph, node);
+    const LaneLoop loop = lane == Lane::kInt     ? loops.integers
+                          : lane == Lane::kTruth ? loops.truths
+                                                 : loops.floats;
+    if (loop == nullptr) {
+      fail("{}: the CPU backend has no {} for {}", node.site.text(), node.op->name,
+           dtype_name(graph.type(node.inputs[0]).dtype));
     }
-    const auto result = static_cast<size_t>(code.result);
-    code.a = place[static_cast<size_t>(code.a)];
-    code.b = place[static_cast<size_t>(code.b)];
-    code.c = place[static_cast<size_t>(code.c)];
-    if (place[result] < 0) {
-      if (spare.empty()) {
-        place[result] = slots++;
-      } else {
-        place[result] = spare.back();
-        spare.pop_back();
+    program_.cost += node.op->element.cost;
+    const auto operand = [&](size_t i) {
+      return i < node.inputs.size() ? of(node.inputs[i]) : kNoSlot;
+    };
+    return emit(node.op, loop, operand(0), operand(1), operand(2));
+  }
+
+  int32_t add_cast(int32_t from, DType source, DType target) {
+    const Lane have = lane_of(source), next = lane_of(target);
+    int32_t slot = from;
+    if (have == Lane::kInt && next == Lane::kFloat) slot = convert(Conversion::kIntToFloat, from);
+    if (have != Lane::kInt && next == Lane::kInt) slot = convert(Conversion::kFloatToInt, from);
+    if (have != next && next == Lane::kTruth) {
+      slot =
+          convert(have == Lane::kInt ? Conversion::kIntToTruth : Conversion::kFloatToTruth, from);
+    }
+    // The lane stays a 32-bit float but must have the rounded value.
+    if (target == DType::kBF16 && source != DType::kBF16)
+      slot = convert(Conversion::kRoundToBF16, slot);
+    return slot;
+  }
+
+  int32_t source(TileSource source) {
+    for (const TileSource& other : program_.sources) {
+      if (other.kind == source.kind && other.kind != TileSource::Kind::kInput &&
+          other.constant == source.constant && other.strides == source.strides) {
+        return other.slot;
       }
     }
-    code.result = place[result];
+    source.slot = program_.slots++;
+    program_.sources.push_back(std::move(source));
+    return program_.sources.back().slot;
   }
-  for (TileSource& input : program_.sources) {
-    input.slot = place[static_cast<size_t>(input.slot)];
-  }
-  for (TileResult& result : program_.results) {
-    result.slot = place[static_cast<size_t>(result.slot)];
-  }
-  program_.slots = slots;
-}
 
-void Compiler::collapse_space() {
-  std::vector<int64_t> sizes;
-  for (const Axis& axis : axes_) sizes.push_back(axis.size);
-  std::vector<Strides> strides;
-  for (const TileSource& input : program_.sources) strides.push_back(input.strides);
-  for (const TileResult& result : program_.results) strides.push_back(result.strides);
-  IterationSpace space = collapse(std::move(sizes), std::move(strides));
-  program_.sizes = std::move(space.sizes);
-  size_t next = 0;
-  for (TileSource& input : program_.sources) input.strides = std::move(space.operands[next++]);
-  for (TileResult& result : program_.results) result.strides = std::move(space.operands[next++]);
-}
+  int32_t constant(uint32_t bits) {
+    return source({.kind = TileSource::Kind::kConstant,
+                   .constant = bits,
+                   .strides = Strides(axes_.size(), 0)});
+  }
+
+  // The global position along an axis of a generator's result.
+  int32_t coordinate(const Node& node, const Type& type, int64_t axis) {
+    const std::string& name = type.axes[static_cast<size_t>(axis)].name;
+    Strides strides(axes_.size(), 0);
+    for (size_t d = 0; d < axes_.size(); ++d) strides[d] = axes_[d].name == name;
+    return source({.kind = TileSource::Kind::kCoordinate,
+                   .dtype = DType::kI32,
+                   .constant = static_cast<uint32_t>(origin_along(node.attributes, axis)),
+                   .strides = std::move(strides)});
+  }
+
+  // An instruction of fewer than three operands repeats the first. Returns the result's slot.
+  int32_t emit(const OpDef* op, LaneLoop loop, int32_t a, int32_t b = kNoSlot,
+               int32_t c = kNoSlot) {
+    program_.instructions.push_back(
+        {loop, op, program_.slots, a, b == kNoSlot ? a : b, c == kNoSlot ? a : c});
+    return program_.slots++;
+  }
+
+  int32_t convert(Conversion conversion, int32_t a) {
+    return emit(nullptr, conversion_loop(conversion), a);
+  }
+
+  int32_t of(ValueId id) const { return values_.at(id); }
+
+  void finish(const Graph& graph, const std::vector<ValueId>& outputs) {
+    for (const ValueId output : outputs) {
+      const Type& type = graph.type(output);
+      CHECK(type.axes.size() == axes_.size(), "results of one loop have the same axes");
+      program_.results.push_back({of(output), type.dtype, strides_in(type, axes_), false});
+    }
+    const auto count = program_.instructions.size();
+    // The last instruction that reads an input.
+    size_t last_read = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const TileInstruction& code = program_.instructions[i];
+      for (const TileSource& input : program_.sources) {
+        if (code.a == input.slot || code.b == input.slot || code.c == input.slot) last_read = i;
+      }
+    }
+    for (TileResult& result : program_.results) {
+      for (size_t i = last_read; i < count; ++i) {
+        result.in_place |= program_.instructions[i].result == result.slot;
+      }
+    }
+    place_slots();
+    collapse_space();
+  }
+
+  // Reuses the slots of dead values. Sources and results keep slots of their own.
+  void place_slots() {
+    constexpr size_t kAlways = std::numeric_limits<size_t>::max();
+    const auto at = [](auto& list, int32_t slot) -> auto& {
+      return list[static_cast<size_t>(slot)];
+    };
+    std::vector<size_t> last_use(static_cast<size_t>(program_.slots), 0);
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      const TileInstruction& code = program_.instructions[i];
+      for (const int32_t slot : {code.a, code.b, code.c}) at(last_use, slot) = i;
+    }
+    for (const TileSource& input : program_.sources) at(last_use, input.slot) = kAlways;
+    for (const TileResult& result : program_.results) at(last_use, result.slot) = kAlways;
+
+    std::vector<int32_t> place(last_use.size(), kNoSlot), spare;
+    int32_t slots = 0;
+    for (size_t v = 0; v < place.size(); ++v) {
+      if (last_use[v] == kAlways) place[v] = slots++;
+    }
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      TileInstruction& code = program_.instructions[i];
+      for (int32_t* const operand : {&code.a, &code.b, &code.c}) {
+        if (at(last_use, *operand) == i) {
+          spare.push_back(at(place, *operand));
+          at(last_use, *operand) = kAlways;  // Once, if several operands are the same.
+        }
+        *operand = at(place, *operand);
+      }
+      int32_t& result = at(place, code.result);
+      if (result == kNoSlot && spare.empty()) {
+        result = slots++;
+      } else if (result == kNoSlot) {
+        result = spare.back();
+        spare.pop_back();
+      }
+      code.result = result;
+    }
+    for (TileSource& input : program_.sources) input.slot = at(place, input.slot);
+    for (TileResult& result : program_.results) result.slot = at(place, result.slot);
+    program_.slots = slots;
+  }
+
+  void collapse_space() {
+    std::vector<Strides> strides;
+    for (const TileSource& input : program_.sources) strides.push_back(input.strides);
+    for (const TileResult& result : program_.results) strides.push_back(result.strides);
+    IterationSpace space = collapse(sizes_of(axes_), std::move(strides));
+    program_.sizes = std::move(space.sizes);
+    size_t next = 0;
+    for (TileSource& input : program_.sources) input.strides = std::move(space.operands[next++]);
+    for (TileResult& result : program_.results) result.strides = std::move(space.operands[next++]);
+  }
+
+  std::vector<Axis> axes_;
+  TileProgram program_;
+  std::map<ValueId, int32_t> values_;  // Slots, one for each value until place_slots.
+};
 
 class ElementwiseKernel final : public HostKernel {
  public:

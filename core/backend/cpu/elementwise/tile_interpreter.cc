@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // One tile at a time: sources are loaded into slots of lanes (or read in place where they have that
 // form), each instruction runs over all lanes, results are stored.
-#include "core/backend/cpu/elementwise/tile_interpreter.h"
-
 #include <algorithm>
-#include <cstring>
+#include <bit>
+#include <type_traits>
+
+#include "core/backend/cpu/elementwise/tile_program.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/elementwise/tile_interpreter.cc"
@@ -12,7 +13,6 @@
 #include <hwy/highway.h>
 
 #include "core/backend/cpu/elementwise/lane_functions-inl.h"
-#include "core/backend/cpu/simd_convert-inl.h"
 #include "core/base/error.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,79 +21,49 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // One row of `count` elements into lanes.
-void load_row(DType dtype, const std::byte* base, int64_t offset, int64_t stride, size_t count,
-              float* lanes) {
-  const auto at = [&](size_t i) { return offset + static_cast<int64_t>(i) * stride; };
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kI32: {
-      const float* const from = reinterpret_cast<const float*>(base);
-      if (stride == 1) {
-        std::memcpy(lanes, from + offset, count * sizeof(float));
-      } else if (stride == 0) {
-        std::fill_n(lanes, count, from[offset]);
-      } else {
-        for (size_t i = 0; i < count; ++i) lanes[i] = from[at(i)];
-      }
-      return;
+void load_row(DType dtype, const std::byte* base, int64_t offset, int64_t stride, int64_t count,
+              float* to) {
+  const auto load_as = [&](const auto* from) HWY_ATTR {
+    from += offset;
+    if (stride == 0) {
+      std::fill_n(to, count, static_cast<float>(*from));
+    } else if (stride == 1) {
+      for (int64_t i = 0; i < count; i += lanes())
+        store(load(from + i, count - i), to + i, count - i);
+    } else {
+      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i * stride]);
     }
-    case DType::kBF16: {
-      const BFloat16* const from = reinterpret_cast<const BFloat16*>(base);
-      if (stride == 0) {
-        std::fill_n(lanes, count, static_cast<float>(from[offset]));
-        return;
-      }
-      size_t i = 0;
-      if (stride == 1) {
-        const Floats d;
-        for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-          hn::StoreU(load_floats(d, from + offset + i), d, lanes + i);
-        }
-      }
-      for (; i < count; ++i) lanes[i] = static_cast<float>(from[at(i)]);
-      return;
-    }
-    case DType::kBool:
-      for (size_t i = 0; i < count; ++i) lanes[i] = base[at(i)] != std::byte{0} ? 1.0f : 0.0f;
-      return;
-    case DType::kU32:
-    case DType::kF64:
-      CHECK(false, "no lanes for this dtype");
+  };
+  if (dtype == DType::kBool) {
+    for (int64_t i = 0; i < count; ++i)
+      to[i] = base[offset + i * stride] != std::byte{0} ? 1.0f : 0.0f;
+  } else if (dtype == DType::kBF16) {
+    load_as(reinterpret_cast<const BFloat16*>(base));
+  } else {
+    CHECK(dtype == DType::kF32 || dtype == DType::kI32, "no lanes for {}", dtype_name(dtype));
+    load_as(reinterpret_cast<const float*>(base));
   }
 }
 
-void store_row(DType dtype, std::byte* base, int64_t offset, int64_t stride, size_t count,
-               const float* lanes) {
-  const auto at = [&](size_t i) { return offset + static_cast<int64_t>(i) * stride; };
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kI32: {
-      float* const to = reinterpret_cast<float*>(base);
-      if (stride == 1) {
-        std::memcpy(to + offset, lanes, count * sizeof(float));
-      } else {
-        for (size_t i = 0; i < count; ++i) to[at(i)] = lanes[i];
-      }
-      return;
+void store_row(DType dtype, std::byte* base, int64_t offset, int64_t stride, int64_t count,
+               const float* from) {
+  const auto store_as = [&](auto* to) HWY_ATTR {
+    using T = std::remove_pointer_t<decltype(to)>;
+    to += offset;
+    if (stride == 1) {
+      for (int64_t i = 0; i < count; i += lanes())
+        store(load(from + i, count - i), to + i, count - i);
+    } else {
+      for (int64_t i = 0; i < count; ++i) to[i * stride] = T(from[i]);
     }
-    case DType::kBF16: {
-      BFloat16* const to = reinterpret_cast<BFloat16*>(base);
-      size_t i = 0;
-      if (stride == 1) {
-        const Floats d;
-        for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-          store_floats(hn::LoadU(d, lanes + i), d, to + offset + i);
-        }
-      }
-      for (; i < count; ++i) to[at(i)] = BFloat16(lanes[i]);
-      return;
-    }
-    case DType::kBool:
-      for (size_t i = 0; i < count; ++i) base[at(i)] = std::byte{lanes[i] != 0.0f};
-      return;
-    case DType::kU32:
-    case DType::kF64:
-      CHECK(false, "no lanes for this dtype");
+  };
+  if (dtype == DType::kBool) {
+    for (int64_t i = 0; i < count; ++i) base[offset + i * stride] = std::byte{from[i] != 0.0f};
+  } else if (dtype == DType::kBF16) {
+    store_as(reinterpret_cast<BFloat16*>(base));
+  } else {
+    CHECK(dtype == DType::kF32 || dtype == DType::kI32, "no lanes for {}", dtype_name(dtype));
+    store_as(reinterpret_cast<float*>(base));
   }
 }
 
@@ -116,7 +86,7 @@ void fill_coordinates(const Strides& strides, int64_t first, int64_t rows, int64
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
       const auto value = static_cast<int32_t>(first + r * by_row + c * by_column);
-      std::memcpy(lanes + r * columns + c, &value, sizeof(value));
+      lanes[r * columns + c] = std::bit_cast<float>(value);
     }
   }
 }
@@ -127,8 +97,7 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
                          std::span<const std::byte* const> inputs,
                          std::span<std::byte* const> outputs, float* memory) {
   const size_t rank = program.sizes.size();
-  const int64_t columns = rank > 0 ? program.sizes[rank - 1] : 1;
-  const int64_t rows = rank > 1 ? program.sizes[rank - 2] : 1;
+  const int64_t columns = program.columns(), rows = program.rows();
   const int64_t column_tiles = (columns + grid.columns - 1) / grid.columns;
   const int64_t row_tiles = (rows + grid.rows - 1) / grid.rows;
 
@@ -140,15 +109,12 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
   for (size_t s = 0; s < static_cast<size_t>(program.slots); ++s) {
     home[s] = slots[s] = memory + static_cast<int64_t>(s) * grid.capacity;
   }
-  const auto capacity = static_cast<size_t>(grid.capacity);
   for (const TileSource& source : program.sources) {
     float* const lanes = home[source.slot];
     if (source.kind == TileSource::Kind::kConstant) {
-      float value = 0.0f;
-      std::memcpy(&value, &source.constant, sizeof(value));
-      std::fill_n(lanes, capacity, value);
+      std::fill_n(lanes, grid.capacity, std::bit_cast<float>(source.constant));
     } else if (source.kind == TileSource::Kind::kInput && everywhere_same(source.strides)) {
-      load_row(source.dtype, inputs[static_cast<size_t>(source.index)], 0, 0, capacity, lanes);
+      load_row(source.dtype, inputs[static_cast<size_t>(source.index)], 0, 0, grid.capacity, lanes);
     }
   }
 
@@ -175,7 +141,7 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
       position[d - 2] = rest % program.sizes[d - 2];
       rest /= program.sizes[d - 2];
     }
-    const auto count = static_cast<size_t>(tile_rows * tile_columns);
+    const int64_t count = tile_rows * tile_columns;
 
     for (const TileSource& source : program.sources) {
       float* const lanes = home[source.slot];
@@ -199,8 +165,7 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
       }
       for (int64_t r = 0; r < tile_rows; ++r) {
         load_row(source.dtype, base, first + r * row_stride(source.strides),
-                 column_stride(source.strides), static_cast<size_t>(tile_columns),
-                 lanes + r * tile_columns);
+                 column_stride(source.strides), tile_columns, lanes + r * tile_columns);
       }
     }
 
@@ -227,8 +192,7 @@ void run_tiles_on_target(const TileProgram& program, const TileGrid& grid, Range
       }
       for (int64_t r = 0; r < tile_rows; ++r) {
         store_row(result.dtype, outputs[i], first + r * row_stride(result.strides),
-                  column_stride(result.strides), static_cast<size_t>(tile_columns),
-                  lanes + r * tile_columns);
+                  column_stride(result.strides), tile_columns, lanes + r * tile_columns);
       }
     }
   }
@@ -248,8 +212,8 @@ HWY_EXPORT(conversion_loop_on_target);
 namespace {
 
 // An op without vector code. Instructions repeat the first operand in place of those an op lacks.
-void run_scalar(const TileInstruction& code, float* const* slots, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
+void run_scalar(const TileInstruction& code, float* const* slots, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
     const double x[] = {slots[code.a][i], slots[code.b][i], slots[code.c][i]};
     slots[code.result][i] = static_cast<float>(code.op->element.apply(x));
   }
@@ -268,24 +232,16 @@ LaneLoop conversion_loop(Conversion conversion) {
   return HWY_DYNAMIC_DISPATCH(conversion_loop_on_target)(conversion);
 }
 
-int64_t TileProgram::elements() const {
-  int64_t product = 1;
-  for (const int64_t size : sizes) product *= size;
-  return product;
-}
-
 TileGrid make_tile_grid(const TileProgram& program) {
   // All slots together fit well inside the first-level cache.
   constexpr int64_t kBytes = 24 * 1024;
   const int64_t room = kBytes / 4 / std::max<int32_t>(1, program.slots);
   TileGrid grid;
   grid.capacity = std::clamp<int64_t>(room / 64 * 64, 128, 1024);
-  const size_t rank = program.sizes.size();
-  const int64_t columns = rank > 0 ? program.sizes[rank - 1] : 1;
-  const int64_t rows = rank > 1 ? program.sizes[rank - 2] : 1;
+  const int64_t columns = program.columns(), rows = program.rows();
   grid.columns = std::min(columns, grid.capacity);
   grid.rows = columns <= grid.capacity ? std::clamp<int64_t>(grid.capacity / columns, 1, rows) : 1;
-  grid.tiles = program.elements() / (rows * columns) * ((rows + grid.rows - 1) / grid.rows) *
+  grid.tiles = product(program.sizes) / (rows * columns) * ((rows + grid.rows - 1) / grid.rows) *
                ((columns + grid.columns - 1) / grid.columns);
   return grid;
 }

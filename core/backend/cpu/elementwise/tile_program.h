@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile program computes an elementwise node, or the body of a fused node, a few hundred elements
 // at a time, so that intermediate values stay in the first-level cache. elementwise.cc compiles
-// programs, tile_interpreter.h runs them.
+// programs; run_tiles() interprets them with the widest vectors that the processor has.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/backend/cpu/iteration_space.h"
+#include "core/backend/cpu/thread_pool.h"
 #include "core/graph/op.h"
 
 namespace tessera {
@@ -17,7 +19,7 @@ struct TileInstruction;
 
 // Runs one instruction on `count` lanes of each slot. A lane has 32 bits: a float, an integer, or a
 // truth value as the float 0 or 1.
-using LaneLoop = void (*)(const TileInstruction& code, float* const* slots, size_t count);
+using LaneLoop = void (*)(const TileInstruction& code, float* const* slots, int64_t count);
 
 struct TileInstruction {
   LaneLoop loop = nullptr;
@@ -61,8 +63,30 @@ struct TileProgram {
   std::vector<TileInstruction> instructions;
   std::vector<TileResult> results;
   int32_t slots = 0;
-  int64_t elements() const;
   double cost = 0.0;  // Of one element, in units of an addition.
+
+  // The sizes of the last two dimensions; 1 where the space lacks them.
+  int64_t columns() const { return sizes.empty() ? 1 : sizes.back(); }
+  int64_t rows() const { return sizes.size() < 2 ? 1 : sizes[sizes.size() - 2]; }
 };
+
+// The loops of an elementwise op and of a conversion, for the vectors in use.
+LaneLoops lane_loops(const OpDef& op);
+LaneLoop conversion_loop(Conversion conversion);
+
+// How an iteration space is divided into tiles: several whole rows of the last dimension if they
+// fit, else parts of one row.
+struct TileGrid {
+  int64_t capacity = 0;  // Elements of a tile, at most.
+  int64_t rows = 1;
+  int64_t columns = 1;
+  int64_t tiles = 0;
+};
+TileGrid make_tile_grid(const TileProgram& program);
+
+// Runs tiles [range). `slots` holds program.slots * grid.capacity lanes of the calling thread.
+void run_tiles(const TileProgram& program, const TileGrid& grid, Range range,
+               std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+               float* slots);
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The microkernel of AMX: 32 × 32 sums in four tiles, from two tiles of A and two tiles of B, which
 // hold pairs of bf16. `Tiles` is the tile instructions: those of the processor
-// (amx_microkernel.cc), or an emulation that tests this code on any machine
+// (microkernels.cc), or an emulation that tests this code on any machine
 // (tests/support/emulated_tiles.h).
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "core/backend/cpu/gemm/gemm_kernels.h"
-#include "core/backend/cpu/reduction/reduce_rows.h"
+#include "core/backend/cpu/reduction.h"
 #include "core/base/dtype.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/cpu/data_movement/strided_copy.h"
+#include "core/backend/cpu/iteration_space.h"
 #include "core/backend/cpu/registry.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
@@ -19,25 +19,13 @@ namespace {
 
 using Group = std::vector<Axis>;  // The axes of one role: batch, m, n or k.
 
-std::vector<int64_t> sizes_of(const Group& group) {
-  std::vector<int64_t> sizes;
-  for (const Axis& axis : group) sizes.push_back(axis.size);
-  return sizes;
-}
-
-int64_t elements_of(const Group& group) {
-  int64_t product = 1;
-  for (const Axis& axis : group) product *= axis.size;
-  return product;
-}
+int64_t elements_of(const Group& group) { return product(sizes_of(group)); }
 
 // Strides of `type` along a group of its axes.
 Strides strides_of(const Type& type, const Group& group) {
   Strides strides;
   const Strides all = strides_in(type, type.axes);
-  for (const Axis& axis : group) {
-    strides.push_back(all[static_cast<size_t>(type.find(axis.name))]);
-  }
+  for (const Axis& axis : group) strides.push_back(all[static_cast<size_t>(type.find(axis.name))]);
   return strides;
 }
 
@@ -65,13 +53,6 @@ std::optional<MatrixLayout> matrix_layout(const Type& type, const Group& rows,
   return std::nullopt;
 }
 
-Group joined_groups(const Group& a, const Group& b, const Group& c) {
-  Group all = a;
-  all.insert(all.end(), b.begin(), b.end());
-  all.insert(all.end(), c.begin(), c.end());
-  return all;
-}
-
 // An operand in place, or packed in the order batch, rows, columns.
 struct Placed {
   MatrixLayout layout;
@@ -85,13 +66,14 @@ Placed place(const Type& type, const Group& batch, const Group& rows, const Grou
   if (layout && !(is_result && layout->transposed)) {
     return {*layout, strides_of(type, batch), std::nullopt};
   }
-  const Group order = joined_groups(batch, rows, columns);
+  Group order = batch;
+  order.insert(order.end(), rows.begin(), rows.end());
+  order.insert(order.end(), columns.begin(), columns.end());
   const Type packed = make_type(type.dtype, order);
   const Strides here = strides_of(type, order), there = strides_of(packed, order);
-  const int64_t column_count = elements_of(columns);
   std::vector<Strides> strides = {here, there};
   if (is_result) std::swap(strides[0], strides[1]);
-  return {{column_count, false},
+  return {{elements_of(columns), false},
           strides_of(packed, batch),
           Packing{collapse(sizes_of(order), std::move(strides)), type.elements()}};
 }
@@ -101,10 +83,6 @@ Placed place(const Type& type, const Group& batch, const Group& rows, const Grou
 Contraction make_contraction(const Graph& graph, const Node& node) {
   const Type &x = graph.type(node.inputs[0]), &y = graph.type(node.inputs[1]);
   const Type& result = graph.type(node.outputs[0]);
-  if (x.dtype != DType::kF32 && x.dtype != DType::kBF16) {
-    fail("{}: einsum multiplies f32 and bf16, not {}; cast {}", node.site.text(),
-         dtype_name(x.dtype), graph.describe(node.inputs[0]));
-  }
   Group batch, m, n, k;
   for (const Axis& axis : result.axes) {
     const bool in_x = x.has(axis.name), in_y = y.has(axis.name);
@@ -132,7 +110,7 @@ Contraction make_contraction(const Graph& graph, const Node& node) {
                        .a = left.layout,
                        .b = right.layout,
                        .c_leading = out.layout.leading,
-                       .input = x.dtype,
+                       .input = vector_dtype(graph, node, 0),
                        .output = result.dtype};
   contraction.batch = collapse(sizes_of(batch), {left.batch, right.batch, out.batch});
   contraction.pack_a = left.packing;

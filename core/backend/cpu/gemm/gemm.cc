@@ -2,10 +2,9 @@
 #include "core/backend/cpu/gemm/gemm.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
-#include "core/backend/cpu/cpu_features.h"
-#include "core/backend/cpu/gemm/gemm_kernels.h"
+#include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
 
 namespace tessera {
@@ -35,39 +34,12 @@ int64_t even_part(int64_t count, int64_t most, int64_t grain) {
   return std::min(rounded_up(ceil_div(count, parts), grain), rounded_up(most, grain));
 }
 
-const GemmKernels& kernels_of(GemmPath path) {
-  switch (path) {
-    case GemmPath::kF32:
-      return f32_kernels();
-    case GemmPath::kWidenedBf16:
-      return widened_bf16_kernels();
-    case GemmPath::kBf16Pairs:
-      return bf16_pair_kernels();
-    case GemmPath::kBf16Tiles:
-      return amx_kernels();
-  }
-  return f32_kernels();
-}
-
 }  // namespace
 
-// Prefetch the blocks that are packed after those that are multiplied.
-struct Gemm::Prefetchers {
-  Prefetcher a, b;
-};
-
 std::string_view path_name(GemmPath path) {
-  switch (path) {
-    case GemmPath::kF32:
-      return "f32";
-    case GemmPath::kWidenedBf16:
-      return "bf16 widened to f32";
-    case GemmPath::kBf16Pairs:
-      return "bf16 pairs";
-    case GemmPath::kBf16Tiles:
-      return "bf16 tiles";
-  }
-  return "";
+  constexpr std::array<std::string_view, 4> kNames = {"f32", "bf16 widened to f32", "bf16 pairs",
+                                                      "bf16 tiles"};
+  return kNames[static_cast<size_t>(path)];
 }
 
 std::vector<GemmPath> gemm_paths(DType input) {
@@ -80,7 +52,7 @@ std::vector<GemmPath> gemm_paths(DType input) {
 
 GemmPath gemm_path(DType input) { return gemm_paths(input).back(); }
 
-Gemm::Gemm(const GemmShape& shape, GemmPath path) : Gemm(shape, kernels_of(path)) {
+Gemm::Gemm(const GemmShape& shape, GemmPath path) : Gemm(shape, gemm_kernels(path)) {
   CHECK((path == GemmPath::kF32) == (shape.input == DType::kF32));
 }
 
@@ -250,23 +222,16 @@ void Gemm::run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk
 }
 
 PackSource Gemm::a_source(const std::byte* a, int64_t row, int64_t rows, Depth depth) const {
-  const MatrixLayout& layout = shape_.a;
-  const int64_t begin =
-      layout.transposed ? depth.begin * layout.leading + row : row * layout.leading + depth.begin;
-  return {.data = a + begin * dtype_bytes(shape_.input),
-          .stride = layout.leading,
-          .rows = rows,
-          .depth = depth.size};
+  const auto [leading, transposed] = shape_.a;
+  const int64_t begin = transposed ? depth.begin * leading + row : row * leading + depth.begin;
+  return {a + begin * dtype_bytes(shape_.input), leading, rows, depth.size};
 }
 
 PackSource Gemm::b_source(const std::byte* b, int64_t column, int64_t columns, Depth depth) const {
-  const MatrixLayout& layout = shape_.b;
-  const int64_t begin = layout.transposed ? column * layout.leading + depth.begin
-                                          : depth.begin * layout.leading + column;
-  return {.data = b + begin * dtype_bytes(shape_.input),
-          .stride = layout.leading,
-          .rows = columns,
-          .depth = depth.size};
+  const auto [leading, transposed] = shape_.b;
+  const int64_t begin =
+      transposed ? column * leading + depth.begin : depth.begin * leading + column;
+  return {b + begin * dtype_bytes(shape_.input), leading, columns, depth.size};
 }
 
 Prefetcher Gemm::prefetcher_of(const PackSource& source, bool column_major, int64_t tiles) const {

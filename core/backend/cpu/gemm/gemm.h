@@ -12,20 +12,16 @@
 #include <string_view>
 #include <vector>
 
+#include "core/backend/cpu/gemm/gemm_kernels.h"
 #include "core/base/dtype.h"
 
 namespace tessera {
-
-struct PackSource;
-struct GemmKernels;
-class Prefetcher;
 
 // How a matrix is stored: row-major with `leading` elements from row to row, or transposed, with
 // `leading` from column to column.
 struct MatrixLayout {
   int64_t leading = 0;
   bool transposed = false;
-  bool operator==(const MatrixLayout&) const = default;
 };
 
 // A is m×k, B is k×n, C is m×n and row-major. Accumulates in f32.
@@ -35,15 +31,8 @@ struct GemmShape {
   int64_t c_leading = 0;
   DType input = DType::kF32;   // f32 or bf16.
   DType output = DType::kF32;  // f32, or bf16 if the input is.
-  bool operator==(const GemmShape&) const = default;
 };
 
-enum class GemmPath {
-  kF32,          // Fused multiply-adds of f32.
-  kWidenedBf16,  // The same; bf16 is widened while it is packed.
-  kBf16Pairs,    // vdpbf16ps; level avx512_bf16.
-  kBf16Tiles,    // tdpbf16ps; level amx.
-};
 std::string_view path_name(GemmPath path);
 
 // The path for operands of this dtype at cpu_level().
@@ -73,7 +62,10 @@ class Gemm {
   struct Depth {
     int64_t begin = 0, size = 0;
   };
-  struct Prefetchers;
+  // Prefetch the blocks that are packed after those that are multiplied.
+  struct Prefetchers {
+    Prefetcher a, b;
+  };
   struct Scratch {
     float* a = nullptr;
     float* b = nullptr;
@@ -91,6 +83,7 @@ class Gemm {
                    const Scratch& scratch) const;
   void run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk,
                  Prefetchers& prefetchers, const Scratch& scratch) const;
+  // Rows of A, or columns of B.
   PackSource a_source(const std::byte* a, int64_t row, int64_t rows, Depth depth) const;
   PackSource b_source(const std::byte* b, int64_t column, int64_t columns, Depth depth) const;
   int64_t tiles_of(int64_t rows, int64_t columns) const;

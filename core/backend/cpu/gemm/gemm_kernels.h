@@ -128,12 +128,16 @@ struct GemmKernels {
   void (*multiply_skinny)(const SkinnyGemm& gemm) = nullptr;
 };
 
-const GemmKernels& f32_kernels();
-const GemmKernels& widened_bf16_kernels();  // bf16 in memory, multiplied as f32.
-const GemmKernels& bf16_pair_kernels();     // vdpbf16ps; level avx512_bf16.
-const GemmKernels& amx_kernels();           // tdpbf16ps; level amx.
+enum class GemmPath {
+  kF32,          // Fused multiply-adds of f32.
+  kWidenedBf16,  // The same; bf16 is widened while it is packed.
+  kBf16Pairs,    // vdpbf16ps; level avx512_bf16.
+  kBf16Tiles,    // tdpbf16ps; level amx.
+};
+// Without `multiply` where the processor lacks the instructions.
+const GemmKernels& gemm_kernels(GemmPath path);
 
-// The packing of amx_kernels(), which any processor can run; `multiply` is null.
+// The packing of kBf16Tiles, which any processor can run; `multiply` is null.
 GemmKernels amx_packing();
 
 }  // namespace tessera

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The microkernels of f32 and of bf16 pairs. A tile of R rows by N vectors keeps its sums in
-// registers over a whole block of k. Each word of k is a rank-1 update: N vectors of B are loaded
-// and each is multiplied by R broadcast words of A. The tile is as large as the registers allow,
-// 12 × 2 of the 32 of AVX-512 and 6 × 2 of 16, so that the multipliers limit it and not the loads.
+// The microkernels of f32 and of bf16 pairs, and those of AMX for its processor. A tile of R rows
+// by N vectors keeps its sums in registers over a whole block of k. Each word of k is a rank-1
+// update: N vectors of B are loaded and each is multiplied by R broadcast words of A. The tile is
+// as large as the registers allow, 12 × 2 of the 32 of AVX-512 and 6 × 2 of 16, so that the
+// multipliers limit it and not the loads.
+#include <array>
+
+#include "core/backend/cpu/gemm/amx_microkernel.h"
 #include "core/backend/cpu/gemm/gemm_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -146,36 +150,42 @@ void multiply(const PackedBlocks& blocks) {
   }
 }
 
-template <class Format>
+template <class Format, int64_t kMultiple>
 void pack_a(const PackSource& source, float* to) {
-  pack_rows<Format, 1>(source, kRowWords, to);
+  pack_rows<Format, kMultiple>(source, kRowWords, to);
 }
 template <class Format>
 void pack_a_transposed(const PackSource& source, float* to) {
   pack_columns_to_panels<Format, kPanelRows, 1>(source, kPanelRows * kRowWords, to);
 }
-template <class Format>
-void pack_b_transposed(const PackSource& source, float* to) {
-  pack_rows_to_panels<Format, kPanelColumns, 1>(source, to);
-}
-template <class Format>
+template <class Format, int64_t kWidth, int64_t kMultiple>
 void pack_b(const PackSource& source, float* to) {
-  const int64_t words = words_of(source.depth, Format::kDepth, 1);
-  pack_columns_to_panels<Format, kPanelColumns, 1>(source, words * kPanelColumns, to);
+  const int64_t words = words_of(source.depth, Format::kDepth, kMultiple);
+  pack_columns_to_panels<Format, kWidth, kMultiple>(source, words * kWidth, to);
 }
 
 template <class Format, class Multiply>
-GemmKernels kernels() {
+GemmKernels vector_kernels() {
   return {.rows = kPanelRows,
           .columns = kPanelColumns,
           .word_depth = Format::kDepth,
-          .pack_a = pack_a<Format>,
-          .pack_b_transposed = pack_b_transposed<Format>,
+          .pack_a = pack_a<Format, 1>,
+          .pack_b_transposed = pack_rows_to_panels<Format, kPanelColumns, 1>,
           .pack_a_transposed = pack_a_transposed<Format>,
-          .pack_b = pack_b<Format>,
+          .pack_b = pack_b<Format, kPanelColumns, 1>,
           .multiply = multiply<Multiply>,
           .pack_skinny = pack_rows<Format, 1>,
           .multiply_skinny = multiply_skinny<Format, Multiply>};
+}
+
+GemmKernels VectorKernels(GemmPath path) {
+  if (path == GemmPath::kF32) return vector_kernels<F32Format, MultiplyF32>();
+  if (path == GemmPath::kWidenedBf16) return vector_kernels<WidenedBf16Format, MultiplyF32>();
+#if HWY_TARGET <= HWY_AVX3
+  return vector_kernels<Bf16PairFormat, MultiplyPairs>();
+#else
+  return {};
+#endif
 }
 
 GemmKernels AmxPacking() {
@@ -184,25 +194,12 @@ GemmKernels AmxPacking() {
           .columns = kAmxPanel,
           .word_depth = Format::kDepth,
           .word_multiple = kAmxTile,
-          .pack_a = [](const PackSource& source, float* to)
-                        HWY_ATTR { pack_rows<Format, kAmxTile>(source, kRowWords, to); },
+          .pack_a = pack_a<Format, kAmxTile>,
           .pack_b_transposed = pack_rows_to_panels<Format, kAmxPanel, kAmxTile>,
           .pack_a_transposed = pack_columns_to_rows<Format, kAmxTile>,
-          .pack_b =
-              [](const PackSource& source, float* to) HWY_ATTR {
-                const int64_t words = words_of(source.depth, Format::kDepth, kAmxTile);
-                pack_columns_to_panels<Format, kAmxPanel, kAmxTile>(source, words * kAmxPanel, to);
-              },
+          .pack_b = pack_b<Format, kAmxPanel, kAmxTile>,
           .transposed_a_order = PackedOrder::kRowMajor};
 }
-
-GemmKernels F32Kernels() { return kernels<F32Format, MultiplyF32>(); }
-GemmKernels WidenedBf16Kernels() { return kernels<WidenedBf16Format, MultiplyF32>(); }
-#if HWY_TARGET <= HWY_AVX3
-GemmKernels Bf16PairKernels() { return kernels<Bf16PairFormat, MultiplyPairs>(); }
-#else
-GemmKernels Bf16PairKernels() { return {}; }
-#endif
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -212,28 +209,74 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera {
 namespace {
-HWY_EXPORT(F32Kernels);
-HWY_EXPORT(WidenedBf16Kernels);
-HWY_EXPORT(Bf16PairKernels);
+
+HWY_EXPORT(VectorKernels);
 HWY_EXPORT(AmxPacking);
+
+// The tile instructions of AMX (Intel, "Architecture Instruction Set Extensions", chapter on AMX).
+// Assembly, because the intrinsics exist only in functions compiled for AMX.
+#if defined(__x86_64__)
+struct AmxTiles {
+  // Palette 1: each of the eight tiles has 16 rows of 64 bytes.
+  static void configure() {
+    struct alignas(64) Configuration {
+      uint8_t palette = 1;
+      uint8_t start_row = 0;
+      uint8_t reserved[14] = {};
+      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    };
+    static_assert(sizeof(Configuration) == 64);
+    static const Configuration configuration;
+    __asm__ volatile("ldtilecfg %0" : : "m"(configuration));
+  }
+  static void release() { __asm__ volatile("tilerelease"); }
+
+  template <int kTile>
+  static void zero() {
+    __asm__ volatile("tilezero %%tmm%c0" : : "i"(kTile));
+  }
+  template <int kTile>
+  static void load(const float* from, int64_t stride) {
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2"
+                     :
+                     : "r"(from), "r"(stride), "i"(kTile)
+                     : "memory");
+  }
+  template <int kTile>
+  static void store(float* to, int64_t stride) {
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)"
+                     :
+                     : "r"(to), "r"(stride), "i"(kTile)
+                     : "memory");
+  }
+  // sums += A·B, of pairs of bf16.
+  template <int kSums, int kA, int kB>
+  static void multiply_add() {
+    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kA), "i"(kB));
+  }
+};
+#endif
+
+GemmKernels make_kernels(GemmPath path) {
+  if (path != GemmPath::kBf16Tiles) return HWY_DYNAMIC_DISPATCH(VectorKernels)(path);
+  GemmKernels kernels = amx_packing();
+#if defined(__x86_64__)
+  kernels.multiply = amx_multiply<AmxTiles>;
+#endif
+  return kernels;
+}
+
 }  // namespace
 
-const GemmKernels& f32_kernels() {
-  static const GemmKernels kernels = HWY_DYNAMIC_DISPATCH(F32Kernels)();
-  return kernels;
-}
-
-const GemmKernels& widened_bf16_kernels() {
-  static const GemmKernels kernels = HWY_DYNAMIC_DISPATCH(WidenedBf16Kernels)();
-  return kernels;
-}
-
-const GemmKernels& bf16_pair_kernels() {
-  static const GemmKernels kernels = HWY_DYNAMIC_DISPATCH(Bf16PairKernels)();
-  return kernels;
-}
-
 GemmKernels amx_packing() { return HWY_DYNAMIC_DISPATCH(AmxPacking)(); }
+
+const GemmKernels& gemm_kernels(GemmPath path) {
+  static const std::array<GemmKernels, 4> kernels = {
+      make_kernels(GemmPath::kF32), make_kernels(GemmPath::kWidenedBf16),
+      make_kernels(GemmPath::kBf16Pairs), make_kernels(GemmPath::kBf16Tiles)};
+  return kernels[static_cast<size_t>(path)];
+}
 
 }  // namespace tessera
 #endif  // HWY_ONCE

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/hparams/text.h"
+
+#include <algorithm>
+#include <map>
+
+#include <toml++/toml.h>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+class Writer {
+ public:
+  std::string take() { return std::move(text_); }
+
+  void heading(std::string_view lines) {
+    while (!lines.empty()) {
+      const size_t end = std::min(lines.find('\n'), lines.size());
+      text_ += fmt::format("# {}\n", lines.substr(0, end));
+      lines.remove_prefix(std::min(end + 1, lines.size()));
+    }
+  }
+
+  // Writes the values of a table, then its sections.
+  void body(const Tree& table, const std::string& path) {
+    if (table.is_template)
+      line("type", quoted_text(table.class_name), table.provenance, table.is_default);
+    for (size_t i = 0; i < table.items.size(); ++i)
+      if (!is_section(table.items[i])) value(table.keys[i], table.items[i]);
+    for (size_t i = 0; i < table.items.size(); ++i)
+      if (is_section(table.items[i])) section(table.items[i], join_path(path, table.keys[i]));
+  }
+
+ private:
+  // Structs in a Field (a dtype policy, say) are written inline.
+  static bool is_section(const Tree& item) {
+    if (item.is_list())
+      return std::any_of(item.items.begin(), item.items.end(),
+                         [](const Tree& element) { return element.is_template; });
+    if (!item.is_table()) return false;
+    return item.is_template || item.role == Tree::Role::kPlain;
+  }
+
+  void section(const Tree& item, const std::string& path) {
+    if (item.is_list()) {
+      for (const Tree& element : item.items) {
+        text_ += fmt::format("\n[[{}]]\n", path);
+        body(element, path);
+      }
+      return;
+    }
+    text_ += fmt::format("\n[{}]\n", path);
+    body(item, path);
+  }
+
+  void value(std::string_view key, const Tree& item) {
+    const std::string name = join_path("", key);
+    if (!item.is_set()) {
+      // A field unset by default needs only a comment; one unset explicitly must be read back.
+      if (item.is_default) {
+        text_ += fmt::format("# {} is {}unset\n", name,
+                             item.role == Tree::Role::kRequired ? "required and " : "");
+      } else {
+        line(name, "{}", {Origin::kExperiment, {}, "unset"}, false);
+      }
+    } else if (item.provenance.origin == Origin::kInherited) {
+      text_ += "# ";
+      line(name, item.value_text(), item.provenance, false);
+    } else {
+      line(name, item.value_text(), item.provenance, item.is_default);
+    }
+  }
+
+  void line(std::string_view key, std::string_view value, const Provenance& provenance,
+            bool is_default) {
+    std::string comment = is_default ? "" : provenance.text();
+    for (char& c : comment)
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+    const std::string setting = fmt::format("{} = {}", key, value);
+    // An inherited value is preceded by "# ".
+    const int width = provenance.origin == Origin::kInherited ? 38 : 40;
+    text_ +=
+        comment.empty() ? setting + "\n" : fmt::format("{:<{}}  # {}\n", setting, width, comment);
+  }
+
+  std::string text_;
+};
+
+Tree from_node(const toml::node& node, const Provenance& provenance) {
+  Tree tree;
+  if (const auto* table = node.as_table()) {
+    tree = Tree::table();
+    for (const auto& [key, item] : *table) tree.add(key.str(), from_node(item, provenance));
+  } else if (const auto* array = node.as_array()) {
+    tree = Tree::list();
+    for (const toml::node& item : *array) tree.items.push_back(from_node(item, provenance));
+  } else if (const auto* text = node.as_string()) {
+    tree = Tree::of(std::string_view(text->get()));
+  } else if (const auto* integer = node.as_integer()) {
+    tree = Tree::of(integer->get());
+  } else if (const auto* number = node.as_floating_point()) {
+    tree = Tree::of(number->get());
+  } else if (const auto* boolean = node.as_boolean()) {
+    tree = Tree::of(boolean->get());
+  } else {
+    fail("{}:{}: a configuration cannot contain dates and times; write a string", provenance.note,
+         node.source().begin.line);
+  }
+  tree.provenance = provenance;
+  return tree;
+}
+
+toml::table parse(std::string_view text, std::string_view name) {
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    fail("{}:{}: {}", name, error.source().begin.line, error.description());
+  }
+}
+
+struct Line {
+  std::string path;
+  std::string value;
+  std::string origin;
+};
+
+// Printed on one line: plain values, lists unless of templates, and structs in a Field, which are
+// set and inherited as a whole.
+bool is_leaf(const Tree& tree) {
+  if (tree.is_list())
+    return std::none_of(tree.items.begin(), tree.items.end(),
+                        [](const Tree& item) { return item.is_template; });
+  if (!tree.is_table()) return true;
+  return !tree.is_template && (tree.items.empty() || tree.role != Tree::Role::kPlain);
+}
+
+void flatten(const Tree& tree, const std::string& path, std::vector<Line>& lines) {
+  const std::string origin =
+      tree.is_default || (!tree.is_set() && tree.provenance.origin == Origin::kDefault)
+          ? "default"
+          : tree.provenance.text();
+  if (is_leaf(tree)) {
+    const bool required = tree.role == Tree::Role::kRequired && !tree.is_set();
+    lines.push_back({path, required ? "unset (required)" : tree.value_text(), origin});
+    return;
+  }
+  if (tree.is_template) lines.push_back({path, tree.class_name, origin});
+  for (size_t i = 0; i < tree.items.size(); ++i)
+    flatten(tree.items[i], tree.item_path(path, i), lines);
+}
+
+std::vector<Line> flat(const Tree& tree) {
+  std::vector<Line> lines;
+  flatten(resolved(tree), "", lines);
+  return lines;
+}
+
+}  // namespace
+
+std::string to_toml(const Tree& tree, std::string_view heading) {
+  Writer writer;
+  writer.heading(heading);
+  writer.body(resolved(tree), "");
+  return writer.take();
+}
+
+Tree parse_toml(std::string_view text, std::string_view name) {
+  return from_node(parse(text, name), {Origin::kFile, {}, std::string(name)});
+}
+
+Tree parse_toml_value(std::string_view text, const Provenance& provenance) {
+  const toml::table table = parse(fmt::format("value = {}", text), text);
+  if (table.size() != 1) fail("{}: expected one value", text);
+  return from_node(*table.get("value"), provenance);
+}
+
+std::string describe(const Tree& tree) {
+  const std::vector<Line> lines = flat(tree);
+  size_t width = 0;
+  for (const Line& line : lines) width = std::max(width, line.path.size() + 3 + line.value.size());
+  width = std::min<size_t>(width, 72);
+  std::string text;
+  for (const Line& line : lines)
+    text += fmt::format("{:<{}}  # {}\n", line.path + " = " + line.value, width, line.origin);
+  return text;
+}
+
+std::vector<std::string> diff(const Tree& before, const Tree& after) {
+  struct Change {
+    std::string before = "absent", after = "absent";
+  };
+  std::map<std::string, Change> changes;
+  std::vector<std::string> paths;  // Those of `after`, then those that only `before` has.
+  for (const Line& line : flat(after)) {
+    changes[line.path].after = line.value;
+    paths.push_back(line.path);
+  }
+  for (const Line& line : flat(before)) {
+    if (!changes.contains(line.path)) paths.push_back(line.path);
+    changes[line.path].before = line.value;
+  }
+  std::vector<std::string> differences;
+  for (const std::string& path : paths)
+    if (const Change& change = changes[path]; change.before != change.after)
+      differences.push_back(fmt::format("{}: {} -> {}", path, change.before, change.after));
+  return differences;
+}
+
+}  // namespace tessera

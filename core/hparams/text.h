@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// A configuration as text: TOML, which has the origin of each value in comments and reads back to
+// exactly the same configuration, a listing, and the differences between two configurations.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hparams/tree.h"
+
+namespace tessera {
+
+// `heading` becomes comment lines at the top. Inherited values are written as comments, so that
+// they are inherited again on reading.
+std::string to_toml(const Tree& tree, std::string_view heading = "");
+
+// Error "<name>:<line>: …" if the text is not TOML. `name` is the provenance of every value.
+Tree parse_toml(std::string_view text, std::string_view name);
+
+// One value in TOML syntax, such as {type = "SiLU"} or "a\tb".
+Tree parse_toml_value(std::string_view text, const Provenance& provenance);
+
+// One line per value, inherited ones included: "task.train.seed = 1234  # <where it was set>".
+std::string describe(const Tree& tree);
+
+// "path: old -> new" for each difference; "absent" for a path that only one of them has.
+std::vector<std::string> diff(const Tree& before, const Tree& after);
+
+}  // namespace tessera

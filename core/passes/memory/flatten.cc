@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "core/graph/op.h"
+#include "core/graph/trace.h"
+#include "core/ops/generator.h"
+#include "core/ops/layout.h"
+#include "core/ops/reduce.h"
+#include "core/ops/repeat.h"
+#include "core/passes/memory/step_plan.h"
+
+namespace tessera {
+namespace {
+
+std::vector<std::string> axes_without_units(const Type& type) {
+  std::vector<std::string> names;
+  for (const Axis& axis : type.axes)
+    if (axis.size != 1) names.push_back(axis.name);
+  return names;
+}
+
+std::optional<int64_t> slice_offset(const Type& whole, const Node& node) {
+  int64_t inner = dtype_bytes(whole.dtype);
+  const int64_t position = whole.find(node.attributes.get<std::string>("axis"));
+  for (int64_t i = 0; i < whole.rank(); ++i) {
+    const int64_t size = whole.axes[static_cast<size_t>(i)].size;
+    if (i < position && size != 1) return std::nullopt;
+    if (i > position) inner *= size;
+  }
+  return node.attributes.get<int64_t>("begin") * inner;
+}
+
+// The node of `helpers` that copies a value of this type.
+NodeId copy_node(Graph& helpers, const Type& type) {
+  for (const NodeId id : helpers.nodes().ids()) {
+    const Node& node = helpers.node(id);
+    if (node.op == &kCopyOp && helpers.type(node.outputs[0]) == type) return id;
+  }
+  const std::string name = fmt::format("copied {}", helpers.inputs().size());
+  Node node;
+  node.op = &kCopyOp;
+  node.inputs = {helpers.add_input(name, InputKind::kLoop, type)};
+  return helpers.add_node(std::move(node), {type});
+}
+
+// A node that computes all indices of a loop.
+NodeId index_node(Graph& helpers, const std::string& axis, int64_t count) {
+  const Mesh mesh;
+  const AxisRules rules;
+  const TraceScope scope(helpers, mesh, rules);
+  return helpers.value(iota(Axis{.name = axis, .size = count, .split = {}}).id()).producer;
+}
+
+// Whether each value is read only by loops, slice by slice.
+ValueFlags find_sliced(const Graph& graph) {
+  ValueFlags sliced(graph.values().size(), true);
+  const auto whole = [&](ValueId value) { sliced[value] = false; };
+  for (const Node& node : graph.nodes()) {
+    if (is_repeat(node)) {
+      const Loop loop(node);
+      for (size_t i = 0; i < loop.carries(); ++i) whole(loop.initial(i));
+      for (size_t i = 0; i < loop.constants(); ++i) whole(loop.constant(i));
+    } else {
+      for (const ValueId value : node.inputs) whole(value);
+    }
+  }
+  for (const GraphOutput& output : graph.outputs()) whole(output.value);
+  return sliced;
+}
+
+class Flattener {
+ public:
+  Flattener(std::shared_ptr<const Graph> graph, const KernelFacts& facts) : facts_(facts) {
+    program_.graph = std::move(graph);
+    program_.helpers = std::make_shared<Graph>();
+  }
+
+  FlatProgram flatten() {
+    const Graph& graph = *program_.graph;
+    IndexedVector<ValueId, FlatValue> values(graph.values().size());
+    for (const GraphInput& input : graph.inputs()) {
+      const FlatValue value = new_value(graph.type(input.value).bytes());
+      FlatBuffer& buffer = program_.buffers[value.buffer];
+      buffer.is_input = true;
+      buffer.persistent = input.kind == InputKind::kParameter || input.kind == InputKind::kState;
+      values[input.value] = value;
+      program_.inputs.push_back(value);
+    }
+    run(graph, values);
+    for (const GraphOutput& output : graph.outputs())
+      program_.outputs.push_back(values[output.value]);
+    return std::move(program_);
+  }
+
+ private:
+  using Values = IndexedVector<ValueId, FlatValue>;
+
+  FlatValue new_value(int64_t bytes) {
+    return {program_.buffers.push_back({.bytes = bytes}), 0, bytes};
+  }
+
+  void run(const Graph& graph, Values& values) {
+    for (const NodeId id : graph.nodes().ids()) {
+      const Node& node = graph.node(id);
+      if (is_repeat(node)) {
+        run_loop(graph, node, values);
+      } else if (const std::optional<int64_t> offset = view_offset(graph, node)) {
+        FlatValue view = values[node.inputs[0]];
+        view.offset += *offset;
+        view.bytes = graph.type(node.outputs[0]).bytes();
+        values[node.outputs[0]] = view;
+      } else {
+        launch(graph, id, values);
+      }
+    }
+  }
+
+  void launch(const Graph& graph, NodeId id, Values& values) {
+    const Node& node = graph.node(id);
+    FlatLaunch launch{.graph = &graph, .node = id, .inputs = {}, .outputs = {}};
+    for (const ValueId value : node.inputs) launch.inputs.push_back(values[value]);
+    for (const ValueId value : node.outputs) {
+      values[value] = new_value(graph.type(value).bytes());
+      launch.outputs.push_back(values[value]);
+    }
+    append(std::move(launch));
+  }
+
+  void append(FlatLaunch launch) {
+    const Node& node = launch.graph->node(launch.node);
+    const int64_t scratch = facts_.scratch_bytes ? facts_.scratch_bytes(*launch.graph, node) : 0;
+    if (scratch > 0) launch.scratch = new_value(scratch).buffer;
+    program_.launches.push_back(std::move(launch));
+  }
+
+  FlatValue part(FlatValue whole, int64_t number, int64_t bytes) const {
+    if (whole.stack != kNone) return stacks_[whole.stack][static_cast<size_t>(number)];
+    return {whole.buffer, whole.offset + number * bytes, bytes};
+  }
+
+  // Memory for a stacked result of a loop: one buffer, or separate slices if only loops read it.
+  FlatValue new_result(const Graph& graph, ValueId result, int64_t count, int64_t bytes) {
+    const auto [sliced, added] = sliced_.try_emplace(&graph);
+    if (added) sliced->second = find_sliced(graph);
+    if (!sliced->second[result]) return new_value(count * bytes);
+    return {.stack = stacks_.push_back(std::vector<FlatValue>(static_cast<size_t>(count)))};
+  }
+
+  void run_loop(const Graph& graph, const Node& node, Values& values) {
+    const Loop loop(node);
+    const Graph& body = loop.body();
+    const auto outer = [&](ValueId value) -> FlatValue& { return values[value]; };
+    Values inner(body.values().size());
+    const auto in = [&](ValueId value) -> FlatValue& { return inner[value]; };
+    const auto bytes = [&](ValueId value) { return body.type(value).bytes(); };
+
+    std::vector<FlatValue> carries;
+    for (size_t i = 0; i < loop.carries(); ++i) carries.push_back(outer(loop.initial(i)));
+    for (size_t k = 0; k < loop.results(); ++k)
+      outer(loop.result(k)) =
+          new_result(graph, loop.result(k), loop.count(), bytes(loop.slice_out(k)));
+    for (size_t i = 0; i < loop.constants(); ++i) in(loop.constant_in(i)) = outer(loop.constant(i));
+    const FlatValue indices = loop_indices(loop);
+    for (int64_t step = 0; step < loop.count(); ++step) {
+      const int64_t iteration = loop.iteration(step);
+      in(loop.index()) = part(indices, iteration, bytes(loop.index()));
+      for (size_t i = 0; i < loop.carries(); ++i) in(loop.carry_in(i)) = carries[i];
+      for (size_t i = 0; i < loop.slices(); ++i)
+        in(loop.slice_in(i)) = part(outer(loop.stacked(i)), iteration, bytes(loop.slice_in(i)));
+      run(body, inner);
+      for (size_t k = 0; k < loop.results(); ++k)
+        put_slice(outer(loop.result(k)), iteration, in(loop.slice_out(k)),
+                  body.type(loop.slice_out(k)));
+      for (size_t i = 0; i < loop.carries(); ++i) carries[i] = in(loop.carry_out(i));
+    }
+    for (size_t i = 0; i < loop.carries(); ++i) outer(loop.last(i)) = carries[i];
+  }
+
+  // All indices of a loop; empty if its body does not read them.
+  FlatValue loop_indices(const Loop& loop) {
+    const Graph& body = loop.body();
+    bool read = false;
+    for (const Node& node : body.nodes())
+      read = read ||
+             std::find(node.inputs.begin(), node.inputs.end(), loop.index()) != node.inputs.end();
+    for (const GraphOutput& output : body.outputs()) read = read || output.value == loop.index();
+    if (!read) return {};
+    const FlatValue all = new_value(loop.count() * body.type(loop.index()).bytes());
+    const NodeId node = index_node(*program_.helpers, loop.axis(), loop.count());
+    append({.graph = program_.helpers.get(), .node = node, .inputs = {}, .outputs = {all}});
+    return all;
+  }
+
+  void put_slice(FlatValue result, int64_t iteration, FlatValue slice, const Type& type) {
+    if (result.stack != kNone) {
+      stacks_[result.stack][static_cast<size_t>(iteration)] = slice;
+    } else {
+      alias_into(slice, part(result, iteration, slice.bytes), type);
+    }
+  }
+
+  // Makes the buffer of `value` a part of `place`, or copies it if that is impossible.
+  void alias_into(FlatValue value, FlatValue place, const Type& type) {
+    FlatBuffer& buffer = program_.buffers[value.buffer];
+    const bool whole = value.offset == 0 && value.bytes == buffer.bytes;
+    if (whole && buffer.parent == kNone && !buffer.is_input) {
+      buffer.parent = place.buffer;
+      buffer.parent_offset = place.offset;
+    } else {
+      add_copy(program_, type, value, place);
+    }
+  }
+
+  const KernelFacts& facts_;
+  FlatProgram program_;
+  IndexedVector<StackId, std::vector<FlatValue>> stacks_;
+  std::map<const Graph*, ValueFlags> sliced_;
+};
+
+}  // namespace
+
+std::optional<int64_t> view_offset(const Graph& graph, const Node& node) {
+  if (node.inputs.empty()) return std::nullopt;
+  const Type& from = graph.type(node.inputs[0]);
+  const Type& to = graph.type(node.outputs[0]);
+  if (node.op->op_class == OpClass::kView) return 0;
+  // A slice over mesh axes begins at a different offset on each device, but all devices share one
+  // plan.
+  if (node.op == &kSliceOp && !node.attributes.has("mesh_axes")) return slice_offset(from, node);
+  const bool keeps_elements = node.op == &kTransposeOp || node.op == &kBroadcastOp;
+  if (keeps_elements && axes_without_units(from) == axes_without_units(to)) return 0;
+  return std::nullopt;
+}
+
+FlatValue FlatProgram::root(FlatValue value) const {
+  for (;;) {
+    const FlatBuffer& buffer = buffers[value.buffer];
+    if (buffer.parent == kNone) return value;
+    value = {buffer.parent, value.offset + buffer.parent_offset, value.bytes};
+  }
+}
+
+void add_copy(FlatProgram& program, const Type& type, FlatValue from, FlatValue to) {
+  const NodeId node = copy_node(*program.helpers, type);
+  program.launches.push_back(
+      {.graph = program.helpers.get(), .node = node, .inputs = {from}, .outputs = {to}});
+}
+
+FlatProgram flatten(std::shared_ptr<const Graph> graph, const KernelFacts& facts) {
+  return Flattener(std::move(graph), facts).flatten();
+}
+
+}  // namespace tessera

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/passes/memory/step_plan.h"
+
+namespace tessera {
+namespace {
+
+class InPlaceUpdates {
+ public:
+  InPlaceUpdates(FlatProgram& program, const KernelFacts& facts)
+      : program_(program), facts_(facts) {}
+
+  void run() {
+    find_live_ranges();
+    find_updates();
+    keep_old_values_to_the_end();
+    for (Update& update : updates_) update.in_place = try_update_in_place(update);
+    copy_other_updates();
+    find_live_ranges();
+    for (int64_t time = 0; time < end(); ++time) overwrite_dead_inputs(time);
+  }
+
+ private:
+  struct Update {
+    FlatValue state, next;
+    Type type;
+    bool in_place = false;
+  };
+
+  int64_t end() const { return static_cast<int64_t>(program_.launches.size()); }
+  const FlatLaunch& launch(int64_t time) const {
+    return program_.launches[LaunchId(static_cast<size_t>(time))];
+  }
+  FlatBuffer& buffer(FlatValue root) { return program_.buffers[root.buffer]; }
+  FlatBuffer& root_buffer(FlatValue value) { return buffer(program_.root(value)); }
+
+  static bool is_whole(FlatValue value, const FlatBuffer& buffer) {
+    return value.offset == 0 && value.bytes == buffer.bytes;
+  }
+
+  // Time is the number of a launch; -1 is before the first and end() after the last.
+  void find_live_ranges() {
+    for (FlatBuffer& b : program_.buffers) {
+      b.first = b.is_input ? -1 : std::numeric_limits<int64_t>::max();
+      b.last = b.is_input ? (b.persistent ? -1 : end()) : -1;
+      b.written_in = Phase::kUpdate;
+      b.last_read_in = Phase::kForward;
+    }
+    for (int64_t time = 0; time < end(); ++time) {
+      const Phase phase = launch(time).graph->node(launch(time).node).phase;
+      const auto live = [&](FlatValue value) -> FlatBuffer& {
+        FlatBuffer& b = root_buffer(value);
+        if (b.first > time) {
+          b.first = time;
+          b.written_in = phase;
+        }
+        b.last = std::max(b.last, time);
+        return b;
+      };
+      for (const FlatValue value : launch(time).inputs) live(value).last_read_in = phase;
+      for (const FlatValue value : launch(time).outputs) live(value);
+      if (launch(time).scratch != kNone) live({launch(time).scratch, 0, 0});
+    }
+    const Graph& graph = *program_.graph;
+    for (size_t i = 0; i < graph.outputs().size(); ++i)
+      if (!graph.outputs()[i].is_update) root_buffer(program_.outputs[i]).last = end();
+  }
+
+  void find_updates() {
+    const Graph& graph = *program_.graph;
+    for (size_t i = 0; i < graph.outputs().size(); ++i) {
+      const GraphOutput& output = graph.outputs()[i];
+      if (!output.is_update) continue;
+      const auto input = std::find_if(graph.inputs().begin(), graph.inputs().end(),
+                                      [&](const GraphInput& in) { return in.name == output.name; });
+      CHECK(input != graph.inputs().end(), "{} is updated but is not an input", output.name);
+      const Type& type = graph.type(input->value);
+      CHECK(graph.type(output.value) == type, "{} is {}, its update is {}", output.name,
+            type.text_sized(), graph.type(output.value).text_sized());
+      const FlatValue state = program_.inputs[static_cast<size_t>(input - graph.inputs().begin())];
+      updates_.push_back({state, program_.outputs[i], type});
+    }
+  }
+
+  // A state that is the next value of another state is read at the end.
+  void keep_old_values_to_the_end() {
+    for (const Update& update : updates_) {
+      FlatBuffer& from = root_buffer(update.next);
+      if (from.is_input && program_.root(update.next).buffer != update.state.buffer)
+        from.last = end();
+    }
+  }
+
+  bool unchanged(const Update& update) const {
+    const FlatValue root = program_.root(update.next);
+    return root.buffer == update.state.buffer && root.offset == 0;
+  }
+
+  // In place if the last read of the old value precedes the write of the next value, or is by the
+  // same launch and the kernel may overwrite its input.
+  bool try_update_in_place(const Update& update) {
+    FlatBuffer& next = buffer(update.next);
+    if (unchanged(update)) return true;
+    if (next.parent != kNone || next.is_input || !is_whole(update.next, next)) return false;
+    const FlatBuffer& state = buffer(update.state);
+    const bool in_one_go =
+        state.last < next.first ||
+        (state.last == next.first && may_overwrite(next.first, update.next, update.state.buffer));
+    if (!in_one_go && !may_overwrite_by_parts(update)) return false;
+    next.parent = update.state.buffer;
+    next.parent_offset = 0;
+    buffer(update.state).last = end();
+    return true;
+  }
+
+  // The same for a state that a loop updates slice by slice: no part of the old value is read after
+  // it is written.
+  bool may_overwrite_by_parts(const Update& update) {
+    if (buffer(update.state).last == end()) return false;  // The old value is an output.
+    struct Read {
+      int64_t time, input;
+      FlatValue part;
+    };
+    std::vector<Read> reads;
+    for (int64_t time = 0; time < end(); ++time) {
+      const std::vector<FlatValue>& inputs = launch(time).inputs;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const FlatValue part = program_.root(inputs[i]);
+        if (part.buffer == update.state.buffer)
+          reads.push_back({time, static_cast<int64_t>(i), part});
+      }
+    }
+    for (int64_t time = 0; time < end(); ++time) {
+      const FlatLaunch& at = launch(time);
+      for (size_t o = 0; o < at.outputs.size(); ++o) {
+        const FlatValue part = program_.root(at.outputs[o]);
+        if (part.buffer != update.next.buffer) continue;
+        for (const Read& read : reads) {
+          const bool apart = read.part.offset + read.part.bytes <= part.offset ||
+                             part.offset + part.bytes <= read.part.offset;
+          if (apart || read.time < time) continue;
+          if (read.time > time || read.part.offset != part.offset ||
+              read.part.bytes != part.bytes || at.graph == program_.helpers.get() ||
+              !facts_.may_overwrite ||
+              !facts_.may_overwrite(*at.graph, at.graph->node(at.node), static_cast<int64_t>(o),
+                                    read.input))
+            return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  // Whether the launch may write `output` over all of its inputs in the buffer `over`.
+  bool may_overwrite(int64_t time, FlatValue output, BufferId over) {
+    if (!facts_.may_overwrite) return false;
+    const FlatLaunch& at = launch(time);
+    if (at.graph == program_.helpers.get()) return false;
+    const Node& node = at.graph->node(at.node);
+    int64_t result = -1;
+    for (size_t o = 0; o < at.outputs.size(); ++o)
+      if (at.outputs[o].buffer == output.buffer) result = static_cast<int64_t>(o);
+    if (result < 0) return false;
+    for (size_t i = 0; i < at.inputs.size(); ++i) {
+      const FlatValue root = program_.root(at.inputs[i]);
+      if (root.buffer != over) continue;
+      if (root.offset != 0 || root.bytes != output.bytes) return false;
+      if (!facts_.may_overwrite(*at.graph, node, result, static_cast<int64_t>(i))) return false;
+    }
+    return true;
+  }
+
+  // Values that the copies would overwrite are spilled first.
+  void copy_other_updates() {
+    const Graph& graph = *program_.graph;
+    for (size_t i = 0; i < graph.outputs().size(); ++i)
+      if (!graph.outputs()[i].is_update && is_replaced(program_.outputs[i]))
+        spill(program_.outputs[i], graph.type(graph.outputs()[i].value));
+    for (Update& update : updates_)
+      if (!update.in_place && root_buffer(update.next).persistent) spill(update.next, update.type);
+    for (const Update& update : updates_)
+      if (!update.in_place) add_copy(program_, update.type, update.next, update.state);
+  }
+
+  // Whether `value` is the old value of a state.
+  bool is_replaced(FlatValue value) const {
+    const BufferId root = program_.root(value).buffer;
+    return std::any_of(updates_.begin(), updates_.end(), [&](const Update& update) {
+      return update.state.buffer == root && !update.in_place;
+    });
+  }
+
+  void spill(FlatValue& value, const Type& type) {
+    const FlatValue spilled{program_.buffers.push_back({.bytes = value.bytes}), 0, value.bytes};
+    add_copy(program_, type, value, spilled);
+    value = spilled;
+  }
+
+  void overwrite_dead_inputs(int64_t time) {
+    std::vector<BufferId> taken;
+    for (const FlatValue output : launch(time).outputs) {
+      FlatBuffer& result = buffer(output);
+      if (result.parent != kNone || result.is_input || !is_whole(output, result)) continue;
+      if (result.first != time) continue;
+      for (const FlatValue input : launch(time).inputs) {
+        const FlatValue root = program_.root(input);
+        FlatBuffer& operand = buffer(root);
+        if (operand.is_input || operand.last != time || operand.first == time) continue;
+        if (std::find(taken.begin(), taken.end(), root.buffer) != taken.end()) continue;
+        if (!is_whole(root, operand) || operand.bytes != result.bytes) continue;
+        if (!may_overwrite(time, output, root.buffer)) continue;
+        result.parent = root.buffer;
+        result.parent_offset = 0;
+        taken.push_back(root.buffer);
+        operand.last = result.last;
+        operand.last_read_in = result.last_read_in;
+        break;
+      }
+    }
+  }
+
+  FlatProgram& program_;
+  const KernelFacts& facts_;
+  std::vector<Update> updates_;
+};
+
+}  // namespace
+
+void write_in_place(FlatProgram& program, const KernelFacts& facts) {
+  InPlaceUpdates(program, facts).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step as a backend runs it: launches of kernels and collectives over one arena. Planning is pure
+// arithmetic and needs no device. Its phases, each in a source of its own: flatten.cc unrolls a
+// lowered graph into launches over buffers, overlap.cc splits collectives, in_place.cc finds live
+// ranges and overwrites dead values, step_plan.cc packs the buffers into the arena.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph.h"
+
+namespace tessera {
+
+// A collective may be split into a start and a wait, between which other launches run.
+enum class LaunchKind { kRun, kStart, kWait };
+
+using LaunchId = Id<struct LaunchTag>;
+
+struct Launch {
+  const Graph* graph = nullptr;  // The (body) graph of the node; kept alive by the StepPlan.
+  NodeId node;
+  std::vector<int64_t> inputs;  // Byte offsets in the arena.
+  std::vector<int64_t> outputs;
+  int64_t scratch = 0;
+  LaunchKind kind = LaunchKind::kRun;
+  LaunchId waits_for;  // kWait: the launch of the start, which has the same node.
+};
+
+// Where a graph input or output is.
+struct Placement {
+  std::string name;
+  InputKind kind = InputKind::kBatch;
+  Type type;
+  int64_t offset = 0;
+};
+
+// Bytes in the arena at the moment of most use, by class. `activations` were computed by the
+// forward pass and are read by the backward pass, `gradients` are read by the update; `temporaries`
+// is the rest of the peak, including gaps between blocks.
+struct MemoryUse {
+  int64_t parameters = 0, state = 0, batch = 0;
+  int64_t activations = 0, gradients = 0, temporaries = 0;
+  int64_t peak = 0;
+};
+
+// A flat list of launches with concrete offsets; loops are unrolled. Persistent inputs (parameters
+// and state) are in [0, persistent_bytes). Batch inputs and outputs keep their memory for the whole
+// step.
+struct StepPlan {
+  // Launches point into these graphs and their bodies.
+  std::shared_ptr<const Graph> graph;    // Lowered and fused.
+  std::shared_ptr<const Graph> helpers;  // Copies and loop indices added by planning.
+  IndexedVector<LaunchId, Launch> launches;
+  std::vector<Placement> inputs;
+  std::vector<Placement> outputs;  // Without updates, which are at the offset of their input.
+  int64_t persistent_bytes = 0;
+  int64_t arena_bytes = 0;
+  MemoryUse use;
+};
+
+// What planning needs to know about kernels. Unset: no scratch memory, and outputs may not
+// overwrite inputs.
+struct KernelFacts {
+  std::function<int64_t(const Graph&, const Node&)> scratch_bytes;
+  std::function<bool(const Graph&, const Node&, int64_t output, int64_t input)> may_overwrite;
+};
+
+// Whether collectives are split into starts and waits (overlap()) or run in place.
+enum class Communication { kInline, kOverlapped };
+
+// `persistent` are inputs that another program has placed in the same arena; they keep their
+// offsets. Error if their types differ.
+StepPlan plan_memory(Graph lowered, const KernelFacts& facts,
+                     const std::vector<Placement>& persistent = {},
+                     Communication communication = Communication::kInline);
+
+// A lowered graph as a flat list of launches over buffers: loops are unrolled, and views and
+// stacked results become parts of other buffers. A stacked result that only loops read is kept as
+// separate slices, each of which is freed after its last use. Offsets in the arena follow later.
+using BufferId = Id<struct BufferTag>;
+using StackId = Id<struct StackTag>;
+
+// A block of memory, possibly a part of the block `parent`.
+struct FlatBuffer {
+  int64_t bytes = 0;
+  BufferId parent;
+  int64_t parent_offset = 0;
+  bool is_input = false;    // Holds a graph input.
+  bool persistent = false;  // A parameter or state.
+  // The live range in numbers of launches, inclusive; `first` is -1 for inputs. Not set for buffers
+  // with a parent.
+  int64_t first = 0, last = 0;
+  Phase written_in = Phase::kForward, last_read_in = Phase::kForward;
+};
+
+// The memory of a value in one iteration.
+struct FlatValue {
+  BufferId buffer;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  StackId stack;  // Within flatten(): the slices of a result that only loops read.
+};
+
+struct FlatLaunch {
+  const Graph* graph = nullptr;
+  NodeId node;
+  std::vector<FlatValue> inputs, outputs;
+  BufferId scratch;
+  LaunchKind kind = LaunchKind::kRun;
+  LaunchId waits_for;  // kWait: the start, whose inputs and outputs are the inputs of the wait.
+};
+
+struct FlatProgram {
+  std::shared_ptr<const Graph> graph;
+  std::shared_ptr<Graph> helpers;  // Copies and loop indices added by planning.
+  IndexedVector<LaunchId, FlatLaunch> launches;
+  IndexedVector<BufferId, FlatBuffer> buffers;
+  std::vector<FlatValue> inputs;   // Of the graph's inputs.
+  std::vector<FlatValue> outputs;  // Of the graph's outputs.
+
+  // The value as part of the buffer without parent that contains it.
+  FlatValue root(FlatValue value) const;
+};
+
+// Appends the launch of a copy, which needs no scratch memory.
+void add_copy(FlatProgram& program, const Type& type, FlatValue from, FlatValue to);
+
+// The byte offset of a node's result within its first operand if the result is a view of it, else
+// nullopt. In row-major layout, slices of the leading axis are views, and so are transpositions and
+// broadcasts that move or add only axes of size 1.
+std::optional<int64_t> view_offset(const Graph& graph, const Node& node);
+
+FlatProgram flatten(std::shared_ptr<const Graph> graph, const KernelFacts& facts);
+
+// Overlaps communication with computation: splits every collective into a start and a wait
+// (LaunchKind). No result depends on these decisions. Collectives run one after another in the
+// order of their starts, so a collective may read the result of an earlier one without a wait.
+//
+// A wait precedes the first other launch that uses the result. All-gathers of weights, with the
+// casts before them, are prefetched up to one layer's gathered bytes ahead (as in FSDP). Other
+// collectives, mainly reductions of gradients, start as soon as their operands are computed; the
+// oldest are waited for when more than one layer's bytes would be in flight. These limits bound the
+// additional memory.
+void overlap(FlatProgram& program);
+
+// Places the next value of each state in the memory of the state: in place if no later launch reads
+// the old value and the kernel allows it, otherwise by a copy at the end. Other outputs may
+// overwrite inputs that are not read later. Sets the live ranges of all buffers.
+void write_in_place(FlatProgram& program, const KernelFacts& facts);
+
+// A block of memory that is used during [first, last].
+struct PackedBlock {
+  int64_t bytes = 0;
+  int64_t first = 0, last = 0;  // Inclusive.
+  int64_t offset = 0;           // Set by pack_arena().
+};
+
+inline constexpr int64_t kAlignment = 64;
+inline int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Sets the offsets, multiples of kAlignment, so that blocks used at the same time do not overlap,
+// and returns the size of the arena. Takes the better of two greedy heuristics.
+int64_t pack_arena(std::vector<PackedBlock>& blocks);
+
+// The most bytes in use at one time: a lower bound on the size of the arena.
+int64_t max_live_bytes(const std::vector<PackedBlock>& blocks);
+
+}  // namespace tessera

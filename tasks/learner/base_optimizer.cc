@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/learner/base_optimizer.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "core/graph/trace.h"
+#include "core/graph/typing.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "layers/parameter.h"
+
+namespace tessera {
+namespace {
+
+// The axes of one tensor: all but the stack's.
+std::span<const Axis> tensor_axes(const Type& type) {
+  const std::span<const Axis> axes = type.axes;
+  return !axes.empty() && axes[0].name == kLayersAxis ? axes.subspan(1) : axes;
+}
+
+Tensor in_f32(const Tensor& x) { return x.dtype() == DType::kF32 ? x : cast(x, DType::kF32); }
+
+// A partial sum over the mesh axes that split the tensor; one for each layer of a stack.
+Tensor partial_sum_of_squares(const Tensor& x) {
+  std::string axes;
+  for (const Axis& axis : tensor_axes(x.type())) axes += (axes.empty() ? "" : " ") + axis.name;
+  return reduce_sum(square(in_f32(x)), axes);
+}
+
+Tensor partial_over(const Tensor& scalar, const std::vector<std::string>& mesh_axes) {
+  Type type = make_type(scalar.dtype(), {});
+  if (!mesh_axes.empty()) type.partial = {PartialKind::kSum, mesh_axes};
+  return scalar.type() == type ? scalar : reshard(scalar, type);
+}
+
+}  // namespace
+
+Tensor sum_of_squares(const Tensor& x) {
+  const Tensor sum = partial_sum_of_squares(x);
+  Type replicated = sum.type();
+  for (Axis& axis : replicated.axes) axis.split.clear();
+  replicated.partial = {};
+  return reshard(sum, replicated);
+}
+
+Tensor rms(const Tensor& x) {
+  double elements = 1.0;
+  for (const Axis& axis : tensor_axes(x.type())) elements *= static_cast<double>(axis.size);
+  return sqrt(sum_of_squares(x) * (1.0 / elements));
+}
+
+Tensor norm_of_all(const std::vector<Tensor>& tensors) {
+  // Sums by the mesh axes over which they are partial. They are added as partial sums over the
+  // union of these axes; a tensor replicated on several devices counts once, on the first of them.
+  std::vector<std::pair<std::vector<std::string>, Tensor>> sums;
+  std::vector<std::string> all_axes;
+  for (const Tensor& tensor : tensors) {
+    Tensor squares = partial_sum_of_squares(tensor);
+    if (squares.type().rank() > 0) squares = reduce_sum(squares);
+    const std::vector<std::string> mesh_axes = squares.type().partial.mesh_axes;
+    const auto same =
+        std::ranges::find(sums, mesh_axes, [](const auto& each) { return each.first; });
+    if (same == sums.end()) {
+      sums.emplace_back(mesh_axes, squares);
+      all_axes = mesh_union(traced_mesh(), all_axes, mesh_axes);
+    } else {
+      same->second = same->second + squares;
+    }
+  }
+  Tensor total;
+  for (const auto& [mesh_axes, sum] : sums) {
+    const Tensor partial = partial_over(sum, all_axes);
+    total = total ? total + partial : partial;
+  }
+  return sqrt(partial_over(total, {}));
+}
+
+Tensor cap_rms(const Tensor& x, double threshold) {
+  return x / maximum(rms(x) / threshold, constant(1.0, DType::kF32));
+}
+
+Tensor decayed_step(const UpdateInputs& inputs, const Tensor& update) {
+  const Tensor parameter = in_f32(inputs.parameter);
+  Tensor change = update;
+  if (inputs.weight_decay != 0.0) change = change + parameter * inputs.weight_decay;
+  Tensor next = parameter - change * inputs.learning_rate;
+  if (next.dtype() != inputs.parameter.dtype()) next = cast(next, inputs.parameter.dtype());
+  return where(inputs.apply, next, inputs.parameter);
+}
+
+Tensor scaled_gradient(const UpdateInputs& inputs) {
+  return in_f32(inputs.gradient) * inputs.gradient_scale;
+}
+
+}  // namespace tessera

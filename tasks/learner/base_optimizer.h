@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interface of an optimizer: its state for each parameter, and one step as graph ops, with the
+// functions that optimizers share. Clipping, masks and the skipping of bad steps belong to the
+// learner.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/graph/graph.h"
+#include "core/graph/type.h"
+#include "core/hparams/template.h"
+#include "tasks/learner/schedules.h"
+
+namespace tessera {
+
+// One tensor of optimizer state, "learner/<name>/<parameter path>", initially zero.
+struct Slot {
+  std::string name;
+  Type type;
+};
+
+// The inputs of one parameter's step. Scalars are f32.
+struct UpdateInputs {
+  Tensor parameter;           // In its stored layout and dtype.
+  std::vector<Tensor> slots;  // In the order of `slots()`.
+  Tensor gradient;            // Of the parameter's type.
+  Tensor gradient_scale;      // Multiplies the gradient (clipping).
+  Tensor learning_rate;       // With the schedule.
+  Tensor count;               // Updates applied so far.
+  Tensor apply;               // bool; false: parameter and slots stay unchanged.
+  double weight_decay = 0.0;  // After masks.
+};
+
+struct Updated {
+  Tensor parameter;
+  std::vector<Tensor> slots;
+};
+
+class BaseOptimizer {
+ public:
+  virtual ~BaseOptimizer() = default;
+  double learning_rate(int64_t step, int64_t num_train_steps) const {
+    return learning_rate_ * schedule_->value(step, num_train_steps);
+  }
+  double weight_decay() const { return weight_decay_; }  // Of parameters that no mask excludes.
+  virtual std::vector<Slot> slots(const Type& parameter) const = 0;
+  virtual Updated update(const UpdateInputs& inputs) const = 0;
+
+ protected:
+  // From HParams with learning_rate, schedule_tpl and weight_decay.
+  template <typename HParams>
+  explicit BaseOptimizer(const HParams& p)
+      : learning_rate_(p.learning_rate),
+        weight_decay_(p.weight_decay),
+        schedule_(p.schedule_tpl.instantiate()) {
+    check_not_negative(p.kName, "learning_rate", p.learning_rate);
+    check_not_negative(p.kName, "weight_decay", p.weight_decay);
+  }
+
+ private:
+  double learning_rate_;
+  double weight_decay_;
+  std::unique_ptr<BaseSchedule> schedule_;
+};
+
+// Functions shared by optimizers. A weight stacked by Repeated is a stack of tensors: norms "per
+// tensor" are per layer, so that repeated and unrolled models agree.
+
+// Σx² of each tensor: a scalar, or one for each layer of a stack. Replicated.
+Tensor sum_of_squares(const Tensor& x);
+// √(Σx²/n) of each tensor of n elements, in the same shape.
+Tensor rms(const Tensor& x);
+// √Σx² over all of these tensors: a scalar, with one all-reduce over the mesh.
+Tensor norm_of_all(const std::vector<Tensor>& tensors);
+// x / max(1, rms(x) / threshold), for each tensor.
+Tensor cap_rms(const Tensor& x, double threshold);
+
+// parameter - learning_rate·(update + decay·parameter) if `apply`, else the parameter.
+Tensor decayed_step(const UpdateInputs& inputs, const Tensor& update);
+// The gradient in f32, times gradient_scale.
+Tensor scaled_gradient(const UpdateInputs& inputs);
+}  // namespace tessera

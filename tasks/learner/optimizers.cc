@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/learner/optimizers.h"
+
+#include <cmath>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
+#include "core/ops/norm.h"
+#include "core/ops/optimizer.h"
+#include "core/ops/reduce.h"
+#include "core/ops/reshard.h"
+#include "layers/parameter.h"
+
+namespace tessera {
+
+REGISTER_TEMPLATE(BaseOptimizer, Adam);
+REGISTER_TEMPLATE(BaseOptimizer, AdamW);
+REGISTER_TEMPLATE(BaseOptimizer, Adafactor);
+REGISTER_TEMPLATE(BaseOptimizer, Sgd);
+
+namespace {
+
+Type f32_type(Type type) {
+  type.dtype = DType::kF32;
+  return type;
+}
+
+template <typename HParams>
+void check_adam(const HParams& p) {
+  check_fraction(p.kName, "beta1", p.beta1);
+  check_fraction(p.kName, "beta2", p.beta2);
+  check_not_negative(p.kName, "epsilon", p.epsilon);
+}
+
+std::vector<Slot> moments(const Type& parameter) {
+  return {{"m", f32_type(parameter)}, {"v", f32_type(parameter)}};
+}
+
+Updated fused(const UpdateInputs& inputs, const AdamOptions& options) {
+  const AdamState next =
+      adam_update({inputs.parameter, inputs.slots[0], inputs.slots[1]}, inputs.gradient,
+                  inputs.learning_rate, inputs.count, inputs.gradient_scale, inputs.apply, options);
+  return {next.parameter, {next.first_moment, next.second_moment}};
+}
+
+// β(1-β^t)/(1-β^(t+1)) after t updates: the decay that makes a running mean unbiased.
+Tensor bias_corrected(double beta, const Tensor& count) {
+  if (beta == 0.0) return constant(0.0, DType::kF32);
+  const Tensor power = exp(count * std::log(beta));
+  return beta * (1.0 - power) / (1.0 - beta * power);
+}
+
+}  // namespace
+
+Adam::Adam(const HParams& p) : BaseOptimizer(p), p_(p) {
+  check_adam(p);
+  check_not_negative(p.kName, "epsilon_root", p.epsilon_root);
+  check_finite(p.kName, "clip_threshold", p.clip_threshold);
+}
+
+std::vector<Slot> Adam::slots(const Type& parameter) const { return moments(parameter); }
+
+Updated Adam::update(const UpdateInputs& inputs) const {
+  if (p_.clip_threshold <= 0.0 && inputs.parameter.dtype() == DType::kF32)
+    return fused(inputs, {.beta1 = p_.beta1,
+                          .beta2 = p_.beta2,
+                          .epsilon = p_.epsilon,
+                          .epsilon_root = p_.epsilon_root,
+                          .weight_decay = inputs.weight_decay,
+                          .bias_corrected_decay = true});
+  // The cap needs the RMS of the whole tensor's update, which the fused op does not compute.
+  const Tensor gradient = scaled_gradient(inputs);
+  const Tensor beta1 = bias_corrected(p_.beta1, inputs.count);
+  const Tensor beta2 = bias_corrected(p_.beta2, inputs.count);
+  const Tensor m = beta1 * inputs.slots[0] + (1.0 - beta1) * gradient;
+  const Tensor v = beta2 * inputs.slots[1] + (1.0 - beta2) * square(gradient);
+  Tensor change = m / (sqrt(v + p_.epsilon_root) + p_.epsilon);
+  if (p_.clip_threshold > 0.0) change = cap_rms(change, p_.clip_threshold);
+  return {decayed_step(inputs, change),
+          {where(inputs.apply, m, inputs.slots[0]), where(inputs.apply, v, inputs.slots[1])}};
+}
+
+AdamW::AdamW(const HParams& p) : BaseOptimizer(p), p_(p) { check_adam(p); }
+
+std::vector<Slot> AdamW::slots(const Type& parameter) const { return moments(parameter); }
+
+Updated AdamW::update(const UpdateInputs& inputs) const {
+  return fused(inputs, {.beta1 = p_.beta1,
+                        .beta2 = p_.beta2,
+                        .epsilon = p_.epsilon,
+                        .weight_decay = inputs.weight_decay});
+}
+
+namespace {
+
+// The two largest axes of a tensor, over which its second moment is factored.
+struct Factored {
+  std::string row;  // The smaller: one statistic for each of its elements.
+  std::string column;
+};
+
+std::optional<Factored> factored_axes(const Type& type, int64_t least) {
+  const Axis* largest = nullptr;
+  const Axis* second = nullptr;
+  for (const Axis& axis : type.axes) {
+    if (&axis == &type.axes[0] && axis.name == kLayersAxis) continue;
+    if (largest == nullptr || axis.size >= largest->size) {
+      second = largest;
+      largest = &axis;
+    } else if (second == nullptr || axis.size >= second->size) {
+      second = &axis;
+    }
+  }
+  if (second == nullptr || second->size < least) return std::nullopt;
+  return Factored{second->name, largest->name};
+}
+
+Type without(const Type& type, std::string_view axis) {
+  Type result = type;
+  std::erase_if(result.axes, [&](const Axis& each) { return each.name == axis; });
+  return result;
+}
+
+// The mean over an axis, reduced, with the layout of the remaining axes.
+Tensor mean_over(const Tensor& x, const std::string& axis) {
+  return reshard(reduce_mean(x, axis), without(x.type(), axis));
+}
+
+// old·decay + new·(1 - decay).
+Tensor averaged(const Tensor& decay, const Tensor& old, const Tensor& next) {
+  return decay * old + (1.0 - decay) * next;
+}
+
+}  // namespace
+
+Adafactor::Adafactor(const HParams& p) : BaseOptimizer(p), p_(p) {
+  check_not_negative(p.kName, "epsilon1", p.epsilon1);
+  check_not_negative(p.kName, "epsilon2", p.epsilon2);
+  check_not_negative(p.kName, "decay_exponent", p.decay_exponent);
+  check_finite(p.kName, "clip_threshold", p.clip_threshold);
+  if (p.decay_exponent <= 0.0)
+    fail("Adafactor: decay_exponent is {}, expected more than 0", p.decay_exponent);
+  check_fraction(p.kName, "beta1", p.beta1);
+}
+
+std::vector<Slot> Adafactor::slots(const Type& parameter) const {
+  const Type type = f32_type(parameter);
+  std::vector<Slot> slots;
+  if (const auto factored = factored_axes(type, p_.min_dim_size_to_factor)) {
+    slots = {{"v_row", without(type, factored->column)},
+             {"v_column", without(type, factored->row)}};
+  } else {
+    slots = {{"v", type}};
+  }
+  if (p_.beta1 > 0.0) slots.push_back({"m", type});
+  return slots;
+}
+
+Updated Adafactor::update(const UpdateInputs& inputs) const {
+  const Tensor gradient = scaled_gradient(inputs);
+  const Tensor squared = square(gradient) + p_.epsilon1;
+  // 1 - t^-exponent, t counting from 1.
+  const Tensor decay = 1.0 - exp(log(inputs.count + 1.0) * -p_.decay_exponent);
+
+  std::vector<Tensor> next;
+  Tensor change;
+  if (const auto factored = factored_axes(gradient.type(), p_.min_dim_size_to_factor)) {
+    const Tensor row = averaged(decay, inputs.slots[0], mean_over(squared, factored->column));
+    const Tensor column = averaged(decay, inputs.slots[1], mean_over(squared, factored->row));
+    const Tensor row_mean = mean_over(row, factored->row);
+    change = gradient * rsqrt(row / row_mean) * rsqrt(column);
+    next = {row, column};
+  } else {
+    const Tensor v = averaged(decay, inputs.slots[0], squared);
+    change = gradient * rsqrt(v);
+    next = {v};
+  }
+  if (p_.clip_threshold > 0.0) change = cap_rms(change, p_.clip_threshold);
+  if (p_.beta1 > 0.0) {
+    change = inputs.slots.back() * p_.beta1 + change * (1.0 - p_.beta1);
+    next.push_back(change);
+  }
+  if (p_.multiply_by_parameter_scale)
+    change = change * maximum(rms(inputs.parameter), constant(p_.epsilon2, DType::kF32));
+  for (size_t i = 0; i < next.size(); ++i) next[i] = where(inputs.apply, next[i], inputs.slots[i]);
+  return {decayed_step(inputs, change), next};
+}
+
+Sgd::Sgd(const HParams& p) : BaseOptimizer(p), p_(p) {
+  check_fraction(p.kName, "momentum", p.momentum);
+  if (p.nesterov && p.momentum == 0.0)
+    fail("Sgd: nesterov needs momentum, which is 0; set momentum");
+}
+
+std::vector<Slot> Sgd::slots(const Type& parameter) const {
+  if (p_.momentum == 0.0) return {};
+  return {{"momentum", f32_type(parameter)}};
+}
+
+Updated Sgd::update(const UpdateInputs& inputs) const {
+  const Tensor gradient = scaled_gradient(inputs);
+  if (p_.momentum == 0.0) return {decayed_step(inputs, gradient), {}};
+  const Tensor trace = inputs.slots[0] * p_.momentum + gradient;
+  const Tensor change = p_.nesterov ? trace * p_.momentum + gradient : trace;
+  return {decayed_step(inputs, change), {where(inputs.apply, trace, inputs.slots[0])}};
+}
+
+}  // namespace tessera

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizers: Adam, AdamW, Adafactor and Sgd. Their state is f32, whatever the parameter's
+// dtype. Weight decay is decoupled: it does not enter the moments.
+#pragma once
+
+#include <string_view>
+
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+#include "tasks/learner/base_optimizer.h"
+
+namespace tessera {
+
+// Adam (Kingma and Ba, 2015) as in Pax: bias-corrected decay rates; the RMS of each tensor's update
+// is capped, weight decay is added, and the sum is multiplied by the learning rate.
+class Adam final : public BaseOptimizer {
+ public:
+  struct HParams {
+    using Instance = Adam;
+    static constexpr std::string_view kName = "Adam";
+    double learning_rate = 1e-3;
+    Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-6;
+    double epsilon_root = 0.0;
+    double clip_threshold = 1.0;  // On the RMS of each tensor's update; <= 0: no cap.
+    double weight_decay = 0.0;
+    FIELDS(learning_rate, schedule_tpl, beta1, beta2, epsilon, epsilon_root, clip_threshold,
+           weight_decay)
+  };
+  explicit Adam(const HParams& p);
+  std::vector<Slot> slots(const Type& parameter) const override;
+  Updated update(const UpdateInputs& inputs) const override;
+
+ private:
+  HParams p_;
+};
+
+// Adam with bias-corrected moments and decoupled weight decay (Loshchilov and Hutter, 2019).
+class AdamW final : public BaseOptimizer {
+ public:
+  struct HParams {
+    using Instance = AdamW;
+    static constexpr std::string_view kName = "AdamW";
+    double learning_rate = 1e-3;
+    Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-8;
+    double weight_decay = 0.01;
+    FIELDS(learning_rate, schedule_tpl, beta1, beta2, epsilon, weight_decay)
+  };
+  explicit AdamW(const HParams& p);
+  std::vector<Slot> slots(const Type& parameter) const override;
+  Updated update(const UpdateInputs& inputs) const override;
+
+ private:
+  HParams p_;
+};
+
+// Adafactor (Shazeer and Stern, 2018): stores the second moment of a large matrix as its row and
+// column means, so that state is a few per cent of Adam's. Optional momentum averages the capped
+// update before the learning rate.
+class Adafactor final : public BaseOptimizer {
+ public:
+  struct HParams {
+    using Instance = Adafactor;
+    static constexpr std::string_view kName = "Adafactor";
+    double learning_rate = 1e-2;
+    Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
+    double decay_exponent = 0.8;  // The second moment's decay is 1 - t^-decay_exponent.
+    double beta1 = 0.0;           // 0: no momentum.
+    double epsilon1 = 1e-30;      // Added to the squared gradient.
+    double epsilon2 = 1e-3;       // Lower bound of the parameter scale.
+    double clip_threshold = 1.0;  // On the RMS of each tensor's update; <= 0: no cap.
+    int64_t min_dim_size_to_factor = 128;
+    bool multiply_by_parameter_scale = true;
+    double weight_decay = 0.0;
+    FIELDS(learning_rate, schedule_tpl, decay_exponent, beta1, epsilon1, epsilon2, clip_threshold,
+           min_dim_size_to_factor, multiply_by_parameter_scale, weight_decay)
+  };
+  explicit Adafactor(const HParams& p);
+  std::vector<Slot> slots(const Type& parameter) const override;
+  Updated update(const UpdateInputs& inputs) const override;
+
+ private:
+  HParams p_;
+};
+
+// Stochastic gradient descent with optional momentum (Polyak, 1964), also Nesterov's.
+class Sgd final : public BaseOptimizer {
+ public:
+  struct HParams {
+    using Instance = Sgd;
+    static constexpr std::string_view kName = "Sgd";
+    double learning_rate = 1e-2;
+    Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
+    double momentum = 0.0;  // 0: no momentum.
+    bool nesterov = false;
+    double weight_decay = 0.0;
+    FIELDS(learning_rate, schedule_tpl, momentum, nesterov, weight_decay)
+  };
+  explicit Sgd(const HParams& p);
+  std::vector<Slot> slots(const Type& parameter) const override;
+  Updated update(const UpdateInputs& inputs) const override;
+
+ private:
+  HParams p_;
+};
+
+extern template class HolderOf<BaseOptimizer, Adam::HParams>;
+extern template class HolderOf<BaseOptimizer, AdamW::HParams>;
+extern template class HolderOf<BaseOptimizer, Adafactor::HParams>;
+extern template class HolderOf<BaseOptimizer, Sgd::HParams>;
+
+}  // namespace tessera

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Learning-rate schedules: a factor on the learning rate as a pure function of the step, computed
+// on the host before each step and fed to the program as a scalar.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/hparams/fields.h"
+#include "core/hparams/template.h"
+
+namespace tessera {
+
+class BaseSchedule {
+ public:
+  virtual ~BaseSchedule() = default;
+  // The factor at `step` (0, 1, …) of a run of `num_train_steps`.
+  virtual double value(int64_t step, int64_t num_train_steps) const = 0;
+};
+
+// The schedule with this shape. A shape is the schedule's HParams with two functions: `check`
+// (Error for values that make no sense) and `factor`.
+template <typename Shape>
+class Schedule final : public BaseSchedule {
+ public:
+  using HParams = Shape;
+  explicit Schedule(const Shape& shape) : shape_(shape) { shape_.check(); }
+  double value(int64_t step, int64_t num_train_steps) const override {
+    return shape_.factor(step, num_train_steps);
+  }
+
+ private:
+  Shape shape_;
+};
+
+struct ConstantShape {
+  using Instance = Schedule<ConstantShape>;
+  static constexpr std::string_view kName = "ConstantSchedule";
+  double value = 1.0;
+  FIELDS(value)
+
+  void check() const { check_not_negative(kName, "value", value); }
+  double factor(int64_t, int64_t) const { return value; }
+};
+
+enum class Decay { kCosine, kExponential, kLinear };
+
+// Pax's LinearRampup…Decay: rises linearly from 0 at step 0 to `max` at `warmup_steps`, stays there
+// until `decay_start`, reaches max·min_ratio at `decay_end`, and stays there.
+template <Decay decay>
+struct LinearRampupDecayShape {
+  using Instance = Schedule<LinearRampupDecayShape>;
+  static constexpr std::string_view kName = decay == Decay::kCosine ? "LinearRampupCosineDecay"
+                                            : decay == Decay::kExponential
+                                                ? "LinearRampupExponentialDecay"
+                                                : "LinearRampupLinearDecay";
+  int64_t warmup_steps = 0;
+  int64_t decay_start = -1;  // -1: at the end of the warm-up.
+  int64_t decay_end = -1;    // -1: at the end of the run.
+  double min_ratio = decay == Decay::kExponential ? 0.01 : 0.0;
+  double max = 1.0;
+  FIELDS(warmup_steps, decay_start, decay_end, min_ratio, max)
+
+  void check() const;
+  double factor(int64_t step, int64_t num_train_steps) const;
+};
+
+// Linear warm-up, then max·√(warmup_steps / step), without end.
+struct LinearRampupSqrtDecayShape {
+  using Instance = Schedule<LinearRampupSqrtDecayShape>;
+  static constexpr std::string_view kName = "LinearRampupSqrtDecay";
+  int64_t warmup_steps = 1;
+  double max = 1.0;
+  FIELDS(warmup_steps, max)
+
+  void check() const;
+  double factor(int64_t step, int64_t num_train_steps) const;
+};
+
+// Warm-up, stable, decay (Hu et al., 2024, MiniCPM): as LinearRampupLinearDecay, with a decay over
+// the last `decay_steps` before `decay_end`.
+struct WarmupStableDecayShape {
+  using Instance = Schedule<WarmupStableDecayShape>;
+  static constexpr std::string_view kName = "WarmupStableDecay";
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;
+  int64_t decay_end = -1;  // -1: at the end of the run.
+  double min_ratio = 0.0;
+  double max = 1.0;
+  FIELDS(warmup_steps, decay_steps, decay_end, min_ratio, max)
+
+  void check() const;
+  double factor(int64_t step, int64_t num_train_steps) const;
+};
+
+// values[0] before boundaries[0], values[i] from boundaries[i-1]: one value more than boundaries.
+struct PiecewiseConstantShape {
+  using Instance = Schedule<PiecewiseConstantShape>;
+  static constexpr std::string_view kName = "PiecewiseConstant";
+  std::vector<int64_t> boundaries;
+  std::vector<double> values = {1.0};
+  FIELDS(boundaries, values)
+
+  void check() const;
+  double factor(int64_t step, int64_t num_train_steps) const;
+};
+
+// Rises linearly from 0 to values[0] at boundaries[0], then values[i] from boundaries[i]: as many
+// values as boundaries.
+struct LinearRampupPiecewiseConstantShape {
+  using Instance = Schedule<LinearRampupPiecewiseConstantShape>;
+  static constexpr std::string_view kName = "LinearRampupPiecewiseConstant";
+  std::vector<int64_t> boundaries = {0};
+  std::vector<double> values = {1.0};
+  FIELDS(boundaries, values)
+
+  void check() const;
+  double factor(int64_t step, int64_t num_train_steps) const;
+};
+
+using ConstantSchedule = Schedule<ConstantShape>;
+using LinearRampupCosineDecay = Schedule<LinearRampupDecayShape<Decay::kCosine>>;
+using LinearRampupExponentialDecay = Schedule<LinearRampupDecayShape<Decay::kExponential>>;
+using LinearRampupLinearDecay = Schedule<LinearRampupDecayShape<Decay::kLinear>>;
+using LinearRampupSqrtDecay = Schedule<LinearRampupSqrtDecayShape>;
+using WarmupStableDecay = Schedule<WarmupStableDecayShape>;
+using PiecewiseConstant = Schedule<PiecewiseConstantShape>;
+using LinearRampupPiecewiseConstant = Schedule<LinearRampupPiecewiseConstantShape>;
+
+extern template class HolderOf<BaseSchedule, ConstantSchedule::HParams>;
+extern template class HolderOf<BaseSchedule, LinearRampupCosineDecay::HParams>;
+extern template class HolderOf<BaseSchedule, LinearRampupExponentialDecay::HParams>;
+extern template class HolderOf<BaseSchedule, LinearRampupLinearDecay::HParams>;
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run stores about itself: hparams.toml, the configuration with which it began, and its
+// tokenizer. Resuming with a different configuration is an error unless it is allowed.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "inputs/tokenizers/tokenizer.h"
+#include "tasks/config/experiment.h"
+#include "tasks/config/run_options.h"
+
+namespace tessera {
+
+// Whether the run in this directory has made a step. Before that its configuration may change.
+bool run_has_begun(const std::filesystem::path& run_directory);
+
+// Parses the text of an hparams.toml. Errors begin with `name`, which says where the text is from.
+ExperimentConfig parse_config(std::string_view text, const std::string& name);
+
+// Writes hparams.toml if the directory has none or the options restart the run. If the run has
+// begun with a different configuration: Error with the differences, or, if the options allow
+// changes, the new one is written. A finished run may be extended (num_train_steps) without
+// permission. A dry run only checks. Returns the text.
+std::string prepare_config(const ExperimentConfig& config, const RunOptions& options);
+
+// The differences between two texts of hparams.toml, on one line; "" if they are equal.
+std::string describe_change(const std::string& before, const std::string& now);
+
+// <run>/tokenizer: the tokenizer's name and its definition, so that decoding needs no data.
+void write_run_tokenizer(const std::filesystem::path& run_directory, const Tokenizer& tokenizer);
+// Null if the run has not stored one. Error if the file is damaged.
+std::unique_ptr<Tokenizer> read_run_tokenizer(const std::filesystem::path& run_directory);
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor's programs of one step as functions of host values: a batch and scalars go in by
+// name, metrics come out. TrainProgram updates weights, EvalProgram scores a batch. The programs of
+// decoding are in tasks/decode/decode_program.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/runtime/executor/executor.h"
+#include "inputs/base_input.h"
+#include "tasks/base_task.h"
+#include "tasks/eval_metrics.h"
+
+namespace tessera {
+
+// Writes the fields of the batch that the program's graph uses; ignores the others.
+void write_batch(Executor& executor, int program, const Batch& batch);
+
+// Whether the program has the input: a graph may not use all that its kind of step offers.
+bool has_input(const Executor& executor, int program, std::string_view name);
+
+// The results of one training step.
+struct StepResult {
+  double loss = 0.0;
+  double grad_norm = 0.0;
+  double learning_rate = 0.0;
+  bool applied = true;
+  int64_t skipped = 0;
+  int64_t skipped_in_a_row = 0;
+  std::map<std::string, double> metrics;          // Means over the batch.
+  std::map<std::string, double> parameter_norms;  // "parameter_norm/<path>", if enabled.
+};
+
+class TrainProgram {
+ public:
+  TrainProgram(Executor& executor, int program, const BaseTask& task);
+  // Runs step number `step` (from 0) on this batch; updates weights and state in place.
+  StepResult run(const Batch& batch, int64_t step);
+  int program() const { return program_; }
+
+ private:
+  Executor& executor_;
+  int program_;
+  const BaseTask& task_;
+  std::vector<std::string> metrics_, norms_;
+};
+
+// The scores of a global batch, the same in every process.
+struct ScoredBatch {
+  std::map<std::string, ExampleScore> totals;             // By metric, "loss" included.
+  std::map<std::string, std::vector<ExampleScore>> rows;  // Empty: only totals are available.
+  // Per-row fields of the batch; empty if it has none.
+  std::vector<float> sample_weights;
+  std::vector<float> label_bytes;
+  std::vector<int32_t> sources;
+};
+
+class EvalProgram {
+ public:
+  EvalProgram(Executor& executor, int program);
+  // A collective call; `batch` holds this process's rows.
+  ScoredBatch run(const Batch& batch);
+  const std::vector<std::string>& metrics() const { return metrics_; }
+  bool tells_rows() const { return !row_metrics_.empty(); }
+
+ private:
+  template <typename T>
+  std::vector<T> read_rows(const std::string& output) const;
+
+  Executor& executor_;
+  int program_;
+  std::vector<std::string> metrics_;
+  std::vector<std::string> row_metrics_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares the hand-written scanners with PCRE2 on their patterns.
+#include "inputs/tokenizers/pre_tokenizer.h"
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "inputs/tokenizers/pattern.h"
+#include "inputs/tokenizers/unicode.h"
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string kGpt2 =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+const std::string kCl100k =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+const std::string kQwen2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+const std::string kO200k =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
+    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+)"
+    R"([\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+Words scanned(const std::string& expression, const std::string& text) {
+  const auto known = known_pattern(expression);
+  REQUIRE(known.has_value());
+  Words words;
+  WordScanner(*known).for_each_word(text, [&](std::string_view word) { words.emplace_back(word); });
+  return words;
+}
+
+Words matched(const Pattern& pattern, const std::string& text) {
+  Words words;
+  size_t last = 0;
+  pattern.for_each_match(text, [&](size_t begin, size_t end) {
+    REQUIRE(begin == last);
+    words.push_back(text.substr(begin, end - begin));
+    last = end;
+  });
+  REQUIRE(last == text.size());
+  return words;
+}
+
+TEST_CASE("words are those of the known tokenizers") {
+  const std::string text = "I'm here,  it'S 12345\n\n  ok  ";
+  REQUIRE(scanned(kGpt2, text) ==
+          Words{"I", "'m", " here", ",", " ", " it", "'", "S", " 12345", "\n\n ", " ok", "  "});
+  REQUIRE(scanned(kCl100k, text) == Words{"I", "'m", " here", ",", " ", " it", "'S", " ", "123",
+                                          "45", "\n\n", " ", " ok", "  "});
+  REQUIRE(scanned(kQwen2, "a 12") == Words{"a", " ", "1", "2"});
+  REQUIRE(scanned(kO200k, "HTTPServer isn't McDonald //\n/") ==
+          Words{"HTTPServer", " isn't", " Mc", "Donald", " //\n/"});
+}
+
+// Characters of every class that the patterns distinguish, and invalid bytes.
+std::string random_text(std::mt19937_64& random) {
+  static const std::vector<std::string> kParts = {"a",
+                                                  "b",
+                                                  "s",
+                                                  "S",
+                                                  "T",
+                                                  "LL",
+                                                  "re",
+                                                  "'",
+                                                  "'",
+                                                  " ",
+                                                  " ",
+                                                  "  ",
+                                                  "\n",
+                                                  "\r",
+                                                  "\t",
+                                                  "1",
+                                                  "23",
+                                                  ".",
+                                                  "/",
+                                                  "!",
+                                                  "\xc3\xa9",
+                                                  "\xc3\x89",
+                                                  "\xcc\x81",
+                                                  "\xe4\xb8\xad",
+                                                  "\xca\xb0",
+                                                  "\xc7\x85",
+                                                  "\xc2\xa0",
+                                                  "\xe3\x80\x80",
+                                                  "\xe2\x85\xa7",
+                                                  "\xc2\xbd",
+                                                  "\xf0\x9f\x98\x80",
+                                                  "\xe2\x80\x8d",
+                                                  "\xe1\xa0\x8e",
+                                                  "\xc5\xbf",
+                                                  "\xc2\x85",
+                                                  "\xff",
+                                                  "\xc3",
+                                                  "\xe2\x80",
+                                                  "\xed\xa0\x80"};
+  std::string text;
+  const size_t count = random() % 24;
+  for (size_t i = 0; i < count; ++i) text += kParts[random() % kParts.size()];
+  return text;
+}
+
+void compare(int64_t count) {
+  for (const std::string& expression : {kGpt2, kCl100k, kQwen2, kO200k}) {
+    const Pattern pattern(expression, "test");
+    std::mt19937_64 random(1);
+    for (int64_t i = 0; i < count; ++i) {
+      const std::string text = random_text(random);
+      const Words words = scanned(expression, text);
+      if (words != matched(pattern, text)) {
+        INFO(expression << " on " << text);
+        REQUIRE(words == matched(pattern, text));
+      }
+    }
+  }
+}
+
+TEST_CASE("scanners and PCRE2 find the same words") { compare(3000); }
+
+TEST_CASE("scanners and PCRE2 find the same words in a million texts", "[full]") {
+  compare(250000);
+}
+
+TEST_CASE("every character has one class of letter, number, space and other") {
+  const UnicodeClasses& classes = UnicodeClasses::get();
+  const Pattern letters(R"(\p{L})", "test");
+  const Pattern numbers(R"(\p{N})", "test");
+  const Pattern spaces(R"(\s)", "test");
+  std::string text;
+  for (int32_t code = 0; code < 0x20000; ++code) {
+    if (code >= 0xd800 && code < 0xe000) continue;
+    append_utf8(code, &text);
+  }
+  const auto count = [&](const Pattern& pattern) {
+    int64_t found = 0;
+    pattern.for_each_match(text, [&](size_t, size_t) { ++found; });
+    return found;
+  };
+  int64_t own_letters = 0;
+  int64_t own_numbers = 0;
+  int64_t own_spaces = 0;
+  for (size_t at = 0; at < text.size();) {
+    size_t length = 0;
+    const uint8_t kind = classes.at(text, at, &length);
+    own_letters += (kind & unicode_class::kLetter) != 0 ? 1 : 0;
+    own_numbers += (kind & unicode_class::kNumber) != 0 ? 1 : 0;
+    own_spaces += (kind & unicode_class::kSpace) != 0 ? 1 : 0;
+    at += length;
+  }
+  REQUIRE(own_spaces == count(spaces));
+  REQUIRE(own_spaces == 25);
+  // utf8proc has a newer Unicode version than PCRE2, with a few hundred more letters.
+  REQUIRE(own_letters >= count(letters));
+  REQUIRE(own_letters - count(letters) < 500);
+  REQUIRE(own_numbers >= count(numbers));
+  REQUIRE(own_numbers - count(numbers) < 100);
+}
+
+}  // namespace
+}  // namespace tessera
