@@ -273,10 +273,11 @@ __device__ void join(const AttentionParameters& p, int width) {
 
 }  // namespace
 
-#define TESSERA_ATTENTION(T, dtype, width)                                                \
-  extern "C" __global__ void __launch_bounds__(forward_tiles(sizeof(T), width).threads()) \
-      attention_##dtype##_##width(const AttentionParameters p) {                          \
-    attend<T, width>(p);                                                                  \
+// One block a multiprocessor is enough (the 1 below): more would cost spilled registers.
+#define TESSERA_ATTENTION(T, dtype, width)                                                   \
+  extern "C" __global__ void __launch_bounds__(forward_tiles(sizeof(T), width).threads(), 1) \
+      attention_##dtype##_##width(const AttentionParameters p) {                             \
+    attend<T, width>(p);                                                                     \
   }
 TESSERA_ATTENTION(bf16, bf16, 32)
 TESSERA_ATTENTION(bf16, bf16, 64)

@@ -53,15 +53,20 @@ template <int kRows, int kWidth, int kThreads, typename T>
 __device__ inline void load_tile(T* to, const HeadRows<const T>& from, int first, bool aligned) {
   constexpr int kStride = kTileStride<T, kWidth>;
   if (aligned) {
-    constexpr int kVectors = kWidth / kVector<T>;
-    static_assert(kRows * kVectors % kThreads == 0);
+    // A thread copies one column of vectors, every kStep rows.
+    constexpr int kVectors = kWidth / kVector<T>, kStep = kThreads / kVectors;
+    static_assert(kThreads % kVectors == 0 && kRows % kStep == 0);
+    const int first_row = static_cast<int>(threadIdx.x) / kVectors;
+    const int column = static_cast<int>(threadIdx.x) % kVectors * kVector<T>;
+    const int rows = column < from.head_dim ? from.count - first : 0;
+    const T* const source = from.row(first + first_row) + column;
+    to += first_row * kStride + column;
 #pragma unroll
-    for (int i = 0; i < kRows * kVectors / kThreads; ++i) {
-      const int item = static_cast<int>(threadIdx.x) + i * kThreads;
-      const int row = item / kVectors, column = item % kVectors * kVector<T>;
-      const bool valid = first + row < from.count && column < from.head_dim;
-      copy_async(to + row * kStride + column, valid ? from.row(first + row) + column : from.base,
-                 valid);
+    for (int i = 0; i < kRows / kStep; ++i) {
+      const bool valid = first_row + i * kStep < rows;
+      const T* const at = from.pack == 1 ? source + i * kStep * from.stride
+                                         : from.row(first + first_row + i * kStep) + column;
+      copy_async(to + i * kStep * kStride, valid ? at : from.base, valid);
     }
     return;
   }
@@ -222,18 +227,23 @@ __device__ inline void add_weighted(float (&sums)[M][4], const float (&weights)[
   rows += lane % 4 * 2;
 #pragma unroll
   for (int n = 0; n < N; ++n) {
+// Few loads at a time where the sums of a wide head fill the registers.
+#pragma unroll(M <= 16 ? 4 : 1)
+    for (int pair = 0; pair < 4; ++pair) {
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int from = lane / 4 * 4 + k / 2;
-      const float low = __shfl_sync(0xffffffffu, weights[n][k % 2], from);
-      const float high = __shfl_sync(0xffffffffu, weights[n][2 + k % 2], from);
+      for (int j = 0; j < 2; ++j) {
+        const int from = lane / 4 * 4 + pair;
+        const float low = __shfl_sync(0xffffffffu, weights[n][j], from);
+        const float high = __shfl_sync(0xffffffffu, weights[n][2 + j], from);
+        const float* const row = rows + (8 * n + 2 * pair + j) * kStride;
 #pragma unroll
-      for (int m = 0; m < M; ++m) {
-        const float2 b = *reinterpret_cast<const float2*>(rows + (8 * n + k) * kStride + 8 * m);
-        sums[m][0] = fmaf(low, b.x, sums[m][0]);
-        sums[m][1] = fmaf(low, b.y, sums[m][1]);
-        sums[m][2] = fmaf(high, b.x, sums[m][2]);
-        sums[m][3] = fmaf(high, b.y, sums[m][3]);
+        for (int m = 0; m < M; ++m) {
+          const float2 b = *reinterpret_cast<const float2*>(row + 8 * m);
+          sums[m][0] = fmaf(low, b.x, sums[m][0]);
+          sums[m][1] = fmaf(low, b.y, sums[m][1]);
+          sums[m][2] = fmaf(high, b.x, sums[m][2]);
+          sums[m][3] = fmaf(high, b.y, sums[m][3]);
+        }
       }
     }
   }
