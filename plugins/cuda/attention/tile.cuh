@@ -227,23 +227,19 @@ __device__ inline void add_weighted(float (&sums)[M][4], const float (&weights)[
   rows += lane % 4 * 2;
 #pragma unroll
   for (int n = 0; n < N; ++n) {
-// Few loads at a time where the sums of a wide head fill the registers.
-#pragma unroll(M <= 16 ? 4 : 1)
-    for (int pair = 0; pair < 4; ++pair) {
+// Where the sums of a wide head fill the registers, one row's loads at a time.
+#pragma unroll(M <= 16 ? 8 : 1)
+    for (int k = 0; k < 8; ++k) {
+      const int from = lane / 4 * 4 + k / 2;
+      const float low = __shfl_sync(0xffffffffu, k % 2 == 0 ? weights[n][0] : weights[n][1], from);
+      const float high = __shfl_sync(0xffffffffu, k % 2 == 0 ? weights[n][2] : weights[n][3], from);
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int from = lane / 4 * 4 + pair;
-        const float low = __shfl_sync(0xffffffffu, weights[n][j], from);
-        const float high = __shfl_sync(0xffffffffu, weights[n][2 + j], from);
-        const float* const row = rows + (8 * n + 2 * pair + j) * kStride;
-#pragma unroll
-        for (int m = 0; m < M; ++m) {
-          const float2 b = *reinterpret_cast<const float2*>(row + 8 * m);
-          sums[m][0] = fmaf(low, b.x, sums[m][0]);
-          sums[m][1] = fmaf(low, b.y, sums[m][1]);
-          sums[m][2] = fmaf(high, b.x, sums[m][2]);
-          sums[m][3] = fmaf(high, b.y, sums[m][3]);
-        }
+      for (int m = 0; m < M; ++m) {
+        const float2 b = *reinterpret_cast<const float2*>(rows + (8 * n + k) * kStride + 8 * m);
+        sums[m][0] = fmaf(low, b.x, sums[m][0]);
+        sums[m][1] = fmaf(low, b.y, sums[m][1]);
+        sums[m][2] = fmaf(high, b.x, sums[m][2]);
+        sums[m][3] = fmaf(high, b.y, sums[m][3]);
       }
     }
   }
