@@ -111,7 +111,7 @@ function(tessera_virtual_gpu)
                              $<TARGET_PROPERTY:plugins_cuda,INTERFACE_INCLUDE_DIRECTORIES>)
   target_include_directories(virtual_gpu PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(virtual_gpu PRIVATE fmt::fmt Threads::Threads)
-  target_compile_options(virtual_gpu PRIVATE -O2)  # The tests run millions of instructions on it.
+  target_compile_options(virtual_gpu PRIVATE -O3)  # The tests run millions of instructions on it.
   set_target_properties(virtual_gpu PROPERTIES OUTPUT_NAME cuda SOVERSION 1
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
 endfunction()

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/virtual_gpu/device_state.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace tessera::virtual_gpu {
+namespace {
+
+uint64_t environment(const char* name, uint64_t otherwise) {
+  const char* const value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? otherwise : std::strtoull(value, nullptr, 10);
+}
+
+bool host_touches_closed_memory(const void* address) {
+  State& s = state();
+  const Lock lock(s.mutex);
+  for (const auto& memory : s.pinned) {
+    if (!memory->holds(address)) continue;
+    for (const State::HostUse& use : s.host_uses) {
+      const HostBytes& bytes = use.bytes;
+      const bool inside = address >= bytes.begin && address < bytes.begin + bytes.bytes;
+      const bool waited = host_function != nullptr && use.stamp.is_before(host_function->clock);
+      if (bytes.use == HostBytes::Use::kWrite && inside && !waited)
+        s.fail(*use.device, CUDA_ERROR_LAUNCH_FAILED,
+               fmt::format("the host uses byte {} of what {} writes, and has not waited for it",
+                           static_cast<const std::byte*>(address) - bytes.begin, *use.stamp.name));
+    }
+    memory->set_open(memory->host(), memory->bytes(), true);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+thread_local const Work* host_function = nullptr;
+thread_local std::shared_ptr<Device> current_device;
+
+State& state() {
+  static State* const instance = new State;  // Also used by what runs while the process ends.
+  return *instance;
+}
+
+void State::restart() {
+  config = {};
+  config.gpus = static_cast<int>(environment("TESSERA_VIRTUAL_GPUS", config.gpus));
+  config.memory = environment("TESSERA_VIRTUAL_GPU_MEMORY", config.memory);
+  config.seed = environment("TESSERA_VIRTUAL_GPU_SEED", config.seed);
+  config.capability =
+      static_cast<int>(environment("TESSERA_VIRTUAL_GPU_CAPABILITY", config.capability));
+  config.cuda_version =
+      static_cast<int>(environment("TESSERA_VIRTUAL_GPU_CUDA_VERSION", config.cuda_version));
+  random_.seed(config.seed);
+  initialised = false;
+  ready_.clear(), captures.clear(), host_uses.clear(), pinned.clear(), devices.clear();
+  streams = {}, events = {}, modules = {}, functions = {}, graphs = {}, executables = {};
+  history_.clear(), times_.clear(), retired_.clear(), host_clock = {};
+  pending_host_functions_ = 0;
+  last_fault.clear(), warnings.clear();
+  memory = std::make_unique<Memory>();
+  const char* const plan = std::getenv("TESSERA_VIRTUAL_GPU_FAULT");
+  tessera_virtual_gpu_plan_fault(plan != nullptr ? plan : "");
+  for (int i = 0; i < config.gpus; ++i) {
+    devices.push_back(std::make_shared<Device>());
+    devices.back()->ordinal = i;
+  }
+}
+
+void State::fail(Device& device, CUresult error, const std::string& text) {
+  if (device.error != CUDA_SUCCESS) return;
+  device.error = error;
+  last_fault = text;
+  fmt::print(stderr, "virtual GPU: fault: {}\n", last_fault);
+}
+
+CUresult State::reject(CUresult error, std::string text) {
+  last_fault = std::move(text);
+  return error;
+}
+
+bool State::plan_says(std::string_view kind) {
+  return planned.kind == kind && --planned.countdown == 0;
+}
+
+size_t State::new_component() {
+  // The time of a component goes on, so all that it was must be known to the host.
+  const auto known = std::find_if(retired_.begin(), retired_.end(),
+                                  [&](size_t c) { return host_clock[c] >= times_[c]; });
+  if (known == retired_.end()) {
+    times_.push_back(0);
+    return times_.size() - 1;
+  }
+  const size_t component = *known;
+  retired_.erase(known);
+  return component;
+}
+
+StreamPtr State::new_stream(const std::shared_ptr<Device>& device, int priority, bool blocking) {
+  auto stream = std::make_shared<Stream>();
+  stream->device = device;
+  stream->name = fmt::format("stream {} of GPU {}", device->streams_made++, device->ordinal);
+  stream->priority = priority;
+  stream->blocking = blocking;
+  stream->component = new_component();
+  return stream;
+}
+
+CUresult State::enqueue(const StreamPtr& stream, Task task, std::span<const WorkPtr> also_after) {
+  if (stream->capture == nullptr) {
+    if (stream == stream->device->default_stream)
+      for (const auto& capture : captures)
+        if (capture->origin->blocking) {
+          capture->valid = false;
+          return reject(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+                        fmt::format("{} on the default stream, which waits for {}, while that is "
+                                    "captured into a graph",
+                                    task.name, capture->origin->name));
+        }
+    submit(stream, std::move(task), also_after);
+    return CUDA_SUCCESS;
+  }
+  if (!stream->capture->valid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  std::vector<GraphNode>& nodes = stream->capture->graph->nodes;
+  nodes.push_back({stream->device, std::move(task), stream->frontier});
+  stream->frontier = {nodes.size() - 1};
+  return CUDA_SUCCESS;
+}
+
+WorkPtr State::submit(const StreamPtr& stream, Task task, std::span<const WorkPtr> also_after) {
+  std::vector<WorkPtr> after(also_after.begin(), also_after.end());
+  after.push_back(stream->last);
+  const StreamPtr& standard = stream->device->default_stream;
+  if (stream == standard) {
+    streams.for_each([&](const StreamPtr& other) {
+      if (other->blocking && other->device == stream->device) after.push_back(other->last);
+    });
+  } else if (stream->blocking) {
+    after.push_back(standard->last);
+  }
+  std::erase(after, nullptr);
+  Clock clock = host_clock;
+  for (const WorkPtr& work : after) clock.join(work->clock);
+  task.name = fmt::format("{} on {}", task.name, stream->name);
+  const WorkPtr work =
+      make_work(stream->device, std::move(task), stream->component, std::move(clock));
+  work->priority = stream->priority;
+  stream->clock = work->clock;
+  stream->last = work;
+  start(work, after);
+  return work;
+}
+
+WorkPtr State::submit_node(const GraphNode& node, const Stream& stream, size_t component,
+                           std::span<const WorkPtr> after) {
+  Clock clock;
+  for (const WorkPtr& work : after) clock.join(work->clock);
+  Task task = node.task;
+  task.name = fmt::format("{} of a graph on {}", task.name, stream.name);
+  const WorkPtr work = make_work(node.device, std::move(task), component, std::move(clock));
+  start(work, after);
+  return work;
+}
+
+WorkPtr State::make_work(const std::shared_ptr<Device>& device, Task task, size_t component,
+                         Clock clock) {
+  auto work = std::make_shared<Work>();
+  work->device = device;
+  work->task = std::move(task);
+  work->stamp = {component, ++times_[component],
+                 std::make_shared<const std::string>(work->task.name)};
+  work->clock = std::move(clock);
+  work->clock.set(component, work->stamp.time);
+  work->sequence = submitted_++;
+  return work;
+}
+
+void State::start(const WorkPtr& work, std::span<const WorkPtr> after) {
+  note_host_use(work);
+  for (const WorkPtr& earlier : after) {
+    if (earlier->done) {
+      work->failed |= earlier->failed;
+    } else {
+      earlier->followers.push_back(work);
+      ++work->blockers;
+    }
+  }
+  if (work->blockers == 0) ready_.push_back(work);
+}
+
+void State::note_host_use(const WorkPtr& work) {
+  const HostBytes& bytes = work->task.host;
+  pending_host_functions_ += work->task.kind == Task::Kind::kHostFunction ? 1 : 0;
+  bool is_shared = pending_host_functions_ > 0;  // Other work may read or write these bytes too.
+  if (bytes.use == HostBytes::Use::kNone) {
+    if (is_shared)
+      for (HostUse& use : host_uses) use.checksum.reset();
+    return;
+  }
+  const bool writes = bytes.use == HostBytes::Use::kWrite;
+  for (HostUse& use : host_uses) {
+    if (!use.bytes.overlaps(bytes)) continue;
+    is_shared |= writes || use.bytes.use == HostBytes::Use::kWrite;
+    if (writes) use.checksum.reset();
+  }
+  HostUse& use = host_uses.emplace_back(HostUse{bytes, work->stamp, work->device, std::nullopt});
+  if (!writes && !is_shared) use.checksum = bytes.checksum();
+  if (!writes) return;
+  // What the host reads too early is not a number, or the end of its page is closed.
+  if (!is_shared) std::memset(bytes.memory->device_view(bytes.begin), 0xFF, bytes.bytes);
+  watch_closed_memory(host_touches_closed_memory);
+  bytes.memory->set_open(bytes.begin, bytes.bytes, false);
+}
+
+void State::check_unchanged(const HostUse& use) {
+  if (use.checksum && *use.checksum != use.bytes.checksum())
+    fail(*use.device, CUDA_ERROR_LAUNCH_FAILED,
+         fmt::format("the host changed what {} reads, and had not waited for it", *use.stamp.name));
+}
+
+void State::host_joins(const Clock& clock) {
+  host_clock.join(clock);
+  std::vector<HostUse> left;
+  for (const HostUse& use : host_uses) {
+    if (!use.stamp.is_before(host_clock)) {
+      left.push_back(use);
+      continue;
+    }
+    if (use.device->error == CUDA_SUCCESS) check_unchanged(use);
+    if (use.bytes.use == HostBytes::Use::kWrite)
+      use.bytes.memory->set_open(use.bytes.begin, use.bytes.bytes, true);
+  }
+  host_uses = std::move(left);
+  for (const HostUse& use : host_uses)
+    if (use.bytes.use == HostBytes::Use::kWrite)
+      use.bytes.memory->set_open(use.bytes.begin, use.bytes.bytes, false);
+  for (size_t i = 0; i < times_.size(); ++i)
+    if (host_clock[i] < times_[i]) return;
+  history_.clear();  // Whatever comes is after all that was.
+}
+
+WorkPtr State::take_ready() {
+  size_t chosen = 0;
+  if (config.seed == 0) {
+    for (size_t i = 1; i < ready_.size(); ++i)
+      if (ready_[i]->sequence < ready_[chosen]->sequence) chosen = i;
+  } else {
+    chosen = random_() % ready_.size();
+    const size_t other = random_() % ready_.size();
+    if (ready_[other]->priority < ready_[chosen]->priority) chosen = other;
+  }
+  std::swap(ready_[chosen], ready_.back());
+  WorkPtr work = std::move(ready_.back());
+  ready_.pop_back();
+  return work;
+}
+
+bool State::run_one(Lock& lock) {
+  if (ready_.empty()) return false;
+  const WorkPtr work = take_ready();
+  if (work->device->error != CUDA_SUCCESS) work->failed = true;
+  if (!work->failed) {
+    if (const std::optional<Fault> fault = run(lock, work)) {
+      work->failed = true;
+      fail(*work->device, CUDA_ERROR_LAUNCH_FAILED,
+           fmt::format("{}: {}", *work->stamp.name, fault->text));
+    }
+  } else if (work->device->error == CUDA_SUCCESS) {
+    work->device->error = CUDA_ERROR_LAUNCH_FAILED;  // What it waited for failed on another GPU.
+  }
+  finish(work);
+  return true;
+}
+
+void State::run_by_chance(Lock& lock) {
+  if (config.seed != 0 && random_() % 4 == 0) run_one(lock);
+}
+
+std::optional<Fault> State::run(Lock& lock, const WorkPtr& work) {
+  const Task& task = work->task;
+  const bool is_kernel = task.kind == Task::Kind::kKernel;
+  if (is_kernel && plan_says("launch_failure")) return Fault{"planned: the launch fails"};
+  if ((is_kernel || task.kind == Task::Kind::kCopy) && plan_says("lost_device")) {
+    fail(*work->device, CUDA_ERROR_DEVICE_UNAVAILABLE,
+         fmt::format("planned: GPU {} is lost", work->device->ordinal));
+    return std::nullopt;
+  }
+  for (const HostUse& use : host_uses)
+    if (use.stamp.name == work->stamp.name) check_unchanged(use);
+  if (!task.run || work->device->error != CUDA_SUCCESS) return std::nullopt;
+  const uint64_t seed = config.seed == 0 ? 0 : random_() | 1;
+  host_function = task.kind == Task::Kind::kHostFunction ? work.get() : nullptr;
+  AccessLog log;
+  std::optional<Fault> fault;
+  lock.unlock();
+  try {
+    log = task.run(seed);
+  } catch (const Fault& thrown) {
+    fault = thrown;
+  }
+  lock.lock();
+  host_function = nullptr;
+  if (fault) return fault;
+  if (const auto text = check_accesses(*work, log)) return Fault{*text};
+  return std::nullopt;
+}
+
+std::optional<std::string> State::check_accesses(const Work& work, const AccessLog& log) {
+  if (work.task.kind == Task::Kind::kKernel)
+    for (const auto* ranges : {&log.reads, &log.writes})
+      for (const ByteRange& range : *ranges) {
+        const auto allocation = allocation_at(range.begin);
+        if (allocation && allocation->device != work.device &&
+            !work.device->peers.contains(allocation->device->ordinal))
+          return fmt::format("uses {} without cuCtxEnablePeerAccess", describe(range));
+      }
+  const auto conflict = history_.add(log, work.stamp, work.clock);
+  if (!conflict) return std::nullopt;
+  return fmt::format("{} {}, which {} {}, and nothing orders the two",
+                     conflict->later_writes ? "writes" : "reads", describe(conflict->bytes),
+                     *conflict->earlier.name, conflict->earlier_writes ? "writes" : "reads");
+}
+
+void State::finish(const WorkPtr& work) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  work->finished_ms = std::chrono::duration<double, std::milli>(now).count();
+  work->done = true;
+  work->failed |= work->device->error != CUDA_SUCCESS;
+  if (work->task.kind == Task::Kind::kHostFunction) --pending_host_functions_;
+  work->task = {};
+  for (const WorkPtr& follower : work->followers) {
+    follower->failed |= work->failed;
+    if (--follower->blockers == 0) ready_.push_back(follower);
+  }
+  work->followers.clear();
+  changed.notify_all();
+}
+
+void State::run_until(Lock& lock, const WorkPtr& work) {
+  while (work != nullptr && !work->done)
+    if (!run_one(lock)) changed.wait(lock);
+}
+
+CUresult State::check_no_capture(std::string_view call) {
+  CUresult result = CUDA_SUCCESS;
+  for (const auto& capture : captures) {
+    const bool forbids = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL ||
+                         (capture->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL &&
+                          capture->thread == std::this_thread::get_id());
+    if (forbids) result = refuse(*capture->origin, call);
+  }
+  return result;
+}
+
+CUresult State::refuse(Stream& stream, std::string_view call) {
+  stream.capture->valid = false;
+  return reject(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                fmt::format("{} while {} is captured into a graph", call, stream.name));
+}
+
+void State::end_capture(const std::shared_ptr<Capture>& capture) {
+  streams.for_each([&](const StreamPtr& stream) {
+    if (stream->capture != capture) return;
+    stream->capture = nullptr;
+    stream->frontier.clear();
+  });
+  std::erase(captures, capture);
+}
+
+std::shared_ptr<Device> State::device_of(CUcontext context) const {
+  const size_t index = reinterpret_cast<uintptr_t>(context) - 1;
+  return index < devices.size() ? devices[index] : nullptr;
+}
+
+std::optional<State::DeviceAllocation> State::allocation_at(CUdeviceptr address) const {
+  for (const auto& device : devices) {
+    const auto next = device->allocations.upper_bound(address);
+    if (next == device->allocations.begin()) continue;
+    if (const auto& [begin, bytes] = *std::prev(next); address < begin + bytes)
+      return DeviceAllocation{device, {begin, begin + bytes}};
+  }
+  return std::nullopt;
+}
+
+CUresult State::release(CUdeviceptr address) {
+  const auto allocation = allocation_at(address);
+  if (!allocation || allocation->bytes.begin != address)
+    return reject(CUDA_ERROR_INVALID_VALUE,
+                  fmt::format("cuMemFree({:#x}): no allocation begins there", address));
+  Device& device = *allocation->device;
+  if (const auto conflict = history_.conflict(allocation->bytes, host_clock)) {
+    fail(device, CUDA_ERROR_LAUNCH_FAILED,
+         fmt::format("cuMemFree of {}, which {} {}, and the host has not waited for it",
+                     describe(conflict->bytes), *conflict->earlier.name,
+                     conflict->earlier_writes ? "writes" : "reads"));
+    return device.error;
+  }
+  memory->release(address);
+  device.allocations.erase(address);
+  return CUDA_SUCCESS;
+}
+
+std::string State::describe(ByteRange bytes) const {
+  const auto allocation = allocation_at(bytes.begin);
+  if (!allocation) return fmt::format("{} bytes at {:#x}", bytes.end - bytes.begin, bytes.begin);
+  const auto [begin, end] = allocation->bytes;
+  return fmt::format("bytes {} to {} of the {} bytes at {:#x} on GPU {}", bytes.begin - begin,
+                     bytes.end - begin, end - begin, begin, allocation->device->ordinal);
+}
+
+StreamPtr find_stream(State& s, const std::shared_ptr<Device>& device, CUstream stream) {
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) return device->default_stream;
+  return s.streams.find(stream);
+}
+
+}  // namespace tessera::virtual_gpu
+
+namespace vgpu = tessera::virtual_gpu;
+
+const char* tessera_virtual_gpu_last_fault() { return vgpu::state().last_fault.c_str(); }
+const char* tessera_virtual_gpu_warnings() { return vgpu::state().warnings.c_str(); }
+void tessera_virtual_gpu_restart() {
+  vgpu::current_device = nullptr;
+  vgpu::state().restart();
+}
+void tessera_virtual_gpu_plan_fault(const char* text) {
+  const std::string plan = text;
+  const size_t colon = plan.find(':');
+  vgpu::state().planned = {plan.substr(0, colon),
+                           colon == std::string::npos ? 1 : std::atoi(plan.c_str() + colon + 1)};
+}
