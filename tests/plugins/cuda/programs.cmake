@@ -3,6 +3,7 @@
 foreach(name test_plugins_cuda test_virtual_gpu)
   if(TARGET ${name})
     target_link_libraries(${name} PRIVATE virtual_gpu)
+    set_property(TARGET ${name} APPEND PROPERTY INSTALL_RPATH "$ORIGIN/../lib/virtual_gpu")
   endif()
 endforeach()
 if(TARGET test_plugins_cuda)
