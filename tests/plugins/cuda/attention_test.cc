@@ -77,13 +77,15 @@ TEST_CASE("attention of every head width agrees with its decomposition on the vi
                                  .logit_cap = head_dim % 16 == 0 ? 0.0 : 2.0};
   // Two blocks of queries and three of keys, or the reverse.
   const int queries = causal ? 71 : 40, keys = causal ? 69 : 130;
-  REQUIRE(gpu_mismatch({1, queries, keys, 2, 1, head_dim}, dtype, options, false, {}) == "");
+  // The sums of bf16 products cancel in narrow heads.
+  const KernelCheck check{.tolerance_bf16 = 2e-2};
+  REQUIRE(gpu_mismatch({1, queries, keys, 2, 1, head_dim}, dtype, options, false, check) == "");
 }
 
 TEST_CASE("attention agrees with its decomposition on the virtual GPU") {
   const std::string dtype = GENERATE("f32", "bf16");
   const auto sizes =
-      GENERATE(AttentionSizes{1, 1, 1, 1, 1, 8}, AttentionSizes{2, 17, 17, 2, 2, 8},
+      GENERATE(AttentionSizes{1, 1, 1, 1, 1, 1}, AttentionSizes{2, 17, 17, 2, 2, 8},
                AttentionSizes{2, 70, 70, 6, 2, 24}, AttentionSizes{1, 64, 200, 4, 1, 16},
                AttentionSizes{1, 130, 40, 3, 1, 40});
   const bool causal = GENERATE(false, true);
