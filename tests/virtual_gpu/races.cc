@@ -48,8 +48,7 @@ Conflict conflict_with(uint32_t tag, Conflict::Kind kind, const Clocks& clocks) 
 
 }  // namespace
 
-void Clocks::begin_block(size_t warps) {
-  warps_ = warps;
+void Clocks::begin_block() {
   block_begin_ = ++now_;
   for (auto& row : ordered_) row.fill(now_);
 }
@@ -70,10 +69,7 @@ void Clocks::synchronise(uint32_t arrived, uint32_t waiting) {
   }
 }
 
-uint32_t Clocks::ordered_all(int warp) const {
-  const auto& row = ordered_[warp];
-  return *std::min_element(row.begin(), row.begin() + warps_);
-}
+uint32_t Clocks::ordered_all(int warp) const { return std::ranges::min(ordered_[warp]); }
 
 void Clocks::renumber() {
   now_ = kThisBlock + 1;

@@ -20,7 +20,7 @@ class Clocks {
  public:
   // True if segments should be renumbered before the next block or barrier.
   bool full() const { return now_ > kLast; }
-  void begin_block(size_t warps);
+  void begin_block();
   // All accesses of the warps in `arrived` before are ordered before those of `waiting` after.
   void synchronise(uint32_t arrived, uint32_t waiting);
   // Forgets old segments: cells of earlier blocks become kOldBlock, of this block kThisBlock.
@@ -36,7 +36,6 @@ class Clocks {
  private:
   static constexpr uint32_t kLast = (1u << 21) - 8192;
   uint32_t now_ = 3, block_begin_ = 3;
-  size_t warps_ = kMaxWarps;  // Of the block.
   std::array<std::array<uint32_t, kMaxWarps>, kMaxWarps> ordered_{};
 };
 
