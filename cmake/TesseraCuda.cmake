@@ -20,20 +20,22 @@ function(tessera_find_nvcc)
   endif()
 endfunction()
 
-# tessera_fatbin(OUTPUT SOURCE): compiles one kernel file for all architectures, and as plain PTX.
+# tessera_fatbin(OUTPUT SOURCE [PTX_ONLY]): compiles one kernel file for all architectures, and as
+# plain PTX.
 function(tessera_fatbin output source)
+  cmake_parse_arguments(ARG "PTX_ONLY" "" "" ${ARGN})
   execute_process(COMMAND ${TESSERA_NVCC} --list-gpu-code OUTPUT_VARIABLE known)
   string(REGEX MATCHALL "sm_[0-9]+[a-z]*" known "${known}")
   set(targets -gencode arch=compute_80,code=compute_80)
   foreach(architecture ${TESSERA_CUDA_ARCHITECTURES})
-    if("sm_${architecture}" IN_LIST known)
+    if("sm_${architecture}" IN_LIST known AND NOT ARG_PTX_ONLY)
       list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
     endif()
   endforeach()
   cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE relative)
   # The virtual GPU of the tests reads the PTX, so it is not compressed.
   add_custom_command(OUTPUT ${output} DEPENDS ${source} DEPFILE ${output}.d
-    COMMAND ${TESSERA_NVCC} -std=c++20 -I${CMAKE_SOURCE_DIR} -lineinfo --fatbin --no-compress
+    COMMAND ${TESSERA_NVCC} -std=c++20 --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR} -lineinfo --fatbin --no-compress
             -Wno-deprecated-gpu-targets ${targets} -MD -MF ${output}.d -o ${output} ${source}
     COMMENT "Compiling ${relative} for GPUs" VERBATIM)
 endfunction()

@@ -17,6 +17,11 @@ uint64_t environment(const char* name, uint64_t otherwise) {
   return value == nullptr || *value == '\0' ? otherwise : std::strtoull(value, nullptr, 10);
 }
 
+std::string used_by(const Conflict& conflict) {
+  return fmt::format("which {} {}", *conflict.earlier.name,
+                     conflict.earlier_writes ? "writes" : "reads");
+}
+
 bool host_touches_closed_memory(const void* address) {
   State& s = state();
   const Lock lock(s.mutex);
@@ -40,36 +45,51 @@ bool host_touches_closed_memory(const void* address) {
 }  // namespace
 
 thread_local const Work* host_function = nullptr;
-thread_local std::shared_ptr<Device> current_device;
+thread_local DevicePtr current_device;
 
 State& state() {
   static State* const instance = new State;  // Also used by what runs while the process ends.
   return *instance;
 }
 
+CUresult call(const std::function<void(const Call& call)>& body) {
+  State& s = state();
+  Lock lock(s.mutex);
+  try {
+    if (!s.initialised) throw Refusal{CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called"};
+    if (host_function != nullptr)
+      throw Refusal{CUDA_ERROR_NOT_PERMITTED, "a host function calls the driver"};
+    const DevicePtr device = current_device;
+    if (device == nullptr || device->retained == 0)
+      throw Refusal{CUDA_ERROR_INVALID_CONTEXT, "no context is current on this thread"};
+    s.run_by_chance(lock);
+    if (device->error == CUDA_SUCCESS) body({s, lock, device});
+    return device->error;
+  } catch (const Refusal& refusal) {
+    if (!refusal.text.empty()) s.last_fault = refusal.text;
+    return refusal.error;
+  }
+}
+
 void State::restart() {
-  config = {};
-  config.gpus = static_cast<int>(environment("TESSERA_VIRTUAL_GPUS", config.gpus));
-  config.memory = environment("TESSERA_VIRTUAL_GPU_MEMORY", config.memory);
-  config.seed = environment("TESSERA_VIRTUAL_GPU_SEED", config.seed);
-  config.capability =
-      static_cast<int>(environment("TESSERA_VIRTUAL_GPU_CAPABILITY", config.capability));
-  config.cuda_version =
-      static_cast<int>(environment("TESSERA_VIRTUAL_GPU_CUDA_VERSION", config.cuda_version));
+  const Config standard;
+  config.gpus = environment("TESSERA_VIRTUAL_GPUS", standard.gpus);
+  config.memory = environment("TESSERA_VIRTUAL_GPU_MEMORY", standard.memory);
+  config.seed = environment("TESSERA_VIRTUAL_GPU_SEED", standard.seed);
+  config.capability = environment("TESSERA_VIRTUAL_GPU_CAPABILITY", standard.capability);
+  config.cuda_version = environment("TESSERA_VIRTUAL_GPU_CUDA_VERSION", standard.cuda_version);
+  const char* const plan = std::getenv("TESSERA_VIRTUAL_GPU_FAULT");
+  tessera_virtual_gpu_plan_fault(plan != nullptr ? plan : "");
   random_.seed(config.seed);
   initialised = false;
   ready_.clear(), captures.clear(), host_uses.clear(), pinned.clear(), devices.clear();
   streams = {}, events = {}, modules = {}, functions = {}, graphs = {}, executables = {};
-  history_.clear(), times_.clear(), retired_.clear(), host_clock = {};
+  history_.clear(), times_.clear(), retired_.clear(), host_clock_ = {};
   pending_host_functions_ = 0;
   last_fault.clear(), warnings.clear();
   memory = std::make_unique<Memory>();
-  const char* const plan = std::getenv("TESSERA_VIRTUAL_GPU_FAULT");
-  tessera_virtual_gpu_plan_fault(plan != nullptr ? plan : "");
-  for (int i = 0; i < config.gpus; ++i) {
-    devices.push_back(std::make_shared<Device>());
-    devices.back()->ordinal = i;
-  }
+  for (uint64_t i = 0; i < config.gpus; ++i)
+    devices.push_back(std::make_shared<Device>(Device{.ordinal = static_cast<int>(i)}));
 }
 
 void State::fail(Device& device, CUresult error, const std::string& text) {
@@ -79,11 +99,6 @@ void State::fail(Device& device, CUresult error, const std::string& text) {
   fmt::print(stderr, "virtual GPU: fault: {}\n", last_fault);
 }
 
-CUresult State::reject(CUresult error, std::string text) {
-  last_fault = std::move(text);
-  return error;
-}
-
 bool State::plan_says(std::string_view kind) {
   return planned.kind == kind && --planned.countdown == 0;
 }
@@ -91,7 +106,7 @@ bool State::plan_says(std::string_view kind) {
 size_t State::new_component() {
   // The time of a component goes on, so all that it was must be known to the host.
   const auto known = std::find_if(retired_.begin(), retired_.end(),
-                                  [&](size_t c) { return host_clock[c] >= times_[c]; });
+                                  [&](size_t c) { return host_clock_[c] >= times_[c]; });
   if (known == retired_.end()) {
     times_.push_back(0);
     return times_.size() - 1;
@@ -101,117 +116,73 @@ size_t State::new_component() {
   return component;
 }
 
-StreamPtr State::new_stream(const std::shared_ptr<Device>& device, int priority, bool blocking) {
-  auto stream = std::make_shared<Stream>();
-  stream->device = device;
-  stream->name = fmt::format("stream {} of GPU {}", device->streams_made++, device->ordinal);
-  stream->priority = priority;
-  stream->blocking = blocking;
-  stream->component = new_component();
-  return stream;
-}
-
-CUresult State::enqueue(const StreamPtr& stream, Task task, std::span<const WorkPtr> also_after) {
+void State::enqueue(const StreamPtr& stream, Task task) {
   if (stream->capture == nullptr) {
-    if (stream == stream->device->default_stream)
-      for (const auto& capture : captures)
-        if (capture->origin->blocking) {
-          capture->valid = false;
-          return reject(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
-                        fmt::format("{} on the default stream, which waits for {}, while that is "
-                                    "captured into a graph",
-                                    task.name, capture->origin->name));
-        }
-    submit(stream, std::move(task), also_after);
-    return CUDA_SUCCESS;
+    submit(stream, std::move(task));
+    return;
   }
-  if (!stream->capture->valid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  std::vector<GraphNode>& nodes = stream->capture->graph->nodes;
+  if (!stream->capture->valid)
+    throw Refusal{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture failed earlier"};
+  Graph& nodes = stream->capture->graph;
   nodes.push_back({stream->device, std::move(task), stream->frontier});
   stream->frontier = {nodes.size() - 1};
-  return CUDA_SUCCESS;
 }
 
-WorkPtr State::submit(const StreamPtr& stream, Task task, std::span<const WorkPtr> also_after) {
-  std::vector<WorkPtr> after(also_after.begin(), also_after.end());
-  after.push_back(stream->last);
-  const StreamPtr& standard = stream->device->default_stream;
-  if (stream == standard) {
-    streams.for_each([&](const StreamPtr& other) {
-      if (other->blocking && other->device == stream->device) after.push_back(other->last);
-    });
-  } else if (stream->blocking) {
-    after.push_back(standard->last);
-  }
-  std::erase(after, nullptr);
-  Clock clock = host_clock;
-  for (const WorkPtr& work : after) clock.join(work->clock);
+WorkPtr State::submit(const StreamPtr& stream, Task task, std::vector<WorkPtr> also_after) {
+  also_after.push_back(stream->last);
   task.name = fmt::format("{} on {}", task.name, stream->name);
-  const WorkPtr work =
-      make_work(stream->device, std::move(task), stream->component, std::move(clock));
-  work->priority = stream->priority;
-  stream->clock = work->clock;
-  stream->last = work;
-  start(work, after);
-  return work;
+  stream->last =
+      start(stream->device, std::move(task), stream->component, stream->priority, also_after);
+  return stream->last;
 }
 
 WorkPtr State::submit_node(const GraphNode& node, const Stream& stream, size_t component,
-                           std::span<const WorkPtr> after) {
-  Clock clock;
-  for (const WorkPtr& work : after) clock.join(work->clock);
+                           const std::vector<WorkPtr>& after) {
   Task task = node.task;
   task.name = fmt::format("{} of a graph on {}", task.name, stream.name);
-  const WorkPtr work = make_work(node.device, std::move(task), component, std::move(clock));
-  start(work, after);
-  return work;
+  return start(node.device, std::move(task), component, stream.priority, after);
 }
 
-WorkPtr State::make_work(const std::shared_ptr<Device>& device, Task task, size_t component,
-                         Clock clock) {
+WorkPtr State::start(const DevicePtr& device, Task task, size_t component, int priority,
+                     const std::vector<WorkPtr>& after) {
   auto work = std::make_shared<Work>();
   work->device = device;
   work->task = std::move(task);
-  work->stamp = {component, ++times_[component],
-                 std::make_shared<const std::string>(work->task.name)};
-  work->clock = std::move(clock);
-  work->clock.set(component, work->stamp.time);
+  work->stamp = {component, ++times_[component], std::make_shared<std::string>(work->task.name)};
+  work->priority = priority;
   work->sequence = submitted_++;
+  work->clock = host_clock_;
+  note_host_use(*work);
+  for (const WorkPtr& earlier : after) {
+    if (earlier == nullptr) continue;
+    work->clock.join(earlier->clock);
+    work->failed |= earlier->failed;
+    if (earlier->done) continue;
+    earlier->followers.push_back(work);
+    ++work->blockers;
+  }
+  work->clock.set(component, work->stamp.time);
+  if (work->blockers == 0) ready_.push_back(work);
   return work;
 }
 
-void State::start(const WorkPtr& work, std::span<const WorkPtr> after) {
-  note_host_use(work);
-  for (const WorkPtr& earlier : after) {
-    if (earlier->done) {
-      work->failed |= earlier->failed;
-    } else {
-      earlier->followers.push_back(work);
-      ++work->blockers;
-    }
-  }
-  if (work->blockers == 0) ready_.push_back(work);
-}
-
-void State::note_host_use(const WorkPtr& work) {
-  const HostBytes& bytes = work->task.host;
-  pending_host_functions_ += work->task.kind == Task::Kind::kHostFunction ? 1 : 0;
+void State::note_host_use(const Work& work) {
+  const HostBytes& bytes = work.task.host;
+  pending_host_functions_ += work.task.kind == Task::Kind::kHostFunction ? 1 : 0;
   bool is_shared = pending_host_functions_ > 0;  // Other work may read or write these bytes too.
-  if (bytes.use == HostBytes::Use::kNone) {
-    if (is_shared)
-      for (HostUse& use : host_uses) use.checksum.reset();
-    return;
-  }
   const bool writes = bytes.use == HostBytes::Use::kWrite;
   for (HostUse& use : host_uses) {
-    if (!use.bytes.overlaps(bytes)) continue;
-    is_shared |= writes || use.bytes.use == HostBytes::Use::kWrite;
-    if (writes) use.checksum.reset();
+    if (bytes.use != HostBytes::Use::kNone && use.bytes.overlaps(bytes)) {
+      is_shared |= writes || use.bytes.use == HostBytes::Use::kWrite;
+      if (writes) use.checksum.reset();
+    }
+    if (pending_host_functions_ > 0) use.checksum.reset();
   }
-  HostUse& use = host_uses.emplace_back(HostUse{bytes, work->stamp, work->device, std::nullopt});
+  if (bytes.use == HostBytes::Use::kNone) return;
+  HostUse& use = host_uses.emplace_back(HostUse{bytes, work.stamp, work.device, std::nullopt});
   if (!writes && !is_shared) use.checksum = bytes.checksum();
   if (!writes) return;
-  // What the host reads too early is not a number, or the end of its page is closed.
+  // What the host reads too early is not a number, or its page is closed.
   if (!is_shared) std::memset(bytes.memory->device_view(bytes.begin), 0xFF, bytes.bytes);
   watch_closed_memory(host_touches_closed_memory);
   bytes.memory->set_open(bytes.begin, bytes.bytes, false);
@@ -224,10 +195,10 @@ void State::check_unchanged(const HostUse& use) {
 }
 
 void State::host_joins(const Clock& clock) {
-  host_clock.join(clock);
+  host_clock_.join(clock);
   std::vector<HostUse> left;
   for (const HostUse& use : host_uses) {
-    if (!use.stamp.is_before(host_clock)) {
+    if (!use.stamp.is_before(host_clock_)) {
       left.push_back(use);
       continue;
     }
@@ -240,7 +211,7 @@ void State::host_joins(const Clock& clock) {
     if (use.bytes.use == HostBytes::Use::kWrite)
       use.bytes.memory->set_open(use.bytes.begin, use.bytes.bytes, false);
   for (size_t i = 0; i < times_.size(); ++i)
-    if (host_clock[i] < times_[i]) return;
+    if (host_clock_[i] < times_[i]) return;
   history_.clear();  // Whatever comes is after all that was.
 }
 
@@ -263,17 +234,14 @@ WorkPtr State::take_ready() {
 bool State::run_one(Lock& lock) {
   if (ready_.empty()) return false;
   const WorkPtr work = take_ready();
-  if (work->device->error != CUDA_SUCCESS) work->failed = true;
-  if (!work->failed) {
-    if (const std::optional<Fault> fault = run(lock, work)) {
-      work->failed = true;
+  CUresult& error = work->device->error;
+  if (work->failed && error == CUDA_SUCCESS)
+    error = CUDA_ERROR_LAUNCH_FAILED;  // What it waited for failed on another GPU.
+  if (error == CUDA_SUCCESS)
+    if (const std::optional<Fault> fault = run(lock, *work))
       fail(*work->device, CUDA_ERROR_LAUNCH_FAILED,
            fmt::format("{}: {}", *work->stamp.name, fault->text));
-    }
-  } else if (work->device->error == CUDA_SUCCESS) {
-    work->device->error = CUDA_ERROR_LAUNCH_FAILED;  // What it waited for failed on another GPU.
-  }
-  finish(work);
+  finish(*work);
   return true;
 }
 
@@ -281,20 +249,18 @@ void State::run_by_chance(Lock& lock) {
   if (config.seed != 0 && random_() % 4 == 0) run_one(lock);
 }
 
-std::optional<Fault> State::run(Lock& lock, const WorkPtr& work) {
-  const Task& task = work->task;
+std::optional<Fault> State::run(Lock& lock, const Work& work) {
+  const Task& task = work.task;
   const bool is_kernel = task.kind == Task::Kind::kKernel;
   if (is_kernel && plan_says("launch_failure")) return Fault{"planned: the launch fails"};
-  if ((is_kernel || task.kind == Task::Kind::kCopy) && plan_says("lost_device")) {
-    fail(*work->device, CUDA_ERROR_DEVICE_UNAVAILABLE,
-         fmt::format("planned: GPU {} is lost", work->device->ordinal));
-    return std::nullopt;
-  }
+  if ((is_kernel || task.kind == Task::Kind::kCopy) && plan_says("lost_device"))
+    fail(*work.device, CUDA_ERROR_DEVICE_UNAVAILABLE,
+         fmt::format("planned: GPU {} is lost", work.device->ordinal));
   for (const HostUse& use : host_uses)
-    if (use.stamp.name == work->stamp.name) check_unchanged(use);
-  if (!task.run || work->device->error != CUDA_SUCCESS) return std::nullopt;
+    if (use.stamp.name == work.stamp.name) check_unchanged(use);
+  if (!task.run || work.device->error != CUDA_SUCCESS) return std::nullopt;
   const uint64_t seed = config.seed == 0 ? 0 : random_() | 1;
-  host_function = task.kind == Task::Kind::kHostFunction ? work.get() : nullptr;
+  host_function = task.kind == Task::Kind::kHostFunction ? &work : nullptr;
   AccessLog log;
   std::optional<Fault> fault;
   lock.unlock();
@@ -305,65 +271,63 @@ std::optional<Fault> State::run(Lock& lock, const WorkPtr& work) {
   }
   lock.lock();
   host_function = nullptr;
-  if (fault) return fault;
-  if (const auto text = check_accesses(*work, log)) return Fault{*text};
-  return std::nullopt;
+  return fault ? fault : check_accesses(work, log);
 }
 
-std::optional<std::string> State::check_accesses(const Work& work, const AccessLog& log) {
+std::optional<Fault> State::check_accesses(const Work& work, const AccessLog& log) {
   if (work.task.kind == Task::Kind::kKernel)
     for (const auto* ranges : {&log.reads, &log.writes})
       for (const ByteRange& range : *ranges) {
         const auto allocation = allocation_at(range.begin);
         if (allocation && allocation->device != work.device &&
             !work.device->peers.contains(allocation->device->ordinal))
-          return fmt::format("uses {} without cuCtxEnablePeerAccess", describe(range));
+          return Fault{fmt::format("uses {} without cuCtxEnablePeerAccess", describe(range))};
       }
   const auto conflict = history_.add(log, work.stamp, work.clock);
   if (!conflict) return std::nullopt;
-  return fmt::format("{} {}, which {} {}, and nothing orders the two",
-                     conflict->later_writes ? "writes" : "reads", describe(conflict->bytes),
-                     *conflict->earlier.name, conflict->earlier_writes ? "writes" : "reads");
+  return Fault{fmt::format("{} {}, {}, and nothing orders the two",
+                           conflict->later_writes ? "writes" : "reads", describe(conflict->bytes),
+                           used_by(*conflict))};
 }
 
-void State::finish(const WorkPtr& work) {
+void State::finish(Work& work) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  work->finished_ms = std::chrono::duration<double, std::milli>(now).count();
-  work->done = true;
-  work->failed |= work->device->error != CUDA_SUCCESS;
-  if (work->task.kind == Task::Kind::kHostFunction) --pending_host_functions_;
-  work->task = {};
-  for (const WorkPtr& follower : work->followers) {
-    follower->failed |= work->failed;
+  work.finished_ms = std::chrono::duration<double, std::milli>(now).count();
+  work.done = true;
+  work.failed |= work.device->error != CUDA_SUCCESS;
+  if (work.task.kind == Task::Kind::kHostFunction) --pending_host_functions_;
+  work.task = {};
+  for (const WorkPtr& follower : work.followers) {
+    follower->failed |= work.failed;
     if (--follower->blockers == 0) ready_.push_back(follower);
   }
-  work->followers.clear();
+  work.followers.clear();
   changed.notify_all();
 }
 
-void State::run_until(Lock& lock, const WorkPtr& work) {
-  while (work != nullptr && !work->done)
+void State::wait(Lock& lock, const WorkPtr& work) {
+  if (work == nullptr) return;
+  while (!work->done)
     if (!run_one(lock)) changed.wait(lock);
+  if (!work->failed) host_joins(work->clock);
 }
 
-CUresult State::check_no_capture(std::string_view call) {
-  CUresult result = CUDA_SUCCESS;
-  for (const auto& capture : captures) {
-    const bool forbids = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL ||
-                         (capture->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL &&
-                          capture->thread == std::this_thread::get_id());
-    if (forbids) result = refuse(*capture->origin, call);
-  }
-  return result;
+void State::check_no_capture(std::string_view call) {
+  for (const CapturePtr& capture : captures)
+    if (capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL ||
+        (capture->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL &&
+         capture->thread == std::this_thread::get_id()))
+      check_not_captured(*capture->origin, call);
 }
 
-CUresult State::refuse(Stream& stream, std::string_view call) {
+void State::check_not_captured(const Stream& stream, std::string_view call) {
+  if (stream.capture == nullptr) return;
   stream.capture->valid = false;
-  return reject(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-                fmt::format("{} while {} is captured into a graph", call, stream.name));
+  throw Refusal{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                fmt::format("{} while {} is captured into a graph", call, stream.name)};
 }
 
-void State::end_capture(const std::shared_ptr<Capture>& capture) {
+void State::end_capture(const CapturePtr& capture) {
   streams.for_each([&](const StreamPtr& stream) {
     if (stream->capture != capture) return;
     stream->capture = nullptr;
@@ -372,13 +336,13 @@ void State::end_capture(const std::shared_ptr<Capture>& capture) {
   std::erase(captures, capture);
 }
 
-std::shared_ptr<Device> State::device_of(CUcontext context) const {
+DevicePtr State::device_of(CUcontext context) const {
   const size_t index = reinterpret_cast<uintptr_t>(context) - 1;
   return index < devices.size() ? devices[index] : nullptr;
 }
 
 std::optional<State::DeviceAllocation> State::allocation_at(CUdeviceptr address) const {
-  for (const auto& device : devices) {
+  for (const DevicePtr& device : devices) {
     const auto next = device->allocations.upper_bound(address);
     if (next == device->allocations.begin()) continue;
     if (const auto& [begin, bytes] = *std::prev(next); address < begin + bytes)
@@ -387,22 +351,19 @@ std::optional<State::DeviceAllocation> State::allocation_at(CUdeviceptr address)
   return std::nullopt;
 }
 
-CUresult State::release(CUdeviceptr address) {
+void State::release(CUdeviceptr address) {
   const auto allocation = allocation_at(address);
   if (!allocation || allocation->bytes.begin != address)
-    return reject(CUDA_ERROR_INVALID_VALUE,
-                  fmt::format("cuMemFree({:#x}): no allocation begins there", address));
-  Device& device = *allocation->device;
-  if (const auto conflict = history_.conflict(allocation->bytes, host_clock)) {
-    fail(device, CUDA_ERROR_LAUNCH_FAILED,
-         fmt::format("cuMemFree of {}, which {} {}, and the host has not waited for it",
-                     describe(conflict->bytes), *conflict->earlier.name,
-                     conflict->earlier_writes ? "writes" : "reads"));
-    return device.error;
+    throw Refusal{CUDA_ERROR_INVALID_VALUE,
+                  fmt::format("freeing {:#x}, where no allocation begins", address)};
+  if (const auto conflict = history_.conflict(allocation->bytes, host_clock_)) {
+    fail(*allocation->device, CUDA_ERROR_LAUNCH_FAILED,
+         fmt::format("cuMemFree of {}, {}, and the host has not waited for it",
+                     describe(conflict->bytes), used_by(*conflict)));
+    throw Refusal{CUDA_ERROR_LAUNCH_FAILED, ""};
   }
   memory->release(address);
-  device.allocations.erase(address);
-  return CUDA_SUCCESS;
+  allocation->device->allocations.erase(address);
 }
 
 std::string State::describe(ByteRange bytes) const {
@@ -413,24 +374,19 @@ std::string State::describe(ByteRange bytes) const {
                      bytes.end - begin, end - begin, begin, allocation->device->ordinal);
 }
 
-StreamPtr find_stream(State& s, const std::shared_ptr<Device>& device, CUstream stream) {
-  if (stream == nullptr || stream == CU_STREAM_LEGACY) return device->default_stream;
-  return s.streams.find(stream);
-}
-
 }  // namespace tessera::virtual_gpu
 
-namespace vgpu = tessera::virtual_gpu;
+namespace virtual_gpu = tessera::virtual_gpu;
 
-const char* tessera_virtual_gpu_last_fault() { return vgpu::state().last_fault.c_str(); }
-const char* tessera_virtual_gpu_warnings() { return vgpu::state().warnings.c_str(); }
+const char* tessera_virtual_gpu_last_fault() { return virtual_gpu::state().last_fault.c_str(); }
+const char* tessera_virtual_gpu_warnings() { return virtual_gpu::state().warnings.c_str(); }
 void tessera_virtual_gpu_restart() {
-  vgpu::current_device = nullptr;
-  vgpu::state().restart();
+  virtual_gpu::current_device = nullptr;
+  virtual_gpu::state().restart();
 }
 void tessera_virtual_gpu_plan_fault(const char* text) {
   const std::string plan = text;
   const size_t colon = plan.find(':');
-  vgpu::state().planned = {plan.substr(0, colon),
-                           colon == std::string::npos ? 1 : std::atoi(plan.c_str() + colon + 1)};
+  virtual_gpu::state().planned = {
+      plan.substr(0, colon), colon == std::string::npos ? 1 : std::atoi(plan.c_str() + colon + 1)};
 }

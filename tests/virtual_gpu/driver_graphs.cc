@@ -10,26 +10,22 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-// The names of captured work that the nodes of `frontier` do not come after.
-std::vector<std::string> unjoined(const Graph& graph, const std::vector<size_t>& frontier) {
-  std::vector<bool> joined(graph.nodes.size());
+// A node that no node of `frontier` comes after; null if there is none.
+const GraphNode* unjoined(const Graph& graph, const std::vector<size_t>& frontier) {
+  std::vector<bool> joined(graph.size());
   for (const size_t node : frontier) joined[node] = true;
-  std::vector<std::string> names;
-  for (size_t i = graph.nodes.size(); i-- > 0;) {
-    if (!joined[i]) {
-      names.push_back(graph.nodes[i].task.name);
-      continue;
-    }
-    for (const size_t earlier : graph.nodes[i].after) joined[earlier] = true;
+  for (size_t i = graph.size(); i-- > 0;) {
+    if (!joined[i]) return &graph[i];
+    for (const size_t earlier : graph[i].after) joined[earlier] = true;
   }
-  return names;
+  return nullptr;
 }
 
 // A component of the clocks for each chain of nodes.
 std::vector<size_t> components_of(State& s, const Graph& graph) {
   std::vector<size_t> components;
-  std::vector<bool> continued(graph.nodes.size());
-  for (const GraphNode& node : graph.nodes) {
+  std::vector<bool> continued(graph.size());
+  for (const GraphNode& node : graph) {
     const auto open = std::find_if(node.after.begin(), node.after.end(),
                                    [&](size_t earlier) { return !continued[earlier]; });
     if (open == node.after.end()) {
@@ -48,108 +44,75 @@ std::vector<size_t> components_of(State& s, const Graph& graph) {
 using namespace tessera::virtual_gpu;
 
 CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
-  return with_context([&](State& s, const auto&) {
-    const StreamPtr stream = s.streams.find(handle);
-    if (stream == nullptr)
-      return s.reject(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-                      "capturing the default stream, or one that does not exist");
+  return call([&](const Call& c) {
+    const StreamPtr stream = c.s.streams.at(handle);
     if (stream->capture != nullptr)
-      return s.reject(CUDA_ERROR_ILLEGAL_STATE, stream->name + " is captured already");
+      throw Refusal{CUDA_ERROR_ILLEGAL_STATE, stream->name + " is captured already"};
     stream->capture = std::make_shared<Capture>();
     stream->capture->origin = stream;
     stream->capture->mode = mode;
-    s.captures.push_back(stream->capture);
-    return CUDA_SUCCESS;
+    c.s.captures.push_back(stream->capture);
   });
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
-  return with_context([&](State& s, const auto&) {
-    const StreamPtr stream = s.streams.find(handle);
-    *graph = nullptr;
-    if (stream == nullptr || stream->capture == nullptr)
-      return s.reject(CUDA_ERROR_ILLEGAL_STATE, "cuStreamEndCapture: nothing is captured");
-    const std::shared_ptr<Capture> capture = stream->capture;
+  *graph = nullptr;
+  return call([&](const Call& c) {
+    const StreamPtr stream = c.s.streams.at(handle);
+    const CapturePtr capture = stream->capture;
+    if (capture == nullptr)
+      throw Refusal{CUDA_ERROR_ILLEGAL_STATE, stream->name + " is not captured"};
     if (capture->origin != stream) {
       capture->valid = false;
-      return s.reject(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
-                      fmt::format("the capture did not begin on {}", stream->name));
+      throw Refusal{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
+                    "the capture did not begin on " + stream->name};
     }
     const std::vector<size_t> frontier = stream->frontier;
-    s.end_capture(capture);
-    if (!capture->valid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    if (const auto names = unjoined(*capture->graph, frontier); !names.empty())
-      return s.reject(CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
-                      fmt::format("{} is captured, and {} does not wait for it before the "
-                                  "capture ends",
-                                  names.front(), stream->name));
-    *graph = s.graphs.add(capture->graph);
-    return CUDA_SUCCESS;
-  });
-}
-
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  return with_context([&](State& s, const std::shared_ptr<Device>& device) {
-    const StreamPtr stream = find_stream(s, device, handle);
-    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    *status = stream->capture == nullptr ? CU_STREAM_CAPTURE_STATUS_NONE
-              : stream->capture->valid   ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                         : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-    return CUDA_SUCCESS;
+    c.s.end_capture(capture);
+    if (!capture->valid) throw Refusal{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, ""};
+    if (const GraphNode* node = unjoined(capture->graph, frontier))
+      throw Refusal{CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+                    fmt::format("{} is captured, and {} does not wait for it before the capture "
+                                "ends",
+                                node->task.name, stream->name)};
+    *graph = c.s.graphs.add(std::make_shared<Graph>(std::move(capture->graph)));
   });
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* handle, CUgraph graph_handle,
                                      unsigned long long) {
-  return with_context([&](State& s, const std::shared_ptr<Device>& device) {
-    const std::shared_ptr<Graph> graph = s.graphs.find(graph_handle);
-    if (graph == nullptr) return s.reject(CUDA_ERROR_INVALID_HANDLE, "no such graph");
-    auto executable = std::make_shared<ExecutableGraph>();
-    executable->device = device;
-    executable->graph = std::make_shared<const Graph>(*graph);
-    executable->components = components_of(s, *graph);
-    *handle = s.executables.add(std::move(executable));
-    return CUDA_SUCCESS;
+  return call([&](const Call& c) {
+    const std::shared_ptr<Graph> graph = c.s.graphs.at(graph_handle);
+    *handle = c.s.executables.add(std::make_shared<ExecutableGraph>(
+        ExecutableGraph{c.device, *graph, components_of(c.s, *graph), nullptr}));
   });
 }
 
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
-  return with_context([&](State& s, const std::shared_ptr<Device>& device) {
-    const StreamPtr stream = find_stream(s, device, stream_handle);
-    const std::shared_ptr<ExecutableGraph> graph = s.executables.find(handle);
-    if (stream == nullptr || graph == nullptr)
-      return s.reject(CUDA_ERROR_INVALID_HANDLE, "no such stream or graph");
-    if (stream->capture != nullptr) return s.refuse(*stream, "cuGraphLaunch");
-    const WorkPtr begin = s.submit(
-        stream, {.name = "the begin of a graph", .run = nullptr, .host = {}}, {&graph->last, 1});
+  return call([&](const Call& c) {
+    const StreamPtr stream = c.s.streams.at(stream_handle);
+    const std::shared_ptr<ExecutableGraph> graph = c.s.executables.at(handle);
+    c.s.check_not_captured(*stream, "cuGraphLaunch");
+    const WorkPtr begin =
+        c.s.submit(stream, {Task::Kind::kMark, "the begin of a graph"}, {graph->last});
     std::vector<WorkPtr> work;
-    for (size_t i = 0; i < graph->graph->nodes.size(); ++i) {
-      const GraphNode& node = graph->graph->nodes[i];
+    for (const GraphNode& node : graph->nodes) {
       std::vector<WorkPtr> after = {begin};
       for (const size_t earlier : node.after) after.push_back(work[earlier]);
-      work.push_back(s.submit_node(node, *stream, graph->components[i], after));
+      work.push_back(c.s.submit_node(node, *stream, graph->components[work.size()], after));
     }
-    graph->last =
-        s.submit(stream, {.name = "the end of a graph", .run = nullptr, .host = {}}, work);
-    return CUDA_SUCCESS;
+    graph->last = c.s.submit(stream, {Task::Kind::kMark, "the end of a graph"}, work);
   });
 }
 
 CUresult cuGraphDestroy(CUgraph handle) {
-  return with_context([&](State& s, const auto&) {
-    return s.graphs.remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-  });
+  return call([&](const Call& c) { c.s.graphs.remove(handle); });
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
-  return with_context([&](State& s, const auto&) {
-    const std::shared_ptr<ExecutableGraph> graph = s.executables.find(handle);
-    if (graph == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    std::vector<size_t>& components = graph->components;
-    std::sort(components.begin(), components.end());
-    components.erase(std::unique(components.begin(), components.end()), components.end());
-    for (const size_t component : components) s.retire_component(component);
-    s.executables.remove(handle);
-    return CUDA_SUCCESS;
+  return call([&](const Call& c) {
+    const std::shared_ptr<ExecutableGraph> graph = c.s.executables.remove(handle);
+    const std::set<size_t> components(graph->components.begin(), graph->components.end());
+    for (const size_t component : components) c.s.retire_component(component);
   });
 }

@@ -36,8 +36,7 @@ struct FatbinEntry {
 };
 static_assert(sizeof(FatbinHeader) == 16 && sizeof(FatbinEntry) == 32);
 
-// The PTX that a GPU of this capability would compile, and whether it would run the container's
-// machine code or that.
+// What of a container a GPU would run: PTX, or machine code.
 struct Choice {
   std::string_view ptx;
   bool is_compressed = false;
@@ -68,112 +67,98 @@ Choice choose(const std::byte* image, int capability) {
   return choice;
 }
 
-// "80" of ".target sm_80".
-int target_of(std::string_view ptx) {
-  const size_t at = ptx.find(".target sm_");
-  return at == std::string_view::npos ? 0 : std::atoi(std::string(ptx.substr(at + 11, 4)).c_str());
+std::string_view ptx_of(const void* image, int capability) {
+  uint32_t magic = 0;
+  std::memcpy(&magic, image, sizeof(magic));
+  if (magic != kFatbinMagic) {
+    const std::string_view ptx = static_cast<const char*>(image);
+    const size_t target = ptx.find(".target sm_");
+    if (target == std::string_view::npos)
+      throw Refusal{CUDA_ERROR_INVALID_IMAGE, "neither PTX nor a fatbin container"};
+    const int architecture = std::atoi(ptx.data() + target + 11);
+    if (architecture > capability)
+      throw Refusal{CUDA_ERROR_NO_BINARY_FOR_GPU,
+                    fmt::format("PTX for sm_{}, but the GPU is sm_{}", architecture, capability)};
+    return ptx;
+  }
+  const Choice choice = choose(static_cast<const std::byte*>(image), capability);
+  if (choice.ptx.empty() && !choice.has_machine_code)
+    throw Refusal{CUDA_ERROR_NO_BINARY_FOR_GPU,
+                  fmt::format("neither machine code nor PTX for sm_{}", capability)};
+  if (choice.ptx.empty() || choice.is_compressed)
+    throw Refusal{CUDA_ERROR_INVALID_IMAGE,
+                  "the virtual GPU needs PTX; compile with code=compute_80 and --no-compress"};
+  return choice.ptx;
 }
 
 // Parsing is shared by the GPUs of a process.
 std::shared_ptr<const Module> parsed(std::string_view ptx) {
   static std::map<std::string, std::shared_ptr<const Module>, std::less<>> known;
-  auto found = known.find(ptx);
-  if (found == known.end()) found = known.emplace(std::string(ptx), parse_ptx(ptx)).first;
-  return found->second;
-}
-
-CUresult load(State& s, const std::shared_ptr<Device>& device, const void* image,
-              CUmodule* handle) {
-  uint32_t magic = 0;
-  std::memcpy(&magic, image, sizeof(magic));
-  std::string_view ptx = static_cast<const char*>(image);
-  if (magic == kFatbinMagic) {
-    const Choice choice = choose(static_cast<const std::byte*>(image), s.config.capability);
-    if (choice.ptx.empty() && !choice.has_machine_code)
-      return s.reject(CUDA_ERROR_NO_BINARY_FOR_GPU,
-                      fmt::format("neither machine code nor PTX for sm_{}", s.config.capability));
-    if (choice.ptx.empty() || choice.is_compressed)
-      return s.reject(CUDA_ERROR_INVALID_IMAGE,
-                      "the virtual GPU needs PTX; compile with code=compute_80 and --no-compress");
-    ptx = choice.ptx;
-  } else if (ptx.find(".version") == std::string_view::npos) {
-    return s.reject(CUDA_ERROR_INVALID_IMAGE, "neither PTX nor a fatbin container");
-  } else if (target_of(ptx) > s.config.capability) {
-    return s.reject(CUDA_ERROR_NO_BINARY_FOR_GPU, fmt::format("PTX for sm_{}, but the GPU is sm_{}",
-                                                              target_of(ptx), s.config.capability));
-  }
+  const auto found = known.find(ptx);
+  if (found != known.end()) return found->second;
   try {
-    *handle =
-        s.modules.add(std::make_shared<LoadedModule>(LoadedModule{device, parsed(ptx), false}));
+    return known.emplace(std::string(ptx), parse_ptx(ptx)).first->second;
   } catch (const Fault& fault) {
-    return s.reject(CUDA_ERROR_INVALID_PTX, fault.text);
+    throw Refusal{CUDA_ERROR_INVALID_PTX, fault.text};
   }
-  return CUDA_SUCCESS;
 }
 
-// What `function` needs beyond what a block may have; none if it can run.
-std::optional<std::string> excess(const LoadedFunction& function, const Grid& grid) {
-  const auto [x, y, z] = grid.threads;
-  const uint64_t threads = uint64_t{x} * y * z;
+void check_limits(const LoadedFunction& function, const Grid& grid) {
   const KernelInfo& info = *function.info;
-  const auto too_many = [&](const char* what, uint64_t count, uint64_t most) {
-    return fmt::format("launch of {}: {} {}, at most {}", info.name, count, what, most);
+  const auto check = [&](const char* what, uint64_t count, uint64_t most,
+                         CUresult error = CUDA_ERROR_INVALID_VALUE) {
+    if (count > most)
+      throw Refusal{error,
+                    fmt::format("launch of {}: {} {}, at most {}", info.name, count, what, most)};
   };
-  if (threads > kThreadsPerBlock || z > 64)
-    return z > 64 ? too_many("threads along z", z, 64)
-                  : too_many("threads in a block", threads, kThreadsPerBlock);
-  if (grid.blocks[0] > 0x7fffffff) return too_many("blocks along x", grid.blocks[0], 0x7fffffff);
-  if (std::max(grid.blocks[1], grid.blocks[2]) > 65535)
-    return too_many("blocks along y or z", std::max(grid.blocks[1], grid.blocks[2]), 65535);
-  if (threads == 0 || uint64_t{grid.blocks[0]} * grid.blocks[1] * grid.blocks[2] == 0)
-    return fmt::format("launch of {}: no threads or no blocks", info.name);
-  const uint64_t limit = static_cast<uint64_t>(function.dynamic_shared_limit);
-  if (grid.dynamic_shared_bytes > limit)
-    return too_many("bytes of dynamic shared memory", grid.dynamic_shared_bytes, limit);
-  return std::nullopt;
+  const auto [x, y, z] = grid.threads;
+  const auto& blocks = grid.blocks;
+  const uint64_t threads = uint64_t{x} * y * z;
+  if (threads == 0 || uint64_t{blocks[0]} * blocks[1] * blocks[2] == 0)
+    throw Refusal{CUDA_ERROR_INVALID_VALUE,
+                  fmt::format("launch of {}: no threads or no blocks", info.name)};
+  check("threads in a block", threads, kThreadsPerBlock);
+  check("threads along z", z, 64);
+  check("blocks along x", blocks[0], 0x7fffffff);
+  check("blocks along y or z", std::max(blocks[1], blocks[2]), 65535);
+  check("bytes of dynamic shared memory", grid.dynamic_shared_bytes,
+        static_cast<uint64_t>(function.dynamic_shared_limit));
+  check("registers in a block", static_cast<uint64_t>(info.registers) * threads, kRegisters,
+        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 }
 
-CUresult launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunction>& function,
-                const Grid& grid, void** arguments) {
-  const KernelInfo& info = *function->info;
-  if (function->module->device != stream->device)
-    return s.reject(CUDA_ERROR_INVALID_HANDLE,
-                    fmt::format("{} was loaded on GPU {}, and launched on {}", info.name,
-                                function->module->device->ordinal, stream->name));
-  if (const auto text = excess(*function, grid)) return s.reject(CUDA_ERROR_INVALID_VALUE, *text);
-  const auto [x, y, z] = grid.threads;
-  if (int64_t{info.registers} * x * y * z > kRegisters)
-    return s.reject(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
-                    fmt::format("launch of {}: {} registers for each of {} threads", info.name,
-                                info.registers, x * y * z));
-  std::vector<std::byte> parameters;
+// The bytes of the arguments, each at its offset.
+std::vector<std::byte> packed(const KernelInfo& info, void** arguments) {
+  std::vector<std::byte> packed;
   for (size_t i = 0; i < info.parameters.size(); ++i) {
     const auto [offset, bytes] = info.parameters[i];
     if (arguments == nullptr || arguments[i] == nullptr)
-      return s.reject(CUDA_ERROR_INVALID_VALUE,
-                      fmt::format("launch of {}: no argument {}", info.name, i));
-    parameters.resize(std::max(parameters.size(), static_cast<size_t>(offset + bytes)));
-    std::memcpy(parameters.data() + offset, arguments[i], static_cast<size_t>(bytes));
+      throw Refusal{CUDA_ERROR_INVALID_VALUE,
+                    fmt::format("launch of {}: no argument {}", info.name, i)};
+    packed.resize(std::max(packed.size(), static_cast<size_t>(offset + bytes)));
+    std::memcpy(packed.data() + offset, arguments[i], static_cast<size_t>(bytes));
   }
-  const auto run = [&s, function, grid, parameters,
-                    device = stream->device->ordinal](uint64_t seed) {
-    if (function->module->unloaded) throw Fault{"the module was unloaded before the kernel ran"};
-    return run_kernel(*function->module->code, *function->info, grid, parameters, *s.memory,
-                      {.seed = seed, .device = device});
-  };
-  return s.enqueue(stream, {.kind = Task::Kind::kKernel,
-                            .name = fmt::format("kernel {}", info.name),
-                            .run = run,
-                            .host = {}});
+  return packed;
 }
 
-template <typename Body>
-CUresult with_function(CUfunction handle, const Body& body) {
-  return with_context([&](State& s, const std::shared_ptr<Device>&) {
-    const std::shared_ptr<LoadedFunction> function = s.functions.find(handle);
-    if (function == nullptr) return s.reject(CUDA_ERROR_INVALID_HANDLE, "no such function");
-    return body(s, function);
-  });
+void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunction>& function,
+            const Grid& grid, void** arguments) {
+  const std::string& name = function->info->name;
+  if (function->module->device != stream->device)
+    throw Refusal{CUDA_ERROR_INVALID_HANDLE,
+                  fmt::format("{} was loaded on GPU {}, and launched on {}", name,
+                              function->module->device->ordinal, stream->name)};
+  check_limits(*function, grid);
+  const auto run = [&memory = *s.memory, function, grid,
+                    parameters = packed(*function->info, arguments),
+                    device = stream->device->ordinal](uint64_t seed) {
+    if (function->module->unloaded) throw Fault{"the module was unloaded before the kernel ran"};
+    RunOptions options;
+    options.seed = seed;
+    options.device = device;
+    return run_kernel(*function->module->code, *function->info, grid, parameters, memory, options);
+  };
+  s.enqueue(stream, {Task::Kind::kKernel, "kernel " + name, run});
 }
 
 }  // namespace
@@ -183,105 +168,94 @@ using namespace tessera::virtual_gpu;
 
 CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count,
                             CUjit_option* options, void** values) {
-  return with_context([&](State& s, const std::shared_ptr<Device>& device) {
-    const CUresult refused = s.check_no_capture("cuModuleLoadDataEx");
-    const CUresult result = refused != CUDA_SUCCESS ? refused : load(s, device, image, handle);
-    char* log = nullptr;
-    size_t bytes = 0;
-    for (unsigned i = 0; i < count; ++i) {
-      if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = static_cast<char*>(values[i]);
-      if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
-        bytes = reinterpret_cast<uintptr_t>(values[i]);
+  std::string reason;
+  const CUresult result = call([&](const Call& c) {
+    c.s.check_no_capture("cuModuleLoadDataEx");
+    try {
+      const auto code = parsed(ptx_of(image, static_cast<int>(c.s.config.capability)));
+      *handle = c.s.modules.add(std::make_shared<LoadedModule>(LoadedModule{c.device, code}));
+    } catch (const Refusal& refusal) {
+      reason = refusal.text;
+      throw;
     }
-    if (result != CUDA_SUCCESS && log != nullptr)
-      std::snprintf(log, bytes, "%s", s.last_fault.c_str());
-    return result;
   });
+  char* log = nullptr;
+  size_t bytes = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = static_cast<char*>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+      bytes = reinterpret_cast<uintptr_t>(values[i]);
+  }
+  if (log != nullptr) std::snprintf(log, bytes, "%s", reason.c_str());
+  return result;
 }
 
 CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module_handle, const char* name) {
-  return with_context([&](State& s, const auto&) {
-    const std::shared_ptr<LoadedModule> module = s.modules.find(module_handle);
-    if (module == nullptr) return s.reject(CUDA_ERROR_INVALID_HANDLE, "no such module");
+  return call([&](const Call& c) {
+    const std::shared_ptr<LoadedModule> module = c.s.modules.at(module_handle);
     const KernelInfo* const info = find_kernel(*module->code, name);
     if (info == nullptr)
-      return s.reject(CUDA_ERROR_NOT_FOUND, fmt::format("the module has no kernel {}", name));
-    *handle = s.functions.add(std::make_shared<LoadedFunction>(
+      throw Refusal{CUDA_ERROR_NOT_FOUND, fmt::format("the module has no kernel {}", name)};
+    *handle = c.s.functions.add(std::make_shared<LoadedFunction>(
         LoadedFunction{module, info, kSharedDefault - info->static_shared_bytes}));
-    return CUDA_SUCCESS;
   });
 }
 
 CUresult cuModuleUnload(CUmodule handle) {
-  return with_context([&](State& s, const auto&) {
-    const std::shared_ptr<LoadedModule> module = s.modules.find(handle);
-    if (module == nullptr) return s.reject(CUDA_ERROR_INVALID_HANDLE, "no such module");
+  return call([&](const Call& c) {
+    const std::shared_ptr<LoadedModule> module = c.s.modules.remove(handle);
     module->unloaded = true;
-    s.functions.remove_if([&](const LoadedFunction& f) { return f.module == module; });
-    s.modules.remove(handle);
-    return CUDA_SUCCESS;
+    c.s.functions.remove_if([&](const LoadedFunction& f) { return f.module == module; });
   });
 }
 
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
-  return with_function(handle, [&](State& s, const std::shared_ptr<LoadedFunction>& function) {
-    const KernelInfo& info = *function->info;
-    switch (attribute) {
-      case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        return *value = kThreadsPerBlock, CUDA_SUCCESS;
-      case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-        return *value = info.static_shared_bytes, CUDA_SUCCESS;
-      case CU_FUNC_ATTRIBUTE_NUM_REGS:
-        return *value = info.registers, CUDA_SUCCESS;
-      case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-        return *value = 0, CUDA_SUCCESS;
-      case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        return *value = function->dynamic_shared_limit, CUDA_SUCCESS;
-      default:
-        return s.reject(CUDA_ERROR_INVALID_VALUE, "unknown function attribute");
-    }
+  return call([&](const Call& c) {
+    const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
+    const std::map<CUfunction_attribute, int> values = {
+        {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kThreadsPerBlock},
+        {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function->info->static_shared_bytes},
+        {CU_FUNC_ATTRIBUTE_NUM_REGS, function->info->registers},
+        {CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 0},
+        {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function->dynamic_shared_limit}};
+    if (!values.contains(attribute))
+      throw Refusal{CUDA_ERROR_INVALID_VALUE, "unknown attribute of a function"};
+    *value = values.at(attribute);
   });
 }
 
 CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
-  return with_function(handle, [&](State& s, const std::shared_ptr<LoadedFunction>& function) {
+  return call([&](const Call& c) {
+    const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
     const int most = kSharedOptIn - function->info->static_shared_bytes;
-    if (attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) return CUDA_SUCCESS;
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 || value > most)
-      return s.reject(CUDA_ERROR_INVALID_VALUE,
-                      fmt::format("{}: {} bytes of dynamic shared memory, at most {}",
-                                  function->info->name, value, most));
+      throw Refusal{CUDA_ERROR_INVALID_VALUE,
+                    fmt::format("{}: {} bytes of dynamic shared memory, at most {}",
+                                function->info->name, value, most)};
     function->dynamic_shared_limit = value;
-    return CUDA_SUCCESS;
   });
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads,
                                                      size_t dynamic_shared_bytes) {
-  return with_function(handle, [&](State& s, const std::shared_ptr<LoadedFunction>& function) {
+  return call([&](const Call& c) {
+    const KernelInfo& info = *c.s.functions.at(handle)->info;
     if (threads < 1 || threads > kThreadsPerBlock)
-      return s.reject(CUDA_ERROR_INVALID_VALUE, "occupancy: unknown number of threads");
+      throw Refusal{CUDA_ERROR_INVALID_VALUE, "occupancy of a block of an impossible size"};
     constexpr int kReserved = 1 << 10;  // Of shared memory, for each block.
     const int shared =
-        function->info->static_shared_bytes + static_cast<int>(dynamic_shared_bytes) + kReserved;
+        info.static_shared_bytes + static_cast<int>(dynamic_shared_bytes) + kReserved;
     const int whole_warps = (threads + 31) / 32 * 32;
-    const int registers = std::max(function->info->registers, 1) * whole_warps;
-    *blocks =
-        std::min({32, 2048 / whole_warps, kSharedOfProcessor / shared, kRegisters / registers});
-    return CUDA_SUCCESS;
+    *blocks = std::min({32, 2048 / whole_warps, kSharedOfProcessor / shared,
+                        kRegisters / (std::max(info.registers, 1) * whole_warps)});
   });
 }
 
 CUresult cuLaunchKernel(CUfunction handle, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
                         unsigned threads_x, unsigned threads_y, unsigned threads_z,
                         unsigned shared_bytes, CUstream stream_handle, void** arguments, void**) {
-  return with_context([&](State& s, const std::shared_ptr<Device>& device) {
-    const StreamPtr stream = find_stream(s, device, stream_handle);
-    const std::shared_ptr<LoadedFunction> function = s.functions.find(handle);
-    if (stream == nullptr || function == nullptr)
-      return s.reject(CUDA_ERROR_INVALID_HANDLE, "no such stream or function");
-    const Grid grid{
-        {blocks_x, blocks_y, blocks_z}, {threads_x, threads_y, threads_z}, shared_bytes};
-    return launch(s, stream, function, grid, arguments);
+  const Grid grid{{blocks_x, blocks_y, blocks_z}, {threads_x, threads_y, threads_z}, shared_bytes};
+  return call([&](const Call& c) {
+    launch(c.s, c.s.streams.at(stream_handle), c.s.functions.at(handle), grid, arguments);
   });
 }

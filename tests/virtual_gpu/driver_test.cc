@@ -66,11 +66,13 @@ TEST_CASE("calls need a live context and live handles") {
   REQUIRE(cuStreamDestroy(stream) == CUDA_SUCCESS);
   REQUIRE(cuStreamSynchronize(stream) == CUDA_ERROR_INVALID_HANDLE);
   REQUIRE(cuStreamDestroy(stream) == CUDA_ERROR_INVALID_HANDLE);
+  REQUIRE(fault() == "a handle of nothing, or of what was destroyed");
+  REQUIRE(cuStreamSynchronize(nullptr) == CUDA_ERROR_INVALID_HANDLE);  // No default stream.
   REQUIRE(cuMemFree(12345) == CUDA_ERROR_INVALID_VALUE);
   const CUevent event = gpus.event();
   gpus.use(1);
   REQUIRE(cuEventRecord(event, gpus.stream()) == CUDA_ERROR_INVALID_HANDLE);
-  REQUIRE_THAT(fault(), Contains("an event of another GPU"));
+  REQUIRE_THAT(fault(), Contains("records an event of another GPU"));
 }
 
 TEST_CASE("launches beyond the limits are refused with numbers") {
@@ -295,7 +297,7 @@ TEST_CASE("the end of a context reports what it left and clears its error") {
   REQUIRE(cuStreamSynchronize(stream) == CUDA_ERROR_LAUNCH_FAILED);
   REQUIRE(cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
   REQUIRE_THAT(tessera_virtual_gpu_warnings(),
-               Contains("GPU 0: 1 streams, 0 events, 1 modules and 1 allocations left"));
+               Contains("GPU 0: 1 streams, 1 modules and 1 allocations are left"));
   REQUIRE(cuDevicePrimaryCtxRelease(0) == CUDA_ERROR_INVALID_CONTEXT);
   REQUIRE(cuStreamSynchronize(stream) == CUDA_ERROR_INVALID_CONTEXT);
   CUcontext context = nullptr;

@@ -88,8 +88,7 @@ uint64_t float_from(From value, const Instruction& i) {
   if constexpr (std::is_same_v<To, Half>) return narrow(x, 5, 10, rounding);
   if constexpr (std::is_same_v<To, Brain>) return narrow(x, 8, 7, rounding);
   if constexpr (std::is_same_v<To, float>) {
-    if (rounding != Rounding::kNearest && x == x) return narrow(x, 8, 23, rounding);
-    const float result = static_cast<float>(x);
+    const float result = directed(x, rounding);
     return bits_of(i.mode & kFlush ? flush(result) : result);
   }
 }

@@ -76,6 +76,37 @@ constexpr auto kExp2 = [](auto a) { return std::exp2(a); };
 constexpr auto kLog2 = [](auto a) { return std::log2(a); };
 constexpr auto kCopySign = [](auto a, auto b) { return std::copysign(b, a); };
 
+// Rounded to odd, to be rounded once more.
+constexpr auto kNarrowAdd = [](double a, double b) { return fused(1, a, b); };
+constexpr auto kNarrowSub = [](double a, double b) { return fused(1, a, -b); };
+constexpr auto kNarrowFma = [](double a, double b, double c) { return fused(a, b, c); };
+
+// Sums and products that are not rounded to nearest. Down is up with other signs, also of zeros.
+template <auto F, int Inputs>
+void apply_directed(Warp& w, const Instruction& i, uint32_t mask) {
+  const Row& a = w.row(i.o[1]);
+  const Row& b = w.row(i.o[2]);
+  const Row& c = w.row(i.o[Inputs > 2 ? 3 : 1]);
+  const bool down = static_cast<Rounding>(i.mode) == Rounding::kDown;
+  const Rounding rounding = down ? Rounding::kUp : static_cast<Rounding>(i.mode);
+  const double sign = down ? -1 : 1;
+  w.write(i.o[0], mask, [&](int l) {
+    const double exact = F(sign, float_of(a[l]), float_of(b[l]), float_of(c[l]));
+    const float result = directed(exact, rounding);
+    return bits_of(down ? -result : result);
+  });
+}
+constexpr auto kDirectedAdd = [](double s, double a, double b, double) {
+  return fused(1, s * a, s * b);
+};
+constexpr auto kDirectedSub = [](double s, double a, double b, double) {
+  return fused(1, s * a, -s * b);
+};
+constexpr auto kDirectedMul = [](double s, double a, double b, double) { return s * a * b; };
+constexpr auto kDirectedFma = [](double s, double a, double b, double c) {
+  return fused(s * a, b, s * c);
+};
+
 template <auto F, int Inputs>
 Handler wide(const Opcode& op, const Instruction& i) {
   switch (op.type()) {
@@ -123,10 +154,6 @@ void change_sign(Warp& w, const Instruction& i, uint32_t mask) {
   w.write(i.o[0], mask, [&](int l) { return Negate ? a[l] ^ Signs : a[l] & ~Signs; });
 }
 
-constexpr auto kNarrowAdd = [](double a, double b) { return fused(1, a, b); };
-constexpr auto kNarrowSub = [](double a, double b) { return fused(1, a, -b); };
-constexpr auto kNarrowFma = [](double a, double b, double c) { return fused(a, b, c); };
-
 template <auto F, int Inputs>
 Handler half(const Opcode& op) {
   switch (op.type()) {
@@ -169,6 +196,18 @@ Handler sign_of(const Opcode& op, const Instruction& i) {
   }
   if constexpr (Negate) return wide<kNeg, 1>(op, i);
   return wide<kAbs, 1>(op, i);
+}
+
+Handler directed_of(const Opcode& op, Instruction& i) {
+  const Rounding rounding = op.has("rz")   ? Rounding::kZero
+                            : op.has("rm") ? Rounding::kDown
+                                           : Rounding::kUp;
+  i.mode = static_cast<uint32_t>(rounding);
+  if (op.type() != Type::kF32 || op.has("ftz") || op.has("sat")) return nullptr;
+  if (op.name() == "add") return apply_directed<kDirectedAdd, 2>;
+  if (op.name() == "sub") return apply_directed<kDirectedSub, 2>;
+  if (op.name() == "mul") return apply_directed<kDirectedMul, 2>;
+  return op.name() == "fma" ? apply_directed<kDirectedFma, 3> : nullptr;
 }
 
 Handler minimum_of(const Opcode& op, const Instruction& i) {
@@ -235,8 +274,7 @@ Handler float_handler(const Opcode& op, Instruction& i) {
   if (op.name() == "testp") return property_of(op, i);
   const auto found = families().find(op.name());
   if (found == families().end() || !is_float(op.type())) return nullptr;
-  // Other directions of rounding are not computed.
-  if (op.has("rz") || op.has("rm") || op.has("rp")) return nullptr;
+  if (op.has("rz") || op.has("rm") || op.has("rp")) return directed_of(op, i);
   i.mode =
       (op.has("ftz") ? kFlush : 0) | (op.has("sat") ? kSaturate : 0) | (op.has("relu") ? kRelu : 0);
   return found->second(op, i);

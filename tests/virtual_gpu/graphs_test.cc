@@ -61,7 +61,7 @@ TEST_CASE("a graph replays to one result in every order, and after the work befo
     REQUIRE(gpus.read(work.d, kValues, work.stream) == std::vector<float>(kValues, 9.0f));
     REQUIRE(cuGraphExecDestroy(executable) == CUDA_SUCCESS);
     REQUIRE(cuGraphLaunch(executable, work.stream) == CUDA_ERROR_INVALID_HANDLE);
-    REQUIRE(fault() == "no such stream or graph");
+    REQUIRE(fault() == "a handle of nothing, or of what was destroyed");
   }
 }
 
@@ -190,14 +190,9 @@ TEST_CASE("captures begin and end on one stream") {
   const ForkJoin work(gpus);
   CUgraph graph = nullptr;
   REQUIRE(cuStreamEndCapture(work.stream, &graph) == CUDA_ERROR_ILLEGAL_STATE);
-  REQUIRE(cuStreamBeginCapture(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
-          CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   REQUIRE(cuStreamBeginCapture(work.stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
   REQUIRE(cuStreamBeginCapture(work.stream, CU_STREAM_CAPTURE_MODE_RELAXED) ==
           CUDA_ERROR_ILLEGAL_STATE);
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  REQUIRE(cuStreamIsCapturing(work.stream, &status) == CUDA_SUCCESS);
-  REQUIRE(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
   gpus.floats(4);  // A relaxed capture allows this.
   REQUIRE(cuEventRecord(work.fork, work.stream) == CUDA_SUCCESS);
   REQUIRE(cuStreamWaitEvent(work.other, work.fork, 0) == CUDA_SUCCESS);

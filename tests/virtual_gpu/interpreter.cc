@@ -145,7 +145,7 @@ void Block::start() {
     launch.global.renumber(UINT32_MAX);
     shared_shadow_.renumber(UINT32_MAX);
   }
-  launch.clocks.begin_block();
+  launch.clocks.begin_block(static_cast<int>(warps.size()));
   barriers_ = {};
   std::ranges::fill(local_, std::byte{0xcd});
   for (auto& warp : warps) {

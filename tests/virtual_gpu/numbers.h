@@ -46,6 +46,16 @@ inline float fma_of(float a, float b, float c) {
 }
 inline double fma_of(double a, double b, double c) { return std::fma(a, b, c); }
 
+// Rounds an exact or odd-rounded number to f32.
+inline float directed(double x, Rounding rounding) {
+  const float nearest = static_cast<float>(x);
+  const bool above = nearest > x, below = nearest < x;
+  const bool down = rounding == Rounding::kDown || (rounding == Rounding::kZero && x > 0);
+  const bool up = rounding == Rounding::kUp || (rounding == Rounding::kZero && x < 0);
+  if (down && above) return std::nextafter(nearest, -INFINITY);
+  return up && below ? std::nextafter(nearest, INFINITY) : nearest;
+}
+
 // Rounds to a float of 1 + exponent + mantissa bits (f16: 5 + 10, bf16: 8 + 7, f32: 8 + 23).
 uint32_t narrow(double x, int exponent_bits, int mantissa_bits, Rounding rounding);
 double widen_half(uint16_t bits);

@@ -243,22 +243,6 @@ TEST_CASE("memory of a pool lives in the order of its stream") {
   }
 }
 
-TEST_CASE("the default stream is ordered with blocking streams alone") {
-  for (uint64_t seed = 0; seed < kSeeds; ++seed)
-    for (const unsigned flags : {CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING}) {
-      const TestGpus gpus(seed);
-      const CUdeviceptr x = gpus.floats(kCount);
-      CUstream stream = nullptr;
-      REQUIRE(cuStreamCreate(&stream, flags) == CUDA_SUCCESS);
-      REQUIRE(cuMemsetD32Async(x, 1, kCount, stream) == CUDA_SUCCESS);
-      REQUIRE(cuMemsetD32Async(x, 2, kCount, nullptr) == CUDA_SUCCESS);
-      cuMemsetD32Async(x, 3, kCount, stream);
-      cuCtxSynchronize();
-      REQUIRE(cuCtxSynchronize() ==
-              (flags == CU_STREAM_DEFAULT ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED));
-    }
-}
-
 TEST_CASE("what was never written is not copied to the host") {
   const TestGpus gpus;
   CUdeviceptr x = 0;

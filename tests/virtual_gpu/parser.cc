@@ -167,7 +167,11 @@ void KernelParser::parse_body(size_t position) {
         set_location(s.text);
         break;
       case Statement::kStatement:
-        statement(s.text);
+        try {
+          statement(s.text);
+        } catch (const Fault& f) {
+          throw Fault{fmt::format("{}, at `{}` of kernel {}", f.text, s.text, kernel_.info.name)};
+        }
         break;
     }
   }

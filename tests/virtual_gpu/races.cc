@@ -48,9 +48,12 @@ Conflict conflict_with(uint32_t tag, Conflict::Kind kind, const Clocks& clocks) 
 
 }  // namespace
 
-void Clocks::begin_block() {
+void Clocks::begin_block(int warps) {
   block_begin_ = ++now_;
-  for (auto& row : ordered_) row.fill(now_);
+  for (auto& row : ordered_) {
+    row.fill(UINT32_MAX);  // Warps that the block does not have.
+    std::fill_n(row.begin(), warps, now_);
+  }
 }
 
 void Clocks::synchronise(uint32_t arrived, uint32_t waiting) {
@@ -74,7 +77,9 @@ uint32_t Clocks::ordered_all(int warp) const { return std::ranges::min(ordered_[
 void Clocks::renumber() {
   now_ = kThisBlock + 1;
   block_begin_ = kThisBlock;
-  for (auto& row : ordered_) row.fill(now_);
+  for (auto& row : ordered_)
+    for (uint32_t& segment : row)
+      if (segment != UINT32_MAX) segment = now_;
 }
 
 Shadow::Shadow(uint64_t bytes, bool across_blocks)

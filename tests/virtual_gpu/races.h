@@ -20,7 +20,7 @@ class Clocks {
  public:
   // True if segments should be renumbered before the next block or barrier.
   bool full() const { return now_ > kLast; }
-  void begin_block();
+  void begin_block(int warps);
   // All accesses of the warps in `arrived` before are ordered before those of `waiting` after.
   void synchronise(uint32_t arrived, uint32_t waiting);
   // Forgets old segments: cells of earlier blocks become kOldBlock, of this block kThisBlock.

@@ -21,7 +21,7 @@ bool is_word(char c) {
 // Directives that end with their line.
 bool ends_with_line(std::string_view text) {
   for (const std::string_view name : {".loc", ".file", ".version", ".target", ".address_size"})
-    if (text.starts_with(name)) return true;
+    if (words(text.substr(0, text.find('\n'))).front() == name) return true;
   return false;
 }
 
@@ -41,7 +41,7 @@ Statement Scanner::next() {
   };
   if (text_[begin] == '{') return up_to(Statement::kOpen, begin + 1, 0);
   if (text_[begin] == '}') return up_to(Statement::kClose, begin + 1, 0);
-  if (ends_with_line(text_.substr(begin))) {
+  if (text_[begin] == '.' && ends_with_line(text_.substr(begin))) {
     return up_to(Statement::kDirective, std::min(text_.find('\n', begin), text_.size()), 0);
   }
   if (text_.substr(begin).starts_with(".section")) {
@@ -77,7 +77,11 @@ std::string without_comments(std::string_view text) {
   size_t at = 0;
   while ((at = result.find('/', at)) != std::string::npos) {
     const char next = at + 1 < result.size() ? result[at + 1] : ' ';
-    if (next != '/' && next != '*') {
+    const bool path =
+        std::count(result.begin() + static_cast<ptrdiff_t>(result.rfind('\n', at) + 1),
+                   result.begin() + static_cast<ptrdiff_t>(at), '"') %
+        2;
+    if (path || (next != '/' && next != '*')) {
       ++at;
       continue;
     }

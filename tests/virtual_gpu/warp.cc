@@ -243,7 +243,7 @@ void Warp::check_blocked() const {
   if (fragments.empty()) return;
   const Fragment& first = fragments.front();
   const Instruction& i = kernel.code[static_cast<size_t>(first.pc)];
-  if (i.flow == Flow::kBarrier && first.mask == lanes) return;
+  if (i.flow == Flow::kBarrier && first.mask == present_) return;
   std::string others;
   for (size_t k = 1; k < fragments.size(); ++k) {
     const auto& other = kernel.code[static_cast<size_t>(fragments[k].pc)];

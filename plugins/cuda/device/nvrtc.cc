@@ -33,6 +33,7 @@ struct Nvrtc {
 
 // The driver's own major version first; then where toolkits lie that the loader does not search.
 std::vector<std::string> library_files() {
+  if (const char* const file = std::getenv(kNvrtcVariable)) return {file};
   int version = 0;
   check_cuda(load_driver().cuDriverGetVersion(&version), "asking for the driver's version");
   const int major = version / 1000 >= 13 ? 13 : 12;
@@ -52,8 +53,8 @@ void* open_library(const std::vector<std::string>& files) {
     if (void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   fail(
       "--device=cuda: elementwise kernels are compiled with NVRTC, which was not found (looked for "
-      "{}); install the CUDA toolkit or add the folder of libnvrtc to LD_LIBRARY_PATH",
-      fmt::join(files, ", "));
+      "{}); install the CUDA toolkit, or set {} to the file",
+      fmt::join(files, ", "), kNvrtcVariable);
 }
 
 Nvrtc load_nvrtc() {

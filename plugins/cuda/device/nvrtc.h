@@ -8,6 +8,9 @@
 
 namespace tessera::cuda {
 
+// The file to load if this environment variable is set.
+inline constexpr const char* kNvrtcVariable = "TESSERA_CUDA_NVRTC";
+
 // PTX for compute_80, which every supported GPU runs. Context::compiled_function() takes both.
 struct CompiledText {
   std::string key;  // Different for different texts of this process.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -66,6 +67,7 @@ std::string literal(double value, DType dtype) {
   if (lane_of(dtype) == Lane::kInt) return fmt::format("{}", static_cast<int32_t>(value));
   auto narrow = static_cast<float>(value);
   if (dtype == DType::kBF16) narrow = static_cast<float>(BFloat16(narrow));
+  if (std::isfinite(narrow)) return fmt::format("{:#.9g}f", narrow);  // Exact.
   return fmt::format("__int_as_float({:#010x})", std::bit_cast<uint32_t>(narrow));
 }
 
@@ -216,6 +218,7 @@ class LoopText {
   std::string declaration(Lane lane, std::string_view name, std::string_view value) const {
     return fmt::format("const {} {} = {};", lane_type(lane), name, value);
   }
+  bool linear(const Strides& strides) const;
   std::string offset(const Strides& strides) const;
   std::string parameters() const;
   void add_position();
@@ -278,17 +281,22 @@ void LoopText::choose_width() {
   while (sizes_.size() > 1 && sizes_.back() % width_ != 0) width_ /= 2;
 }
 
+// Whether the elements lie one behind the other, in the order of the loop.
+bool LoopText::linear(const Strides& strides) const {
+  int64_t stride = 1;
+  for (size_t d = sizes_.size(); d-- > 0; stride *= sizes_[d])
+    if (strides[d] != stride) return false;
+  return !sizes_.empty();
+}
+
 // Of the first element of an item.
 std::string LoopText::offset(const Strides& strides) const {
+  if (linear(strides)) return "base";
   std::vector<std::string> terms;
-  int64_t stride = 1;
-  bool linear = true;
-  for (size_t d = sizes_.size(); d-- > 0; stride *= sizes_[d]) {
-    linear = linear && strides[d] == stride;
+  for (size_t d = 0; d < sizes_.size(); ++d) {
     if (strides[d] == 1) terms.push_back(fmt::format("p{}", d));
     if (strides[d] > 1) terms.push_back(fmt::format("p{} * {}", d, strides[d]));
   }
-  if (linear && !sizes_.empty()) return "base";
   return terms.empty() ? "0" : fmt::format("{}", fmt::join(terms, " + "));
 }
 
@@ -302,20 +310,28 @@ std::string LoopText::parameters() const {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// p<d>: the position along each dimension. The sizes are constants, so that the compiler turns the
-// divisions into products.
+// p<d>: the position along each dimension that an offset needs. The sizes are constants, so that
+// the compiler turns the divisions into products.
 void LoopText::add_position() {
   const auto declare = [&](std::string_view name, std::string_view value) {
     add(2, fmt::format("const {} {} = {};", index_, name, value));
   };
-  declare("base", fmt::format("item * {}", width_));
+  const auto needed = [&](size_t d) {
+    return std::any_of(body_.sources_.begin(), body_.sources_.end(), [&](const Source& source) {
+      return source.layout.strides[d] != 0 && !linear(source.layout.strides);
+    });
+  };
+  if (!sizes_.empty()) declare("base", width_ == 1 ? "item" : fmt::format("item * {}", width_));
+  size_t outermost = 0;
+  while (outermost < sizes_.size() && !needed(outermost)) ++outermost;
   std::string rest = "base";
-  for (size_t d = sizes_.size(); d-- > 1;) {
-    declare(fmt::format("p{}", d), fmt::format("{} % {}", rest, sizes_[d]));
+  for (size_t d = sizes_.size(); d-- > outermost;) {
+    if (needed(d))
+      declare(fmt::format("p{}", d), d == 0 ? rest : fmt::format("{} % {}", rest, sizes_[d]));
+    if (d == outermost) break;
     declare(fmt::format("r{}", d), fmt::format("{} / {}", rest, sizes_[d]));
     rest = fmt::format("r{}", d);
   }
-  if (!sizes_.empty()) declare("p0", rest);
   const bool short_end = sizes_.size() == 1 && sizes_[0] % width_ != 0;
   add(2, short_end ? fmt::format("const int count = base + {0} <= {1} ? {0} : (int)({1} - base);",
                                  width_, sizes_[0])
@@ -337,8 +353,8 @@ void LoopText::add_loads() {
           declaration(source.lane(), name, fmt::format("value_of(in{}[{}])", k, offset(strides))));
     } else {
       add(2, fmt::format("{} {}[{}];", lane_type(source.lane()), name, width_));
-      add(2, fmt::format("load(in{} + ({}), count, {}, {});", k, offset(strides), inner(strides),
-                         name));
+      add(2,
+          fmt::format("load(&in{}[{}], count, {}, {});", k, offset(strides), inner(strides), name));
     }
   }
 }
@@ -369,7 +385,7 @@ void LoopText::add_stores() {
   for (size_t r = 0; r < body_.results_.size(); ++r) {
     const Strides& strides = body_.results_[r].strides;
     CHECK(sizes_.empty() || inner(strides) == 1, "results have the order of the loop");
-    add(2, fmt::format("store(out{} + ({}), count, y{});", r, offset(strides), r));
+    add(2, fmt::format("store(&out{}[{}], count, y{});", r, offset(strides), r));
   }
 }
 
