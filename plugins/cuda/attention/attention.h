@@ -4,12 +4,6 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define TESSERA_ON_BOTH __host__ __device__
-#else
-#define TESSERA_ON_BOTH
-#endif
-
 namespace tessera::cuda {
 
 // The smallest and largest segment id of kSegmentRun consecutive rows.
@@ -28,31 +22,30 @@ inline constexpr int kCacheRun = 256;
 // shared memory, double-buffered. All fit into the 99 KiB that every supported GPU has.
 struct TileShape {
   int warps, streamed;
-  TESSERA_ON_BOTH constexpr int rows() const { return 16 * warps; }
-  TESSERA_ON_BOTH constexpr int threads() const { return 32 * warps; }
+  constexpr int rows() const { return 16 * warps; }
+  constexpr int threads() const { return 32 * warps; }
 };
-TESSERA_ON_BOTH constexpr TileShape forward_tiles(int element_bytes, int width) {
+constexpr TileShape forward_tiles(int element_bytes, int width) {
   if (element_bytes == 2) return {4, width <= 128 ? 64 : 32};
   return {4, width <= 128 ? 32 : 8};
 }
-TESSERA_ON_BOTH constexpr TileShape gradient_tiles(int element_bytes, int width) {
+constexpr TileShape gradient_tiles(int element_bytes, int width) {
   if (element_bytes == 2) return {4, width <= 128 ? 32 : 16};
   if (width <= 64) return {4, 32};
   return width <= 128 ? TileShape{4, 16} : TileShape{2, 8};
 }
 // Rows in shared memory are 16 bytes longer than the head, so that 8 rows of ldmatrix, or of
 // 16-byte loads, lie in different banks.
-TESSERA_ON_BOTH constexpr int tile_bytes(int element_bytes, int width, int rows) {
+constexpr int tile_bytes(int element_bytes, int width, int rows) {
   return rows * (width * element_bytes + 16);
 }
 // `resident` is 1 in the forward pass (queries), 2 in the gradients.
-TESSERA_ON_BOTH constexpr int shared_bytes(int element_bytes, int width, TileShape tiles,
-                                           int resident) {
+constexpr int shared_bytes(int element_bytes, int width, TileShape tiles, int resident) {
   return tile_bytes(element_bytes, width, resident * tiles.rows() + 4 * tiles.streamed);
 }
 // Columns of dk and dv that a block of the key gradient sums. A head of 256 takes two blocks,
 // because the sums of one would not fit into registers.
-TESSERA_ON_BOTH constexpr int gradient_columns(int width) { return width <= 128 ? width : 128; }
+constexpr int gradient_columns(int width) { return width <= 128 ? width : 128; }
 
 // Of a row over one run of keys, scores in base 2: the largest score, and the sum of
 // 2^(score - maximum).
@@ -109,5 +102,3 @@ struct SegmentBoundsParameters {
 };
 
 }  // namespace tessera::cuda
-
-#undef TESSERA_ON_BOTH

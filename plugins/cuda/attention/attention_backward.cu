@@ -66,15 +66,24 @@ __device__ int runs_of(int rows) { return (rows + kSegmentRun - 1) / kSegmentRun
 template <int N, typename Lse, typename Delta, typename Hide>
 __device__ void differentiate(const AttentionParameters& p, float (&scores)[N][4],
                               float (&dscores)[N][4], Lse lse, Delta delta, Hide hide) {
-  scale_scores(p, scores);
-  const float inverse_cap = p.cap > 0.0f ? 1.0f / p.cap : 0.0f;  // Without a cap, the slope is 1.
+  if (p.cap > 0.0f) {
 #pragma unroll
-  for (int n = 0; n < N; ++n) {
+    for (int n = 0; n < N; ++n) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float ratio = scores[n][e] * inverse_cap;
-      dscores[n][e] = (dscores[n][e] - delta(n, e)) * fmaf(-ratio, ratio, 1.0f);
-      scores[n][e] = exp2_of(scores[n][e] - lse(n, e));
+      for (int e = 0; e < 4; ++e) {
+        const float ratio = tanh_of(scores[n][e] * p.tanh_factor);
+        dscores[n][e] = (dscores[n][e] - delta(n, e)) * fmaf(-ratio, ratio, 1.0f);
+        scores[n][e] = exp2_of(fmaf(p.cap, ratio, -lse(n, e)));
+      }
+    }
+  } else {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        dscores[n][e] -= delta(n, e);
+        scores[n][e] = exp2_of(fmaf(p.factor, scores[n][e], -lse(n, e)));
+      }
     }
   }
   hide(scores);

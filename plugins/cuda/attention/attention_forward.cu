@@ -50,17 +50,33 @@ struct Running {
   float sum[2] = {};
 };
 
-// Scores become 2^(score - maximum); older sums are rescaled to the new maximum.
+// Products q·k become scores, up to the factor that is returned: it is greater than 0, so maxima
+// can be taken before, and it is then part of the FMA before the exponential.
+template <int N>
+__device__ float scale_scores(const AttentionParameters& p, float (&scores)[N][4]) {
+  if (p.cap == 0.0f && p.factor > 0.0f) return p.factor;
+#pragma unroll
+  for (int n = 0; n < N; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      scores[n][e] =
+          p.cap > 0.0f ? p.cap * tanh_of(scores[n][e] * p.tanh_factor) : p.factor * scores[n][e];
+  return 1.0f;
+}
+
+// Scores / factor become 2^(score - maximum); older sums are rescaled to the new maximum.
 template <int M, int N>
-__device__ void softmax_step(float (&scores)[N][4], float (&sums)[M][4], Running& running) {
+__device__ void softmax_step(float factor, float (&scores)[N][4], float (&sums)[M][4],
+                             Running& running) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float maximum = running.maximum[h];
+    float maximum = scores[0][2 * h];
 #pragma unroll
     for (int n = 0; n < N; ++n)
       maximum = fmaxf(maximum, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
     maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 1));
     maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 2));
+    maximum = fmaxf(maximum * factor, running.maximum[h]);
     // A row that has seen no key yet: -inf - -inf would be NaN.
     const float center = maximum == -INFINITY ? 0.0f : maximum;
     const float rescale = exp2_of(running.maximum[h] - center);
@@ -69,7 +85,7 @@ __device__ void softmax_step(float (&scores)[N][4], float (&sums)[M][4], Running
     for (int n = 0; n < N; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        scores[n][2 * h + j] = exp2_of(scores[n][2 * h + j] - center);
+        scores[n][2 * h + j] = exp2_of(fmaf(scores[n][2 * h + j], factor, -center));
         sum += scores[n][2 * h + j];
       }
     }
@@ -196,10 +212,10 @@ __device__ void attend_to_keys(const AttentionParameters& p, const Item& item,
         float scores[kKeys / 8][4] = {};
         add_products<kWidth>(scores, tiles.query + warp * Tiles::kWarpTile,
                              tiles.key + buffer * Tiles::kKeyTile);
-        scale_scores(p, scores);
+        const float factor = scale_scores(p, scores);
         if ((tile + 1) * kKeys > least || !segments.one<kKeys>(tile))
           mask.hide(scores, tile * kKeys, -INFINITY);
-        softmax_step(scores, sums, running);
+        softmax_step(factor, scores, sums, running);
         add_weighted<kWidth>(sums, scores, tiles.value + buffer * Tiles::kKeyTile);
       });
 }

@@ -24,22 +24,9 @@ __device__ inline float reciprocal(float x) {
   return y;
 }
 
-// Products q·k become scores. tanh(x) = 1 - 2 / (1 + e^2x).
-template <int N>
-__device__ inline void scale_scores(const AttentionParameters& p, float (&scores)[N][4]) {
-  if (p.cap > 0.0f) {
-#pragma unroll
-    for (int n = 0; n < N; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        scores[n][e] =
-            p.cap * fmaf(-2.0f, reciprocal(1.0f + exp2_of(scores[n][e] * p.tanh_factor)), 1.0f);
-    return;
-  }
-#pragma unroll
-  for (int n = 0; n < N; ++n)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) scores[n][e] *= p.factor;
+// tanh(x) = 1 - 2 / (1 + e^2x), from x·2·log2(e).
+__device__ inline float tanh_of(float x) {
+  return fmaf(-2.0f, reciprocal(1.0f + exp2_of(x)), 1.0f);
 }
 
 // What the two rows of a thread may see: columns [low, high) of an equal segment.
