@@ -2,8 +2,10 @@
 // Launches of the attention kernels (attention_forward.cu, attention_backward.cu).
 #include "plugins/cuda/attention/attention.h"
 
-#include <algorithm>
+#include <initializer_list>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include <fmt/core.h>
 

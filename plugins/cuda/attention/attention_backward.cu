@@ -7,6 +7,8 @@
 //   dk += dscore·query, dq += dscore·key.
 // The kernel of dk and dv computes transposed scores (rows are keys), so that in both kernels the
 // fragments of the scores are left factors of the next product and never leave registers.
+#include <type_traits>
+
 #include "plugins/cuda/attention/scores.cuh"
 
 namespace tessera::cuda {
@@ -140,26 +142,6 @@ __device__ SegmentRange key_segments_of(const AttentionParameters& p, const KeyI
   return segments;
 }
 
-// lse and delta of this thread's columns of a tile of queries.
-template <int N>
-struct QueryStatistics {
-  __device__ QueryStatistics(const AttentionParameters& p, const KeyItem& item, int head,
-                             int first) {
-    const int64_t at = (static_cast<int64_t>(item.batch) * p.heads + head) * p.queries;
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int column = first + 8 * n + static_cast<int>(threadIdx.x) % 4 * 2 + j;
-        const int query = min(column, p.queries - 1);
-        lse[n][j] = p.saved_lse[at + query] * kLog2E;
-        delta[n][j] = p.delta[at + query];
-      }
-    }
-  }
-  float lse[N][2], delta[N][2];
-};
-
 // One tile of queries of one head: `buffer` of the streamed tiles.
 template <typename T, int kWidth, int M>
 __device__ void add_queries(const AttentionParameters& p, const KeyItem& item,
@@ -173,10 +155,15 @@ __device__ void add_queries(const AttentionParameters& p, const KeyItem& item,
   float scores[Tiles::N][4] = {}, dscores[Tiles::N][4] = {};
   add_products<kWidth>(scores, tiles.warp_rows(0), query);
   add_products<kWidth>(dscores, tiles.warp_rows(1), cotangent);
-  const QueryStatistics<Tiles::N> statistics(p, item, head, first);
+  // lse and delta are loaded where they are used: all registers are taken.
+  const int64_t head_begin = (static_cast<int64_t>(item.batch) * p.heads + head) * p.queries;
+  const auto query_of = [&](int n, int e) {
+    const int column = first + 8 * n + static_cast<int>(threadIdx.x) % 4 * 2 + e % 2;
+    return head_begin + min(column, p.queries - 1);
+  };
   differentiate(
-      p, scores, dscores, [&](int n, int e) { return statistics.lse[n][e % 2]; },
-      [&](int n, int e) { return statistics.delta[n][e % 2]; },
+      p, scores, dscores, [&](int n, int e) { return p.saved_lse[query_of(n, e)] * kLog2E; },
+      [&](int n, int e) { return p.delta[query_of(n, e)]; },
       [&](auto& x) {
         if (masked) mask.hide(x, first, 0.0f);
       });

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cmath>
-#include <type_traits>
 
 #include "plugins/cuda/attention/tile.cuh"
 

@@ -4,6 +4,11 @@
 // queries, rows that begin at any address, and caches with one and several runs of keys.
 #include "core/ops/attention.h"
 
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <fmt/core.h>
 
 #include "core/check/case_check.h"
