@@ -22,6 +22,7 @@ std::string used_by(const Conflict& conflict) {
                      conflict.earlier_writes ? "writes" : "reads");
 }
 
+// Runs in a signal handler, so it only notes what it found.
 bool host_touches_closed_memory(const void* address) {
   State& s = state();
   const Lock lock(s.mutex);
@@ -32,9 +33,8 @@ bool host_touches_closed_memory(const void* address) {
       const bool inside = address >= bytes.begin && address < bytes.begin + bytes.bytes;
       const bool waited = host_function != nullptr && use.stamp.is_before(host_function->clock);
       if (bytes.use == HostBytes::Use::kWrite && inside && !waited)
-        s.fail(*use.device, CUDA_ERROR_LAUNCH_FAILED,
-               fmt::format("the host uses byte {} of what {} writes, and has not waited for it",
-                           static_cast<const std::byte*>(address) - bytes.begin, *use.stamp.name));
+        s.touched = {use.device, use.stamp.name,
+                     static_cast<const std::byte*>(address) - bytes.begin};
     }
     memory->set_open(memory->host(), memory->bytes(), true);
     return true;
@@ -62,6 +62,7 @@ CUresult call(const std::function<void(const Call& call)>& body) {
     const DevicePtr device = current_device;
     if (device == nullptr || device->retained == 0)
       throw Refusal{CUDA_ERROR_INVALID_CONTEXT, "no context is current on this thread"};
+    s.report_touched();
     s.run_by_chance(lock);
     if (device->error == CUDA_SUCCESS) body({s, lock, device});
     return device->error;
@@ -82,11 +83,12 @@ void State::restart() {
   tessera_virtual_gpu_plan_fault(plan != nullptr ? plan : "");
   random_.seed(config.seed);
   initialised = false;
-  ready_.clear(), captures.clear(), host_uses.clear(), pinned.clear(), devices.clear();
+  while (!captures.empty()) end_capture(captures.back());
+  ready_.clear(), host_uses.clear(), pinned.clear(), devices.clear();
   streams = {}, events = {}, modules = {}, functions = {}, graphs = {}, executables = {};
   history_.clear(), times_.clear(), retired_.clear(), host_clock_ = {};
   pending_host_functions_ = 0;
-  last_fault.clear(), warnings.clear();
+  last_fault.clear(), warnings.clear(), touched = {};
   memory = std::make_unique<Memory>();
   for (uint64_t i = 0; i < config.gpus; ++i)
     devices.push_back(std::make_shared<Device>(Device{.ordinal = static_cast<int>(i)}));
@@ -97,6 +99,14 @@ void State::fail(Device& device, CUresult error, const std::string& text) {
   device.error = error;
   last_fault = text;
   fmt::print(stderr, "virtual GPU: fault: {}\n", last_fault);
+}
+
+void State::report_touched() {
+  if (touched.device != nullptr)
+    fail(*touched.device, CUDA_ERROR_LAUNCH_FAILED,
+         fmt::format("the host uses byte {} of what {} writes, and has not waited for it",
+                     touched.offset, *touched.name));
+  touched = {};
 }
 
 bool State::plan_says(std::string_view kind) {
@@ -327,12 +337,14 @@ void State::check_not_captured(const Stream& stream, std::string_view call) {
                 fmt::format("{} while {} is captured into a graph", call, stream.name)};
 }
 
-void State::end_capture(const CapturePtr& capture) {
-  streams.for_each([&](const StreamPtr& stream) {
+void State::end_capture(CapturePtr capture) {
+  const auto leave = [&](const StreamPtr& stream) {
     if (stream->capture != capture) return;
     stream->capture = nullptr;
     stream->frontier.clear();
-  });
+  };
+  streams.for_each(leave);
+  leave(capture->origin);  // Its handle may be gone.
   std::erase(captures, capture);
 }
 

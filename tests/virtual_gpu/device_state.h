@@ -17,6 +17,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -125,11 +126,13 @@ struct Event {
 struct LoadedModule {
   DevicePtr device;
   std::shared_ptr<const Module> code;
+  std::string_view ptx;  // Lives until the process ends.
   bool unloaded = false;
 };
 struct LoadedFunction {
   std::shared_ptr<LoadedModule> module;
   const KernelInfo* info = nullptr;
+  int max_threads = 0;  // Of a block; less than a GPU's by __launch_bounds__.
   int dynamic_shared_limit = 0;
 };
 
@@ -193,12 +196,13 @@ class State {
 
   // Makes `error` the result of all later calls for this GPU, and prints the text.
   void fail(Device& device, CUresult error, const std::string& text);
+  void report_touched();
   bool plan_says(std::string_view kind);
   // For calls that no capture allows, of whatever stream: makes it invalid.
   void check_no_capture(std::string_view call);
   // For calls that a captured stream does not allow.
   static void check_not_captured(const Stream& stream, std::string_view call);
-  void end_capture(const CapturePtr& capture);
+  void end_capture(CapturePtr capture);
 
   // Releases memory for the host; a fault if work may still use it.
   void release(CUdeviceptr address);
@@ -235,6 +239,13 @@ class State {
     std::optional<uint64_t> checksum;  // Of what a copy reads; none if other work may change it.
   };
   std::vector<HostUse> host_uses;
+  // A use by the host that was too early: of this byte of what the copy `name` writes.
+  struct Touched {
+    DevicePtr device;
+    std::shared_ptr<const std::string> name;
+    ptrdiff_t offset = 0;
+  };
+  Touched touched;
 
  private:
   WorkPtr start(const DevicePtr& device, Task task, size_t component, int priority,

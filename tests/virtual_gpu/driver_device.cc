@@ -137,6 +137,7 @@ CUdeviceptr allocate(const Call& c, size_t bytes) {
 struct ExitReport {
   ~ExitReport() {
     const Lock lock(state().mutex);
+    state().report_touched();
     for (const DevicePtr& device : state().devices)
       if (const std::string left = left_on(state(), device); !left.empty())
         fmt::print(stderr, "virtual GPU: at exit: {}", left);
