@@ -21,7 +21,7 @@ constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kWarpsPerBlock = 4;  // Of kernels with a warp per row.
 
 int size_as_int(const Type& type, size_t axis) { return static_cast<int>(type.axes[axis].size); }
-int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The head width of the kernels' tiles.
 int width_of(const Node& node, int64_t head_dim) {
@@ -90,7 +90,7 @@ class ScratchLayout {
  public:
   int64_t take(int64_t bytes) {
     const int64_t at = bytes_;
-    bytes_ += quotient_up(bytes, 64) * 64;
+    bytes_ += ceil_div(bytes, 64) * 64;
     return at;
   }
   int64_t bytes() const { return bytes_; }
@@ -122,13 +122,13 @@ class Segments {
 
  private:
   static int64_t bounds_of(int64_t batch, int64_t rows) {
-    return batch * quotient_up(rows, kSegmentRun) * static_cast<int64_t>(sizeof(SegmentBounds));
+    return batch * ceil_div(rows, kSegmentRun) * static_cast<int64_t>(sizeof(SegmentBounds));
   }
   const SegmentBounds* bound(CUstream stream, const int32_t* segments, DeviceAddress bounds,
                              int batch, int rows) const {
     const SegmentBoundsParameters p{segments, pointer_as<SegmentBounds>(bounds), batch, rows,
-                                    static_cast<int>(quotient_up(rows, kSegmentRun))};
-    const LaunchShape shape{.blocks_x = quotient_up(int64_t{p.batch} * p.runs, kWarpsPerBlock),
+                                    static_cast<int>(ceil_div(rows, kSegmentRun))};
+    const LaunchShape shape{.blocks_x = ceil_div(int64_t{p.batch} * p.runs, kWarpsPerBlock),
                             .threads = 32 * kWarpsPerBlock};
     launch(context_, stream, function_, shape, p);
     return p.bounds;
@@ -142,7 +142,7 @@ class Segments {
 
 LaunchShape forward_shape(const AttentionParameters& p, const Variant& variant) {
   const TileShape tiles = forward_tiles(variant.bytes, variant.width);
-  const int64_t rows = quotient_up(int64_t{p.queries} * p.pack, tiles.rows());
+  const int64_t rows = ceil_div(int64_t{p.queries} * p.pack, tiles.rows());
   return {.blocks_x = int64_t{p.batch} * (p.heads / p.pack) * rows * p.runs,
           .threads = tiles.threads(),
           .shared_bytes = shared_bytes(variant.bytes, variant.width, tiles, 1)};
@@ -204,12 +204,12 @@ class AttentionGradKernel final : public CudaKernel {
     query_function_ = function(variant.name("attention_grad_queries"));
     delta_at_ = scratch_.take(rows() * static_cast<int64_t>(sizeof(float)));
     const TileShape tiles = gradient_tiles(variant.bytes, variant.width);
-    key_shape_ = {.blocks_x = int64_t{p_.batch} * p_.kv_heads * quotient_up(p_.keys, tiles.rows()) *
+    key_shape_ = {.blocks_x = int64_t{p_.batch} * p_.kv_heads * ceil_div(p_.keys, tiles.rows()) *
                               (variant.width / gradient_columns(variant.width)),
                   .threads = tiles.threads(),
                   .shared_bytes = shared_bytes(variant.bytes, variant.width, tiles, 2)};
     query_shape_ = key_shape_;
-    query_shape_.blocks_x = int64_t{p_.batch} * p_.heads * quotient_up(p_.queries, tiles.rows());
+    query_shape_.blocks_x = int64_t{p_.batch} * p_.heads * ceil_div(p_.queries, tiles.rows());
   }
 
   int64_t scratch_bytes() const override { return scratch_.bytes(); }
@@ -236,7 +236,7 @@ class AttentionGradKernel final : public CudaKernel {
                                         p.heads,
                                         p.head_dim,
                                         p.aligned};
-    const LaunchShape delta_shape{.blocks_x = quotient_up(rows(), kWarpsPerBlock),
+    const LaunchShape delta_shape{.blocks_x = ceil_div(rows(), kWarpsPerBlock),
                                   .threads = 32 * kWarpsPerBlock};
     launch(context_, stream, delta_function_, delta_shape, sums);
     launch(context_, stream, key_function_, key_shape_, p);
@@ -268,7 +268,7 @@ class CachedAttentionKernel final : public CudaKernel {
     p_.pack = p_.heads / p_.kv_heads;
     // One tile of rows gives too few blocks to read the cache at full speed.
     if (rows() <= forward_tiles(variant.bytes, width_).rows() && p_.keys > kCacheRun) {
-      p_.runs = static_cast<int>(quotient_up(p_.keys, kCacheRun));
+      p_.runs = static_cast<int>(ceil_div(p_.keys, kCacheRun));
       p_.run_keys = kCacheRun;
       const int64_t parts = int64_t{p_.batch} * p_.kv_heads * p_.runs * rows();
       partial_at_ = scratch_.take(parts * width_ * static_cast<int64_t>(sizeof(float)));
@@ -294,7 +294,7 @@ class CachedAttentionKernel final : public CudaKernel {
     launch(context_, stream, function_, shape_, p);
     if (p.runs == 1) return;
     const int64_t warps = int64_t{p.batch} * p.kv_heads * rows();
-    const LaunchShape join_shape{.blocks_x = quotient_up(warps, kWarpsPerBlock),
+    const LaunchShape join_shape{.blocks_x = ceil_div(warps, kWarpsPerBlock),
                                  .threads = 32 * kWarpsPerBlock};
     launch(context_, stream, join_, join_shape, p, width_);
   }
