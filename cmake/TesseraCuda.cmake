@@ -20,13 +20,15 @@ function(tessera_find_nvcc)
   endif()
 endfunction()
 
-# tessera_fatbin(OUTPUT SOURCE): compiles one kernel file for all architectures, and as plain PTX.
+# tessera_fatbin(OUTPUT SOURCE [PTX_ONLY]): compiles one kernel file for all architectures, and as
+# plain PTX.
 function(tessera_fatbin output source)
+  cmake_parse_arguments(ARG "PTX_ONLY" "" "" ${ARGN})
   execute_process(COMMAND ${TESSERA_NVCC} --list-gpu-code OUTPUT_VARIABLE known)
   string(REGEX MATCHALL "sm_[0-9]+[a-z]*" known "${known}")
   set(targets -gencode arch=compute_80,code=compute_80)
   foreach(architecture ${TESSERA_CUDA_ARCHITECTURES})
-    if("sm_${architecture}" IN_LIST known)
+    if("sm_${architecture}" IN_LIST known AND NOT ARG_PTX_ONLY)
       list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
     endif()
   endforeach()
@@ -111,7 +113,7 @@ function(tessera_virtual_gpu)
                              $<TARGET_PROPERTY:plugins_cuda,INTERFACE_INCLUDE_DIRECTORIES>)
   target_include_directories(virtual_gpu PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(virtual_gpu PRIVATE fmt::fmt Threads::Threads)
-  target_compile_options(virtual_gpu PRIVATE -O2)  # The tests run millions of instructions on it.
+  target_compile_options(virtual_gpu PRIVATE -O3)  # The tests run millions of instructions on it.
   set_target_properties(virtual_gpu PROPERTIES OUTPUT_NAME cuda SOVERSION 1
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/virtual_gpu)
 endfunction()

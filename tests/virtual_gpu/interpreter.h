@@ -40,10 +40,11 @@ struct Grid {
 };
 
 struct RunOptions {
-  uint64_t seed = 0;          // Order of blocks and warps; 0: ascending.
+  uint64_t seed = 0;  // Order of blocks and warps; 0: ascending.
   bool check_races = true;
   bool log_accesses = true;
   int device = 0;
+  uint64_t max_instructions = uint64_t{1} << 32;  // Of warps; more: it waits without end.
 };
 
 // Runs all blocks; returns what was read and written in global memory. Throws Fault.

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that the stand-in driver knows: GPUs, streams, events, and the work that waits to run.
+// Work runs on the threads of the host when they wait or ask, in any order that streams and events
+// permit; TESSERA_VIRTUAL_GPU_SEED chooses the order (0: as it was submitted).
+#pragma once
+
+#include <cuda.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/virtual_gpu/happens_before.h"
+#include "tests/virtual_gpu/host_memory.h"
+#include "tests/virtual_gpu/interpreter.h"
+#include "tests/virtual_gpu/memory.h"
+
+namespace tessera::virtual_gpu {
+
+// From the environment: TESSERA_VIRTUAL_GPUS, and TESSERA_VIRTUAL_GPU_MEMORY and so on.
+struct Config {
+  uint64_t gpus = 4, memory = 80ull << 30, seed = 1, capability = 90, cuda_version = 13000;
+};
+
+// TESSERA_VIRTUAL_GPU_FAULT=kind:n makes the n-th operation of a kind fail, once:
+// out_of_memory (allocations), launch_failure (kernels), lost_device (kernels and copies).
+struct PlannedFault {
+  std::string kind;
+  int countdown = 0;
+};
+
+// Why a call returns an error.
+struct Refusal {
+  CUresult error;
+  std::string text;
+};
+
+struct Device {
+  int ordinal = 0;
+  int retained = 0;                               // Times that the primary context was.
+  CUresult error = CUDA_SUCCESS;                  // Sticky.
+  std::set<int> peers = {};                       // GPUs whose memory its kernels may use.
+  std::map<uint64_t, uint64_t> allocations = {};  // Bytes by address.
+  int streams_made = 0;
+};
+using DevicePtr = std::shared_ptr<Device>;
+
+// What a stream or a graph is asked to do.
+struct Task {
+  enum class Kind { kMark, kKernel, kCopy, kHostFunction, kMemory };
+  Kind kind = Kind::kMark;
+  std::string name = {};
+  std::function<AccessLog(uint64_t seed)> run = nullptr;  // Null: nothing. Throws Fault.
+  HostBytes host = {};
+};
+
+// A task in its place in the order of things.
+struct Work {
+  DevicePtr device;
+  Task task;
+  Stamp stamp;
+  Clock clock;  // Of what is done before, and itself.
+  int priority = 0;
+  uint64_t sequence = 0;
+  int blockers = 0;  // Of the work that must be done first.
+  std::vector<std::shared_ptr<Work>> followers;
+  bool done = false, failed = false;
+  double finished_ms = 0;
+};
+using WorkPtr = std::shared_ptr<Work>;
+
+// Nodes in an order in which they can run.
+struct GraphNode {
+  DevicePtr device;
+  Task task;
+  std::vector<size_t> after;
+};
+using Graph = std::vector<GraphNode>;
+struct ExecutableGraph {
+  DevicePtr device;
+  Graph nodes;
+  std::vector<size_t> components;  // Of each node.
+  WorkPtr last;                    // Launches of one graph run one after another.
+};
+
+struct Stream;
+struct Capture {
+  Graph graph;
+  std::shared_ptr<Stream> origin;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::thread::id thread = std::this_thread::get_id();
+  bool valid = true;
+};
+using CapturePtr = std::shared_ptr<Capture>;
+
+struct Stream {
+  DevicePtr device;
+  std::string name;
+  int priority = 0;
+  size_t component = 0;
+  WorkPtr last;
+  CapturePtr capture;
+  std::vector<size_t> frontier;  // The nodes that the next one comes after.
+};
+using StreamPtr = std::shared_ptr<Stream>;
+
+struct Event {
+  DevicePtr device;
+  unsigned flags = 0;
+  WorkPtr recorded;  // The last recording.
+  CapturePtr capture;
+  std::vector<size_t> frontier;
+};
+
+struct LoadedModule {
+  DevicePtr device;
+  std::shared_ptr<const Module> code;
+  bool unloaded = false;
+};
+struct LoadedFunction {
+  std::shared_ptr<LoadedModule> module;
+  const KernelInfo* info = nullptr;
+  int dynamic_shared_limit = 0;
+};
+
+// Handles are never used twice, so that a use after destruction is found.
+template <typename T, typename Handle>
+class Handles {
+ public:
+  Handle add(std::shared_ptr<T> object) {
+    static uintptr_t next = 0x1000;
+    const auto handle = reinterpret_cast<Handle>(next += 0x10);
+    objects_.emplace(handle, std::move(object));
+    return handle;
+  }
+  std::shared_ptr<T> at(Handle handle) const {
+    const auto found = objects_.find(handle);
+    if (found == objects_.end())
+      throw Refusal{CUDA_ERROR_INVALID_HANDLE, "a handle of nothing, or of what was destroyed"};
+    return found->second;
+  }
+  std::shared_ptr<T> remove(Handle handle) {
+    const std::shared_ptr<T> object = at(handle);
+    objects_.erase(handle);
+    return object;
+  }
+  template <typename Condition>
+  size_t remove_if(const Condition& condition) {
+    return std::erase_if(objects_, [&](const auto& each) { return condition(*each.second); });
+  }
+  template <typename Use>
+  void for_each(const Use& use) const {
+    for (const auto& [handle, object] : objects_) use(object);
+  }
+
+ private:
+  std::map<Handle, std::shared_ptr<T>> objects_;
+};
+
+using Lock = std::unique_lock<std::mutex>;
+
+class State {
+ public:
+  // Reads the environment. All that was made before is gone.
+  void restart();
+
+  // To the stream, or to the graph that it is captured into.
+  void enqueue(const StreamPtr& stream, Task task);
+  // To the stream; `also_after` may have nulls.
+  WorkPtr submit(const StreamPtr& stream, Task task, std::vector<WorkPtr> also_after = {});
+  WorkPtr submit_node(const GraphNode& node, const Stream& stream, size_t component,
+                      const std::vector<WorkPtr>& after);
+  // Runs one piece of work that is ready; false if there is none.
+  bool run_one(Lock& lock);
+  // Now and then, so that work also runs before the host waits.
+  void run_by_chance(Lock& lock);
+  // The host waits, and knows then that the work is done.
+  void wait(Lock& lock, const WorkPtr& work);
+  void host_joins(const Clock& clock);
+
+  size_t new_component();
+  void retire_component(size_t component) { retired_.push_back(component); }
+
+  // Makes `error` the result of all later calls for this GPU, and prints the text.
+  void fail(Device& device, CUresult error, const std::string& text);
+  void report_touched();
+  bool plan_says(std::string_view kind);
+  // For calls that no capture allows, of whatever stream: makes it invalid.
+  void check_no_capture(std::string_view call);
+  // For calls that a captured stream does not allow.
+  static void check_not_captured(const Stream& stream, std::string_view call);
+  void end_capture(const CapturePtr& capture);
+
+  // Releases memory for the host; a fault if work may still use it.
+  void release(CUdeviceptr address);
+  // The live allocation that holds an address.
+  struct DeviceAllocation {
+    DevicePtr device;
+    ByteRange bytes;
+  };
+  std::optional<DeviceAllocation> allocation_at(CUdeviceptr address) const;
+  DevicePtr device_of(CUcontext context) const;  // Null for none.
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  Config config;
+  PlannedFault planned;
+  bool initialised = false;
+  std::unique_ptr<Memory> memory;
+  std::vector<DevicePtr> devices;
+  Handles<Stream, CUstream> streams;
+  Handles<Event, CUevent> events;
+  Handles<LoadedModule, CUmodule> modules;
+  Handles<LoadedFunction, CUfunction> functions;
+  Handles<Graph, CUgraph> graphs;
+  Handles<ExecutableGraph, CUgraphExec> executables;
+  std::vector<CapturePtr> captures;
+  std::vector<std::shared_ptr<PinnedMemory>> pinned;
+  std::string last_fault, warnings;
+
+  // What the host must not touch before it has waited.
+  struct HostUse {
+    HostBytes bytes;
+    Stamp stamp;
+    DevicePtr device;
+    std::optional<uint64_t> checksum;  // Of what a copy reads; none if other work may change it.
+  };
+  std::vector<HostUse> host_uses;
+  // A use by the host that was too early: of this byte of what the copy `name` writes.
+  struct Touched {
+    DevicePtr device;
+    std::shared_ptr<const std::string> name;
+    ptrdiff_t offset = 0;
+  };
+  Touched touched;
+
+ private:
+  WorkPtr start(const DevicePtr& device, Task task, size_t component, int priority,
+                const std::vector<WorkPtr>& after);
+  void note_host_use(const Work& work);
+  void check_unchanged(const HostUse& use);
+  WorkPtr take_ready();
+  std::optional<Fault> run(Lock& lock, const Work& work);
+  std::optional<Fault> check_accesses(const Work& work, const AccessLog& log);
+  void finish(Work& work);
+  std::string describe(ByteRange bytes) const;
+
+  std::mt19937_64 random_;
+  std::vector<WorkPtr> ready_;
+  uint64_t submitted_ = 0;
+  int pending_host_functions_ = 0;
+  Clock host_clock_;
+  AccessHistory history_;
+  std::vector<uint64_t> times_;  // Of each component.
+  std::vector<size_t> retired_;
+};
+
+State& state();
+
+// The work of the host function that this thread runs; null otherwise.
+extern thread_local const Work* host_function;
+extern thread_local DevicePtr current_device;
+
+// A call of the driver that needs a current context.
+struct Call {
+  State& s;
+  Lock& lock;
+  const DevicePtr& device;
+};
+// Takes the lock, and returns CUDA_SUCCESS after `body(call)`, or why there is an error.
+CUresult call(const std::function<void(const Call& call)>& body);
+
+}  // namespace tessera::virtual_gpu
+
+// For tests. The text of the last fault, or of the last call that was refused; "" if none.
+extern "C" const char* tessera_virtual_gpu_last_fault();
+// What is not an error but probably a mistake, one a line.
+extern "C" const char* tessera_virtual_gpu_warnings();
+// Reads the environment again; what was made before is gone. No call may be in progress.
+extern "C" void tessera_virtual_gpu_restart();
+// As TESSERA_VIRTUAL_GPU_FAULT, from now on.
+extern "C" void tessera_virtual_gpu_plan_fault(const char* text);

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Driver functions: modules from PTX or from nvcc's fatbin container, kernels and their limits.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "tests/virtual_gpu/device_state.h"
+
+namespace tessera::virtual_gpu {
+namespace {
+
+constexpr int kThreadsPerBlock = 1024;
+constexpr int kRegisters = 65536;         // Of a block, and of a multiprocessor.
+constexpr int kSharedDefault = 48 << 10;  // Of a block.
+constexpr int kSharedOptIn = 227 << 10;   // Of a block that asked for it.
+constexpr int kSharedOfProcessor = 228 << 10;
+
+constexpr uint32_t kFatbinMagic = 0xBA55ED50;
+// The container begins with this, and its entries follow.
+struct FatbinHeader {
+  uint32_t magic;
+  uint16_t version, header_bytes;
+  uint64_t bytes;
+};
+struct FatbinEntry {
+  uint16_t kind;  // 1: PTX; 2: machine code.
+  uint16_t version;
+  uint32_t header_bytes;
+  uint64_t bytes;
+  uint32_t compressed_bytes;  // 0: not compressed.
+  uint32_t options;
+  uint16_t minor, major;
+  uint32_t architecture;  // 80 for sm_80.
+};
+static_assert(sizeof(FatbinHeader) == 16 && sizeof(FatbinEntry) == 32);
+
+// What of a container a GPU would run: PTX, or machine code.
+struct Choice {
+  std::string_view ptx;
+  bool is_compressed = false;
+  int ptx_architecture = 0;
+  bool has_machine_code = false;
+};
+
+Choice choose(const std::byte* image, int capability) {
+  FatbinHeader header;
+  std::memcpy(&header, image, sizeof(header));
+  const std::byte* at = image + header.header_bytes;
+  const std::byte* const end = at + header.bytes;
+  Choice choice;
+  while (at < end) {
+    FatbinEntry entry;
+    std::memcpy(&entry, at, sizeof(entry));
+    const auto architecture = static_cast<int>(entry.architecture);
+    if (entry.kind == 2)
+      choice.has_machine_code |= architecture / 10 == capability / 10 && architecture <= capability;
+    if (entry.kind == 1 && architecture <= capability && architecture > choice.ptx_architecture) {
+      choice.ptx_architecture = architecture;
+      choice.is_compressed = entry.compressed_bytes != 0;
+      const auto* const text = reinterpret_cast<const char*>(at + entry.header_bytes);
+      choice.ptx = {text, strnlen(text, entry.bytes)};
+    }
+    at += entry.header_bytes + entry.bytes;
+  }
+  return choice;
+}
+
+std::string_view ptx_of(const void* image, int capability) {
+  uint32_t magic = 0;
+  std::memcpy(&magic, image, sizeof(magic));
+  if (magic != kFatbinMagic) {
+    const std::string_view ptx = static_cast<const char*>(image);
+    const size_t target = ptx.find(".target sm_");
+    if (target == std::string_view::npos)
+      throw Refusal{CUDA_ERROR_INVALID_IMAGE, "neither PTX nor a fatbin container"};
+    const int architecture = std::atoi(ptx.data() + target + 11);
+    if (architecture > capability)
+      throw Refusal{CUDA_ERROR_NO_BINARY_FOR_GPU,
+                    fmt::format("PTX for sm_{}, but the GPU is sm_{}", architecture, capability)};
+    return ptx;
+  }
+  const Choice choice = choose(static_cast<const std::byte*>(image), capability);
+  if (choice.ptx.empty() && !choice.has_machine_code)
+    throw Refusal{CUDA_ERROR_NO_BINARY_FOR_GPU,
+                  fmt::format("neither machine code nor PTX for sm_{}", capability)};
+  if (choice.ptx.empty() || choice.is_compressed)
+    throw Refusal{CUDA_ERROR_INVALID_IMAGE,
+                  "the virtual GPU needs PTX; compile with code=compute_80 and --no-compress"};
+  return choice.ptx;
+}
+
+// Parsing is shared by the GPUs of a process.
+std::shared_ptr<const Module> parsed(std::string_view ptx) {
+  static std::map<std::string, std::shared_ptr<const Module>, std::less<>> known;
+  const auto found = known.find(ptx);
+  if (found != known.end()) return found->second;
+  try {
+    return known.emplace(std::string(ptx), parse_ptx(ptx)).first->second;
+  } catch (const Fault& fault) {
+    throw Refusal{CUDA_ERROR_INVALID_PTX, fault.text};
+  }
+}
+
+void check_limits(const LoadedFunction& function, const Grid& grid) {
+  const KernelInfo& info = *function.info;
+  const auto check = [&](const char* what, uint64_t count, uint64_t most,
+                         CUresult error = CUDA_ERROR_INVALID_VALUE) {
+    if (count > most)
+      throw Refusal{error,
+                    fmt::format("launch of {}: {} {}, at most {}", info.name, count, what, most)};
+  };
+  const auto [x, y, z] = grid.threads;
+  const auto& blocks = grid.blocks;
+  const uint64_t threads = uint64_t{x} * y * z;
+  if (threads == 0 || uint64_t{blocks[0]} * blocks[1] * blocks[2] == 0)
+    throw Refusal{CUDA_ERROR_INVALID_VALUE,
+                  fmt::format("launch of {}: no threads or no blocks", info.name)};
+  check("threads in a block", threads, kThreadsPerBlock);
+  check("threads along z", z, 64);
+  check("blocks along x", blocks[0], 0x7fffffff);
+  check("blocks along y or z", std::max(blocks[1], blocks[2]), 65535);
+  check("bytes of dynamic shared memory", grid.dynamic_shared_bytes,
+        static_cast<uint64_t>(function.dynamic_shared_limit));
+  check("registers in a block", static_cast<uint64_t>(info.registers) * threads, kRegisters,
+        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+}
+
+// The bytes of the arguments, each at its offset.
+std::vector<std::byte> packed(const KernelInfo& info, void** arguments) {
+  std::vector<std::byte> packed;
+  for (size_t i = 0; i < info.parameters.size(); ++i) {
+    const auto [offset, bytes] = info.parameters[i];
+    if (arguments == nullptr || arguments[i] == nullptr)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE,
+                    fmt::format("launch of {}: no argument {}", info.name, i)};
+    packed.resize(std::max(packed.size(), static_cast<size_t>(offset + bytes)));
+    std::memcpy(packed.data() + offset, arguments[i], static_cast<size_t>(bytes));
+  }
+  return packed;
+}
+
+void launch(State& s, const StreamPtr& stream, const std::shared_ptr<LoadedFunction>& function,
+            const Grid& grid, void** arguments) {
+  const std::string& name = function->info->name;
+  if (function->module->device != stream->device)
+    throw Refusal{CUDA_ERROR_INVALID_HANDLE,
+                  fmt::format("{} was loaded on GPU {}, and launched on {}", name,
+                              function->module->device->ordinal, stream->name)};
+  check_limits(*function, grid);
+  const auto run = [&memory = *s.memory, function, grid,
+                    parameters = packed(*function->info, arguments),
+                    device = stream->device->ordinal](uint64_t seed) {
+    if (function->module->unloaded) throw Fault{"the module was unloaded before the kernel ran"};
+    RunOptions options;
+    options.seed = seed;
+    options.device = device;
+    return run_kernel(*function->module->code, *function->info, grid, parameters, memory, options);
+  };
+  s.enqueue(stream, {Task::Kind::kKernel, "kernel " + name, run});
+}
+
+}  // namespace
+}  // namespace tessera::virtual_gpu
+
+using namespace tessera::virtual_gpu;
+
+CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count,
+                            CUjit_option* options, void** values) {
+  std::string reason;
+  const CUresult result = call([&](const Call& c) {
+    c.s.check_no_capture("cuModuleLoadDataEx");
+    try {
+      const auto code = parsed(ptx_of(image, static_cast<int>(c.s.config.capability)));
+      *handle = c.s.modules.add(std::make_shared<LoadedModule>(LoadedModule{c.device, code}));
+    } catch (const Refusal& refusal) {
+      reason = refusal.text;
+      throw;
+    }
+  });
+  char* log = nullptr;
+  size_t bytes = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = static_cast<char*>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+      bytes = reinterpret_cast<uintptr_t>(values[i]);
+  }
+  if (log != nullptr) std::snprintf(log, bytes, "%s", reason.c_str());
+  return result;
+}
+
+CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module_handle, const char* name) {
+  return call([&](const Call& c) {
+    const std::shared_ptr<LoadedModule> module = c.s.modules.at(module_handle);
+    const KernelInfo* const info = find_kernel(*module->code, name);
+    if (info == nullptr)
+      throw Refusal{CUDA_ERROR_NOT_FOUND, fmt::format("the module has no kernel {}", name)};
+    *handle = c.s.functions.add(std::make_shared<LoadedFunction>(
+        LoadedFunction{module, info, kSharedDefault - info->static_shared_bytes}));
+  });
+}
+
+CUresult cuModuleUnload(CUmodule handle) {
+  return call([&](const Call& c) {
+    const std::shared_ptr<LoadedModule> module = c.s.modules.remove(handle);
+    module->unloaded = true;
+    c.s.functions.remove_if([&](const LoadedFunction& f) { return f.module == module; });
+  });
+}
+
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
+  return call([&](const Call& c) {
+    const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
+    const std::map<CUfunction_attribute, int> values = {
+        {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kThreadsPerBlock},
+        {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function->info->static_shared_bytes},
+        {CU_FUNC_ATTRIBUTE_NUM_REGS, function->info->registers},
+        {CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 0},
+        {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function->dynamic_shared_limit}};
+    if (!values.contains(attribute))
+      throw Refusal{CUDA_ERROR_INVALID_VALUE, "unknown attribute of a function"};
+    *value = values.at(attribute);
+  });
+}
+
+CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
+  return call([&](const Call& c) {
+    const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
+    const int most = kSharedOptIn - function->info->static_shared_bytes;
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 || value > most)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE,
+                    fmt::format("{}: {} bytes of dynamic shared memory, at most {}",
+                                function->info->name, value, most)};
+    function->dynamic_shared_limit = value;
+  });
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads,
+                                                     size_t dynamic_shared_bytes) {
+  return call([&](const Call& c) {
+    const KernelInfo& info = *c.s.functions.at(handle)->info;
+    if (threads < 1 || threads > kThreadsPerBlock)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE, "occupancy of a block of an impossible size"};
+    constexpr int kReserved = 1 << 10;  // Of shared memory, for each block.
+    const int shared =
+        info.static_shared_bytes + static_cast<int>(dynamic_shared_bytes) + kReserved;
+    const int whole_warps = (threads + 31) / 32 * 32;
+    *blocks = std::min({32, 2048 / whole_warps, kSharedOfProcessor / shared,
+                        kRegisters / (std::max(info.registers, 1) * whole_warps)});
+  });
+}
+
+CUresult cuLaunchKernel(CUfunction handle, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
+                        unsigned threads_x, unsigned threads_y, unsigned threads_z,
+                        unsigned shared_bytes, CUstream stream_handle, void** arguments, void**) {
+  const Grid grid{{blocks_x, blocks_y, blocks_z}, {threads_x, threads_y, threads_z}, shared_bytes};
+  return call([&](const Call& c) {
+    launch(c.s, c.s.streams.at(stream_handle), c.s.functions.at(handle), grid, arguments);
+  });
+}

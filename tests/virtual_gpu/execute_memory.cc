@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads, stores, atomics, and asynchronous copies to shared memory.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include <fmt/format.h>
+
+#include "tests/virtual_gpu/numbers.h"
+#include "tests/virtual_gpu/warp.h"
+
+namespace tessera::virtual_gpu {
+namespace {
+
+template <typename T>
+void load(Warp& w, const Instruction& i, uint32_t mask) {
+  const Row addresses = w.row(i.o[i.outputs]);  // An output may be the same row.
+  const auto bytes = static_cast<uint32_t>(sizeof(T) * i.outputs);
+  const Access kind = i.relaxed ? Access::kRelaxedRead : Access::kRead;
+  const auto offset = static_cast<uint64_t>(i.offset);
+  for_lanes(mask, [&](int lane) {
+    const std::byte* const from =
+        w.block.access(w, i, lane, i.space, addresses[lane] + offset, bytes, kind);
+    T values[4];
+    std::memcpy(values, from, bytes);
+    for (int k = 0; k < i.outputs; ++k)
+      w.registers[i.o[k]][lane] = static_cast<uint64_t>(values[k]);  // Signed: extended.
+  });
+}
+
+template <typename T>
+void store(Warp& w, const Instruction& i, uint32_t mask) {
+  const Row& addresses = w.row(i.o[0]);
+  const int count = i.inputs - 1;
+  const auto bytes = static_cast<uint32_t>(sizeof(T)) * static_cast<uint32_t>(count);
+  const Access kind = i.relaxed ? Access::kAtomic : Access::kWrite;
+  const auto offset = static_cast<uint64_t>(i.offset);
+  for_lanes(mask, [&](int lane) {
+    std::byte* const to =
+        w.block.access(w, i, lane, i.space, addresses[lane] + offset, bytes, kind);
+    T values[4];
+    for (int k = 0; k < count; ++k) values[k] = static_cast<T>(w.row(i.o[1 + k])[lane]);
+    std::memcpy(to, values, bytes);
+  });
+}
+
+Handler load_of(const Instruction& i) {
+  if (i.outputs > 4 || i.bytes * i.outputs > 16) return nullptr;
+  switch (i.bytes) {
+    case 1:
+      return i.is_signed ? load<int8_t> : load<uint8_t>;
+    case 2:
+      return i.is_signed ? load<int16_t> : load<uint16_t>;
+    case 4:
+      return i.is_signed ? load<int32_t> : load<uint32_t>;
+    case 8:
+      return load<uint64_t>;
+    default:
+      return nullptr;
+  }
+}
+Handler store_of(const Instruction& i) {
+  if (i.inputs > 5 || i.bytes * (i.inputs - 1) > 16) return nullptr;
+  switch (i.bytes) {
+    case 1:
+      return store<uint8_t>;
+    case 2:
+      return store<uint16_t>;
+    case 4:
+      return store<uint32_t>;
+    case 8:
+      return store<uint64_t>;
+    default:
+      return nullptr;
+  }
+}
+
+enum AtomicOp : uint32_t {
+  kAdd,
+  kMin,
+  kMax,
+  kAnd,
+  kOr,
+  kXor,
+  kExchange,
+  kCompare,
+  kIncrement,
+  kDecrement
+};
+
+template <typename T>
+T combine(uint32_t op, T old, T b, T c) {
+  if (op == kAdd) return static_cast<T>(old + b);
+  if (op == kMin) return std::min(old, b);
+  if (op == kMax) return std::max(old, b);
+  if (op == kExchange) return b;
+  if constexpr (std::is_integral_v<T>) {
+    switch (op) {
+      case kAnd:
+        return old & b;
+      case kOr:
+        return old | b;
+      case kXor:
+        return old ^ b;
+      case kCompare:
+        return old == b ? c : old;
+      case kIncrement:
+        return old >= b ? T{0} : static_cast<T>(old + 1);
+      case kDecrement:
+        return old == 0 || old > b ? b : static_cast<T>(old - 1);
+      default:
+        break;
+    }
+  }
+  return old;
+}
+
+// One lane after another. `red` has no output.
+template <typename T>
+void atomic(Warp& w, const Instruction& i, uint32_t mask) {
+  const Row addresses = w.row(i.o[i.outputs]);
+  const auto value = [&](int k, int lane) {
+    const uint64_t bits = k < i.inputs ? w.row(i.o[i.outputs + k])[lane] : 0;
+    T x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+  };
+  for_lanes(mask, [&](int lane) {
+    std::byte* const at =
+        w.block.access(w, i, lane, i.space, addresses[lane] + static_cast<uint64_t>(i.offset),
+                       sizeof(T), Access::kAtomic);
+    T old;
+    std::memcpy(&old, at, sizeof old);
+    const T next = combine(i.mode, old, value(1, lane), value(2, lane));
+    std::memcpy(at, &next, sizeof next);
+    if (!i.outputs) return;
+    uint64_t bits = 0;
+    std::memcpy(&bits, &old, sizeof old);
+    w.registers[i.o[0]][lane] = bits;
+  });
+}
+
+Handler atomic_of(const Opcode& op, Instruction& i) {
+  static constexpr std::string_view kNames[] = {"add", "min",  "max", "and", "or",
+                                                "xor", "exch", "cas", "inc", "dec"};
+  const auto* const name =
+      std::ranges::find_if(kNames, [&](std::string_view part) { return op.has(part); });
+  if (name == std::end(kNames)) return nullptr;
+  i.mode = static_cast<uint32_t>(name - std::begin(kNames));
+  switch (op.type()) {
+    case Type::kB32:
+    case Type::kU32:
+      return atomic<uint32_t>;
+    case Type::kS32:
+      return atomic<int32_t>;
+    case Type::kB64:
+    case Type::kU64:
+      return atomic<uint64_t>;
+    case Type::kS64:
+      return atomic<int64_t>;
+    case Type::kB16:
+      return atomic<uint16_t>;
+    case Type::kF32:
+      return i.mode == kAdd ? atomic<float> : nullptr;
+    case Type::kF64:
+      return i.mode == kAdd ? atomic<double> : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+void copy_bytes(Warp& w, const PendingCopy& copy) {
+  std::byte* const to = w.block.shared_bytes(copy.to);
+  if (copy.filled) {
+    const auto& part = w.block.launch.global.find(copy.from, copy.filled);
+    std::memcpy(to, part.allocation->data.get() + (copy.from - part.allocation->address),
+                copy.filled);
+  }
+  std::memset(to + copy.filled, 0, copy.bytes - copy.filled);
+}
+
+// cp.async [shared], [global], bytes{, bytes that are not zeroed}. The destination is in flight
+// until it was waited for; the bytes move then, or now, as the seed decides.
+void start_copy(Warp& w, const Instruction& i, uint32_t mask) {
+  const auto row = [&](int k) -> const Row& { return w.row(i.o[static_cast<size_t>(k)]); };
+  Launch& launch = w.block.launch;
+  for_lanes(mask, [&](int lane) {
+    const auto bytes = static_cast<uint32_t>(row(2)[lane]);
+    const auto filled = i.inputs > 3 ? std::min(bytes, static_cast<uint32_t>(row(3)[lane])) : bytes;
+    if (bytes != 4 && bytes != 8 && bytes != 16)
+      w.fault(i, lane, fmt::format("cp.async of {} bytes; 4, 8 or 16 are possible", bytes));
+    const uint64_t source = row(1)[lane] + static_cast<uint64_t>(i.offset2);
+    if (source % bytes)
+      w.fault(i, lane, fmt::format("misaligned access of {} bytes at 0x{:x}", bytes, source));
+    const uint32_t piece = filled ? 1u << std::countr_zero(filled) : 1;
+    for (uint32_t k = 0; k < filled; k += piece)
+      w.block.access(w, i, lane, Space::kGlobal, source + k, piece, Access::kRead);
+    PendingCopy copy{static_cast<uint32_t>(row(0)[lane] + static_cast<uint64_t>(i.offset)), source,
+                     bytes, filled};
+    w.block.access(w, i, lane, Space::kShared, copy.to, bytes, Access::kCopyBegin);
+    copy.moved = launch.options.seed && launch.random() % 2;
+    if (copy.moved) copy_bytes(w, copy);
+    w.copies[static_cast<size_t>(lane)].open.push_back(copy);
+  });
+}
+
+void commit_copies(Warp& w, const Instruction&, uint32_t mask) {
+  for_lanes(mask, [&](int lane) {
+    CopyQueue& queue = w.copies[static_cast<size_t>(lane)];
+    queue.groups.push_back(std::exchange(queue.open, {}));
+  });
+}
+
+// cp.async.wait_group N: all but the last N groups. wait_all: also what is not in a group.
+void wait_for_copies(Warp& w, const Instruction& i, uint32_t mask) {
+  const size_t kept = i.inputs ? static_cast<size_t>(w.row(i.o[0])[0]) : 0;
+  if (i.inputs == 0) commit_copies(w, i, mask);
+  for_lanes(mask, [&](int lane) {
+    auto& groups = w.copies[static_cast<size_t>(lane)].groups;
+    while (groups.size() > kept) {
+      for (const PendingCopy& copy : groups.front()) {
+        if (!copy.moved) copy_bytes(w, copy);
+        w.block.access(w, i, lane, Space::kShared, copy.to, copy.bytes, Access::kCopyEnd);
+      }
+      groups.erase(groups.begin());
+    }
+  });
+}
+
+Handler copy_of(const Opcode& op) {
+  if (!op.has("async") || op.has("bulk") || op.has("mbarrier")) return nullptr;
+  if (op.has("commit_group")) return commit_copies;
+  return op.has("wait_group") || op.has("wait_all") ? wait_for_copies : start_copy;
+}
+
+// ldmatrix: lane 8 * m + r names row r of matrix m, 8 elements of 2 bytes. Lane l gets elements
+// 2 * (l % 4) and the next of row l / 4; transposed: of column l / 4.
+void load_matrix(Warp& w, const Instruction& i, uint32_t mask) {
+  const Row addresses = w.row(i.o[i.outputs]);
+  const bool transposed = i.mode;
+  uint16_t elements[4][8][8];
+  for (int lane = 0; lane < 8 * i.outputs; ++lane) {
+    const std::byte* const from =
+        w.block.access(w, i, lane, Space::kShared,
+                       addresses[lane] + static_cast<uint64_t>(i.offset), 16, Access::kRead);
+    std::memcpy(elements[lane / 8][lane % 8], from, 16);
+  }
+  for (int m = 0; m < i.outputs; ++m) {
+    w.write(i.o[m], mask, [&](int lane) {
+      const int a = lane / 4, b = lane % 4 * 2;
+      const auto& matrix = elements[m];
+      return transposed ? matrix[b][a] | uint64_t{matrix[b + 1][a]} << 16
+                        : matrix[a][b] | uint64_t{matrix[a][b + 1]} << 16;
+    });
+  }
+}
+
+Space space_of(const Opcode& op, Space of_symbol) {
+  if (of_symbol == Space::kLocal) return of_symbol;
+  for (const std::string_view part : op.parts) {
+    if (part == "global") return Space::kGlobal;
+    if (part.starts_with("shared")) return Space::kShared;
+    if (part == "local") return Space::kLocal;
+    if (part.starts_with("param")) return Space::kParameter;
+    if (part == "const") return Space::kConstant;
+  }
+  return Space::kGeneric;
+}
+
+void no_effect(Warp&, const Instruction&, uint32_t) {}
+void trap(Warp& w, const Instruction& i, uint32_t mask) {
+  w.fault(i, std::countr_zero(mask), "trap");
+}
+
+}  // namespace
+
+Handler memory_handler(const Opcode& op, Instruction& i) {
+  const std::string_view name = op.name();
+  if (name == "trap") return trap;
+  for (const std::string_view known : {"membar", "fence", "prefetch", "nanosleep"})
+    if (name == known) {
+      i.inputs = i.outputs = 0;
+      return no_effect;
+    }
+  if (name == "cp") return copy_of(op);
+  i.space = space_of(op, i.space);
+  if (name == "ldmatrix") {
+    i.mode = op.has("trans");
+    i.flow = Flow::kWarp;
+    return load_matrix;
+  }
+  for (const std::string_view word : {"volatile", "relaxed", "acquire", "release"})
+    i.relaxed |= op.has(word);
+  if (name == "ld" || name == "ldu") return load_of(i);
+  if (name == "st" && i.space != Space::kParameter) return store_of(i);
+  return name == "atom" || name == "red" ? atomic_of(op, i) : nullptr;
+}
+
+}  // namespace tessera::virtual_gpu

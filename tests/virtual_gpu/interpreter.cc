@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches: blocks one after another, their warps in turns between barriers.
+#include "tests/virtual_gpu/interpreter.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "tests/virtual_gpu/warp.h"
+
+namespace tessera::virtual_gpu {
+namespace {
+
+uint64_t special_value(Special special, const Block& block, const Warp& warp, int lane) {
+  const Grid& grid = block.launch.grid;
+  const auto& size = grid.threads;
+  const uint32_t thread = static_cast<uint32_t>(warp.thread(lane));
+  const uint32_t bit = 1u << lane;
+  switch (special) {
+    case Special::kTidX:
+      return thread % size[0];
+    case Special::kTidY:
+      return thread / size[0] % size[1];
+    case Special::kTidZ:
+      return thread / size[0] / size[1];
+    case Special::kNtidX:
+      return size[0];
+    case Special::kNtidY:
+      return size[1];
+    case Special::kNtidZ:
+      return size[2];
+    case Special::kCtaidX:
+      return block.at[0];
+    case Special::kCtaidY:
+      return block.at[1];
+    case Special::kCtaidZ:
+      return block.at[2];
+    case Special::kNctaidX:
+      return grid.blocks[0];
+    case Special::kNctaidY:
+      return grid.blocks[1];
+    case Special::kNctaidZ:
+      return grid.blocks[2];
+    case Special::kLane:
+      return static_cast<uint64_t>(lane);
+    case Special::kWarp:
+      return static_cast<uint64_t>(warp.index);
+    case Special::kWarps:
+      return block.warps.size();
+    case Special::kMaskEq:
+      return bit;
+    case Special::kMaskLt:
+      return bit - 1;
+    case Special::kMaskLe:
+      return bit | (bit - 1);
+    case Special::kMaskGt:
+      return ~(bit | (bit - 1));
+    case Special::kMaskGe:
+      return ~(bit - 1);
+    case Special::kSharedSize:
+      return grid.dynamic_shared_bytes;
+    case Special::kZero:
+    case Special::kClock:
+      return 0;
+  }
+  return 0;
+}
+
+std::string conflict_text(const Conflict& conflict, const Block& block, Access access) {
+  if (conflict.kind == Conflict::kCopy) {
+    return "race: an asynchronous copy (cp.async) to it is in flight; wait for it "
+           "(cp.async.wait_group) first";
+  }
+  const char* const what = conflict.kind == Conflict::kStore  ? "a store"
+                           : conflict.kind == Conflict::kLoad ? "a load"
+                                                              : "an atomic";
+  const char* const own = access == Access::kRead || access == Access::kRelaxedRead ? "load"
+                          : access == Access::kAtomic                               ? "atomic"
+                                                                                    : "store";
+  if (conflict.other_block)
+    return fmt::format("race: {} is unordered with {} by another block of the launch", own, what);
+  if (conflict.thread < 0)
+    return fmt::format("race: {} is unordered with {} by other threads of the block", own, what);
+  const auto& size = block.launch.grid.threads;
+  const auto thread = static_cast<uint32_t>(conflict.thread);
+  return fmt::format(
+      "race: {} is unordered with {} by thread ({}, {}, {}) of the block; a barrier "
+      "is missing",
+      own, what, thread % size[0], thread / size[0] % size[1], thread / size[0] / size[1]);
+}
+
+template <typename T>
+void shuffle(std::vector<T>& items, std::mt19937_64& random) {
+  for (size_t n = items.size(); n > 1; --n) std::swap(items[n - 1], items[random() % n]);
+}
+
+uint32_t product(const std::array<uint32_t, 3>& sizes) { return sizes[0] * sizes[1] * sizes[2]; }
+
+uint32_t dynamic_begin(const Kernel& kernel) {
+  return (static_cast<uint32_t>(kernel.info.static_shared_bytes) + 15) / 16 * 16;
+}
+
+}  // namespace
+
+const GlobalMemory::Part& GlobalMemory::look_up(uint64_t address, uint32_t bytes) {
+  Allocation& allocation = memory_.find(address, bytes);
+  auto& [known, shadow] = parts_[allocation.address];
+  if (!known) {
+    known = &allocation;
+    if (shadowed_) shadow = std::make_unique<Shadow>(allocation.bytes, true);
+  }
+  last_ = {known, shadow.get()};
+  return last_;
+}
+
+AccessLog GlobalMemory::log() const {
+  AccessLog log;
+  for (const auto& [address, part] : parts_)
+    if (part.second) part.second->log(address, log);
+  return log;
+}
+
+void GlobalMemory::renumber(uint32_t block_begin) {
+  for (auto& [address, part] : parts_)
+    if (part.second) part.second->renumber(block_begin);
+}
+
+Block::Block(Launch& launch)
+    : launch(launch),
+      threads(product(launch.grid.threads)),
+      shared_bytes_(dynamic_begin(launch.kernel) + launch.grid.dynamic_shared_bytes),
+      shared_(std::make_unique<std::byte[]>(shared_bytes_)),
+      shared_shadow_(shared_bytes_, false),
+      local_(static_cast<size_t>(launch.kernel.local_bytes) * threads) {
+  for (uint32_t first = 0; first < threads; first += kLanes)
+    warps.push_back(std::make_unique<Warp>(*this, static_cast<int>(first / kLanes), launch.kernel));
+}
+
+std::string Block::position() const { return fmt::format("({}, {}, {})", at[0], at[1], at[2]); }
+
+void Block::start() {
+  if (launch.clocks.full()) {
+    launch.clocks.renumber();
+    launch.global.renumber(UINT32_MAX);
+    shared_shadow_.renumber(UINT32_MAX);
+  }
+  launch.clocks.begin_block(static_cast<int>(warps.size()));
+  barriers_ = {};
+  std::ranges::fill(local_, std::byte{0xcd});
+  for (auto& warp : warps) {
+    const uint32_t left = threads - static_cast<uint32_t>(warp->index) * kLanes;
+    warp->start(left >= kLanes ? kAllLanes : (1u << left) - 1);
+    for (const auto& [special, o] : launch.kernel.specials) {
+      for (int lane = 0; lane < kLanes; ++lane)
+        warp->registers[o][lane] = special_value(special, *this, *warp, lane);
+      warp->defined[o] = kAllLanes;
+    }
+  }
+}
+
+void Block::run(std::array<uint32_t, 3> position) {
+  at = position;
+  start();
+  std::vector<Warp*> order;
+  for (auto& warp : warps) order.push_back(warp.get());
+  while (true) {
+    if (launch.options.seed) shuffle(order, launch.random);
+    bool moved = false, left = false;
+    for (Warp* warp : order) {
+      moved |= warp->run();
+      left |= !warp->done();
+    }
+    if (!left) return;
+    if (!moved) fail_blocked();
+  }
+}
+
+void Block::arrive(Warp& warp, const Instruction& i, uint32_t id, uint32_t expected, bool waits,
+                   uint32_t votes) {
+  const int lane = std::countr_zero(warp.lanes);
+  if (id >= barriers_.size()) warp.fault(i, lane, fmt::format("barrier {}: there are 16", id));
+  if (expected % kLanes)
+    warp.fault(i, lane, fmt::format("barrier for {} threads: must be a multiple of 32", expected));
+  Barrier& barrier = barriers_[id];
+  if (barrier.warps && barrier.expected != expected)
+    warp.fault(i, lane,
+               fmt::format("barrier {} for {} threads: others wait there for {} (0: all)", id,
+                           expected, barrier.expected));
+  if (barrier.instruction && !expected && barrier.instruction != &i)
+    warp.fault(i, lane,
+               "divergent barrier: other warps of the block wait at `" +
+                   launch.kernel.texts[static_cast<size_t>(barrier.instruction->text)] +
+                   "` elsewhere");
+  barrier.expected = expected;
+  barrier.instruction = &i;
+  barrier.warps |= 1u << warp.index;
+  if (waits) barrier.waiting |= 1u << warp.index;
+  barrier.threads += static_cast<uint32_t>(expected ? kLanes : std::popcount(warp.lanes));
+  barrier.votes += votes;
+  if (barrier.threads >= (expected ? expected : threads)) release(barrier);
+}
+
+void Block::release(Barrier& barrier) {
+  const Barrier done = std::exchange(barrier, {});
+  launch.clocks.synchronise(done.warps, done.waiting);
+  const uint32_t all = warps.size() == kMaxWarps ? kAllLanes : (1u << warps.size()) - 1;
+  if (launch.clocks.full() && done.waiting == all) {
+    const uint32_t begin = launch.clocks.block_begin();
+    launch.clocks.renumber();
+    launch.global.renumber(begin);
+    shared_shadow_.renumber(begin);
+  }
+  const uint32_t mode = done.instruction->mode;
+  const uint64_t result = mode == kBarrierAnd ? done.votes == done.threads : done.votes;
+  for (auto& warp : warps)
+    if (done.waiting >> warp->index & 1) warp->pass_barrier(result);
+}
+
+void Block::fail_blocked() {
+  const auto& warp = **std::ranges::find_if(warps, [](const auto& w) { return !w->done(); });
+  const Fragment& waiting = warp.fragments.front();
+  std::string others;
+  for (const auto& other : warps)
+    if (other->done()) others += fmt::format(" {}", other->index);
+  warp.fault(launch.kernel.code[static_cast<size_t>(waiting.pc)], std::countr_zero(waiting.mask),
+             others.empty() ? std::string("deadlock: the barrier waits for threads that wait at "
+                                          "another one")
+                            : "divergent barrier: warps that have ended do not reach it:" + others);
+}
+
+std::byte* Block::access(const Warp& warp, const Instruction& i, int lane, Space space,
+                         uint64_t address, uint32_t bytes, Access kind) {
+  if (space == Space::kGeneric) {
+    if (address >> 40) {
+      space = Space::kGlobal;
+    } else {
+      const uint64_t window = address / kWindow * kWindow;
+      space = window == kSharedWindow      ? Space::kShared
+              : window == kLocalWindow     ? Space::kLocal
+              : window == kParameterWindow ? Space::kParameter
+                                           : Space::kGlobal;
+      if (space != Space::kGlobal) address -= window;
+    }
+  }
+  if (address % bytes)
+    warp.fault(i, lane, fmt::format("misaligned access of {} bytes at 0x{:x}", bytes, address));
+  if (space == Space::kShared)
+    return access_shared(warp, i, lane, static_cast<uint32_t>(address), bytes, kind);
+  if (space == Space::kLocal || space == Space::kParameter)
+    return access_private(warp, i, lane, space, address, bytes);
+  return access_global(warp, i, lane, address, bytes, kind);
+}
+
+std::byte* Block::access_global(const Warp& warp, const Instruction& i, int lane, uint64_t address,
+                                uint32_t bytes, Access kind) {
+  const bool reads = kind != Access::kWrite;
+  const GlobalMemory::Part* part = nullptr;
+  try {
+    part = &launch.global.find(address, bytes);
+  } catch (const Fault& f) {
+    warp.fault(i, lane, (kind == Access::kWrite ? "store: " : "load: ") + f.text);
+  }
+  const uint64_t offset = address - part->allocation->address;
+  uint8_t* const initialised = part->allocation->initialised.get() + offset;
+  for (uint32_t k = 0; reads && k < bytes; ++k)
+    if (!initialised[k])
+      warp.fault(i, lane,
+                 fmt::format("global memory at 0x{:x} is read but was never written", address + k));
+  if (kind == Access::kWrite) std::memset(initialised, 1, bytes);
+  if (part->shadow) {
+    const Conflict conflict =
+        part->shadow->touch(kind, offset, bytes, warp.thread(lane), launch.clocks);
+    if (conflict.kind && launch.options.check_races)
+      warp.fault(i, lane,
+                 fmt::format("{} at 0x{:x}", conflict_text(conflict, *this, kind), address));
+  }
+  return part->allocation->data.get() + offset;
+}
+
+std::byte* Block::access_shared(const Warp& warp, const Instruction& i, int lane, uint64_t address,
+                                uint32_t bytes, Access kind) {
+  if (address + bytes > shared_bytes_)
+    warp.fault(i, lane,
+               fmt::format("{} bytes at shared address {} are out of bounds: the block has "
+                           "{} bytes",
+                           bytes, address, shared_bytes_));
+  const bool reads =
+      kind == Access::kRead || kind == Access::kAtomic || kind == Access::kRelaxedRead;
+  if (reads && !shared_shadow_.written(address, bytes, launch.clocks))
+    warp.fault(i, lane, fmt::format("shared memory at {} is read but was never written", address));
+  const Conflict conflict =
+      shared_shadow_.touch(kind, address, bytes, warp.thread(lane), launch.clocks);
+  if (conflict.kind && launch.options.check_races)
+    warp.fault(
+        i, lane,
+        fmt::format("{} at shared address {}", conflict_text(conflict, *this, kind), address));
+  return shared_.get() + address;
+}
+
+std::byte* Block::access_private(const Warp& warp, const Instruction& i, int lane, Space space,
+                                 uint64_t address, uint32_t bytes) {
+  const bool local = space == Space::kLocal;
+  const auto size =
+      static_cast<uint64_t>(local ? launch.kernel.local_bytes : launch.kernel.parameter_bytes);
+  if (address + bytes > size || address + bytes < address)
+    warp.fault(i, lane,
+               fmt::format("{} bytes at {} {} are out of bounds: there are {} bytes", bytes,
+                           local ? "local address" : "parameter", address, size));
+  if (local) return &local_[size * static_cast<uint64_t>(warp.thread(lane)) + address];
+  return const_cast<std::byte*>(&launch.parameters[address]);  // Stores to it are not parsed.
+}
+
+const std::vector<uint64_t>& Module::addresses(Memory& memory, int device) const {
+  const std::scoped_lock lock(mutex_);
+  auto& known = addresses_[device];
+  if (known.size() == variables.size()) return known;
+  for (const Variable& variable : variables) {
+    known.push_back(memory.allocate(device, variable.bytes));
+    const Allocation& to = memory.find(known.back(), variable.bytes);
+    std::memset(to.data.get(), 0, variable.bytes);
+    std::memset(to.initialised.get(), 1, variable.bytes);
+    std::ranges::copy(variable.initial, to.data.get());
+  }
+  return known;
+}
+
+const KernelInfo* find_kernel(const Module& module, std::string_view name) {
+  const auto found = module.kernel_numbers.find(name);
+  if (found == module.kernel_numbers.end()) return nullptr;
+  return &module.kernels[static_cast<size_t>(found->second)].info;
+}
+
+namespace {
+
+void check_launch(const Kernel& kernel, const Grid& grid, size_t parameter_bytes) {
+  const uint64_t threads = uint64_t{grid.threads[0]} * grid.threads[1] * grid.threads[2];
+  const auto fail = [&](const std::string& what) {
+    throw Fault{fmt::format("launch of kernel {}: {}", kernel.info.name, what)};
+  };
+  if (threads == 0 || threads > 1024)
+    fail(fmt::format("{} threads in a block; 1 to 1024 are possible", threads));
+  if (std::ranges::count(grid.blocks, 0u)) fail("no blocks");
+  if (parameter_bytes != static_cast<size_t>(kernel.parameter_bytes))
+    fail(fmt::format("{} bytes of parameters; it takes {}", parameter_bytes,
+                     kernel.parameter_bytes));
+}
+
+void fill_constants(Launch& launch, Memory& memory) {
+  launch.constants.resize(launch.kernel.constants.size());
+  for (size_t k = 0; k < launch.constants.size(); ++k)
+    launch.constants[k].fill(launch.kernel.constants[k]);
+  if (launch.kernel.fixups.empty()) return;
+  const auto& addresses = launch.module.addresses(memory, launch.options.device);
+  for (const Fixup& fixup : launch.kernel.fixups) {
+    const uint64_t base = fixup.variable < 0 ? dynamic_begin(launch.kernel)
+                                             : addresses[static_cast<size_t>(fixup.variable)];
+    launch.constants[static_cast<size_t>(fixup.constant)].fill(base +
+                                                               static_cast<uint64_t>(fixup.offset));
+  }
+}
+
+}  // namespace
+
+AccessLog run_kernel(const Module& module, const KernelInfo& info, const Grid& grid,
+                     std::span<const std::byte> parameters, Memory& memory,
+                     const RunOptions& options) {
+  const auto number = module.kernel_numbers.find(info.name);
+  if (number == module.kernel_numbers.end()) throw Fault{"the module has no kernel " + info.name};
+  const Kernel& kernel = module.kernels[static_cast<size_t>(number->second)];
+  check_launch(kernel, grid, parameters.size());
+  Launch launch{module,  kernel,
+                grid,    parameters,
+                options, GlobalMemory(memory, options.check_races || options.log_accesses),
+                {},      std::mt19937_64(options.seed),
+                {}};
+  fill_constants(launch, memory);
+  Block block(launch);
+  std::vector<uint64_t> order(uint64_t{grid.blocks[0]} * grid.blocks[1] * grid.blocks[2]);
+  std::iota(order.begin(), order.end(), uint64_t{0});
+  if (options.seed) shuffle(order, launch.random);
+  for (const uint64_t b : order) {
+    block.run({static_cast<uint32_t>(b % grid.blocks[0]),
+               static_cast<uint32_t>(b / grid.blocks[0] % grid.blocks[1]),
+               static_cast<uint32_t>(b / grid.blocks[0] / grid.blocks[1])});
+  }
+  return options.log_accesses ? launch.global.log() : AccessLog{};
+}
+
+}  // namespace tessera::virtual_gpu

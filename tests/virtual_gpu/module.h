@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parsed form of PTX: instructions that are decoded once, into a handler that executes all
+// lanes of a warp, and rows of registers. Functions that a kernel calls are copied into it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tests/virtual_gpu/interpreter.h"
+
+namespace tessera::virtual_gpu {
+
+enum class Type : uint8_t {
+  kNone,
+  kPred,
+  kB8,
+  kB16,
+  kB32,
+  kB64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kS8,
+  kS16,
+  kS32,
+  kS64,  //
+  kF16,
+  kBf16,
+  kF32,
+  kTf32,
+  kF64,
+  kF16x2,
+  kBf16x2
+};
+int bytes_of(Type type);
+bool is_signed(Type type);
+bool is_float(Type type);
+
+enum class Space : uint8_t { kGeneric, kGlobal, kShared, kLocal, kParameter, kConstant };
+
+// Who decides what runs next: kWarp instructions need all lanes of their mask at one place.
+enum class Flow : uint8_t { kNext, kBranch, kTable, kExit, kBarrier, kWarp };
+
+// A row of registers (32 lanes of 64 bits), or ~index of a row of constants.
+using Operand = int32_t;
+inline constexpr Operand kNoOperand = INT32_MIN;
+
+class Warp;
+struct Instruction;
+using Handler = void (*)(Warp& warp, const Instruction& instruction, uint32_t mask);
+
+struct Instruction {
+  Handler run = nullptr;
+  Flow flow = Flow::kNext;
+  Space space = Space::kGeneric;
+  bool negated = false;        // Of the guard.
+  bool negated_input = false;  // Of the last predicate among the inputs.
+  bool strict = false;         // Faults if an input is undefined; others pass undefinedness on.
+  bool is_signed = false;      // Loaded values are sign-extended.
+  bool relaxed = false;        // Volatile, relaxed or acquire: no race with atomics.
+  uint8_t outputs = 0, inputs = 0, count = 1, bytes = 0;
+  Operand guard = kNoOperand;
+  std::array<Operand, 16> o{};      // Outputs, then inputs.
+  int64_t offset = 0, offset2 = 0;  // Added to the address, and to the second one (cp.async).
+  // Of a branch: an instruction, or a table. Of Flow::kWarp: the operand with the mask of lanes, or
+  // -1: all.
+  int32_t target = -1;
+  uint32_t mode = 0;  // Of the handler.
+  int32_t location = 0;
+  int32_t text = 0;
+};
+
+// The words of an instruction's name: "ld.global.nc.v4.u32".
+struct Opcode {
+  explicit Opcode(std::string_view text);
+  bool has(std::string_view part) const;
+  Type type(size_t index = 0) const { return index < types.size() ? types[index] : Type::kNone; }
+  std::string_view name() const { return parts[0]; }
+  std::vector<std::string_view> parts;
+  std::vector<Type> types;
+};
+
+// An operand as written: a register, constant, vector or address.
+struct Argument {
+  std::vector<Operand> parts;  // More than one: a vector, or "a|p".
+  int64_t offset = 0;
+  Space space = Space::kGeneric;  // Of a symbol in local memory.
+  bool negated = false;
+  bool is_address = false;
+};
+
+// Null if the family does not know the instruction. They may set mode and other fields.
+Handler integer_handler(const Opcode& op, Instruction& instruction);
+Handler float_handler(const Opcode& op, Instruction& instruction);
+Handler convert_handler(const Opcode& op, Instruction& instruction);
+Handler memory_handler(const Opcode& op, Instruction& instruction);
+Handler warp_handler(const Opcode& op, Instruction& instruction);
+// Throws Fault if no family knows it.
+Instruction decode(const Opcode& op, const std::vector<Argument>& arguments);
+
+struct Location {
+  int file = 0, line = 0, outer_file = 0, outer_line = 0;  // Outer: where it was inlined.
+};
+
+enum class Special : uint8_t {
+  kTidX,
+  kTidY,
+  kTidZ,
+  kNtidX,
+  kNtidY,
+  kNtidZ,
+  kCtaidX,
+  kCtaidY,
+  kCtaidZ,
+  kNctaidX,
+  kNctaidY,
+  kNctaidZ,
+  kLane,
+  kWarp,
+  kWarps,
+  kMaskEq,
+  kMaskLt,
+  kMaskLe,
+  kMaskGt,
+  kMaskGe,
+  kSharedSize,
+  kZero,
+  kClock
+};
+
+struct Variable {  // Of a module, in global or constant memory.
+  std::string name;
+  uint64_t bytes = 0;
+  std::vector<std::byte> initial;  // Zeros follow it.
+};
+
+// A constant that is known at launch: the address of dynamic shared memory, or of a variable.
+struct Fixup {
+  int constant = 0;
+  int variable = -1;  // -1: dynamic shared memory.
+  int64_t offset = 0;
+};
+
+struct Kernel {
+  KernelInfo info;
+  std::vector<Instruction> code;
+  std::vector<uint64_t> constants;
+  std::vector<Fixup> fixups;
+  std::vector<std::pair<Special, Operand>> specials;
+  std::vector<std::vector<int>> tables;  // Targets of indirect branches.
+  std::vector<Location> locations;
+  std::vector<std::string> texts;
+  int rows = 0;  // Of registers.
+  int parameter_bytes = 0;
+  int local_bytes = 0;
+};
+
+class Module {
+ public:
+  std::deque<Kernel> kernels;
+  std::map<std::string, int, std::less<>> kernel_numbers;
+  std::vector<Variable> variables;
+  std::map<int, std::string> files;
+  // Where the variables lie, per device; made at the first use.
+  const std::vector<uint64_t>& addresses(Memory& memory, int device) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::map<int, std::vector<uint64_t>> addresses_;
+};
+
+// The PTX in a fatbin, or the text itself.
+std::string_view ptx_of(std::string_view image);
+
+}  // namespace tessera::virtual_gpu

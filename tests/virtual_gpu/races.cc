@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/virtual_gpu/races.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace tessera::virtual_gpu {
+namespace {
+
+// A tag is segment << 11 | who. Who: a thread (below 1024), several lanes of one warp, several
+// warps, atomics of any thread, or an asynchronous copy that was not waited for.
+constexpr uint32_t kWhoBits = 11, kWhoMask = (1u << kWhoBits) - 1;
+constexpr uint32_t kLanesOf = 1024, kManyWarps = kLanesOf + kMaxWarps, kAtomics = kManyWarps + 1,
+                   kCopying = kManyWarps + 2;
+
+uint32_t tag_of(uint32_t segment, uint32_t who) { return segment << kWhoBits | who; }
+
+int warp_of(uint32_t who) {
+  return who < kLanesOf ? static_cast<int>(who / 32) : static_cast<int>(who - kLanesOf);
+}
+
+// Whether the access behind a tag of this block is unordered with what `thread` does now.
+bool unordered(uint32_t tag, int thread, const Clocks& clocks) {
+  const uint32_t segment = tag >> kWhoBits, who = tag & kWhoMask;
+  if (who == static_cast<uint32_t>(thread)) return false;
+  if (who < kManyWarps) return segment >= clocks.ordered(thread / 32, warp_of(who));
+  return who == kCopying || segment >= clocks.ordered_all(thread / 32);
+}
+
+// The reader that a cell keeps. One that is ordered before the new one need not be kept.
+uint32_t merged_reader(uint32_t old, int thread, const Clocks& clocks) {
+  const uint32_t fresh = tag_of(clocks.now(), static_cast<uint32_t>(thread));
+  if (old >> kWhoBits < clocks.block_begin() || !unordered(old, thread, clocks)) return fresh;
+  const uint32_t who = old & kWhoMask;
+  const bool same_warp = who < kManyWarps && warp_of(who) == thread / 32;
+  return tag_of(clocks.now(),
+                same_warp ? kLanesOf + static_cast<uint32_t>(thread / 32) : kManyWarps);
+}
+
+Conflict conflict_with(uint32_t tag, Conflict::Kind kind, const Clocks& clocks) {
+  const uint32_t who = tag & kWhoMask;
+  Conflict conflict{kind, tag >> kWhoBits < clocks.block_begin(),
+                    who < kLanesOf ? static_cast<int>(who) : -1};
+  if (who == kAtomics) conflict.kind = Conflict::kAtomic;
+  if (who == kCopying) conflict.kind = Conflict::kCopy;
+  return conflict;
+}
+
+}  // namespace
+
+void Clocks::begin_block(int warps) {
+  block_begin_ = ++now_;
+  for (auto& row : ordered_) {
+    row.fill(UINT32_MAX);  // Warps that the block does not have.
+    std::fill_n(row.begin(), warps, now_);
+  }
+}
+
+void Clocks::synchronise(uint32_t arrived, uint32_t waiting) {
+  ++now_;
+  std::array<uint32_t, kMaxWarps> known{};
+  for (int warp = 0; warp < kMaxWarps; ++warp) {
+    if (!(arrived >> warp & 1)) continue;
+    for (int other = 0; other < kMaxWarps; ++other)
+      known[other] = std::max(known[other], ordered_[warp][other]);
+    known[warp] = now_;
+  }
+  for (int warp = 0; warp < kMaxWarps; ++warp) {
+    if (!(waiting >> warp & 1)) continue;
+    for (int other = 0; other < kMaxWarps; ++other)
+      ordered_[warp][other] = std::max(ordered_[warp][other], known[other]);
+  }
+}
+
+uint32_t Clocks::ordered_all(int warp) const { return std::ranges::min(ordered_[warp]); }
+
+void Clocks::renumber() {
+  now_ = kThisBlock + 1;
+  block_begin_ = kThisBlock;
+  for (auto& row : ordered_)
+    for (uint32_t& segment : row)
+      if (segment != UINT32_MAX) segment = now_;
+}
+
+Shadow::Shadow(uint64_t bytes, bool across_blocks)
+    : across_blocks_(across_blocks), pages_((bytes + kPage - 1) / kPage) {}
+
+Shadow::Page& Shadow::page(uint64_t offset, uint32_t bytes) {
+  auto& page = pages_[offset / kPage];
+  if (!page) {
+    if (spare_.empty()) {
+      page = std::make_unique<Page>();
+    } else {
+      page = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    page->shift = 2;
+    page->cells.assign(kPage >> 2, Cell{});
+  }
+  if ((offset | bytes) & ((1u << page->shift) - 1))
+    refine(*page, std::countr_zero(static_cast<uint32_t>(offset | bytes)));
+  return *page;
+}
+
+void Shadow::refine(Page& page, int shift) {
+  const int copies = 1 << (page.shift - shift);
+  std::vector<Cell> cells;
+  cells.reserve(kPage >> shift);
+  for (const Cell& cell : page.cells) cells.insert(cells.end(), copies, cell);
+  page.cells = std::move(cells);
+  page.shift = shift;
+}
+
+Conflict Shadow::touch(Access access, uint64_t offset, uint32_t bytes, int thread,
+                       const Clocks& clocks) {
+  Page& part = page(offset, bytes);
+  const uint32_t own = tag_of(clocks.now(), static_cast<uint32_t>(thread));
+  const bool writes = access != Access::kRead && access != Access::kRelaxedRead;
+  const bool exempt = access == Access::kAtomic || access == Access::kRelaxedRead;
+  Cell* cell = &part.cells[offset % kPage >> part.shift];
+  Cell* const end = cell + (bytes >> part.shift);
+  const auto earlier_block = [&](uint32_t tag) {
+    return tag != 0 && tag >> kWhoBits < clocks.block_begin();
+  };
+  const auto races = [&](uint32_t tag) {
+    if (tag >> kWhoBits < clocks.block_begin()) return across_blocks_ && tag != 0;
+    return unordered(tag, thread, clocks);
+  };
+  for (; cell != end; ++cell) {
+    const uint32_t writer = cell->writer, reader = cell->reader;
+    if (writer != own && access != Access::kCopyEnd && races(writer) &&
+        !(exempt && (writer & kWhoMask) == kAtomics))
+      return conflict_with(writer, Conflict::kStore, clocks);
+    if (writes && reader != own && races(reader) && !(exempt && (reader & kWhoMask) == kAtomics) &&
+        access != Access::kCopyEnd)
+      return conflict_with(reader, Conflict::kLoad, clocks);
+    if (access == Access::kAtomic) {
+      cell->writer = tag_of(clocks.now(), kAtomics);
+    } else if (access == Access::kCopyBegin) {
+      cell->writer = tag_of(clocks.now(), kCopying);
+    } else if (writes) {
+      cell->writer = own;
+    } else if (access == Access::kRelaxedRead) {
+      cell->reader = tag_of(clocks.now(), kAtomics);
+    } else if (reader != own && !(across_blocks_ && earlier_block(reader))) {
+      cell->reader = merged_reader(reader, thread, clocks);
+    }
+  }
+  return {};
+}
+
+bool Shadow::written(uint64_t offset, uint32_t bytes, const Clocks& clocks) {
+  const Page& part = page(offset, bytes);
+  const Cell* cell = &part.cells[offset % kPage >> part.shift];
+  const Cell* const end = cell + (bytes >> part.shift);
+  return std::all_of(cell, end,
+                     [&](const Cell& c) { return c.writer >> kWhoBits >= clocks.block_begin(); });
+}
+
+void Shadow::renumber(uint32_t block_begin) {
+  const auto renamed = [&](uint32_t tag) {
+    if (tag == 0) return tag;
+    const bool current = tag >> kWhoBits >= block_begin;
+    return tag_of(current ? Clocks::kThisBlock : Clocks::kOldBlock, tag & kWhoMask);
+  };
+  for (auto& page : pages_)
+    if (page)
+      for (Cell& cell : page->cells)
+        cell.writer = renamed(cell.writer), cell.reader = renamed(cell.reader);
+}
+
+void Shadow::log(uint64_t address, AccessLog& log) const {
+  const auto add = [](std::vector<ByteRange>& ranges, uint64_t begin, uint64_t end) {
+    if (!ranges.empty() && ranges.back().end == begin) {
+      ranges.back().end = end;
+    } else {
+      ranges.push_back({begin, end});
+    }
+  };
+  for (size_t p = 0; p < pages_.size(); ++p) {
+    if (!pages_[p]) continue;
+    const Page& page = *pages_[p];
+    for (size_t c = 0; c < page.cells.size(); ++c) {
+      const uint64_t begin = address + p * kPage + (c << page.shift);
+      const uint64_t end = begin + (uint64_t{1} << page.shift);
+      const Cell& cell = page.cells[c];
+      if (cell.writer) add(log.writes, begin, end);
+      if (cell.reader || (cell.writer & kWhoMask) == kAtomics) add(log.reads, begin, end);
+    }
+  }
+}
+
+void Shadow::reset() {
+  for (auto& page : pages_)
+    if (page) spare_.push_back(std::move(page));
+}
+
+}  // namespace tessera::virtual_gpu
