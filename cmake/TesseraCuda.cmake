@@ -35,7 +35,7 @@ function(tessera_fatbin output source)
   cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE relative)
   # The virtual GPU of the tests reads the PTX, so it is not compressed.
   add_custom_command(OUTPUT ${output} DEPENDS ${source} DEPFILE ${output}.d
-    COMMAND ${TESSERA_NVCC} -std=c++20 -I${CMAKE_SOURCE_DIR} -lineinfo --fatbin --no-compress
+    COMMAND ${TESSERA_NVCC} -std=c++20 --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR} -lineinfo --fatbin --no-compress
             -Wno-deprecated-gpu-targets ${targets} -MD -MF ${output}.d -o ${output} ${source}
     COMMENT "Compiling ${relative} for GPUs" VERBATIM)
 endfunction()

@@ -14,13 +14,6 @@
 namespace tessera {
 namespace {
 
-// The finalizer of SplitMix64 (Steele et al., 2014): every input bit affects every output bit.
-uint64_t mixed(uint64_t word) {
-  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9u;
-  word = (word ^ (word >> 27)) * 0x94D049BB133111EBu;
-  return word ^ (word >> 31);
-}
-
 // ln x for a normal number x > 0 (polynomials of Moshier's Cephes library).
 inline float natural_log(float x) {
   constexpr uint32_t kRootHalf = 0x3f3504f3u;  // x = 2^e·m with √½ <= m < √2.
@@ -176,12 +169,16 @@ PhiloxBlock philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   return block;
 }
 
-uint64_t random_key(uint64_t seed, std::string_view path, int64_t layer) {
+uint64_t path_hash(uint64_t seed, std::string_view path) {
   uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a over the path.
   for (const char character : path) {
     hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001B3u;
   }
-  return mixed(mixed(mixed(seed + 0x9E3779B97F4A7C15u) ^ hash) + static_cast<uint64_t>(layer + 1));
+  return mixed_bits(mixed_bits(seed + 0x9E3779B97F4A7C15u) ^ hash);
+}
+
+uint64_t random_key(uint64_t seed, std::string_view path, int64_t layer) {
+  return layer_key(path_hash(seed, path), layer);
 }
 
 std::array<float, 4> normals_from_block(const PhiloxBlock& block) {

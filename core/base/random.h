@@ -16,14 +16,15 @@ using PhiloxBlock = std::array<uint32_t, 4>;
 // Ten rounds. Element i of a tensor is word i % 4 of the block at counter i / 4.
 PhiloxBlock philox(uint64_t key, uint64_t counter_low, uint64_t counter_high);
 
-// One round of Philox at a time, for loops over many blocks.
+// One round of Philox at a time, for loops over many blocks. This and the other constexpr functions
+// here are also compiled for GPUs.
 class PhiloxRounds {
  public:
   static constexpr int kCount = 10;
 
-  explicit PhiloxRounds(uint64_t key)
+  constexpr explicit PhiloxRounds(uint64_t key)
       : key0_(static_cast<uint32_t>(key)), key1_(static_cast<uint32_t>(key >> 32)) {}
-  void apply(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) const {
+  constexpr void apply(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) const {
     const uint64_t from_a = uint64_t{0xD2511F53u} * a;  // Multipliers: the paper's table 2.
     const uint64_t from_c = uint64_t{0xCD9E8D57u} * c;
     a = static_cast<uint32_t>(from_c >> 32) ^ b ^ key0_;
@@ -31,7 +32,7 @@ class PhiloxRounds {
     c = static_cast<uint32_t>(from_a >> 32) ^ d ^ key1_;
     d = static_cast<uint32_t>(from_a);
   }
-  void advance() {
+  constexpr void advance() {
     key0_ += 0x9E3779B9u;  // Weyl increments.
     key1_ += 0xBB67AE85u;
   }
@@ -40,10 +41,24 @@ class PhiloxRounds {
   uint32_t key0_, key1_;
 };
 
+// The finalizer of SplitMix64 (Steele et al., 2014): every input bit affects every output bit.
+constexpr uint64_t mixed_bits(uint64_t word) {
+  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9u;
+  word = (word ^ (word >> 27)) * 0x94D049BB133111EBu;
+  return word ^ (word >> 31);
+}
+
 // The 64-bit key of a tensor's stream: a hash of seed, path and layer. `layer` is the logical index
 // of a layer in a stack, whose path then contains "[]" in place of the index, or -1. Repeated and
 // unrolled stacks therefore draw the same values.
 uint64_t random_key(uint64_t seed, std::string_view path, int64_t layer = -1);
+
+// random_key() in two steps, for layers that are known later: the hash of seed and path, and the key
+// of a layer from it.
+uint64_t path_hash(uint64_t seed, std::string_view path);
+constexpr uint64_t layer_key(uint64_t path_hash, int64_t layer) {
+  return mixed_bits(path_hash + static_cast<uint64_t>(layer + 1));
+}
 
 // A stream at one training step: element i is word i % 4 of the block at counter (i / 4, step).
 struct RandomStream {
@@ -52,7 +67,7 @@ struct RandomStream {
 };
 
 // In [0, 1), from the upper 24 bits.
-inline float uniform_from_bits(uint32_t bits) {
+constexpr float uniform_from_bits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * (1.0f / 16777216.0f);
 }
 

@@ -158,6 +158,13 @@ CUresult cuInit(unsigned) {
   return s.initialised ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
+// NVRTC finds libcuda by itself and asks it for a cache of compiled programs. Without this function
+// it crashes; told that there is none, it compiles without a cache.
+CUresult cuGetExportTable(const void** table, const CUuuid*) {
+  *table = nullptr;
+  return CUDA_ERROR_NOT_FOUND;
+}
+
 CUresult cuDriverGetVersion(int* version) {
   State& s = state();
   const Lock lock(s.mutex);

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/device/nvrtc.h"
+
+#include <dlfcn.h>
+#include <nvrtc.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "plugins/cuda/device/driver.h"
+
+#define TESSERA_NVRTC_FUNCTIONS(X) \
+  X(nvrtcGetErrorString)           \
+  X(nvrtcCreateProgram)            \
+  X(nvrtcDestroyProgram)           \
+  X(nvrtcCompileProgram)           \
+  X(nvrtcGetPTXSize) X(nvrtcGetPTX) X(nvrtcGetProgramLogSize) X(nvrtcGetProgramLog)
+
+namespace tessera::cuda {
+namespace {
+
+struct Nvrtc {
+#define TESSERA_MEMBER(name) decltype(&::name) name = nullptr;
+  TESSERA_NVRTC_FUNCTIONS(TESSERA_MEMBER)
+#undef TESSERA_MEMBER
+};
+
+// The driver's own major version first; then where toolkits lie that the loader does not search.
+std::vector<std::string> library_files() {
+  if (const char* const file = std::getenv(kNvrtcVariable)) return {file};
+  int version = 0;
+  check_cuda(load_driver().cuDriverGetVersion(&version), "asking for the driver's version");
+  const int major = version / 1000 >= 13 ? 13 : 12;
+  const std::string first = fmt::format("libnvrtc.so.{}", major);
+  const std::string second = fmt::format("libnvrtc.so.{}", 25 - major);
+  std::vector<std::string> folders = {"/usr/local/cuda/lib64"};
+  if (const char* const home = std::getenv("CUDA_HOME"))
+    folders.insert(folders.begin(), fmt::format("{}/lib64", home));
+  std::vector<std::string> files = {first, second};
+  for (const std::string& folder : folders)
+    for (const std::string& file : {first, second}) files.push_back(folder + "/" + file);
+  return files;
+}
+
+void* open_library(const std::vector<std::string>& files) {
+  for (const std::string& file : files)
+    if (void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  fail(
+      "--device=cuda: elementwise kernels are compiled with NVRTC, which was not found (looked for "
+      "{}); install the CUDA toolkit, or set {} to the file",
+      fmt::join(files, ", "), kNvrtcVariable);
+}
+
+Nvrtc load_nvrtc() {
+  void* const library = open_library(library_files());
+  Nvrtc nvrtc;
+#define TESSERA_LOAD(name)                                                 \
+  nvrtc.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name)); \
+  if (nvrtc.name == nullptr)                                               \
+    fail("--device=cuda: libnvrtc has no function {}; install CUDA 12 or newer", #name);
+  TESSERA_NVRTC_FUNCTIONS(TESSERA_LOAD)
+#undef TESSERA_LOAD
+  return nvrtc;
+}
+
+const Nvrtc& nvrtc() {
+  static const Nvrtc* const instance = new Nvrtc(load_nvrtc());  // Used until the process ends.
+  return *instance;
+}
+
+// A driver refuses PTX of a newer toolkit than its own, whatever the text uses. It uses nothing
+// newer than compute_80, so the oldest supported driver's version of PTX (CUDA 12.4) will do.
+void lower_isa_version(std::string& ptx) {
+  constexpr std::string_view kDirective = ".version ", kOldest = "8.4";
+  const size_t begin = ptx.find(kDirective);
+  CHECK(begin != ptx.npos, "PTX without a version");
+  const size_t number = begin + kDirective.size();
+  ptx.replace(number, ptx.find('\n', number) - number, kOldest);
+}
+
+class Program {
+ public:
+  Program(std::string_view name, const std::string& text) {
+    const std::string file = fmt::format("{}.cu", name);
+    check(nvrtc().nvrtcCreateProgram(&program_, text.c_str(), file.c_str(), 0, nullptr, nullptr),
+          "reading", name);
+    const char* const options[] = {"--gpu-architecture=compute_80", "--std=c++17", "--fmad=false",
+                                   "--generate-line-info"};
+    const nvrtcResult result = nvrtc().nvrtcCompileProgram(program_, std::size(options), options);
+    CHECK(result != NVRTC_ERROR_COMPILATION, "the text of {} is wrong: {}\n{}", name, log(), text);
+    check(result, "compiling", name);
+  }
+  ~Program() { nvrtc().nvrtcDestroyProgram(&program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  std::string ptx() const {
+    size_t size = 0;
+    check(nvrtc().nvrtcGetPTXSize(program_, &size), "compiling", "PTX");
+    std::string ptx(size, '\0');
+    check(nvrtc().nvrtcGetPTX(program_, ptx.data()), "compiling", "PTX");
+    ptx.resize(ptx.find('\0') == ptx.npos ? size : ptx.find('\0'));
+    return ptx;
+  }
+
+ private:
+  static void check(nvrtcResult result, std::string_view what, std::string_view name) {
+    if (result != NVRTC_SUCCESS)
+      fail("--device=cuda: NVRTC, {} {}: {}", what, name, nvrtc().nvrtcGetErrorString(result));
+  }
+  std::string log() const {
+    size_t size = 0;
+    if (nvrtc().nvrtcGetProgramLogSize(program_, &size) != NVRTC_SUCCESS) return "";
+    std::string log(size, '\0');
+    return nvrtc().nvrtcGetProgramLog(program_, log.data()) == NVRTC_SUCCESS ? log : "";
+  }
+
+  nvrtcProgram program_ = nullptr;
+};
+
+}  // namespace
+
+const CompiledText& compile_text(std::string_view name, const std::string& text) {
+  static std::mutex mutex;
+  static auto* const compiled = new std::map<std::string, CompiledText>;  // By text.
+  const std::lock_guard lock(mutex);
+  const auto found = compiled->find(text);
+  if (found != compiled->end()) return found->second;
+  CompiledText result{fmt::format("{}#{}", name, compiled->size()), Program(name, text).ptx()};
+  lower_isa_version(result.ptx);
+  return compiled->emplace(text, std::move(result)).first->second;
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels that move data share on the host: the width of an access, strided loops, and copies
+// of rectangles of bytes.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <span>
+
+#include "core/backend/cpu/iteration_space.h"
+#include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/kernels/rectangles.h"
+
+namespace tessera::cuda {
+
+// The widest access, in bytes (1 to 16), of which all of these lengths and addresses are multiples.
+int64_t widest_access(std::initializer_list<int64_t> lengths);
+inline int64_t length_of(DeviceAddress address) { return static_cast<int64_t>(address.value()); }
+
+// The functions of one kernel for accesses of 1, 2, 4, 8 and 16 bytes: "gather_b8" to
+// "gather_b128", with the prefix "gather_b".
+class AccessFunctions {
+ public:
+  AccessFunctions(Context& context, std::string_view file, std::string_view prefix);
+  const Function& of(int64_t bytes) const;
+
+ private:
+  std::array<Function, 5> functions_;
+};
+
+// The space as kernels take it. Error, naming `op`, if it has too many dimensions.
+template <int operands>
+StridedSpace<operands> strided(const IterationSpace& space, const OpDef& op);
+extern template StridedSpace<1> strided(const IterationSpace&, const OpDef&);
+extern template StridedSpace<2> strided(const IterationSpace&, const OpDef&);
+
+// Rows of bytes, copied or filled.
+struct ByteRectangle {
+  DeviceAddress from = {};  // Null: filled with `pattern`, an element repeated.
+  DeviceAddress to = {};
+  int64_t rows = 1, row_bytes = 0;
+  int64_t from_pitch = 0, to_pitch = 0;  // Bytes from row to row.
+  uint64_t pattern = 0;
+};
+
+class RectangleCopy {
+ public:
+  explicit RectangleCopy(Context& context)
+      : context_(context), functions_(context, "rectangles", "copy_rectangles_b") {}
+
+  // The rectangles must not overlap.
+  void enqueue(CUstream stream, std::span<const ByteRectangle> rectangles) const;
+  void copy(CUstream stream, DeviceAddress from, DeviceAddress to, int64_t bytes) const;
+  void zero(CUstream stream, DeviceAddress to, int64_t bytes) const;
+
+ private:
+  Context& context_;
+  AccessFunctions functions_;
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/kernels/random.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/backend/cpu/iteration_space.h"
+#include "core/base/random.h"
+#include "core/ops/collective.h"
+#include "core/ops/random.h"
+#include "plugins/cuda/device/kernel.h"
+#include "plugins/cuda/kernels/movement.h"
+
+namespace tessera::cuda {
+namespace {
+
+using Numbers = std::vector<int64_t>;
+
+// How the shard lies in the global array: local and global strides of its elements, and the global
+// number of the first one. The examples of a microbatch are `part` apart (0: the whole batch).
+struct ShardSpace {
+  IterationSpace space;  // Operands: shard, global array.
+  int64_t first = 0, example_elements = 0;
+};
+
+ShardSpace shard_space(const Type& anchor, const Attributes& attributes) {
+  Numbers shape;
+  for (const Axis& axis : anchor.axes) shape.push_back(axis.size);
+  const size_t rank = shape.size();
+  const Numbers origin = attributes.get_or(kOrigin, Numbers(rank, 0));
+  const Numbers extent = attributes.get_or(kExtent, shape);
+  const int64_t part = attributes.get<int64_t>("part");
+  ShardSpace shard;
+  Strides local(rank), global(rank);
+  int64_t local_stride = 1, global_stride = 1;
+  for (size_t d = rank; d-- > 0; local_stride *= shape[d], global_stride *= extent[d]) {
+    local[d] = local_stride;
+    global[d] = global_stride;
+    if (d == 0) shard.example_elements = global_stride;
+    if (d == 0 && part != 0) global[d] *= part;
+    shard.first += origin[d] * global[d];
+  }
+  shard.space = collapse(shape, {std::move(local), std::move(global)});
+  return shard;
+}
+
+// Whether the elements of each run of `width` elements of the shard, from a multiple of it on, are
+// neighbours in the global array.
+bool has_whole_runs(const IterationSpace& space, int64_t width) {
+  if (space.sizes.empty()) return true;
+  if (space.operands[1].back() != 1) return false;
+  return space.sizes.size() == 1 || space.sizes.back() % width == 0;
+}
+
+// The operands of a random node that select its stream and elements (core/ops/random.cc).
+class RandomOperands {
+ public:
+  // `width`: elements of a thread in the functions that need whole runs.
+  RandomOperands(const Node& node, size_t first_operand, const Type& type, int64_t width)
+      : first_operand_(first_operand),
+        loop_(node.attributes.get<int64_t>("loop") != 0),
+        part_(node.attributes.get<int64_t>("part") != 0) {
+    const ShardSpace shard = shard_space(type, node.attributes);
+    scattered_ = !has_whole_runs(shard.space, width);
+    IterationSpace global = shard.space;
+    global.operands.erase(global.operands.begin());
+    p_.space = strided<1>(global, *node.op);
+    p_.elements = type.elements();
+    p_.first = shard.first;
+    p_.example_elements = shard.example_elements;
+    p_.path_hash = path_hash(static_cast<uint64_t>(node.attributes.get<int64_t>("seed")),
+                             node.attributes.get<std::string>("stream"));
+    p_.layer = node.attributes.get<int64_t>("layer");
+    items_ = scattered_ ? p_.elements : (p_.elements + width - 1) / width;
+  }
+
+  Function function(Context& context, std::string_view op, std::string_view suffix) const {
+    return context.function("random",
+                            fmt::format("{}{}_{}", op, scattered_ ? "_scattered" : "", suffix));
+  }
+  int64_t items() const { return items_; }
+
+  RandomParameters at(const LaunchArgs& args) const {
+    const auto scalar = [&](size_t i) { return pointer_as<const int32_t>(args.inputs[i]); };
+    RandomParameters p = p_;
+    size_t next = first_operand_;
+    p.step = scalar(next++);
+    if (loop_) p.loop_index = scalar(next++);
+    if (part_) p.first_example = scalar(next++);
+    return p;
+  }
+
+ private:
+  size_t first_operand_;
+  bool loop_, part_, scattered_ = false;
+  RandomParameters p_ = {};
+  int64_t items_ = 0;
+};
+
+class UniformKernel final : public CudaKernel {
+ public:
+  UniformKernel(const Graph& graph, const Node& node, Context& context)
+      : context_(context),
+        operands_(node, 0, graph.type(node.outputs[0]), 4),
+        function_(operands_.function(context, "random_uniform", "f32")),
+        shape_(elementwise_shape(context, operands_.items())) {}
+
+  void enqueue(CUstream stream, const LaunchArgs& args) override {
+    const UniformParameters p{operands_.at(args), pointer_as<float>(args.outputs[0])};
+    launch(context_, stream, function_, shape_, p);
+  }
+
+ private:
+  Context& context_;
+  RandomOperands operands_;
+  Function function_;
+  LaunchShape shape_;
+};
+
+class DropoutKernel final : public CudaKernel {
+ public:
+  DropoutKernel(const Graph& graph, const Node& node, Context& context)
+      : context_(context),
+        operands_(node, 1, graph.type(node.inputs[0]),
+                  16 / dtype_bytes(graph.type(node.inputs[0]).dtype)),
+        function_(
+            operands_.function(context, "dropout", float_suffix(graph, node, node.inputs[0]))),
+        shape_(elementwise_shape(context, operands_.items())),
+        keep_(static_cast<float>(node.attributes.get<double>("keep"))) {}
+
+  bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
+
+  void enqueue(CUstream stream, const LaunchArgs& args) override {
+    const DropoutParameters p{operands_.at(args), pointer_as<const void>(args.inputs[0]),
+                              pointer_as<void>(args.outputs[0]), keep_, 1.0f / keep_};
+    launch(context_, stream, function_, shape_, p);
+  }
+
+ private:
+  Context& context_;
+  RandomOperands operands_;
+  Function function_;
+  LaunchShape shape_;
+  float keep_;
+};
+
+const KernelRegistrar kRegisterUniform{&kRandomUniformOp, make_kernel<UniformKernel>};
+const KernelRegistrar kRegisterDropout{&kDropoutOp, make_kernel<DropoutKernel>};
+
+}  // namespace
+}  // namespace tessera::cuda

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a graph node by node on a device of any kind, as the executor does, but without passes, and
+// compares results element by element.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/backend/reference/interpreter.h"
+#include "core/graph/graph.h"
+#include "tests/support/cpu_graph.h"
+
+namespace tessera {
+
+// The outputs of a graph by name.
+using GraphResults = std::map<std::string, std::vector<double>>;
+
+// How the values of a graph lie in memory.
+struct Placement {
+  int64_t shift = 0;      // Elements from an aligned address to each value.
+  bool in_place = false;  // Result 0 of each node lies in the buffer of its operand 0.
+};
+
+GraphResults run_launched(Device& device, const Graph& graph, const ReferenceInputs& inputs,
+                          const Placement& placement = {});
+
+// What the reference interpreter gives, rounded to the dtypes of the outputs.
+GraphResults rounded_reference(const Graph& graph, const ReferenceInputs& inputs);
+
+// "y[3]: got 1.5, expected 1.25" for the first element that differs by more than the tolerance,
+// relative to this element; or "". NaN equals NaN.
+std::string element_difference(const GraphResults& got, const GraphResults& expected,
+                               Tolerance tolerance = {0.0, 0.0});
+
+// The outputs of this device's shard, for each device of the mesh in turn: how the bits of `device`
+// differ from those of `other`, or "".
+std::string difference_on_shards(const Graph& traced, const Mesh& mesh, Device& device,
+                                 Device& other);
+
+}  // namespace tessera
