@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/ops/collective.h"
 #include "core/ops/layout.h"
+#include "core/ops/reshard.h"
 #include "plugins/cuda/kernels/movement.h"
 
 namespace tessera::cuda {

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/backend/cpu/shard_index_map.h"
-#include "core/ops/cache.h"
+#include "core/ops/attention.h"
 #include "core/ops/gather.h"
 #include "plugins/cuda/kernels/movement.h"
 

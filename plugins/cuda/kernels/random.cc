@@ -9,8 +9,8 @@
 
 #include "core/backend/cpu/iteration_space.h"
 #include "core/base/random.h"
-#include "core/ops/collective.h"
 #include "core/ops/random.h"
+#include "core/ops/reshard.h"
 #include "plugins/cuda/device/kernel.h"
 #include "plugins/cuda/kernels/movement.h"
 

@@ -9,8 +9,7 @@
 
 #include "core/check/case_check.h"
 #include "core/graph/op.h"
-#include "core/ops/cache.h"
-#include "core/ops/collective.h"
+#include "core/ops/attention.h"
 #include "core/ops/gather.h"
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"

@@ -9,7 +9,6 @@
 
 #include "core/check/case_check.h"
 #include "core/graph/op.h"
-#include "core/ops/activation.h"
 #include "core/ops/generator.h"
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
@@ -18,9 +17,9 @@
 #include "plugins/cuda/kernels/elementwise/program.h"
 #include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/cpu_graph.h"
 #include "tests/support/launched_graph.h"
-#include "tests/support/shell.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/trial.h"
 

@@ -18,7 +18,7 @@
 #include "plugins/cuda/device/device.h"
 #include "plugins/cuda/device/kernel.h"
 #include "tests/support/catch.h"
-#include "tests/support/shell.h"
+#include "tests/support/child.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/virtual_gpu/test_gpu.h"
 

@@ -3,7 +3,6 @@
 
 #include <map>
 
-#include "core/ops/activation.h"
 #include "core/ops/elementwise.h"
 
 namespace tessera::cuda {
