@@ -55,10 +55,12 @@ class CudaDevice final : public Device {
     stream->synchronize();
     return DeviceAddress(memory);
   }
+  // After a fault of the GPU the driver refuses every call; destructors end up here, and the fault has
+  // been reported already.
   void release(DeviceAddress memory, int64_t) override {
     if (memory.is_null()) return;
-    context_.make_current();
-    context_.check(context_.driver().cuMemFree(pointer_of(memory)), "releasing memory");
+    if (context_.driver().cuCtxSetCurrent(context_.handle()) == CUDA_SUCCESS)
+      context_.driver().cuMemFree(pointer_of(memory));
   }
 
   std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node) override {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,20 +16,19 @@
 #include "core/base/error.h"
 #include "plugins/cuda/device/driver.h"
 
-#define TESSERA_NVRTC_FUNCTIONS(X) \
-  X(nvrtcGetErrorString)           \
-  X(nvrtcCreateProgram)            \
-  X(nvrtcDestroyProgram)           \
-  X(nvrtcCompileProgram)           \
-  X(nvrtcGetPTXSize) X(nvrtcGetPTX) X(nvrtcGetProgramLogSize) X(nvrtcGetProgramLog)
-
 namespace tessera::cuda {
 namespace {
 
+// The functions we call.
 struct Nvrtc {
-#define TESSERA_MEMBER(name) decltype(&::name) name = nullptr;
-  TESSERA_NVRTC_FUNCTIONS(TESSERA_MEMBER)
-#undef TESSERA_MEMBER
+  decltype(&::nvrtcGetErrorString) get_error_string;
+  decltype(&::nvrtcCreateProgram) create_program;
+  decltype(&::nvrtcDestroyProgram) destroy_program;
+  decltype(&::nvrtcCompileProgram) compile_program;
+  decltype(&::nvrtcGetPTXSize) get_ptx_size;
+  decltype(&::nvrtcGetPTX) get_ptx;
+  decltype(&::nvrtcGetProgramLogSize) get_log_size;
+  decltype(&::nvrtcGetProgramLog) get_log;
 };
 
 // The driver's own major version first; then where toolkits lie that the loader does not search.
@@ -59,13 +59,20 @@ void* open_library(const std::vector<std::string>& files) {
 
 Nvrtc load_nvrtc() {
   void* const library = open_library(library_files());
+  const auto load = [library](auto& function, const char* name) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+    if (function == nullptr)
+      fail("--device=cuda: libnvrtc has no function {}; install CUDA 12 or newer", name);
+  };
   Nvrtc nvrtc;
-#define TESSERA_LOAD(name)                                                 \
-  nvrtc.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name)); \
-  if (nvrtc.name == nullptr)                                               \
-    fail("--device=cuda: libnvrtc has no function {}; install CUDA 12 or newer", #name);
-  TESSERA_NVRTC_FUNCTIONS(TESSERA_LOAD)
-#undef TESSERA_LOAD
+  load(nvrtc.get_error_string, "nvrtcGetErrorString");
+  load(nvrtc.create_program, "nvrtcCreateProgram");
+  load(nvrtc.destroy_program, "nvrtcDestroyProgram");
+  load(nvrtc.compile_program, "nvrtcCompileProgram");
+  load(nvrtc.get_ptx_size, "nvrtcGetPTXSize");
+  load(nvrtc.get_ptx, "nvrtcGetPTX");
+  load(nvrtc.get_log_size, "nvrtcGetProgramLogSize");
+  load(nvrtc.get_log, "nvrtcGetProgramLog");
   return nvrtc;
 }
 
@@ -76,7 +83,7 @@ const Nvrtc& nvrtc() {
 
 // A driver refuses PTX of a newer toolkit than its own, whatever the text uses. It uses nothing
 // newer than compute_80, so the oldest supported driver's version of PTX (CUDA 12.4) will do.
-void lower_isa_version(std::string& ptx) {
+void set_isa_version(std::string& ptx) {
   constexpr std::string_view kDirective = ".version ", kOldest = "8.4";
   const size_t begin = ptx.find(kDirective);
   CHECK(begin != ptx.npos, "PTX without a version");
@@ -88,23 +95,23 @@ class Program {
  public:
   Program(std::string_view name, const std::string& text) {
     const std::string file = fmt::format("{}.cu", name);
-    check(nvrtc().nvrtcCreateProgram(&program_, text.c_str(), file.c_str(), 0, nullptr, nullptr),
+    check(nvrtc().create_program(&program_, text.c_str(), file.c_str(), 0, nullptr, nullptr),
           "reading", name);
     const char* const options[] = {"--gpu-architecture=compute_80", "--std=c++17", "--fmad=false",
                                    "--generate-line-info"};
-    const nvrtcResult result = nvrtc().nvrtcCompileProgram(program_, std::size(options), options);
+    const nvrtcResult result = nvrtc().compile_program(program_, std::size(options), options);
     CHECK(result != NVRTC_ERROR_COMPILATION, "the text of {} is wrong: {}\n{}", name, log(), text);
     check(result, "compiling", name);
   }
-  ~Program() { nvrtc().nvrtcDestroyProgram(&program_); }
+  ~Program() { nvrtc().destroy_program(&program_); }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   std::string ptx() const {
     size_t size = 0;
-    check(nvrtc().nvrtcGetPTXSize(program_, &size), "compiling", "PTX");
+    check(nvrtc().get_ptx_size(program_, &size), "compiling", "PTX");
     std::string ptx(size, '\0');
-    check(nvrtc().nvrtcGetPTX(program_, ptx.data()), "compiling", "PTX");
+    check(nvrtc().get_ptx(program_, ptx.data()), "compiling", "PTX");
     ptx.resize(ptx.find('\0') == ptx.npos ? size : ptx.find('\0'));
     return ptx;
   }
@@ -112,13 +119,13 @@ class Program {
  private:
   static void check(nvrtcResult result, std::string_view what, std::string_view name) {
     if (result != NVRTC_SUCCESS)
-      fail("--device=cuda: NVRTC, {} {}: {}", what, name, nvrtc().nvrtcGetErrorString(result));
+      fail("--device=cuda: NVRTC, {} {}: {}", what, name, nvrtc().get_error_string(result));
   }
   std::string log() const {
     size_t size = 0;
-    if (nvrtc().nvrtcGetProgramLogSize(program_, &size) != NVRTC_SUCCESS) return "";
+    if (nvrtc().get_log_size(program_, &size) != NVRTC_SUCCESS) return "";
     std::string log(size, '\0');
-    return nvrtc().nvrtcGetProgramLog(program_, log.data()) == NVRTC_SUCCESS ? log : "";
+    return nvrtc().get_log(program_, log.data()) == NVRTC_SUCCESS ? log : "";
   }
 
   nvrtcProgram program_ = nullptr;
@@ -133,7 +140,7 @@ const CompiledText& compile_text(std::string_view name, const std::string& text)
   const auto found = compiled->find(text);
   if (found != compiled->end()) return found->second;
   CompiledText result{fmt::format("{}#{}", name, compiled->size()), Program(name, text).ptx()};
-  lower_isa_version(result.ptx);
+  set_isa_version(result.ptx);
   return compiled->emplace(text, std::move(result)).first->second;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/device/stream.h"
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <vector>
@@ -37,22 +39,18 @@ class CudaEvent final : public Event {
 // Page-locked host memory, from which copies run beside the host's work.
 class PinnedBuffer {
  public:
-  PinnedBuffer(Context& context, size_t bytes) : context_(&context), bytes_(bytes) {
+  PinnedBuffer(Context& context, size_t bytes) : context_(context), bytes_(bytes) {
     context.check(context.driver().cuMemHostAlloc(&memory_, bytes, 0),
                   "allocating page-locked host memory");
   }
-  ~PinnedBuffer() {
-    if (memory_ != nullptr) context_->driver().cuMemFreeHost(memory_);
-  }
-  PinnedBuffer(PinnedBuffer&& other) noexcept
-      : context_(other.context_), memory_(std::exchange(other.memory_, nullptr)),
-        bytes_(other.bytes_) {}
-  PinnedBuffer& operator=(PinnedBuffer&&) = delete;
+  ~PinnedBuffer() { context_.driver().cuMemFreeHost(memory_); }
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
   void* data() const { return memory_; }
   size_t bytes() const { return bytes_; }
 
  private:
-  Context* context_;
+  Context& context_;
   void* memory_ = nullptr;
   size_t bytes_;
 };
@@ -63,9 +61,8 @@ class CudaStream final : public Stream {
     context_.make_current();
     // Lower numbers are higher priorities; the driver clamps to what it has.
     const int priority = use == StreamUse::kCommunication ? -5 : 0;
-    context_.check(
-        driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority),
-        "making a stream");
+    context_.check(driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority),
+                   "making a stream");
   }
   ~CudaStream() override {
     if (driver().cuCtxSetCurrent(context_.handle()) != CUDA_SUCCESS) return;
@@ -103,6 +100,8 @@ class CudaStream final : public Stream {
   void synchronize() override {
     context_.make_current();
     context_.check(driver().cuStreamSynchronize(stream_), "running the step");
+    for (std::unique_ptr<PinnedBuffer>& buffer : staged_)
+      if (buffer->bytes() <= kLongestKept) free_.push_back(std::move(buffer));
     staged_.clear();
     for (const Timing& timing : timings_) {
       timing.time->begin_ns = clock_ns(*timing.begin);
@@ -122,8 +121,17 @@ class CudaStream final : public Stream {
 
   const Driver& driver() const { return context_.driver(); }
 
+  // Buffers of batches are kept for later copies, since allocating page-locked memory is slow;
+  // those of weights are not.
+  static constexpr size_t kLongestKept = 16 << 20;
   void* stage(std::span<const std::byte> bytes) {
-    const PinnedBuffer& buffer = staged_.emplace_back(context_, bytes.size());
+    auto fits = std::find_if(free_.begin(), free_.end(),
+                             [&](const auto& buffer) { return buffer->bytes() >= bytes.size(); });
+    if (fits == free_.end())
+      fits = free_.insert(free_.end(),
+                          std::make_unique<PinnedBuffer>(context_, std::bit_ceil(bytes.size())));
+    const PinnedBuffer& buffer = *staged_.emplace_back(std::move(*fits));
+    free_.erase(fits);
     std::memcpy(buffer.data(), bytes.data(), bytes.size());
     return buffer.data();
   }
@@ -155,7 +163,8 @@ class CudaStream final : public Stream {
 
   Context& context_;
   CUstream stream_ = nullptr;
-  std::vector<PinnedBuffer> staged_;  // Since the last synchronize().
+  std::vector<std::unique_ptr<PinnedBuffer>> staged_;  // Since the last synchronize().
+  std::vector<std::unique_ptr<PinnedBuffer>> free_;
   std::vector<Timing> timings_;
   std::unique_ptr<CudaEvent> base_;  // Of the timings: at base_ns_ of the host's clock.
   int64_t base_ns_ = 0;

@@ -135,9 +135,11 @@ __device__ void reduce_columns(const Reduce& p) {
 
 }  // namespace
 
-#define TESSERA_REDUCE(name, function, Op, T)                                         \
-  extern "C" __global__ void __launch_bounds__(kReduceThreads) name(const Reduce p) { \
-    p.wide ? function<Op, T, kVector<T>>(p) : function<Op, T, 1>(p);                  \
+// At least two blocks on a multiprocessor: told so, ptxas takes the registers it needs and does not
+// spill.
+#define TESSERA_REDUCE(name, function, Op, T)                                            \
+  extern "C" __global__ void __launch_bounds__(kReduceThreads, 2) name(const Reduce p) { \
+    p.wide ? function<Op, T, kVector<T>>(p) : function<Op, T, 1>(p);                     \
   }
 TESSERA_REDUCE(reduce_rows_sum_f32, reduce_rows, Sum, float)
 TESSERA_REDUCE(reduce_rows_sum_bf16, reduce_rows, Sum, bf16)

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/check/case_check.h"
+#include "core/check/op_cases.h"
 #include "core/graph/op.h"
 #include "core/ops/attention.h"
 #include "core/ops/gather.h"

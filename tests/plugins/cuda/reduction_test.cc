@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/check/case_check.h"
+#include "core/check/op_cases.h"
 #include "core/ops/gather.h"
 #include "core/ops/reduce.h"
 #include "tests/plugins/cuda/test_devices.h"

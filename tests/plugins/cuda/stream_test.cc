@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/check/case_check.h"
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
 #include "core/ops/optimizer.h"

@@ -101,7 +101,7 @@ template <typename T, int V> struct Access {
 
 // V values of which `count` exist, `stride` elements apart.
 template <int V, typename T, typename X>
-__device__ inline void load(const T* from, int count, int stride, X (&to)[V]) {
+__device__ inline void load(const T* from, int count, long long stride, X (&to)[V]) {
   if constexpr (V > 1) {
     typedef Access<T, V> Wide;
     if (stride == 1 && Wide::fits(from, count)) {
@@ -116,7 +116,7 @@ __device__ inline void load(const T* from, int count, int stride, X (&to)[V]) {
     }
   }
 #pragma unroll
-  for (int i = 0; i < V; ++i) to[i] = i < count ? value_of(from[(long long)i * stride]) : X();
+  for (int i = 0; i < V; ++i) to[i] = i < count ? value_of(from[i * stride]) : X();
 }
 
 template <int V, typename T, typename X>

@@ -15,10 +15,10 @@ class ElementwiseKernel final : public CudaKernel {
   ElementwiseKernel(const Graph& graph, const Node& node, Context& context)
       : context_(context), program_(make_program(graph, node)) {
     shape_ = elementwise_shape(context, program_.items);
-    if (program_.items == 0) return;
     const CompiledText& compiled = compile_text(program_.name, program_.text);
     function_ = context.compiled_function(compiled.key, compiled.ptx, program_.name);
-    program_.text.clear();
+    addresses_.resize(program_.inputs.size() + program_.results.size());
+    for (DeviceAddress& address : addresses_) pointers_.push_back(&address);
   }
 
   // A thread reads its elements of all operands before it writes any, so an operand that lies as
@@ -33,14 +33,12 @@ class ElementwiseKernel final : public CudaKernel {
   }
 
   void enqueue(CUstream stream, const LaunchArgs& args) override {
-    std::vector<DeviceAddress> addresses;
+    size_t next = 0;
     for (const OperandLayout& each : program_.inputs)
-      addresses.push_back(args.inputs[each.operand]);
+      addresses_[next++] = args.inputs[each.operand];
     for (const OperandLayout& each : program_.results)
-      addresses.push_back(args.outputs[each.operand]);
-    std::vector<void*> pointers;
-    for (DeviceAddress& address : addresses) pointers.push_back(&address);
-    launch_function(context_, stream, function_, shape_, pointers.data());
+      addresses_[next++] = args.outputs[each.operand];
+    launch_function(context_, stream, function_, shape_, pointers_.data());
   }
 
  private:
@@ -48,6 +46,8 @@ class ElementwiseKernel final : public CudaKernel {
   ElementwiseProgram program_;
   Function function_;
   LaunchShape shape_;
+  std::vector<DeviceAddress> addresses_;  // The arguments of a launch, and where they are.
+  std::vector<void*> pointers_;
 };
 
 const KernelRegistrar kRegisterElementwise{has_program, make_kernel<ElementwiseKernel>};

@@ -88,20 +88,24 @@ struct Source {
   Lane lane() const { return coordinate ? Lane::kInt : lane_of(layout.dtype); }
 };
 
-// The nodes as statements on one element. Source k is the variable s<k>, and value n is v<n>.
-class Body {
- public:
-  explicit Body(std::vector<Axis> axes) : axes_(std::move(axes)) {}
+// Nodes as statements on one element. Source k is the variable s<k>, statement n makes v<n>.
+struct LoopBody {
+  std::vector<Axis> axes;  // Of the loop.
+  std::vector<Source> sources;
+  std::vector<std::string> statements;
+  std::vector<OperandLayout> results;
+  std::vector<std::string> result_names;
+};
 
+class BodyBuilder {
+ public:
+  explicit BodyBuilder(std::vector<Axis> axes) : body_{.axes = std::move(axes)} {}
+
+  // Values of the graph: operands, nodes and results of the loop, in order.
   void add_input(const Graph& graph, ValueId value, size_t operand);
   void add_node(const Graph& graph, const Node& node);
   void add_result(const Graph& graph, ValueId value, size_t operand);
-
-  std::vector<Axis> axes_;
-  std::vector<Source> sources_;
-  std::vector<std::string> statements_;
-  std::vector<OperandLayout> results_;
-  std::vector<std::string> result_names_;
+  LoopBody finish() && { return std::move(body_); }
 
  private:
   std::string expression(const Graph& graph, const Node& node);
@@ -111,58 +115,61 @@ class Body {
   std::string add_source(Source source);
   const std::string& of(ValueId value) const { return names_.at(value); }
 
+  LoopBody body_;
   std::map<ValueId, std::string> names_;
 };
 
-std::string Body::add_source(Source source) {
-  for (size_t k = 0; k < sources_.size(); ++k) {
-    const Source& other = sources_[k];
+std::string BodyBuilder::add_source(Source source) {
+  for (size_t k = 0; k < body_.sources.size(); ++k) {
+    const Source& other = body_.sources[k];
     if (source.coordinate && other.coordinate && other.origin == source.origin &&
         other.layout.strides == source.layout.strides)
       return fmt::format("s{}", k);
   }
-  sources_.push_back(std::move(source));
-  return fmt::format("s{}", sources_.size() - 1);
+  body_.sources.push_back(std::move(source));
+  return fmt::format("s{}", body_.sources.size() - 1);
 }
 
-void Body::add_input(const Graph& graph, ValueId value, size_t operand) {
+void BodyBuilder::add_input(const Graph& graph, ValueId value, size_t operand) {
   if (names_.contains(value)) return;
   const Type& type = graph.type(value);
   lane_of(type.dtype);  // An Error for dtypes without lanes.
-  names_[value] = add_source({.layout = {operand, type.dtype, strides_in(type, axes_)}});
+  names_[value] = add_source({.layout = {operand, type.dtype, strides_in(type, body_.axes)}});
 }
 
-void Body::add_result(const Graph& graph, ValueId value, size_t operand) {
+void BodyBuilder::add_result(const Graph& graph, ValueId value, size_t operand) {
   const Type& type = graph.type(value);
-  CHECK(type.axes.size() == axes_.size(), "results of one loop have the same axes");
-  results_.push_back({operand, type.dtype, strides_in(type, axes_)});
-  result_names_.push_back(of(value));
+  CHECK(type.axes.size() == body_.axes.size(), "results of one loop have the same axes");
+  body_.results.push_back({operand, type.dtype, strides_in(type, body_.axes)});
+  body_.result_names.push_back(of(value));
 }
 
-void Body::add_node(const Graph& graph, const Node& node) {
+void BodyBuilder::add_node(const Graph& graph, const Node& node) {
   const ValueId value = node.outputs[0];
   std::string text = expression(graph, node);
-  const std::string name = fmt::format("v{}", statements_.size());
-  statements_.push_back(fmt::format(
+  const std::string name = fmt::format("v{}", body_.statements.size());
+  body_.statements.push_back(fmt::format(
       "const {} {} = {};", lane_type(lane_of(graph.type(value).dtype)), name, std::move(text)));
   names_[value] = name;
 }
 
 // The global position along an axis of a generator's result.
-std::string Body::coordinate(const Node& node, const Type& type, int64_t axis) {
+std::string BodyBuilder::coordinate(const Node& node, const Type& type, int64_t axis) {
   const std::string& name = type.axes[static_cast<size_t>(axis)].name;
   Source source{.coordinate = true, .origin = origin_along(node.attributes, axis)};
-  for (const Axis& each : axes_) source.layout.strides.push_back(each.name == name);
+  for (const Axis& each : body_.axes) source.layout.strides.push_back(each.name == name);
   return add_source(std::move(source));
 }
 
-std::string Body::expression(const Graph& graph, const Node& node) {
+std::string BodyBuilder::expression(const Graph& graph, const Node& node) {
   const OpDef* const op = node.op;
   const Type& type = graph.type(node.outputs[0]);
   if (op == &kConstantOp) return literal(node.attributes.get<double>("value"), type.dtype);
   if (op == &kIotaOp) return coordinate(node, type, 0);
-  if (op == &kCausalMaskOp)
-    return fmt::format("{1} <= {0}", coordinate(node, type, 0), coordinate(node, type, 1));
+  if (op == &kCausalMaskOp) {
+    const std::string query = coordinate(node, type, 0), key = coordinate(node, type, 1);
+    return fmt::format("{} <= {}", key, query);
+  }
   if (op == &kOneHotOp) {
     const std::string position = coordinate(node, type, type.rank() - 1);
     return fmt::format("({})({} == {})", lane_type(lane_of(type.dtype)), of(node.inputs[0]),
@@ -178,7 +185,7 @@ std::string Body::expression(const Graph& graph, const Node& node) {
 }
 
 // A value that is bf16 stays a float, but must be rounded.
-std::string Body::cast_expression(const std::string& x, DType source, DType target) {
+std::string BodyBuilder::cast_expression(const std::string& x, DType source, DType target) {
   const Lane want = lane_of(target);
   if (want == Lane::kTruth) return fmt::format("{} != 0", x);
   std::string text = x;
@@ -189,7 +196,7 @@ std::string Body::cast_expression(const std::string& x, DType source, DType targ
   return target == DType::kBF16 && source != DType::kBF16 ? fmt::format("rounded({})", text) : text;
 }
 
-std::string Body::call(const Graph& graph, const Node& node) {
+std::string BodyBuilder::call(const Graph& graph, const Node& node) {
   const ElementCode* const code = element_code(*node.op);
   const Lane lane = operand_lane(graph, node);
   const std::string_view text = code == nullptr        ? ""
@@ -206,7 +213,7 @@ std::string Body::call(const Graph& graph, const Node& node) {
 // The text of the loop around a body.
 class LoopText {
  public:
-  explicit LoopText(Body body);
+  explicit LoopText(LoopBody body);
   ElementwiseProgram finish(std::string name) &&;
 
  private:
@@ -226,7 +233,7 @@ class LoopText {
   void add_statements();
   void add_stores();
 
-  Body body_;
+  LoopBody body_;
   std::vector<int64_t> sizes_;
   int64_t width_ = 1;  // Elements a thread computes at a time.
   int64_t items_ = 1;
@@ -239,7 +246,7 @@ bool everywhere_same(const Strides& strides) {
   return std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
 }
 
-LoopText::LoopText(Body body) : body_(std::move(body)) {
+LoopText::LoopText(LoopBody body) : body_(std::move(body)) {
   collapse_space();
   choose_width();
   // Rows are whole numbers of items, unless the space is one row, whose last item may be shorter.
@@ -251,15 +258,15 @@ LoopText::LoopText(Body body) : body_(std::move(body)) {
 
 void LoopText::collapse_space() {
   std::vector<int64_t> sizes;
-  for (const Axis& axis : body_.axes_) sizes.push_back(axis.size);
+  for (const Axis& axis : body_.axes) sizes.push_back(axis.size);
   std::vector<Strides> strides;
-  for (const Source& source : body_.sources_) strides.push_back(source.layout.strides);
-  for (const OperandLayout& result : body_.results_) strides.push_back(result.strides);
+  for (const Source& source : body_.sources) strides.push_back(source.layout.strides);
+  for (const OperandLayout& result : body_.results) strides.push_back(result.strides);
   IterationSpace space = collapse(std::move(sizes), std::move(strides));
   sizes_ = std::move(space.sizes);
   size_t next = 0;
-  for (Source& source : body_.sources_) source.layout.strides = std::move(space.operands[next++]);
-  for (OperandLayout& result : body_.results_) result.strides = std::move(space.operands[next++]);
+  for (Source& source : body_.sources) source.layout.strides = std::move(space.operands[next++]);
+  for (OperandLayout& result : body_.results) result.strides = std::move(space.operands[next++]);
 }
 
 // 16 bytes of the narrowest operand, if the registers hold so many elements of each operand.
@@ -273,15 +280,15 @@ void LoopText::choose_width() {
     bytes = std::min(bytes, std::max<int64_t>(dtype_bytes(layout.dtype), 2));
     ++arrays;
   };
-  for (const Source& source : body_.sources_)
+  for (const Source& source : body_.sources)
     if (!source.coordinate) note(source.layout);
-  for (const OperandLayout& result : body_.results_) note(result);
+  for (const OperandLayout& result : body_.results) note(result);
   width_ = 16 / bytes;
   while (width_ > 4 && width_ * arrays > kMostLanes) width_ /= 2;
   while (sizes_.size() > 1 && sizes_.back() % width_ != 0) width_ /= 2;
 }
 
-// Whether the elements lie one behind the other, in the order of the loop.
+// Whether the elements are contiguous, in the order of the loop.
 bool LoopText::linear(const Strides& strides) const {
   int64_t stride = 1;
   for (size_t d = sizes_.size(); d-- > 0; stride *= sizes_[d])
@@ -302,11 +309,11 @@ std::string LoopText::offset(const Strides& strides) const {
 
 std::string LoopText::parameters() const {
   std::vector<std::string> names;
-  for (size_t k = 0; k < body_.sources_.size(); ++k)
-    if (const Source& source = body_.sources_[k]; !source.coordinate)
+  for (size_t k = 0; k < body_.sources.size(); ++k)
+    if (const Source& source = body_.sources[k]; !source.coordinate)
       names.push_back(fmt::format("const {}* in{}", memory_type(source.layout.dtype), k));
-  for (size_t r = 0; r < body_.results_.size(); ++r)
-    names.push_back(fmt::format("{}* out{}", memory_type(body_.results_[r].dtype), r));
+  for (size_t r = 0; r < body_.results.size(); ++r)
+    names.push_back(fmt::format("{}* out{}", memory_type(body_.results[r].dtype), r));
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -317,7 +324,7 @@ void LoopText::add_position() {
     add(2, fmt::format("const {} {} = {};", index_, name, value));
   };
   const auto needed = [&](size_t d) {
-    return std::any_of(body_.sources_.begin(), body_.sources_.end(), [&](const Source& source) {
+    return std::any_of(body_.sources.begin(), body_.sources.end(), [&](const Source& source) {
       return source.layout.strides[d] != 0 && !linear(source.layout.strides);
     });
   };
@@ -340,8 +347,8 @@ void LoopText::add_position() {
 
 // x<k>: the values of source k in this item, an array if they differ.
 void LoopText::add_loads() {
-  for (size_t k = 0; k < body_.sources_.size(); ++k) {
-    const Source& source = body_.sources_[k];
+  for (size_t k = 0; k < body_.sources.size(); ++k) {
+    const Source& source = body_.sources[k];
     const Strides& strides = source.layout.strides;
     const std::string name = fmt::format("x{}", k);
     if (source.coordinate) {
@@ -360,12 +367,12 @@ void LoopText::add_loads() {
 }
 
 void LoopText::add_statements() {
-  for (size_t r = 0; r < body_.results_.size(); ++r)
-    add(2, fmt::format("{} y{}[{}];", lane_type(lane_of(body_.results_[r].dtype)), r, width_));
+  for (size_t r = 0; r < body_.results.size(); ++r)
+    add(2, fmt::format("{} y{}[{}];", lane_type(lane_of(body_.results[r].dtype)), r, width_));
   text_ += "#pragma unroll\n";
   add(2, fmt::format("for (int i = 0; i < {}; ++i) {{", width_));
-  for (size_t k = 0; k < body_.sources_.size(); ++k) {
-    const Source& source = body_.sources_[k];
+  for (size_t k = 0; k < body_.sources.size(); ++k) {
+    const Source& source = body_.sources[k];
     const int64_t stride = inner(source.layout.strides);
     std::string value = fmt::format("x{}", k);
     if (source.coordinate) {
@@ -375,16 +382,16 @@ void LoopText::add_statements() {
     }
     add(3, declaration(source.lane(), fmt::format("s{}", k), value));
   }
-  for (const std::string& statement : body_.statements_) add(3, statement);
-  for (size_t r = 0; r < body_.results_.size(); ++r)
-    add(3, fmt::format("y{}[i] = {};", r, body_.result_names_[r]));
+  for (const std::string& statement : body_.statements) add(3, statement);
+  for (size_t r = 0; r < body_.results.size(); ++r)
+    add(3, fmt::format("y{}[i] = {};", r, body_.result_names[r]));
   add(2, "}");
 }
 
 void LoopText::add_stores() {
-  for (size_t r = 0; r < body_.results_.size(); ++r) {
-    const Strides& strides = body_.results_[r].strides;
-    CHECK(sizes_.empty() || inner(strides) == 1, "results have the order of the loop");
+  for (size_t r = 0; r < body_.results.size(); ++r) {
+    const Strides& strides = body_.results[r].strides;
+    CHECK(sizes_.empty() || linear(strides), "results have the order of the loop");
     add(2, fmt::format("store(&out{}[{}], count, y{});", r, offset(strides), r));
   }
 }
@@ -394,10 +401,10 @@ ElementwiseProgram LoopText::finish(std::string name) && {
   add(0, "\nextern \"C\" __global__ void __launch_bounds__(256)");
   add(0, fmt::format("{}({}) {{", name, parameters()));
   add(1, fmt::format("const {0} first = blockIdx.x * ({0})blockDim.x + threadIdx.x;", index_));
-  // Also because a result may lie in the memory of a scalar, which others must not read then.
+  // Before scalars are read: the one result of a scalar program may lie in an operand's memory.
   add(1, fmt::format("if (first >= {}) return;", items_));
-  for (size_t k = 0; k < body_.sources_.size(); ++k)
-    if (const Source& source = body_.sources_[k];
+  for (size_t k = 0; k < body_.sources.size(); ++k)
+    if (const Source& source = body_.sources[k];
         !source.coordinate && everywhere_same(source.layout.strides))
       add(1, declaration(source.lane(), fmt::format("x{}", k), fmt::format("value_of(*in{})", k)));
   add(1, fmt::format("for ({0} item = first; item < {1}; item += gridDim.x * ({0})blockDim.x) {{",
@@ -409,8 +416,8 @@ ElementwiseProgram LoopText::finish(std::string name) && {
   add(1, "}");
   add(0, "}");
   ElementwiseProgram program{
-      std::move(name), std::move(text_), {}, std::move(body_.results_), items_};
-  for (Source& source : body_.sources_)
+      std::move(name), std::move(text_), {}, std::move(body_.results), items_};
+  for (Source& source : body_.sources)
     if (!source.coordinate) program.inputs.push_back(std::move(source.layout));
   return program;
 }
@@ -436,21 +443,21 @@ bool has_program(const OpDef& op) {
 }
 
 ElementwiseProgram make_program(const Graph& graph, const Node& node) {
-  Body body(graph.type(node.outputs[0]).axes);
+  BodyBuilder builder(graph.type(node.outputs[0]).axes);
   const bool fused = !node.bodies.empty();
   if (fused) {
     const Graph& inside = *node.bodies[0];
     for (size_t i = 0; i < inside.inputs().size(); ++i)
-      body.add_input(inside, inside.inputs()[i].value, i);
-    for (const Node& each : inside.nodes()) body.add_node(inside, each);
+      builder.add_input(inside, inside.inputs()[i].value, i);
+    for (const Node& each : inside.nodes()) builder.add_node(inside, each);
     for (size_t i = 0; i < inside.outputs().size(); ++i)
-      body.add_result(inside, inside.outputs()[i].value, i);
+      builder.add_result(inside, inside.outputs()[i].value, i);
   } else {
-    for (size_t i = 0; i < node.inputs.size(); ++i) body.add_input(graph, node.inputs[i], i);
-    body.add_node(graph, node);
-    body.add_result(graph, node.outputs[0], 0);
+    for (size_t i = 0; i < node.inputs.size(); ++i) builder.add_input(graph, node.inputs[i], i);
+    builder.add_node(graph, node);
+    builder.add_result(graph, node.outputs[0], 0);
   }
-  return LoopText(std::move(body)).finish(program_name(graph, node));
+  return LoopText(std::move(builder).finish()).finish(program_name(graph, node));
 }
 
 }  // namespace tessera::cuda
