@@ -11,7 +11,6 @@
 
 #include "core/base/error.h"
 #include "core/ops/attention.h"
-#include "core/ops/cache.h"
 #include "plugins/cuda/device/kernel.h"
 
 namespace tessera::cuda {

@@ -11,10 +11,9 @@
 
 #include <fmt/core.h>
 
-#include "core/check/case_check.h"
+#include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
 #include "core/graph/trace.h"
-#include "core/ops/cache.h"
 #include "plugins/cuda/device/device.h"
 #include "tests/support/catch.h"
 #include "tests/support/kernel_check.h"
