@@ -167,14 +167,10 @@ class ProductFuser {
   }
 
   void copy(NodeId id) {
-    const Node& node = graph_.node(id);
-    if (!is_repeat(node)) {
-      rewriter_.copy_node(id);
-      return;
-    }
-    Node loop = rewriter_.mapped(id);
-    loop.bodies[0] = std::make_shared<const Graph>(fuse_products(*node.bodies[0]));
-    rewriter_.add(std::move(loop), node.outputs);
+    Node node = rewriter_.mapped(id);
+    if (is_repeat(node))
+      node.bodies[0] = std::make_shared<const Graph>(fuse_products(*node.bodies[0]));
+    rewriter_.add(std::move(node), graph_.node(id).outputs);
   }
 
   void add_product(const ProductChain& chain) {
@@ -201,20 +197,10 @@ class ProductFuser {
     }
     std::vector<ValueId> results = {chain.result};
     if (chain.saved != kNone) results.push_back(chain.saved);
-    std::vector<Type> types;
-    for (const ValueId value : results) {
-      body.add_output(fmt::format("{}", types.size()), inner.at(value));
-      types.push_back(graph_.type(value));
-    }
+    for (size_t i = 0; i < results.size(); ++i)
+      body.add_output(fmt::format("{}", i), inner.at(results[i]));
     node.bodies = {std::make_shared<const Graph>(std::move(body))};
-    node.outputs.clear();
-    Graph& to = rewriter_.to();
-    const NodeId made = to.add_node(std::move(node), types);
-    for (size_t i = 0; i < results.size(); ++i) {
-      const ValueId value = to.node(made).outputs[i];
-      to.value(value).name = graph_.value(results[i]).name;
-      rewriter_.set(results[i], value);
-    }
+    rewriter_.add(std::move(node), results);
   }
 
   const Graph& graph_;

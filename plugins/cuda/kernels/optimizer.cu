@@ -12,23 +12,16 @@ struct Rates {
   float decay1, weight1, decay2, weight2, unbias1, unbias2;
 };
 
-// By squaring; 1 - base^n of the first steps loses most digits in f32.
-__device__ double power(double base, int64_t exponent) {
-  double result = 1.0;
-  for (; exponent > 0; exponent >>= 1, base *= base)
-    if (exponent & 1) result *= base;
-  return result;
-}
-
+// In double, because 1 - β^count of the first steps loses most digits in f32.
 __device__ Rates rates_of(const AdamParameters& p) {
-  const auto count = static_cast<int64_t>(*p.count);
+  const double count = *p.count;
   double decay1 = p.beta1, decay2 = p.beta2;
-  const double correction1 = 1.0 - power(p.beta1, count + 1);
-  const double correction2 = 1.0 - power(p.beta2, count + 1);
+  const double correction1 = 1.0 - pow(p.beta1, count + 1.0);
+  const double correction2 = 1.0 - pow(p.beta2, count + 1.0);
   Rates rates{.unbias1 = 1.0f, .unbias2 = 1.0f};
   if (p.corrected) {
-    decay1 *= (1.0 - power(p.beta1, count)) / correction1;
-    decay2 *= (1.0 - power(p.beta2, count)) / correction2;
+    decay1 *= (1.0 - pow(p.beta1, count)) / correction1;
+    decay2 *= (1.0 - pow(p.beta2, count)) / correction2;
   } else {
     rates.unbias1 = static_cast<float>(1.0 / correction1);
     rates.unbias2 = static_cast<float>(1.0 / correction2);
