@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/kernels/optimizer.h"
 
+#include <cmath>
+
 #include "core/ops/optimizer.h"
 #include "plugins/cuda/device/kernel.h"
 
@@ -15,6 +17,8 @@ class AdamKernel final : public CudaKernel {
     p_.elements = graph.type(node.inputs[0]).elements();
     p_.beta1 = number("beta1");
     p_.beta2 = number("beta2");
+    p_.log2_beta1 = std::log2(p_.beta1);
+    p_.log2_beta2 = std::log2(p_.beta2);
     p_.epsilon = static_cast<float>(number("epsilon"));
     p_.epsilon_root = static_cast<float>(number("epsilon_root"));
     p_.weight_decay = static_cast<float>(number("weight_decay"));

@@ -2,7 +2,6 @@
 // adam_update (Kingma and Ba, 2015, with decoupled weight decay): one pass over parameter, moments
 // and gradient, 28 bytes an element. May run in place.
 #include "plugins/cuda/kernels/optimizer.h"
-
 #include "plugins/cuda/kernels/vector.cuh"
 
 namespace tessera::cuda {
@@ -13,15 +12,19 @@ struct Rates {
 };
 
 // In double, because 1 - β^count of the first steps loses most digits in f32.
+__device__ double power(double log2_base, double exponent) {
+  return exponent == 0.0 ? 1.0 : exp2(exponent * log2_base);
+}
+
 __device__ Rates rates_of(const AdamParameters& p) {
   const double count = *p.count;
   double decay1 = p.beta1, decay2 = p.beta2;
-  const double correction1 = 1.0 - pow(p.beta1, count + 1.0);
-  const double correction2 = 1.0 - pow(p.beta2, count + 1.0);
+  const double correction1 = 1.0 - power(p.log2_beta1, count + 1.0);
+  const double correction2 = 1.0 - power(p.log2_beta2, count + 1.0);
   Rates rates{.unbias1 = 1.0f, .unbias2 = 1.0f};
   if (p.corrected) {
-    decay1 *= (1.0 - pow(p.beta1, count)) / correction1;
-    decay2 *= (1.0 - pow(p.beta2, count)) / correction2;
+    decay1 *= (1.0 - power(p.log2_beta1, count)) / correction1;
+    decay2 *= (1.0 - power(p.log2_beta2, count)) / correction2;
   } else {
     rates.unbias1 = static_cast<float>(1.0 / correction1);
     rates.unbias2 = static_cast<float>(1.0 / correction2);
