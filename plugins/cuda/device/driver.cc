@@ -19,8 +19,9 @@ namespace {
 void* find_symbol(void* library, const char* name, const std::string& file) {
   void* const symbol = dlsym(library, name);
   if (symbol == nullptr)
-    fail("--device=cuda: the driver {} has no function {}; install a driver for CUDA {}.{} or newer",
-         file, name, kOldestDriver / 1000, kOldestDriver % 1000 / 10);
+    fail(
+        "--device=cuda: the driver {} has no function {}; install a driver for CUDA {}.{} or newer",
+        file, name, kOldestDriver / 1000, kOldestDriver % 1000 / 10);
   return symbol;
 }
 
@@ -34,7 +35,8 @@ Driver open_driver() {
   }
   Driver driver;
 #define TESSERA_LOAD(name) \
-  driver.name = reinterpret_cast<decltype(&::name)>(find_symbol(library, TESSERA_SYMBOL(name), file));
+  driver.name =            \
+      reinterpret_cast<decltype(&::name)>(find_symbol(library, TESSERA_SYMBOL(name), file));
   TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_LOAD)
 #undef TESSERA_LOAD
   return driver;

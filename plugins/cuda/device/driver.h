@@ -3,12 +3,13 @@
 // headers alone, and starts where no driver is installed.
 #pragma once
 
-#include <string_view>
-
 #include <cuda.h>
+
+#include <string_view>
 
 // The functions we call. <cuda.h> defines some of these names as macros for versioned symbols
 // (cuMemAlloc is cuMemAlloc_v2), so members and symbols have the versioned names too.
+// clang-format off
 #define TESSERA_CUDA_DRIVER_FUNCTIONS(X)                                                        \
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                         \
   X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)                 \
@@ -26,6 +27,7 @@
   X(cuModuleLoadDataEx) X(cuModuleGetFunction) X(cuModuleUnload)                                \
   X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)                                 \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+// clang-format on
 
 namespace tessera::cuda {
 
