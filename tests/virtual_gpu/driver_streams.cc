@@ -199,6 +199,23 @@ CUresult cuCtxSynchronize() {
   });
 }
 
+// Of page-locked host memory alone, whose addresses are those of the host. The host may read it at
+// any time.
+CUresult cuStreamWriteValue32(CUstream handle, CUdeviceptr to, cuuint32_t value, unsigned) {
+  return call([&](const Call& c) {
+    const auto memory = pinned_at(c.s, reinterpret_cast<const void*>(to));
+    if (memory == nullptr || to % sizeof(value) != 0)
+      throw Refusal{CUDA_ERROR_INVALID_VALUE,
+                    "cuStreamWriteValue32 of what is not a word of page-locked memory"};
+    const auto write = [memory, to, value](uint64_t) {
+      if (memory->released) throw Fault{"page-locked memory was freed before a word was written"};
+      std::memcpy(memory->device_view(reinterpret_cast<const void*>(to)), &value, sizeof(value));
+      return AccessLog{};
+    };
+    c.s.enqueue(c.s.streams.at(handle), {Task::Kind::kMemory, "cuStreamWriteValue32", write});
+  });
+}
+
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
   return call([&](const Call& c) {
     const StreamPtr stream = c.s.streams.at(handle);

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -13,14 +14,12 @@
 namespace tessera::cuda {
 namespace {
 
-// The symbol's name after the macros of <cuda.h>.
-#define TESSERA_SYMBOL(name) #name
-
 void* find_symbol(void* library, const char* name, const std::string& file) {
   void* const symbol = dlsym(library, name);
   if (symbol == nullptr)
-    fail("--device=cuda: the driver {} has no function {}; install a driver for CUDA {}.{} or newer",
-         file, name, kOldestDriver / 1000, kOldestDriver % 1000 / 10);
+    fail(
+        "--device=cuda: the driver {} has no function {}; install a driver for CUDA {}.{} or newer",
+        file, name, kOldestDriver / 1000, kOldestDriver % 1000 / 10);
   return symbol;
 }
 
@@ -33,10 +32,9 @@ Driver open_driver() {
          dlerror());
   }
   Driver driver;
-#define TESSERA_LOAD(name) \
-  driver.name = reinterpret_cast<decltype(&::name)>(find_symbol(library, TESSERA_SYMBOL(name), file));
-  TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_LOAD)
-#undef TESSERA_LOAD
+  driver.for_each([&](auto& function, const char* name) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(find_symbol(library, name, file));
+  });
   return driver;
 }
 

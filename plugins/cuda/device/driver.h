@@ -3,37 +3,50 @@
 // headers alone, and starts where no driver is installed.
 #pragma once
 
-#include <string_view>
-
 #include <cuda.h>
+
+#include <string_view>
 
 // The functions we call. <cuda.h> defines some of these names as macros for versioned symbols
 // (cuMemAlloc is cuMemAlloc_v2), so members and symbols have the versioned names too.
-#define TESSERA_CUDA_DRIVER_FUNCTIONS(X)                                                        \
-  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                         \
-  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)                 \
-  X(cuDeviceTotalMem) X(cuDeviceGetPCIBusId) X(cuDeviceCanAccessPeer)                           \
-  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent)                   \
-  X(cuCtxEnablePeerAccess)                                                                      \
-  X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)                 \
-  X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)           \
-  X(cuMemsetD8Async)                                                                            \
-  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)      \
-  X(cuStreamWaitEvent) X(cuStreamBeginCapture) X(cuStreamEndCapture)                            \
-  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)     \
-  X(cuEventElapsedTime)                                                                         \
-  X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphDestroy) X(cuGraphExecDestroy)       \
-  X(cuModuleLoadDataEx) X(cuModuleGetFunction) X(cuModuleUnload)                                \
-  X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)                                 \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+#define TESSERA_CUDA_DRIVER_FUNCTIONS(X)                                                           \
+  X(cuInit)                                                                                        \
+  X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)   \
+      X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDeviceGetPCIBusId)        \
+          X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(     \
+              cuCtxSetCurrent) X(cuCtxEnablePeerAccess) X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) \
+              X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)         \
+                  X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync) X(cuMemsetD8Async) X(                  \
+                      cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize)        \
+                      X(cuStreamQuery) X(cuStreamWaitEvent) X(cuStreamWriteValue32) X(             \
+                          cuStreamBeginCapture) X(cuStreamEndCapture) X(cuEventCreate)             \
+                          X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) \
+                              X(cuEventElapsedTime) X(cuGraphInstantiateWithFlags)                 \
+                                  X(cuGraphLaunch) X(cuGraphDestroy) X(cuGraphExecDestroy)         \
+                                      X(cuModuleLoadDataEx) X(cuModuleGetFunction)                 \
+                                          X(cuModuleUnload) X(cuFuncGetAttribute)                  \
+                                              X(cuFuncSetAttribute) X(cuLaunchKernel)              \
+                                                  X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 
 namespace tessera::cuda {
 
+// A member for each function.
 struct Driver {
 #define TESSERA_MEMBER(name) decltype(&::name) name = nullptr;
   TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_MEMBER)
 #undef TESSERA_MEMBER
+
+  // visit(member, symbol) for each function.
+  template <typename Visit>
+  void for_each(const Visit& visit) {
+#define TESSERA_TEXT(name) #name
+#define TESSERA_VISIT(name) visit(name, TESSERA_TEXT(name));
+    TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_VISIT)
+#undef TESSERA_VISIT
+#undef TESSERA_TEXT
+  }
 };
+#undef TESSERA_CUDA_DRIVER_FUNCTIONS
 
 // The file that load_driver() opens if this environment variable is set.
 inline constexpr const char* kDriverVariable = "TESSERA_CUDA_DRIVER";

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/backend/launch_failure.h"
 #include "core/base/error.h"
 #include "plugins/cuda/device/kernel.h"
 
@@ -45,7 +46,8 @@ class PinnedBuffer {
     if (memory_ != nullptr) context_->driver().cuMemFreeHost(memory_);
   }
   PinnedBuffer(PinnedBuffer&& other) noexcept
-      : context_(other.context_), memory_(std::exchange(other.memory_, nullptr)),
+      : context_(other.context_),
+        memory_(std::exchange(other.memory_, nullptr)),
         bytes_(other.bytes_) {}
   PinnedBuffer& operator=(PinnedBuffer&&) = delete;
   void* data() const { return memory_; }
@@ -59,13 +61,13 @@ class PinnedBuffer {
 
 class CudaStream final : public Stream {
  public:
-  CudaStream(Context& context, StreamUse use) : context_(context) {
-    context_.make_current();
+  CudaStream(Context& context, StreamUse use)
+      : context_(current(context)), progress_(context, sizeof(uint32_t)) {
     // Lower numbers are higher priorities; the driver clamps to what it has.
     const int priority = use == StreamUse::kCommunication ? -5 : 0;
-    context_.check(
-        driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority),
-        "making a stream");
+    context_.check(driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority),
+                   "making a stream");
+    note_progress(0);
   }
   ~CudaStream() override {
     if (driver().cuCtxSetCurrent(context_.handle()) != CUDA_SUCCESS) return;
@@ -74,8 +76,16 @@ class CudaStream final : public Stream {
   }
 
   void launch(Kernel& kernel, const LaunchArgs& args, LaunchTime* time) override {
-    context_.make_current();
-    timed(time, [&] { static_cast<CudaKernel&>(kernel).enqueue(stream_, args); });
+    naming_launch([&] {
+      context_.make_current();
+      timed(time, [&] { static_cast<CudaKernel&>(kernel).enqueue(stream_, args); });
+      context_.check(
+          driver().cuStreamWriteValue32(stream_, reinterpret_cast<CUdeviceptr>(progress_.data()),
+                                        static_cast<uint32_t>(launches_ + 1),
+                                        CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
+          "recording the progress");
+    });
+    ++launches_;
   }
   void copy_from_host(DeviceAddress to, std::span<const std::byte> from) override {
     if (from.empty()) return;
@@ -101,8 +111,12 @@ class CudaStream final : public Stream {
     });
   }
   void synchronize() override {
-    context_.make_current();
-    context_.check(driver().cuStreamSynchronize(stream_), "running the step");
+    naming_launch([&] {
+      context_.make_current();
+      context_.check(driver().cuStreamSynchronize(stream_), "running the step");
+    });
+    launches_ = 0;
+    note_progress(0);
     staged_.clear();
     for (const Timing& timing : timings_) {
       timing.time->begin_ns = clock_ns(*timing.begin);
@@ -120,7 +134,28 @@ class CudaStream final : public Stream {
     std::unique_ptr<CudaEvent> begin, end;
   };
 
+  static Context& current(Context& context) {
+    context.make_current();
+    return context;
+  }
   const Driver& driver() const { return context_.driver(); }
+
+  // After a fault every call of the driver returns its error, so the call that failed does not tell
+  // which launch did. Each launch therefore writes its number to host memory, which a fault spares.
+  template <typename Work>
+  void naming_launch(const Work& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      const bool is_refused = driver().cuStreamSynchronize(stream_) == CUDA_SUCCESS;
+      const int64_t done = *static_cast<const volatile uint32_t*>(progress_.data());
+      if (is_refused || done < launches_) throw LaunchFailure(done, error.what());
+      throw;
+    }
+  }
+  void note_progress(uint32_t launches) {
+    *static_cast<volatile uint32_t*>(progress_.data()) = launches;
+  }
 
   void* stage(std::span<const std::byte> bytes) {
     const PinnedBuffer& buffer = staged_.emplace_back(context_, bytes.size());
@@ -155,6 +190,8 @@ class CudaStream final : public Stream {
 
   Context& context_;
   CUstream stream_ = nullptr;
+  PinnedBuffer progress_;             // Launches since the last synchronize(): how many are done,
+  int64_t launches_ = 0;              // and how many were enqueued.
   std::vector<PinnedBuffer> staged_;  // Since the last synchronize().
   std::vector<Timing> timings_;
   std::unique_ptr<CudaEvent> base_;  // Of the timings: at base_ns_ of the host's clock.
