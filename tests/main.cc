@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/core.h>
 
+#undef CHECK  // Ours is in core/base/error.h.
 #include "core/backend/cpu/processor.h"
 #include "core/base/error.h"
 #include "tests/support/skip.h"

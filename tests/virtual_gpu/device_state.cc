@@ -83,7 +83,8 @@ void State::restart() {
   tessera_virtual_gpu_plan_fault(plan != nullptr ? plan : "");
   random_.seed(config.seed);
   initialised = false;
-  ready_.clear(), captures.clear(), host_uses.clear(), pinned.clear(), devices.clear();
+  while (!captures.empty()) end_capture(captures.back());
+  ready_.clear(), host_uses.clear(), pinned.clear(), devices.clear();
   streams = {}, events = {}, modules = {}, functions = {}, graphs = {}, executables = {};
   history_.clear(), times_.clear(), retired_.clear(), host_clock_ = {};
   pending_host_functions_ = 0;
@@ -336,12 +337,14 @@ void State::check_not_captured(const Stream& stream, std::string_view call) {
                 fmt::format("{} while {} is captured into a graph", call, stream.name)};
 }
 
-void State::end_capture(const CapturePtr& capture) {
-  streams.for_each([&](const StreamPtr& stream) {
+void State::end_capture(CapturePtr capture) {
+  const auto leave = [&](const StreamPtr& stream) {
     if (stream->capture != capture) return;
     stream->capture = nullptr;
     stream->frontier.clear();
-  });
+  };
+  streams.for_each(leave);
+  leave(capture->origin);  // Its handle may be gone.
   std::erase(captures, capture);
 }
 

@@ -17,6 +17,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -125,11 +126,13 @@ struct Event {
 struct LoadedModule {
   DevicePtr device;
   std::shared_ptr<const Module> code;
+  std::string_view ptx;  // Lives until the process ends.
   bool unloaded = false;
 };
 struct LoadedFunction {
   std::shared_ptr<LoadedModule> module;
   const KernelInfo* info = nullptr;
+  int max_threads = 0;  // Of a block; less than a GPU's by __launch_bounds__.
   int dynamic_shared_limit = 0;
 };
 
@@ -199,7 +202,7 @@ class State {
   void check_no_capture(std::string_view call);
   // For calls that a captured stream does not allow.
   static void check_not_captured(const Stream& stream, std::string_view call);
-  void end_capture(const CapturePtr& capture);
+  void end_capture(CapturePtr capture);
 
   // Releases memory for the host; a fault if work may still use it.
   void release(CUdeviceptr address);

@@ -92,15 +92,32 @@ std::string_view ptx_of(const void* image, int capability) {
 }
 
 // Parsing is shared by the GPUs of a process.
-std::shared_ptr<const Module> parsed(std::string_view ptx) {
+std::shared_ptr<LoadedModule> parsed(const DevicePtr& device, std::string_view ptx) {
   static std::map<std::string, std::shared_ptr<const Module>, std::less<>> known;
-  const auto found = known.find(ptx);
-  if (found != known.end()) return found->second;
+  auto found = known.find(ptx);
   try {
-    return known.emplace(std::string(ptx), parse_ptx(ptx)).first->second;
+    if (found == known.end()) found = known.emplace(ptx, parse_ptx(ptx)).first;
   } catch (const Fault& fault) {
     throw Refusal{CUDA_ERROR_INVALID_PTX, fault.text};
   }
+  return std::make_shared<LoadedModule>(LoadedModule{device, found->second, found->first});
+}
+
+// The product of the kernel's ".maxntid x, y, z".
+int max_threads(std::string_view ptx, const std::string& kernel) {
+  const size_t entry = ptx.find(".entry " + kernel + "(");
+  if (entry == std::string_view::npos) return kThreadsPerBlock;
+  const std::string head(ptx.substr(entry, ptx.find('{', entry) - entry));
+  const size_t bound = head.find(".maxntid ");
+  int x = kThreadsPerBlock, y = 1, z = 1;
+  if (bound != std::string::npos)
+    std::sscanf(head.c_str() + bound, ".maxntid %d, %d, %d", &x, &y, &z);
+  return x * y * z;
+}
+
+// PTX does not say how many registers the machine code has; at most those that let a block run.
+int registers_of(const LoadedFunction& function) {
+  return std::clamp(function.info->registers, 1, std::min(255, kRegisters / function.max_threads));
 }
 
 void check_limits(const LoadedFunction& function, const Grid& grid) {
@@ -118,13 +135,13 @@ void check_limits(const LoadedFunction& function, const Grid& grid) {
     throw Refusal{CUDA_ERROR_INVALID_VALUE,
                   fmt::format("launch of {}: no threads or no blocks", info.name)};
   check("threads in a block", threads, kThreadsPerBlock);
+  check("threads in a block by __launch_bounds__", threads,
+        static_cast<uint64_t>(function.max_threads), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
   check("threads along z", z, 64);
   check("blocks along x", blocks[0], 0x7fffffff);
   check("blocks along y or z", std::max(blocks[1], blocks[2]), 65535);
   check("bytes of dynamic shared memory", grid.dynamic_shared_bytes,
         static_cast<uint64_t>(function.dynamic_shared_limit));
-  check("registers in a block", static_cast<uint64_t>(info.registers) * threads, kRegisters,
-        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 }
 
 // The bytes of the arguments, each at its offset.
@@ -172,8 +189,8 @@ CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count,
   const CUresult result = call([&](const Call& c) {
     c.s.check_no_capture("cuModuleLoadDataEx");
     try {
-      const auto code = parsed(ptx_of(image, static_cast<int>(c.s.config.capability)));
-      *handle = c.s.modules.add(std::make_shared<LoadedModule>(LoadedModule{c.device, code}));
+      const int capability = static_cast<int>(c.s.config.capability);
+      *handle = c.s.modules.add(parsed(c.device, ptx_of(image, capability)));
     } catch (const Refusal& refusal) {
       reason = refusal.text;
       throw;
@@ -196,8 +213,8 @@ CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module_handle, const c
     const KernelInfo* const info = find_kernel(*module->code, name);
     if (info == nullptr)
       throw Refusal{CUDA_ERROR_NOT_FOUND, fmt::format("the module has no kernel {}", name)};
-    *handle = c.s.functions.add(std::make_shared<LoadedFunction>(
-        LoadedFunction{module, info, kSharedDefault - info->static_shared_bytes}));
+    *handle = c.s.functions.add(std::make_shared<LoadedFunction>(LoadedFunction{
+        module, info, max_threads(module->ptx, name), kSharedDefault - info->static_shared_bytes}));
   });
 }
 
@@ -213,9 +230,9 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
   return call([&](const Call& c) {
     const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
     const std::map<CUfunction_attribute, int> values = {
-        {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kThreadsPerBlock},
+        {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function->max_threads},
         {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function->info->static_shared_bytes},
-        {CU_FUNC_ATTRIBUTE_NUM_REGS, function->info->registers},
+        {CU_FUNC_ATTRIBUTE_NUM_REGS, registers_of(*function)},
         {CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 0},
         {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function->dynamic_shared_limit}};
     if (!values.contains(attribute))
@@ -239,7 +256,8 @@ CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, i
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads,
                                                      size_t dynamic_shared_bytes) {
   return call([&](const Call& c) {
-    const KernelInfo& info = *c.s.functions.at(handle)->info;
+    const std::shared_ptr<LoadedFunction> function = c.s.functions.at(handle);
+    const KernelInfo& info = *function->info;
     if (threads < 1 || threads > kThreadsPerBlock)
       throw Refusal{CUDA_ERROR_INVALID_VALUE, "occupancy of a block of an impossible size"};
     constexpr int kReserved = 1 << 10;  // Of shared memory, for each block.
@@ -247,7 +265,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction han
         info.static_shared_bytes + static_cast<int>(dynamic_shared_bytes) + kReserved;
     const int whole_warps = (threads + 31) / 32 * 32;
     *blocks = std::min({32, 2048 / whole_warps, kSharedOfProcessor / shared,
-                        kRegisters / (std::max(info.registers, 1) * whole_warps)});
+                        kRegisters / (registers_of(*function) * whole_warps)});
   });
 }
 

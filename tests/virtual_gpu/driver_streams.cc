@@ -167,7 +167,10 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned, int priority) {
 CUresult cuStreamDestroy(CUstream handle) {
   return call([&](const Call& c) {
     const StreamPtr stream = c.s.streams.remove(handle);
-    if (stream->capture != nullptr) c.s.end_capture(stream->capture);
+    if (stream->capture != nullptr) stream->capture->valid = false;
+    if (stream->capture != nullptr && stream->capture->origin == stream)
+      c.s.end_capture(stream->capture);
+    stream->capture = nullptr;
     c.s.retire_component(stream->component);
   });
 }

@@ -31,7 +31,7 @@ TEST_CASE("the environment says which GPUs there are") {
   REQUIRE(10 * major + minor == 89);
   CUdevice device = 0;
   REQUIRE(cuDeviceGet(&device, 3) == CUDA_ERROR_INVALID_DEVICE);
-  REQUIRE(cuDeviceGetAttribute(&major, static_cast<CUdevice_attribute>(12345), 0) ==
+  REQUIRE(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_MAX_PITCH, 0) ==
           CUDA_ERROR_INVALID_VALUE);
   size_t free = 0, total = 0;
   gpus.floats(1000);
@@ -109,6 +109,33 @@ TEST_CASE("launches beyond the limits are refused with numbers") {
   REQUIRE(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 64, 100000) ==
           CUDA_SUCCESS);
   REQUIRE(blocks == 2);
+}
+
+TEST_CASE("a kernel's launch bounds limit its blocks") {
+  const TestGpus gpus;
+  std::string ptx = test_kernels();
+  ptx.insert(ptx.find('{'), ".maxntid 128, 1, 1\n");
+  const CUstream stream = gpus.stream();
+  const CUdeviceptr x = gpus.floats(256);
+  CUmodule module = nullptr;
+  CUfunction bounded = nullptr, free = nullptr;
+  REQUIRE(cuModuleLoadDataEx(&module, ptx.c_str(), 0, nullptr, nullptr) == CUDA_SUCCESS);
+  REQUIRE(cuModuleGetFunction(&bounded, module, "add_one") == CUDA_SUCCESS);
+  REQUIRE(cuModuleGetFunction(&free, module, "add") == CUDA_SUCCESS);
+  int bounded_threads = 0, threads = 0;
+  const auto most = CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+  REQUIRE(cuFuncGetAttribute(&bounded_threads, most, bounded) == CUDA_SUCCESS);
+  REQUIRE(cuFuncGetAttribute(&threads, most, free) == CUDA_SUCCESS);
+  REQUIRE(bounded_threads == 128);
+  REQUIRE(threads == 1024);
+  int count = 256;
+  CUdeviceptr to = x, from = x;
+  void* arguments[] = {&to, &from, &count};
+  REQUIRE(cuLaunchKernel(bounded, 2, 1, 1, 128, 1, 1, 0, stream, arguments, nullptr) ==
+          CUDA_SUCCESS);
+  REQUIRE(cuLaunchKernel(bounded, 1, 1, 1, 256, 1, 1, 0, stream, arguments, nullptr) ==
+          CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  REQUIRE(fault() == "launch of add_one: 256 threads in a block by __launch_bounds__, at most 128");
 }
 
 TEST_CASE("arguments are copied by the launch") {

@@ -4,8 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/virtual_gpu/numbers.h"
-#include "tests/virtual_gpu/warp.h"
+#include "tests/virtual_gpu/lanes.h"
 
 namespace tessera::virtual_gpu {
 namespace {
@@ -14,33 +13,20 @@ constexpr uint32_t kFlush = 8, kSaturate = 16, kRelu = 32, kToInteger = 64;
 
 Rounding rounding_of(const Instruction& i) { return static_cast<Rounding>(i.mode & 7); }
 
-double to_integer(double x, Rounding rounding) {
-  switch (rounding) {
-    case Rounding::kNearest:
-      return std::nearbyint(x);
-    case Rounding::kZero:
-      return std::trunc(x);
-    case Rounding::kDown:
-      return std::floor(x);
-    case Rounding::kUp:
-      return std::ceil(x);
-    case Rounding::kAway:
-      return std::round(x);
-  }
-  return x;
-}
-
 // Types as they are converted from: all floats are exact in f64.
 struct Half {};
 struct Brain {};
 template <typename T>
 auto source(uint64_t bits, const Instruction& i) {
-  if constexpr (std::is_same_v<T, Half>) return widen_half(static_cast<uint16_t>(bits));
-  if constexpr (std::is_same_v<T, Brain>) return widen_bf16(static_cast<uint16_t>(bits));
-  if constexpr (std::is_same_v<T, float>)
+  if constexpr (std::is_same_v<T, Half>) {
+    return widen_half(static_cast<uint16_t>(bits));
+  } else if constexpr (std::is_same_v<T, Brain>) {
+    return widen_bf16(static_cast<uint16_t>(bits));
+  } else if constexpr (std::is_same_v<T, float>) {
     return static_cast<double>(i.mode & kFlush ? flush(float_of(bits)) : float_of(bits));
-  if constexpr (std::is_same_v<T, double>) return double_of(bits);
-  if constexpr (std::is_integral_v<T>) return static_cast<T>(bits);
+  } else {
+    return value_of<T>(bits);
+  }
 }
 
 // Clamps, as the GPU does; NaN becomes 0.
@@ -106,60 +92,37 @@ void convert(Warp& w, const Instruction& i, uint32_t mask) {
   });
 }
 
-template <typename To>
-Handler from(Type type) {
+// pick(x) with x of the host's type.
+template <typename F>
+Handler for_any(Type type, F pick) {
   switch (type) {
-    case Type::kU8:
-    case Type::kB8:
-      return convert<To, uint8_t>;
-    case Type::kU16:
-    case Type::kB16:
-      return convert<To, uint16_t>;
-    case Type::kU32:
-    case Type::kB32:
-      return convert<To, uint32_t>;
-    case Type::kU64:
-    case Type::kB64:
-      return convert<To, uint64_t>;
-    case Type::kS8:
-      return convert<To, int8_t>;
-    case Type::kS16:
-      return convert<To, int16_t>;
-    case Type::kS32:
-      return convert<To, int32_t>;
-    case Type::kS64:
-      return convert<To, int64_t>;
     case Type::kF16:
-      return convert<To, Half>;
+      return pick(Half{});
     case Type::kBf16:
-      return convert<To, Brain>;
+      return pick(Brain{});
     case Type::kF32:
-      return convert<To, float>;
+      return pick(float{});
     case Type::kF64:
-      return convert<To, double>;
+      return pick(double{});
     default:
-      return nullptr;
+      return for_integer(type, pick);
   }
 }
 
-// The frequent cases, without modes.
+// The frequent case, without modes.
 void brain_from_float(Warp& w, const Instruction& i, uint32_t mask) {
   const Row& a = w.row(i.o[1]);
   w.write(i.o[0], mask, [&](int l) { return uint64_t{bf16_of(float_of(a[l]))}; });
 }
 // The first operand becomes the upper half.
-void brain_pair(Warp& w, const Instruction& i, uint32_t mask) {
-  const Row &a = w.row(i.o[1]), &b = w.row(i.o[2]);
-  w.write(i.o[0], mask,
-          [&](int l) { return uint64_t{bf16_of(float_of(a[l]))} << 16 | bf16_of(float_of(b[l])); });
-}
 template <typename To>
 void pair(Warp& w, const Instruction& i, uint32_t mask) {
   const Row &a = w.row(i.o[1]), &b = w.row(i.o[2]);
-  w.write(i.o[0], mask, [&](int l) {
-    return float_from<To>(source<float>(a[l], i), i) << 16 |
-           float_from<To>(source<float>(b[l], i), i);
-  });
+  const auto half = [&](uint64_t bits) -> uint64_t {
+    if (std::is_same_v<To, Brain> && i.mode == 0) return bf16_of(float_of(bits));
+    return float_from<To>(source<float>(bits, i), i);
+  };
+  w.write(i.o[0], mask, [&](int l) { return half(a[l]) << 16 | half(b[l]); });
 }
 
 // 10 bits of mantissa are kept, the others are zero.
@@ -167,37 +130,6 @@ void tensor_float(Warp& w, const Instruction& i, uint32_t mask) {
   const Row& a = w.row(i.o[1]);
   w.write(i.o[0], mask,
           [&](int l) { return uint64_t{narrow(float_of(a[l]), 8, 10, rounding_of(i))} << 13; });
-}
-
-Handler to(Type type, Type source_type) {
-  switch (type) {
-    case Type::kU8:
-      return from<uint8_t>(source_type);
-    case Type::kU16:
-      return from<uint16_t>(source_type);
-    case Type::kU32:
-      return from<uint32_t>(source_type);
-    case Type::kU64:
-      return from<uint64_t>(source_type);
-    case Type::kS8:
-      return from<int8_t>(source_type);
-    case Type::kS16:
-      return from<int16_t>(source_type);
-    case Type::kS32:
-      return from<int32_t>(source_type);
-    case Type::kS64:
-      return from<int64_t>(source_type);
-    case Type::kF16:
-      return from<Half>(source_type);
-    case Type::kBf16:
-      return from<Brain>(source_type);
-    case Type::kF32:
-      return from<float>(source_type);
-    case Type::kF64:
-      return from<double>(source_type);
-    default:
-      return nullptr;
-  }
 }
 
 struct RoundingName {
@@ -222,11 +154,14 @@ Handler convert_of(const Opcode& op, Instruction& i) {
   if (op.has("satfinite")) return nullptr;
   if (argument == Type::kF32) {
     if (result == Type::kTf32) return tensor_float;
-    if (result == Type::kBf16x2) return i.mode ? pair<Brain> : brain_pair;
+    if (result == Type::kBf16x2) return pair<Brain>;
     if (result == Type::kF16x2) return pair<Half>;
     if (result == Type::kBf16 && !i.mode) return brain_from_float;
   }
-  return to(result, argument);
+  return for_any(result, [&](auto to) {
+    return for_any(argument,
+                   [](auto from) -> Handler { return convert<decltype(to), decltype(from)>; });
+  });
 }
 
 template <uint64_t Window, bool ToGeneric>

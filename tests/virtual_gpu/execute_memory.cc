@@ -7,11 +7,14 @@
 
 #include <fmt/format.h>
 
-#include "tests/virtual_gpu/numbers.h"
-#include "tests/virtual_gpu/warp.h"
+#include "tests/virtual_gpu/lanes.h"
 
 namespace tessera::virtual_gpu {
 namespace {
+
+Type unsigned_type(int bytes) {
+  return bytes == 1 ? Type::kU8 : bytes == 2 ? Type::kU16 : bytes == 4 ? Type::kU32 : Type::kU64;
+}
 
 template <typename T>
 void load(Warp& w, const Instruction& i, uint32_t mask) {
@@ -34,7 +37,7 @@ void store(Warp& w, const Instruction& i, uint32_t mask) {
   const Row& addresses = w.row(i.o[0]);
   const int count = i.inputs - 1;
   const auto bytes = static_cast<uint32_t>(sizeof(T)) * static_cast<uint32_t>(count);
-  const Access kind = i.relaxed ? Access::kAtomic : Access::kWrite;
+  const Access kind = i.relaxed ? Access::kRelaxedWrite : Access::kWrite;
   const auto offset = static_cast<uint64_t>(i.offset);
   for_lanes(mask, [&](int lane) {
     std::byte* const to =
@@ -45,35 +48,15 @@ void store(Warp& w, const Instruction& i, uint32_t mask) {
   });
 }
 
-Handler load_of(const Instruction& i) {
-  if (i.outputs > 4 || i.bytes * i.outputs > 16) return nullptr;
-  switch (i.bytes) {
-    case 1:
-      return i.is_signed ? load<int8_t> : load<uint8_t>;
-    case 2:
-      return i.is_signed ? load<int16_t> : load<uint16_t>;
-    case 4:
-      return i.is_signed ? load<int32_t> : load<uint32_t>;
-    case 8:
-      return load<uint64_t>;
-    default:
-      return nullptr;
-  }
+Handler load_of(const Opcode& op, const Instruction& i) {
+  const bool fits = i.outputs <= 4 && i.bytes * i.outputs <= 16;
+  const Type type = is_float(op.type()) ? unsigned_type(i.bytes) : op.type();
+  return fits ? for_integer(type, [](auto x) -> Handler { return load<decltype(x)>; }) : nullptr;
 }
 Handler store_of(const Instruction& i) {
-  if (i.inputs > 5 || i.bytes * (i.inputs - 1) > 16) return nullptr;
-  switch (i.bytes) {
-    case 1:
-      return store<uint8_t>;
-    case 2:
-      return store<uint16_t>;
-    case 4:
-      return store<uint32_t>;
-    case 8:
-      return store<uint64_t>;
-    default:
-      return nullptr;
-  }
+  const bool fits = i.inputs <= 5 && i.bytes * (i.inputs - 1) <= 16;
+  const Type type = unsigned_type(i.bytes);
+  return fits ? for_integer(type, [](auto x) -> Handler { return store<decltype(x)>; }) : nullptr;
 }
 
 enum AtomicOp : uint32_t {
@@ -148,26 +131,9 @@ Handler atomic_of(const Opcode& op, Instruction& i) {
       std::ranges::find_if(kNames, [&](std::string_view part) { return op.has(part); });
   if (name == std::end(kNames)) return nullptr;
   i.mode = static_cast<uint32_t>(name - std::begin(kNames));
-  switch (op.type()) {
-    case Type::kB32:
-    case Type::kU32:
-      return atomic<uint32_t>;
-    case Type::kS32:
-      return atomic<int32_t>;
-    case Type::kB64:
-    case Type::kU64:
-      return atomic<uint64_t>;
-    case Type::kS64:
-      return atomic<int64_t>;
-    case Type::kB16:
-      return atomic<uint16_t>;
-    case Type::kF32:
-      return i.mode == kAdd ? atomic<float> : nullptr;
-    case Type::kF64:
-      return i.mode == kAdd ? atomic<double> : nullptr;
-    default:
-      return nullptr;
-  }
+  if (op.type() == Type::kF32) return i.mode == kAdd ? atomic<float> : nullptr;
+  if (op.type() == Type::kF64) return i.mode == kAdd ? atomic<double> : nullptr;
+  return for_integer(op.type(), [](auto zero) -> Handler { return atomic<decltype(zero)>; });
 }
 
 void copy_bytes(Warp& w, const PendingCopy& copy) {
@@ -196,35 +162,33 @@ void start_copy(Warp& w, const Instruction& i, uint32_t mask) {
     const uint32_t piece = filled ? 1u << std::countr_zero(filled) : 1;
     for (uint32_t k = 0; k < filled; k += piece)
       w.block.access(w, i, lane, Space::kGlobal, source + k, piece, Access::kRead);
+    CopyQueue& queue = w.copies[static_cast<size_t>(lane)];
     PendingCopy copy{static_cast<uint32_t>(row(0)[lane] + static_cast<uint64_t>(i.offset)), source,
-                     bytes, filled};
+                     bytes, filled, queue.groups};
     w.block.access(w, i, lane, Space::kShared, copy.to, bytes, Access::kCopyBegin);
     copy.moved = launch.options.seed && launch.random() % 2;
     if (copy.moved) copy_bytes(w, copy);
-    w.copies[static_cast<size_t>(lane)].open.push_back(copy);
+    queue.copies.push_back(copy);
   });
 }
 
 void commit_copies(Warp& w, const Instruction&, uint32_t mask) {
-  for_lanes(mask, [&](int lane) {
-    CopyQueue& queue = w.copies[static_cast<size_t>(lane)];
-    queue.groups.push_back(std::exchange(queue.open, {}));
-  });
+  for_lanes(mask, [&](int lane) { ++w.copies[static_cast<size_t>(lane)].groups; });
 }
 
 // cp.async.wait_group N: all but the last N groups. wait_all: also what is not in a group.
 void wait_for_copies(Warp& w, const Instruction& i, uint32_t mask) {
-  const size_t kept = i.inputs ? static_cast<size_t>(w.row(i.o[0])[0]) : 0;
+  const uint64_t kept = i.inputs ? w.row(i.o[0])[0] : 0;
   if (i.inputs == 0) commit_copies(w, i, mask);
   for_lanes(mask, [&](int lane) {
-    auto& groups = w.copies[static_cast<size_t>(lane)].groups;
-    while (groups.size() > kept) {
-      for (const PendingCopy& copy : groups.front()) {
-        if (!copy.moved) copy_bytes(w, copy);
-        w.block.access(w, i, lane, Space::kShared, copy.to, copy.bytes, Access::kCopyEnd);
-      }
-      groups.erase(groups.begin());
+    CopyQueue& queue = w.copies[static_cast<size_t>(lane)];
+    const auto running = std::ranges::find_if(
+        queue.copies, [&](const PendingCopy& copy) { return copy.group + kept >= queue.groups; });
+    for (auto copy = queue.copies.begin(); copy != running; ++copy) {
+      if (!copy->moved) copy_bytes(w, *copy);
+      w.block.access(w, i, lane, Space::kShared, copy->to, copy->bytes, Access::kCopyEnd);
     }
+    queue.copies.erase(queue.copies.begin(), running);
   });
 }
 
@@ -292,7 +256,7 @@ Handler memory_handler(const Opcode& op, Instruction& i) {
   }
   for (const std::string_view word : {"volatile", "relaxed", "acquire", "release"})
     i.relaxed |= op.has(word);
-  if (name == "ld" || name == "ldu") return load_of(i);
+  if (name == "ld" || name == "ldu") return load_of(op, i);
   if (name == "st" && i.space != Space::kParameter) return store_of(i);
   return name == "atom" || name == "red" ? atomic_of(op, i) : nullptr;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams captured into graphs: fork and join, replay in random orders, and what is not allowed.
-#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -128,56 +127,57 @@ TEST_CASE("a captured stream that is not joined again is named") {
   REQUIRE(work.capture(&graph, false, false) == CUDA_SUCCESS);  // Both streams can be used again.
 }
 
+struct IllegalCall {
+  std::string name;
+  CUresult (*call)(const ForkJoin& w);
+  CUresult expected;
+  std::string text;
+};
+float pageable = 0;
+const IllegalCall kIllegalCalls[] = {
+    {"synchronize", [](const ForkJoin& w) { return cuStreamSynchronize(w.stream); },
+     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamSynchronize while stream 6 of GPU 0"},
+    {"query", [](const ForkJoin& w) { return cuStreamQuery(w.stream); },
+     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamQuery while"},
+    {"allocate",
+     [](const ForkJoin&) {
+       CUdeviceptr memory = 0;
+       return cuMemAlloc(&memory, 4);
+     },
+     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuMemAlloc while"},
+    {"free", [](const ForkJoin& w) { return cuMemFree(w.a); },
+     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuMemFree while"},
+    {"pageable copy",
+     [](const ForkJoin& w) { return cuMemcpyHtoDAsync(w.a, &pageable, 4, w.stream); },
+     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a copy from pageable memory while"},
+    {"wait of the host",
+     [](const ForkJoin& w) {
+       cuEventRecord(w.fork, w.stream);
+       return cuEventSynchronize(w.fork);
+     },
+     CUDA_ERROR_CAPTURED_EVENT, "cuEventSynchronize of an event"},
+    {"event of before",
+     [](const ForkJoin& w) {
+       cuEventRecord(w.join, w.other);
+       return cuStreamWaitEvent(w.stream, w.join, 0);
+     },
+     CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "waits for an event that is not"},
+    {"another capture",
+     [](const ForkJoin& w) {
+       cuEventRecord(w.fork, w.stream);
+       cuStreamBeginCapture(w.other, CU_STREAM_CAPTURE_MODE_GLOBAL);
+       return cuStreamWaitEvent(w.other, w.fork, 0);
+     },
+     CUDA_ERROR_STREAM_CAPTURE_MERGE, "of another capture"},
+};
+
 TEST_CASE("calls that a capture does not allow end it") {
-  struct Row {
-    std::string name;
-    std::function<CUresult(const TestGpus&, const ForkJoin&)> call;
-    CUresult expected;
-    std::string text;
-  };
-  static float pageable = 0;
-  const auto memory = [] {
-    CUdeviceptr made = 0;
-    return cuMemAlloc(&made, 4);
-  };
-  const Row rows[] = {
-      {"synchronize", [](const auto&, const auto& w) { return cuStreamSynchronize(w.stream); },
-       CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamSynchronize while stream 6 of GPU 0"},
-      {"query", [](const auto&, const auto& w) { return cuStreamQuery(w.stream); },
-       CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamQuery while"},
-      {"allocate", [&](const auto&, const auto&) { return memory(); },
-       CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuMemAlloc while"},
-      {"free", [](const auto&, const auto& w) { return cuMemFree(w.a); },
-       CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuMemFree while"},
-      {"pageable copy",
-       [](const auto&, const auto& w) { return cuMemcpyHtoDAsync(w.a, &pageable, 4, w.stream); },
-       CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a copy from pageable memory while"},
-      {"wait of the host",
-       [](const auto&, const auto& w) {
-         cuEventRecord(w.fork, w.stream);
-         return cuEventSynchronize(w.fork);
-       },
-       CUDA_ERROR_CAPTURED_EVENT, "cuEventSynchronize of an event"},
-      {"event of before",
-       [](const auto&, const auto& w) {
-         cuEventRecord(w.join, w.other);
-         return cuStreamWaitEvent(w.stream, w.join, 0);
-       },
-       CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "waits for an event that is not"},
-      {"another capture",
-       [](const auto&, const auto& w) {
-         cuEventRecord(w.fork, w.stream);
-         cuStreamBeginCapture(w.other, CU_STREAM_CAPTURE_MODE_GLOBAL);
-         return cuStreamWaitEvent(w.other, w.fork, 0);
-       },
-       CUDA_ERROR_STREAM_CAPTURE_MERGE, "of another capture"},
-  };
-  for (const Row& row : rows) {
+  for (const IllegalCall& row : kIllegalCalls) {
     INFO(row.name);
     const TestGpus gpus;
     const ForkJoin work(gpus);
     REQUIRE(cuStreamBeginCapture(work.stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
-    REQUIRE(row.call(gpus, work) == row.expected);
+    REQUIRE(row.call(work) == row.expected);
     REQUIRE_THAT(fault(), Contains(row.text));
     CUgraph graph = nullptr;
     REQUIRE(cuStreamEndCapture(work.stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);

@@ -12,82 +12,61 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-uint64_t special_value(Special special, const Block& block, const Warp& warp, int lane) {
+// In the order of kSpecialNames.
+uint64_t special_value(int special, const Block& block, const Warp& warp, int lane) {
   const Grid& grid = block.launch.grid;
   const auto& size = grid.threads;
-  const uint32_t thread = static_cast<uint32_t>(warp.thread(lane));
-  const uint32_t bit = 1u << lane;
-  switch (special) {
-    case Special::kTidX:
-      return thread % size[0];
-    case Special::kTidY:
-      return thread / size[0] % size[1];
-    case Special::kTidZ:
-      return thread / size[0] / size[1];
-    case Special::kNtidX:
-      return size[0];
-    case Special::kNtidY:
-      return size[1];
-    case Special::kNtidZ:
-      return size[2];
-    case Special::kCtaidX:
-      return block.at[0];
-    case Special::kCtaidY:
-      return block.at[1];
-    case Special::kCtaidZ:
-      return block.at[2];
-    case Special::kNctaidX:
-      return grid.blocks[0];
-    case Special::kNctaidY:
-      return grid.blocks[1];
-    case Special::kNctaidZ:
-      return grid.blocks[2];
-    case Special::kLane:
-      return static_cast<uint64_t>(lane);
-    case Special::kWarp:
-      return static_cast<uint64_t>(warp.index);
-    case Special::kWarps:
-      return block.warps.size();
-    case Special::kMaskEq:
-      return bit;
-    case Special::kMaskLt:
-      return bit - 1;
-    case Special::kMaskLe:
-      return bit | (bit - 1);
-    case Special::kMaskGt:
-      return ~(bit | (bit - 1));
-    case Special::kMaskGe:
-      return ~(bit - 1);
-    case Special::kSharedSize:
-      return grid.dynamic_shared_bytes;
-    case Special::kZero:
-    case Special::kClock:
-      return 0;
-  }
-  return 0;
+  const auto thread = static_cast<uint32_t>(warp.thread(lane));
+  const uint32_t bit = 1u << lane, below = bit - 1;
+  const uint64_t values[] = {thread % size[0],
+                             thread / size[0] % size[1],
+                             thread / size[0] / size[1],
+                             size[0],
+                             size[1],
+                             size[2],
+                             block.at[0],
+                             block.at[1],
+                             block.at[2],
+                             grid.blocks[0],
+                             grid.blocks[1],
+                             grid.blocks[2],
+                             static_cast<uint64_t>(lane),
+                             static_cast<uint64_t>(warp.index),
+                             block.warps.size(),
+                             bit,
+                             below,
+                             bit | below,
+                             ~(bit | below),
+                             ~below,
+                             grid.dynamic_shared_bytes,
+                             0,
+                             0};
+  static_assert(std::size(values) == std::size(kSpecialNames));
+  return values[special];
+}
+
+std::string thread_text(const Block& block, int thread) {
+  const auto& size = block.launch.grid.threads;
+  const auto t = static_cast<uint32_t>(thread);
+  return fmt::format("({}, {}, {})", t % size[0], t / size[0] % size[1], t / size[0] / size[1]);
 }
 
 std::string conflict_text(const Conflict& conflict, const Block& block, Access access) {
+  if (conflict.kind == Conflict::kUnwritten) return "shared memory is read but was never written";
   if (conflict.kind == Conflict::kCopy) {
     return "race: an asynchronous copy (cp.async) to it is in flight; wait for it "
            "(cp.async.wait_group) first";
   }
-  const char* const what = conflict.kind == Conflict::kStore  ? "a store"
-                           : conflict.kind == Conflict::kLoad ? "a load"
-                                                              : "an atomic";
-  const char* const own = access == Access::kRead || access == Access::kRelaxedRead ? "load"
-                          : access == Access::kAtomic                               ? "atomic"
-                                                                                    : "store";
-  if (conflict.other_block)
-    return fmt::format("race: {} is unordered with {} by another block of the launch", own, what);
-  if (conflict.thread < 0)
-    return fmt::format("race: {} is unordered with {} by other threads of the block", own, what);
-  const auto& size = block.launch.grid.threads;
-  const auto thread = static_cast<uint32_t>(conflict.thread);
-  return fmt::format(
-      "race: {} is unordered with {} by thread ({}, {}, {}) of the block; a barrier "
-      "is missing",
-      own, what, thread % size[0], thread / size[0] % size[1], thread / size[0] / size[1]);
+  static constexpr const char* kKinds[] = {"", "a store", "a load", "an atomic"};
+  const std::string pair = fmt::format("race: {} is unordered with {} by ",
+                                       access == Access::kAtomic ? "atomic"
+                                       : reads(access)           ? "load"
+                                                                 : "store",
+                                       kKinds[conflict.kind]);
+  if (conflict.other_block) return pair + "another block of the launch";
+  if (conflict.thread < 0) return pair + "other threads of the block; a barrier is missing";
+  return pair + "thread " + thread_text(block, conflict.thread) +
+         " of the block; a barrier is missing";
 }
 
 template <typename T>
@@ -243,7 +222,7 @@ std::byte* Block::access(const Warp& warp, const Instruction& i, int lane, Space
       if (space != Space::kGlobal) address -= window;
     }
   }
-  if (address % bytes)
+  if (address & (bytes - 1))
     warp.fault(i, lane, fmt::format("misaligned access of {} bytes at 0x{:x}", bytes, address));
   if (space == Space::kShared)
     return access_shared(warp, i, lane, static_cast<uint32_t>(address), bytes, kind);
@@ -254,20 +233,18 @@ std::byte* Block::access(const Warp& warp, const Instruction& i, int lane, Space
 
 std::byte* Block::access_global(const Warp& warp, const Instruction& i, int lane, uint64_t address,
                                 uint32_t bytes, Access kind) {
-  const bool reads = kind != Access::kWrite;
   const GlobalMemory::Part* part = nullptr;
   try {
     part = &launch.global.find(address, bytes);
   } catch (const Fault& f) {
-    warp.fault(i, lane, (kind == Access::kWrite ? "store: " : "load: ") + f.text);
+    warp.fault(i, lane, (reads(kind) ? "load: " : "store: ") + f.text);
   }
   const uint64_t offset = address - part->allocation->address;
   uint8_t* const initialised = part->allocation->initialised.get() + offset;
-  for (uint32_t k = 0; reads && k < bytes; ++k)
-    if (!initialised[k])
-      warp.fault(i, lane,
-                 fmt::format("global memory at 0x{:x} is read but was never written", address + k));
-  if (kind == Access::kWrite) std::memset(initialised, 1, bytes);
+  if (reads(kind) && std::memchr(initialised, 0, bytes))
+    warp.fault(i, lane,
+               fmt::format("global memory at 0x{:x} is read but was never written", address));
+  if (!reads(kind)) std::memset(initialised, 1, bytes);
   if (part->shadow) {
     const Conflict conflict =
         part->shadow->touch(kind, offset, bytes, warp.thread(lane), launch.clocks);
@@ -285,13 +262,9 @@ std::byte* Block::access_shared(const Warp& warp, const Instruction& i, int lane
                fmt::format("{} bytes at shared address {} are out of bounds: the block has "
                            "{} bytes",
                            bytes, address, shared_bytes_));
-  const bool reads =
-      kind == Access::kRead || kind == Access::kAtomic || kind == Access::kRelaxedRead;
-  if (reads && !shared_shadow_.written(address, bytes, launch.clocks))
-    warp.fault(i, lane, fmt::format("shared memory at {} is read but was never written", address));
   const Conflict conflict =
       shared_shadow_.touch(kind, address, bytes, warp.thread(lane), launch.clocks);
-  if (conflict.kind && launch.options.check_races)
+  if (conflict.kind && (launch.options.check_races || conflict.kind == Conflict::kUnwritten))
     warp.fault(
         i, lane,
         fmt::format("{} at shared address {}", conflict_text(conflict, *this, kind), address));

@@ -270,6 +270,8 @@ TEST_CASE("Planted faults: memory") {
   REQUIRE(device.fault("beyond_shared", grid_of(1, 64, 256), y, 0) == "");
   check_fault(device.fault("beyond_shared", grid_of(1, 64, 256), y, 1), "beyond_shared",
               "beyond_shared", "out of bounds");
+  check_fault(device.fault("asserting", grid_of(1, 32), 3), "asserting", "assert", "trap");
+  REQUIRE(device.fault("asserting", grid_of(1, 32), 4) == "");
   check_fault(device.fault("failing", grid_of(1, 32), 3), "failing", "trap", "trap");
   REQUIRE(device.fault("failing", grid_of(1, 32), 4) == "");
   device.options.max_instructions = 100000;

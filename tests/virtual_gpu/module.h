@@ -64,6 +64,7 @@ struct Instruction {
   bool negated = false;        // Of the guard.
   bool negated_input = false;  // Of the last predicate among the inputs.
   bool strict = false;         // Faults if an input is undefined; others pass undefinedness on.
+  bool selects = false;        // selp: only the selected operand must be defined.
   bool is_signed = false;      // Loaded values are sign-extended.
   bool relaxed = false;        // Volatile, relaxed or acquire: no race with atomics.
   uint8_t outputs = 0, inputs = 0, count = 1, bytes = 0;
@@ -110,31 +111,16 @@ struct Location {
   int file = 0, line = 0, outer_file = 0, outer_line = 0;  // Outer: where it was inlined.
 };
 
-enum class Special : uint8_t {
-  kTidX,
-  kTidY,
-  kTidZ,
-  kNtidX,
-  kNtidY,
-  kNtidZ,
-  kCtaidX,
-  kCtaidY,
-  kCtaidZ,
-  kNctaidX,
-  kNctaidY,
-  kNctaidZ,
-  kLane,
-  kWarp,
-  kWarps,
-  kMaskEq,
-  kMaskLt,
-  kMaskLe,
-  kMaskGt,
-  kMaskGe,
-  kSharedSize,
-  kZero,
-  kClock
-};
+// Special registers; those of the clock are read by an instruction of their own.
+inline constexpr std::string_view kSpecialNames[] = {
+    "%tid.x",       "%tid.y",       "%tid.z",
+    "%ntid.x",      "%ntid.y",      "%ntid.z",
+    "%ctaid.x",     "%ctaid.y",     "%ctaid.z",
+    "%nctaid.x",    "%nctaid.y",    "%nctaid.z",
+    "%laneid",      "%warpid",      "%nwarpid",
+    "%lanemask_eq", "%lanemask_lt", "%lanemask_le",
+    "%lanemask_gt", "%lanemask_ge", "%dynamic_smem_size",
+    "%smid",        "%gridid"};
 
 struct Variable {  // Of a module, in global or constant memory.
   std::string name;
@@ -154,8 +140,8 @@ struct Kernel {
   std::vector<Instruction> code;
   std::vector<uint64_t> constants;
   std::vector<Fixup> fixups;
-  std::vector<std::pair<Special, Operand>> specials;
-  std::vector<std::vector<int>> tables;  // Targets of indirect branches.
+  std::vector<std::pair<int, Operand>> specials;  // Index of kSpecialNames.
+  std::vector<std::vector<int>> tables;           // Targets of indirect branches.
   std::vector<Location> locations;
   std::vector<std::string> texts;
   int rows = 0;  // Of registers.

@@ -4,9 +4,7 @@
 #include <algorithm>
 
 namespace tessera::virtual_gpu {
-namespace {
-
-double rounded(double x, Rounding rounding) {
+double to_integer(double x, Rounding rounding) {
   switch (rounding) {
     case Rounding::kNearest:
       return std::nearbyint(x);
@@ -22,8 +20,6 @@ double rounded(double x, Rounding rounding) {
   return x;
 }
 
-}  // namespace
-
 uint32_t narrow(double x, int exponent_bits, int mantissa_bits, Rounding rounding) {
   const uint32_t sign = std::signbit(x) ? 1u << (exponent_bits + mantissa_bits) : 0;
   const uint32_t infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
@@ -32,7 +28,7 @@ uint32_t narrow(double x, int exponent_bits, int mantissa_bits, Rounding roundin
   const int bias = (1 << (exponent_bits - 1)) - 1;
   // The exponent of the last place; denormal numbers share that of the smallest normal one.
   const int exponent = x == 0 ? 1 - bias : std::max(std::ilogb(x), 1 - bias);
-  const double places = std::fabs(rounded(std::ldexp(x, mantissa_bits - exponent), rounding));
+  const double places = std::fabs(to_integer(std::ldexp(x, mantissa_bits - exponent), rounding));
   const double value = std::ldexp(places, exponent - mantissa_bits);
   if (value >= std::ldexp(1.0, bias + 1)) {
     const bool to_largest = rounding == Rounding::kZero || (rounding == Rounding::kDown && !sign) ||

@@ -56,6 +56,7 @@ inline float directed(double x, Rounding rounding) {
   return up && below ? std::nextafter(nearest, INFINITY) : nearest;
 }
 
+double to_integer(double x, Rounding rounding);
 // Rounds to a float of 1 + exponent + mantissa bits (f16: 5 + 10, bf16: 8 + 7, f32: 8 + 23).
 uint32_t narrow(double x, int exponent_bits, int mantissa_bits, Rounding rounding);
 double widen_half(uint16_t bits);

@@ -10,34 +10,6 @@
 namespace tessera::virtual_gpu {
 namespace {
 
-struct SpecialName {
-  std::string_view name;
-  Special special;
-};
-constexpr SpecialName kSpecials[] = {{"%tid.x", Special::kTidX},
-                                     {"%tid.y", Special::kTidY},
-                                     {"%tid.z", Special::kTidZ},
-                                     {"%ntid.x", Special::kNtidX},
-                                     {"%ntid.y", Special::kNtidY},
-                                     {"%ntid.z", Special::kNtidZ},
-                                     {"%ctaid.x", Special::kCtaidX},
-                                     {"%ctaid.y", Special::kCtaidY},
-                                     {"%ctaid.z", Special::kCtaidZ},
-                                     {"%nctaid.x", Special::kNctaidX},
-                                     {"%nctaid.y", Special::kNctaidY},
-                                     {"%nctaid.z", Special::kNctaidZ},
-                                     {"%laneid", Special::kLane},
-                                     {"%warpid", Special::kWarp},
-                                     {"%nwarpid", Special::kWarps},
-                                     {"%lanemask_eq", Special::kMaskEq},
-                                     {"%lanemask_lt", Special::kMaskLt},
-                                     {"%lanemask_le", Special::kMaskLe},
-                                     {"%lanemask_gt", Special::kMaskGt},
-                                     {"%lanemask_ge", Special::kMaskGe},
-                                     {"%dynamic_smem_size", Special::kSharedSize},
-                                     {"%smid", Special::kZero},
-                                     {"%gridid", Special::kZero}};
-
 constexpr int kMaxCalls = 16;  // Nested; functions that call themselves are not copied for ever.
 
 }  // namespace
@@ -274,28 +246,34 @@ void KernelParser::statement(std::string_view text) {
   const std::string_view rest = trim(text.substr(end));
   if (op.name() == "bra") return jump(guard, rest);
   if (op.name() == "ret" && calls_ > 0) return jump(guard, "return");
-  if (op.name() == "call") return call(rest, guard.guard, guard.negated);
+  const bool asserts = op.name() == "call" && rest.find("__assertfail") != rest.npos;
+  if (op.name() == "call" && !asserts) return call(rest, guard.guard, guard.negated);
+  Instruction i = asserts ? decode(Opcode("trap"), {}) : instruction(op, rest);
+  i.guard = guard.guard;
+  i.negated = guard.negated;
+  emit(i);
+}
+
+Instruction KernelParser::instruction(const Opcode& op, std::string_view operands) {
   Instruction i;
   if (op.name() == "brx") {
-    const auto operands = split(rest, ',');
+    const auto parts = split(operands, ',');
+    const Symbol* const table = find(parts[1]);
+    if (!table) throw Fault{fmt::format("PTX: no branch targets {}", parts[1])};
     i.flow = Flow::kTable;
-    i.o[0] = operand(operands[0], nullptr);
-    const Symbol* const table = find(operands[1]);
-    if (!table) throw Fault{fmt::format("PTX: no branch targets {}", operands[1])};
+    i.o[0] = operand(parts[0], nullptr);
     i.target = static_cast<int32_t>(table->value);
   } else if (op.name() == "ret" || op.name() == "exit") {
     i.flow = Flow::kExit;
   } else {
     std::vector<Argument> arguments;
-    const bool clock = rest.find("%clock") != rest.npos || rest.find("%globaltimer") != rest.npos;
-    for (const std::string_view part : split(rest, ',')) {
+    const bool clock =
+        operands.find("%clock") != operands.npos || operands.find("%globaltimer") != operands.npos;
+    for (const std::string_view part : split(operands, ','))
       if (!clock || arguments.empty()) arguments.push_back(argument(part));
-    }
     i = decode(clock ? Opcode("clock") : op, arguments);
   }
-  i.guard = guard.guard;
-  i.negated = guard.negated;
-  emit(i);
+  return i;
 }
 
 // Copies the function's body: its parameters are other names of the caller's, and `ret` is a jump.
@@ -359,11 +337,12 @@ Operand KernelParser::fixup(int variable) {
 }
 
 Operand KernelParser::special(std::string_view name) {
-  const auto* const row = std::ranges::find(kSpecials, name, &SpecialName::name);
-  if (row == std::end(kSpecials)) throw Fault{fmt::format("PTX: unknown register {}", name)};
-  const auto [found, fresh] = specials_.try_emplace(row->special, kernel_.rows);
-  if (fresh) kernel_.specials.emplace_back(row->special, kernel_.rows++);
-  return found->second;
+  const auto* const found = std::ranges::find(kSpecialNames, name);
+  if (found == std::end(kSpecialNames)) throw Fault{fmt::format("PTX: unknown register {}", name)};
+  const auto index = static_cast<int>(found - std::begin(kSpecialNames));
+  const auto [special, fresh] = specials_.try_emplace(index, kernel_.rows);
+  if (fresh) kernel_.specials.emplace_back(index, kernel_.rows++);
+  return special->second;
 }
 
 Operand KernelParser::operand(std::string_view name, Space* space) {

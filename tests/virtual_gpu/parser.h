@@ -74,6 +74,7 @@ class KernelParser {
   void declare(std::string_view statement);
   void declare_registers(std::string_view statement);
   void statement(std::string_view text);
+  Instruction instruction(const Opcode& op, std::string_view operands);
   void set_location(std::string_view directive);
   void call(std::string_view operands, Operand guard, bool negated);
   void emit(Instruction instruction);
@@ -93,7 +94,7 @@ class KernelParser {
   Kernel kernel_;
   std::vector<Scope> scopes_;
   std::map<uint64_t, Operand> constants_;
-  std::map<Special, Operand> specials_;
+  std::map<int, Operand> specials_;
   int text_number_ = 0;
   int calls_ = 0;  // Depth.
 };

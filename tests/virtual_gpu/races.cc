@@ -88,13 +88,7 @@ Shadow::Shadow(uint64_t bytes, bool across_blocks)
 Shadow::Page& Shadow::page(uint64_t offset, uint32_t bytes) {
   auto& page = pages_[offset / kPage];
   if (!page) {
-    if (spare_.empty()) {
-      page = std::make_unique<Page>();
-    } else {
-      page = std::move(spare_.back());
-      spare_.pop_back();
-    }
-    page->shift = 2;
+    page = std::make_unique<Page>();
     page->cells.assign(kPage >> 2, Cell{});
   }
   if ((offset | bytes) & ((1u << page->shift) - 1))
@@ -115,46 +109,34 @@ Conflict Shadow::touch(Access access, uint64_t offset, uint32_t bytes, int threa
                        const Clocks& clocks) {
   Page& part = page(offset, bytes);
   const uint32_t own = tag_of(clocks.now(), static_cast<uint32_t>(thread));
-  const bool writes = access != Access::kRead && access != Access::kRelaxedRead;
-  const bool exempt = access == Access::kAtomic || access == Access::kRelaxedRead;
+  const bool only_reads = reads(access) && access != Access::kAtomic;
+  const bool exempt = access == Access::kAtomic || access == Access::kRelaxedRead ||
+                      access == Access::kRelaxedWrite;
+  const auto earlier_block = [&](uint32_t tag) { return tag >> kWhoBits < clocks.block_begin(); };
+  const auto races = [&](uint32_t tag) {
+    if (tag == own || access == Access::kCopyEnd) return false;
+    if (exempt && (tag & kWhoMask) == kAtomics) return false;
+    return earlier_block(tag) ? across_blocks_ && tag != 0 : unordered(tag, thread, clocks);
+  };
+  const uint32_t fresh = exempt                         ? tag_of(clocks.now(), kAtomics)
+                         : access == Access::kCopyBegin ? tag_of(clocks.now(), kCopying)
+                                                        : own;
   Cell* cell = &part.cells[offset % kPage >> part.shift];
   Cell* const end = cell + (bytes >> part.shift);
-  const auto earlier_block = [&](uint32_t tag) {
-    return tag != 0 && tag >> kWhoBits < clocks.block_begin();
-  };
-  const auto races = [&](uint32_t tag) {
-    if (tag >> kWhoBits < clocks.block_begin()) return across_blocks_ && tag != 0;
-    return unordered(tag, thread, clocks);
-  };
   for (; cell != end; ++cell) {
     const uint32_t writer = cell->writer, reader = cell->reader;
-    if (writer != own && access != Access::kCopyEnd && races(writer) &&
-        !(exempt && (writer & kWhoMask) == kAtomics))
-      return conflict_with(writer, Conflict::kStore, clocks);
-    if (writes && reader != own && races(reader) && !(exempt && (reader & kWhoMask) == kAtomics) &&
-        access != Access::kCopyEnd)
-      return conflict_with(reader, Conflict::kLoad, clocks);
-    if (access == Access::kAtomic) {
-      cell->writer = tag_of(clocks.now(), kAtomics);
-    } else if (access == Access::kCopyBegin) {
-      cell->writer = tag_of(clocks.now(), kCopying);
-    } else if (writes) {
-      cell->writer = own;
-    } else if (access == Access::kRelaxedRead) {
-      cell->reader = tag_of(clocks.now(), kAtomics);
-    } else if (reader != own && !(across_blocks_ && earlier_block(reader))) {
+    if (!across_blocks_ && reads(access) && earlier_block(writer)) return {Conflict::kUnwritten};
+    if (races(writer)) return conflict_with(writer, Conflict::kStore, clocks);
+    if (!only_reads) {
+      if (races(reader)) return conflict_with(reader, Conflict::kLoad, clocks);
+      cell->writer = fresh;
+    } else if (exempt) {
+      cell->reader = fresh;
+    } else if (reader != own && !(across_blocks_ && reader && earlier_block(reader))) {
       cell->reader = merged_reader(reader, thread, clocks);
     }
   }
   return {};
-}
-
-bool Shadow::written(uint64_t offset, uint32_t bytes, const Clocks& clocks) {
-  const Page& part = page(offset, bytes);
-  const Cell* cell = &part.cells[offset % kPage >> part.shift];
-  const Cell* const end = cell + (bytes >> part.shift);
-  return std::all_of(cell, end,
-                     [&](const Cell& c) { return c.writer >> kWhoBits >= clocks.block_begin(); });
 }
 
 void Shadow::renumber(uint32_t block_begin) {
@@ -188,11 +170,6 @@ void Shadow::log(uint64_t address, AccessLog& log) const {
       if (cell.reader || (cell.writer & kWhoMask) == kAtomics) add(log.reads, begin, end);
     }
   }
-}
-
-void Shadow::reset() {
-  for (auto& page : pages_)
-    if (page) spare_.push_back(std::move(page));
 }
 
 }  // namespace tessera::virtual_gpu

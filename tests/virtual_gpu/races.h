@@ -39,10 +39,19 @@ class Clocks {
   std::array<std::array<uint32_t, kMaxWarps>, kMaxWarps> ordered_{};
 };
 
-enum class Access : uint8_t { kRead, kWrite, kAtomic, kRelaxedRead, kCopyBegin, kCopyEnd };
+enum class Access : uint8_t {
+  kRead,
+  kRelaxedRead,
+  kAtomic,
+  kWrite,
+  kRelaxedWrite,
+  kCopyBegin,
+  kCopyEnd
+};
+inline bool reads(Access access) { return access <= Access::kAtomic; }
 
 struct Conflict {
-  enum Kind : uint8_t { kNone, kStore, kLoad, kAtomic, kCopy } kind = kNone;
+  enum Kind : uint8_t { kNone, kStore, kLoad, kAtomic, kCopy, kUnwritten } kind = kNone;
   bool other_block = false;
   int thread = -1;  // -1: several.
 };
@@ -52,15 +61,12 @@ class Shadow {
  public:
   // `across_blocks`: accesses of earlier blocks count (global memory).
   Shadow(uint64_t bytes, bool across_blocks);
-  // Aligned to its size, which is a power of 2 of at most 16.
+  // Aligned to its size, which is a power of 2 of at most 16. kUnwritten: a read of shared memory
+  // that the block did not write.
   Conflict touch(Access access, uint64_t offset, uint32_t bytes, int thread, const Clocks& clocks);
-  // Whether this block wrote all of it (shared memory).
-  bool written(uint64_t offset, uint32_t bytes, const Clocks& clocks);
   void renumber(uint32_t block_begin);
   // What was read and written, in addresses.
   void log(uint64_t address, AccessLog& log) const;
-  // Forgets all; keeps the memory.
-  void reset();
 
  private:
   struct Cell {
@@ -76,7 +82,6 @@ class Shadow {
 
   bool across_blocks_;
   std::vector<std::unique_ptr<Page>> pages_;
-  std::vector<std::unique_ptr<Page>> spare_;
 };
 
 }  // namespace tessera::virtual_gpu

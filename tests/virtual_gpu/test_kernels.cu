@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels for the tests of the virtual GPU: correct ones, and the same with planted faults. A
 // comment "fault: NAME" marks the line that a fault must name.
+#include <cassert>
 #include <cstdint>
 
 #include <cuda_bf16.h>
@@ -174,7 +175,8 @@ KERNEL votes(const int* x, int* y) {
   const uint32_t same = __match_any_sync(0xffffffff, x[threadIdx.x]);
   const int sum = __reduce_add_sync(0xffffffff, x[threadIdx.x]);
   int* const out = y + 6 * threadIdx.x;
-  out[0] = count, out[1] = all != 0, out[2] = any != 0, out[3] = ballot, out[4] = same, out[5] = sum;
+  out[0] = count, out[1] = all != 0, out[2] = any != 0;
+  out[3] = ballot, out[4] = same, out[5] = sum;
 }
 
 // Faults.
@@ -230,6 +232,9 @@ KERNEL beyond_shared(float* y, int k) {
 KERNEL endless(volatile int* flag) {
   while (*flag == 0) {  // fault: endless
   }
+}
+KERNEL asserting(int x) {
+  assert(x != 3);  // fault: assert
 }
 KERNEL failing(int x) {
   if (x == 3) __trap();  // fault: trap

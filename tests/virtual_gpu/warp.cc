@@ -81,10 +81,19 @@ uint32_t Warp::guard(const Instruction& i, uint32_t mask) const {
   return (i.negated ? ~predicate(i.guard) : predicate(i.guard)) & mask;
 }
 
+// The lanes in which the predicate and the operand that it selects are defined: compilers compute
+// the other one speculatively.
+uint32_t Warp::defined_selection(const Instruction& i) const {
+  const auto lanes = [&](Operand o) { return o >= 0 ? defined[o] : kAllLanes; };
+  const uint32_t p = predicate(i.o[3]);
+  return lanes(i.o[3]) & ((p & lanes(i.o[1])) | (~p & lanes(i.o[2])));
+}
+
 void Warp::execute(const Instruction& i, uint32_t mask) {
   uint32_t valid = kAllLanes;
   for (int k = i.outputs; k < i.outputs + i.inputs; ++k)
     if (i.o[k] >= 0) valid &= defined[i.o[k]];
+  if (i.selects) valid = defined_selection(i);
   if (i.strict && (mask & ~valid))
     fault(i, std::countr_zero(mask & ~valid), "an uninitialised register is used");
   i.run(*this, i, mask);
@@ -162,11 +171,7 @@ void Warp::transfer(size_t number, const Instruction& i, uint32_t active) {
 
 void Warp::end_lanes(const Instruction& i, uint32_t mask) {
   for_lanes(mask, [&](int lane) {
-    const auto& queue = copies[static_cast<size_t>(lane)];
-    const bool pending =
-        !queue.open.empty() ||
-        std::ranges::any_of(queue.groups, [](const auto& g) { return !g.empty(); });
-    if (pending)
+    if (!copies[static_cast<size_t>(lane)].copies.empty())
       fault(i, lane, "ends with asynchronous copies (cp.async) that it did not wait for");
   });
   lanes &= ~mask;

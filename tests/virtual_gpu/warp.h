@@ -43,11 +43,12 @@ struct Fragment {
 struct PendingCopy {
   uint64_t to = 0, from = 0;
   uint32_t bytes = 0, filled = 0;  // The first `filled` are copied, the others zeroed.
+  uint64_t group = 0;              // How many groups were committed before it.
   bool moved = false;              // Already, though nobody may look.
 };
 struct CopyQueue {  // Of one thread.
-  std::vector<PendingCopy> open;
-  std::vector<std::vector<PendingCopy>> groups;
+  std::vector<PendingCopy> copies;
+  uint64_t groups = 0;  // Committed.
 };
 
 class Warp {
@@ -104,6 +105,7 @@ class Warp {
   void insert(Fragment fragment);
   void check_blocked() const;
   uint32_t guard(const Instruction& i, uint32_t mask) const;
+  uint32_t defined_selection(const Instruction& i) const;
 
   uint32_t present_ = 0;  // Lanes at the start.
 };
@@ -169,7 +171,6 @@ class Block {
   std::byte* shared_bytes(uint64_t address) { return shared_.get() + address; }
   void arrive(Warp& warp, const Instruction& i, uint32_t id, uint32_t expected, bool waits,
               uint32_t votes);
-  void finish_copy(const Warp& warp, const Instruction& i, int lane, const PendingCopy& copy);
   std::string position() const;
 
   Launch& launch;
