@@ -78,6 +78,7 @@ Task copy_to_host(State& s, const Stream& stream, std::byte* to, CUdeviceptr fro
     return AccessLog{{{from, from + bytes}}, {}};
   };
   Task task{Task::Kind::kCopy, fmt::format("a copy of {} bytes to the host", bytes)};
+  task.bytes_to_host = bytes;
   if (const auto memory = pinned_at(s, to)) {
     task.host = {HostBytes::Use::kWrite, to, bytes, memory};
     task.run = [read, host = task.host](uint64_t) {

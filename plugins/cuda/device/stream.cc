@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/device/stream.h"
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <vector>
@@ -38,23 +40,18 @@ class CudaEvent final : public Event {
 // Page-locked host memory, from which copies run beside the host's work.
 class PinnedBuffer {
  public:
-  PinnedBuffer(Context& context, size_t bytes) : context_(&context), bytes_(bytes) {
+  PinnedBuffer(Context& context, size_t bytes) : context_(context), bytes_(bytes) {
     context.check(context.driver().cuMemHostAlloc(&memory_, bytes, 0),
                   "allocating page-locked host memory");
   }
-  ~PinnedBuffer() {
-    if (memory_ != nullptr) context_->driver().cuMemFreeHost(memory_);
-  }
-  PinnedBuffer(PinnedBuffer&& other) noexcept
-      : context_(other.context_),
-        memory_(std::exchange(other.memory_, nullptr)),
-        bytes_(other.bytes_) {}
-  PinnedBuffer& operator=(PinnedBuffer&&) = delete;
+  ~PinnedBuffer() { context_.driver().cuMemFreeHost(memory_); }
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
   void* data() const { return memory_; }
   size_t bytes() const { return bytes_; }
 
  private:
-  Context* context_;
+  Context& context_;
   void* memory_ = nullptr;
   size_t bytes_;
 };
@@ -117,6 +114,8 @@ class CudaStream final : public Stream {
     });
     launches_ = 0;
     note_progress(0);
+    for (std::unique_ptr<PinnedBuffer>& buffer : staged_)
+      if (buffer->bytes() <= kLongestKept) free_.push_back(std::move(buffer));
     staged_.clear();
     for (const Timing& timing : timings_) {
       timing.time->begin_ns = clock_ns(*timing.begin);
@@ -157,8 +156,17 @@ class CudaStream final : public Stream {
     *static_cast<volatile uint32_t*>(progress_.data()) = launches;
   }
 
+  // Buffers of batches are kept for later copies, since allocating page-locked memory is slow;
+  // those of weights are not.
+  static constexpr size_t kLongestKept = 16 << 20;
   void* stage(std::span<const std::byte> bytes) {
-    const PinnedBuffer& buffer = staged_.emplace_back(context_, bytes.size());
+    auto fits = std::find_if(free_.begin(), free_.end(),
+                             [&](const auto& buffer) { return buffer->bytes() >= bytes.size(); });
+    if (fits == free_.end())
+      fits = free_.insert(free_.end(),
+                          std::make_unique<PinnedBuffer>(context_, std::bit_ceil(bytes.size())));
+    const PinnedBuffer& buffer = *staged_.emplace_back(std::move(*fits));
+    free_.erase(fits);
     std::memcpy(buffer.data(), bytes.data(), bytes.size());
     return buffer.data();
   }
@@ -190,9 +198,10 @@ class CudaStream final : public Stream {
 
   Context& context_;
   CUstream stream_ = nullptr;
-  PinnedBuffer progress_;             // Launches since the last synchronize(): how many are done,
-  int64_t launches_ = 0;              // and how many were enqueued.
-  std::vector<PinnedBuffer> staged_;  // Since the last synchronize().
+  PinnedBuffer progress_;  // Launches since the last synchronize(): how many are done,
+  int64_t launches_ = 0;   // and how many were enqueued.
+  std::vector<std::unique_ptr<PinnedBuffer>> staged_;  // Since the last synchronize().
+  std::vector<std::unique_ptr<PinnedBuffer>> free_;
   std::vector<Timing> timings_;
   std::unique_ptr<CudaEvent> base_;  // Of the timings: at base_ns_ of the host's clock.
   int64_t base_ns_ = 0;

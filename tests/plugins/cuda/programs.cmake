@@ -15,7 +15,7 @@ endif()
 if(TARGET test_plugins_cuda)
   target_sources(test_plugins_cuda PRIVATE $<TARGET_OBJECTS:plugins_cuda>)
   target_link_libraries(test_plugins_cuda PRIVATE plugins_cuda)
-  add_dependencies(test_plugins_cuda tessera_cuda runexp)
+  add_dependencies(test_plugins_cuda tessera_cuda runexp experiment_quickstart)
   set_property(TEST test_plugins_cuda PROPERTY ENVIRONMENT
                "TESSERA_CUDA_DRIVER=${CMAKE_BINARY_DIR}/lib/virtual_gpu/libcuda.so.1")
 endif()
