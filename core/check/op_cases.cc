@@ -239,7 +239,8 @@ std::map<const OpDef*, std::string> ops_without_cases() {
           {&kAllToAllOp, lowering},
           {&kPermuteOp, lowering},
           {&kMaskToOwnerOp, lowering},
-          {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/passes"}};
+          {&kFusedOp, "made by the fusion pass of elementwise ops with cases; tests/core/passes"},
+          {&kFusedProductOp, "made by the fusion pass of products; tests/core/passes"}};
 }
 
 std::string type_with(std::string_view type, std::string_view dtype) {

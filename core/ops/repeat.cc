@@ -77,6 +77,8 @@ void add_outputs(Graph& body, const std::vector<Tensor>& tensors, std::string_vi
 
 const Op kRepeatOp{{.name = "repeat", .op_class = OpClass::kLoop, .infer = infer_repeat}};
 const Op kFusedOp{{.name = "fused", .op_class = OpClass::kElementwise, .infer = infer_fused}};
+const Op kFusedProductOp{
+    {.name = "fused_product", .op_class = OpClass::kContraction, .infer = infer_fused}};
 
 RepeatResult repeat(std::string_view axis, int64_t count, std::vector<Tensor> carries,
                     std::vector<Tensor> stacked,

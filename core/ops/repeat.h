@@ -46,6 +46,8 @@ extern const Op kRepeatOp;
 // A group of elementwise nodes that run as one loop; its body is the group. Never traced: the
 // fusion pass makes it.
 extern const Op kFusedOp;
+// An einsum and elementwise nodes on its result (core/passes/local_passes.h). Never traced.
+extern const Op kFusedProductOp;
 
 bool is_repeat(const Node& node);
 

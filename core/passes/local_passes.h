@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes over the lowered graph of one device, in the order of compilation: dead code elimination
-// and common subexpression elimination (simplify.cc), fusion of elementwise nodes (fuse.cc), and
-// the order of nodes (schedule.cc).
+// and common subexpression elimination (simplify.cc), fusion of elementwise nodes with
+// products (fuse_products.cc) and with each other (fuse.cc), and the order of nodes (schedule.cc).
 #pragma once
 
 #include "core/graph/graph.h"
@@ -27,6 +27,19 @@ Graph cse(const Graph& graph);
 // axes or have them in another order. Every output has the axes of the iteration space in the same
 // order; values with fewer axes come from generators and inputs.
 Graph fuse(const Graph& lowered);
+
+// Moves what is done to each element of a matrix product into the node of the product, for backends
+// that apply it before they store the product (the epilogue of a GEMM library). Before fuse(). Nodes
+// are not moved to another phase. Loop bodies are treated separately.
+//
+// The body of a `fused_product` node is an einsum, then, each at most once and in this order:
+//   cast from bf16 to f32                 the sums are stored as they are
+//   add of a bias                         with the axes of a row of the matrix
+//   gelu_tanh, silu                       of which the operand may be a second result
+//   or their gradients                    with the product as dy
+//   or add of an array like the product   a sum of gradients, a residual
+// Operands and results of the node are those of the body, as in `fused`.
+Graph fuse_products(const Graph& lowered);
 
 // The traced order with two changes that save memory. Updates run as soon as they can, so that
 // gradients are freed early; inexpensive nodes that read only persistent values (casts of weights,

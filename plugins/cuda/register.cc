@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registers the device kind "cuda" when the plugin is loaded.
-#include "core/runtime/comm/cpu_communicator.h"
 #include "core/runtime/executor/device_kinds.h"
+#include "plugins/cuda/communicator/cuda_communicator.h"
 #include "plugins/cuda/device/device.h"
 
 namespace tessera::cuda {
 namespace {
 
 const bool kRegistered = [] {
-  register_device_kind("cuda", {make_cuda_devices, make_cpu_communicator, cpu_collective_needs});
+  register_device_kind("cuda", {make_cuda_devices, make_cuda_communicator, cuda_collective_needs});
   return true;
 }();
 

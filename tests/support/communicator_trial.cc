@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "core/backend/cpu/stream.h"
+#include "core/backend/reference/array.h"
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/runtime/comm/cpu_communicator.h"
@@ -193,6 +195,67 @@ std::vector<std::vector<double>> whole_operands(const CommunicatorTrial& trial) 
       values.push_back(static_cast<double>((device * 37 + i * 11) % 29 - 14));
   }
   return operands;
+}
+
+std::vector<std::vector<double>> random_operands(const CommunicatorTrial& trial) {
+  std::vector<std::vector<double>> operands = whole_operands(trial);
+  uint64_t number = 0;
+  for (std::vector<double>& values : operands)
+    for (double& value : values)
+      value = static_cast<double>(++number * 2654435761u % 100003) / 50000.0 - 1.0;
+  return operands;
+}
+
+std::vector<Bytes> encoded_operands(DType dtype, const std::vector<std::vector<double>>& arrays) {
+  std::vector<Bytes> all;
+  for (const std::vector<double>& values : arrays) {
+    Bytes& bytes = all.emplace_back(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
+    encode_values(dtype, values, bytes.data());
+  }
+  return all;
+}
+
+std::vector<CommunicatorTrial> collective_trials(const Mesh& mesh,
+                                                 const std::vector<std::string>& axes,
+                                                 DType dtype) {
+  const int64_t k = mesh.size_along(axes);
+  const auto type = [&](std::vector<Axis> sizes) { return make_type(dtype, std::move(sizes)); };
+  const Type wide = type({{"x", 3}, {"y", 2 * k}, {"z", 5}});
+  std::vector<CommunicatorTrial> trials;
+  for (const char* axis : {"x", "y", "z"})
+    trials.push_back({mesh,
+                      axes,
+                      "all_gather",
+                      type({{"x", 3}, {"y", 2}, {"z", 5}}),
+                      {{"axis", std::string(axis)}}});
+  trials.push_back({mesh, axes, "reduce_scatter", wide, {{"axis", std::string("y")}}});
+  trials.push_back(
+      {mesh, axes, "reduce_scatter", type({{"x", k}, {"y", 7}}), {{"axis", std::string("x")}}});
+  for (const int64_t elements : {0, 1, 5, 1023}) {
+    for (const char* reduction : {"sum", "max"}) {
+      for (const bool in_place : {false, true})
+        trials.push_back({mesh,
+                          axes,
+                          "all_reduce",
+                          type({{"x", elements}}),
+                          {{"reduction", std::string(reduction)}},
+                          1,
+                          in_place});
+    }
+  }
+  const auto exchange = [&](const char* split, const char* concat) {
+    trials.push_back({mesh,
+                      axes,
+                      "all_to_all",
+                      type({{"u", 2}, {"x", 2 * k}, {"v", 3}, {"y", 3 * k}, {"w", 2}}),
+                      {{"split_axis", std::string(split)}, {"concat_axis", std::string(concat)}}});
+  };
+  for (const auto& [split, concat] : std::map<const char*, const char*>{{"x", "y"}, {"y", "x"}})
+    exchange(split, concat);
+  exchange("x", "v");
+  exchange("y", "u");
+  for (const int64_t shift : {0, 1, -1}) trials.push_back({mesh, axes, "permute", wide, {}, shift});
+  return trials;
 }
 
 }  // namespace tessera

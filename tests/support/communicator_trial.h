@@ -56,5 +56,13 @@ std::vector<std::vector<double>> expected_results(const CommunicatorTrial& trial
 
 // Small integers, different on each device, whose sums are exact in every dtype.
 std::vector<std::vector<double>> whole_operands(const CommunicatorTrial& trial);
+// Fractions in [-1, 1], whose sums are rounded.
+std::vector<std::vector<double>> random_operands(const CommunicatorTrial& trial);
+
+std::vector<Bytes> encoded_operands(DType dtype, const std::vector<std::vector<double>>& arrays);
+
+// Each kind of collective, on arrays with odd sizes.
+std::vector<CommunicatorTrial> collective_trials(const Mesh& mesh,
+                                                 const std::vector<std::string>& axes, DType dtype);
 
 }  // namespace tessera

@@ -22,24 +22,52 @@ namespace {
 
 using Values = std::vector<double>;
 
-// Memory with an arena's alignment, followed by guard bytes.
+// Memory of a device between guard bytes.
 class Memory {
  public:
-  explicit Memory(int64_t bytes)
-      : bytes_(bytes), memory_(static_cast<size_t>(bytes) + 128, std::byte{0x5a}) {}
-  std::byte* data() {
-    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
-    return memory_.data() + (64 - address % 64) % 64;
+  // Begins `offset` bytes behind a multiple of 64.
+  Memory(Device& device, Stream& stream, int64_t bytes, int64_t offset)
+      : device_(device),
+        stream_(stream),
+        bytes_(bytes),
+        before_(kGuardBytes + offset),
+        allocated_(before_ + bytes + kGuardBytes),
+        memory_(device.allocate(allocated_)) {
+    stream_.copy_from_host(
+        memory_, std::vector<std::byte>(static_cast<size_t>(allocated_), std::byte{0x5a}));
   }
-  bool guard_whole() {
-    const std::byte* end = data() + bytes_;
-    return std::all_of(end, std::as_const(memory_).data() + memory_.size(),
-                       [](std::byte byte) { return byte == std::byte{0x5a}; });
+  ~Memory() { device_.release(memory_, allocated_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  DeviceAddress address() const { return memory_ + before_; }
+  void encode(DType dtype, const Values& values) {
+    std::vector<std::byte> bytes(static_cast<size_t>(bytes_));
+    encode_values(dtype, values, bytes.data());
+    stream_.copy_from_host(address(), bytes);
+  }
+  Values decode(const Type& type) const { return decode_values(type, all().data() + before_); }
+  bool guards_whole() const {
+    const std::vector<std::byte> bytes = all();
+    const auto guard = [](std::byte byte) { return byte == std::byte{0x5a}; };
+    return std::all_of(bytes.begin(), bytes.begin() + before_, guard) &&
+           std::all_of(bytes.begin() + before_ + bytes_, bytes.end(), guard);
   }
 
  private:
-  int64_t bytes_;
-  std::vector<std::byte> memory_;
+  static constexpr int64_t kGuardBytes = 128;
+
+  std::vector<std::byte> all() const {
+    std::vector<std::byte> bytes(static_cast<size_t>(allocated_));
+    stream_.copy_to_host(bytes, memory_);
+    stream_.synchronize();
+    return bytes;
+  }
+
+  Device& device_;
+  Stream& stream_;
+  int64_t bytes_, before_, allocated_;
+  DeviceAddress memory_;
 };
 
 Values drawn(const Type& type, const KernelCheck& check, std::mt19937_64& random) {
@@ -48,9 +76,9 @@ Values drawn(const Type& type, const KernelCheck& check, std::mt19937_64& random
   std::uniform_int_distribution<int64_t> integer(0, check.max_integer - 1);
   for (double& value : values)
     value = is_floating(type.dtype) ? normal(random) : static_cast<double>(integer(random));
-  Memory memory(type.bytes());  // The round trip rounds to the dtype.
-  encode_values(type.dtype, values, memory.data());
-  return decode_values(type, memory.data());
+  std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
+  encode_values(type.dtype, values, bytes.data());  // The round trip rounds to the dtype.
+  return decode_values(type, bytes.data());
 }
 
 std::string value_name(ValueId id) { return fmt::format("value {}", id); }
@@ -75,62 +103,90 @@ std::string mismatch(const Node& node, size_t result, const Type& type, const Va
 // allows it.
 class NodeRun {
  public:
-  NodeRun(const Graph& graph, const Node& node, Device& device,
-          const std::map<std::string, ReferenceArray>& values, bool in_place)
-      : kernel_(device.prepare(graph, node)), scratch_(kernel_->scratch_bytes()) {
+  NodeRun(const Graph& graph, const Node& node, Device& device, Stream& stream,
+          const std::map<std::string, ReferenceArray>& values, int64_t offset, bool in_place)
+      : stream_(stream),
+        kernel_(device.prepare(graph, node)),
+        scratch_(device, stream, kernel_->scratch_bytes(), 0) {
+    const auto operand = [&](const Type& type) {
+      const int64_t begin = offset * dtype_bytes(type.dtype);
+      return std::make_unique<Memory>(device, stream, type.bytes(), begin);
+    };
     for (const ValueId id : node.inputs) {
-      inputs_.emplace_back(graph.type(id).bytes());
-      encode_values(graph.type(id).dtype, values.at(value_name(id)).values, inputs_.back().data());
-      input_pointers_.push_back(inputs_.back().data());
+      inputs_.push_back(operand(graph.type(id)));
+      inputs_.back()->encode(graph.type(id).dtype, values.at(value_name(id)).values);
     }
     std::vector<bool> taken(node.inputs.size(), false);
     for (size_t o = 0; o < node.outputs.size(); ++o) {
-      outputs_.emplace_back(graph.type(node.outputs[o]).bytes());
-      std::byte* out = outputs_.back().data();
+      outputs_.push_back(operand(graph.type(node.outputs[o])));
+      results_.push_back(outputs_.back().get());
       for (size_t i = 0; in_place && i < node.inputs.size(); ++i) {
         if (taken[i] || !kernel_->may_overwrite(static_cast<int64_t>(o), static_cast<int64_t>(i)))
           continue;
         taken[i] = shared_ = true;
-        out = inputs_[i].data();
+        results_.back() = inputs_[i].get();
         break;
       }
-      output_pointers_.push_back(out);
     }
+    stream.synchronize();  // Memory may be released without a run.
   }
 
   bool shared() const { return shared_; }
-  void run() { host_kernel(*kernel_).run({input_pointers_, output_pointers_, scratch_.data()}); }
-  const std::byte* output(size_t i) const { return output_pointers_[i]; }
-  bool guards_whole() {
-    const auto whole = [](Memory& memory) { return memory.guard_whole(); };
-    return scratch_.guard_whole() && std::all_of(outputs_.begin(), outputs_.end(), whole) &&
+  void run() {
+    std::vector<DeviceAddress> inputs, outputs;
+    for (const auto& each : inputs_) inputs.push_back(each->address());
+    for (const Memory* each : results_) outputs.push_back(each->address());
+    stream_.launch(*kernel_, {inputs, outputs, scratch_.address()});
+    stream_.synchronize();
+  }
+  std::vector<Values> results(const Graph& graph, const Node& node) const {
+    std::vector<Values> values;
+    for (size_t i = 0; i < results_.size(); ++i)
+      values.push_back(results_[i]->decode(graph.type(node.outputs[i])));
+    return values;
+  }
+  bool guards_whole() const {
+    const auto whole = [](const std::unique_ptr<Memory>& memory) { return memory->guards_whole(); };
+    return scratch_.guards_whole() && std::all_of(outputs_.begin(), outputs_.end(), whole) &&
            std::all_of(inputs_.begin(), inputs_.end(), whole);
   }
 
  private:
+  Stream& stream_;
   std::unique_ptr<Kernel> kernel_;
   Memory scratch_;
-  std::vector<Memory> inputs_, outputs_;
-  std::vector<const std::byte*> input_pointers_;
-  std::vector<std::byte*> output_pointers_;
+  std::vector<std::unique_ptr<Memory>> inputs_, outputs_;
+  std::vector<const Memory*> results_;  // Outputs, or the inputs that they overwrite.
   bool shared_ = false;
 };
 
-std::string node_mismatch(const Graph& graph, const Node& node, Device& device,
+// NaN equals NaN.
+bool same_numbers(const std::vector<Values>& a, const std::vector<Values>& b) {
+  const auto same = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+  return std::ranges::equal(
+      a, b, [&](const Values& x, const Values& y) { return std::ranges::equal(x, y, same); });
+}
+
+std::string node_mismatch(const Graph& graph, const Node& node, Device& device, Stream& stream,
                           const std::map<std::string, ReferenceArray>& values,
                           const KernelCheck& check) {
   for (const bool in_place : {false, true}) {
-    NodeRun run(graph, node, device, values, in_place);
+    NodeRun run(graph, node, device, stream, values, check.offset, in_place);
     if (in_place && !run.shared()) continue;
     run.run();
     if (!run.guards_whole()) return fmt::format("{} wrote past a buffer", node.op->name);
+    const std::vector<Values> results = run.results(graph, node);
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const Type& type = graph.type(node.outputs[o]);
       const Values& expected = values.at(value_name(node.outputs[o])).values;
-      const Values got = decode_values(type, run.output(o));
+      const Values& got = results[o];
       const std::string problem = mismatch(node, o, type, got, expected, check);
       if (!problem.empty()) return problem + (in_place ? " (in place)" : "");
     }
+    if (run.shared()) continue;
+    run.run();
+    if (!same_numbers(results, run.results(graph, node)))
+      return fmt::format("{} has other results when it runs again", node.op->name);
   }
   return "";
 }
@@ -158,10 +214,13 @@ std::string kernel_mismatch(const Graph& graph, const KernelCheck& check) {
   for (const ValueId id : graph.values().ids()) watched.add_output(value_name(id), id);
   const std::map<std::string, ReferenceArray> values = evaluate(watched, inputs);
 
-  const std::unique_ptr<Device> device = make_cpu_device(check.threads);
+  const std::unique_ptr<Device> cpu =
+      check.device == nullptr ? make_cpu_device(check.threads) : nullptr;
+  Device& device = check.device == nullptr ? *cpu : *check.device;
+  const std::unique_ptr<Stream> stream = device.make_stream(StreamUse::kCompute);
   for (const Node& node : graph.nodes()) {
     if (node.op->decomposition == nullptr && node.op->name != "random_uniform") continue;
-    const std::string problem = node_mismatch(graph, node, *device, values, check);
+    const std::string problem = node_mismatch(graph, node, device, *stream, values, check);
     if (!problem.empty()) return problem;
   }
   return "";

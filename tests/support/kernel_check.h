@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the CPU kernel of every composite node of a trace and compares the results with the
+// Runs the kernel of every composite node of a trace and compares the results with the
 // reference interpreter, which runs the decomposition in double precision.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/backend/backend.h"
 #include "core/graph/graph.h"
 
 namespace tessera {
@@ -17,7 +18,9 @@ struct KernelCheck {
   int64_t max_integer = 1;       // Integers are drawn from [0, max_integer).
   double spread = 1.0;           // Standard deviation of floating inputs.
   std::map<std::string, std::vector<double>> given;  // Inputs with fixed values, by name.
+  Device* device = nullptr;                          // Null: a CPU device with so many threads.
   int threads = 2;
+  int64_t offset = 0;  // Elements from a multiple of 64 bytes to each operand, as of a view.
 };
 
 // Traces `node`'s gradient. The cotangent is a new graph input "dy" with the type of the first
@@ -25,7 +28,8 @@ struct KernelCheck {
 std::vector<Tensor> traced_gradient(Graph& graph, const Node& node);
 
 // Returns "" or the first mismatch: op, result, element and both values. Inputs are drawn at random
-// and rounded to their dtypes. In-place execution is checked too where the kernel allows it.
+// and rounded to their dtypes. In-place execution is checked too where the kernel allows it, and
+// that a second run gives the same bits.
 std::string kernel_mismatch(const Graph& graph, const KernelCheck& check = {});
 
 }  // namespace tessera

@@ -77,6 +77,7 @@ void State::restart() {
   config.gpus = environment("TESSERA_VIRTUAL_GPUS", standard.gpus);
   config.memory = environment("TESSERA_VIRTUAL_GPU_MEMORY", standard.memory);
   config.seed = environment("TESSERA_VIRTUAL_GPU_SEED", standard.seed);
+  config.peer_access = environment("TESSERA_VIRTUAL_GPU_PEER_ACCESS", standard.peer_access);
   config.capability = environment("TESSERA_VIRTUAL_GPU_CAPABILITY", standard.capability);
   config.cuda_version = environment("TESSERA_VIRTUAL_GPU_CUDA_VERSION", standard.cuda_version);
   const char* const plan = std::getenv("TESSERA_VIRTUAL_GPU_FAULT");

@@ -31,6 +31,7 @@ namespace tessera::virtual_gpu {
 // From the environment: TESSERA_VIRTUAL_GPUS, and TESSERA_VIRTUAL_GPU_MEMORY and so on.
 struct Config {
   uint64_t gpus = 4, memory = 80ull << 30, seed = 1, capability = 90, cuda_version = 13000;
+  uint64_t peer_access = 1;  // 0: no GPU can read the memory of another.
 };
 
 // TESSERA_VIRTUAL_GPU_FAULT=kind:n makes the n-th operation of a kind fail, once:

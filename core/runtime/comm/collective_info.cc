@@ -130,6 +130,12 @@ CollectiveInfo read_collective(const Graph& graph, const Node& node) {
   return info;
 }
 
+void require_same_collective(int64_t device, const CollectiveInfo& info, int64_t other_device,
+                             const CollectiveInfo& other) {
+  CHECK(other.signature == info.signature, "device {} runs {}, device {} runs {}", device,
+        info.signature, other_device, other.signature);
+}
+
 GroupTopology::GroupTopology(const std::vector<int64_t>& group, int64_t device,
                              int64_t devices_per_process) {
   std::vector<Member> members;

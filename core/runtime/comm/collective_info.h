@@ -59,6 +59,10 @@ struct CollectiveInfo {
 
 CollectiveInfo read_collective(const Graph& graph, const Node& node);
 
+// CHECKs that two devices that have met run the same collective.
+void require_same_collective(int64_t device, const CollectiveInfo& info, int64_t other_device,
+                             const CollectiveInfo& other);
+
 // A device of a collective's group.
 struct Member {
   int64_t device = 0;

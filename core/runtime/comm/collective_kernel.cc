@@ -48,36 +48,11 @@ const PeerBuffers& CollectiveKernel::buffers_of(const Member& local) const {
 }
 
 void CollectiveKernel::check_same_collective() const {
-  for (const Member& member : topology_.local()) {
-    const CollectiveInfo& other = *buffers_of(member).info;
-    CHECK(other.signature == info_->signature, "device {} runs {}, device {} runs {}", device_,
-          info_->signature, member.device, other.signature);
-  }
+  for (const Member& member : topology_.local())
+    require_same_collective(device_, *info_, member.device, *buffers_of(member).info);
 }
 
-void CollectiveKernel::barrier() {
-  const auto own = static_cast<int>(topology_.self().position);
-  const Rendezvous::Phase phase = rendezvous_->arrive(own);
-  deadline_.resume();
-  Rendezvous::Outcome outcome = rendezvous_->wait(phase, deadline_.next_poll());
-  while (outcome == Rendezvous::Outcome::kTimedOut && !deadline_.poll()) {
-    if (deadline_.nearly_expired()) communicator_.exchange_positions();
-    outcome = rendezvous_->wait(phase, deadline_.next_poll());
-  }
-  switch (outcome) {
-    case Rendezvous::Outcome::kComplete:
-      return;
-    case Rendezvous::Outcome::kStopped:
-      communicator_.fail_stopped();
-    case Rendezvous::Outcome::kTimedOut:
-      break;
-  }
-  std::vector<int64_t> missing;
-  for (const Member& member : topology_.local())
-    if (rendezvous_->arrivals(static_cast<int>(member.position)) < rendezvous_->arrivals(own))
-      missing.push_back(member.device);
-  communicator_.fail_timed_out(device_, missing, deadline_);
-}
+void CollectiveKernel::barrier() { communicator_.barrier(*rendezvous_, topology_, deadline_); }
 
 void CollectiveKernel::count_copied(const Member& local, int64_t bytes) {
   if (local.device != device_) communicator_.count_sent(local.device, bytes);

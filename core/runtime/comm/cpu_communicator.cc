@@ -144,6 +144,31 @@ int64_t CpuCommunicator::bytes_sent(int64_t device) const {
   return progress(device).sent.load(std::memory_order_relaxed);
 }
 
+void CpuCommunicator::barrier(Rendezvous& rendezvous, const GroupTopology& topology,
+                              WaitDeadline& deadline) {
+  const auto own = static_cast<int>(topology.self().position);
+  const Rendezvous::Phase phase = rendezvous.arrive(own);
+  deadline.resume();
+  Rendezvous::Outcome outcome = rendezvous.wait(phase, deadline.next_poll());
+  while (outcome == Rendezvous::Outcome::kTimedOut && !deadline.poll()) {
+    if (deadline.nearly_expired()) exchange_positions();
+    outcome = rendezvous.wait(phase, deadline.next_poll());
+  }
+  switch (outcome) {
+    case Rendezvous::Outcome::kComplete:
+      return;
+    case Rendezvous::Outcome::kStopped:
+      fail_stopped();
+    case Rendezvous::Outcome::kTimedOut:
+      break;
+  }
+  std::vector<int64_t> missing;
+  for (const Member& member : topology.local())
+    if (rendezvous.arrivals(static_cast<int>(member.position)) < rendezvous.arrivals(own))
+      missing.push_back(member.device);
+  fail_timed_out(topology.self().device, missing, deadline);
+}
+
 void CpuCommunicator::stop(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (is_stopped()) return;

@@ -87,6 +87,9 @@ class CpuCommunicator final : public Communicator {
   // In its current collective a local device has been waiting for a message from device `other`.
   void note_waiting(int64_t device, int64_t other);
   void count_sent(int64_t device, int64_t bytes);
+  // One barrier of the local members of a group. Error if the run was stopped or the timeout has
+  // passed.
+  void barrier(Rendezvous& rendezvous, const GroupTopology& topology, WaitDeadline& deadline);
   [[noreturn]] void fail_stopped() const;
   // Sends the positions of this process's devices to the other processes and posts receives of
   // theirs, for the report of a collective that has nearly timed out. Only the first call does so.

@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/region.h"
 #include "core/graph/verify.h"
+#include "core/ops/repeat.h"
 #include "core/passes/local_passes.h"
 #include "core/passes/spmd/lower.h"
 #include "core/runtime/executor/device_executor.h"
@@ -55,6 +56,9 @@ constexpr bool kAlwaysVerify = true;
 // Of several devices, on_stage gets the graph of one.
 enum class Stages { kShown, kSilent };
 
+// Whether matrix products take what follows them, which not every backend can run.
+enum class Products { kAlone, kFused };
+
 void end_stage(std::string_view name, const Graph& graph, const Mesh& mesh,
                const CompileOptions& options, Stages stages = Stages::kShown) {
   if (options.verify_passes || kAlwaysVerify) verify(graph, mesh, name);
@@ -72,10 +76,11 @@ Graph compile_shared(const Graph& traced, const CompileOptions& options,
 
 // The other passes, for one device of the mesh.
 Graph compile_for_device(const Graph& rematerialized, const CompileOptions& options, int64_t device,
-                         Stages stages) {
+                         Stages stages, Products products) {
   const Mesh local;  // Lowered graphs have local types.
   Graph graph = lower(rematerialized, options.mesh, device);
   end_stage("lower", graph, local, options, stages);
+  if (products == Products::kFused) graph = fuse_products(graph);
   graph = fuse(graph);
   end_stage("fuse", graph, local, options, stages);
   graph = schedule(graph);
@@ -316,8 +321,11 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
   impl.check_mesh(options.mesh);
   Program program;
   const Graph shared = compile_shared(traced, options, program.saved);
+  const Products products =
+      impl.parts[0]->device().has_kernel(kFusedProductOp) ? Products::kFused : Products::kAlone;
   // The first device's graph is compiled by the caller's thread, whose errors have context.
-  Graph first = compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown);
+  Graph first =
+      compile_for_device(shared, options, impl.parts[0]->number(), Stages::kShown, products);
   program.plan = plan_memory(std::move(first), impl.parts[0]->facts(), impl.persistent,
                              options.communication.value_or(impl.usual_communication()));
   program.graphs.resize(impl.parts.size());
@@ -326,7 +334,7 @@ int Executor::add_program(const Graph& traced, const CompileOptions& options) {
     impl.on_all([&](const DeviceExecutor& part, size_t i) {
       if (i == 0) return;
       program.graphs[i] = std::make_shared<const Graph>(
-          compile_for_device(shared, options, part.number(), Stages::kSilent));
+          compile_for_device(shared, options, part.number(), Stages::kSilent, products));
     });
   }
   for (const Placement& input : program.plan.inputs)

@@ -32,7 +32,9 @@ Context::Context(int ordinal) : driver_(load_driver()), ordinal_(ordinal) {
 
 Context::~Context() {
   if (context_ == nullptr) return;
-  if (driver_.cuCtxSetCurrent(context_) == CUDA_SUCCESS)
+  const bool usable = driver_.cuCtxSetCurrent(context_) == CUDA_SUCCESS;
+  parts_.clear();
+  if (usable)
     for (const auto& [key, module] : modules_) driver_.cuModuleUnload(module);
   driver_.cuDevicePrimaryCtxRelease(device_);
 }

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <typeindex>
 
 #include "plugins/cuda/device/driver.h"
 
@@ -53,6 +55,16 @@ class Context {
   Function compiled_function(const std::string& key, const std::string& ptx,
                              std::string_view name);
 
+  // What lives as long as the context, such as a library's handle on this GPU: one object of each
+  // type, made as T(context) at the first call. Any thread.
+  template <typename T>
+  T& part() {
+    const std::lock_guard lock(parts_mutex_);
+    std::shared_ptr<void>& part = parts_[typeid(T)];
+    if (!part) part = std::make_shared<T>(*this);
+    return *static_cast<T*>(part.get());
+  }
+
  private:
   Function load(const std::string& key, const void* image, std::string_view name);
 
@@ -64,6 +76,8 @@ class Context {
   int capability_ = 0, multiprocessors_ = 0;
   std::mutex mutex_;  // Of what follows.
   std::map<std::string, CUmodule, std::less<>> modules_;
+  std::recursive_mutex parts_mutex_;  // A part may use another.
+  std::map<std::type_index, std::shared_ptr<void>> parts_;
 };
 
 // For a loop over `items` in steps of the grid: a thread an item, up to a few waves of blocks.

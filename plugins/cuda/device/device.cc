@@ -26,9 +26,9 @@ class CudaDevice final : public Device {
   Context& context() { return context_; }
   std::string_view kind() const override { return "cuda"; }
   std::string description() const override {
-    return fmt::format("cuda: GPU {}, {}, compute capability {}.{}", context_.ordinal(),
+    return fmt::format("cuda: GPU {}, {}, compute capability {}.{}{}", context_.ordinal(),
                        context_.name(), context_.compute_capability() / 10,
-                       context_.compute_capability() % 10);
+                       context_.compute_capability() % 10, description_of_libraries(context_));
   }
   double peak_flops(DType dtype) const override {
     const double hertz = 1e3 * context_.attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);

@@ -24,7 +24,22 @@ std::vector<Family>& families() {
   return *instance;
 }
 
+std::vector<std::string (*)(Context&)>& descriptions() {
+  static auto* instance = new std::vector<std::string (*)(Context&)>;
+  return *instance;
+}
+
 }  // namespace
+
+DescriptionRegistrar::DescriptionRegistrar(std::string (*describe)(Context&)) {
+  descriptions().push_back(describe);
+}
+
+std::string description_of_libraries(Context& context) {
+  std::string text;
+  for (const auto describe : descriptions()) text += ", " + describe(context);
+  return text;
+}
 
 KernelRegistrar::KernelRegistrar(std::initializer_list<const OpDef*> ops, KernelFactory factory) {
   for (const OpDef* op : ops) kernels()[op] = factory;

@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <string>
 
 #include "core/backend/backend.h"
 #include "core/graph/graph.h"
@@ -31,6 +32,12 @@ struct KernelRegistrar {
   // Every op of which `serves` is true and that has no kernel of its own.
   KernelRegistrar(bool (*serves)(const OpDef& op), KernelFactory factory);
 };
+
+// What kernels add to the description of a device, such as which library they call.
+struct DescriptionRegistrar {
+  explicit DescriptionRegistrar(std::string (*describe)(Context& context));
+};
+std::string description_of_libraries(Context& context);  // ", matrix products by …", or empty.
 
 // Null if no kernel is registered.
 KernelFactory find_kernel(const OpDef& op);

@@ -34,7 +34,7 @@ class PermutationKernel final : public CudaKernel {
         op_(*node.op),
         bytes_(dtype_bytes(graph.type(node.outputs[0]).dtype)),
         rectangle_(context),
-        strided_(context, "data_movement", "copy_strided_b") {
+        runs_(context) {
     const Type &x = graph.type(node.inputs[0]), &y = graph.type(node.outputs[0]);
     space_ = collapse(sizes_of(y), {strides_in(x, y.axes), strides_in(y, y.axes)});
     if (space_.elements() == 0 || space_.sizes.size() <= 1) return;
@@ -54,26 +54,11 @@ class PermutationKernel final : public CudaKernel {
     if (space_.sizes.size() <= 1)
       return rectangle_.copy(stream, from, to, space_.elements() * bytes_);
     if (!in_runs()) return enqueue_transpose(stream, from, to);
-    enqueue_runs(stream, from, to);
+    runs_.enqueue(stream, op_, space_, bytes_, from, to);
   }
 
  private:
   bool in_runs() const { return space_.operands[0].back() == 1; }
-
-  void enqueue_runs(CUstream stream, DeviceAddress from, DeviceAddress to) const {
-    const int64_t access =
-        widest_access({length_of(from), length_of(to), space_.sizes.back() * bytes_});
-    // All strides but the last are multiples of the run, in both buffers.
-    IterationSpace units = space_;
-    units.sizes.back() /= access / bytes_;
-    for (Strides& strides : units.operands)
-      for (size_t d = 0; d + 1 < strides.size(); ++d) strides[d] /= access / bytes_;
-    const StridedCopy p{.from = pointer_as<const void>(from),
-                        .to = pointer_as<void>(to),
-                        .units = units.elements(),
-                        .space = strided<2>(units, op_)};
-    launch(context_, stream, strided_.of(access), elementwise_shape(context_, p.units), p);
-  }
 
   // Dimension `d` is contiguous in the operand, the last one in the result.
   void plan_transpose() {
@@ -113,7 +98,7 @@ class PermutationKernel final : public CudaKernel {
   int64_t bytes_;         // Of an element.
   IterationSpace space_;  // Operand 0: read; operand 1: written.
   RectangleCopy rectangle_;
-  AccessFunctions strided_;
+  RunCopy runs_;
   Function elements_, vectors_;  // Of a transpose.
   Transpose transpose_ = {};
   IterationSpace planes_;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "plugins/cuda/kernels/data_movement.h"
 
 namespace tessera::cuda {
 namespace {
@@ -56,6 +57,24 @@ StridedSpace<operands> strided(const IterationSpace& space, const OpDef& op) {
 }
 template StridedSpace<1> strided(const IterationSpace&, const OpDef&);
 template StridedSpace<2> strided(const IterationSpace&, const OpDef&);
+
+void RunCopy::enqueue(CUstream stream, const OpDef& op, const IterationSpace& space,
+                      int64_t element_bytes, DeviceAddress from, DeviceAddress to) const {
+  int64_t access =
+      widest_access({length_of(from), length_of(to), space.sizes.back() * element_bytes});
+  for (const Strides& strides : space.operands)
+    for (size_t d = 0; d + 1 < strides.size(); ++d)
+      access = widest_access({access, strides[d] * element_bytes});
+  IterationSpace units = space;
+  units.sizes.back() /= access / element_bytes;
+  for (Strides& strides : units.operands)
+    for (size_t d = 0; d + 1 < strides.size(); ++d) strides[d] /= access / element_bytes;
+  const StridedCopy p{.from = pointer_as<const void>(from),
+                      .to = pointer_as<void>(to),
+                      .units = units.elements(),
+                      .space = strided<2>(units, op)};
+  launch(context_, stream, functions_.of(access), elementwise_shape(context_, p.units), p);
+}
 
 void RectangleCopy::enqueue(CUstream stream, std::span<const ByteRectangle> rectangles) const {
   while (!rectangles.empty()) {

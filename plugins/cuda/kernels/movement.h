@@ -34,6 +34,22 @@ StridedSpace<operands> strided(const IterationSpace& space, const OpDef& op);
 extern template StridedSpace<1> strided(const IterationSpace&, const OpDef&);
 extern template StridedSpace<2> strided(const IterationSpace&, const OpDef&);
 
+// Copies runs of consecutive elements between strided arrays.
+class RunCopy {
+ public:
+  explicit RunCopy(Context& context)
+      : context_(context), functions_(context, "data_movement", "copy_strided_b") {}
+
+  // space.operands[0] are the strides of `from` in elements, [1] those of `to`; the last dimension
+  // is consecutive in both. Error naming `op` if the space has too many dimensions.
+  void enqueue(CUstream stream, const OpDef& op, const IterationSpace& space, int64_t element_bytes,
+               DeviceAddress from, DeviceAddress to) const;
+
+ private:
+  Context& context_;
+  AccessFunctions functions_;
+};
+
 // Rows of bytes, copied or filled.
 struct ByteRectangle {
   DeviceAddress from = {};  // Null: filled with `pattern`, an element repeated.

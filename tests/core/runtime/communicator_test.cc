@@ -4,8 +4,6 @@
 #include "core/runtime/comm/communicator.h"
 
 #include <algorithm>
-#include <cstring>
-#include <map>
 
 #include "core/backend/reference/array.h"
 #include "core/base/random.h"
@@ -17,64 +15,12 @@
 namespace tessera {
 namespace {
 
-std::vector<Bytes> encoded(DType dtype, const std::vector<std::vector<double>>& arrays) {
-  std::vector<Bytes> all;
-  for (const std::vector<double>& values : arrays) {
-    Bytes& bytes = all.emplace_back(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
-    encode_values(dtype, values, bytes.data());
-  }
-  return all;
-}
-
 void check_values(const CommunicatorTrial& trial, int processes) {
   INFO(trial.text() << ", " << processes << " processes");
   const auto communicators = make_communicators(trial.mesh.num_devices(), processes);
   const auto operands = whole_operands(trial);
-  const auto results = run_trial(trial, communicators, encoded(trial.in.dtype, operands));
-  REQUIRE(results == encoded(trial.in.dtype, expected_results(trial, operands)));
-}
-
-// Each kind of collective, on arrays with odd sizes.
-std::vector<CommunicatorTrial> trials(const Mesh& mesh, const std::vector<std::string>& axes,
-                                      DType dtype) {
-  const int64_t k = mesh.size_along(axes);
-  const auto type = [&](std::vector<Axis> sizes) { return make_type(dtype, std::move(sizes)); };
-  const Type wide = type({{"x", 3}, {"y", 2 * k}, {"z", 5}});
-  std::vector<CommunicatorTrial> trials;
-  for (const char* axis : {"x", "y", "z"})
-    trials.push_back({mesh,
-                      axes,
-                      "all_gather",
-                      type({{"x", 3}, {"y", 2}, {"z", 5}}),
-                      {{"axis", std::string(axis)}}});
-  trials.push_back({mesh, axes, "reduce_scatter", wide, {{"axis", std::string("y")}}});
-  trials.push_back(
-      {mesh, axes, "reduce_scatter", type({{"x", k}, {"y", 7}}), {{"axis", std::string("x")}}});
-  for (const int64_t elements : {0, 1, 5, 1023}) {
-    for (const char* reduction : {"sum", "max"}) {
-      for (const bool in_place : {false, true})
-        trials.push_back({mesh,
-                          axes,
-                          "all_reduce",
-                          type({{"x", elements}}),
-                          {{"reduction", std::string(reduction)}},
-                          1,
-                          in_place});
-    }
-  }
-  const auto exchange = [&](const char* split, const char* concat) {
-    trials.push_back({mesh,
-                      axes,
-                      "all_to_all",
-                      type({{"u", 2}, {"x", 2 * k}, {"v", 3}, {"y", 3 * k}, {"w", 2}}),
-                      {{"split_axis", std::string(split)}, {"concat_axis", std::string(concat)}}});
-  };
-  for (const auto& [split, concat] : std::map<const char*, const char*>{{"x", "y"}, {"y", "x"}})
-    exchange(split, concat);
-  exchange("x", "v");
-  exchange("y", "u");
-  for (const int64_t shift : {0, 1, -1}) trials.push_back({mesh, axes, "permute", wide, {}, shift});
-  return trials;
+  const auto results = run_trial(trial, communicators, encoded_operands(trial.in.dtype, operands));
+  REQUIRE(results == encoded_operands(trial.in.dtype, expected_results(trial, operands)));
 }
 
 TEST_CASE("collectives match their definitions for every distribution of devices over processes") {
@@ -83,11 +29,11 @@ TEST_CASE("collectives match their definitions for every distribution of devices
       {"a"}, {"c"}, {"c", "a"}, {"a", "b", "c"}, {"b", "c", "a"}};
   for (const int processes : {1, 2, 8})
     for (const auto& axes : over_even)
-      for (const CommunicatorTrial& trial : trials(even, axes, DType::kF32))
+      for (const CommunicatorTrial& trial : collective_trials(even, axes, DType::kF32))
         check_values(trial, processes);
   for (const int processes : {2, 3})  // Groups with more devices in one process than in another.
     for (const auto& axes : std::vector<std::vector<std::string>>{{"a"}, {"b"}, {"b", "a"}})
-      for (const CommunicatorTrial& trial : trials(uneven, axes, DType::kF32))
+      for (const CommunicatorTrial& trial : collective_trials(uneven, axes, DType::kF32))
         check_values(trial, processes);
 }
 
@@ -95,7 +41,7 @@ TEST_CASE("collectives support every dtype that can be sent between devices") {
   const Mesh mesh({{"a", 4}});
   for (const DType dtype : {DType::kF64, DType::kBF16, DType::kI32})
     for (const int processes : {1, 2})
-      for (const CommunicatorTrial& trial : trials(mesh, {"a"}, dtype))
+      for (const CommunicatorTrial& trial : collective_trials(mesh, {"a"}, dtype))
         check_values(trial, processes);
 }
 
@@ -119,20 +65,11 @@ TEST_CASE("arrays larger than scratch are sent in pieces") {
                2);
 }
 
-std::vector<std::vector<double>> random_operands(const CommunicatorTrial& trial) {
-  std::vector<std::vector<double>> operands = whole_operands(trial);
-  uint64_t number = 0;
-  for (std::vector<double>& values : operands)
-    for (double& value : values)
-      value = static_cast<double>(++number * 2654435761u % 100003) / 50000.0 - 1.0;
-  return operands;
-}
-
 TEST_CASE("sums are bitwise reproducible and, in f32, independent of the number of processes") {
   const Mesh mesh({{"a", 2}, {"b", 4}});
   for (const auto& axes : std::vector<std::vector<std::string>>{{"b"}, {"a", "b"}, {"b", "a"}}) {
     const CommunicatorTrial trial{mesh, axes, "all_reduce", parse_type("f32[\"x=3001\"]")};
-    const auto operands = encoded(DType::kF32, random_operands(trial));
+    const auto operands = encoded_operands(DType::kF32, random_operands(trial));
     const auto once = run_trial(trial, make_communicators(8, 1), operands);
     for (const int processes : {1, 2, 4, 8})
       REQUIRE(run_trial(trial, make_communicators(8, processes), operands) == once);
@@ -144,7 +81,7 @@ TEST_CASE("bf16 is summed in f32 and rounded once") {
   // Added one by one in bf16, the terms would be lost by rounding.
   std::vector<std::vector<double>> operands(8, {0.5});
   operands[0] = {256.0};
-  const auto results = run_trial(trial, make_communicators(8, 1), encoded(DType::kBF16, operands));
+  const auto results = run_trial(trial, make_communicators(8, 1), encoded_operands(DType::kBF16, operands));
   REQUIRE(decode_values(trial.in, results[0].data())[0] == 260.0);  // 259.5, rounded to even.
 }
 
@@ -152,11 +89,11 @@ TEST_CASE("each device sends as many bytes as collective_bytes predicts") {
   const Mesh mesh({{"a", 2}, {"b", 4}});
   for (const int processes : {1, 2, 4, 8}) {
     for (const auto& axes : std::vector<std::vector<std::string>>{{"a"}, {"b"}, {"b", "a"}}) {
-      for (CommunicatorTrial trial : trials(mesh, axes, DType::kF32)) {
+      for (CommunicatorTrial trial : collective_trials(mesh, axes, DType::kF32)) {
         if (trial.op == "all_reduce") trial.in = parse_type("f32[\"x=64\"]");
         INFO(trial.text() << ", " << processes << " processes");
         const auto communicators = make_communicators(8, processes);
-        run_trial(trial, communicators, encoded(DType::kF32, whole_operands(trial)));
+        run_trial(trial, communicators, encoded_operands(DType::kF32, whole_operands(trial)));
         for (const auto& communicator : communicators) {
           for (int64_t i = 0; i < communicator->local_devices(); ++i) {
             const int64_t device = communicator->first_device() + i;
@@ -173,11 +110,11 @@ TEST_CASE("each device sends as many bytes as collective_bytes predicts") {
 TEST_CASE("parts of unequal size do not change the total number of bytes sent") {
   const Mesh mesh({{"a", 2}, {"b", 3}});
   for (const int processes : {1, 2, 3, 6}) {
-    for (const CommunicatorTrial& trial : trials(mesh, {"b", "a"}, DType::kF32)) {
+    for (const CommunicatorTrial& trial : collective_trials(mesh, {"b", "a"}, DType::kF32)) {
       if (trial.op == "permute") continue;
       INFO(trial.text() << ", " << processes << " processes");
       const auto communicators = make_communicators(6, processes);
-      run_trial(trial, communicators, encoded(DType::kF32, whole_operands(trial)));
+      run_trial(trial, communicators, encoded_operands(DType::kF32, whole_operands(trial)));
       int64_t sent = 0;
       for (const auto& communicator : communicators)
         for (int64_t i = 0; i < communicator->local_devices(); ++i)

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "core/graph/op.h"
+#include "core/ops/einsum.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/repeat.h"
+#include "core/ops/reshard.h"
+#include "core/passes/local_passes.h"
+#include "core/passes/rewrite.h"
+
+namespace tessera {
+namespace {
+
+// The axes along a row of the result as a matrix: of its last axis's operand alone. Empty if the
+// last axis is in both operands.
+std::vector<Axis> row_axes(const Graph& graph, const Node& einsum) {
+  const Type &x = graph.type(einsum.inputs[0]), &y = graph.type(einsum.inputs[1]);
+  const Type& result = graph.type(einsum.outputs[0]);
+  const auto last = std::find_if(result.axes.rbegin(), result.axes.rend(),
+                                 [](const Axis& axis) { return axis.size != 1; });
+  if (last == result.axes.rend() || (x.has(last->name) && y.has(last->name))) return {};
+  const Type& other = x.has(last->name) ? y : x;
+  std::vector<Axis> row;
+  for (const Axis& axis : result.axes)
+    if (!other.has(axis.name)) row.push_back(axis);
+  return row;
+}
+
+// A product and the nodes that follow it, in order.
+struct ProductChain {
+  std::vector<NodeId> nodes;
+  ValueId result;
+  ValueId saved;  // The operand of an activation that others read too, or kNone.
+};
+
+class ProductFuser {
+ public:
+  explicit ProductFuser(const Graph& graph)
+      : graph_(graph),
+        readers_(consumers(graph)),
+        is_output_(graph.values().size()),
+        rewriter_(graph) {
+    for (const GraphOutput& output : graph.outputs()) is_output_[output.value] = true;
+  }
+
+  Graph fuse() {
+    std::unordered_map<NodeId, ProductChain> by_last;
+    IndexedVector<NodeId, bool> is_inner(graph_.nodes().size());
+    for (const NodeId id : graph_.nodes().ids()) {
+      if (graph_.node(id).op != &kEinsumOp) continue;
+      ProductChain chain = chain_of(id);
+      // A node may follow two products: the first takes it.
+      const auto taken = [&](NodeId each) { return is_inner[each] || by_last.contains(each); };
+      const auto end = std::find_if(chain.nodes.begin(), chain.nodes.end(), taken);
+      if (end != chain.nodes.end()) {
+        chain.nodes.erase(end, chain.nodes.end());
+        chain.result = graph_.node(chain.nodes.back()).outputs[0];
+        chain.saved = {};
+      }
+      if (chain.nodes.size() == 1) continue;
+      for (const NodeId each : chain.nodes) is_inner[each] = true;
+      const NodeId last = chain.nodes.back();
+      is_inner[last] = false;
+      by_last.emplace(last, std::move(chain));
+    }
+    rewriter_.copy_inputs();
+    for (const NodeId id : graph_.nodes().ids()) {
+      if (is_inner[id]) continue;
+      const auto found = by_last.find(id);
+      if (found != by_last.end())
+        add_product(found->second);
+      else
+        copy(id);
+    }
+    rewriter_.copy_outputs();
+    return std::move(rewriter_.to());
+  }
+
+ private:
+  // The only reader, if it is elementwise, of the phase and reads the value once; else kNone.
+  NodeId only_reader(ValueId value, Phase phase) const {
+    const std::vector<NodeId>& readers = readers_[value];
+    if (is_output_[value] || readers.size() != 1) return kNone;
+    const Node& reader = graph_.node(readers[0]);
+    const bool once = std::count(reader.inputs.begin(), reader.inputs.end(), value) == 1;
+    return once && reader.phase == phase && reader.op->fusible ? readers[0] : kNone;
+  }
+
+  ProductChain chain_of(NodeId einsum) const {
+    ProductChain chain{{einsum}, graph_.node(einsum).outputs[0], {}};
+    take_cast(chain);
+    take_bias(chain);
+    if (!take_activation(chain)) take_gradient_or_sum(chain);
+    return chain;
+  }
+
+  const Node& first(const ProductChain& chain) const { return graph_.node(chain.nodes[0]); }
+  void take(ProductChain& chain, NodeId id) const {
+    chain.nodes.push_back(id);
+    chain.result = graph_.node(id).outputs[0];
+  }
+
+  void take_cast(ProductChain& chain) const {
+    const NodeId id = only_reader(chain.result, first(chain).phase);
+    if (id == kNone || graph_.node(id).op != &kCastOp) return;
+    const DType from = graph_.type(chain.result).dtype;
+    const DType to = graph_.type(graph_.node(id).outputs[0]).dtype;
+    if (from == DType::kBF16 && to == DType::kF32) take(chain, id);
+  }
+
+  // The other operand of the add that alone reads the result.
+  std::pair<NodeId, ValueId> only_add(const ProductChain& chain) const {
+    const NodeId id = only_reader(chain.result, first(chain).phase);
+    if (id == kNone || graph_.node(id).op != &kAddOp) return {kNone, {}};
+    const Node& add = graph_.node(id);
+    if (graph_.type(add.outputs[0]).axes != graph_.type(chain.result).axes) return {kNone, {}};
+    return {id, add.inputs[add.inputs[0] == chain.result ? 1 : 0]};
+  }
+
+  void take_bias(ProductChain& chain) const {
+    const auto [id, bias] = only_add(chain);
+    if (id == kNone) return;
+    const std::vector<Axis>& axes = graph_.type(bias).axes;
+    const Type& result = graph_.type(chain.result);
+    if (axes.empty() || axes.size() == result.axes.size()) return;
+    if (axes == row_axes(graph_, first(chain))) take(chain, id);
+  }
+
+  // Reads of others may precede the activation only if they are not moved before the product.
+  bool take_activation(ProductChain& chain) const {
+    NodeId found;
+    for (const NodeId id : readers_[chain.result]) {
+      const Node& node = graph_.node(id);
+      if (node.op != &kGeluTanhOp && node.op != &kSiluOp) continue;
+      if (node.phase == first(chain).phase && found == kNone) found = id;
+    }
+    if (found == kNone) return false;
+    const std::vector<NodeId>& readers = readers_[chain.result];
+    if (std::any_of(readers.begin(), readers.end(), [&](NodeId id) { return id < found; }))
+      return false;
+    const ValueId operand = chain.result;
+    take(chain, found);
+    if (readers.size() > 1 || is_output_[operand]) chain.saved = operand;
+    return true;
+  }
+
+  void take_gradient_or_sum(ProductChain& chain) const {
+    const NodeId id = only_reader(chain.result, first(chain).phase);
+    if (id == kNone) return;
+    const Node& node = graph_.node(id);
+    const Type& result = graph_.type(chain.result);
+    const bool biased = std::any_of(chain.nodes.begin() + 1, chain.nodes.end(),
+                                    [&](NodeId each) { return graph_.node(each).op == &kAddOp; });
+    if (biased) return;
+    if (node.op == &kGeluTanhGradOp || node.op == &kSiluGradOp) {
+      if (node.inputs[1] == chain.result && graph_.type(node.inputs[0]) == result) take(chain, id);
+    } else if (const auto [add, other] = only_add(chain); add != kNone) {
+      if (graph_.type(other) == result) take(chain, add);
+    }
+  }
+
+  void copy(NodeId id) {
+    const Node& node = graph_.node(id);
+    if (!is_repeat(node)) {
+      rewriter_.copy_node(id);
+      return;
+    }
+    Node loop = node;
+    for (ValueId& value : loop.inputs) value = rewriter_.at(value);
+    loop.bodies[0] = std::make_shared<const Graph>(fuse_products(*node.bodies[0]));
+    rewriter_.copy_node_as(id, std::move(loop), output_types(graph_, node));
+  }
+
+  void add_product(const ProductChain& chain) {
+    Node node = first(chain);  // For its source line and layer path.
+    node.op = &kFusedProductOp;
+    node.attributes = {};
+    node.inputs.clear();
+    Graph body;
+    std::unordered_map<ValueId, ValueId> inner;
+    for (const NodeId id : chain.nodes) {
+      Node each = graph_.node(id);
+      for (ValueId& value : each.inputs) {
+        const auto [at, is_new] = inner.try_emplace(value);
+        if (is_new) {
+          at->second = body.add_input(fmt::format("{}", node.inputs.size()), InputKind::kLoop,
+                                      graph_.type(value));
+          node.inputs.push_back(rewriter_.at(value));
+        }
+        value = at->second;
+      }
+      each.outputs.clear();
+      const NodeId made = body.add_node(std::move(each), output_types(graph_, graph_.node(id)));
+      inner[graph_.node(id).outputs[0]] = body.node(made).outputs[0];
+    }
+    std::vector<ValueId> results = {chain.result};
+    if (chain.saved != kNone) results.push_back(chain.saved);
+    std::vector<Type> types;
+    for (const ValueId value : results) {
+      body.add_output(fmt::format("{}", types.size()), inner.at(value));
+      types.push_back(graph_.type(value));
+    }
+    node.bodies = {std::make_shared<const Graph>(std::move(body))};
+    node.outputs.clear();
+    Graph& to = rewriter_.to();
+    const NodeId made = to.add_node(std::move(node), types);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const ValueId value = to.node(made).outputs[i];
+      to.value(value).name = graph_.value(results[i]).name;
+      rewriter_.set(results[i], value);
+    }
+  }
+
+  const Graph& graph_;
+  IndexedVector<ValueId, std::vector<NodeId>> readers_;
+  ValueFlags is_output_;
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+Graph fuse_products(const Graph& lowered) { return ProductFuser(lowered).fuse(); }
+
+}  // namespace tessera

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of the attention kernels, and the tile sizes that host and kernels must agree on.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::cuda {
+
+// The smallest and largest segment id of kSegmentRun consecutive rows.
+struct SegmentBounds {
+  int32_t low, high;
+};
+inline constexpr int kSegmentRun = 32;
+
+// Decoding splits the keys into runs at fixed positions, so that the bits of a row's result do not
+// depend on other rows.
+inline constexpr int kCacheRun = 256;
+
+// Tiles of the kernels by bytes of an element (2: bf16 by tensor cores, 4: f32 by ordinary FMAs)
+// and by head width (32, 64, 128 or 256; smaller heads are padded with zeros). A block of `warps`
+// warps owns 16 resident rows a warp and streams tiles of `streamed` rows of two tensors through
+// shared memory, double-buffered. All fit into the 99 KiB that every supported GPU has.
+struct TileShape {
+  int warps, streamed;
+  constexpr int rows() const { return 16 * warps; }
+  constexpr int threads() const { return 32 * warps; }
+};
+constexpr TileShape forward_tiles(int element_bytes, int width) {
+  if (element_bytes == 2) return {4, width <= 128 ? 64 : 32};
+  return {4, width <= 128 ? 32 : 8};
+}
+constexpr TileShape gradient_tiles(int element_bytes, int width) {
+  if (element_bytes == 2) return {4, width <= 128 ? 32 : 16};
+  if (width <= 64) return {4, 32};
+  return width <= 128 ? TileShape{4, 16} : TileShape{2, 8};
+}
+// Rows in shared memory are 16 bytes longer than the head, so that 8 rows of ldmatrix, or of
+// 16-byte loads, lie in different banks.
+constexpr int tile_bytes(int element_bytes, int width, int rows) {
+  return rows * (width * element_bytes + 16);
+}
+// `resident` is 1 in the forward pass (queries), 2 in the gradients.
+constexpr int shared_bytes(int element_bytes, int width, TileShape tiles, int resident) {
+  return tile_bytes(element_bytes, width, resident * tiles.rows() + 4 * tiles.streamed);
+}
+// Columns of dk and dv that a block of the key gradient sums. A head of 256 takes two blocks,
+// because the sums of one would not fit into registers.
+constexpr int gradient_columns(int width) { return width <= 128 ? width : 128; }
+
+// Of a row over one run of keys, scores in base 2: the largest score, and the sum of
+// 2^(score - maximum).
+struct RunStatistics {
+  float maximum, sum;
+};
+
+// q, out, cotangent and dq["batch queries heads head_dim"]; key, value, dk and dv have rows at the
+// strides below, in elements.
+struct AttentionParameters {
+  const void *query, *key, *value;
+  const int32_t *segments, *key_segments;    // ["batch queries"], ["batch keys"]; or null.
+  const SegmentBounds *bounds, *key_bounds;  // Of these, per kSegmentRun rows of a batch row.
+  const int32_t* starts;                     // ["batch"]: position of query 0; null: 0.
+  int64_t key_batch_stride, key_head_stride, key_row_stride;
+  int batch, queries, keys, heads, kv_heads, head_dim;
+  // Query heads that are rows of one tile: heads / kv_heads in decoding (all read the same keys),
+  // else 1. Row r is query r / pack of head r % pack.
+  int pack;
+  bool causal;
+  bool aligned;  // Every row of every tensor begins at a multiple of 16 bytes.
+  // In base 2. score = factor·(q·k), or cap·tanh(q·k·scale/logit_cap), where tanh_factor =
+  // 2·log2(e)·scale/logit_cap and cap = log2(e)·logit_cap; cap is 0 if there is none.
+  float factor, cap, tanh_factor;
+
+  // Forward. With more than one run of keys, `partial` ["batch kv_heads run row width"] takes sums
+  // of values, and `statistics` is ["batch kv_heads run row"]; else both are null.
+  void* out;
+  float* lse;  // ["batch heads queries"], or null.
+  float* partial;
+  RunStatistics* statistics;
+  int runs, run_keys;
+
+  // Gradient.
+  const void* cotangent;
+  const float *saved_lse, *delta;  // ["batch heads queries"].
+  float scale;
+  void *dq, *dk, *dv;
+};
+
+// Sums of cotangent·out over head_dim.
+struct AttentionDeltaParameters {
+  const void *out, *cotangent;
+  float* delta;  // ["batch heads queries"].
+  int64_t rows;  // batch·queries·heads.
+  int queries, heads, head_dim;
+  bool aligned;
+};
+
+struct SegmentBoundsParameters {
+  const int32_t* segments;  // ["batch rows"].
+  SegmentBounds* bounds;    // ["batch runs"].
+  int batch, rows, runs;
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/gemm/cublaslt.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <type_traits>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace tessera::cuda {
+namespace {
+
+// Null, and why, if the library lacks a function.
+const CublasLt* load_cublaslt_functions(void* library, const std::string& file, std::string& why) {
+  auto* const table = new CublasLt;  // Used until the process ends.
+  const auto find = [&](auto& function, const char* name) {
+    void* const symbol = dlsym(library, name);
+    if (symbol == nullptr) why = fmt::format("{} has no function {}", file, name);
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
+  };
+  find(table->cublasLtCreate, "cublasLtCreate");
+  find(table->cublasLtDestroy, "cublasLtDestroy");
+  find(table->cublasLtGetVersion, "cublasLtGetVersion");
+  find(table->cublasLtGetStatusName, "cublasLtGetStatusName");
+  find(table->cublasLtMatmulDescCreate, "cublasLtMatmulDescCreate");
+  find(table->cublasLtMatmulDescDestroy, "cublasLtMatmulDescDestroy");
+  find(table->cublasLtMatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
+  find(table->cublasLtMatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
+  find(table->cublasLtMatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
+  find(table->cublasLtMatrixLayoutSetAttribute, "cublasLtMatrixLayoutSetAttribute");
+  find(table->cublasLtMatmulPreferenceCreate, "cublasLtMatmulPreferenceCreate");
+  find(table->cublasLtMatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy");
+  find(table->cublasLtMatmulPreferenceSetAttribute, "cublasLtMatmulPreferenceSetAttribute");
+  find(table->cublasLtMatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(table->cublasLtMatmulAlgoCheck, "cublasLtMatmulAlgoCheck");
+  find(table->cublasLtMatmul, "cublasLtMatmul");
+  if (why.empty()) return table;
+  delete table;
+  return nullptr;
+}
+
+const CublasLt* load_cublaslt(const char* named, std::string& why) {
+  std::vector<std::string> files = {"libcublasLt.so.13", "libcublasLt.so.12"};
+  if (named != nullptr) {
+    files = {named};
+  } else if (std::getenv(kDriverVariable) != nullptr) {
+    why = fmt::format("{} names another driver, which NVIDIA's libraries do not use",
+                      kDriverVariable);
+    return nullptr;
+  }
+  for (const std::string& file : files) {
+    if (void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      why.clear();
+      return load_cublaslt_functions(library, file, why);
+    }
+    if (why.empty()) why = fmt::format("no cuBLASLt: {}", dlerror());
+  }
+  return nullptr;
+}
+
+cudaDataType_t cublaslt_type(DType dtype) {
+  return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+cublasLtEpilogue_t cublaslt_epilogue(const Epilogue& epilogue) {
+  switch (epilogue.activation) {
+    case Activation::kGelu:
+      if (epilogue.saves_operand)
+        return epilogue.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+      return epilogue.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case Activation::kGeluGradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    default:
+      return epilogue.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+constexpr uint32_t kOperandAlignment = 16;
+
+}  // namespace
+
+void CublasLt::check(cublasStatus_t status, std::string_view what) const {
+  if (status != CUBLAS_STATUS_SUCCESS) fail("{}: {}", what, cublasLtGetStatusName(status));
+}
+
+std::string CublasLt::version() const {
+  const size_t version = cublasLtGetVersion();  // 130100
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+const CublasLt* find_cublaslt(std::string& why) {
+  struct Loaded {
+    const CublasLt* library = nullptr;
+    std::string why;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, Loaded> loaded;  // By the file that was asked for.
+  const char* const named = std::getenv(kCublasLtVariable);
+  const std::lock_guard lock(mutex);
+  const auto [each, is_new] = loaded.try_emplace(named == nullptr ? "" : named);
+  if (is_new) each->second.library = load_cublaslt(named, each->second.why);
+  why = each->second.why;
+  return each->second.library;
+}
+
+CublasLtHandle::CublasLtHandle(Context& context) {
+  library_ = find_cublaslt(why_not_);
+  if (library_ == nullptr) return;
+  context.make_current();
+  const cublasStatus_t status = library_->cublasLtCreate(&handle_);
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  handle_ = nullptr;
+  why_not_ = fmt::format("cuBLASLt {} cannot use this GPU: {}", library_->version(),
+                         library_->cublasLtGetStatusName(status));
+}
+
+CublasLtHandle::~CublasLtHandle() {
+  if (handle_ != nullptr) library_->cublasLtDestroy(handle_);
+}
+
+CublasLtProblem::CublasLtProblem(const CublasLt& library, const ProductShape& shape)
+    : library_(library), shape_(shape) {
+  const GemmShape& s = shape.matrices;
+  library.check(library.cublasLtMatmulDescCreate(&description_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                "describing a matrix product");
+  set(CUBLASLT_MATMUL_DESC_TRANSA, s.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, s.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set_epilogue();
+  first_ = s.b.transposed ? layout(s.input, s.k, s.n, s.b.leading, shape.b_stride)
+                          : layout(s.input, s.n, s.k, s.b.leading, shape.b_stride);
+  second_ = s.a.transposed ? layout(s.input, s.m, s.k, s.a.leading, shape.a_stride)
+                           : layout(s.input, s.k, s.m, s.a.leading, shape.a_stride);
+  result_ = layout(s.output, s.n, s.m, s.c_leading, shape.c_stride);
+}
+
+CublasLtProblem::~CublasLtProblem() {
+  for (const cublasLtMatrixLayout_t each : {first_, second_, result_})
+    if (each != nullptr) library_.cublasLtMatrixLayoutDestroy(each);
+  if (description_ != nullptr) library_.cublasLtMatmulDescDestroy(description_);
+}
+
+cublasLtMatrixLayout_t CublasLtProblem::layout(DType dtype, int64_t rows, int64_t columns,
+                                               int64_t leading, int64_t stride) const {
+  constexpr std::string_view kWhat = "describing a matrix";
+  cublasLtMatrixLayout_t made = nullptr;
+  library_.check(
+      library_.cublasLtMatrixLayoutCreate(&made, cublaslt_type(dtype), static_cast<uint64_t>(rows),
+                                          static_cast<uint64_t>(columns), leading),
+      kWhat);
+  const auto batches = static_cast<int32_t>(shape_.batches);
+  library_.check(library_.cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                           &batches, sizeof(batches)),
+                 kWhat);
+  library_.check(library_.cublasLtMatrixLayoutSetAttribute(
+                     made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)),
+                 kWhat);
+  return made;
+}
+
+template <typename T>
+void CublasLtProblem::set(cublasLtMatmulDescAttributes_t attribute, T value) {
+  library_.check(
+      library_.cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof(value)),
+      "describing a matrix product");
+}
+
+// The operands of the epilogue are set before each run. The heuristic uses their addresses for the
+// alignment only.
+void CublasLtProblem::set_epilogue() {
+  const Epilogue& epilogue = shape_.epilogue;
+  const CUdeviceptr aligned = kOperandAlignment;
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(cublaslt_epilogue(epilogue)));
+  if (epilogue.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
+  if (!epilogue.saves_operand && epilogue.activation != Activation::kGeluGradient) return;
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape_.matrices.c_leading);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, shape_.c_stride);
+}
+
+std::vector<cublasLtMatmulHeuristicResult_t> CublasLtProblem::candidates(
+    cublasLtHandle_t handle, int most, int64_t workspace_bytes) const {
+  cublasLtMatmulPreference_t preference = nullptr;
+  constexpr std::string_view kWhat = "asking cuBLASLt for algorithms";
+  library_.check(library_.cublasLtMatmulPreferenceCreate(&preference), kWhat);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    library_.check(
+        library_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
+        kWhat);
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
+  // The other schemes add parts of a sum in the dtype of the result.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(attribute, kOperandAlignment);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
+  int found = 0;
+  const cublasStatus_t status =
+      library_.cublasLtMatmulAlgoGetHeuristic(handle, description_, first_, second_, result_,
+                                              result_, preference, most, results.data(), &found);
+  library_.cublasLtMatmulPreferenceDestroy(preference);
+  if (status != CUBLAS_STATUS_SUCCESS) found = 0;  // It has none.
+  results.resize(static_cast<size_t>(found));
+  std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& each) {
+    return each.state != CUBLAS_STATUS_SUCCESS ||
+           static_cast<int64_t>(each.workspaceSize) > workspace_bytes;
+  });
+  return results;
+}
+
+bool CublasLtProblem::accepts(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm,
+                              int64_t workspace_bytes) const {
+  cublasLtMatmulHeuristicResult_t result = {};
+  const cublasStatus_t status = library_.cublasLtMatmulAlgoCheck(
+      handle, description_, first_, second_, result_, result_, &algorithm, &result);
+  return status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
+         static_cast<int64_t>(result.workspaceSize) <= workspace_bytes;
+}
+
+cublasStatus_t CublasLtProblem::run(cublasLtHandle_t handle, CUstream stream,
+                                    const ProductOperands& operands,
+                                    const cublasLtMatmulAlgo_t& algorithm, CUdeviceptr workspace,
+                                    int64_t workspace_bytes) {
+  const Epilogue& epilogue = shape_.epilogue;
+  if (epilogue.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+  if (epilogue.saves_operand) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.saved);
+  if (epilogue.activation == Activation::kGeluGradient)
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.slopes);
+  const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
+  const float one = 1.0f, beta = epilogue.adds ? 1.0f : 0.0f;
+  const CUdeviceptr addend = epilogue.adds ? operands.addend : operands.c;
+  return library_.cublasLtMatmul(handle, description_, &one, pointer(operands.b), first_,
+                                 pointer(operands.a), second_, &beta, pointer(addend), result_,
+                                 pointer(operands.c), result_, &algorithm, pointer(workspace),
+                                 static_cast<size_t>(workspace_bytes), stream);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/gemm/product.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace tessera::cuda {
+namespace {
+
+int64_t matrix_extent(const MatrixLayout& layout, int64_t rows, int64_t columns) {
+  if (rows == 0 || columns == 0) return 0;
+  const int64_t lines = layout.transposed ? columns : rows;
+  return (lines - 1) * layout.leading + (layout.transposed ? rows : columns);
+}
+
+int64_t batch_extent(int64_t matrix, int64_t stride, int64_t batches) {
+  return batches == 0 || matrix == 0 ? 0 : (batches - 1) * stride + matrix;
+}
+
+std::string epilogue_text(const Epilogue& epilogue) {
+  constexpr std::string_view kNames[] = {"none", "GELU", "SiLU", "GELU gradient", "SiLU gradient"};
+  std::string text(kNames[static_cast<size_t>(epilogue.activation)]);
+  if (epilogue.bias) text += ",bias";
+  if (epilogue.saves_operand) text += ",saved";
+  if (epilogue.adds) text += ",adds";
+  return text;
+}
+
+}  // namespace
+
+int64_t ProductShape::a_extent() const {
+  return batch_extent(matrix_extent(matrices.a, matrices.m, matrices.k), a_stride, batches);
+}
+int64_t ProductShape::b_extent() const {
+  return batch_extent(matrix_extent(matrices.b, matrices.k, matrices.n), b_stride, batches);
+}
+int64_t ProductShape::c_extent() const {
+  return batch_extent(matrix_extent({matrices.c_leading, false}, matrices.m, matrices.n), c_stride,
+                      batches);
+}
+
+std::string ProductShape::text() const {
+  const GemmShape& s = matrices;
+  return fmt::format(
+      "{}->{} m={} n={} k={} a={}{} b={}{} c={} batches={} strides={},{},{} "
+      "epilogue={}",
+      dtype_name(s.input), dtype_name(s.output), s.m, s.n, s.k, s.a.leading,
+      s.a.transposed ? 't' : 'n', s.b.leading, s.b.transposed ? 't' : 'n', s.c_leading, batches,
+      a_stride, b_stride, c_stride, epilogue_text(epilogue));
+}
+
+ProductSettings product_settings() {
+  ProductSettings settings;
+  const char* const variable = std::getenv(kGemmVariable);
+  std::string_view rest = variable == nullptr ? "" : variable;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    if (word == "reference")
+      settings.kind = ProductSettings::Kind::kReference;
+    else if (word == "cublaslt")
+      settings.kind = ProductSettings::Kind::kCublasLt;
+    else if (word == "plain")
+      settings.plain = true;
+    else if (word == "untimed")
+      settings.untimed = true;
+    else
+      fail(
+          "{}: unknown word '{}'{}; expected reference or cublaslt, plain, untimed, separated by "
+          "commas",
+          kGemmVariable, word,
+          did_you_mean(std::string(word), {"reference", "cublaslt", "plain", "untimed"}));
+  }
+  return settings;
+}
+
+void fill_with_random(Context& context, CUstream stream, CUdeviceptr to, int64_t elements,
+                      DType dtype) {
+  launch(context, stream, context.function("product", "product_fill"),
+         elementwise_shape(context, elements), to, elements, dtype == DType::kBF16);
+}
+
+}  // namespace tessera::cuda

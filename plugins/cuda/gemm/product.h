@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A batch of matrix products with an epilogue, by cuBLASLt or by kernels of our own (the reference
+// product).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/backend/cpu/gemm/gemm.h"
+#include "plugins/cuda/device/context.h"
+#include "plugins/cuda/gemm/product_parameters.h"
+
+namespace tessera::cuda {
+
+// What is done to a product in f32 before it is stored. `adds` another matrix, which may be C
+// itself, and goes with nothing else; `saves_operand` goes with an activation that is no gradient.
+struct Epilogue {
+  Activation activation = Activation::kNone;
+  bool bias = false;
+  bool saves_operand = false;
+  bool adds = false;
+  bool operator==(const Epilogue&) const = default;
+  bool empty() const { return *this == Epilogue(); }
+};
+
+// `batches` products of one shape; strides in elements from one to the next.
+struct ProductShape {
+  GemmShape matrices;
+  int64_t batches = 1;
+  int64_t a_stride = 0, b_stride = 0, c_stride = 0;
+  Epilogue epilogue;
+
+  // Elements from the first to behind the last of an operand.
+  int64_t a_extent() const;
+  int64_t b_extent() const;
+  int64_t c_extent() const;
+  // "bf16->f32 m=8 n=16 k=4 a=4n b=16n c=16 batches=1 strides=0,0,0 epilogue=bias,gelu".
+  std::string text() const;
+};
+
+// Fields as in ProductParameters; null where the epilogue has no such operand. Scratch is aligned
+// to 64 bytes.
+struct ProductOperands {
+  CUdeviceptr a = 0, b = 0, c = 0;
+  CUdeviceptr bias = 0, slopes = 0, addend = 0, saved = 0;
+  CUdeviceptr scratch = 0;
+};
+
+class Product {
+ public:
+  virtual ~Product() = default;
+  virtual int64_t scratch_bytes() const { return 0; }
+  virtual void enqueue(CUstream stream, const ProductOperands& operands) = 0;
+};
+
+inline constexpr const char* kGemmVariable = "TESSERA_CUDA_GEMM";
+// Words of that environment variable, separated by commas:
+//   reference | cublaslt  which product; the default is cuBLASLt where it is usable
+//   plain                 epilogues run as a pass of their own
+//   untimed               the first candidate of cuBLASLt's heuristic, without timing any
+struct ProductSettings {
+  enum class Kind { kDefault, kReference, kCublasLt };
+  Kind kind = Kind::kDefault;
+  bool plain = false;
+  bool untimed = false;
+};
+// Error for an unknown word.
+ProductSettings product_settings();
+
+// Kernels of product.cu: any size, stride and alignment.
+std::unique_ptr<Product> make_reference_product(Context& context, const ProductShape& shape);
+
+// Numbers in [-1/2, 1/2), for timings.
+void fill_with_random(Context& context, CUstream stream, CUdeviceptr to, int64_t elements,
+                      DType dtype);
+
+}  // namespace tessera::cuda

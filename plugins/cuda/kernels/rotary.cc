@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/cuda/kernels/rotary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/ops/rotary.h"
+#include "plugins/cuda/device/kernel.h"
+
+namespace tessera::cuda {
+namespace {
+
+int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+class RotaryKernel final : public CudaKernel {
+ public:
+  RotaryKernel(const Graph& graph, const Node& node, Context& context) : context_(context) {
+    const Type& x = graph.type(node.inputs[0]);
+    const std::string name = fmt::format("rotary_{}", float_suffix(graph, node, node.inputs[0]));
+    aligned_ = context.function("rotary", name);
+    unaligned_ = context.function("rotary", name + "_unaligned");
+    p_.pairs = x.axes.back().size / 2;
+    whole_packs_ = p_.pairs * dtype_bytes(x.dtype) % 16 == 0;
+    p_.interleaved = node.attributes.get<int64_t>("interleaved") != 0;
+    p_.inverse = node.attributes.get<int64_t>("inverse") != 0;
+    set_turns(node);
+    set_groups(x, graph.type(node.inputs[1]));
+    set_shape();
+  }
+
+  bool may_overwrite(int64_t, int64_t input) const override { return input == 0; }
+
+  void enqueue(CUstream stream, const LaunchArgs& args) override {
+    RotaryParameters p = p_;
+    p.x = pointer_as<const void>(args.inputs[0]);
+    p.positions = pointer_as<const int32_t>(args.inputs[1]);
+    p.y = pointer_as<void>(args.outputs[0]);
+    const bool aligned =
+        whole_packs_ && args.inputs[0].value() % 16 == 0 && args.outputs[0].value() % 16 == 0;
+    launch(context_, stream, aligned ? aligned_ : unaligned_, shape_, p);
+  }
+
+ private:
+  void set_turns(const Node& node) {
+    const auto number = [&](std::string_view name) { return node.attributes.get<double>(name); };
+    const double min = number("min_timescale"), max = number("max_timescale");
+    p_.first = 1.0 / (2.0 * std::numbers::pi * min);
+    p_.ratio = std::pow(min / max, 1.0 / static_cast<double>(p_.pairs));
+    p_.stretched = node.attributes.has("stretch_factor");
+    if (!p_.stretched) return;
+    p_.length = number("stretch_length");
+    p_.low = number("stretch_low");
+    p_.inverse_span = 1.0 / (number("stretch_high") - p_.low);
+    p_.slowed = 1.0 / number("stretch_factor");
+  }
+
+  // Adjacent axes become one where one stride does for both.
+  void set_groups(const Type& x, const Type& positions) {
+    std::vector<std::pair<int64_t, int64_t>> axes;  // Size and stride, innermost first.
+    for (size_t i = x.axes.size() - 1; i-- > 0;) {
+      const auto [size, step] = std::pair(x.axes[i].size, stride_of(x.axes[i].name, positions));
+      if (size == 1) continue;
+      if (!axes.empty() && step == axes.back().first * axes.back().second) {
+        axes.back().first *= size;
+      } else {
+        axes.emplace_back(size, step);
+      }
+    }
+    p_.repeat = p_.groups = 1;
+    if (!axes.empty() && axes.front().second == 0) {
+      p_.repeat = axes.front().first;
+      axes.erase(axes.begin());
+    }
+    if (axes.size() > kRotaryAxes)
+      fail(
+          "rotary: positions {} vary along {} separate axes of x, {}; at most {} work on CUDA: "
+          "merge or transpose some",
+          positions.text_sized(), axes.size(), x.text_sized(), kRotaryAxes);
+    p_.num_axes = static_cast<int>(axes.size());
+    for (size_t i = 0; i < axes.size(); ++i) {
+      p_.size[i] = axes[i].first, p_.step[i] = axes[i].second;
+      p_.groups *= axes[i].first;
+    }
+  }
+
+  static int64_t stride_of(const std::string& axis, const Type& positions) {
+    const int64_t at = positions.find(axis);
+    if (at < 0) return 0;
+    int64_t stride = 1;
+    for (size_t i = static_cast<size_t>(at) + 1; i < positions.axes.size(); ++i)
+      stride *= positions.axes[i].size;
+    return stride;
+  }
+
+  void set_shape() {
+    constexpr int64_t kMostBlocksZ = 65535;
+    const int64_t pairs = std::min<int64_t>(p_.pairs, kRotaryPairs);
+    p_.rows_of_block = std::max<int64_t>(kRotaryRows, quotient_up(p_.repeat, kMostBlocksZ));
+    shape_.threads = kRotaryThreads;
+    shape_.blocks_y = quotient_up(p_.pairs, kRotaryPairs);
+    shape_.blocks_z = quotient_up(p_.repeat, p_.rows_of_block);
+    // As many positions as the table holds, but fewer where that leaves multiprocessors idle.
+    const int64_t busy = quotient_up(p_.groups, 4LL * context_.multiprocessors());
+    const int64_t most = std::min<int64_t>(kRotaryTable / pairs, kRotaryGroups);
+    p_.groups_of_block = static_cast<int>(std::min(most, busy));
+    shape_.blocks_x = quotient_up(p_.groups, p_.groups_of_block);
+  }
+
+  Context& context_;
+  Function aligned_, unaligned_;
+  RotaryParameters p_ = {};
+  LaunchShape shape_;
+  bool whole_packs_ = false;
+};
+
+const KernelRegistrar kRegisterRotary{&kRotaryOp, make_kernel<RotaryKernel>};
+
+}  // namespace
+}  // namespace tessera::cuda

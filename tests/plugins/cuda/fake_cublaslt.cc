@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/plugins/cuda/fake_cublaslt.h"
+
+#include <cublasLt.h>
+#include <cuda.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+// What the library's opaque pointers refer to.
+struct FakeLayout {
+  cudaDataType_t type;
+  uint64_t rows, columns;
+  int64_t leading;
+  int32_t batches = 1;
+  int64_t stride = 0;
+};
+struct FakeDescription {
+  cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+  uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  CUdeviceptr bias = 0, auxiliary = 0;
+  int64_t auxiliary_leading = 0, auxiliary_stride = 0;
+};
+struct FakePreference {
+  uint64_t workspace = 0;
+  std::map<int, uint32_t> other;
+};
+
+namespace {
+
+FakeCublasLtCounts g_counts;
+FakeCublasLtBehaviour g_behaviour;
+
+// In data[0] of an algorithm; data[1] is its number, data[2] its workspace.
+constexpr uint64_t kMagic = 0x66616b65;
+constexpr uint64_t kRefusedWhenRun = 2;
+
+FakeLayout* as_layout(cublasLtMatrixLayout_t layout) {
+  return reinterpret_cast<FakeLayout*>(layout);
+}
+FakeDescription* as_description(cublasLtMatmulDesc_t description) {
+  return reinterpret_cast<FakeDescription*>(description);
+}
+
+template <typename T>
+cublasStatus_t assign(T& to, const void* from, size_t bytes) {
+  if (from == nullptr || bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&to, from, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+bool uses_auxiliary(uint32_t epilogue) { return (epilogue & 128) != 0; }
+bool has_bias(uint32_t epilogue) { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
+
+// Rows and columns of op(matrix).
+std::pair<uint64_t, uint64_t> operand_size(const FakeLayout& layout, cublasOperation_t transpose) {
+  if (transpose == CUBLAS_OP_N) return {layout.rows, layout.columns};
+  return {layout.columns, layout.rows};
+}
+
+bool is_valid(const FakeLayout& layout) {
+  return layout.rows > 0 && layout.columns > 0 && layout.batches > 0 &&
+         layout.leading >= static_cast<int64_t>(layout.rows);
+}
+
+bool is_valid(const FakeDescription& d, const FakeLayout& a, const FakeLayout& b,
+              const FakeLayout& c) {
+  if (!is_valid(a) || !is_valid(b) || !is_valid(c)) return false;
+  const auto [m, k] = operand_size(a, d.transpose_a);
+  const auto [other_k, n] = operand_size(b, d.transpose_b);
+  if (m != c.rows || n != c.columns || k != other_k) return false;
+  if (a.batches != c.batches || b.batches != c.batches || a.type != b.type) return false;
+  if (has_bias(d.epilogue) && d.bias == 0) return false;
+  if (!uses_auxiliary(d.epilogue)) return true;
+  return d.auxiliary != 0 && d.auxiliary_leading % 8 == 0 && d.auxiliary_stride % 8 == 0 &&
+         d.auxiliary_leading >= static_cast<int64_t>(c.rows);
+}
+
+int64_t element_bytes(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
+
+float decoded(const std::byte* bytes, cudaDataType_t type) {
+  if (type == CUDA_R_32F) {
+    float value;
+    std::memcpy(&value, bytes, sizeof(value));
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, bytes, sizeof(bits));
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+void encode(float value, cudaDataType_t type, std::byte* bytes) {
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  if (type == CUDA_R_32F) {
+    std::memcpy(bytes, &bits, sizeof(bits));
+    return;
+  }
+  bits += 0x7fff + (bits >> 16 & 1);  // To the nearest, ties to even.
+  const auto high = static_cast<uint16_t>(bits >> 16);
+  std::memcpy(bytes, &high, sizeof(high));
+}
+
+// One matrix of a batch on the host, column by column: nothing between columns is touched.
+class HostMatrix {
+ public:
+  HostMatrix(CUdeviceptr base, const FakeLayout& layout, int32_t batch)
+      : layout_(layout),
+        bytes_(element_bytes(layout.type)),
+        begin_(base + static_cast<CUdeviceptr>(batch * layout.stride * bytes_)),
+        values_(layout.rows * layout.columns) {}
+
+  bool read(CUstream stream) {
+    return move(
+        [&](CUdeviceptr device, std::byte* host, size_t bytes) {
+          return cuMemcpyDtoHAsync(host, device, bytes, stream) == CUDA_SUCCESS;
+        },
+        stream, true);
+  }
+  bool write(CUstream stream) {
+    return move(
+        [&](CUdeviceptr device, std::byte* host, size_t bytes) {
+          return cuMemcpyHtoDAsync(device, host, bytes, stream) == CUDA_SUCCESS;
+        },
+        stream, false);
+  }
+  float& at(uint64_t row, uint64_t column) { return values_[column * layout_.rows + row]; }
+  float of(cublasOperation_t transpose, uint64_t row, uint64_t column) {
+    return transpose == CUBLAS_OP_N ? at(row, column) : at(column, row);
+  }
+
+ private:
+  template <typename Copy>
+  bool move(const Copy& copy, CUstream stream, bool to_host) {
+    std::vector<std::byte> raw(values_.size() * static_cast<size_t>(bytes_));
+    const auto element = [&](size_t i) { return raw.data() + i * static_cast<size_t>(bytes_); };
+    if (!to_host)
+      for (size_t i = 0; i < values_.size(); ++i) encode(values_[i], layout_.type, element(i));
+    for (uint64_t column = 0; column < layout_.columns; ++column) {
+      const CUdeviceptr device =
+          begin_ + column * static_cast<CUdeviceptr>(layout_.leading * bytes_);
+      if (!copy(device, element(column * layout_.rows), layout_.rows * static_cast<size_t>(bytes_)))
+        return false;
+    }
+    if (cuStreamSynchronize(stream) != CUDA_SUCCESS) return false;
+    if (to_host)
+      for (size_t i = 0; i < values_.size(); ++i) values_[i] = decoded(element(i), layout_.type);
+    return true;
+  }
+
+  FakeLayout layout_;
+  int64_t bytes_;
+  CUdeviceptr begin_;
+  std::vector<float> values_;
+};
+
+constexpr double kGeluSlope = 0.7978845608028654, kGeluCubic = 0.044715;
+
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(kGeluSlope * (x + kGeluCubic * x * x * x)));
+}
+double gelu_slope(double x) {
+  const double t = std::tanh(kGeluSlope * (x + kGeluCubic * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kGeluSlope * (1 + 3 * kGeluCubic * x * x);
+}
+
+struct Operands {
+  CUdeviceptr a, b, c, d;
+  float alpha, beta;
+};
+
+bool multiply(const FakeDescription& d, const FakeLayout& la, const FakeLayout& lb,
+              const FakeLayout& lc, const Operands& operands, int32_t batch, CUstream stream) {
+  HostMatrix a(operands.a, la, batch), b(operands.b, lb, batch), c(operands.c, lc, batch),
+      result(operands.d, lc, batch);
+  FakeLayout auxiliary_layout = lc, bias_layout = lc;
+  auxiliary_layout.leading = d.auxiliary_leading, auxiliary_layout.stride = d.auxiliary_stride;
+  bias_layout.columns = 1, bias_layout.stride = 0;
+  HostMatrix auxiliary(d.auxiliary, auxiliary_layout, batch), bias(d.bias, bias_layout, 0);
+  const bool gradient = (d.epilogue & 64) != 0, activates = (d.epilogue & 32) != 0;
+  bool ok = a.read(stream) && b.read(stream);
+  if (operands.beta != 0) ok = ok && c.read(stream);
+  if (has_bias(d.epilogue)) ok = ok && bias.read(stream);
+  if (gradient) ok = ok && auxiliary.read(stream);
+  if (!ok) return false;
+  const uint64_t depth = operand_size(la, d.transpose_a).second;
+  for (uint64_t column = 0; column < lc.columns; ++column) {
+    for (uint64_t row = 0; row < lc.rows; ++row) {
+      double sum = 0;
+      for (uint64_t k = 0; k < depth; ++k)
+        sum += static_cast<double>(a.of(d.transpose_a, row, k)) * b.of(d.transpose_b, k, column);
+      sum *= operands.alpha;
+      if (operands.beta != 0) sum += static_cast<double>(operands.beta) * c.at(row, column);
+      if (has_bias(d.epilogue)) sum += bias.at(row, 0);
+      if (activates && uses_auxiliary(d.epilogue))
+        auxiliary.at(row, column) = static_cast<float>(sum);
+      if (activates) sum = gelu(sum);
+      if (gradient) sum *= gelu_slope(auxiliary.at(row, column));
+      result.at(row, column) = static_cast<float>(sum);
+    }
+  }
+  if (activates && uses_auxiliary(d.epilogue)) ok = auxiliary.write(stream);
+  return ok && result.write(stream);
+}
+
+bool is_aligned(const FakeDescription& d, const Operands& operands) {
+  CUdeviceptr all = operands.a | operands.b | operands.c | operands.d;
+  if (has_bias(d.epilogue)) all |= d.bias;
+  if (uses_auxiliary(d.epilogue)) all |= d.auxiliary;
+  return all % 16 == 0;
+}
+
+cublasStatus_t refuse() {
+  ++g_counts.refused;
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+}  // namespace
+
+extern "C" {
+
+FakeCublasLtCounts fake_cublaslt_counts() { return std::exchange(g_counts, {}); }
+void fake_cublaslt_set(const FakeCublasLtBehaviour* behaviour) { g_behaviour = *behaviour; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  if (g_behaviour.no_handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+  *handle = reinterpret_cast<cublasLtHandle_t>(new int);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete reinterpret_cast<int*>(handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+size_t cublasLtGetVersion() { return static_cast<size_t>(g_behaviour.version); }
+const char* cublasLtGetStatusName(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_INITIALIZED ? "CUBLAS_STATUS_NOT_INITIALIZED"
+                                                 : "CUBLAS_STATUS_INVALID_VALUE";
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* description,
+                                        cublasComputeType_t compute, cudaDataType_t scale) {
+  if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return refuse();
+  *description = reinterpret_cast<cublasLtMatmulDesc_t>(new FakeDescription);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
+  delete as_description(description);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  FakeDescription& d = *as_description(description);
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return assign(d.transpose_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return assign(d.transpose_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return assign(d.epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return assign(d.bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      return assign(d.auxiliary, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      return assign(d.auxiliary_leading, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE:
+      return assign(d.auxiliary_stride, value, bytes);
+    default:
+      return refuse();
+  }
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t leading) {
+  *layout = reinterpret_cast<cublasLtMatrixLayout_t>(
+      new FakeLayout{.type = type, .rows = rows, .columns = columns, .leading = leading});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete as_layout(layout);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, size_t bytes) {
+  FakeLayout& l = *as_layout(layout);
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) return assign(l.batches, value, bytes);
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET)
+    return assign(l.stride, value, bytes);
+  return refuse();
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new FakePreference);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete reinterpret_cast<FakePreference*>(preference);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
+  auto& p = *reinterpret_cast<FakePreference*>(preference);
+  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+    return assign(p.workspace, value, bytes);
+  return assign(p.other[attribute], value, bytes);
+}
+
+// Three algorithms, the second with more workspace than there is, the third refused when it runs.
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int most,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
+  ++g_counts.heuristics;
+  *found = 0;
+  const auto& p = *reinterpret_cast<FakePreference*>(preference);
+  const uint32_t epilogue = as_description(description)->epilogue;
+  if (c != d || p.other.size() != 5 ||
+      !is_valid(*as_description(description), *as_layout(a), *as_layout(b), *as_layout(c)))
+    return refuse();
+  if (g_behaviour.no_epilogues && epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  for (uint64_t i = 0; i < 3 && static_cast<int>(i) < most; ++i) {
+    cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
+    result = {};
+    result.workspaceSize = i == 1 ? p.workspace + 1 : p.workspace;
+    result.algo.data[0] = kMagic, result.algo.data[1] = i;
+    result.algo.data[2] = result.workspaceSize;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  if (g_behaviour.no_old_algorithms || algorithm->data[0] != kMagic)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  *result = {};
+  result->workspaceSize = algorithm->data[2];
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes,
+                              cudaStream_t stream) {
+  ++g_counts.products;
+  const FakeDescription& description_of = *as_description(description);
+  const FakeLayout &la = *as_layout(a_layout), &lb = *as_layout(b_layout),
+                   &lc = *as_layout(c_layout);
+  const auto address = [](const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); };
+  const Operands operands = {address(a),
+                             address(b),
+                             address(c),
+                             address(d),
+                             *static_cast<const float*>(alpha),
+                             *static_cast<const float*>(beta)};
+  if (c_layout != d_layout || algorithm->data[0] != kMagic || algorithm->data[2] > bytes ||
+      address(workspace) % 256 != 0 || !is_valid(description_of, la, lb, lc) ||
+      !is_aligned(description_of, operands))
+    return refuse();
+  if (algorithm->data[1] == kRefusedWhenRun) return CUBLAS_STATUS_INVALID_VALUE;
+  // All of the workspace belongs to the product.
+  if (cuMemsetD8Async(address(workspace), 0xff, bytes, stream) != CUDA_SUCCESS) return refuse();
+  for (int32_t batch = 0; batch < lc.batches; ++batch)
+    if (!multiply(description_of, la, lb, lc, operands, batch, stream)) return refuse();
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // extern "C"

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for libcublasLt: it computes products on the host from the descriptors that it was
+// given, by the column-major rules of cuBLAS's documentation, and refuses what the library refuses.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+struct FakeCublasLtCounts {
+  int64_t heuristics, products, refused;
+};
+// Since the last call.
+FakeCublasLtCounts fake_cublaslt_counts();
+// What follows is refused: handles by cublasLtCreate, epilogues by the heuristic, algorithms that
+// were read from a file by cublasLtMatmulAlgoCheck.
+struct FakeCublasLtBehaviour {
+  int64_t version = 130100;
+  bool no_handle = false, no_epilogues = false, no_old_algorithms = false;
+};
+void fake_cublaslt_set(const FakeCublasLtBehaviour* behaviour);
+
+}  // extern "C"
