@@ -172,10 +172,9 @@ class ProductFuser {
       rewriter_.copy_node(id);
       return;
     }
-    Node loop = node;
-    for (ValueId& value : loop.inputs) value = rewriter_.at(value);
+    Node loop = rewriter_.mapped(id);
     loop.bodies[0] = std::make_shared<const Graph>(fuse_products(*node.bodies[0]));
-    rewriter_.copy_node_as(id, std::move(loop), output_types(graph_, node));
+    rewriter_.add(std::move(loop), node.outputs);
   }
 
   void add_product(const ProductChain& chain) {

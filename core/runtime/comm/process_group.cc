@@ -335,9 +335,9 @@ std::vector<std::string> ProcessGroup::run_on_all(std::string_view what,
                                                   const std::function<std::string()>& work) {
   std::string outcome;  // "+" and this process's text, or "-" and its error.
   try {
-    outcome = "+" + work();
+    outcome = fmt::format("+{}", work());
   } catch (const std::exception& error) {
-    outcome = "-" + error_text(error);
+    outcome = fmt::format("-{}", error_text(error));
   }
   std::vector<std::string> outcomes = all_gather(outcome, what);
   std::vector<std::string> failures;
