@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user of --device=cuda can meet: a machine without a GPU that will do, too little memory,
-// and GPUs that fail in the middle of a run. Each is one sentence, and no checkpoint is damaged.
+// What can go wrong in a run with --device=cuda: no GPU, too little memory, and GPUs that fail in
+// the middle. Each is one sentence, and no checkpoint is damaged.
 #include <algorithm>
 #include <filesystem>
 #include <sstream>
@@ -32,21 +32,16 @@ void require_one_line_error(const Outcome& outcome, int exit_code, const std::st
   REQUIRE_THAT(errors, Catch::StartsWith("runexp: ") && Catch::Contains(text));
 }
 
-TEST_CASE("a machine without a GPU that will do is one sentence, before anything is written") {
+TEST_CASE("training on a GPU that is not there is refused before anything is written") {
   const TinyRun run;
-  const auto refused = [&](const std::string& variable, const std::string& value,
-                           const std::string& text, const std::string& more = "") {
-    require_one_line_error(run.run("run", "--device=cuda " + more, {{variable, value}}), 2, text);
+  const auto refused = [&](const std::string& arguments, const std::string& text) {
+    require_one_line_error(run.run("run", "--device=cuda " + arguments,
+                                   {{"TESSERA_VIRTUAL_GPUS", arguments.empty() ? "0" : "1"}}),
+                           2, text);
     REQUIRE_FALSE(filesystem::exists(run.folder() / "run"));
   };
-  refused("TESSERA_CUDA_DRIVER", "/no/libcuda.so.1", "this machine has no NVIDIA driver");
-  refused("TESSERA_VIRTUAL_GPU_CUDA_VERSION", "12020",
-          "the NVIDIA driver is for CUDA 12.2, expected 12.4 or newer; update it");
-  refused("TESSERA_VIRTUAL_GPUS", "0", "no CUDA-capable device is detected");
-  refused("TESSERA_VIRTUAL_GPUS", "1", "GPU 1 was asked for, but the driver shows 1",
-          "--devices=2");
-  refused("TESSERA_VIRTUAL_GPU_CAPABILITY", "75",
-          "has compute capability 7.5, expected 8.0 or newer");
+  refused("", "no CUDA-capable device is detected");
+  refused("--devices=2", "GPU 1 was asked for, but the driver shows 1");
 }
 
 TEST_CASE("a plan that exceeds the GPU's memory is refused before the first step") {
