@@ -33,7 +33,8 @@ const std::set<std::string> kElsewhere = {
     "experiments/mine/small.cc",    // an experiment of the user
 };
 
-const std::vector<std::string> kExtensions = {".h", ".cc", ".cu", ".cmake", ".md", ".py", ".sh"};
+const std::vector<std::string> kExtensions = {".h",     ".cc", ".cu", ".cuh",
+                                              ".cmake", ".md", ".py", ".sh"};
 
 bool is_name_char(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -305,7 +306,7 @@ std::vector<std::string> documents() {
 
 std::vector<std::string> commented_files() {
   std::vector<std::string> files =
-      source_files(code_and_test_folders(), {".h", ".cc", ".cmake", ".py", ".sh"});
+      source_files(code_and_test_folders(), {".h", ".cc", ".cu", ".cuh", ".cmake", ".py", ".sh"});
   files.insert(files.end(), {"CMakeLists.txt", "runexp", "flat_tokens", "runtests"});
   for (const std::string& document : documents()) files.push_back(document);
   return files;

@@ -219,7 +219,8 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice ordinal) {
 }
 
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice from, CUdevice to) {
-  return with_device(from, [&](State& s, Device&) { *can = from != to && s.config.peer_access != 0 ? 1 : 0; });
+  return with_device(
+      from, [&](State& s, Device&) { *can = from != to && s.config.peer_access != 0 ? 1 : 0; });
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice ordinal) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels for the tests of the virtual GPU: correct ones, and the same with planted faults. A
 // comment "fault: NAME" marks the line that a fault must name.
+#include <cuda_bf16.h>
+
 #include <cassert>
 #include <cstdint>
-
-#include <cuda_bf16.h>
 
 #define KERNEL extern "C" __global__ void
 
@@ -41,9 +41,9 @@ __device__ uint32_t shared_address(const void* p) {
 
 __device__ void fetch(Tile& tile, const __nv_bfloat16* from, int depth) {
   const int row = threadIdx.x / 4, column = threadIdx.x % 4 * 8;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                   shared_address(&tile[row][column])),
-               "l"(from + row * depth + column));
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(&tile[row][column])),
+      "l"(from + row * depth + column));
 }
 
 __device__ void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* at) {
@@ -100,9 +100,7 @@ __device__ void matrix_product(const __nv_bfloat16* a, const __nv_bfloat16* b, f
 }  // namespace
 
 KERNEL row_sum(const float* x, float* y, int columns) { sum_rows<true>(x, y, columns); }
-KERNEL row_sum_no_barrier(const float* x, float* y, int columns) {
-  sum_rows<false>(x, y, columns);
-}
+KERNEL row_sum_no_barrier(const float* x, float* y, int columns) { sum_rows<false>(x, y, columns); }
 
 KERNEL matmul(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c, int columns, int depth) {
   matrix_product<1, false, true>(a, b, c, columns, depth);
@@ -115,8 +113,8 @@ KERNEL matmul_swapped(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c, 
                       int depth) {
   matrix_product<1, true, true>(a, b, c, columns, depth);
 }
-KERNEL matmul_no_last_barrier(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c,
-                              int columns, int depth) {
+KERNEL matmul_no_last_barrier(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c, int columns,
+                              int depth) {
   matrix_product<1, false, false>(a, b, c, columns, depth);
 }
 
@@ -146,13 +144,26 @@ KERNEL control(const int* x, int* y, int n) {
   for (int k = 0; k < 16; ++k) digits[k] = x[i] * (k + 1);
   int value = digits[x[i] % 16] + kFactors[x[i] % 8] + device_count;
   switch (x[i] % 7) {
-    case 0: value += 100; break;
-    case 1: value *= 3; break;
-    case 2: value ^= 0x55; break;
-    case 3: value -= 41; break;
-    case 4: value = ~value; break;
-    case 5: value = value << 2; break;
-    default: value = -value;
+    case 0:
+      value += 100;
+      break;
+    case 1:
+      value *= 3;
+      break;
+    case 2:
+      value ^= 0x55;
+      break;
+    case 3:
+      value -= 41;
+      break;
+    case 4:
+      value = ~value;
+      break;
+    case 5:
+      value = value << 2;
+      break;
+    default:
+      value = -value;
   }
   y[i] = value + collatz(x[i] + 1);
 }

@@ -14,9 +14,10 @@ Context::Context(int ordinal) : driver_(load_driver()), ordinal_(ordinal) {
   int count = 0;
   check(driver_.cuDeviceGetCount(&count), "counting GPUs");
   if (ordinal >= count)
-    fail("--device=cuda: GPU {} was asked for, but the driver shows {}; use fewer --devices, or see "
-         "CUDA_VISIBLE_DEVICES",
-         ordinal, count);
+    fail(
+        "--device=cuda: GPU {} was asked for, but the driver shows {}; use fewer --devices, or see "
+        "CUDA_VISIBLE_DEVICES",
+        ordinal, count);
   check(driver_.cuDeviceGet(&device_, ordinal), "opening the GPU");
   char name[256] = {};
   check(driver_.cuDeviceGetName(name, sizeof(name), device_), "asking for its name");

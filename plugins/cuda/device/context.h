@@ -52,8 +52,7 @@ class Context {
   // Function `name` of kernel file `file` ("norm" for kernels/norm.cu). Loaded once. Any thread.
   Function function(std::string_view file, std::string_view name);
   // Function `name` of PTX text that was compiled at run time; `key` identifies the text.
-  Function compiled_function(const std::string& key, const std::string& ptx,
-                             std::string_view name);
+  Function compiled_function(const std::string& key, const std::string& ptx, std::string_view name);
 
   // What lives as long as the context, such as a library's handle on this GPU: one object of each
   // type, made as T(context) at the first call. Any thread.

@@ -55,8 +55,8 @@ class CudaDevice final : public Device {
     stream->synchronize();
     return DeviceAddress(memory);
   }
-  // After a fault of the GPU the driver refuses every call; destructors end up here, and the fault has
-  // been reported already.
+  // After a fault of the GPU the driver refuses every call; destructors end up here, and the fault
+  // has been reported already.
   void release(DeviceAddress memory, int64_t) override {
     if (memory.is_null()) return;
     if (context_.driver().cuCtxSetCurrent(context_.handle()) == CUDA_SUCCESS)

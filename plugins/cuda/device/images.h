@@ -8,7 +8,7 @@
 namespace tessera::cuda {
 
 struct Image {
-  std::string_view file;           // "norm" for kernels/norm.cu.
+  std::string_view file;  // "norm" for kernels/norm.cu.
   const unsigned char* fatbin = nullptr;
 };
 

@@ -2,7 +2,6 @@
 // adam_update (Kingma and Ba, 2015, with decoupled weight decay): one pass over parameter, moments
 // and gradient, 28 bytes an element. May run in place.
 #include "plugins/cuda/kernels/optimizer.h"
-
 #include "plugins/cuda/kernels/vector.cuh"
 
 namespace tessera::cuda {
