@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -281,7 +282,8 @@ TEST_CASE("GPUs that cannot be connected are refused with the way out") {
     return error_of([&] { make_cuda_communicator(options); });
   };
   {
-    const virtual_gpu::TestGpus gpus({{"TESSERA_VIRTUAL_GPU_PEER_ACCESS", "0"}});
+    const std::map<std::string, std::string> none = {{"TESSERA_VIRTUAL_GPU_PEER_ACCESS", "0"}};
+    const virtual_gpu::TestGpus gpus(none);
     REQUIRE(refusal({.local_devices = 1}) == "");
     REQUIRE_THAT(refusal({.local_devices = 2}),
                  Contains("cannot read the memory of GPU 1") && Contains("CUDA_VISIBLE_DEVICES"));
