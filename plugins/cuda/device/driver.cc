@@ -66,8 +66,10 @@ const Driver& load_driver() {
   return *driver;
 }
 
+std::string description_of(CUresult result) { return describe(load_driver(), result); }
+
 void check_cuda(CUresult result, std::string_view what) {
-  if (result != CUDA_SUCCESS) fail("{}: {}", what, describe(load_driver(), result));
+  if (result != CUDA_SUCCESS) fail("{}: {}", what, description_of(result));
 }
 
 }  // namespace tessera::cuda

@@ -5,6 +5,7 @@
 
 #include <cuda.h>
 
+#include <string>
 #include <string_view>
 
 // The functions we call. <cuda.h> defines some of these names as macros for versioned symbols
@@ -59,7 +60,10 @@ inline constexpr int kOldestDriver = 12040;
 // old, or if it cannot start.
 const Driver& load_driver();
 
-// Error "<what>: <the driver's description> (<CUDA_ERROR_…>)" unless `result` is CUDA_SUCCESS.
+// "<the driver's description> (<CUDA_ERROR_…>)".
+std::string description_of(CUresult result);
+
+// Error "<what>: <description>" unless `result` is CUDA_SUCCESS.
 void check_cuda(CUresult result, std::string_view what);
 
 }  // namespace tessera::cuda

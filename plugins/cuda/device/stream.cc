@@ -7,6 +7,8 @@
 #include <cstring>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "core/backend/launch_failure.h"
 #include "core/base/error.h"
 #include "plugins/cuda/device/kernel.h"
@@ -73,16 +75,15 @@ class CudaStream final : public Stream {
   }
 
   void launch(Kernel& kernel, const LaunchArgs& args, LaunchTime* time) override {
+    ++launches_;
     naming_launch([&] {
       context_.make_current();
       timed(time, [&] { static_cast<CudaKernel&>(kernel).enqueue(stream_, args); });
-      context_.check(
-          driver().cuStreamWriteValue32(stream_, reinterpret_cast<CUdeviceptr>(progress_.data()),
-                                        static_cast<uint32_t>(launches_ + 1),
-                                        CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
-          "recording the progress");
+      context_.check(driver().cuStreamWriteValue32(
+                         stream_, reinterpret_cast<CUdeviceptr>(progress_.data()),
+                         static_cast<uint32_t>(launches_), CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
+                     "recording the progress");
     });
-    ++launches_;
   }
   void copy_from_host(DeviceAddress to, std::span<const std::byte> from) override {
     if (from.empty()) return;
@@ -146,10 +147,12 @@ class CudaStream final : public Stream {
     try {
       work();
     } catch (const Error& error) {
-      const bool is_refused = driver().cuStreamSynchronize(stream_) == CUDA_SUCCESS;
+      const CUresult result = driver().cuStreamSynchronize(stream_);
       const int64_t done = *static_cast<const volatile uint32_t*>(progress_.data());
-      if (is_refused || done < launches_) throw LaunchFailure(done, error.what());
-      throw;
+      if (result == CUDA_SUCCESS) throw LaunchFailure(done, error.what());  // A refused launch.
+      if (done == launches_) throw;
+      throw LaunchFailure(done,
+                          fmt::format("GPU {}: {}", context_.ordinal(), description_of(result)));
     }
   }
   void note_progress(uint32_t launches) {
