@@ -18,28 +18,25 @@ namespace tessera::cuda {
 
 class TinyRun {
  public:
-  // Variables of the virtual GPU, such as TESSERA_VIRTUAL_GPU_SEED.
-  explicit TinyRun(std::map<std::string, std::string> environment = {})
-      : environment_(std::move(environment)) {
-    write_small_text(folder_.path(), 40);
-  }
+  TinyRun() { write_small_text(folder_.path(), 40); }
 
   const std::filesystem::path& folder() const { return folder_.path(); }
 
-  // runexp in the run's directory `name`; later arguments override the usual ones.
+  // runexp in the run's directory `name`; later arguments override the usual ones. Variables of the
+  // environment are those of the virtual GPU, such as TESSERA_VIRTUAL_GPU_SEED.
   Outcome run(const std::string& name, const std::string& arguments,
               const std::map<std::string, std::string>& environment = {}) const {
     std::string command = fmt::format("env TESSERA_CUDA_DRIVER='{}/lib/virtual_gpu/libcuda.so.1'",
                                       TESSERA_BINARY_DIR);
-    for (const auto* variables : {&environment_, &environment})
-      for (const auto& [variable, value] : *variables)
-        command += fmt::format(" {}='{}'", variable, value);
+    for (const auto& [variable, value] : environment)
+      command += fmt::format(" {}='{}'", variable, value);
     command += fmt::format(" '{}/bin/runexp' --job_log_dir={} {} {}", TESSERA_BINARY_DIR, name,
                            kUsual, arguments);
     return shell(folder_.path(), command, std::chrono::minutes(10));
   }
-  void train(const std::string& name, const std::string& arguments) const {
-    const Outcome outcome = run(name, arguments);
+  void train(const std::string& name, const std::string& arguments,
+             const std::map<std::string, std::string>& environment = {}) const {
+    const Outcome outcome = run(name, arguments, environment);
     INFO(outcome.out << outcome.errors);
     REQUIRE(outcome.exit_code == 0);
     REQUIRE_THAT(outcome.out, Catch::Contains("done: "));
@@ -54,7 +51,6 @@ class TinyRun {
       "eval_inputs.validation.seq_len=16 --set eval_inputs.validation.global_batch_size=4";
 
   TemporaryDirectory folder_;
-  std::map<std::string, std::string> environment_;
 };
 
 }  // namespace tessera::cuda
