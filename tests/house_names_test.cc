@@ -26,6 +26,7 @@ namespace filesystem = std::filesystem;
 // Files of other projects and of users, which comments and documents may name.
 const std::set<std::string> kElsewhere = {
     "/bits/stl_pair.h",             // libstdc++
+    "cuda.h",                       // the CUDA toolkit
     "paxml/tasks/lm/params/c4.py",  // Pax
     "dev/data/data_common.py",      // llm.c
     "env.py",                       // clearml, which seqax imports

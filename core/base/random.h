@@ -53,8 +53,8 @@ constexpr uint64_t mixed_bits(uint64_t word) {
 // unrolled stacks therefore draw the same values.
 uint64_t random_key(uint64_t seed, std::string_view path, int64_t layer = -1);
 
-// random_key() in two steps, for layers that are known later: the hash of seed and path, and the key
-// of a layer from it.
+// random_key() in two steps, for layers that are known later: the hash of seed and path, and the
+// key of a layer from it.
 uint64_t path_hash(uint64_t seed, std::string_view path);
 constexpr uint64_t layer_key(uint64_t path_hash, int64_t layer) {
   return mixed_bits(path_hash + static_cast<uint64_t>(layer + 1));

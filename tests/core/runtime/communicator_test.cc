@@ -81,7 +81,8 @@ TEST_CASE("bf16 is summed in f32 and rounded once") {
   // Added one by one in bf16, the terms would be lost by rounding.
   std::vector<std::vector<double>> operands(8, {0.5});
   operands[0] = {256.0};
-  const auto results = run_trial(trial, make_communicators(8, 1), encoded_operands(DType::kBF16, operands));
+  const auto results =
+      run_trial(trial, make_communicators(8, 1), encoded_operands(DType::kBF16, operands));
   REQUIRE(decode_values(trial.in, results[0].data())[0] == 260.0);  // 259.5, rounded to even.
 }
 

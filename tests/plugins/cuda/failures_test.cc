@@ -84,7 +84,7 @@ TEST_CASE("a kernel that faults ends the run with its op, its line and its layer
   require_one_line_error(failed, 1, "CUDA_ERROR_LAUNCH_FAILED");
   static const std::string kPattern =
       "runexp: (layers|tasks|core|experiments)/[a-z_/]+\\.(h|cc):[0-9]+: op '[a-z_]+' failed: "
-      "GPU 0: [^\\n]*CUDA_ERROR_LAUNCH_FAILED\\) \\[in [^\\]]+\\]\\n";
+      "GPU 0: [^\\n]*CUDA_ERROR_LAUNCH_FAILED\\) \\[in [^\\n]+\\]\\n";
   REQUIRE_THAT(errors_of(failed), Catch::Matches(kPattern));
   const size_t steps = losses_of(run.folder() / "failed").size();
   REQUIRE((steps > 0 && steps < 6));
