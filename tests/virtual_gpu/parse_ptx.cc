@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules: the PTX in a fatbin, and what is declared outside of functions.
-#include "tests/virtual_gpu/module.h"
+#include "tests/virtual_gpu/parse_ptx.h"
 
 #include <algorithm>
 #include <cstring>
